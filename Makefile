@@ -1,0 +1,86 @@
+# fairq: a fair multi-tenant task queue inside PostgreSQL
+#
+#   make, make install, make installcheck   as with every extension
+#   make test       everything that is tested, in a throw-away cluster
+#   make demo       the demo on real input (KEEP=1 keeps its cluster)
+#   make bench      the benchmarks
+#
+# PG_CONFIG=... chooses the PostgreSQL, WERROR=1 makes warnings errors.
+
+# These run in a copy of the tree, and prepare the machine first; so they need
+# no PostgreSQL to begin with.
+.PHONY: prepare test demo bench
+prepare:
+	@test/prepare
+test:
+	@test/run
+demo: prepare
+	@test/cluster $(if $(KEEP),--keep) --fetch fairq-demo.svg demo/run
+bench: prepare
+	@test/bench/run
+
+# All else is PostgreSQL's own way of building extensions.
+.DEFAULT_GOAL := all
+ifneq ($(filter-out prepare test demo bench,$(or $(MAKECMDGOALS),all)),)
+
+EXTENSION = fairq
+DATA = fairq--1.0.sql
+MODULE_big = fairq
+OBJS = \
+	src/fairq.o \
+	src/args.o \
+	src/enqueue.o \
+	src/pop.o \
+	src/finish.o \
+	src/admin.o \
+	src/inspect.o \
+	src/address.o \
+	src/place.o \
+	src/serve.o \
+	src/queue.o \
+	src/group.o \
+	src/lane.o \
+	src/transaction.o \
+	src/shmem.o \
+	src/store.o
+
+REGRESS = $(sort $(basename $(notdir $(wildcard sql/*.sql))))
+ISOLATION = $(sort $(basename $(notdir $(wildcard test/specs/*.spec))))
+ISOLATION_OPTS = --inputdir=test
+ifneq ($(wildcard test/t/*.pl),)
+TAP_TESTS = 1
+PROVE_TESTS = $(sort $(wildcard test/t/*.pl))
+endif
+
+# PostgreSQL's own headers and idioms are not clean under -Wextra.
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
+	-Wno-missing-field-initializers -Wno-clobbered
+ifeq ($(WERROR),1)
+PG_CFLAGS += -Werror
+endif
+
+EXTRA_CLEAN = fairq-demo.svg
+
+PG_CONFIG = pg_config
+pg_version := $(shell $(PG_CONFIG) --version)
+ifeq ($(pg_version),)
+$(error "$(PG_CONFIG)" does not run: install PostgreSQL's server headers, or set PG_CONFIG)
+endif
+ifneq ($(filter 7 8 9 10 11 12 13 14,$(shell echo '$(pg_version)' | sed 's/^[^0-9]*\([0-9]*\).*/\1/')),)
+$(error fairq needs PostgreSQL 15 or later, but this is $(pg_version))
+endif
+
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+
+# A PostgreSQL built with LLVM wants bitcode, whose compiler is often missing;
+# all works without.
+clang := $(shell sed -n 's/^CLANG[[:blank:]]*=[[:blank:]]*//p' '$(dir $(PGXS))../Makefile.global')
+ifeq ($(shell command -v $(clang)),)
+override with_llvm := no
+endif
+
+include $(PGXS)
+
+$(OBJS): $(wildcard src/*.h)
+
+endif

@@ -1,0 +1,81 @@
+"""What came out of a run: was it sound, and how long did alice wait?"""
+
+import xml.etree.ElementTree
+from collections import Counter, namedtuple
+
+Served = namedtuple("Served", "id group worker path sha256 started finished")
+
+
+class Outcome:
+    """A run's results, with times in seconds since its start."""
+
+    def __init__(self, queue, times):
+        self.name = queue.name
+        rows = [Served(*row) for row in queue.results()]
+        self.served = [
+            row._replace(started=row.started - times.start,
+                         finished=row.finished - times.start)
+            for row in rows]
+        self.seconds = times.end - times.start
+        self.hashes = Counter((row.path, row.sha256) for row in rows)
+
+        counts = Counter(row.id for row in rows)
+        self.tasks = len(times.ids)
+        self.lost = len(set(times.ids) - set(counts))
+        self.twice = sum(1 for count in counts.values() if count > 1)
+        self.unknown = len(set(counts) - set(times.ids))
+        self.left = queue.left()
+        self.sound = (len(set(times.ids)) == self.tasks == len(rows)
+                      and not self.lost and not self.twice
+                      and not self.unknown and not self.left)
+
+        self.enqueued = times.alice_enqueued - times.start
+        self.alice = next((row for row in self.served
+                           if row.group == "alice"), None)
+        if self.alice:
+            self.wait_seconds = max(0.0, self.alice.started - self.enqueued)
+            # Those whose turn came after her enqueue and before hers.
+            self.wait_tasks = sum(
+                1 for row in self.served
+                if self.enqueued < row.started < self.alice.started)
+        else:
+            self.wait_seconds = self.wait_tasks = float("inf")
+
+
+def print_table(outcomes):
+    print()
+    print("%-8s %8s %9s %6s %12s   %s"
+          % ("", "tasks", "seconds", "lost", "done twice", "alice waited"))
+    for o in outcomes:
+        print("%-8s %8d %9.1f %6d %12d   %s tasks, %.3f s"
+              % (o.name, o.tasks, o.seconds, o.lost, o.twice, o.wait_tasks,
+                 o.wait_seconds))
+    print()
+
+
+def print_verdicts(outcomes, svg, in_hand):
+    """A line "ok" or "not ok" for each claim; whether all hold.
+
+    in_hand is how many tasks all workers together hold at a time.
+    """
+    fairq, fifo = outcomes
+    verdicts = [
+        ("%s: each of %d tasks done exactly once" % (o.name, o.tasks), o.sound)
+        for o in outcomes]
+    verdicts += [
+        ("both did the same work", fairq.hashes == fifo.hashes),
+        ("alice waits behind %s tasks of bob with fairq, at most those in hand"
+         " and as many again" % fairq.wait_tasks,
+         fairq.wait_tasks <= 2 * in_hand),
+        ("and behind all %s that were before her in the FIFO"
+         % fifo.wait_tasks,
+         fifo.wait_tasks > fifo.tasks // 2)]
+    try:
+        xml.etree.ElementTree.parse(svg)
+        well_formed = True
+    except xml.etree.ElementTree.ParseError:
+        well_formed = False
+    verdicts.append(("the timeline is well-formed", well_formed))
+    for claim, holds in verdicts:
+        print("%s - %s" % ("ok" if holds else "not ok", claim))
+    return all(holds for _, holds in verdicts)

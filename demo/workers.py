@@ -1,0 +1,99 @@
+"""Runs a queue: producers in this process, workers in their own ones."""
+
+import multiprocessing
+import signal
+import threading
+import time
+from collections import namedtuple
+
+import psycopg
+
+import documents
+import queues
+from progress import Progress
+
+# alice comes when this share of bob's tasks has been done.
+ALICE_COMES = 0.05
+# Nothing takes that long; a run without any progress has failed.
+STALLED = 60
+
+Times = namedtuple("Times", "ids start alice_enqueued end")
+
+
+class Failure(Exception):
+    """A run that cannot be brought to its end."""
+
+
+def work(kind, number, most, start, stop, done):
+    """One worker process: takes tasks and does them until told to stop."""
+    # Ctrl-C reaches the whole process group; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def do(task):
+        started = time.time()
+        words, sha256 = documents.process(task.path)
+        return queues.Result(number, task, started, time.time(), words, sha256)
+
+    with psycopg.connect(autocommit=True) as connection:
+        queue = kind(connection)
+        start.wait()
+        while not stop.is_set():
+            count = queue.work(most, number, do)
+            with done.get_lock():
+                done.value += count
+            if count == 0:
+                stop.wait(0.01)
+
+
+def run(queue, paths, page, workers, most):
+    """Bob's tasks, then the workers, then alice's task; waits for the end."""
+    ids = queue.enqueue("bob", paths)
+    total = len(ids) + 1
+
+    # Spawned, not forked: nothing of the parent's connection gets into them.
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(workers + 1)
+    stop = context.Event()
+    done = context.Value("q", 0)
+    processes = [
+        context.Process(
+            target=work, daemon=True,
+            args=(type(queue), number, most, start, stop, done))
+        for number in range(workers)]
+    for process in processes:
+        process.start()
+    try:
+        try:
+            start.wait(STALLED)
+        except threading.BrokenBarrierError:
+            raise Failure("the workers did not start") from None
+        started = time.time()
+        alice_enqueued = None
+        with Progress(queue.name, total) as progress:
+            seen, moved = 0, started
+            while seen < total:
+                time.sleep(0.005)
+                if any(p.exitcode is not None for p in processes):
+                    raise Failure("a worker has ended")
+                if done.value > seen:
+                    seen, moved = done.value, time.time()
+                elif time.time() - moved > STALLED:
+                    raise Failure("nothing done for %d s; %d of %d tasks"
+                                  % (STALLED, seen, total))
+                progress.show(seen)
+                if alice_enqueued is None and seen >= ALICE_COMES * total:
+                    ids += queue.enqueue("alice", [page])
+                    alice_enqueued = time.time()
+        end = time.time()
+        # One that is done twice would come now.
+        time.sleep(0.1)
+        stop.set()
+        for process in processes:
+            process.join(STALLED)
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+    return Times(ids, started, alice_enqueued, end)

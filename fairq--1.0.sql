@@ -1,0 +1,357 @@
+/* fairq--1.0.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION fairq" to load this file. \quit
+
+--
+-- Tables.  They hold the truth; what is in shared memory is read off them.
+-- The C code knows their columns by number: see src/store.h.
+--
+
+CREATE SEQUENCE fairq.queue_id_seq AS int;
+
+CREATE TABLE fairq.queue (
+	queue_id int PRIMARY KEY DEFAULT pg_catalog.nextval('fairq.queue_id_seq'),
+	block_length bigint NOT NULL CHECK (block_length > 0),
+	paused boolean NOT NULL DEFAULT false,
+	name text COLLATE "C" NOT NULL UNIQUE,
+	lease interval NOT NULL
+) WITH (fillfactor = 50);
+ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
+
+COMMENT ON TABLE fairq.queue IS 'Queues and their settings.';
+COMMENT ON COLUMN fairq.queue.queue_id IS 'Never used again for another queue.';
+COMMENT ON COLUMN fairq.queue.block_length IS 'Addresses per block, and so the most groups that the queue can have.';
+COMMENT ON COLUMN fairq.queue.paused IS 'Nothing is popped while this is true.';
+COMMENT ON COLUMN fairq.queue.name IS 'What callers use.';
+COMMENT ON COLUMN fairq.queue.lease IS 'How long a popped task is its worker''s, unless pop says otherwise.';
+
+-- The indexes are not unique on purpose: see src/group.c.
+CREATE TABLE fairq.seat (
+	queue_id int NOT NULL,
+	group_no int NOT NULL,
+	group_key text COLLATE "C" NOT NULL
+);
+CREATE INDEX seat_by_key ON fairq.seat (queue_id, group_key);
+CREATE INDEX seat_by_no ON fairq.seat (queue_id, group_no);
+
+COMMENT ON TABLE fairq.seat IS 'The number of each group. Equal rows may stand here more than once.';
+COMMENT ON COLUMN fairq.seat.queue_id IS 'The queue.';
+COMMENT ON COLUMN fairq.seat.group_no IS 'The group''s seat in every block.';
+COMMENT ON COLUMN fairq.seat.group_key IS 'What callers use.';
+
+CREATE TABLE fairq.group_setting (
+	queue_id int NOT NULL,
+	group_no int NOT NULL,
+	weight int NOT NULL CHECK (weight BETWEEN 1 AND 1000),
+	PRIMARY KEY (queue_id, group_no)
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE fairq.group_setting IS 'Settings of those groups that have any.';
+COMMENT ON COLUMN fairq.group_setting.queue_id IS 'The queue.';
+COMMENT ON COLUMN fairq.group_setting.group_no IS 'The group.';
+COMMENT ON COLUMN fairq.group_setting.weight IS 'How many tasks of the group are served in a round.';
+
+-- In this order, so that there is no padding between columns.
+CREATE TABLE fairq.task (
+	id bigint NOT NULL,
+	addr bigint NOT NULL,
+	enqueued_at timestamptz NOT NULL,
+	lease_until timestamptz,
+	queue_id int NOT NULL,
+	group_no int NOT NULL,
+	attempt int NOT NULL,
+	priority smallint NOT NULL,
+	payload jsonb NOT NULL,
+	worker text,
+	PRIMARY KEY (id)
+) WITH (fillfactor = 85);
+CREATE INDEX task_by_lane ON fairq.task (queue_id, priority, addr, id);
+CREATE INDEX task_by_group ON fairq.task (queue_id, group_no, priority, addr, id);
+CREATE SEQUENCE fairq.task_id_seq OWNED BY fairq.task.id;
+
+COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';
+COMMENT ON COLUMN fairq.task.id IS 'The handle, for the task''s life.';
+COMMENT ON COLUMN fairq.task.addr IS 'Its turn: group_no + block_length * block. A task that is released gets a new one.';
+COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued, by the clock.';
+COMMENT ON COLUMN fairq.task.lease_until IS 'Until when it is its worker''s; NULL: it is ready.';
+COMMENT ON COLUMN fairq.task.queue_id IS 'The queue.';
+COMMENT ON COLUMN fairq.task.group_no IS 'The group.';
+COMMENT ON COLUMN fairq.task.attempt IS 'How often it was popped; the fencing token of its worker.';
+COMMENT ON COLUMN fairq.task.priority IS 'The lane: 0 (first) to 9.';
+COMMENT ON COLUMN fairq.task.payload IS 'What the producer gave.';
+COMMENT ON COLUMN fairq.task.worker IS 'Who has the lease, if pop was told.';
+
+SELECT pg_catalog.pg_extension_config_dump('fairq.queue_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.queue', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.seat', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.group_setting', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.task', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
+
+-- Whoever changes rows by other means than fairq's functions makes what
+-- shared memory knows void.  BEFORE, so that it also fires for a statement
+-- that fails half-way.
+CREATE FUNCTION fairq.task_changed() RETURNS trigger
+	AS 'MODULE_PATHNAME', 'fairq_task_changed' LANGUAGE C;
+COMMENT ON FUNCTION fairq.task_changed() IS 'Trigger: rows are changed behind fairq''s back.';
+CREATE TRIGGER task_changed
+	BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.task
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq.task_changed();
+ALTER TABLE fairq.task ENABLE ALWAYS TRIGGER task_changed;
+
+--
+-- Queues and groups
+--
+
+CREATE FUNCTION fairq.create_queue(queue text,
+	lease interval DEFAULT '5 minutes', block_length bigint DEFAULT 1048576)
+	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.create_queue(text, interval, bigint)
+	IS 'Create a queue.';
+
+CREATE FUNCTION fairq.alter_queue(queue text,
+	lease interval DEFAULT NULL, block_length bigint DEFAULT NULL)
+	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.alter_queue(text, interval, bigint)
+	IS 'Change the settings of a queue; what is NULL stays as it is.';
+
+CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false)
+	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_drop_queue'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.drop_queue(text, boolean)
+	IS 'Drop a queue; with force, also if there are tasks in it.';
+
+CREATE FUNCTION fairq.set_group(queue text, group_key text,
+	weight int DEFAULT NULL)
+	RETURNS void AS 'MODULE_PATHNAME', 'fairq_set_group'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.set_group(text, text, int)
+	IS 'Give a group a weight of 1 to 1000; 0 takes it away.';
+
+CREATE FUNCTION fairq.pause(queue text)
+	RETURNS void AS 'MODULE_PATHNAME', 'fairq_pause'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.pause(text) IS 'Let nothing be popped from a queue.';
+
+CREATE FUNCTION fairq.resume(queue text)
+	RETURNS void AS 'MODULE_PATHNAME', 'fairq_resume'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.resume(text) IS 'Undo fairq.pause().';
+
+CREATE FUNCTION fairq.purge(queue text, group_key text DEFAULT NULL)
+	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_purge'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.purge(text, text)
+	IS 'Delete the tasks of a queue or group that are not running; how many there were.';
+
+--
+-- Producers
+--
+
+CREATE FUNCTION fairq.enqueue(queue text, group_key text,
+	payload jsonb DEFAULT '{}', priority int DEFAULT 0)
+	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_enqueue'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int)
+	IS 'Add a task for a group; its id.';
+
+CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
+	payloads jsonb[], priority int DEFAULT 0)
+	RETURNS SETOF bigint AS 'MODULE_PATHNAME', 'fairq_enqueue_batch'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int)
+	IS 'Add many tasks at once, all or none; their ids in the order of the input.';
+
+--
+-- Workers
+--
+
+CREATE TYPE fairq.claim AS (
+	id bigint,
+	group_key text,
+	payload jsonb,
+	attempt int,
+	priority int,
+	addr bigint,
+	enqueued_at timestamptz,
+	lease_until timestamptz
+);
+COMMENT ON TYPE fairq.claim IS 'A task as a worker gets it.';
+
+CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
+	lease interval DEFAULT NULL, per_group int DEFAULT NULL,
+	worker text DEFAULT NULL)
+	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_pop'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+COMMENT ON FUNCTION fairq.pop(text, int, interval, int, text)
+	IS 'Lease up to max_tasks tasks, in the order of service.';
+
+CREATE FUNCTION fairq.take(queue text, max_tasks int DEFAULT 1,
+	per_group int DEFAULT NULL)
+	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_take'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+COMMENT ON FUNCTION fairq.take(text, int, int)
+	IS 'Remove up to max_tasks tasks, in the order of service; a rollback puts them back.';
+
+CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL)
+	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_complete'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.complete(bigint, int)
+	IS 'Finish a running task; false if the lease, of that attempt if given, is lost.';
+
+CREATE FUNCTION fairq.complete_batch(ids bigint[], attempts int[] DEFAULT NULL)
+	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_complete_batch'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.complete_batch(bigint[], int[])
+	IS 'Finish many running tasks; how many of them were.';
+
+CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL)
+	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_release'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.release(bigint, int)
+	IS 'Hand a running task back: it is ready again, behind its group''s others.';
+
+--
+-- Looking in
+--
+
+CREATE FUNCTION fairq.address(queue text, group_key text, block bigint)
+	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_sql_address'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.address(text, text, bigint)
+	IS 'The address of a group''s seat in a block.';
+
+CREATE FUNCTION fairq.block_of(queue text, addr bigint)
+	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_block_of'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.block_of(text, bigint)
+	IS 'The block that an address lies in.';
+
+CREATE FUNCTION fairq.version() RETURNS text
+	AS 'MODULE_PATHNAME', 'fairq_version'
+	LANGUAGE C IMMUTABLE PARALLEL SAFE;
+COMMENT ON FUNCTION fairq.version() IS 'The version of the library.';
+
+CREATE FUNCTION fairq.reset_hints() RETURNS void
+	AS 'MODULE_PATHNAME', 'fairq_reset_hints'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.reset_hints()
+	IS 'Throw away what shared memory knows of this database; it is read off the tables again.';
+
+CREATE FUNCTION fairq.counters(queue_id int, OUT enqueued bigint,
+	OUT popped bigint, OUT completed bigint, OUT released bigint)
+	AS 'MODULE_PATHNAME', 'fairq_counters'
+	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.counters(int)
+	IS 'What was done with the tasks of a queue since the server started.';
+
+CREATE FUNCTION fairq.check_hints(queue text) RETURNS SETOF text
+	AS 'MODULE_PATHNAME', 'fairq_check_hints'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.check_hints(text)
+	IS 'The ready tasks that shared memory would let a pop pass over; part of check_queue.';
+
+CREATE VIEW fairq.tasks AS
+	SELECT t.id, q.name AS queue, s.group_key,
+		CASE WHEN t.lease_until IS NULL THEN 'queued' ELSE 'running' END
+			AS status,
+		t.priority::int AS priority, t.addr, t.attempt, t.payload, t.worker,
+		t.enqueued_at, t.lease_until
+	FROM fairq.task t
+	JOIN fairq.queue q USING (queue_id)
+	CROSS JOIN LATERAL (
+		SELECT s.group_key FROM fairq.seat s
+		WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no
+		LIMIT 1) s;
+COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, or running, that is, leased.';
+
+CREATE VIEW fairq.groups AS
+	SELECT q.name AS queue, s.group_key, s.group_no,
+		coalesce(w.weight, 1) AS weight,
+		coalesce(t.ready, 0) AS ready, coalesce(t.running, 0) AS running
+	FROM (SELECT DISTINCT queue_id, group_no, group_key FROM fairq.seat) s
+	JOIN fairq.queue q USING (queue_id)
+	LEFT JOIN fairq.group_setting w USING (queue_id, group_no)
+	LEFT JOIN (
+		SELECT queue_id, group_no,
+			count(*) FILTER (WHERE lease_until IS NULL) AS ready,
+			count(*) FILTER (WHERE lease_until IS NOT NULL) AS running
+		FROM fairq.task GROUP BY queue_id, group_no
+	) t USING (queue_id, group_no);
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have.';
+
+CREATE VIEW fairq.queues AS
+	SELECT q.name AS queue, q.lease, q.block_length, q.paused,
+		coalesce(t.ready, 0) AS ready, coalesce(t.running, 0) AS running,
+		t.oldest_ready, c.enqueued, c.popped, c.completed, c.released
+	FROM fairq.queue q
+	LEFT JOIN (
+		SELECT queue_id,
+			count(*) FILTER (WHERE lease_until IS NULL) AS ready,
+			count(*) FILTER (WHERE lease_until IS NOT NULL) AS running,
+			min(enqueued_at) FILTER (WHERE lease_until IS NULL) AS oldest_ready
+		FROM fairq.task GROUP BY queue_id
+	) t USING (queue_id)
+	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
+COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started.';
+
+CREATE FUNCTION fairq.check_queue(queue text) RETURNS SETOF text
+	LANGUAGE sql VOLATILE PARALLEL UNSAFE
+	SET search_path = pg_catalog, pg_temp
+AS $$
+	WITH q AS (
+		SELECT * FROM fairq.queue WHERE name = $1
+	), t AS (
+		SELECT t.*, q.block_length FROM fairq.task t JOIN q USING (queue_id)
+	)
+	SELECT * FROM fairq.check_hints($1)
+	UNION ALL
+	SELECT format('task %s has address %s, which is not at seat %s',
+		id, addr, group_no)
+	FROM t WHERE addr < 0 OR addr % block_length <> group_no
+	UNION ALL
+	SELECT format('task %s has priority %s', id, priority)
+	FROM t WHERE priority NOT BETWEEN 0 AND 9
+	UNION ALL
+	SELECT format('task %s is of group number %s, which has no key',
+		id, group_no)
+	FROM t WHERE NOT EXISTS (
+		SELECT FROM fairq.seat s
+		WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no)
+	UNION ALL
+	SELECT format('task %s is running and was never popped', id)
+	FROM t WHERE lease_until IS NOT NULL AND attempt < 1
+	UNION ALL
+	SELECT format('task %s has a worker and is not running', id)
+	FROM t WHERE lease_until IS NULL AND worker IS NOT NULL
+	UNION ALL
+	SELECT format('group number %s stands for %s keys', s.group_no,
+		count(DISTINCT s.group_key))
+	FROM fairq.seat s JOIN q USING (queue_id)
+	GROUP BY s.group_no HAVING count(DISTINCT s.group_key) > 1
+	UNION ALL
+	SELECT format('group "%s" has %s numbers', s.group_key,
+		count(DISTINCT s.group_no))
+	FROM fairq.seat s JOIN q USING (queue_id)
+	GROUP BY s.group_key HAVING count(DISTINCT s.group_no) > 1
+	UNION ALL
+	SELECT format('group number %s is not below the block length', s.group_no)
+	FROM fairq.seat s JOIN q USING (queue_id)
+	WHERE s.group_no < 0 OR s.group_no >= q.block_length
+$$;
+COMMENT ON FUNCTION fairq.check_queue(text)
+	IS 'What is wrong with a queue; no row: it is sound.';
+
+--
+-- Privileges: the owner's alone, until he grants more.
+--
+
+REVOKE ALL ON SCHEMA fairq FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA fairq FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fairq FROM PUBLIC;
+REVOKE ALL ON TYPE fairq.claim FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION fairq.version() TO PUBLIC;

@@ -1,0 +1,32 @@
+/*
+ * address.h
+ *		Blocks, seats and turns: the arithmetic of the round-robin ID.
+ */
+#ifndef FAIRQ_ADDRESS_H
+#define FAIRQ_ADDRESS_H
+
+#include "postgres.h"
+
+/* "no address": below every address, and above every address */
+#define FAIRQ_ADDR_NONE		INT64CONST(-1)
+#define FAIRQ_ADDR_MAX		PG_INT64_MAX
+
+/* The tail of a group: its last address, and how many tasks stand there. */
+typedef struct FairqTail
+{
+	int64		addr;			/* FAIRQ_ADDR_NONE: no task */
+	int32		count;
+} FairqTail;
+
+static inline int64
+fairq_block(int64 addr, int64 block_length)
+{
+	return addr / block_length;
+}
+
+extern int64 fairq_address(int32 group_no, int64 block, int64 block_length);
+extern int64 fairq_turn_from(int32 group_no, int64 from, int64 block_length);
+extern bool fairq_next_tail(FairqTail *tail, int32 group_no, int32 weight,
+							int64 pos, int64 block_length);
+
+#endif							/* FAIRQ_ADDRESS_H */

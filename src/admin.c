@@ -1,0 +1,384 @@
+/*
+ * admin.c
+ *		Queues and groups are made, changed, paused, purged and dropped here.
+ *
+ * Settings are written through SPI, as the owner of fairq's tables and with
+ * nothing in the search path but pg_catalog.  The snapshot is always a fresh
+ * one: at REPEATABLE READ too a queue that was just made is there.
+ *
+ * Locking: see queue.c.  drop_queue, and alter_queue with a block_length, wait
+ * for all transactions that have worked on the queue, and the queue's users
+ * wait for them; everything else here goes on beside all work.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "args.h"
+#include "compat.h"
+#include "errors.h"
+#include "group.h"
+#include "store.h"
+#include "transaction.h"
+
+PG_FUNCTION_INFO_V1(fairq_create_queue);
+PG_FUNCTION_INFO_V1(fairq_alter_queue);
+PG_FUNCTION_INFO_V1(fairq_drop_queue);
+PG_FUNCTION_INFO_V1(fairq_set_group);
+PG_FUNCTION_INFO_V1(fairq_pause);
+PG_FUNCTION_INFO_V1(fairq_resume);
+PG_FUNCTION_INFO_V1(fairq_purge);
+PG_FUNCTION_INFO_V1(fairq_reset_hints);
+PG_FUNCTION_INFO_V1(fairq_task_changed);
+
+typedef struct SqlArg
+{
+	Oid			type;
+	Datum		value;
+	bool		isnull;
+} SqlArg;
+
+/*
+ * Run a statement as fairq's owner.  Returns the number of rows processed;
+ * *result is the first column of the first row, a bigint, or unchanged.
+ */
+static uint64
+run_sql(const char *sql, const SqlArg *args, int nargs, int64 *result)
+{
+	Oid			types[8];
+	Datum		values[8];
+	char		nulls[8];
+	SPIPlanPtr	plan;
+	Oid			user;
+	int			context;
+	int			nest_level = NewGUCNestLevel();
+	uint64		processed;
+
+	Assert(nargs <= (int) lengthof(types));
+	for (int i = 0; i < nargs; i++)
+	{
+		types[i] = args[i].type;
+		values[i] = args[i].value;
+		nulls[i] = args[i].isnull ? 'n' : ' ';
+	}
+
+	(void) set_config_option("search_path", "pg_catalog, pg_temp",
+							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true,
+							 0, false);
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(fairq_catalog()->owner,
+						   context | SECURITY_LOCAL_USERID_CHANGE);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	plan = SPI_prepare(sql, nargs, types);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	if (SPI_execute_snapshot(plan, values, nulls, GetLatestSnapshot(),
+							 InvalidSnapshot, false, true, 0) < 0)
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(SPI_result));
+	processed = SPI_processed;
+	if (result != NULL && processed > 0)
+	{
+		bool		isnull;
+		Datum		value = SPI_getbinval(SPI_tuptable->vals[0],
+										  SPI_tuptable->tupdesc, 1, &isnull);
+
+		if (!isnull)
+			*result = DatumGetInt64(value);
+	}
+	SPI_finish();
+	SetUserIdAndSecContext(user, context);
+	AtEOXact_GUC(true, nest_level);
+	return processed;
+}
+
+static int64
+arg_block_length(FunctionCallInfo fcinfo, int n, int64 def)
+{
+	return fairq_arg_int(fcinfo, n, "block_length",
+						 PG_ARGISNULL(n) ? def : PG_GETARG_INT64(n), 1,
+						 PG_INT64_MAX);
+}
+
+Datum
+fairq_create_queue(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	int			length = VARSIZE_ANY_EXHDR(name);
+	int64		block_length = arg_block_length(fcinfo, 2, 1024 * 1024);
+	Interval	lease = {.time = 5 * SECS_PER_MINUTE * USECS_PER_SEC};
+
+	if (length < 1 || length > FAIRQ_MAX_QUEUE_NAME)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("queue has a name of %d bytes", length),
+				errdetail("It must have between 1 and %d bytes.",
+						  FAIRQ_MAX_QUEUE_NAME));
+	if (!PG_ARGISNULL(1))
+		lease = *PG_GETARG_INTERVAL_P(1);
+	fairq_check_lease(&lease);
+	fairq_writes("fairq.create_queue()");
+
+	if (fairq_queue_exists(text_to_cstring(name)) ||
+		run_sql("INSERT INTO fairq.queue (name, block_length, lease)"
+				" VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+				(SqlArg[]) {
+					{TEXTOID, PointerGetDatum(name), false},
+					{INT8OID, Int64GetDatum(block_length), false},
+					{INTERVALOID, IntervalPGetDatum(&lease), false}
+				}, 3, NULL) == 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
+				errmsg("queue \"%s\" already exists", text_to_cstring(name)));
+	fairq_queue_changed();
+	PG_RETURN_VOID();
+}
+
+/* Give every task the address that it has with another block length. */
+static void
+readdress(FairqQueue *queue, int64 block_length)
+{
+	SqlArg		args[] = {
+		{INT4OID, Int32GetDatum(queue->id), false},
+		{INT8OID, Int64GetDatum(queue->block_length), false},
+		{INT8OID, Int64GetDatum(block_length), false}
+	};
+	int64		max_group_no = -1;
+	int64		max_block = -1;
+
+	run_sql("SELECT max(group_no)::bigint FROM fairq.seat WHERE queue_id = $1",
+			args, 1, &max_group_no);
+	run_sql("SELECT max(addr) / $2 FROM fairq.task WHERE queue_id = $1",
+			args, 2, &max_block);
+	if (max_group_no >= block_length)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("block_length is " INT64_FORMAT, block_length),
+				errdetail("Queue \"%s\" has groups numbered up to " INT64_FORMAT ", so it must be above that.",
+						  queue->name, max_group_no));
+	if (max_block >= 0 && max_group_no >= 0 &&
+		fairq_address((int32) max_group_no, max_block,
+					  block_length) == FAIRQ_ADDR_NONE)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("block_length is " INT64_FORMAT, block_length),
+				errdetail("Queue \"%s\" has tasks in block " INT64_FORMAT ", so it must be at most " INT64_FORMAT ".",
+						  queue->name, max_block,
+						  max_block == 0 ? PG_INT64_MAX :
+						  (PG_INT64_MAX - max_group_no) / max_block));
+	run_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
+			" WHERE queue_id = $1", args, 3, NULL);
+	/* for what this transaction does from here on; see fairq_task_changed */
+	fairq_reset_hints_now();
+}
+
+Datum
+fairq_alter_queue(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	bool		readdressing = !PG_ARGISNULL(2);
+	FairqQueue *queue;
+	int64		block_length;
+
+	if (!PG_ARGISNULL(1))
+		fairq_check_lease(PG_GETARG_INTERVAL_P(1));
+	(void) arg_block_length(fcinfo, 2, 1);
+	fairq_writes("fairq.alter_queue()");
+	queue = fairq_queue_use(name, readdressing ? AccessExclusiveLock :
+							ShareUpdateExclusiveLock);
+	block_length = arg_block_length(fcinfo, 2, queue->block_length);
+	if (block_length != queue->block_length)
+		readdress(queue, block_length);
+	run_sql("UPDATE fairq.queue SET block_length = $2,"
+			" lease = coalesce($3, lease) WHERE queue_id = $1",
+			(SqlArg[]) {
+				{INT4OID, Int32GetDatum(queue->id), false},
+				{INT8OID, Int64GetDatum(block_length), false},
+				{INTERVALOID, PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1),
+				PG_ARGISNULL(1)}
+			}, 3, NULL);
+	fairq_queue_changed();
+	PG_RETURN_VOID();
+}
+
+static void
+set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	FairqQueue *queue;
+
+	fairq_writes(function);
+	queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
+	run_sql("UPDATE fairq.queue SET paused = $2 WHERE queue_id = $1",
+			(SqlArg[]) {
+				{INT4OID, Int32GetDatum(queue->id), false},
+				{BOOLOID, BoolGetDatum(paused), false}
+			}, 2, NULL);
+	fairq_queue_changed();
+}
+
+Datum
+fairq_pause(PG_FUNCTION_ARGS)
+{
+	set_paused(fcinfo, "fairq.pause()", true);
+	PG_RETURN_VOID();
+}
+
+Datum
+fairq_resume(PG_FUNCTION_ARGS)
+{
+	set_paused(fcinfo, "fairq.resume()", false);
+	PG_RETURN_VOID();
+}
+
+Datum
+fairq_set_group(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
+	int64		weight = FAIRQ_ARG_INT(2, "weight", 0, 0, FAIRQ_MAX_WEIGHT);
+	FairqQueue *queue;
+	SqlArg		args[3];
+
+	fairq_writes("fairq.set_group()");
+	queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
+	args[0] = (SqlArg) {INT4OID, Int32GetDatum(queue->id), false};
+	args[1] = (SqlArg) {INT4OID,
+	Int32GetDatum(fairq_group_no(queue, group_key, true)), false};
+	args[2] = (SqlArg) {INT4OID, Int32GetDatum((int32) weight), false};
+	if (PG_ARGISNULL(2))
+		PG_RETURN_VOID();
+	if (weight == 0)
+		run_sql("DELETE FROM fairq.group_setting"
+				" WHERE queue_id = $1 AND group_no = $2", args, 2, NULL);
+	else
+		run_sql("INSERT INTO fairq.group_setting AS s"
+				" (queue_id, group_no, weight) VALUES ($1, $2, $3)"
+				" ON CONFLICT (queue_id, group_no) DO UPDATE"
+				" SET weight = excluded.weight", args, 3, NULL);
+	fairq_queue_changed();
+	PG_RETURN_VOID();
+}
+
+/*
+ * Delete the tasks of a queue, or of one group (-1: all).  Running ones only
+ * with force, which is for a caller that has the queue for himself.
+ */
+static int64
+delete_tasks(FairqQueue *queue, int32 group_no, bool force)
+{
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
+										 RowExclusiveLock);
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
+	};
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
+										group_no < 0 ? 1 : 2, false);
+	FairqRowState state;
+	int64		deleted = 0;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		if (task.running && !force)
+			continue;
+		if (!force)
+		{
+			FairqDebt  *debt;
+
+			if (fairq_task_lock(tasks, &task) != FAIRQ_CLAIMED || task.running)
+				continue;
+			debt = fairq_debt(fairq_queue_lane(queue, task.priority),
+							  task.group_no);
+			fairq_debt_ready_at_abort(debt, task.addr);
+			fairq_debt_hole_at_commit(debt, task.addr);
+		}
+		if (fairq_task_delete(tasks, &task))
+			deleted++;
+	}
+	fairq_scan_end(scan);
+	fairq_table_close(tasks);
+	if (deleted > 0)
+		fairq_written();
+	return deleted;
+}
+
+Datum
+fairq_purge(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	FairqQueue *queue;
+	int32		group_no = -1;
+
+	fairq_writes("fairq.purge()");
+	queue = fairq_queue_use(name, AccessShareLock);
+	if (!PG_ARGISNULL(1))
+	{
+		group_no = fairq_group_no(queue, PG_GETARG_TEXT_PP(1), false);
+		if (group_no < 0)
+			ereport(ERROR,
+					errcode(ERRCODE_FAIRQ_NO_GROUP),
+					errmsg("group \"%s\" of queue \"%s\" does not exist",
+						   text_to_cstring(PG_GETARG_TEXT_PP(1)),
+						   queue->name));
+	}
+	PG_RETURN_INT64(delete_tasks(queue, group_no, false));
+}
+
+Datum
+fairq_drop_queue(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	bool		force = PG_ARGISNULL(1) ? false : PG_GETARG_BOOL(1);
+	FairqQueue *queue;
+	SqlArg		args[1];
+
+	fairq_writes("fairq.drop_queue()");
+	queue = fairq_queue_use(name, AccessExclusiveLock);
+	args[0] = (SqlArg) {INT4OID, Int32GetDatum(queue->id), false};
+	if (!force &&
+		run_sql("SELECT 1::bigint FROM fairq.task WHERE queue_id = $1 LIMIT 1",
+				args, 1, NULL) > 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_QUEUE_NOT_EMPTY),
+				errmsg("queue \"%s\" is not empty", queue->name),
+				errhint("Use force => true to drop it with all its tasks."));
+	delete_tasks(queue, -1, true);
+	run_sql("DELETE FROM fairq.group_setting WHERE queue_id = $1", args, 1,
+			NULL);
+	run_sql("DELETE FROM fairq.seat WHERE queue_id = $1", args, 1, NULL);
+	run_sql("DELETE FROM fairq.queue WHERE queue_id = $1", args, 1, NULL);
+	fairq_queue_changed();
+	PG_RETURN_BOOL(true);
+}
+
+Datum
+fairq_reset_hints(PG_FUNCTION_ARGS)
+{
+	fairq_reset_hints_now();
+	PG_RETURN_VOID();
+}
+
+/*
+ * Statement trigger on fairq.task: rows are about to be changed by somebody
+ * else than fairq.
+ */
+Datum
+fairq_task_changed(PG_FUNCTION_ARGS)
+{
+	fairq_debt_reset();
+	PG_RETURN_NULL();
+}

@@ -1,0 +1,139 @@
+/*
+ * args.c
+ *		Arguments of the SQL functions: defaults, ranges, errors.
+ *
+ * The functions are not strict: a NULL argument means the default, or is an
+ * error that says which.  Nothing here locks anything.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+#include "args.h"
+#include "compat.h"
+#include "errors.h"
+
+/* A text that must be given. */
+text *
+fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				errmsg("%s must not be NULL", name));
+	return PG_GETARG_TEXT_PP(n);
+}
+
+int64
+fairq_arg_int(FunctionCallInfo fcinfo, int n, const char *name, int64 value,
+			  int64 low, int64 high)
+{
+	if (value < low || value > high)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("%s is " INT64_FORMAT, name, value),
+				errdetail("It must be between " INT64_FORMAT " and " INT64_FORMAT ".",
+						  low, high));
+	return value;
+}
+
+/* A lease that ends, and ends later than it begins, within a lifetime. */
+void
+fairq_check_lease(const Interval *lease)
+{
+	const double usecs_per_day = (double) USECS_PER_DAY;
+	double		length = (double) lease->time +
+		lease->day * usecs_per_day +
+		lease->month * DAYS_PER_MONTH * usecs_per_day;
+
+	if (length < 1 || length > 100 * DAYS_PER_YEAR * usecs_per_day)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("lease is %s",
+					   DatumGetCString(DirectFunctionCall1(interval_out,
+														   IntervalPGetDatum(lease)))),
+				errdetail("It must be longer than 0 and at most 100 years."));
+}
+
+/* When a lease taken now ends. */
+TimestampTz
+fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
+				TimestampTz now)
+{
+	const Interval *lease = &queue->lease;
+	TimestampTz until;
+
+	if (!PG_ARGISNULL(n))
+	{
+		lease = PG_GETARG_INTERVAL_P(n);
+		fairq_check_lease(lease);
+	}
+	until = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+													TimestampTzGetDatum(now),
+													IntervalPGetDatum(lease)));
+	/* months and days of either sign can still cancel out */
+	if (until <= now)
+		fairq_check_lease(&(Interval) {0});
+	return until;
+}
+
+/*
+ * The elements of a one-dimensional array without NULLs.  Returns how many.
+ */
+int
+fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
+				Datum **values)
+{
+	ArrayType  *array;
+	int16		typlen;
+	bool		typbyval;
+	char		typalign;
+	bool	   *nulls;
+	int			count;
+
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				errmsg("%s must not be NULL", name));
+	array = PG_GETARG_ARRAYTYPE_P(n);
+	if (ARR_NDIM(array) > 1)
+		ereport(ERROR,
+				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				errmsg("%s must have one dimension, not %d", name,
+					   ARR_NDIM(array)));
+	get_typlenbyvalalign(type, &typlen, &typbyval, &typalign);
+	deconstruct_array(array, type, typlen, typbyval, typalign, values, &nulls,
+					  &count);
+	for (int i = 0; i < count; i++)
+		if (nulls[i])
+			ereport(ERROR,
+					errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("%s must not contain NULL", name),
+					errdetail("Element %d is NULL.", i + 1));
+	return count;
+}
+
+void
+fairq_check_lengths(const char *name, int n, const char *other_name,
+					int other_n)
+{
+	if (n != other_n)
+		ereport(ERROR,
+				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				errmsg("%s and %s must have the same length", name, other_name),
+				errdetail("They have %d and %d elements.", n, other_n));
+}
+
+/* What the executor would check before a write, and direct writes bypass. */
+void
+fairq_writes(const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+}

@@ -1,0 +1,29 @@
+/*
+ * args.h
+ *		Arguments of the SQL functions: defaults, ranges, errors.
+ */
+#ifndef FAIRQ_ARGS_H
+#define FAIRQ_ARGS_H
+
+#include "fmgr.h"
+#include "datatype/timestamp.h"
+
+#include "queue.h"
+
+extern text *fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name);
+extern int64 fairq_arg_int(FunctionCallInfo fcinfo, int n, const char *name,
+						   int64 value, int64 low, int64 high);
+extern void fairq_check_lease(const Interval *lease);
+extern TimestampTz fairq_arg_lease(FunctionCallInfo fcinfo, int n,
+								   const FairqQueue *queue, TimestampTz now);
+extern int	fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name,
+							Oid type, Datum **values);
+extern void fairq_check_lengths(const char *name, int n,
+								const char *other_name, int other_n);
+extern void fairq_writes(const char *function);
+
+#define FAIRQ_ARG_INT(n, name, def, low, high) \
+	fairq_arg_int(fcinfo, n, name, \
+				  PG_ARGISNULL(n) ? (def) : PG_GETARG_INT32(n), low, high)
+
+#endif							/* FAIRQ_ARGS_H */

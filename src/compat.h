@@ -1,0 +1,159 @@
+/*
+ * compat.h
+ *		Differences between PostgreSQL major versions, all of them in one place.
+ *
+ * What every supported version has in the same form is used directly; the
+ * rest is given here the name and arguments of the newest form that can be
+ * had everywhere.
+ */
+#ifndef FAIRQ_COMPAT_H
+#define FAIRQ_COMPAT_H
+
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#if PG_VERSION_NUM >= 170000
+#include "storage/dsm_registry.h"
+#endif
+
+#if PG_VERSION_NUM < 150000
+#error "fairq needs PostgreSQL 15 or later"
+#endif
+
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* Version 15 leaves the declaration of _PG_init to the module. */
+#if PG_VERSION_NUM < 160000
+extern PGDLLEXPORT void _PG_init(void);
+#endif
+
+#if PG_VERSION_NUM >= 180000
+#define FAIRQ_MODULE_MAGIC \
+	PG_MODULE_MAGIC_EXT(.name = "fairq", .version = FAIRQ_VERSION)
+#else
+#define FAIRQ_MODULE_MAGIC PG_MODULE_MAGIC
+#endif
+
+/* the name came in version 16; a DSA's handle is that of a segment in 15 */
+#ifndef DSA_HANDLE_INVALID
+#define DSA_HANDLE_INVALID ((dsa_handle) DSM_HANDLE_INVALID)
+#endif
+
+static inline IndexScanDesc
+fairq_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
+					  int nkeys)
+{
+#if PG_VERSION_NUM >= 190000
+	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0, 0);
+#elif PG_VERSION_NUM >= 180000
+	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0);
+#else
+	return index_beginscan(heap, index, snapshot, nkeys, 0);
+#endif
+}
+
+/* Was the new version put elsewhere, so that every index needs an entry? */
+static inline TM_Result
+fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
+				   CommandId cid, TM_FailureData *tmfd, bool *update_indexes)
+{
+	LockTupleMode lockmode;
+	TM_Result	result;
+#if PG_VERSION_NUM >= 160000
+	TU_UpdateIndexes update = TU_None;
+#else
+	bool		update = false;
+#endif
+
+#if PG_VERSION_NUM >= 190000
+	result = table_tuple_update(rel, tid, slot, cid, 0, InvalidSnapshot,
+								InvalidSnapshot, true, tmfd, &lockmode,
+								&update);
+#else
+	result = table_tuple_update(rel, tid, slot, cid, InvalidSnapshot,
+								InvalidSnapshot, true, tmfd, &lockmode,
+								&update);
+#endif
+#if PG_VERSION_NUM >= 160000
+	*update_indexes = (update == TU_All);
+#else
+	*update_indexes = update;
+#endif
+	return result;
+}
+
+static inline TM_Result
+fairq_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
+				   TM_FailureData *tmfd)
+{
+#if PG_VERSION_NUM >= 190000
+	return table_tuple_delete(rel, tid, cid, 0, InvalidSnapshot,
+							  InvalidSnapshot, true, tmfd);
+#else
+	return table_tuple_delete(rel, tid, cid, InvalidSnapshot,
+							  InvalidSnapshot, true, tmfd, false);
+#endif
+}
+
+/*
+ * A tranche made once for the cluster, made known to this backend: version
+ * 19 keeps the names in shared memory by itself.
+ */
+static inline int
+fairq_new_tranche(const char *name)
+{
+#if PG_VERSION_NUM >= 190000
+	return LWLockNewTrancheId(name);
+#else
+	(void) name;
+	return LWLockNewTrancheId();
+#endif
+}
+
+static inline void
+fairq_register_tranche(int id, const char *name)
+{
+#if PG_VERSION_NUM >= 190000
+	(void) id;
+	(void) name;
+#else
+	LWLockRegisterTranche(id, name);
+#endif
+}
+
+/* Shared memory of that name, made by init if it is not there yet. */
+static inline void *
+fairq_named_segment(const char *name, size_t size, void (*init) (void *ptr))
+{
+	bool		found;
+	void	   *ptr;
+
+#if PG_VERSION_NUM >= 190000
+	ptr = GetNamedDSMSegment(name, size, (void (*) (void *, void *)) init,
+							 &found, NULL);
+#elif PG_VERSION_NUM >= 170000
+	ptr = GetNamedDSMSegment(name, size, init, &found);
+#else
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	ptr = ShmemInitStruct(name, size, &found);
+	if (!found)
+		init(ptr);
+	LWLockRelease(AddinShmemInitLock);
+#endif
+	return ptr;
+}
+
+/* dshash of plain bytes: version 17 wants a copy function beside the others */
+#if PG_VERSION_NUM >= 170000
+#define FAIRQ_DSHASH_MEM_FUNCTIONS \
+	.compare_function = dshash_memcmp, .hash_function = dshash_memhash, \
+	.copy_function = dshash_memcpy
+#else
+#define FAIRQ_DSHASH_MEM_FUNCTIONS \
+	.compare_function = dshash_memcmp, .hash_function = dshash_memhash
+#endif
+
+#endif							/* FAIRQ_COMPAT_H */

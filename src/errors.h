@@ -1,0 +1,22 @@
+/*
+ * errors.h
+ *		SQLSTATEs of class QF, and the checks of arguments that share them.
+ */
+#ifndef FAIRQ_ERRORS_H
+#define FAIRQ_ERRORS_H
+
+#include "fmgr.h"
+
+#define FAIRQ_VERSION "1.0"
+
+#define FAIRQ_SQLSTATE(n) MAKE_SQLSTATE('Q', 'F', '0', '0', (n))
+
+#define ERRCODE_FAIRQ_NO_QUEUE			FAIRQ_SQLSTATE('1')
+#define ERRCODE_FAIRQ_QUEUE_EXISTS		FAIRQ_SQLSTATE('2')
+#define ERRCODE_FAIRQ_OUT_OF_RANGE		FAIRQ_SQLSTATE('3')
+#define ERRCODE_FAIRQ_QUEUE_NOT_EMPTY	FAIRQ_SQLSTATE('4')
+#define ERRCODE_FAIRQ_GROUPS_USED_UP	FAIRQ_SQLSTATE('5')
+#define ERRCODE_FAIRQ_BLOCKS_USED_UP	FAIRQ_SQLSTATE('6')
+#define ERRCODE_FAIRQ_NO_GROUP			FAIRQ_SQLSTATE('7')
+
+#endif							/* FAIRQ_ERRORS_H */

@@ -1,0 +1,174 @@
+/*
+ * finish.c
+ *		fairq.complete, fairq.complete_batch, fairq.release.
+ *
+ * A running task is found by its id.  These are the calls that may wait: for
+ * somebody who is changing the very row.  Then they look again.
+ *
+ * The attempt is the fencing token.  It counts up with every lease and never
+ * back, also when a task is released: a call that gives an attempt acts only
+ * for the lease that has it.
+ *
+ * Locking: RowExclusiveLock on fairq.task and the row, to the end of the
+ * transaction; release also AccessShareLock on the queue, since it needs an
+ * address.  A batch goes through its ids in order, so two batches don't
+ * deadlock.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+
+#include "args.h"
+#include "group.h"
+#include "place.h"
+#include "transaction.h"
+
+PG_FUNCTION_INFO_V1(fairq_complete);
+PG_FUNCTION_INFO_V1(fairq_complete_batch);
+PG_FUNCTION_INFO_V1(fairq_release);
+
+#define ANY_ATTEMPT (-1)
+
+static void
+count_task(const FairqTask *task, FairqCounter counter)
+{
+	FairqQueue *queue = fairq_queue_use_id(task->queue_id, NoLock);
+
+	if (queue != NULL)
+		fairq_debt(fairq_queue_lane(queue, task->priority),
+				   task->group_no)->counts[counter]++;
+}
+
+/* The task, locked, if that attempt (or any) holds its lease. */
+static bool
+find_leased(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
+{
+	return fairq_task_find(tasks, id, task) && task->running &&
+		(attempt == ANY_ATTEMPT || task->attempt == attempt);
+}
+
+static bool
+complete(FairqTable *tasks, int64 id, int32 attempt)
+{
+	FairqTask	task;
+
+	if (!find_leased(tasks, id, attempt, &task))
+		return false;
+	if (!fairq_task_delete(tasks, &task))
+		elog(ERROR, "could not delete a locked task");
+	count_task(&task, FAIRQ_COMPLETED);
+	return true;
+}
+
+/* An attempt that no lease can have is no error: it is not the present one. */
+static int32
+arg_attempt(FunctionCallInfo fcinfo, int n)
+{
+	if (PG_ARGISNULL(n))
+		return ANY_ATTEMPT;
+	return Max(PG_GETARG_INT32(n), 0);
+}
+
+Datum
+fairq_complete(PG_FUNCTION_ARGS)
+{
+	FairqTable *tasks;
+	bool		done;
+
+	fairq_writes("fairq.complete()");
+	if (PG_ARGISNULL(0))
+		PG_RETURN_BOOL(false);
+	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	done = complete(tasks, PG_GETARG_INT64(0), arg_attempt(fcinfo, 1));
+	fairq_table_close(tasks);
+	if (done)
+		fairq_written();
+	PG_RETURN_BOOL(done);
+}
+
+typedef struct IdAttempt
+{
+	int64		id;
+	int32		attempt;
+} IdAttempt;
+
+static int
+compare_ids(const void *a, const void *b)
+{
+	const IdAttempt *x = a;
+	const IdAttempt *y = b;
+
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+Datum
+fairq_complete_batch(PG_FUNCTION_ARGS)
+{
+	Datum	   *ids;
+	Datum	   *attempts = NULL;
+	int			n = fairq_arg_array(fcinfo, 0, "ids", INT8OID, &ids);
+	IdAttempt  *todo = palloc(sizeof(IdAttempt) * Max(n, 1));
+	FairqTable *tasks;
+	int64		done = 0;
+
+	if (!PG_ARGISNULL(1))
+		fairq_check_lengths("ids", n, "attempts",
+							fairq_arg_array(fcinfo, 1, "attempts", INT4OID,
+											&attempts));
+	fairq_writes("fairq.complete_batch()");
+	for (int i = 0; i < n; i++)
+	{
+		todo[i].id = DatumGetInt64(ids[i]);
+		todo[i].attempt = attempts == NULL ? ANY_ATTEMPT :
+			Max(DatumGetInt32(attempts[i]), 0);
+	}
+	qsort(todo, n, sizeof(IdAttempt), compare_ids);
+
+	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (complete(tasks, todo[i].id, todo[i].attempt))
+			done++;
+	}
+	fairq_table_close(tasks);
+	if (done > 0)
+		fairq_written();
+	PG_RETURN_INT64(done);
+}
+
+Datum
+fairq_release(PG_FUNCTION_ARGS)
+{
+	FairqTable *tasks;
+	FairqTask	task;
+	FairqQueue *queue;
+	int32		queue_id;
+	bool		done = false;
+
+	fairq_writes("fairq.release()");
+	if (PG_ARGISNULL(0))
+		PG_RETURN_BOOL(false);
+	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+
+	/* the queue is locked before the row, as everywhere */
+	queue_id = fairq_task_queue_of(tasks, PG_GETARG_INT64(0));
+	if (queue_id != 0 &&
+		(queue = fairq_queue_use_id(queue_id, AccessShareLock)) != NULL &&
+		find_leased(tasks, PG_GETARG_INT64(0), arg_attempt(fcinfo, 1), &task))
+	{
+		int64		addr = fairq_place(queue, task.priority, task.group_no,
+									   tasks);
+
+		fairq_task_return(tasks, &task, addr);
+		fairq_debt_written();
+		fairq_debt(fairq_queue_lane(queue, task.priority),
+				   task.group_no)->counts[FAIRQ_RELEASED]++;
+		done = true;
+	}
+	fairq_table_close(tasks);
+	if (done)
+		fairq_written();
+	PG_RETURN_BOOL(done);
+}

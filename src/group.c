@@ -1,0 +1,351 @@
+/*
+ * group.c
+ *		Groups: their keys and their numbers.
+ *
+ * fairq.seat has a row (queue_id, group_no, group_key) for each group.  Its
+ * indexes are not unique, for a reason: the first enqueue of a new key must
+ * not wait for another open transaction that is enqueueing for the same key
+ * (and batches of new keys in opposite order must not deadlock).  So whoever
+ * finds a key that is there but not committed inserts a row of his own, with
+ * the same number.  Whichever of them commits, the number is right; equal rows
+ * are harmless.
+ *
+ * Numbers are given in order.  When they are used up, the first that is free
+ * again is taken.
+ *
+ * Locking: giving a number, and inserting a second row for one, happen under
+ * ExclusiveLock on the object (fairq.seat, queue_id), released at once:
+ * nothing that may wait for a transaction is done under it.  Others see the
+ * row by then, with a dirty snapshot.  Reading takes no lock.
+ *
+ * Keys and numbers are cached in the backend.  What was read while our own
+ * row was not committed is forgotten if that is rolled back.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "compat.h"
+#include "errors.h"
+#include "group.h"
+#include "store.h"
+
+/* then all is forgotten: the cache is bounded, about 10 MB with short keys */
+#define MAX_CACHED 65536
+
+typedef struct KeyId
+{
+	int32		queue_id;
+	int32		length;
+	const char *data;
+} KeyId;
+
+typedef struct KeyEntry
+{
+	KeyId		key;			/* hash key */
+	int32		group_no;
+} KeyEntry;
+
+typedef struct NumberId
+{
+	int32		queue_id;
+	int32		group_no;
+} NumberId;
+
+typedef struct NumberEntry
+{
+	NumberId	number;			/* hash key */
+	text	   *key;
+} NumberEntry;
+
+static MemoryContext cache_context = NULL;
+static HTAB *by_key = NULL;
+static HTAB *by_number = NULL;
+static Oid	cached_relid = InvalidOid;
+static bool uncommitted = false;	/* something cached is our own, as yet */
+static bool stale = false;
+
+static uint32
+key_hash(const void *key, Size keysize)
+{
+	const KeyId *k = key;
+
+	return hash_combine(murmurhash32((uint32) k->queue_id),
+						hash_bytes((const unsigned char *) k->data, k->length));
+}
+
+static int
+key_match(const void *a, const void *b, Size keysize)
+{
+	const KeyId *x = a;
+	const KeyId *y = b;
+
+	return !(x->queue_id == y->queue_id && x->length == y->length &&
+			 memcmp(x->data, y->data, x->length) == 0);
+}
+
+static void
+check_cache(void)
+{
+	HASHCTL		ctl = {0};
+
+	if (cached_relid != fairq_catalog()->seat)
+		stale = true;
+	if (by_key != NULL && !stale &&
+		hash_get_num_entries(by_key) + hash_get_num_entries(by_number) <
+		MAX_CACHED)
+		return;
+
+	by_key = by_number = NULL;
+	if (cache_context == NULL)
+		cache_context = AllocSetContextCreate(TopMemoryContext,
+											  "fairq groups",
+											  ALLOCSET_DEFAULT_SIZES);
+	else
+		MemoryContextReset(cache_context);
+	ctl.hcxt = cache_context;
+	ctl.keysize = sizeof(KeyId);
+	ctl.entrysize = sizeof(KeyEntry);
+	ctl.hash = key_hash;
+	ctl.match = key_match;
+	by_key = hash_create("fairq groups by key", 256, &ctl,
+						 HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
+	ctl.keysize = sizeof(NumberId);
+	ctl.entrysize = sizeof(NumberEntry);
+	by_number = hash_create("fairq groups by number", 256, &ctl,
+							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	cached_relid = fairq_catalog()->seat;
+	stale = false;
+}
+
+/* At an abort: what we read of our own rows is not true any more. */
+void
+fairq_groups_forget_uncommitted(void)
+{
+	if (uncommitted)
+		stale = true;
+}
+
+/* At the end of a transaction. */
+void
+fairq_groups_committed(void)
+{
+	uncommitted = false;
+}
+
+static void
+remember_key(FairqQueue *queue, text *key, int32 group_no)
+{
+	KeyId		id = {
+		.queue_id = queue->id,
+		.length = VARSIZE_ANY_EXHDR(key)
+	};
+	char	   *data = MemoryContextAlloc(cache_context, Max(id.length, 1));
+	bool		found;
+	KeyEntry   *entry;
+
+	memcpy(data, VARDATA_ANY(key), id.length);
+	id.data = data;
+	entry = hash_search(by_key, &id, HASH_ENTER, &found);
+	entry->group_no = group_no;
+}
+
+/*
+ * Look for the key.  Returns its number or -1; *committed tells whether a row
+ * of it is committed, or our own.
+ */
+static int32
+find_key(FairqTable *table, FairqQueue *queue, text *key, bool *committed)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+		{2, FAIRQ_EQ, PointerGetDatum(key)}
+	};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_KEY, keys,
+										lengthof(keys), false);
+	FairqRowState state;
+	int32		group_no = -1;
+
+	*committed = false;
+	while (!*committed && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		bool		isnull;
+
+		group_no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
+											  SEAT_GROUP_NO, &isnull));
+		*committed = state == FAIRQ_ROW_LIVE;
+		if (*committed && fairq_scan_is_own(scan))
+			uncommitted = true;
+	}
+	fairq_scan_end(scan);
+	return group_no;
+}
+
+/* The lowest number that no row has: a walk over all of them. */
+static int32
+first_free_number(FairqTable *table, FairqQueue *queue)
+{
+	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, &key, 1,
+										false);
+	int32		free_no = 0;
+
+	while (fairq_scan_next(scan) != FAIRQ_ROW_END)
+	{
+		bool		isnull;
+		int32		group_no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
+														  SEAT_GROUP_NO,
+														  &isnull));
+
+		if (group_no > free_no)
+			break;
+		if (group_no == free_no)
+			free_no++;
+	}
+	fairq_scan_end(scan);
+	return free_no;
+}
+
+static int32
+new_number(FairqTable *table, FairqQueue *queue)
+{
+	int64		limit = Min(queue->block_length, PG_INT32_MAX);
+	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, &key, 1,
+										true);
+	int32		group_no = 0;
+	bool		isnull;
+
+	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
+		group_no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
+											  SEAT_GROUP_NO, &isnull)) + 1;
+	fairq_scan_end(scan);
+	if (group_no >= limit)
+		group_no = first_free_number(table, queue);
+	if (group_no >= limit)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_GROUPS_USED_UP),
+				errmsg("group numbers of queue \"%s\" are used up",
+					   queue->name),
+				errdetail("The queue's block length is " INT64_FORMAT ", which is the number of groups that it can have.",
+						  queue->block_length),
+				errhint("Raise block_length with fairq.alter_queue()."));
+	return group_no;
+}
+
+/*
+ * The number of a group.  Without create, -1 if there is no such group.
+ */
+int32
+fairq_group_no(FairqQueue *queue, text *key, bool create)
+{
+	KeyId		id = {
+		.queue_id = queue->id,
+		.length = VARSIZE_ANY_EXHDR(key),
+		.data = VARDATA_ANY(key)
+	};
+	KeyEntry   *entry;
+	FairqTable *table;
+	int32		group_no;
+	bool		committed;
+
+	check_cache();
+	entry = hash_search(by_key, &id, HASH_FIND, NULL);
+	if (entry != NULL)
+		return entry->group_no;
+
+	if (id.length > FAIRQ_MAX_GROUP_KEY)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("group_key has %d bytes", id.length),
+				errdetail("At most %d bytes are allowed.", FAIRQ_MAX_GROUP_KEY));
+
+	table = fairq_table_open(cached_relid,
+							 create ? RowExclusiveLock : AccessShareLock);
+	group_no = find_key(table, queue, key, &committed);
+	if (!committed && !create)
+		group_no = -1;
+	else if (!committed)
+	{
+		LockDatabaseObject(cached_relid, queue->id, 0, ExclusiveLock);
+		group_no = find_key(table, queue, key, &committed);
+		if (!committed)
+		{
+			Datum		values[SEAT_NATTS];
+			bool		nulls[SEAT_NATTS] = {0};
+
+			if (group_no < 0)
+				group_no = new_number(table, queue);
+			values[SEAT_QUEUE_ID - 1] = Int32GetDatum(queue->id);
+			values[SEAT_GROUP_NO - 1] = Int32GetDatum(group_no);
+			values[SEAT_GROUP_KEY - 1] = PointerGetDatum(key);
+			fairq_table_insert(table, values, nulls);
+			fairq_written();
+		}
+		UnlockDatabaseObject(cached_relid, queue->id, 0, ExclusiveLock);
+		uncommitted = true;
+	}
+	fairq_table_close(table);
+	if (group_no >= 0)
+	{
+		check_cache();
+		remember_key(queue, key, group_no);
+	}
+	return group_no;
+}
+
+/* The key of a group that has, or had, a task: a text, or NULL (Datum 0). */
+Datum
+fairq_group_key(FairqQueue *queue, int32 group_no)
+{
+	NumberId	id = {queue->id, group_no};
+	NumberEntry *entry;
+	FairqTable *table;
+	FairqScan  *scan;
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
+	};
+	text	   *key = NULL;
+
+	check_cache();
+	entry = hash_search(by_number, &id, HASH_FIND, NULL);
+	if (entry != NULL)
+		return PointerGetDatum(entry->key);
+
+	table = fairq_table_open(cached_relid, AccessShareLock);
+	scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, keys, lengthof(keys),
+							false);
+	while (key == NULL)
+	{
+		FairqRowState state = fairq_scan_next(scan);
+		bool		isnull;
+
+		if (state == FAIRQ_ROW_END)
+			break;
+		if (state == FAIRQ_ROW_LIVE)
+		{
+			MemoryContext old = MemoryContextSwitchTo(cache_context);
+
+			key = DatumGetTextPCopy(slot_getattr(fairq_scan_slot(scan),
+												 SEAT_GROUP_KEY, &isnull));
+			MemoryContextSwitchTo(old);
+			if (fairq_scan_is_own(scan))
+				uncommitted = true;
+		}
+	}
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	if (key != NULL)
+	{
+		bool		found;
+
+		entry = hash_search(by_number, &id, HASH_ENTER, &found);
+		entry->key = key;
+	}
+	return PointerGetDatum(key);
+}

@@ -1,0 +1,15 @@
+/*
+ * group.h
+ *		Groups: their keys and their numbers.
+ */
+#ifndef FAIRQ_GROUP_H
+#define FAIRQ_GROUP_H
+
+#include "queue.h"
+
+extern int32 fairq_group_no(FairqQueue *queue, text *key, bool create);
+extern Datum fairq_group_key(FairqQueue *queue, int32 group_no);
+extern void fairq_groups_forget_uncommitted(void);
+extern void fairq_groups_committed(void);
+
+#endif							/* FAIRQ_GROUP_H */

@@ -1,0 +1,123 @@
+/*
+ * lane.h
+ *		What shared memory knows of a lane: position, mark, irregular groups.
+ */
+#ifndef FAIRQ_LANE_H
+#define FAIRQ_LANE_H
+
+#include "address.h"
+#include "shmem.h"
+
+#define FAIRQ_PRIORITIES 10
+#define FAIRQ_RING 32
+
+typedef enum FairqCounter
+{
+	FAIRQ_ENQUEUED,
+	FAIRQ_POPPED,
+	FAIRQ_COMPLETED,
+	FAIRQ_RELEASED,
+	FAIRQ_COUNTERS
+} FairqCounter;
+
+/* In shared memory, never moved or freed.  Under lock, but for the counters. */
+struct FairqLane
+{
+	LWLock		lock;
+	int32		domain;			/* constant */
+	uint32		lane_no;		/* new after each recovery; 0: never done */
+	uint64		resets;			/* of the domain, when it was recovered */
+	int64		pos;			/* the highest turn taken */
+	int64		mark;			/* below: nothing ready but irregular groups' */
+	uint64		epoch;			/* of the ring's youngest entry; only grows */
+	int64		ring[FAIRQ_RING];	/* lowest address made ready per epoch */
+	int32		nirregular;
+	int32		first;			/* of the irregular groups, or -1 */
+	int32		cursor;			/* one of them, near the last turn, or -1 */
+	pg_atomic_uint64 counters[FAIRQ_COUNTERS];	/* since the server started */
+};
+
+/* What a pop notes before it looks. */
+typedef struct FairqNote
+{
+	uint32		lane_no;
+	uint64		epoch;
+	int64		mark;
+	int64		pos;
+	int32		nirregular;
+} FairqNote;
+
+/* An address given to a task whose row is not written yet. */
+typedef struct FairqReservation
+{
+	FairqTail	tail;			/* the address, and what stands there now */
+	FairqTail	before;			/* what the tail was */
+	FairqGroup *pinned;			/* or NULL */
+	uint32		lane_no;
+} FairqReservation;
+
+typedef enum FairqReserved
+{
+	FAIRQ_RESERVED,
+	FAIRQ_TAIL_UNKNOWN,			/* look in the table, and try again */
+	FAIRQ_LANE_UNKNOWN,			/* recover the lane, and try again */
+	FAIRQ_BLOCKS_USED_UP
+} FairqReserved;
+
+/* A turn of an irregular group, taken by a pop. */
+typedef struct FairqTurn
+{
+	int32		group_no;
+	int64		addr;			/* the turn */
+	int64		from;			/* where its first ready task may be */
+	uint32		version;
+	int32		left;			/* tasks left of a turn begun before, or 0 */
+} FairqTurn;
+
+/* The first ready task of a group, when a lane is recovered. */
+typedef struct FairqHead
+{
+	int32		group_no;
+	int64		addr;
+} FairqHead;
+
+extern bool fairq_lane_known(FairqLane *lane);
+extern uint64 fairq_lane_epoch(FairqLane *lane);
+extern void fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
+							   bool sure, const FairqHead *heads,
+							   int64 nheads, int64 highest,
+							   int64 block_length);
+
+extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,
+										int32 weight, int64 block_length,
+										const FairqTail *looked_up,
+										FairqReservation *reservation);
+extern void fairq_unpin(FairqReservation *reservation);
+extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
+								 int32 group_no, FairqTail last,
+								 FairqTail before, int64 first);
+
+extern bool fairq_lane_note(FairqLane *lane, FairqNote *note);
+extern void fairq_lane_raise(FairqLane *lane, const FairqNote *note,
+							 int64 upto);
+extern void fairq_lane_advance(FairqLane *lane, const FairqNote *note,
+							   int64 addr);
+extern bool fairq_lane_is_irregular(FairqLane *lane, int32 group_no,
+									int64 addr);
+extern bool fairq_lane_next_turn(FairqLane *lane, const FairqNote *note,
+								 int64 cur, int64 block_length, bool take,
+								 int64 bound, FairqTurn *turn);
+extern void fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
+								   const FairqTurn *turn, int64 from,
+								   int32 left);
+extern void fairq_lane_settle(FairqLane *lane, const FairqNote *note,
+							  const FairqTurn *turn, bool regular,
+							  bool empty);
+
+extern void fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr);
+extern void fairq_lane_irregular(FairqLane *lane, int32 group_no, int64 addr);
+extern void fairq_lane_hole(FairqLane *lane, int32 group_no, int64 addr);
+extern void fairq_lane_lower(FairqLane *lane, int64 addr);
+extern void fairq_lane_forget(FairqLane *lane);
+
+#endif							/* FAIRQ_LANE_H */

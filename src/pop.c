@@ -1,0 +1,153 @@
+/*
+ * pop.c
+ *		fairq.pop, fairq.take.
+ *
+ * Which tasks are next is decided in serve.c.  Here a chosen task gets its
+ * lease (pop), or is removed (take), and becomes a row of the result.
+ *
+ * Locking: AccessShareLock on the queue, RowExclusiveLock on fairq.task and
+ * the rows that are returned, to the end of the transaction.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "args.h"
+#include "compat.h"
+#include "errors.h"
+#include "group.h"
+#include "serve.h"
+
+#define CLAIM_NATTS 8
+#define MAX_WORKER 1024
+
+PG_FUNCTION_INFO_V1(fairq_pop);
+PG_FUNCTION_INFO_V1(fairq_take);
+
+typedef struct Claims
+{
+	FairqQueue *queue;
+	ReturnSetInfo *rsinfo;
+	MemoryContext each;
+	bool		remove;
+	TimestampTz lease_until;
+	Datum		worker;
+	bool		worker_isnull;
+} Claims;
+
+/* A row of type fairq.claim. */
+static void
+put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
+{
+	Datum		values[CLAIM_NATTS];
+	bool		nulls[CLAIM_NATTS] = {0};
+	Datum		payload;
+
+	payload = slot_getattr(tasks->lock_slot, TASK_PAYLOAD, &nulls[2]);
+
+	/* whoever gets the result may read it when the row is long gone */
+	if (!nulls[2])
+		payload = PointerGetDatum(PG_DETOAST_DATUM(payload));
+
+	values[0] = Int64GetDatum(task->id);
+	values[1] = fairq_group_key(claims->queue, task->group_no);
+	nulls[1] = DatumGetPointer(values[1]) == NULL;
+	values[2] = payload;
+	values[3] = Int32GetDatum(task->attempt);
+	values[4] = Int32GetDatum((int32) task->priority);
+	values[5] = Int64GetDatum(task->addr);
+	values[6] = TimestampTzGetDatum(task->enqueued_at);
+	values[7] = TimestampTzGetDatum(task->lease_until);
+	nulls[7] = !task->running;
+	tuplestore_putvalues(claims->rsinfo->setResult, claims->rsinfo->setDesc,
+						 values, nulls);
+}
+
+static void
+serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
+{
+	Claims	   *claims = arg;
+	MemoryContext old = MemoryContextSwitchTo(claims->each);
+
+	if (claims->remove)
+	{
+		if (!fairq_task_delete(tasks, task))
+			elog(ERROR, "could not delete a locked task");
+		task->attempt++;
+	}
+	else
+		fairq_task_lease(tasks, task, claims->lease_until, claims->worker,
+						 claims->worker_isnull);
+	put_claim(claims, tasks, task);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(claims->each);
+}
+
+static void
+serve_call(FunctionCallInfo fcinfo, Claims *claims, int64 max_tasks,
+		   int64 per_group)
+{
+	FairqTable *tasks;
+
+	InitMaterializedSRF(fcinfo, 0);
+	claims->rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	claims->each = AllocSetContextCreate(CurrentMemoryContext, "fairq claim",
+										 ALLOCSET_DEFAULT_SIZES);
+	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	fairq_serve(claims->queue, tasks, max_tasks, per_group, serve_claim,
+				claims);
+	fairq_table_close(tasks);
+	MemoryContextDelete(claims->each);
+}
+
+Datum
+fairq_pop(PG_FUNCTION_ARGS)
+{
+	Claims		claims = {.remove = false};
+	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
+	int64		max_tasks = FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
+	int64		per_group = FAIRQ_ARG_INT(3, "per_group", 0,
+										  PG_ARGISNULL(3) ? 0 : 1,
+										  PG_INT32_MAX);
+
+	claims.worker_isnull = PG_ARGISNULL(4);
+	if (!claims.worker_isnull)
+	{
+		text	   *worker = PG_GETARG_TEXT_PP(4);
+
+		if (VARSIZE_ANY_EXHDR(worker) > MAX_WORKER)
+			ereport(ERROR,
+					errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+					errmsg("worker has %d bytes",
+						   (int) VARSIZE_ANY_EXHDR(worker)),
+					errdetail("At most %d bytes are allowed.", MAX_WORKER));
+		claims.worker = PointerGetDatum(worker);
+	}
+	fairq_writes("fairq.pop()");
+	claims.queue = fairq_queue_use(queue_name, AccessShareLock);
+	claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue,
+										 GetCurrentTimestamp());
+	serve_call(fcinfo, &claims, max_tasks, per_group);
+	return (Datum) 0;
+}
+
+Datum
+fairq_take(PG_FUNCTION_ARGS)
+{
+	Claims		claims = {.remove = true};
+	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
+	int64		max_tasks = FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
+	int64		per_group = FAIRQ_ARG_INT(2, "per_group", 0,
+										  PG_ARGISNULL(2) ? 0 : 1,
+										  PG_INT32_MAX);
+
+	fairq_writes("fairq.take()");
+	claims.queue = fairq_queue_use(queue_name, AccessShareLock);
+	serve_call(fcinfo, &claims, max_tasks, per_group);
+	return (Datum) 0;
+}

@@ -1,0 +1,320 @@
+/*
+ * queue.c
+ *		Queues and their settings, cached in the backend.
+ *
+ * Settings are read with a dirty snapshot: what is committed now, whatever
+ * snapshot the transaction has.  An address computed with a block length of
+ * yesterday would be wrong.
+ *
+ * Locking: whoever works on a queue holds AccessShareLock on it, an object
+ * lock on (fairq.queue, queue_id), to the end of the transaction.  Dropping it
+ * and changing its block length take AccessExclusiveLock.  Other settings
+ * change under ShareUpdateExclusiveLock, that is, one at a time and beside all
+ * work.  A change invalidates fairq.queue in the relation cache, which is what
+ * throws the entries here away; they are looked at after the lock is held, as
+ * for tables.
+ *
+ * Entries are never freed, only read again: a pointer stays good for the
+ * backend's life, its content until the next fairq_queue_use().
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "errors.h"
+#include "queue.h"
+#include "store.h"
+
+typedef struct QueueName
+{
+	char		name[FAIRQ_MAX_QUEUE_NAME + 1]; /* hash key */
+	int32		id;
+	uint64		generation;
+} QueueName;
+
+static HTAB *queues = NULL;
+static HTAB *names = NULL;
+static uint64 generation = 1;	/* counts invalidations */
+static Oid	queue_relid = InvalidOid;
+
+static void
+invalidate(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid || relid == queue_relid)
+		generation++;
+}
+
+static void
+init_cache(void)
+{
+	HASHCTL		ctl = {0};
+
+	ctl.keysize = sizeof(int32);
+	ctl.entrysize = sizeof(FairqQueue);
+	queues = hash_create("fairq queues", 64, &ctl, HASH_ELEM | HASH_BLOBS);
+	ctl.keysize = FAIRQ_MAX_QUEUE_NAME + 1;
+	ctl.entrysize = sizeof(QueueName);
+	names = hash_create("fairq queue names", 64, &ctl, HASH_ELEM | HASH_STRINGS);
+	CacheRegisterRelcacheCallback(invalidate, (Datum) 0);
+}
+
+static void
+check_cache(void)
+{
+	Oid			relid = fairq_catalog()->queue;
+
+	if (queues == NULL)
+		init_cache();
+	if (queue_relid != relid)
+	{
+		/* the extension was dropped and created again */
+		queue_relid = relid;
+		generation++;
+	}
+}
+
+/* A change of settings is visible to others once it has committed. */
+void
+fairq_queue_changed(void)
+{
+	CacheInvalidateRelcacheByRelid(fairq_catalog()->queue);
+	fairq_written();
+	generation++;
+}
+
+/*
+ * The row as it is committed now, or as we ourselves have changed it.
+ */
+static bool
+next_current(FairqScan *scan)
+{
+	FairqRowState state;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+		if (state == FAIRQ_ROW_LIVE || state == FAIRQ_ROW_CHANGING)
+			return true;
+	return false;
+}
+
+/* 0 if there is none; ids start at 1. */
+static int32
+read_id(const char *name)
+{
+	FairqTable *table = fairq_table_open(queue_relid, AccessShareLock);
+	FairqKey	key = {1, FAIRQ_EQ, CStringGetTextDatum(name)};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, &key, 1,
+										false);
+	int32		id = 0;
+	bool		isnull;
+
+	if (next_current(scan))
+		id = DatumGetInt32(slot_getattr(fairq_scan_slot(scan), QUEUE_ID,
+										&isnull));
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	return id;
+}
+
+static int32
+lookup_id(const char *name)
+{
+	bool		found;
+	QueueName  *entry = hash_search(names, name, HASH_FIND, NULL);
+	int32		id;
+	uint64		now = generation;
+
+	if (entry != NULL && entry->generation == generation)
+		return entry->id;
+	id = read_id(name);
+	/* a concurrent update can hide a row from one dirty scan, not from two */
+	if (id == 0)
+		id = read_id(name);
+	if (id != 0)
+	{
+		entry = hash_search(names, name, HASH_ENTER, &found);
+		entry->id = id;
+		entry->generation = now;
+	}
+	return id;
+}
+
+static void
+read_settings(FairqQueue *queue)
+{
+	FairqTable *table = fairq_table_open(fairq_catalog()->setting,
+										 AccessShareLock);
+	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, &key, 1,
+										false);
+	int			max = 0;
+
+	queue->nsettings = 0;
+	if (queue->settings)
+		pfree(queue->settings);
+	queue->settings = NULL;
+	while (next_current(scan))
+	{
+		TupleTableSlot *slot = fairq_scan_slot(scan);
+		FairqSetting *setting;
+		bool		isnull;
+
+		if (queue->nsettings == max)
+		{
+			max = max == 0 ? 8 : max * 2;
+			queue->settings = queue->settings == NULL ?
+				MemoryContextAlloc(TopMemoryContext, sizeof(FairqSetting) * max) :
+				repalloc_huge(queue->settings, sizeof(FairqSetting) * max);
+		}
+		setting = &queue->settings[queue->nsettings++];
+		setting->group_no = DatumGetInt32(slot_getattr(slot, SETTING_GROUP_NO,
+													   &isnull));
+		setting->weight = DatumGetInt32(slot_getattr(slot, SETTING_WEIGHT,
+													 &isnull));
+	}
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+}
+
+/* NULL if there is no such queue. */
+static FairqQueue *
+lookup_queue(int32 id)
+{
+	FairqQueue *queue = hash_search(queues, &id, HASH_FIND, NULL);
+	FairqTable *table;
+	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(id)};
+	FairqScan  *scan;
+	uint64		now = generation;
+	bool		found;
+
+	if (queue != NULL && queue->generation == generation)
+		return queue;
+
+	table = fairq_table_open(queue_relid, AccessShareLock);
+	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, &key, 1, false);
+	found = next_current(scan);
+	if (!found)
+	{
+		fairq_scan_again(scan, &key, 1);
+		found = next_current(scan);
+	}
+	if (found)
+	{
+		TupleTableSlot *slot = fairq_scan_slot(scan);
+		bool		isnull;
+
+		queue = hash_search(queues, &id, HASH_ENTER, &found);
+		if (!found)
+			memset((char *) queue + sizeof(int32), 0,
+				   sizeof(FairqQueue) - sizeof(int32));
+		queue->generation = 0;
+		memset(queue->lanes, 0, sizeof(queue->lanes));
+		queue->block_length =
+			DatumGetInt64(slot_getattr(slot, QUEUE_BLOCK_LENGTH, &isnull));
+		queue->paused = DatumGetBool(slot_getattr(slot, QUEUE_PAUSED, &isnull));
+		text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
+														   &isnull)),
+							   queue->name, sizeof(queue->name));
+		queue->lease = *DatumGetIntervalP(slot_getattr(slot, QUEUE_LEASE,
+													   &isnull));
+		read_settings(queue);
+		queue->generation = now;
+	}
+	else
+		queue = NULL;
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	return queue;
+}
+
+static void
+lock_queue(int32 id, LOCKMODE lockmode)
+{
+	LockDatabaseObject(queue_relid, id, 0, lockmode);
+}
+
+/*
+ * The queue of that name, locked until the end of the transaction.
+ */
+FairqQueue *
+fairq_queue_use(text *name, LOCKMODE lockmode)
+{
+	char		cname[FAIRQ_MAX_QUEUE_NAME + 1];
+	int32		id = 0;
+
+	check_cache();
+	if (VARSIZE_ANY_EXHDR(name) <= FAIRQ_MAX_QUEUE_NAME)
+	{
+		text_to_cstring_buffer(name, cname, sizeof(cname));
+		id = lookup_id(cname);
+	}
+	while (id != 0)
+	{
+		int32		again;
+		FairqQueue *queue;
+
+		lock_queue(id, lockmode);
+		/* waiting for the lock, we may have heard that all is different */
+		again = lookup_id(cname);
+		if (again == id && (queue = lookup_queue(id)) != NULL)
+			return queue;
+		UnlockDatabaseObject(queue_relid, id, 0, lockmode);
+		id = again == id ? 0 : again;
+	}
+	ereport(ERROR,
+			errcode(ERRCODE_FAIRQ_NO_QUEUE),
+			errmsg("queue \"%.*s\" does not exist",
+				   (int) Min(VARSIZE_ANY_EXHDR(name), 100), VARDATA_ANY(name)),
+			errhint("Create it with fairq.create_queue()."));
+}
+
+/* The queue of a task; NULL if it is gone. */
+FairqQueue *
+fairq_queue_use_id(int32 id, LOCKMODE lockmode)
+{
+	check_cache();
+	if (lockmode != NoLock)
+		lock_queue(id, lockmode);
+	return lookup_queue(id);
+}
+
+bool
+fairq_queue_exists(const char *name)
+{
+	check_cache();
+	return lookup_id(name) != 0;
+}
+
+FairqLane *
+fairq_queue_lane(FairqQueue *queue, int priority)
+{
+	if (queue->lanes[priority] == NULL)
+		queue->lanes[priority] = fairq_shmem_lane(queue->id, priority);
+	return queue->lanes[priority];
+}
+
+int32
+fairq_queue_weight(const FairqQueue *queue, int32 group_no)
+{
+	int			low = 0;
+	int			high = queue->nsettings;
+
+	while (low < high)
+	{
+		int			mid = (low + high) / 2;
+
+		if (queue->settings[mid].group_no < group_no)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	if (low < queue->nsettings && queue->settings[low].group_no == group_no)
+		return queue->settings[low].weight;
+	return 1;
+}

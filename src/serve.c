@@ -1,0 +1,361 @@
+/*
+ * serve.c
+ *		Service: which tasks are next.
+ *
+ * Lanes are served in the order of their priorities.  In a lane, a call walks
+ * two things in step, by the address of the turn:
+ *
+ * - the ready rows in the order of their addresses, from the mark (or the
+ *	 service position) upwards: a row is its group's turn;
+ *
+ * - the turns of irregular groups, at their seats.  Such a group is served its
+ *	 first ready task, found through the index by group, wherever it stands, and
+ *	 up to its weight; its rows are passed over by the first walk.
+ *
+ * The rows are read with a dirty snapshot.  What an open transaction inserts
+ * or changes is passed over: its end says so, see transaction.c.  A row that
+ * is merely locked keeps the mark below it, since nobody will say when it is
+ * free.
+ *
+ * The walk is lazy: it does not look past the next irregular turn.  So the
+ * cost of a call depends on the tasks that it returns, and on how many groups
+ * are irregular and ready at those turns, not on backlogs.
+ *
+ * If the mark is below the service position, there may be ready tasks of
+ * groups that are not known to be irregular (a mark lowered for want of room,
+ * or in a race with a pop).  They are looked for first, up to a number of
+ * index entries per call, and their groups called irregular.
+ *
+ * Nothing is done here for tasks that the call doesn't return, but moving
+ * hints.  So a transaction that stays open after its pop keeps back its own
+ * tasks, and nobody else's.
+ *
+ * Locking: row locks are taken with SKIP LOCKED, so a call waits for nobody.
+ * Lanes' locks are held for moments, see lane.c.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "place.h"
+#include "serve.h"
+#include "transaction.h"
+
+/* index entries below the service position that one call looks at */
+#define LOOK_BEHIND 1000
+
+/* One call, in one lane. */
+typedef struct Service
+{
+	FairqQueue *queue;
+	FairqTable *tasks;
+	FairqLane  *lane;
+	int			priority;
+	FairqServer server;
+	void	   *arg;
+	int64		max_tasks;
+	int64		served;			/* in all lanes */
+	int64		per_group;
+	int64		last_block;		/* with per_group, once something was ready */
+	FairqNote	note;
+	bool		any_irregular;
+	int64		locked;			/* lowest row that was merely locked */
+	FairqScan  *by_group;		/* or NULL */
+} Service;
+
+typedef enum Walk
+{
+	WALK_ON,					/* no row at hand */
+	WALK_ROW,					/* one is */
+	WALK_END					/* there is none any more */
+} Walk;
+
+static FairqClaimResult
+claim(Service *s, FairqTask *task)
+{
+	FairqDebt  *debt;
+	FairqClaimResult result = fairq_task_lock(s->tasks, task);
+
+	if (result == FAIRQ_LOCKED)
+		s->locked = Min(s->locked, task->addr);
+	if (result != FAIRQ_CLAIMED)
+		return result;
+	if (task->running)
+		return FAIRQ_GONE;
+
+	debt = fairq_debt(s->lane, task->group_no);
+	fairq_debt_ready_at_abort(debt, task->addr);
+	debt->counts[FAIRQ_POPPED]++;
+	s->server(s->tasks, task, s->arg);
+	s->served++;
+	return FAIRQ_CLAIMED;
+}
+
+/*
+ * Look for ready tasks between the mark and the service position, and call
+ * their groups irregular.  Returns the address up to which it has looked.
+ */
+static int64
+look_behind(Service *s)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
+		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
+		{3, FAIRQ_GE, Int64GetDatum(s->note.mark)},
+		{3, FAIRQ_LT, Int64GetDatum(s->note.pos)}
+	};
+	FairqScan  *scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
+										lengthof(keys), false);
+	int64		upto = s->note.pos;
+	FairqRowState state;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		if (fairq_scan_entries(scan) > LOOK_BEHIND)
+		{
+			upto = task.addr;
+			break;
+		}
+		if (state != FAIRQ_ROW_LIVE || task.running)
+			continue;
+		s->any_irregular = true;
+		if (!fairq_lane_is_irregular(s->lane, task.group_no, task.addr))
+			fairq_lane_irregular(s->lane, task.group_no, task.addr);
+	}
+	fairq_scan_end(scan);
+	return upto;
+}
+
+/*
+ * Serve an irregular group at its turn: its first ready tasks.  False if
+ * nothing came of it, and the group is as irregular as before.
+ */
+static bool
+serve_turn(Service *s, const FairqTurn *turn)
+{
+	int32		weight = turn->left > 0 ? turn->left :
+		fairq_queue_weight(s->queue, turn->group_no);
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
+		{2, FAIRQ_EQ, Int32GetDatum(turn->group_no)},
+		{3, FAIRQ_EQ, Int16GetDatum(s->priority)},
+		{4, FAIRQ_GE, Int64GetDatum(turn->from)}
+	};
+	int32		served = 0;
+	int64		last = turn->from;
+	int64		locked = FAIRQ_ADDR_MAX;
+	bool		open_rows = false;
+	bool		at_turn = true;
+	bool		at_end = false;
+
+	if (s->by_group == NULL)
+		s->by_group = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
+									   lengthof(keys), false);
+	else
+		fairq_scan_again(s->by_group, keys, lengthof(keys));
+
+	while (served < weight && s->served < s->max_tasks)
+	{
+		FairqRowState state = fairq_scan_next(s->by_group);
+		FairqTask	task;
+
+		if (state == FAIRQ_ROW_END)
+		{
+			at_end = true;
+			break;
+		}
+		if (state != FAIRQ_ROW_LIVE)
+		{
+			open_rows = true;
+			continue;
+		}
+		fairq_task_read(fairq_scan_slot(s->by_group), &task);
+		if (task.running)
+			continue;
+		switch (claim(s, &task))
+		{
+			case FAIRQ_CLAIMED:
+				served++;
+				last = task.addr;
+				at_turn &= task.addr == turn->addr;
+				break;
+			case FAIRQ_LOCKED:
+				locked = Min(locked, task.addr);
+				break;
+			case FAIRQ_GONE:
+				open_rows = true;
+				break;
+		}
+	}
+
+	if (served > 0)
+		fairq_lane_turn_served(s->lane, &s->note, turn, Min(last, locked),
+							   at_end ? 0 : weight - served);
+	if (locked != FAIRQ_ADDR_MAX)
+		return served > 0;
+	if (at_end)
+		fairq_lane_settle(s->lane, &s->note, turn, served > 0 && at_turn,
+						  !open_rows);
+	else if (at_turn && served == weight)
+		fairq_lane_settle(s->lane, &s->note, turn, true, false);
+	return true;
+}
+
+/* With per_group, is the turn at addr outside the blocks to be looked at? */
+static bool
+past_blocks(Service *s, int64 addr)
+{
+	int64		block = fairq_block(addr, s->queue->block_length);
+
+	if (s->per_group == 0)
+		return false;
+	if (s->last_block < 0)
+		s->last_block = s->per_group > PG_INT64_MAX - block ? PG_INT64_MAX :
+			block + s->per_group - 1;
+	return block > s->last_block;
+}
+
+/*
+ * Walk on to the next ready row of a regular group, but not past limit.
+ */
+static Walk
+walk(Service *s, FairqScan *scan, int64 limit, FairqTask *task, int64 *reached)
+{
+	FairqRowState state;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		fairq_task_read(fairq_scan_slot(scan), task);
+		*reached = task->addr;
+		if (state != FAIRQ_ROW_LIVE || task->running)
+			continue;
+		if (task->addr <= limit && s->any_irregular &&
+			fairq_lane_is_irregular(s->lane, task->group_no, task->addr))
+			continue;
+		return WALK_ROW;
+	}
+	*reached = FAIRQ_ADDR_MAX;
+	return WALK_END;
+}
+
+static void
+serve_lane(Service *s)
+{
+	FairqKey	keys[3];
+	FairqScan  *scan;
+	FairqTask	task;
+	Walk		at = WALK_ON;
+	int64		looked_to = FAIRQ_ADDR_MAX;
+	int64		reached;
+	int64		cur;
+	int64		last = FAIRQ_ADDR_NONE;
+	int			in_vain = 0;
+
+	while (!fairq_lane_note(s->lane, &s->note))
+		fairq_recover(s->queue, s->priority, s->tasks);
+	if (s->note.mark == FAIRQ_ADDR_MAX && s->note.nirregular == 0)
+		return;
+
+	s->any_irregular = s->note.nirregular > 0;
+	s->locked = FAIRQ_ADDR_MAX;
+	s->last_block = -1;
+	cur = Max(s->note.pos, 0);
+
+	if (s->note.mark < s->note.pos)
+	{
+		looked_to = look_behind(s);
+		if (looked_to == s->note.pos)
+			looked_to = FAIRQ_ADDR_MAX;
+	}
+	reached = Max(s->note.mark, s->note.pos);
+
+	keys[0] = (FairqKey) {1, FAIRQ_EQ, Int32GetDatum(s->queue->id)};
+	keys[1] = (FairqKey) {2, FAIRQ_EQ, Int16GetDatum(s->priority)};
+	keys[2] = (FairqKey) {3, FAIRQ_GE, Int64GetDatum(reached)};
+	scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys, 3, false);
+
+	while (s->served < s->max_tasks)
+	{
+		FairqTurn	turn = {.addr = FAIRQ_ADDR_MAX};
+		bool		have_turn = s->any_irregular &&
+			fairq_lane_next_turn(s->lane, &s->note, cur,
+								 s->queue->block_length, false,
+								 FAIRQ_ADDR_MAX, &turn);
+
+		if (at == WALK_ON)
+			at = walk(s, scan, turn.addr, &task, &reached);
+
+		if (have_turn && (at != WALK_ROW || turn.addr <= task.addr))
+		{
+			if (past_blocks(s, turn.addr) || in_vain > s->note.nirregular + 8)
+				break;
+			if (!fairq_lane_next_turn(s->lane, &s->note, cur,
+									  s->queue->block_length, true,
+									  turn.addr, &turn))
+				continue;
+			in_vain = serve_turn(s, &turn) ? 0 : in_vain + 1;
+			cur = turn.addr;
+		}
+		else if (at == WALK_ROW)
+		{
+			at = WALK_ON;
+			/* it was only looked at if it was not past the next turn */
+			if (s->any_irregular &&
+				fairq_lane_is_irregular(s->lane, task.group_no, task.addr))
+				continue;
+			if (past_blocks(s, task.addr))
+				break;
+			if (claim(s, &task) == FAIRQ_CLAIMED)
+				cur = last = task.addr;
+		}
+		else
+			break;
+	}
+	fairq_scan_end(scan);
+
+	fairq_lane_advance(s->lane, &s->note, last);
+	fairq_lane_raise(s->lane, &s->note,
+					 Min(Min(reached, looked_to), s->locked));
+}
+
+/*
+ * Choose up to max_tasks tasks, in the order of service, and have each of them
+ * served.  Returns how many there were.
+ */
+int64
+fairq_serve(FairqQueue *queue, FairqTable *tasks, int64 max_tasks,
+			int64 per_group, FairqServer server, void *arg)
+{
+	Service		s = {
+		.queue = queue,
+		.tasks = tasks,
+		.server = server,
+		.arg = arg,
+		.max_tasks = max_tasks,
+		.per_group = per_group
+	};
+
+	if (queue->paused)
+		return 0;
+
+	fairq_debts_show();
+	for (s.priority = 0;
+		 s.priority < FAIRQ_PRIORITIES && s.served < max_tasks;
+		 s.priority++)
+	{
+		s.lane = fairq_queue_lane(queue, s.priority);
+		serve_lane(&s);
+
+		/* the blocks to look at are those of the first lane that has some */
+		if (per_group > 0 && s.served > 0)
+			break;
+	}
+	if (s.by_group)
+		fairq_scan_end(s.by_group);
+	if (s.served > 0)
+		fairq_written();
+	return s.served;
+}

@@ -1,0 +1,21 @@
+/*
+ * serve.h
+ *		Service: which tasks are next.
+ */
+#ifndef FAIRQ_SERVE_H
+#define FAIRQ_SERVE_H
+
+#include "queue.h"
+#include "store.h"
+
+/*
+ * What is done with a task that was chosen: its row is locked, and in
+ * tasks->lock_slot.  It must not be ready any more afterwards.
+ */
+typedef void (*FairqServer) (FairqTable *tasks, FairqTask *task, void *arg);
+
+/* per_group: 0 for no limit */
+extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks, int64 max_tasks,
+						 int64 per_group, FairqServer server, void *arg);
+
+#endif							/* FAIRQ_SERVE_H */

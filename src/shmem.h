@@ -1,0 +1,69 @@
+/*
+ * shmem.h
+ *		Shared memory, had on demand: no shared_preload_libraries.
+ */
+#ifndef FAIRQ_SHMEM_H
+#define FAIRQ_SHMEM_H
+
+#include "port/atomics.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+
+/*
+ * What belongs to one fairq.task, that is, to one CREATE EXTENSION in one
+ * database.  Several may share an entry: then they share resets, and look
+ * again once in a while for nothing.
+ */
+typedef struct FairqDomain
+{
+	pg_atomic_uint64 resets;	/* hints from before the last one are void */
+	pg_atomic_uint64 moves;		/* rows given new index entries; see store.c */
+} FairqDomain;
+
+/*
+ * What is remembered of a group in a lane; see lane.c for what it means.
+ *
+ * An entry is found through its set.  The set's mutex protects the key, the
+ * pins and the choice of a victim; all else is protected by the lock of the
+ * lane whose number the entry bears.  A pinned or irregular entry is never a
+ * victim.
+ */
+typedef struct FairqGroup
+{
+	uint32		lane_no;		/* key; 0: free */
+	int32		group_no;		/* key */
+	int32		pins;			/* reservations whose row is being written */
+	int32		tail_count;		/* tasks at tail */
+	int64		tail;			/* last address given; FAIRQ_ADDR_NONE */
+
+	bool		gap;			/* tasks may stand further on than its turn */
+	bool		irregular;		/* in the lane's list; the rest is valid */
+	int32		left;			/* tasks it may still have in the turn taken */
+	uint32		version;		/* counts what was found out about it */
+	int32		prev;			/* in the list, in the order of group_no */
+	int32		next;
+	int64		from;			/* none of its tasks is ready below */
+	int64		taken;			/* the last turn that a pop took for it */
+	int64		resume;			/* no irregular turns below */
+	int64		hole;			/* a hole that is known further on, or MAX */
+} FairqGroup;
+
+#define FAIRQ_SET_WAYS 8
+#define FAIRQ_SETS 16384
+
+typedef struct FairqGroupSet
+{
+	slock_t		mutex;
+	int32		hand;			/* the next victim; under mutex */
+	FairqGroup	ways[FAIRQ_SET_WAYS];
+} FairqGroupSet;
+
+typedef struct FairqLane FairqLane;
+
+extern FairqDomain *fairq_domain(void);
+extern FairqDomain *fairq_domain_at(int32 index);
+extern FairqGroupSet *fairq_group_sets(void);
+extern FairqLane *fairq_shmem_lane(int32 queue_id, int priority);
+extern uint32 fairq_new_lane_no(void);
+
+#endif							/* FAIRQ_SHMEM_H */

@@ -1,0 +1,647 @@
+/*
+ * store.c
+ *		fairq's tables and their indexes, without the executor.
+ *
+ * The hot paths read and write the tables through the table and index access
+ * methods.  What this buys:
+ *
+ * - Scans use a dirty snapshot.  They see what is committed now, whatever the
+ *   isolation level, and are told of rows that an open transaction inserts or
+ *   changes.  No predicate lock is taken, so that no serialization failure is
+ *   of fairq's making.
+ * - A claim is one row lock that waits for nobody and one update whose
+ *   outcome (HOT or not) is known.
+ *
+ * What it costs: rules, row triggers, defaults, constraints other than unique
+ * btree indexes, privileges and row security don't take part.  fairq's tables
+ * have none of these that matter here, and fairq_table_open() refuses an
+ * index that it cannot keep up.
+ *
+ * A dirty scan has one hole.  It copies an index page and then visits the
+ * heap; a row that is moved (a new version with index entries of its own) and
+ * committed in between can be missed in both places.  Every such move is
+ * counted in shared memory after its index entries are there and before its
+ * commit.  fairq_task_find(), which must not miss, looks again when the
+ * counter moved meanwhile.
+ *
+ * Locking: relation locks as asked for, kept to the end of the transaction.
+ * Buffers are pinned only while a slot holds a row.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/sysattr.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
+#include "nodes/makefuncs.h"
+#include "storage/lmgr.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+#include "errors.h"
+#include "shmem.h"
+#include "store.h"
+
+struct FairqScan
+{
+	IndexScanDesc desc;
+	SnapshotData snapshot;
+	TupleTableSlot *slot;
+	ScanDirection direction;
+	int64		entries;		/* index entries looked at */
+};
+
+static FairqCatalog catalog;
+static bool catalog_valid = false;
+
+static void
+catalog_invalidate(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid ||
+		relid == catalog.task || relid == catalog.seat ||
+		relid == catalog.queue || relid == catalog.setting)
+		catalog_valid = false;
+}
+
+static Oid
+relation_named(Oid nspid, const char *name)
+{
+	Oid			relid = OidIsValid(nspid) ? get_relname_relid(name, nspid) :
+		InvalidOid;
+
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				errcode(ERRCODE_UNDEFINED_TABLE),
+				errmsg("relation \"fairq.%s\" does not exist", name),
+				errhint("The extension has to be created in this database."));
+	return relid;
+}
+
+/* Valid until invalidation messages are accepted: don't keep the pointer. */
+const FairqCatalog *
+fairq_catalog(void)
+{
+	static bool registered = false;
+	Oid			nspid;
+
+	if (catalog_valid)
+		return &catalog;
+
+	if (!registered)
+	{
+		CacheRegisterRelcacheCallback(catalog_invalidate, (Datum) 0);
+		registered = true;
+	}
+
+	nspid = get_namespace_oid("fairq", true);
+	catalog.seat = relation_named(nspid, "seat");
+	catalog.queue = relation_named(nspid, "queue");
+	catalog.setting = relation_named(nspid, "group_setting");
+	catalog.task_id_seq = relation_named(nspid, "task_id_seq");
+	catalog.task = relation_named(nspid, "task");
+	{
+		Relation	rel = table_open(catalog.task, AccessShareLock);
+
+		catalog.owner = rel->rd_rel->relowner;
+		table_close(rel, AccessShareLock);
+	}
+	catalog_valid = true;
+	return &catalog;
+}
+
+static Relation
+open_index(Oid indexoid, LOCKMODE lockmode)
+{
+	Relation	index = index_open(indexoid, lockmode);
+
+	if (index->rd_rel->relam != BTREE_AM_OID ||
+		RelationGetIndexExpressions(index) != NIL ||
+		RelationGetIndexPredicate(index) != NIL ||
+		index->rd_index->indisexclusion)
+		ereport(ERROR,
+				errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				errmsg("index \"%s\" is not supported on table \"fairq.%s\"",
+					   RelationGetRelationName(index),
+					   get_rel_name(index->rd_index->indrelid)),
+				errdetail("fairq keeps up only plain btree indexes."),
+				errhint("Drop the index."));
+	return index;
+}
+
+FairqTable *
+fairq_table_open(Oid relid, LOCKMODE lockmode)
+{
+	FairqTable *table = palloc0(sizeof(FairqTable));
+	List	   *indexoids;
+	ListCell   *lc;
+
+	table->context = CurrentMemoryContext;
+	table->rel = table_open(relid, lockmode);
+	indexoids = RelationGetIndexList(table->rel);
+	table->indexes = palloc(sizeof(Relation) * Max(list_length(indexoids), 1));
+	foreach(lc, indexoids)
+	{
+		Relation	index = open_index(lfirst_oid(lc), lockmode);
+
+		if (index->rd_index->indisready)
+			table->indexes[table->nindexes++] = index;
+		else
+			index_close(index, NoLock);
+	}
+	list_free(indexoids);
+	return table;
+}
+
+void
+fairq_table_close(FairqTable *table)
+{
+	if (table->new_slot)
+		ExecDropSingleTupleTableSlot(table->new_slot);
+	if (table->lock_slot)
+		ExecDropSingleTupleTableSlot(table->lock_slot);
+	for (int i = 0; i < table->nindexes; i++)
+		index_close(table->indexes[i], NoLock);
+	table_close(table->rel, NoLock);
+	pfree(table->indexes);
+	pfree(table);
+}
+
+static TupleTableSlot *
+new_slot(FairqTable *table)
+{
+	if (table->new_slot == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(table->context);
+
+		table->new_slot =
+			MakeSingleTupleTableSlot(RelationGetDescr(table->rel),
+									 &TTSOpsVirtual);
+		MemoryContextSwitchTo(old);
+	}
+	return ExecClearTuple(table->new_slot);
+}
+
+/*
+ * An index whose first columns are the wanted ones, whatever its name: it may
+ * have been rebuilt.
+ */
+static Relation
+find_index(FairqTable *table, FairqIndex which)
+{
+	static const AttrNumber columns[][FAIRQ_MAX_KEYS] = {
+		[FAIRQ_TASK_BY_ID] = {TASK_ID},
+		[FAIRQ_TASK_BY_LANE] = {TASK_QUEUE_ID, TASK_PRIORITY, TASK_ADDR, TASK_ID},
+		[FAIRQ_TASK_BY_GROUP] = {TASK_QUEUE_ID, TASK_GROUP_NO, TASK_PRIORITY, TASK_ADDR},
+		[FAIRQ_SEAT_BY_KEY] = {SEAT_QUEUE_ID, SEAT_GROUP_KEY},
+		[FAIRQ_SEAT_BY_NO] = {SEAT_QUEUE_ID, SEAT_GROUP_NO},
+		[FAIRQ_QUEUE_BY_NAME] = {QUEUE_NAME},
+		[FAIRQ_QUEUE_BY_ID] = {QUEUE_ID},
+		[FAIRQ_SETTING_BY_GROUP] = {SETTING_QUEUE_ID, SETTING_GROUP_NO},
+	};
+
+	for (int i = 0; i < table->nindexes; i++)
+	{
+		Form_pg_index form = table->indexes[i]->rd_index;
+		int			k = 0;
+
+		if (!form->indisvalid)
+			continue;
+		while (k < FAIRQ_MAX_KEYS && columns[which][k] != 0 &&
+			   k < form->indnkeyatts &&
+			   form->indkey.values[k] == columns[which][k])
+			k++;
+		if (k == FAIRQ_MAX_KEYS || columns[which][k] == 0)
+			return table->indexes[i];
+	}
+	ereport(ERROR,
+			errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			errmsg("an index of table \"fairq.%s\" is missing",
+				   RelationGetRelationName(table->rel)),
+			errhint("Reinstall the extension, or rebuild the index as its script defines it."));
+}
+
+/*
+ * Give every index an entry for the row that was just written from slot.
+ */
+static void
+insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_update)
+{
+	for (int i = 0; i < table->nindexes; i++)
+	{
+		Relation	index = table->indexes[i];
+		Form_pg_index form = index->rd_index;
+		Datum		values[INDEX_MAX_KEYS];
+		bool		nulls[INDEX_MAX_KEYS];
+		IndexInfo	info = {.type = T_IndexInfo};
+
+		for (int k = 0; k < form->indnatts; k++)
+			values[k] = slot_getattr(slot, form->indkey.values[k], &nulls[k]);
+
+		/* btree looks at nothing in the IndexInfo */
+		index_insert(index, values, nulls, &slot->tts_tid, table->rel,
+					 form->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO,
+					 is_update && !form->indisunique, &info);
+	}
+}
+
+void
+fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls)
+{
+	TupleTableSlot *slot = new_slot(table);
+	int			natts = slot->tts_tupleDescriptor->natts;
+
+	memcpy(slot->tts_values, values, sizeof(Datum) * natts);
+	memcpy(slot->tts_isnull, nulls, sizeof(bool) * natts);
+	ExecStoreVirtualTuple(slot);
+	table_tuple_insert(table->rel, slot, GetCurrentCommandId(true), 0, NULL);
+	insert_index_entries(table, slot, false);
+}
+
+/* Let later commands of this transaction see what was written. */
+void
+fairq_written(void)
+{
+	CommandCounterIncrement();
+}
+
+static RegProcedure
+bound_function(Oid type, FairqBound bound)
+{
+	switch (type)
+	{
+		case INT2OID:
+			Assert(bound == FAIRQ_EQ);
+			return F_INT2EQ;
+		case INT4OID:
+			return bound == FAIRQ_EQ ? F_INT4EQ :
+				bound == FAIRQ_GE ? F_INT4GE : F_INT4LT;
+		case INT8OID:
+			return bound == FAIRQ_EQ ? F_INT8EQ :
+				bound == FAIRQ_GE ? F_INT8GE : F_INT8LT;
+		case TEXTOID:
+			Assert(bound == FAIRQ_EQ);
+			return F_TEXTEQ;
+		default:
+			elog(ERROR, "no comparison for type %u", type);
+	}
+}
+
+static void
+fill_keys(Relation index, const FairqKey *keys, int nkeys, ScanKey scankeys)
+{
+	static const StrategyNumber strategy[] = {
+		[FAIRQ_EQ] = BTEqualStrategyNumber,
+		[FAIRQ_GE] = BTGreaterEqualStrategyNumber,
+		[FAIRQ_LT] = BTLessStrategyNumber
+	};
+
+	for (int i = 0; i < nkeys; i++)
+	{
+		int			att = keys[i].column - 1;
+		Oid			type = TupleDescAttr(RelationGetDescr(index), att)->atttypid;
+
+		ScanKeyEntryInitialize(&scankeys[i], 0, keys[i].column,
+							   strategy[keys[i].bound], InvalidOid,
+							   index->rd_indcollation[att],
+							   bound_function(type, keys[i].bound),
+							   keys[i].value);
+	}
+}
+
+FairqScan *
+fairq_scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
+				 int nkeys, bool backward)
+{
+	FairqScan  *scan = palloc0(sizeof(FairqScan));
+	Relation	index = find_index(table, which);
+	ScanKeyData scankeys[FAIRQ_MAX_KEYS + 1];
+
+	InitDirtySnapshot(scan->snapshot);
+	scan->direction = backward ? BackwardScanDirection : ForwardScanDirection;
+	scan->slot = table_slot_create(table->rel, NULL);
+	scan->desc = fairq_index_beginscan(table->rel, index, &scan->snapshot,
+									   nkeys);
+	fill_keys(index, keys, nkeys, scankeys);
+	index_rescan(scan->desc, scankeys, nkeys, NULL, 0);
+	return scan;
+}
+
+/* The same number of keys, with other values. */
+void
+fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys)
+{
+	ScanKeyData scankeys[FAIRQ_MAX_KEYS + 1];
+
+	ExecClearTuple(scan->slot);
+	fill_keys(scan->desc->indexRelation, keys, nkeys, scankeys);
+	index_rescan(scan->desc, scankeys, nkeys, NULL, 0);
+}
+
+/*
+ * The next row.  One that is being changed is returned in its old version
+ * (FAIRQ_ROW_CHANGING) and, if the scan comes by, in its new one
+ * (FAIRQ_ROW_INSERTING).
+ */
+FairqRowState
+fairq_scan_next(FairqScan *scan)
+{
+	IndexScanDesc desc = scan->desc;
+
+	for (;;)
+	{
+		if (!desc->xs_heap_continue)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (index_getnext_tid(desc, scan->direction) == NULL)
+				return FAIRQ_ROW_END;
+			scan->entries++;
+		}
+		if (!index_fetch_heap(desc, scan->slot))
+			continue;
+		if (TransactionIdIsValid(scan->snapshot.xmin))
+			return FAIRQ_ROW_INSERTING;
+		if (TransactionIdIsValid(scan->snapshot.xmax))
+			return FAIRQ_ROW_CHANGING;
+		return FAIRQ_ROW_LIVE;
+	}
+}
+
+TupleTableSlot *
+fairq_scan_slot(FairqScan *scan)
+{
+	return scan->slot;
+}
+
+/* Who is changing the row that was returned as FAIRQ_ROW_CHANGING. */
+TransactionId
+fairq_scan_changer(FairqScan *scan)
+{
+	return scan->snapshot.xmax;
+}
+
+/* Did this very transaction insert the row? */
+bool
+fairq_scan_is_own(FairqScan *scan)
+{
+	bool		isnull;
+	Datum		xmin = slot_getsysattr(scan->slot,
+									   MinTransactionIdAttributeNumber,
+									   &isnull);
+
+	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
+}
+
+int64
+fairq_scan_entries(FairqScan *scan)
+{
+	return scan->entries;
+}
+
+void
+fairq_scan_end(FairqScan *scan)
+{
+	index_endscan(scan->desc);
+	ExecDropSingleTupleTableSlot(scan->slot);
+	pfree(scan);
+}
+
+int64
+fairq_task_new_id(void)
+{
+	return nextval_internal(fairq_catalog()->task_id_seq, false);
+}
+
+void
+fairq_task_read(TupleTableSlot *slot, FairqTask *task)
+{
+	bool		isnull;
+
+	slot_getsomeattrs(slot, TASK_PRIORITY);
+	task->tid = slot->tts_tid;
+	task->id = DatumGetInt64(slot_getattr(slot, TASK_ID, &isnull));
+	task->addr = DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull));
+	task->enqueued_at =
+		DatumGetTimestampTz(slot_getattr(slot, TASK_ENQUEUED_AT, &isnull));
+	task->queue_id = DatumGetInt32(slot_getattr(slot, TASK_QUEUE_ID, &isnull));
+	task->group_no = DatumGetInt32(slot_getattr(slot, TASK_GROUP_NO, &isnull));
+	task->attempt = DatumGetInt32(slot_getattr(slot, TASK_ATTEMPT, &isnull));
+	task->priority = DatumGetInt16(slot_getattr(slot, TASK_PRIORITY, &isnull));
+	task->lease_until =
+		DatumGetTimestampTz(slot_getattr(slot, TASK_LEASE_UNTIL, &isnull));
+	task->running = !isnull;
+}
+
+/*
+ * Lock a row that a scan found live, waiting for nobody, and look again: the
+ * locked version is in table->lock_slot and in *task.  The caller decides
+ * whether it is still what it wants.
+ */
+FairqClaimResult
+fairq_task_lock(FairqTable *table, FairqTask *task)
+{
+	TM_FailureData tmfd;
+	TM_Result	result;
+	int64		id = task->id;
+
+	if (table->lock_slot == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(table->context);
+
+		table->lock_slot = table_slot_create(table->rel, NULL);
+		MemoryContextSwitchTo(old);
+	}
+	result = table_tuple_lock(table->rel, &task->tid, InvalidSnapshot,
+							  table->lock_slot, GetCurrentCommandId(true),
+							  LockTupleNoKeyExclusive, LockWaitSkip, 0, &tmfd);
+	switch (result)
+	{
+		case TM_Ok:
+			fairq_task_read(table->lock_slot, task);
+			return task->id == id ? FAIRQ_CLAIMED : FAIRQ_GONE;
+		case TM_WouldBlock:
+		case TM_BeingModified:
+			return FAIRQ_LOCKED;
+		default:
+			return FAIRQ_GONE;
+	}
+}
+
+/*
+ * Write the version of the locked row in which the given columns differ.
+ */
+static void
+update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
+			  const Datum *values, const bool *nulls, int nchanged)
+{
+	TupleTableSlot *old = table->lock_slot;
+	TupleTableSlot *slot = new_slot(table);
+	int			natts = slot->tts_tupleDescriptor->natts;
+	TM_FailureData tmfd;
+	TM_Result	result;
+	bool		update_indexes;
+
+	slot_getallattrs(old);
+	memcpy(slot->tts_values, old->tts_values, sizeof(Datum) * natts);
+	memcpy(slot->tts_isnull, old->tts_isnull, sizeof(bool) * natts);
+	for (int i = 0; i < nchanged; i++)
+	{
+		slot->tts_values[changed[i] - 1] = values[i];
+		slot->tts_isnull[changed[i] - 1] = nulls[i];
+	}
+	ExecStoreVirtualTuple(slot);
+
+	result = fairq_tuple_update(table->rel, &task->tid, slot,
+								GetCurrentCommandId(true), &tmfd,
+								&update_indexes);
+	if (result != TM_Ok)
+		elog(ERROR, "could not update a locked task: %d", (int) result);
+	if (update_indexes)
+	{
+		insert_index_entries(table, slot, true);
+		pg_atomic_fetch_add_u64(&fairq_domain()->moves, 1);
+	}
+	task->tid = slot->tts_tid;
+}
+
+/* The locked task runs until lease_until; its attempt is the next one. */
+void
+fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
+				 Datum worker, bool worker_isnull)
+{
+	const AttrNumber changed[] = {TASK_LEASE_UNTIL, TASK_ATTEMPT, TASK_WORKER};
+	const Datum values[] = {
+		TimestampTzGetDatum(lease_until),
+		Int32GetDatum(task->attempt + 1),
+		worker
+	};
+	const bool	nulls[] = {false, false, worker_isnull};
+
+	update_locked(table, task, changed, values, nulls, lengthof(changed));
+	task->attempt++;
+	task->lease_until = lease_until;
+	task->running = true;
+}
+
+/* The locked task is ready again, at an address of its own. */
+void
+fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr)
+{
+	const AttrNumber changed[] = {TASK_ADDR, TASK_LEASE_UNTIL, TASK_WORKER};
+	const Datum values[] = {Int64GetDatum(new_addr), (Datum) 0, (Datum) 0};
+	const bool	nulls[] = {false, true, true};
+
+	update_locked(table, task, changed, values, nulls, lengthof(changed));
+	task->addr = new_addr;
+	task->running = false;
+}
+
+/*
+ * Delete a row.  May wait for an open transaction that is changing it; false
+ * if it is not the current version any more.
+ */
+bool
+fairq_task_delete(FairqTable *table, const FairqTask *task)
+{
+	ItemPointerData tid = task->tid;
+	TM_FailureData tmfd;
+
+	return fairq_tuple_delete(table->rel, &tid, GetCurrentCommandId(true),
+							  &tmfd) == TM_Ok;
+}
+
+/*
+ * Look for a task by its id.  If it is not there, *changer is whoever is
+ * changing it, if anybody is.
+ */
+static bool
+look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
+{
+	FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(id)};
+	pg_atomic_uint64 *moves = &fairq_domain()->moves;
+	uint64		moves_before;
+	bool		found = false;
+
+	*changer = InvalidTransactionId;
+	do
+	{
+		FairqScan  *scan;
+		FairqRowState state;
+
+		moves_before = pg_atomic_read_u64(moves);
+		pg_read_barrier();
+		scan = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, &key, 1, false);
+		while (!found && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+		{
+			if (state == FAIRQ_ROW_INSERTING)
+				continue;
+			fairq_task_read(fairq_scan_slot(scan), task);
+			if (state == FAIRQ_ROW_LIVE)
+				found = true;
+			else
+				*changer = fairq_scan_changer(scan);
+		}
+		fairq_scan_end(scan);
+	} while (!found && !TransactionIdIsValid(*changer) &&
+			 pg_atomic_read_u64(moves) != moves_before);
+	return found;
+}
+
+/* The queue of a task, without a lock; 0 if there is no such task. */
+int32
+fairq_task_queue_of(FairqTable *table, int64 id)
+{
+	FairqTask	task;
+	TransactionId changer;
+
+	if (look_for(table, id, &task, &changer) || TransactionIdIsValid(changer))
+		return task.queue_id;
+	return 0;
+}
+
+/*
+ * Find a task by its id, waiting for whoever is changing it, and lock the row:
+ * the locked version is in table->lock_slot and in *task.
+ */
+bool
+fairq_task_find(FairqTable *table, int64 id, FairqTask *task)
+{
+	for (;;)
+	{
+		TransactionId changer;
+		TM_FailureData tmfd;
+
+		if (look_for(table, id, task, &changer))
+		{
+			switch (fairq_task_lock(table, task))
+			{
+				case FAIRQ_CLAIMED:
+					return true;
+				case FAIRQ_GONE:
+					break;
+				case FAIRQ_LOCKED:
+					/* wait for the locker, then look again */
+					(void) table_tuple_lock(table->rel, &task->tid,
+											InvalidSnapshot, table->lock_slot,
+											GetCurrentCommandId(true),
+											LockTupleNoKeyExclusive,
+											LockWaitBlock, 0, &tmfd);
+					break;
+			}
+		}
+		else if (TransactionIdIsValid(changer))
+			XactLockTableWait(changer, NULL, NULL, XLTW_None);
+		else
+			return false;
+	}
+}

@@ -1,0 +1,174 @@
+/*
+ * store.h
+ *		fairq's tables and their indexes, without the executor.
+ */
+#ifndef FAIRQ_STORE_H
+#define FAIRQ_STORE_H
+
+#include "datatype/timestamp.h"
+#include "executor/tuptable.h"
+#include "storage/lockdefs.h"
+#include "utils/rel.h"
+
+/* fairq.task, by attribute number */
+enum
+{
+	TASK_ID = 1,
+	TASK_ADDR,
+	TASK_ENQUEUED_AT,
+	TASK_LEASE_UNTIL,
+	TASK_QUEUE_ID,
+	TASK_GROUP_NO,
+	TASK_ATTEMPT,
+	TASK_PRIORITY,
+	TASK_PAYLOAD,
+	TASK_WORKER,
+	TASK_NATTS = TASK_WORKER
+};
+
+/* fairq.seat */
+enum
+{
+	SEAT_QUEUE_ID = 1,
+	SEAT_GROUP_NO,
+	SEAT_GROUP_KEY,
+	SEAT_NATTS = SEAT_GROUP_KEY
+};
+
+/* fairq.queue */
+enum
+{
+	QUEUE_ID = 1,
+	QUEUE_BLOCK_LENGTH,
+	QUEUE_PAUSED,
+	QUEUE_NAME,
+	QUEUE_LEASE,
+	QUEUE_NATTS = QUEUE_LEASE
+};
+
+/* fairq.group_setting */
+enum
+{
+	SETTING_QUEUE_ID = 1,
+	SETTING_GROUP_NO,
+	SETTING_WEIGHT,
+	SETTING_NATTS = SETTING_WEIGHT
+};
+
+/* The OIDs of what CREATE EXTENSION made, looked up once per backend. */
+typedef struct FairqCatalog
+{
+	Oid			task;
+	Oid			seat;
+	Oid			queue;
+	Oid			setting;
+	Oid			task_id_seq;
+	Oid			owner;			/* of fairq.task, and so of all of it */
+} FairqCatalog;
+
+extern const FairqCatalog *fairq_catalog(void);
+
+/* An open table, for one call of an SQL function. */
+typedef struct FairqTable
+{
+	Relation	rel;
+	MemoryContext context;		/* that it was opened in */
+	int			nindexes;
+	Relation   *indexes;
+	TupleTableSlot *new_slot;	/* a version to be written */
+	TupleTableSlot *lock_slot;	/* the row as it was locked */
+} FairqTable;
+
+extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);
+extern void fairq_table_close(FairqTable *table);
+extern void fairq_table_insert(FairqTable *table, const Datum *values,
+							   const bool *nulls);
+extern void fairq_written(void);
+
+/* Which index: by its columns, in their order. */
+typedef enum FairqIndex
+{
+	FAIRQ_TASK_BY_ID,			/* id */
+	FAIRQ_TASK_BY_LANE,			/* queue_id, priority, addr, id */
+	FAIRQ_TASK_BY_GROUP,		/* queue_id, group_no, priority, addr, id */
+	FAIRQ_SEAT_BY_KEY,			/* queue_id, group_key */
+	FAIRQ_SEAT_BY_NO,			/* queue_id, group_no */
+	FAIRQ_QUEUE_BY_NAME,		/* name */
+	FAIRQ_QUEUE_BY_ID,			/* queue_id */
+	FAIRQ_SETTING_BY_GROUP		/* queue_id, group_no */
+} FairqIndex;
+
+#define FAIRQ_MAX_KEYS 4
+
+/* A bound on one column of an index. */
+typedef enum FairqBound
+{
+	FAIRQ_EQ,
+	FAIRQ_GE,
+	FAIRQ_LT
+} FairqBound;
+
+typedef struct FairqKey
+{
+	int			column;			/* of the index, from 1 */
+	FairqBound	bound;
+	Datum		value;
+} FairqKey;
+
+typedef enum FairqRowState
+{
+	FAIRQ_ROW_END,				/* no more rows */
+	FAIRQ_ROW_LIVE,				/* committed, or our own */
+	FAIRQ_ROW_INSERTING,		/* another open transaction's new row */
+	FAIRQ_ROW_CHANGING			/* an open transaction is changing it */
+} FairqRowState;
+
+typedef struct FairqScan FairqScan;
+
+extern FairqScan *fairq_scan_begin(FairqTable *table, FairqIndex index,
+								   const FairqKey *keys, int nkeys,
+								   bool backward);
+extern void fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys);
+extern FairqRowState fairq_scan_next(FairqScan *scan);
+extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
+extern TransactionId fairq_scan_changer(FairqScan *scan);
+extern bool fairq_scan_is_own(FairqScan *scan);
+extern int64 fairq_scan_entries(FairqScan *scan);
+extern void fairq_scan_end(FairqScan *scan);
+
+/* A row of fairq.task, without its payload. */
+typedef struct FairqTask
+{
+	ItemPointerData tid;
+	int64		id;
+	int64		addr;
+	TimestampTz enqueued_at;
+	TimestampTz lease_until;	/* meaningful if running */
+	int32		queue_id;
+	int32		group_no;
+	int32		attempt;
+	int16		priority;
+	bool		running;
+} FairqTask;
+
+extern void fairq_task_read(TupleTableSlot *slot, FairqTask *task);
+extern int64 fairq_task_new_id(void);
+
+typedef enum FairqClaimResult
+{
+	FAIRQ_CLAIMED,
+	FAIRQ_GONE,					/* somebody else has or had it */
+	FAIRQ_LOCKED				/* merely locked: it may be free in a moment */
+} FairqClaimResult;
+
+extern FairqClaimResult fairq_task_lock(FairqTable *table, FairqTask *task);
+extern void fairq_task_lease(FairqTable *table, FairqTask *task,
+							 TimestampTz lease_until, Datum worker,
+							 bool worker_isnull);
+extern void fairq_task_return(FairqTable *table, FairqTask *task,
+							  int64 new_addr);
+extern bool fairq_task_delete(FairqTable *table, const FairqTask *task);
+extern int32 fairq_task_queue_of(FairqTable *table, int64 id);
+extern bool fairq_task_find(FairqTable *table, int64 id, FairqTask *task);
+
+#endif							/* FAIRQ_STORE_H */

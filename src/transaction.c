@@ -1,0 +1,292 @@
+/*
+ * transaction.c
+ *		What this transaction owes to shared memory when it ends.
+ *
+ * Hints must follow what others can see: a task is ready when its enqueue has
+ * committed, and again when its pop has aborted, and not a moment before.  So
+ * each call of fairq writes down what will have to be said at the end of its
+ * transaction or subtransaction, and the callbacks here say it.  They run
+ * after the end is visible to everybody: at XACT_EVENT_COMMIT and ABORT the
+ * transaction has left the array of running ones, at ABORT_SUB the
+ * subtransaction is marked as aborted.
+ *
+ * The debts are a stack.  Those of a subtransaction lie on top of its
+ * parent's; if it commits they are relabelled as the parent's, if it aborts
+ * they are settled in reverse order and popped.  The reverse order lets
+ * reservations be put back one after the other.
+ *
+ * The stack is bounded.  Past MAX_DEBTS groups a transaction owes by lanes
+ * only: at commit the mark is lowered to the lowest address, and an abort
+ * throws away what is known of the lane, which is then read off the table.
+ *
+ * Locking: the callbacks take lanes' locks, one at a time.  They must neither
+ * fail (an ERROR there would be a PANIC) nor allocate: all memory is had when
+ * the debt is made, and all shared memory they touch is mapped by then.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "utils/memutils.h"
+
+#include "group.h"
+#include "shmem.h"
+#include "transaction.h"
+
+/* about 2 MB; more than any round of service has groups on a usual system */
+#define MAX_DEBTS 16384
+#define LOOKUP_SLOTS 1024
+
+static FairqDebt *debts = NULL; /* in TopTransactionContext */
+static int	ndebts = 0;
+static int	maxdebts = 0;
+static int	lookup[LOOKUP_SLOTS];	/* lossy: index by hash, checked on use */
+static bool reserved = false;	/* some debt has ready_at_commit */
+
+/* the one reservation whose row is being written */
+static FairqReservation in_flight;
+
+/* rows were changed by others' means, in this domain */
+static FairqDomain *changed = NULL;
+
+static void
+say_ready(FairqDebt *debt)
+{
+	if (debt->ready_at_commit == FAIRQ_ADDR_MAX)
+		return;
+	if (debt->group_no >= 0)
+		fairq_lane_ready(debt->lane, debt->group_no, debt->ready_at_commit);
+	else
+		fairq_lane_lower(debt->lane, debt->ready_at_commit);
+}
+
+static void
+settle(FairqDebt *debt, bool committed)
+{
+	FairqLane  *lane = debt->lane;
+
+	if (committed)
+	{
+		say_ready(debt);
+		if (debt->hole_at_commit != FAIRQ_ADDR_MAX)
+		{
+			if (debt->group_no >= 0)
+				fairq_lane_hole(lane, debt->group_no, debt->hole_at_commit);
+			else
+				fairq_lane_forget(lane);
+		}
+		for (int i = 0; i < FAIRQ_COUNTERS; i++)
+			if (debt->counts[i] > 0)
+				pg_atomic_fetch_add_u64(&lane->counters[i], debt->counts[i]);
+	}
+	else if (debt->group_no < 0)
+		fairq_lane_forget(lane);
+	else
+	{
+		if (debt->first_reserved != FAIRQ_ADDR_NONE)
+			fairq_lane_unreserve(lane, debt->lane_no, debt->group_no,
+								 debt->last, debt->before,
+								 debt->first_reserved);
+		if (debt->ready_at_abort != FAIRQ_ADDR_MAX)
+			fairq_lane_irregular(lane, debt->group_no, debt->ready_at_abort);
+	}
+}
+
+static void
+settle_all(bool committed)
+{
+	fairq_unpin(&in_flight);
+	while (ndebts > 0)
+		settle(&debts[--ndebts], committed);
+	debts = NULL;
+	maxdebts = 0;
+	reserved = false;
+	if (changed)
+		pg_atomic_fetch_add_u64(&changed->resets, 1);
+	changed = NULL;
+	if (!committed)
+		fairq_groups_forget_uncommitted();
+	fairq_groups_committed();
+}
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+			settle_all(true);
+			break;
+		case XACT_EVENT_ABORT:
+			settle_all(false);
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			if (ndebts > 0 || changed)
+				ereport(ERROR,
+						errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("cannot PREPARE a transaction that has changed tasks of fairq"));
+			break;
+		default:
+			break;
+	}
+}
+
+/* A lane's debt that was left by a subtransaction goes into one below it. */
+static bool
+merge_into_lane_debt_below(int index)
+{
+	FairqDebt  *debt = &debts[index];
+
+	for (int i = index - 1; i >= 0 && i >= index - FAIRQ_PRIORITIES; i--)
+	{
+		FairqDebt  *below = &debts[i];
+
+		if (below->group_no >= 0 || below->sub != debt->sub)
+			return false;
+		if (below->lane != debt->lane)
+			continue;
+		fairq_debt_ready_at_commit(below, debt->ready_at_commit);
+		fairq_debt_hole_at_commit(below, debt->hole_at_commit);
+		for (int c = 0; c < FAIRQ_COUNTERS; c++)
+			below->counts[c] += debt->counts[c];
+		return true;
+	}
+	return false;
+}
+
+static void
+subxact_callback(SubXactEvent event, SubTransactionId sub,
+				 SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		for (int i = ndebts - 1; i >= 0 && debts[i].sub == sub; i--)
+			debts[i].sub = parent;
+		while (ndebts > 1 && debts[ndebts - 1].group_no < 0 &&
+			   merge_into_lane_debt_below(ndebts - 1))
+			ndebts--;
+	}
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		/* whatever was being written, an error has ended it */
+		fairq_unpin(&in_flight);
+		while (ndebts > 0 && debts[ndebts - 1].sub == sub)
+			settle(&debts[--ndebts], false);
+		if (changed)
+			pg_atomic_fetch_add_u64(&changed->resets, 1);
+		fairq_groups_forget_uncommitted();
+	}
+}
+
+static void
+register_callbacks(void)
+{
+	static bool registered = false;
+
+	if (registered)
+		return;
+	RegisterXactCallback(xact_callback, NULL);
+	RegisterSubXactCallback(subxact_callback, NULL);
+	registered = true;
+}
+
+/*
+ * The debt of this subtransaction for a group of a lane, owing nothing yet if
+ * it is new.  Valid until the next call.
+ */
+FairqDebt *
+fairq_debt(FairqLane *lane, int32 group_no)
+{
+	SubTransactionId sub = GetCurrentSubTransactionId();
+	FairqDebt  *debt;
+	int		   *slot;
+
+	register_callbacks();
+
+	if (ndebts >= MAX_DEBTS)
+		group_no = -1;
+	slot = &lookup[hash_combine(murmurhash32((uint32) ((uintptr_t) lane >> 6)),
+								murmurhash32((uint32) group_no)) % LOOKUP_SLOTS];
+	if (*slot < ndebts)
+	{
+		debt = &debts[*slot];
+		if (debt->lane == lane && debt->group_no == group_no &&
+			debt->sub == sub)
+			return debt;
+	}
+
+	if (ndebts == maxdebts)
+	{
+		int			n = maxdebts == 0 ? 16 : maxdebts * 2;
+
+		if (debts == NULL)
+			debts = MemoryContextAlloc(TopTransactionContext,
+									   sizeof(FairqDebt) * n);
+		else
+			debts = repalloc_huge(debts, sizeof(FairqDebt) * n);
+		maxdebts = n;
+	}
+	*slot = ndebts;
+	debt = &debts[ndebts++];
+	memset(debt, 0, sizeof(FairqDebt));
+	debt->sub = sub;
+	debt->lane = lane;
+	debt->group_no = group_no;
+	debt->ready_at_commit = FAIRQ_ADDR_MAX;
+	debt->ready_at_abort = FAIRQ_ADDR_MAX;
+	debt->hole_at_commit = FAIRQ_ADDR_MAX;
+	debt->first_reserved = FAIRQ_ADDR_NONE;
+	return debt;
+}
+
+/*
+ * An address was reserved; its row comes next.  Nothing may fail between the
+ * reservation and this.
+ */
+void
+fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
+{
+	in_flight = *reservation;
+	if (debt->first_reserved == FAIRQ_ADDR_NONE ||
+		debt->lane_no != reservation->lane_no)
+	{
+		debt->first_reserved = reservation->tail.addr;
+		debt->before = reservation->before;
+		debt->lane_no = reservation->lane_no;
+	}
+	debt->last = reservation->tail;
+	fairq_debt_ready_at_commit(debt, reservation->tail.addr);
+	reserved = true;
+}
+
+/* The row of the last reservation is there, with its index entries. */
+void
+fairq_debt_written(void)
+{
+	fairq_unpin(&in_flight);
+}
+
+/*
+ * A pop sees what its own transaction enqueued: say so before it looks.  The
+ * others pass over these rows, and hear it again at commit.
+ */
+void
+fairq_debts_show(void)
+{
+	for (int i = 0; reserved && i < ndebts; i++)
+		say_ready(&debts[i]);
+}
+
+/* At its end, what is known of this domain is void. */
+void
+fairq_debt_reset(void)
+{
+	register_callbacks();
+	changed = fairq_domain();
+}
+
+void
+fairq_reset_hints_now(void)
+{
+	pg_atomic_fetch_add_u64(&fairq_domain()->resets, 1);
+}
