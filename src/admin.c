@@ -380,5 +380,5 @@ Datum
 fairq_task_changed(PG_FUNCTION_ARGS)
 {
 	fairq_debt_reset();
-	PG_RETURN_NULL();
+	PG_RETURN_POINTER(NULL);
 }

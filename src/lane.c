@@ -50,7 +50,8 @@
  * the version up; a pop moves from up, or calls the group regular, only if the
  * version is still the one it took its turn with.  When a group becomes
  * regular the mark is lowered to its turn through the ring, since pops have
- * passed over its rows until now.
+ * passed over its rows until now.  When it becomes irregular, from starts at
+ * or below the mark, since its rows have stood in order until now.
  *
  * Locking: a lane's lock protects all that is in struct FairqLane and what
  * groups say of themselves; see shmem.h.  Lock order: lane, then the mutex of
@@ -266,6 +267,13 @@ become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 resume,
 
 	group->gap |= gap;
 	group->version++;
+
+	/*
+	 * From now on its rows past resume are passed over by all pops.  Those
+	 * that stood in order until now are not below the mark.
+	 */
+	if (!was_irregular || resume < group->resume)
+		from = Min(from, lane->mark);
 	if (was_irregular)
 	{
 		group->from = Min(group->from, from);

@@ -227,9 +227,9 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, FairqTable *tasks)
 						errcode(ERRCODE_FAIRQ_BLOCKS_USED_UP),
 						errmsg("block numbers of queue \"%s\" are used up",
 							   queue->name),
-						errdetail("There are " INT64_FORMAT " of them at the queue's block length of " INT64_FORMAT ".",
-								  PG_INT64_MAX / queue->block_length,
-								  queue->block_length),
+						errdetail("At the queue's block length of " INT64_FORMAT " blocks are numbered up to " INT64_FORMAT ".",
+								  queue->block_length,
+								  PG_INT64_MAX / queue->block_length),
 						errhint("When the queue is empty, fairq.reset_hints() starts again from the first block."));
 		}
 	}
