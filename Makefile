@@ -42,7 +42,8 @@ OBJS = \
 	src/lane.o \
 	src/transaction.o \
 	src/shmem.o \
-	src/store.o
+	src/store.o \
+	src/store_spi.o
 
 REGRESS = $(sort $(basename $(notdir $(wildcard sql/*.sql))))
 ISOLATION = $(sort $(basename $(notdir $(wildcard test/specs/*.spec))))

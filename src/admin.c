@@ -2,9 +2,7 @@
  * admin.c
  *		Queues and groups are made, changed, paused, purged and dropped here.
  *
- * Settings are written through SPI, as the owner of fairq's tables and with
- * nothing in the search path but pg_catalog.  The snapshot is always a fresh
- * one: at REPEATABLE READ too a queue that was just made is there.
+ * Settings are written through SPI, see store_spi.c.
  *
  * Locking: see queue.c.  drop_queue, and alter_queue with a block_length, wait
  * for all transactions that have worked on the queue, and the queue's users
@@ -13,11 +11,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "args.h"
@@ -25,6 +19,7 @@
 #include "errors.h"
 #include "group.h"
 #include "store.h"
+#include "store_spi.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_create_queue);
@@ -36,69 +31,6 @@ PG_FUNCTION_INFO_V1(fairq_resume);
 PG_FUNCTION_INFO_V1(fairq_purge);
 PG_FUNCTION_INFO_V1(fairq_reset_hints);
 PG_FUNCTION_INFO_V1(fairq_task_changed);
-
-typedef struct SqlArg
-{
-	Oid			type;
-	Datum		value;
-	bool		isnull;
-} SqlArg;
-
-/*
- * Run a statement as fairq's owner.  Returns the number of rows processed;
- * *result is the first column of the first row, a bigint, or unchanged.
- */
-static uint64
-run_sql(const char *sql, const SqlArg *args, int nargs, int64 *result)
-{
-	Oid			types[8];
-	Datum		values[8];
-	char		nulls[8];
-	SPIPlanPtr	plan;
-	Oid			user;
-	int			context;
-	int			nest_level = NewGUCNestLevel();
-	uint64		processed;
-
-	Assert(nargs <= (int) lengthof(types));
-	for (int i = 0; i < nargs; i++)
-	{
-		types[i] = args[i].type;
-		values[i] = args[i].value;
-		nulls[i] = args[i].isnull ? 'n' : ' ';
-	}
-
-	(void) set_config_option("search_path", "pg_catalog, pg_temp",
-							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true,
-							 0, false);
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(fairq_catalog()->owner,
-						   context | SECURITY_LOCAL_USERID_CHANGE);
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	plan = SPI_prepare(sql, nargs, types);
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare failed: %s",
-			 SPI_result_code_string(SPI_result));
-	if (SPI_execute_snapshot(plan, values, nulls, GetLatestSnapshot(),
-							 InvalidSnapshot, false, true, 0) < 0)
-		elog(ERROR, "SPI_execute_snapshot failed: %s",
-			 SPI_result_code_string(SPI_result));
-	processed = SPI_processed;
-	if (result != NULL && processed > 0)
-	{
-		bool		isnull;
-		Datum		value = SPI_getbinval(SPI_tuptable->vals[0],
-										  SPI_tuptable->tupdesc, 1, &isnull);
-
-		if (!isnull)
-			*result = DatumGetInt64(value);
-	}
-	SPI_finish();
-	SetUserIdAndSecContext(user, context);
-	AtEOXact_GUC(true, nest_level);
-	return processed;
-}
 
 static int64
 arg_block_length(FunctionCallInfo fcinfo, int n, int64 def)
@@ -128,9 +60,9 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	fairq_writes("fairq.create_queue()");
 
 	if (fairq_queue_exists(text_to_cstring(name)) ||
-		run_sql("INSERT INTO fairq.queue (name, block_length, lease)"
+		fairq_sql("INSERT INTO fairq.queue (name, block_length, lease)"
 				" VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-				(SqlArg[]) {
+				(FairqSqlArg[]) {
 					{TEXTOID, PointerGetDatum(name), false},
 					{INT8OID, Int64GetDatum(block_length), false},
 					{INTERVALOID, IntervalPGetDatum(&lease), false}
@@ -146,7 +78,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 static void
 readdress(FairqQueue *queue, int64 block_length)
 {
-	SqlArg		args[] = {
+	FairqSqlArg		args[] = {
 		{INT4OID, Int32GetDatum(queue->id), false},
 		{INT8OID, Int64GetDatum(queue->block_length), false},
 		{INT8OID, Int64GetDatum(block_length), false}
@@ -154,9 +86,9 @@ readdress(FairqQueue *queue, int64 block_length)
 	int64		max_group_no = -1;
 	int64		max_block = -1;
 
-	run_sql("SELECT max(group_no)::bigint FROM fairq.seat WHERE queue_id = $1",
+	fairq_sql("SELECT max(group_no)::bigint FROM fairq.seat WHERE queue_id = $1",
 			args, 1, &max_group_no);
-	run_sql("SELECT max(addr) / $2 FROM fairq.task WHERE queue_id = $1",
+	fairq_sql("SELECT max(addr) / $2 FROM fairq.task WHERE queue_id = $1",
 			args, 2, &max_block);
 	if (max_group_no >= block_length)
 		ereport(ERROR,
@@ -174,7 +106,7 @@ readdress(FairqQueue *queue, int64 block_length)
 						  queue->name, max_block,
 						  max_block == 0 ? PG_INT64_MAX :
 						  (PG_INT64_MAX - max_group_no) / max_block));
-	run_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
+	fairq_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
 			" WHERE queue_id = $1", args, 3, NULL);
 	/* for what this transaction does from here on; see fairq_task_changed */
 	fairq_reset_hints_now();
@@ -197,9 +129,9 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	block_length = arg_block_length(fcinfo, 2, queue->block_length);
 	if (block_length != queue->block_length)
 		readdress(queue, block_length);
-	run_sql("UPDATE fairq.queue SET block_length = $2,"
+	fairq_sql("UPDATE fairq.queue SET block_length = $2,"
 			" lease = coalesce($3, lease) WHERE queue_id = $1",
-			(SqlArg[]) {
+			(FairqSqlArg[]) {
 				{INT4OID, Int32GetDatum(queue->id), false},
 				{INT8OID, Int64GetDatum(block_length), false},
 				{INTERVALOID, PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1),
@@ -217,8 +149,8 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 
 	fairq_writes(function);
 	queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
-	run_sql("UPDATE fairq.queue SET paused = $2 WHERE queue_id = $1",
-			(SqlArg[]) {
+	fairq_sql("UPDATE fairq.queue SET paused = $2 WHERE queue_id = $1",
+			(FairqSqlArg[]) {
 				{INT4OID, Int32GetDatum(queue->id), false},
 				{BOOLOID, BoolGetDatum(paused), false}
 			}, 2, NULL);
@@ -246,21 +178,21 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
 	int64		weight = FAIRQ_ARG_INT(2, "weight", 0, 0, FAIRQ_MAX_WEIGHT);
 	FairqQueue *queue;
-	SqlArg		args[3];
+	FairqSqlArg		args[3];
 
 	fairq_writes("fairq.set_group()");
 	queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
-	args[0] = (SqlArg) {INT4OID, Int32GetDatum(queue->id), false};
-	args[1] = (SqlArg) {INT4OID,
+	args[0] = (FairqSqlArg) {INT4OID, Int32GetDatum(queue->id), false};
+	args[1] = (FairqSqlArg) {INT4OID,
 	Int32GetDatum(fairq_group_no(queue, group_key, true)), false};
-	args[2] = (SqlArg) {INT4OID, Int32GetDatum((int32) weight), false};
+	args[2] = (FairqSqlArg) {INT4OID, Int32GetDatum((int32) weight), false};
 	if (PG_ARGISNULL(2))
 		PG_RETURN_VOID();
 	if (weight == 0)
-		run_sql("DELETE FROM fairq.group_setting"
+		fairq_sql("DELETE FROM fairq.group_setting"
 				" WHERE queue_id = $1 AND group_no = $2", args, 2, NULL);
 	else
-		run_sql("INSERT INTO fairq.group_setting AS s"
+		fairq_sql("INSERT INTO fairq.group_setting AS s"
 				" (queue_id, group_no, weight) VALUES ($1, $2, $3)"
 				" ON CONFLICT (queue_id, group_no) DO UPDATE"
 				" SET weight = excluded.weight", args, 3, NULL);
@@ -344,23 +276,23 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	bool		force = PG_ARGISNULL(1) ? false : PG_GETARG_BOOL(1);
 	FairqQueue *queue;
-	SqlArg		args[1];
+	FairqSqlArg		args[1];
 
 	fairq_writes("fairq.drop_queue()");
 	queue = fairq_queue_use(name, AccessExclusiveLock);
-	args[0] = (SqlArg) {INT4OID, Int32GetDatum(queue->id), false};
+	args[0] = (FairqSqlArg) {INT4OID, Int32GetDatum(queue->id), false};
 	if (!force &&
-		run_sql("SELECT 1::bigint FROM fairq.task WHERE queue_id = $1 LIMIT 1",
+		fairq_sql("SELECT 1::bigint FROM fairq.task WHERE queue_id = $1 LIMIT 1",
 				args, 1, NULL) > 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_NOT_EMPTY),
 				errmsg("queue \"%s\" is not empty", queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
 	delete_tasks(queue, -1, true);
-	run_sql("DELETE FROM fairq.group_setting WHERE queue_id = $1", args, 1,
+	fairq_sql("DELETE FROM fairq.group_setting WHERE queue_id = $1", args, 1,
 			NULL);
-	run_sql("DELETE FROM fairq.seat WHERE queue_id = $1", args, 1, NULL);
-	run_sql("DELETE FROM fairq.queue WHERE queue_id = $1", args, 1, NULL);
+	fairq_sql("DELETE FROM fairq.seat WHERE queue_id = $1", args, 1, NULL);
+	fairq_sql("DELETE FROM fairq.queue WHERE queue_id = $1", args, 1, NULL);
 	fairq_queue_changed();
 	PG_RETURN_BOOL(true);
 }

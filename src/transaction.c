@@ -35,12 +35,13 @@
 
 /* about 2 MB; more than any round of service has groups on a usual system */
 #define MAX_DEBTS 16384
-#define LOOKUP_SLOTS 1024
+#define LOOKUP_SLOTS 4096
+#define LOOKUP_PROBES 4
 
 static FairqDebt *debts = NULL; /* in TopTransactionContext */
 static int	ndebts = 0;
 static int	maxdebts = 0;
-static int	lookup[LOOKUP_SLOTS];	/* lossy: index by hash, checked on use */
+static int	lookup[LOOKUP_SLOTS];	/* lossy: where to look, by hash */
 static bool reserved = false;	/* some debt has ready_at_commit */
 
 /* the one reservation whose row is being written */
@@ -199,16 +200,20 @@ fairq_debt(FairqLane *lane, int32 group_no)
 {
 	SubTransactionId sub = GetCurrentSubTransactionId();
 	FairqDebt  *debt;
-	int		   *slot;
+	int		   *slot = NULL;
+	uint32		hash;
 
 	register_callbacks();
 
 	if (ndebts >= MAX_DEBTS)
 		group_no = -1;
-	slot = &lookup[hash_combine(murmurhash32((uint32) ((uintptr_t) lane >> 6)),
-								murmurhash32((uint32) group_no)) % LOOKUP_SLOTS];
-	if (*slot < ndebts)
+	hash = hash_combine(murmurhash32((uint32) ((uintptr_t) lane >> 6)),
+						murmurhash32((uint32) group_no));
+	for (int probe = 0; probe < LOOKUP_PROBES; probe++)
 	{
+		slot = &lookup[(hash + probe) % LOOKUP_SLOTS];
+		if (*slot >= ndebts)
+			break;
 		debt = &debts[*slot];
 		if (debt->lane == lane && debt->group_no == group_no &&
 			debt->sub == sub)

@@ -1,0 +1,75 @@
+/*
+ * store_spi.c
+ *		fairq's tables by way of SQL, for what is done seldom.
+ *
+ * Statements run as the owner of fairq's tables, with nothing in the search
+ * path but pg_catalog.  The snapshot is always a fresh one: at REPEATABLE READ
+ * too a queue that was just made is there.
+ *
+ * Locking: what the statements take.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+#include "utils/snapmgr.h"
+
+#include "store.h"
+#include "store_spi.h"
+
+/*
+ * Run a statement as fairq's owner.  Returns the number of rows processed;
+ * *result is the first column of the first row, a bigint, or unchanged.
+ */
+uint64
+fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
+{
+	Oid			types[8];
+	Datum		values[8];
+	char		nulls[8];
+	SPIPlanPtr	plan;
+	Oid			user;
+	int			context;
+	int			nest_level = NewGUCNestLevel();
+	uint64		processed;
+
+	Assert(nargs <= (int) lengthof(types));
+	for (int i = 0; i < nargs; i++)
+	{
+		types[i] = args[i].type;
+		values[i] = args[i].value;
+		nulls[i] = args[i].isnull ? 'n' : ' ';
+	}
+
+	(void) set_config_option("search_path", "pg_catalog, pg_temp",
+							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true,
+							 0, false);
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(fairq_catalog()->owner,
+						   context | SECURITY_LOCAL_USERID_CHANGE);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	plan = SPI_prepare(sql, nargs, types);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	if (SPI_execute_snapshot(plan, values, nulls, GetLatestSnapshot(),
+							 InvalidSnapshot, false, true, 0) < 0)
+		elog(ERROR, "SPI_execute_snapshot failed: %s",
+			 SPI_result_code_string(SPI_result));
+	processed = SPI_processed;
+	if (result != NULL && processed > 0)
+	{
+		bool		isnull;
+		Datum		value = SPI_getbinval(SPI_tuptable->vals[0],
+										  SPI_tuptable->tupdesc, 1, &isnull);
+
+		if (!isnull)
+			*result = DatumGetInt64(value);
+	}
+	SPI_finish();
+	SetUserIdAndSecContext(user, context);
+	AtEOXact_GUC(true, nest_level);
+	return processed;
+}
