@@ -40,11 +40,11 @@ count_task(const FairqTask *task, FairqCounter counter)
 				   task->group_no)->counts[counter]++;
 }
 
-/* The task, locked, if that attempt (or any) holds its lease. */
+/* Does that attempt (or any) hold the task's lease? */
 static bool
-find_leased(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
+is_leased(const FairqTask *task, int32 attempt)
 {
-	return fairq_task_find(tasks, id, task) && task->running &&
+	return task->running &&
 		(attempt == ANY_ATTEMPT || task->attempt == attempt);
 }
 
@@ -53,10 +53,12 @@ complete(FairqTable *tasks, int64 id, int32 attempt)
 {
 	FairqTask	task;
 
-	if (!find_leased(tasks, id, attempt, &task))
-		return false;
-	if (!fairq_task_delete(tasks, &task))
-		elog(ERROR, "could not delete a locked task");
+	/* somebody may change the row just before we delete it: look again */
+	do
+	{
+		if (!fairq_task_find(tasks, id, &task) || !is_leased(&task, attempt))
+			return false;
+	} while (!fairq_task_delete(tasks, &task));
 	count_task(&task, FAIRQ_COMPLETED);
 	return true;
 }
@@ -156,7 +158,8 @@ fairq_release(PG_FUNCTION_ARGS)
 	queue_id = fairq_task_queue_of(tasks, PG_GETARG_INT64(0));
 	if (queue_id != 0 &&
 		(queue = fairq_queue_use_id(queue_id, AccessShareLock)) != NULL &&
-		find_leased(tasks, PG_GETARG_INT64(0), arg_attempt(fcinfo, 1), &task))
+		fairq_task_find_locked(tasks, PG_GETARG_INT64(0), &task) &&
+		is_leased(&task, arg_attempt(fcinfo, 1)))
 	{
 		int64		addr = fairq_place(queue, task.priority, task.group_no,
 									   tasks);

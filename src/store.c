@@ -166,6 +166,8 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 void
 fairq_table_close(FairqTable *table)
 {
+	if (table->by_id)
+		fairq_scan_end(table->by_id);
 	if (table->new_slot)
 		ExecDropSingleTupleTableSlot(table->new_slot);
 	if (table->lock_slot)
@@ -575,23 +577,31 @@ look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 	*changer = InvalidTransactionId;
 	do
 	{
-		FairqScan  *scan;
 		FairqRowState state;
 
 		moves_before = pg_atomic_read_u64(moves);
 		pg_read_barrier();
-		scan = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, &key, 1, false);
-		while (!found && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+		if (table->by_id == NULL)
+		{
+			MemoryContext old = MemoryContextSwitchTo(table->context);
+
+			table->by_id = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, &key, 1,
+											false);
+			MemoryContextSwitchTo(old);
+		}
+		else
+			fairq_scan_again(table->by_id, &key, 1);
+		while (!found &&
+			   (state = fairq_scan_next(table->by_id)) != FAIRQ_ROW_END)
 		{
 			if (state == FAIRQ_ROW_INSERTING)
 				continue;
-			fairq_task_read(fairq_scan_slot(scan), task);
+			fairq_task_read(fairq_scan_slot(table->by_id), task);
 			if (state == FAIRQ_ROW_LIVE)
 				found = true;
 			else
-				*changer = fairq_scan_changer(scan);
+				*changer = fairq_scan_changer(table->by_id);
 		}
-		fairq_scan_end(scan);
 	} while (!found && !TransactionIdIsValid(*changer) &&
 			 pg_atomic_read_u64(moves) != moves_before);
 	return found;
@@ -610,38 +620,48 @@ fairq_task_queue_of(FairqTable *table, int64 id)
 }
 
 /*
- * Find a task by its id, waiting for whoever is changing it, and lock the row:
- * the locked version is in table->lock_slot and in *task.
+ * Find a task by its id, waiting for whoever is changing it.  It may be
+ * changed again before the caller does anything to it.
  */
 bool
 fairq_task_find(FairqTable *table, int64 id, FairqTask *task)
 {
-	for (;;)
+	TransactionId changer;
+
+	while (!look_for(table, id, task, &changer))
 	{
-		TransactionId changer;
+		if (!TransactionIdIsValid(changer))
+			return false;
+		/* don't keep a buffer pinned while asleep */
+		ExecClearTuple(table->by_id->slot);
+		XactLockTableWait(changer, NULL, NULL, XLTW_None);
+	}
+	return true;
+}
+
+/* The same; the locked version is in table->lock_slot and in *task. */
+bool
+fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
+{
+	while (fairq_task_find(table, id, task))
+	{
 		TM_FailureData tmfd;
 
-		if (look_for(table, id, task, &changer))
+		switch (fairq_task_lock(table, task))
 		{
-			switch (fairq_task_lock(table, task))
-			{
-				case FAIRQ_CLAIMED:
-					return true;
-				case FAIRQ_GONE:
-					break;
-				case FAIRQ_LOCKED:
-					/* wait for the locker, then look again */
-					(void) table_tuple_lock(table->rel, &task->tid,
-											InvalidSnapshot, table->lock_slot,
-											GetCurrentCommandId(true),
-											LockTupleNoKeyExclusive,
-											LockWaitBlock, 0, &tmfd);
-					break;
-			}
+			case FAIRQ_CLAIMED:
+				return true;
+			case FAIRQ_GONE:
+				break;
+			case FAIRQ_LOCKED:
+				/* wait for the locker, then look again */
+				(void) table_tuple_lock(table->rel, &task->tid,
+										InvalidSnapshot, table->lock_slot,
+										GetCurrentCommandId(true),
+										LockTupleNoKeyExclusive,
+										LockWaitBlock, 0, &tmfd);
+				break;
 		}
-		else if (TransactionIdIsValid(changer))
-			XactLockTableWait(changer, NULL, NULL, XLTW_None);
-		else
-			return false;
 	}
+	return false;
 }

@@ -77,6 +77,7 @@ typedef struct FairqTable
 	Relation   *indexes;
 	TupleTableSlot *new_slot;	/* a version to be written */
 	TupleTableSlot *lock_slot;	/* the row as it was locked */
+	struct FairqScan *by_id;	/* for fairq_task_find() */
 } FairqTable;
 
 extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);
@@ -170,5 +171,7 @@ extern void fairq_task_return(FairqTable *table, FairqTask *task,
 extern bool fairq_task_delete(FairqTable *table, const FairqTask *task);
 extern int32 fairq_task_queue_of(FairqTable *table, int64 id);
 extern bool fairq_task_find(FairqTable *table, int64 id, FairqTask *task);
+extern bool fairq_task_find_locked(FairqTable *table, int64 id,
+								   FairqTask *task);
 
 #endif							/* FAIRQ_STORE_H */
