@@ -47,6 +47,11 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	int			length = VARSIZE_ANY_EXHDR(name);
 	int64		block_length = arg_block_length(fcinfo, 2, 1024 * 1024);
 	Interval	lease = {.time = 5 * SECS_PER_MINUTE * USECS_PER_SEC};
+	FairqSqlArg args[] = {
+		fairq_sql_text(name),
+		fairq_sql_int8(block_length),
+		fairq_sql_interval(&lease)
+	};
 
 	if (length < 1 || length > FAIRQ_MAX_QUEUE_NAME)
 		ereport(ERROR,
@@ -61,12 +66,8 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 
 	if (fairq_queue_exists(text_to_cstring(name)) ||
 		fairq_sql("INSERT INTO fairq.queue (name, block_length, lease)"
-				" VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-				(FairqSqlArg[]) {
-					{TEXTOID, PointerGetDatum(name), false},
-					{INT8OID, Int64GetDatum(block_length), false},
-					{INTERVALOID, IntervalPGetDatum(&lease), false}
-				}, 3, NULL) == 0)
+				  " VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+				  args, lengthof(args), NULL) == 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
 				errmsg("queue \"%s\" already exists", text_to_cstring(name)));
@@ -78,18 +79,18 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 static void
 readdress(FairqQueue *queue, int64 block_length)
 {
-	FairqSqlArg		args[] = {
-		{INT4OID, Int32GetDatum(queue->id), false},
-		{INT8OID, Int64GetDatum(queue->block_length), false},
-		{INT8OID, Int64GetDatum(block_length), false}
+	FairqSqlArg args[] = {
+		fairq_sql_int4(queue->id),
+		fairq_sql_int8(queue->block_length),
+		fairq_sql_int8(block_length)
 	};
 	int64		max_group_no = -1;
 	int64		max_block = -1;
 
 	fairq_sql("SELECT max(group_no)::bigint FROM fairq.seat WHERE queue_id = $1",
-			args, 1, &max_group_no);
+			  args, 1, &max_group_no);
 	fairq_sql("SELECT max(addr) / $2 FROM fairq.task WHERE queue_id = $1",
-			args, 2, &max_block);
+			  args, 2, &max_block);
 	if (max_group_no >= block_length)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
@@ -107,7 +108,7 @@ readdress(FairqQueue *queue, int64 block_length)
 						  max_block == 0 ? PG_INT64_MAX :
 						  (PG_INT64_MAX - max_group_no) / max_block));
 	fairq_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
-			" WHERE queue_id = $1", args, 3, NULL);
+			  " WHERE queue_id = $1", args, 3, NULL);
 	/* for what this transaction does from here on; see fairq_task_changed */
 	fairq_reset_hints_now();
 }
@@ -119,6 +120,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	bool		readdressing = !PG_ARGISNULL(2);
 	FairqQueue *queue;
 	int64		block_length;
+	FairqSqlArg args[3];
 
 	if (!PG_ARGISNULL(1))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(1));
@@ -129,14 +131,12 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	block_length = arg_block_length(fcinfo, 2, queue->block_length);
 	if (block_length != queue->block_length)
 		readdress(queue, block_length);
+	args[0] = fairq_sql_int4(queue->id);
+	args[1] = fairq_sql_int8(block_length);
+	args[2] = fairq_sql_interval(PG_ARGISNULL(1) ? NULL : PG_GETARG_INTERVAL_P(1));
 	fairq_sql("UPDATE fairq.queue SET block_length = $2,"
-			" lease = coalesce($3, lease) WHERE queue_id = $1",
-			(FairqSqlArg[]) {
-				{INT4OID, Int32GetDatum(queue->id), false},
-				{INT8OID, Int64GetDatum(block_length), false},
-				{INTERVALOID, PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1),
-				PG_ARGISNULL(1)}
-			}, 3, NULL);
+			  " lease = coalesce($3, lease) WHERE queue_id = $1",
+			  args, lengthof(args), NULL);
 	fairq_queue_changed();
 	PG_RETURN_VOID();
 }
@@ -146,14 +146,14 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	FairqQueue *queue;
+	FairqSqlArg args[2];
 
 	fairq_writes(function);
 	queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
+	args[0] = fairq_sql_int4(queue->id);
+	args[1] = fairq_sql_bool(paused);
 	fairq_sql("UPDATE fairq.queue SET paused = $2 WHERE queue_id = $1",
-			(FairqSqlArg[]) {
-				{INT4OID, Int32GetDatum(queue->id), false},
-				{BOOLOID, BoolGetDatum(paused), false}
-			}, 2, NULL);
+			  args, lengthof(args), NULL);
 	fairq_queue_changed();
 }
 
@@ -178,24 +178,25 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
 	int64		weight = FAIRQ_ARG_INT(2, "weight", 0, 0, FAIRQ_MAX_WEIGHT);
 	FairqQueue *queue;
-	FairqSqlArg		args[3];
+	int32		group_no;
+	FairqSqlArg args[3];
 
 	fairq_writes("fairq.set_group()");
 	queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
-	args[0] = (FairqSqlArg) {INT4OID, Int32GetDatum(queue->id), false};
-	args[1] = (FairqSqlArg) {INT4OID,
-	Int32GetDatum(fairq_group_no(queue, group_key, true)), false};
-	args[2] = (FairqSqlArg) {INT4OID, Int32GetDatum((int32) weight), false};
+	group_no = fairq_group_no(queue, group_key, true);
+	args[0] = fairq_sql_int4(queue->id);
+	args[1] = fairq_sql_int4(group_no);
+	args[2] = fairq_sql_int4((int32) weight);
 	if (PG_ARGISNULL(2))
 		PG_RETURN_VOID();
 	if (weight == 0)
 		fairq_sql("DELETE FROM fairq.group_setting"
-				" WHERE queue_id = $1 AND group_no = $2", args, 2, NULL);
+				  " WHERE queue_id = $1 AND group_no = $2", args, 2, NULL);
 	else
 		fairq_sql("INSERT INTO fairq.group_setting AS s"
-				" (queue_id, group_no, weight) VALUES ($1, $2, $3)"
-				" ON CONFLICT (queue_id, group_no) DO UPDATE"
-				" SET weight = excluded.weight", args, 3, NULL);
+				  " (queue_id, group_no, weight) VALUES ($1, $2, $3)"
+				  " ON CONFLICT (queue_id, group_no) DO UPDATE"
+				  " SET weight = excluded.weight", args, 3, NULL);
 	fairq_queue_changed();
 	PG_RETURN_VOID();
 }
@@ -276,21 +277,21 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	bool		force = PG_ARGISNULL(1) ? false : PG_GETARG_BOOL(1);
 	FairqQueue *queue;
-	FairqSqlArg		args[1];
+	FairqSqlArg args[1];
 
 	fairq_writes("fairq.drop_queue()");
 	queue = fairq_queue_use(name, AccessExclusiveLock);
-	args[0] = (FairqSqlArg) {INT4OID, Int32GetDatum(queue->id), false};
+	args[0] = fairq_sql_int4(queue->id);
 	if (!force &&
 		fairq_sql("SELECT 1::bigint FROM fairq.task WHERE queue_id = $1 LIMIT 1",
-				args, 1, NULL) > 0)
+				  args, 1, NULL) > 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_NOT_EMPTY),
 				errmsg("queue \"%s\" is not empty", queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
 	delete_tasks(queue, -1, true);
 	fairq_sql("DELETE FROM fairq.group_setting WHERE queue_id = $1", args, 1,
-			NULL);
+			  NULL);
 	fairq_sql("DELETE FROM fairq.seat WHERE queue_id = $1", args, 1, NULL);
 	fairq_sql("DELETE FROM fairq.queue WHERE queue_id = $1", args, 1, NULL);
 	fairq_queue_changed();

@@ -77,9 +77,13 @@ fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 	until = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
 													TimestampTzGetDatum(now),
 													IntervalPGetDatum(lease)));
-	/* months and days of either sign can still cancel out */
 	if (until <= now)
-		fairq_check_lease(&(Interval) {0});
+	{
+		/* months and days of either sign have cancelled out */
+		Interval	nothing = {0};
+
+		fairq_check_lease(&nothing);
+	}
 	return until;
 }
 

@@ -244,7 +244,11 @@ walk(Service *s, FairqScan *scan, int64 limit, FairqTask *task, int64 *reached)
 static void
 serve_lane(Service *s)
 {
-	FairqKey	keys[3];
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
+		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
+		{3, FAIRQ_GE, (Datum) 0}
+	};
 	FairqScan  *scan;
 	FairqTask	task;
 	Walk		at = WALK_ON;
@@ -272,10 +276,9 @@ serve_lane(Service *s)
 	}
 	reached = Max(s->note.mark, s->note.pos);
 
-	keys[0] = (FairqKey) {1, FAIRQ_EQ, Int32GetDatum(s->queue->id)};
-	keys[1] = (FairqKey) {2, FAIRQ_EQ, Int16GetDatum(s->priority)};
-	keys[2] = (FairqKey) {3, FAIRQ_GE, Int64GetDatum(reached)};
-	scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys, 3, false);
+	keys[2].value = Int64GetDatum(reached);
+	scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
+							lengthof(keys), false);
 
 	while (s->served < s->max_tasks)
 	{

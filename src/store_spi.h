@@ -5,12 +5,55 @@
 #ifndef FAIRQ_STORE_SPI_H
 #define FAIRQ_STORE_SPI_H
 
+#include "catalog/pg_type.h"
+#include "datatype/timestamp.h"
+
 typedef struct FairqSqlArg
 {
 	Oid			type;
 	Datum		value;
 	bool		isnull;
 } FairqSqlArg;
+
+static inline FairqSqlArg
+fairq_sql_int4(int32 value)
+{
+	FairqSqlArg arg = {INT4OID, Int32GetDatum(value), false};
+
+	return arg;
+}
+
+static inline FairqSqlArg
+fairq_sql_int8(int64 value)
+{
+	FairqSqlArg arg = {INT8OID, Int64GetDatum(value), false};
+
+	return arg;
+}
+
+static inline FairqSqlArg
+fairq_sql_bool(bool value)
+{
+	FairqSqlArg arg = {BOOLOID, BoolGetDatum(value), false};
+
+	return arg;
+}
+
+static inline FairqSqlArg
+fairq_sql_text(const text *value)
+{
+	FairqSqlArg arg = {TEXTOID, PointerGetDatum(value), false};
+
+	return arg;
+}
+
+static inline FairqSqlArg
+fairq_sql_interval(const Interval *value)
+{
+	FairqSqlArg arg = {INTERVALOID, PointerGetDatum(value), value == NULL};
+
+	return arg;
+}
 
 extern uint64 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs,
 						int64 *result);
