@@ -171,21 +171,24 @@ find_irregular(FairqLane *lane, int32 group_no)
  * The list of irregular groups, in the order of their seats.
  */
 
-/* The last one whose seat is before group_no, or -1. */
+/*
+ * The last one whose seat is before group_no, or -1.  Service goes round, so
+ * it is seldom far from the cursor.
+ */
 static int32
 list_before(FairqLane *lane, int32 group_no)
 {
-	int32		before = -1;
-	int32		at = lane->first;
+	int32		at = lane->cursor >= 0 ? lane->cursor : lane->first;
+	int32		next;
 
-	if (lane->cursor >= 0 && group_at(lane->cursor)->group_no < group_no)
-		at = lane->cursor;
-	while (at >= 0 && group_at(at)->group_no < group_no)
-	{
-		before = at;
-		at = group_at(at)->next;
-	}
-	return before;
+	while (at >= 0 && group_at(at)->group_no >= group_no)
+		at = group_at(at)->prev;
+	if (at < 0)
+		return -1;
+	while ((next = group_at(at)->next) >= 0 &&
+		   group_at(next)->group_no < group_no)
+		at = next;
+	return at;
 }
 
 static void
