@@ -33,11 +33,12 @@
 
 #include "address.h"
 
-/* FAIRQ_ADDR_NONE if there is no such address in a bigint. */
+/* FAIRQ_ADDR_NONE if there is no such address below FAIRQ_ADDR_MAX. */
 int64
 fairq_address(int32 group_no, int64 block, int64 block_length)
 {
-	if (block < 0 || block > (PG_INT64_MAX - group_no) / block_length)
+	if (block < 0 ||
+		block > (FAIRQ_ADDR_MAX - 1 - group_no) / block_length)
 		return FAIRQ_ADDR_NONE;
 	return group_no + block_length * block;
 }

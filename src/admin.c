@@ -106,7 +106,7 @@ readdress(FairqQueue *queue, int64 block_length)
 				errdetail("Queue \"%s\" has tasks in block " INT64_FORMAT ", so it must be at most " INT64_FORMAT ".",
 						  queue->name, max_block,
 						  max_block == 0 ? PG_INT64_MAX :
-						  (PG_INT64_MAX - max_group_no) / max_block));
+						  (FAIRQ_ADDR_MAX - 1 - max_group_no) / max_block));
 	fairq_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
 			  " WHERE queue_id = $1", args, 3, NULL);
 	/* for what this transaction does from here on; see fairq_task_changed */

@@ -56,7 +56,7 @@ fairq_sql_address(PG_FUNCTION_ARGS)
 	addr = fairq_address(group_no, block, queue->block_length);
 	if (addr == FAIRQ_ADDR_NONE)
 		(void) fairq_arg_int(fcinfo, 2, "block", block, 0,
-							 (PG_INT64_MAX - group_no) / queue->block_length);
+							 (FAIRQ_ADDR_MAX - 1 - group_no) / queue->block_length);
 	PG_RETURN_INT64(addr);
 }
 

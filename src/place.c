@@ -229,7 +229,7 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, FairqTable *tasks)
 							   queue->name),
 						errdetail("At the queue's block length of " INT64_FORMAT " blocks are numbered up to " INT64_FORMAT ".",
 								  queue->block_length,
-								  PG_INT64_MAX / queue->block_length),
+								  (FAIRQ_ADDR_MAX - 1) / queue->block_length),
 						errhint("When the queue is empty, fairq.reset_hints() starts again from the first block."));
 		}
 	}
