@@ -124,16 +124,23 @@ fairq_register_tranche(int id, const char *name)
 #endif
 }
 
+/* what fills new shared memory */
+#if PG_VERSION_NUM >= 190000
+#define FAIRQ_INIT_ARGS void *ptr, void *arg
+#else
+#define FAIRQ_INIT_ARGS void *ptr
+#endif
+
 /* Shared memory of that name, made by init if it is not there yet. */
 static inline void *
-fairq_named_segment(const char *name, size_t size, void (*init) (void *ptr))
+fairq_named_segment(const char *name, size_t size,
+					void (*init) (FAIRQ_INIT_ARGS))
 {
 	bool		found;
 	void	   *ptr;
 
 #if PG_VERSION_NUM >= 190000
-	ptr = GetNamedDSMSegment(name, size, (void (*) (void *, void *)) init,
-							 &found, NULL);
+	ptr = GetNamedDSMSegment(name, size, init, &found, NULL);
 #elif PG_VERSION_NUM >= 170000
 	ptr = GetNamedDSMSegment(name, size, init, &found);
 #else

@@ -74,7 +74,7 @@ static dshash_table *lanes = NULL;
 static FairqGroupSet *group_sets = NULL;
 
 static void
-init_control(void *ptr)
+init_control(FAIRQ_INIT_ARGS)
 {
 	Control    *c = ptr;
 
