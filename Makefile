@@ -46,6 +46,7 @@ OBJS = \
 	src/store_spi.o
 
 REGRESS = $(sort $(basename $(notdir $(wildcard sql/*.sql))))
+REGRESS_OPTS = --encoding=UTF8
 ISOLATION = $(sort $(basename $(notdir $(wildcard test/specs/*.spec))))
 ISOLATION_OPTS = --inputdir=test
 ifneq ($(wildcard test/t/*.pl),)

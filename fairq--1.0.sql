@@ -3,6 +3,9 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION fairq" to load this file. \quit
 
+CREATE SCHEMA fairq;
+COMMENT ON SCHEMA fairq IS 'A fair queue for tasks of many tenants.';
+
 --
 -- Tables.  They hold the truth; what is in shared memory is read off them.
 -- The C code knows their columns by number: see src/store.h.

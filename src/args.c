@@ -50,7 +50,7 @@ fairq_check_lease(const Interval *lease)
 	const double usecs_per_day = (double) USECS_PER_DAY;
 	double		length = (double) lease->time +
 		lease->day * usecs_per_day +
-		lease->month * DAYS_PER_MONTH * usecs_per_day;
+		lease->month * (DAYS_PER_YEAR / MONTHS_PER_YEAR) * usecs_per_day;
 
 	if (length < 1 || length > 100 * DAYS_PER_YEAR * usecs_per_day)
 		ereport(ERROR,

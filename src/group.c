@@ -33,6 +33,7 @@
 #include "errors.h"
 #include "group.h"
 #include "store.h"
+#include "transaction.h"
 
 /* then all is forgotten: the cache is bounded, about 10 MB with short keys */
 #define MAX_CACHED 65536

@@ -10,6 +10,7 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
@@ -105,34 +106,63 @@ is_hidden(FairqLane *lane, const FairqTask *task)
 		!fairq_lane_is_irregular(lane, task->group_no, task->addr);
 }
 
-/* Is it still ready, and still hidden, when all ends have been said? */
+/* Is it still ready, and still hidden? */
 static bool
-stays_hidden(FairqTable *tasks, FairqLane *lane, const FairqTask *task)
+still_hidden(FairqTable *tasks, FairqLane *lane, const FairqTask *task)
 {
-	for (int i = 0; i < SETTLE_TRIES; i++)
+	FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(task->id)};
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_ID, &key, 1,
+										false);
+	bool		same = false;
+
+	if (fairq_scan_next(scan) == FAIRQ_ROW_LIVE)
 	{
-		FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(task->id)};
-		FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_ID, &key, 1,
-											false);
-		bool		same = false;
+		FairqTask	now;
 
-		if (fairq_scan_next(scan) == FAIRQ_ROW_LIVE)
-		{
-			FairqTask	now;
-
-			fairq_task_read(fairq_scan_slot(scan), &now);
-			same = !now.running && now.addr == task->addr;
-		}
-		fairq_scan_end(scan);
-		if (!same || !is_hidden(lane, task))
-			return false;
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(SETTLE_MS * 1000);
+		fairq_task_read(fairq_scan_slot(scan), &now);
+		same = !now.running && now.addr == task->addr;
 	}
-	return true;
+	fairq_scan_end(scan);
+	return same && is_hidden(lane, task);
 }
 
-/* fairq.check_hints(queue): a line for each task that no pop would find */
+/* The tasks of a lane that are ready and hidden. */
+static List *
+hidden_tasks(FairqQueue *queue, int priority, FairqTable *tasks)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, priority);
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+		{2, FAIRQ_EQ, Int16GetDatum(priority)}
+	};
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
+										lengthof(keys), false);
+	FairqRowState state;
+	List	   *hidden = NIL;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		if (!task.running && is_hidden(lane, &task))
+		{
+			FairqTask  *copy = palloc(sizeof(FairqTask));
+
+			*copy = task;
+			hidden = lappend(hidden, copy);
+		}
+	}
+	fairq_scan_end(scan);
+	return hidden;
+}
+
+/*
+ * fairq.check_hints(queue): a line for each task that no pop would find.  A
+ * transaction that has just ended may not have said so yet: give it time.
+ */
 Datum
 fairq_check_hints(PG_FUNCTION_ARGS)
 {
@@ -140,43 +170,41 @@ fairq_check_hints(PG_FUNCTION_ARGS)
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	FairqQueue *queue;
 	FairqTable *tasks;
+	List	   *hidden = NIL;
+	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	queue = fairq_queue_use(name, AccessShareLock);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+		if (fairq_lane_known(fairq_queue_lane(queue, priority)))
+			hidden = list_concat(hidden, hidden_tasks(queue, priority, tasks));
+
+	for (int i = 0; i < SETTLE_TRIES && hidden != NIL; i++)
 	{
-		FairqLane  *lane = fairq_queue_lane(queue, priority);
-		FairqKey	keys[] = {
-			{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-			{2, FAIRQ_EQ, Int16GetDatum(priority)}
-		};
-		FairqScan  *scan;
-		FairqRowState state;
-
-		if (!fairq_lane_known(lane))
-			continue;
-		scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
-								lengthof(keys), false);
-		while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(SETTLE_MS * 1000);
+		foreach(lc, hidden)
 		{
-			FairqTask	task;
+			FairqTask  *task = lfirst(lc);
 
-			if (state != FAIRQ_ROW_LIVE)
-				continue;
-			fairq_task_read(fairq_scan_slot(scan), &task);
-			if (!task.running && is_hidden(lane, &task) &&
-				stays_hidden(tasks, lane, &task))
-			{
-				Datum		value = CStringGetTextDatum(psprintf("task " INT64_FORMAT " is ready at address " INT64_FORMAT ", below the mark of priority %d",
-																 task.id, task.addr, priority));
-				bool		isnull = false;
-
-				tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
-									 &value, &isnull);
-			}
+			if (!still_hidden(tasks, fairq_queue_lane(queue, task->priority),
+							  task))
+				hidden = foreach_delete_current(hidden, lc);
 		}
-		fairq_scan_end(scan);
+	}
+
+	foreach(lc, hidden)
+	{
+		FairqTask  *task = lfirst(lc);
+		char	   *line = psprintf("task " INT64_FORMAT " is ready at address "
+									INT64_FORMAT ", and hidden below the mark of priority %d",
+									task->id, task->addr, task->priority);
+		Datum		value = CStringGetTextDatum(line);
+		bool		isnull = false;
+
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value,
+							 &isnull);
 	}
 	fairq_table_close(tasks);
 	return (Datum) 0;

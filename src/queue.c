@@ -31,6 +31,7 @@
 #include "errors.h"
 #include "queue.h"
 #include "store.h"
+#include "transaction.h"
 
 typedef struct QueueName
 {

@@ -271,13 +271,6 @@ fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls)
 	insert_index_entries(table, slot, false);
 }
 
-/* Let later commands of this transaction see what was written. */
-void
-fairq_written(void)
-{
-	CommandCounterIncrement();
-}
-
 static RegProcedure
 bound_function(Oid type, FairqBound bound)
 {

@@ -84,7 +84,6 @@ extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);
 extern void fairq_table_close(FairqTable *table);
 extern void fairq_table_insert(FairqTable *table, const Datum *values,
 							   const bool *nulls);
-extern void fairq_written(void);
 
 /* Which index: by its columns, in their order. */
 typedef enum FairqIndex

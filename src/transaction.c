@@ -47,6 +47,9 @@ static bool reserved = false;	/* some debt has ready_at_commit */
 /* the one reservation whose row is being written */
 static FairqReservation in_flight;
 
+/* something was written, if only a setting */
+static bool written = false;
+
 /* rows were changed by others' means, in this domain */
 static FairqDomain *changed = NULL;
 
@@ -102,6 +105,7 @@ settle_all(bool committed)
 	debts = NULL;
 	maxdebts = 0;
 	reserved = false;
+	written = false;
 	if (changed)
 		pg_atomic_fetch_add_u64(&changed->resets, 1);
 	changed = NULL;
@@ -122,10 +126,10 @@ xact_callback(XactEvent event, void *arg)
 			settle_all(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (ndebts > 0 || changed)
+			if (written || changed)
 				ereport(ERROR,
 						errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("cannot PREPARE a transaction that has changed tasks of fairq"));
+						errmsg("cannot PREPARE a transaction that has written to tables of fairq"));
 			break;
 		default:
 			break;
@@ -189,6 +193,15 @@ register_callbacks(void)
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(subxact_callback, NULL);
 	registered = true;
+}
+
+/* Let later commands of this transaction see what was written. */
+void
+fairq_written(void)
+{
+	register_callbacks();
+	written = true;
+	CommandCounterIncrement();
 }
 
 /*

@@ -26,6 +26,7 @@ typedef struct FairqDebt
 	uint32		counts[FAIRQ_COUNTERS];
 } FairqDebt;
 
+extern void fairq_written(void);
 extern FairqDebt *fairq_debt(FairqLane *lane, int32 group_no);
 extern void fairq_debt_reserved(FairqDebt *debt,
 								const FairqReservation *reservation);

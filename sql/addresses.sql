@@ -1,0 +1,239 @@
+-- Addresses are group_no + block_length * block.  Both factors are bounded,
+-- and the block length can be changed.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Adds tasks <group><from> to <group><upto>.
+CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
+	priority int DEFAULT 0) RETURNS void
+LANGUAGE sql AS $$
+	SELECT count(*) FROM fairq.enqueue_batch(queue,
+		array_fill(group_key, ARRAY[upto - "from" + 1]),
+		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series("from", upto) i),
+		priority)
+$$;
+
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100) RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
+$$;
+
+-- Does the error of a statement have a hint?
+CREATE FUNCTION pg_temp.hint(statement text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	state text;
+	hint text;
+BEGIN
+	EXECUTE statement;
+	RETURN 'no error';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, hint = PG_EXCEPTION_HINT;
+	RETURN state || CASE WHEN hint <> '' THEN ' with a hint' ELSE '' END;
+END $$;
+
+--
+-- address() and block_of()
+--
+
+SELECT fairq.create_queue('addresses', block_length => 10);
+SELECT pg_temp.add('addresses', 'a', 1, 2), pg_temp.add('addresses', 'b', 1, 3);
+SELECT group_key, payload, addr, fairq.block_of('addresses', addr) AS block,
+	fairq.address('addresses', group_key, fairq.block_of('addresses', addr)) = addr AS at_seat
+FROM fairq.tasks WHERE queue = 'addresses' ORDER BY id;
+SELECT fairq.address('addresses', 'b', 0), fairq.address('addresses', 'b', 7);
+SELECT fairq.block_of('addresses', 0), fairq.block_of('addresses', 9),
+	fairq.block_of('addresses', 10), fairq.block_of('addresses', 9223372036854775807);
+SELECT fairq.address('addresses', 'b', 922337203685477580);	-- the last block
+SELECT fairq.address('addresses', 'b', 922337203685477581);
+SELECT fairq.address('addresses', 'b', 9223372036854775807);
+SELECT fairq.address('addresses', 'b', -1);
+SELECT fairq.block_of('addresses', -1);
+SELECT fairq.address('addresses', 'none', 0);	-- is not made by asking
+SELECT group_key FROM fairq.groups WHERE queue = 'addresses' ORDER BY 1;
+
+--
+-- Group numbers
+--
+
+-- Block length 1: one group.
+SELECT fairq.create_queue('addresses_1', block_length => 1);
+SELECT pg_temp.add('addresses_1', 'a', 1, 3);
+SELECT fairq.enqueue('addresses_1', 'b');
+SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_1', 'b')$$);
+SELECT fairq.set_group('addresses_1', 'b', 2);
+SELECT addr FROM fairq.tasks WHERE queue = 'addresses_1' ORDER BY id;
+BEGIN;
+SELECT pg_temp.pop('addresses_1', 2);
+ROLLBACK;
+SELECT pg_temp.pop('addresses_1', 2);
+SELECT count(fairq.release(id)) FROM fairq.tasks
+WHERE queue = 'addresses_1' AND status = 'running';
+SELECT * FROM fairq.check_queue('addresses_1');
+
+-- Raised to 2: the next group comes in, and the one after that doesn't.
+SELECT fairq.alter_queue('addresses_1', block_length => 2);
+SELECT fairq.enqueue('addresses_1', 'b', '"b1"') > 0 AS ok;
+SELECT fairq.enqueue('addresses_1', 'c');
+SELECT fairq.enqueue_batch('addresses_1', '{a,c}', '{1,2}');
+SELECT group_key, group_no, ready FROM fairq.groups WHERE queue = 'addresses_1' ORDER BY 2;
+SELECT * FROM fairq.check_queue('addresses_1');
+SELECT count(*), count(DISTINCT id), min(payload::text) FILTER (WHERE n <= 2 AND group_key = 'b') AS b
+FROM (SELECT *, row_number() OVER () AS n FROM fairq.pop('addresses_1', 10)) p;
+
+-- The number of a group whose making is rolled back is free again.
+SELECT fairq.create_queue('addresses_2', block_length => 2);
+BEGIN;
+SELECT pg_temp.add('addresses_2', 'x', 1, 1), pg_temp.add('addresses_2', 'y', 1, 1);
+ROLLBACK;
+SELECT pg_temp.add('addresses_2', 'a', 1, 2), pg_temp.add('addresses_2', 'b', 1, 2);
+SELECT pg_temp.pop('addresses_2');
+SELECT * FROM fairq.check_queue('addresses_2');
+
+--
+-- Block numbers
+--
+
+-- Two blocks, and then no more.
+SELECT fairq.create_queue('addresses_huge', block_length => 4611686018427387904);
+SELECT pg_temp.add('addresses_huge', 'a', 1, 2), pg_temp.add('addresses_huge', 'b', 1, 1);
+SELECT payload, addr, fairq.block_of('addresses_huge', addr) AS block
+FROM fairq.tasks WHERE queue = 'addresses_huge' ORDER BY id;
+SELECT fairq.enqueue('addresses_huge', 'a');
+SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_huge', 'a')$$);
+SELECT count(*) FROM fairq.enqueue_batch('addresses_huge', '{b,b}', '{2,3}');
+SELECT fairq.enqueue('addresses_huge', 'b', '"b2"') > 0 AS ok;
+SELECT fairq.enqueue('addresses_huge', 'a', '"other"', 1) > 0 AS ok;	-- another lane
+BEGIN;
+SELECT pg_temp.pop('addresses_huge');
+ROLLBACK;
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY priority, payload)
+FROM fairq.pop('addresses_huge', 4);
+SELECT fairq.release(id) FROM fairq.tasks
+WHERE queue = 'addresses_huge' AND payload = '"a1"';		-- has nowhere to go
+SELECT pg_temp.pop('addresses_huge');
+SELECT * FROM fairq.check_queue('addresses_huge');
+
+-- Once it is empty and the hints are reset, it starts again.
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'addresses_huge';
+SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_huge', 'b')$$);
+SELECT fairq.reset_hints();
+SELECT pg_temp.add('addresses_huge', 'a', 3, 4), pg_temp.add('addresses_huge', 'b', 3, 4);
+SELECT pg_temp.pop('addresses_huge');
+SELECT * FROM fairq.check_queue('addresses_huge');
+
+-- A smaller block length helps a queue that is not empty.
+SELECT fairq.alter_queue('addresses_huge', block_length => 1000);
+SELECT fairq.enqueue('addresses_huge', 'a', '"a5"') > 0 AS ok;
+SELECT fairq.release(id) FROM fairq.tasks
+WHERE queue = 'addresses_huge' AND payload = '"b3"';
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('addresses_huge', 10);
+SELECT * FROM fairq.check_queue('addresses_huge');
+
+-- The last address is 9223372036854775806.
+SELECT fairq.create_queue('addresses_max', block_length => 9223372036854775807);
+SELECT count(*) FROM fairq.enqueue_batch('addresses_max', '{a,b}', '{1,2}');
+SELECT fairq.address('addresses_max', 'a', 0), fairq.address('addresses_max', 'b', 0);
+SELECT fairq.address('addresses_max', 'a', 1);
+SELECT fairq.enqueue('addresses_max', 'a');
+SELECT string_agg(group_key, ' ') FROM fairq.take('addresses_max', 100);
+SELECT fairq.alter_queue('addresses_max', block_length => 9223372036854775806);
+SELECT fairq.reset_hints();
+SELECT fairq.address('addresses_max', 'a', 1);
+SELECT fairq.address('addresses_max', 'b', 1);
+SELECT pg_temp.add('addresses_max', 'a', 1, 2), pg_temp.add('addresses_max', 'b', 1, 1);
+SELECT payload, addr FROM fairq.tasks WHERE queue = 'addresses_max' ORDER BY id;
+SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_max', 'a')$$),
+	pg_temp.hint($$SELECT fairq.enqueue('addresses_max', 'b')$$);
+SELECT pg_temp.pop('addresses_max', 1);
+BEGIN;
+SELECT pg_temp.pop('addresses_max', 2);
+ROLLBACK;
+SELECT * FROM fairq.check_queue('addresses_max');
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload)
+FROM generate_series(1, 3), fairq.pop('addresses_max');
+
+--
+-- alter_queue with a block length
+--
+
+-- The order stays, that of running tasks too; what comes later has its place.
+SELECT fairq.create_queue('addresses_alter', block_length => 100);
+SELECT fairq.set_group('addresses_alter', 'c', 2);
+SELECT pg_temp.add('addresses_alter', 'a', 1, 6), pg_temp.add('addresses_alter', 'b', 1, 4),
+	pg_temp.add('addresses_alter', 'c', 1, 4), pg_temp.add('addresses_alter', 'a', 7, 8, 5);
+SELECT pg_temp.pop('addresses_alter', 3);
+SELECT fairq.alter_queue('addresses_alter', block_length => 1000000);
+SELECT string_agg(payload #>> '{}' || '@' || addr, ' ' ORDER BY priority, addr, id) AS ready
+FROM fairq.tasks WHERE queue = 'addresses_alter' AND status = 'queued';
+SELECT string_agg(payload #>> '{}' || '@' || addr, ' ' ORDER BY priority, addr, id) AS running
+FROM fairq.tasks WHERE queue = 'addresses_alter' AND status = 'running';
+SELECT * FROM fairq.check_queue('addresses_alter');
+SELECT pg_temp.pop('addresses_alter', 2);
+SELECT pg_temp.add('addresses_alter', 'd', 1, 2);
+SELECT fairq.alter_queue('addresses_alter', block_length => 4);
+SELECT string_agg(payload #>> '{}' || '@' || addr, ' ' ORDER BY priority, addr, id) AS ready
+FROM fairq.tasks WHERE queue = 'addresses_alter' AND status = 'queued';
+SELECT * FROM fairq.check_queue('addresses_alter');
+SELECT pg_temp.pop('addresses_alter', 5);
+SELECT fairq.release(id) FROM fairq.tasks
+WHERE queue = 'addresses_alter' AND payload = '"a1"';
+SELECT pg_temp.pop('addresses_alter');
+SELECT * FROM fairq.check_queue('addresses_alter');
+
+-- In the middle of a transaction, with a rollback and with a savepoint.
+SELECT fairq.create_queue('addresses_middle', block_length => 100);
+BEGIN;
+SELECT pg_temp.add('addresses_middle', 'a', 1, 3), pg_temp.add('addresses_middle', 'b', 1, 3);
+SELECT pg_temp.pop('addresses_middle', 1);
+SELECT fairq.alter_queue('addresses_middle', block_length => 200);
+SELECT pg_temp.pop('addresses_middle', 1);
+SELECT pg_temp.add('addresses_middle', 'a', 4, 4);
+SAVEPOINT s;
+SELECT fairq.alter_queue('addresses_middle', block_length => 50);
+SELECT pg_temp.add('addresses_middle', 'b', 4, 5);
+SELECT pg_temp.pop('addresses_middle', 1);
+ROLLBACK TO s;
+SELECT pg_temp.add('addresses_middle', 'b', 6, 6);
+COMMIT;
+SELECT block_length FROM fairq.queues WHERE queue = 'addresses_middle';
+SELECT payload, status, addr FROM fairq.tasks WHERE queue = 'addresses_middle' ORDER BY addr;
+SELECT * FROM fairq.check_queue('addresses_middle');
+BEGIN;
+SELECT fairq.alter_queue('addresses_middle', block_length => 7);
+SELECT pg_temp.pop('addresses_middle', 2);
+ROLLBACK;
+SELECT block_length FROM fairq.queues WHERE queue = 'addresses_middle';
+SELECT * FROM fairq.check_queue('addresses_middle');
+SELECT pg_temp.pop('addresses_middle');
+SELECT * FROM fairq.check_queue('addresses_middle');
+
+-- Too small for its groups; too large for its blocks; just right.
+SELECT fairq.alter_queue('addresses_middle', block_length => 1);
+SELECT fairq.alter_queue('addresses_middle', block_length => 0);
+SELECT fairq.alter_queue('addresses_middle', block_length => -5);
+SELECT fairq.alter_queue('addresses_middle', block_length => 2);
+SELECT fairq.alter_queue('addresses_middle', block_length => 9223372036854775807);
+SELECT max(addr) / 2 AS last_block FROM fairq.tasks WHERE queue = 'addresses_middle';
+SELECT fairq.alter_queue('addresses_middle', block_length => 3074457345618258601);
+SELECT fairq.alter_queue('addresses_middle', block_length => 3074457345618258602);
+SELECT block_length FROM fairq.queues WHERE queue = 'addresses_middle';
+SELECT payload, addr FROM fairq.tasks WHERE queue = 'addresses_middle' ORDER BY addr;
+SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_middle', 'a')$$);
+SELECT * FROM fairq.check_queue('addresses_middle');
+
+-- Without tasks any block length will do that has a seat for each group.
+SELECT fairq.purge('addresses_middle'), fairq.complete_batch(array_agg(id))
+FROM fairq.tasks WHERE queue = 'addresses_middle';
+SELECT fairq.alter_queue('addresses_middle', block_length => 1);
+SELECT fairq.alter_queue('addresses_middle', block_length => 9223372036854775807);
+SELECT fairq.alter_queue('addresses_middle', block_length => 2);
+SELECT pg_temp.add('addresses_middle', 'a', 1, 2), pg_temp.add('addresses_middle', 'b', 1, 2);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('addresses_middle', 2);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('addresses_middle', 9);
+SELECT * FROM fairq.check_queue('addresses_middle');
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues
+WHERE queue LIKE 'addresses%';

@@ -1,0 +1,181 @@
+-- Groups take turns, whatever was enqueued in what order, and however many
+-- tasks a call pops.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+
+-- Adds tasks <group>1 to <group>n.
+CREATE FUNCTION pg_temp.add(queue text, group_key text, n int) RETURNS void
+LANGUAGE sql AS $$
+	SELECT count(*) FROM fairq.enqueue_batch(queue,
+		array_fill(group_key, ARRAY[n]),
+		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series(1, n) i))
+$$;
+
+-- Pops n tasks and shows them in the order of service.
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1) RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
+$$;
+
+-- Groups that were enqueued in blocks come out in layers.
+SELECT fairq.create_queue('fairness');
+SELECT pg_temp.add('fairness', 'a', 3), pg_temp.add('fairness', 'b', 3),
+	pg_temp.add('fairness', 'c', 3);
+SELECT pg_temp.pop('fairness', 100);
+
+-- Unequal groups; a batch has several groups.
+SELECT count(*) FROM fairq.enqueue_batch('fairness',
+	'{g1,g1,g1,g1,g1,g2,g2}', '{11,12,13,14,15,21,22}');
+SELECT string_agg(group_key, ' ') AS groups, string_agg(payload #>> '{}', ' ') AS tasks
+FROM fairq.pop('fairness', 7);
+SELECT * FROM fairq.check_queue('fairness');
+
+-- The same by one task a call, and by two.
+SELECT fairq.create_queue('fairness_by_one');
+SELECT pg_temp.add('fairness_by_one', 'a', 5), pg_temp.add('fairness_by_one', 'b', 2);
+SELECT pg_temp.pop('fairness_by_one') FROM generate_series(1, 8);
+SELECT pg_temp.add('fairness_by_one', 'a', 4), pg_temp.add('fairness_by_one', 'b', 3);
+SELECT pg_temp.pop('fairness_by_one', 2) FROM generate_series(1, 4);
+SELECT * FROM fairq.check_queue('fairness_by_one');
+
+-- First in, first out within a group, over many calls.
+SELECT fairq.create_queue('fairness_fifo');
+SELECT pg_temp.add('fairness_fifo', 'a', 200), pg_temp.add('fairness_fifo', 'b', 100);
+CREATE TEMP TABLE served (n serial, queue text, group_key text, payload jsonb, id bigint);
+INSERT INTO served (queue, group_key, payload, id)
+SELECT 'fairness_fifo', group_key, payload, id
+FROM generate_series(1, 7) i, fairq.pop('fairness_fifo', i * 6);
+SELECT group_key, count(*), bool_and(id > previous) AS in_order
+FROM (SELECT *, lag(id, 1, 0::bigint) OVER (PARTITION BY group_key ORDER BY n) AS previous
+	FROM served) s
+GROUP BY group_key ORDER BY group_key;
+SELECT * FROM fairq.check_queue('fairness_fifo');
+
+-- A group that comes anew has its turn within a round: here at once, since
+-- its seat is next.
+SELECT fairq.create_queue('fairness_new');
+SELECT pg_temp.add('fairness_new', 'a', 4), pg_temp.add('fairness_new', 'b', 4);
+SELECT pg_temp.pop('fairness_new', 4);
+SELECT pg_temp.add('fairness_new', 'c', 2);
+SELECT payload, addr = fairq.address('fairness_new', group_key, block) AS at_seat, block
+FROM fairq.tasks, fairq.block_of('fairness_new', addr) AS block
+WHERE queue = 'fairness_new' AND status = 'queued' ORDER BY addr;
+SELECT pg_temp.pop('fairness_new', 100);
+SELECT * FROM fairq.check_queue('fairness_new');
+
+-- One that comes again, too.
+SELECT pg_temp.add('fairness_new', 'a', 3), pg_temp.add('fairness_new', 'b', 3);
+SELECT pg_temp.pop('fairness_new', 3);		-- a b a
+SELECT pg_temp.add('fairness_new', 'c', 2);
+SELECT pg_temp.pop('fairness_new', 100);
+SELECT * FROM fairq.check_queue('fairness_new');
+
+-- 1,000 tasks of bob, popped one by one; then a single one of alice: she is
+-- the second at the latest.
+SELECT fairq.create_queue('fairness_bob');
+SELECT pg_temp.add('fairness_bob', 'bob', 1000);
+SELECT count(*) FROM generate_series(1, 100), fairq.pop('fairness_bob');
+SELECT pg_temp.add('fairness_bob', 'alice', 1);
+SELECT 'alice1' IN (pg_temp.pop('fairness_bob'), pg_temp.pop('fairness_bob'));
+SELECT count(*) FROM generate_series(1, 100), fairq.pop('fairness_bob');
+SELECT pg_temp.add('fairness_bob', 'alice', 1), pg_temp.add('fairness_bob', 'carol', 1);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload)
+FROM fairq.pop('fairness_bob', 3) WHERE group_key <> 'bob';
+SELECT * FROM fairq.check_queue('fairness_bob');
+
+-- alice, who is there before bob, enqueues one task after each completion.
+-- She and bob have every second turn.
+SELECT fairq.create_queue('fairness_one');
+SELECT pg_temp.add('fairness_one', 'alice', 1), pg_temp.add('fairness_one', 'bob', 100);
+DO $$
+DECLARE
+	task fairq.claim;
+BEGIN
+	FOR i IN 1..20 LOOP
+		SELECT * INTO task FROM fairq.pop('fairness_one');
+		COMMIT;
+		PERFORM fairq.complete(task.id, task.attempt);
+		COMMIT;
+		INSERT INTO served (queue, group_key) VALUES ('fairness_one', task.group_key);
+		IF task.group_key = 'alice' THEN
+			PERFORM fairq.enqueue('fairness_one', 'alice');
+		END IF;
+		COMMIT;
+	END LOOP;
+END $$;
+SELECT string_agg(group_key, ' ' ORDER BY n) FROM served WHERE queue = 'fairness_one';
+SELECT * FROM fairq.check_queue('fairness_one');
+
+-- Ten of her kind, who all keep just one task, and bob: each has an
+-- eleventh of the service.
+SELECT fairq.create_queue('fairness_ten');
+SELECT count(*) FROM generate_series(1, 10) i, pg_temp.add('fairness_ten', 'u' || i, 1);
+SELECT pg_temp.add('fairness_ten', 'bob', 100);
+DO $$
+DECLARE
+	task fairq.claim;
+BEGIN
+	FOR i IN 1..110 LOOP
+		SELECT * INTO task FROM fairq.take('fairness_ten');
+		IF task.group_key <> 'bob' THEN
+			PERFORM fairq.enqueue('fairness_ten', task.group_key);
+		END IF;
+		INSERT INTO served (queue, group_key) VALUES ('fairness_ten', task.group_key);
+		COMMIT;
+	END LOOP;
+END $$;
+SELECT count(*) AS groups, min(tasks), max(tasks)
+FROM (SELECT count(*) AS tasks FROM served WHERE queue = 'fairness_ten' GROUP BY group_key) s;
+SELECT * FROM fairq.check_queue('fairness_ten');
+
+-- per_group looks at so many blocks.
+SELECT fairq.create_queue('fairness_per_group');
+SELECT pg_temp.add('fairness_per_group', 'a', 9), pg_temp.add('fairness_per_group', 'b', 2),
+	pg_temp.add('fairness_per_group', 'c', 4);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('fairness_per_group', 100, per_group => 1);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('fairness_per_group', 100, per_group => 2);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('fairness_per_group', 1, per_group => 2);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.take('fairness_per_group', 100, per_group => 2);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('fairness_per_group', 100, per_group => 2147483647);
+SELECT * FROM fairq.check_queue('fairness_per_group');
+
+-- Own tasks can be popped before they are committed, and in a fair order.
+SELECT fairq.create_queue('fairness_own');
+BEGIN;
+SELECT pg_temp.add('fairness_own', 'a', 2), pg_temp.add('fairness_own', 'b', 2);
+SELECT pg_temp.pop('fairness_own', 3);
+SELECT pg_temp.add('fairness_own', 'c', 2);
+SELECT pg_temp.pop('fairness_own', 100);
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
+WHERE queue = 'fairness_own' AND group_key <> 'b';
+COMMIT;
+SELECT payload, status FROM fairq.tasks WHERE queue = 'fairness_own' ORDER BY id;
+SELECT pg_temp.pop('fairness_own', 100);
+SELECT * FROM fairq.check_queue('fairness_own');
+
+-- What take() returns is gone, and was an attempt.
+SELECT fairq.create_queue('fairness_take');
+SELECT pg_temp.add('fairness_take', 'a', 3), pg_temp.add('fairness_take', 'b', 1);
+SELECT payload, attempt, lease_until FROM fairq.take('fairness_take', 3);
+SELECT payload, status FROM fairq.tasks WHERE queue = 'fairness_take';
+SELECT payload FROM fairq.take('fairness_take', 3);
+SELECT payload FROM fairq.take('fairness_take', 3);
+SELECT * FROM fairq.check_queue('fairness_take');
+
+-- 100 groups of 5 in one batch, sorted by group: five full rounds.
+SELECT fairq.create_queue('fairness_many');
+SELECT count(*) FROM (
+	SELECT fairq.enqueue_batch('fairness_many', array_agg('g' || g ORDER BY g, n),
+		array_agg(to_jsonb(n) ORDER BY g, n))
+	FROM generate_series(1, 100) g, generate_series(1, 5) n) s;
+INSERT INTO served (queue, group_key, payload)
+SELECT 'fairness_many', group_key, payload FROM fairq.pop('fairness_many', 500);
+SELECT (row_number - 1) / 100 + 1 AS round, count(DISTINCT group_key) AS groups,
+	min(payload::int), max(payload::int)
+FROM (SELECT *, row_number() OVER (ORDER BY n) FROM served WHERE queue = 'fairness_many') s
+GROUP BY round ORDER BY round;
+SELECT * FROM fairq.check_queue('fairness_many');
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues
+WHERE queue LIKE 'fairness%';

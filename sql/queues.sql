@@ -1,0 +1,199 @@
+-- Queues are made, changed, paused and dropped; what can be seen of them; and
+-- that each function says what it is for.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+SELECT fairq.version() =
+	(SELECT extversion FROM pg_extension WHERE extname = 'fairq') AS same_version;
+
+-- every function, table, view, type and column of a table has its comment
+SELECT p.oid::regprocedure AS without_comment
+FROM pg_proc p
+WHERE p.pronamespace = 'fairq'::regnamespace
+	AND obj_description(p.oid, 'pg_proc') IS NULL;
+
+SELECT c.oid::regclass AS without_comment, a.attname
+FROM pg_class c
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND c.relkind = 'r'
+	AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relnamespace = 'fairq'::regnamespace AND c.relkind IN ('r', 'v', 'c')
+	AND (coalesce(obj_description(c.oid, 'pg_class'),
+			obj_description(c.reltype, 'pg_type')) IS NULL
+		OR (a.attnum IS NOT NULL AND col_description(c.oid, a.attnum) IS NULL));
+
+-- only what is constant may be folded, run in parallel, or called by anybody
+SELECT p.oid::regprocedure AS function, p.provolatile, p.proparallel
+FROM pg_proc p
+WHERE p.pronamespace = 'fairq'::regnamespace
+	AND (p.provolatile <> 'v' OR p.proparallel <> 'u'
+		OR has_function_privilege('public', p.oid, 'EXECUTE'))
+ORDER BY 1;
+
+SELECT p.oid::regprocedure AS security_definer
+FROM pg_proc p
+WHERE p.pronamespace = 'fairq'::regnamespace AND p.prosecdef;
+
+-- all that is in a table or a sequence goes into a dump
+SELECT c.oid::regclass AS not_dumped
+FROM pg_class c
+WHERE c.relnamespace = 'fairq'::regnamespace AND c.relkind IN ('r', 'S')
+	AND c.oid <> ALL (
+		SELECT unnest(extconfig) FROM pg_extension WHERE extname = 'fairq');
+
+-- the columns of the views
+SELECT attrelid::regclass AS view, attname AS column,
+	format_type(atttypid, atttypmod) AS type
+FROM pg_attribute
+WHERE attnum > 0
+	AND attrelid IN ('fairq.queues'::regclass, 'fairq.groups'::regclass,
+		'fairq.tasks'::regclass)
+ORDER BY attrelid::regclass::text, attnum;
+
+SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', '
+	ORDER BY attnum) AS claim
+FROM pg_attribute WHERE attrelid = 'fairq.claim'::regclass;
+
+-- defaults, by position, by name
+SELECT fairq.create_queue('queues_a');
+SELECT fairq.create_queue('queues_b', '90 seconds', 1000);
+SELECT fairq.create_queue(block_length => 7, queue => 'queues_c');
+SELECT fairq.create_queue('queues_d', NULL, NULL);
+SELECT queue, lease, block_length, paused, ready, running,
+	oldest_ready IS NULL AS none_ready, enqueued, popped, completed, released
+FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
+
+SELECT fairq.create_queue('queues_a');		-- is there already
+SELECT fairq.create_queue('Queues_A');		-- is another name
+SELECT fairq.drop_queue('Queues_A');
+
+-- alter_queue changes what is given and keeps the rest
+SELECT fairq.alter_queue('queues_a', lease => '1 hour');
+SELECT fairq.alter_queue('queues_b', block_length => 2000);
+SELECT fairq.alter_queue('queues_c', '2 hours', 8);
+SELECT fairq.alter_queue('queues_d');
+SELECT fairq.alter_queue('queues_d', NULL, NULL);
+SELECT queue, lease, block_length
+FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
+SELECT fairq.alter_queue('queues_none', lease => '1 hour');
+
+-- the lease of the queue, and that of the call
+SELECT fairq.enqueue_batch('queues_a', '{x,x}', '{1,2}') > 0 AS ok;
+SELECT lease_until - now() BETWEEN '59 minutes' AND '61 minutes' AS hour
+FROM fairq.pop('queues_a');
+SELECT lease_until - now() BETWEEN '9 minutes' AND '11 minutes' AS ten_minutes
+FROM fairq.pop('queues_a', lease => '10 minutes');
+SELECT fairq.purge('queues_a');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
+WHERE queue = 'queues_a';
+
+-- named notation, in any order
+SELECT fairq.enqueue(priority => 3, payload => '{"n": 1}', group_key => 'x',
+	queue => 'queues_a') > 0 AS ok;
+SELECT fairq.enqueue_batch(payloads => '{2,3}', priority => 4,
+	group_keys => '{x,y}', queue => 'queues_a') > 0 AS ok;
+SELECT group_key, payload, attempt, priority, addr, lease_until IS NOT NULL AS leased
+FROM fairq.pop(worker => 'me', per_group => 1, lease => '1 minute',
+	max_tasks => 1, queue => 'queues_a');
+SELECT group_key, payload, attempt, priority, addr, lease_until
+FROM fairq.take(per_group => 2, max_tasks => 1, queue => 'queues_a');
+
+-- the views, with tasks
+SELECT group_key, status, priority, addr, attempt, payload, worker,
+	enqueued_at BETWEEN now() - interval '1 hour' AND clock_timestamp() AS enqueued_now,
+	lease_until > now() AS leased
+FROM fairq.tasks WHERE queue = 'queues_a' ORDER BY id;
+SELECT * FROM fairq.groups WHERE queue = 'queues_a' ORDER BY group_no;
+SELECT queue, ready, running,
+	oldest_ready = (SELECT min(enqueued_at) FROM fairq.tasks
+		WHERE queue = 'queues_a' AND status = 'queued') AS oldest_ready,
+	enqueued, popped, completed, released
+FROM fairq.queues WHERE queue = 'queues_a';
+
+-- counters count what has committed
+BEGIN;
+SELECT fairq.enqueue('queues_a', 'x') > 0 AS ok;
+SAVEPOINT s;
+SELECT count(*) FROM fairq.pop('queues_a', 10);
+ROLLBACK TO s;
+COMMIT;
+BEGIN;
+SELECT fairq.enqueue('queues_a', 'x') > 0 AS ok;
+ROLLBACK;
+SELECT fairq.release(id, attempt) FROM fairq.tasks
+WHERE queue = 'queues_a' AND status = 'running';
+SELECT ready, running, enqueued, popped, completed, released
+FROM fairq.queues WHERE queue = 'queues_a';
+
+-- nothing is popped or taken while a queue is paused; all else works
+SELECT fairq.pause('queues_a');
+SELECT fairq.pause('queues_a');
+SELECT paused FROM fairq.queues WHERE queue = 'queues_a';
+SELECT count(*) FROM fairq.pop('queues_a', 10);
+SELECT count(*) FROM fairq.take('queues_a', 10);
+SELECT fairq.enqueue('queues_a', 'z') > 0 AS ok;
+SELECT fairq.resume('queues_a');
+SELECT fairq.resume('queues_a');
+SELECT paused FROM fairq.queues WHERE queue = 'queues_a';
+SELECT string_agg(group_key, ' ' ORDER BY group_key) FROM fairq.pop('queues_a', 10);
+
+-- what is running when the queue is paused may finish
+SELECT fairq.pause('queues_a');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
+WHERE queue = 'queues_a' AND group_key <> 'z';
+SELECT fairq.release(id) FROM fairq.tasks WHERE queue = 'queues_a';
+BEGIN;
+SELECT fairq.resume('queues_a');
+SELECT count(*) FROM fairq.take('queues_a', 10);	-- we have resumed it
+ROLLBACK;
+SELECT count(*) FROM fairq.pop('queues_a', 10);	-- we have not
+SELECT fairq.resume('queues_a');
+
+-- drop_queue refuses while there are tasks, ready or running, unless forced
+SELECT fairq.drop_queue('queues_a');
+SELECT count(*) FROM fairq.pop('queues_a', 10);
+SELECT fairq.drop_queue('queues_a', false);
+SELECT fairq.drop_queue('queues_a', NULL);
+BEGIN;
+SELECT fairq.drop_queue('queues_a', force => true);
+SELECT fairq.enqueue('queues_a', 'x');
+ROLLBACK;
+SELECT * FROM fairq.check_queue('queues_a');
+SELECT fairq.drop_queue('queues_a', force => true);
+SELECT fairq.pop('queues_a');
+SELECT fairq.drop_queue('queues_a');
+SELECT count(*) FROM fairq.tasks WHERE queue = 'queues_a';
+
+-- a queue of a name that was used before starts anew
+SELECT fairq.set_group('queues_b', 'x', 5);
+SELECT fairq.enqueue('queues_b', 'x', 'true') > 0 AS ok;
+BEGIN;
+SELECT fairq.drop_queue('queues_b', true);
+SELECT fairq.create_queue('queues_b');
+SELECT fairq.enqueue('queues_b', 'y', 'false') > 0 AS ok;
+COMMIT;
+SELECT * FROM fairq.groups WHERE queue = 'queues_b';
+SELECT group_key, payload, addr FROM fairq.pop('queues_b', 10);
+SELECT * FROM fairq.check_queue('queues_b');
+
+-- a queue whose making is rolled back is not there
+BEGIN;
+SELECT fairq.create_queue('queues_e');
+SELECT fairq.enqueue('queues_e', 'x') > 0 AS ok;
+SELECT group_key FROM fairq.pop('queues_e');
+ROLLBACK;
+SELECT fairq.enqueue('queues_e', 'x');
+SELECT fairq.create_queue('queues_e');
+SELECT count(*) FROM fairq.pop('queues_e');
+SELECT * FROM fairq.groups WHERE queue = 'queues_e';
+
+-- nothing is left of what was dropped
+SELECT fairq.drop_queue(queue, true)
+FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
+SELECT count(*) FROM fairq.seat LEFT JOIN fairq.queue q USING (queue_id)
+WHERE q IS NULL;
+SELECT count(*) FROM fairq.group_setting LEFT JOIN fairq.queue q USING (queue_id)
+WHERE q IS NULL;
+SELECT count(*) FROM fairq.task LEFT JOIN fairq.queue q USING (queue_id)
+WHERE q IS NULL;

@@ -1,0 +1,321 @@
+-- Rows that are changed by other means than fairq's functions, maintenance of
+-- the table, and making the extension anew.  All tasks of the database go.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Adds tasks <group><from> to <group><upto>.
+CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int) RETURNS void
+LANGUAGE sql AS $$
+	SELECT count(*) FROM fairq.enqueue_batch(queue,
+		array_fill(group_key, ARRAY[upto - "from" + 1]),
+		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series("from", upto) i))
+$$;
+
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100) RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
+$$;
+
+CREATE FUNCTION pg_temp.queue_id(queue text) RETURNS int
+LANGUAGE sql AS $$
+	SELECT queue_id FROM fairq.queue WHERE name = $1
+$$;
+
+-- What is wrong with a queue; ids are left out.
+CREATE FUNCTION pg_temp.check(queue text) RETURNS SETOF text
+LANGUAGE sql AS $$
+	SELECT regexp_replace(c, 'task \d+', 'task ...') FROM fairq.check_queue(queue) c ORDER BY 1
+$$;
+
+--
+-- When shared memory is lost
+--
+
+SELECT fairq.create_queue('storage_lost');
+SELECT pg_temp.add('storage_lost', 'a', 1, 4), pg_temp.add('storage_lost', 'b', 1, 4);
+SELECT fairq.reset_hints();
+SELECT pg_temp.add('storage_lost', 'a', 5, 5), pg_temp.add('storage_lost', 'c', 1, 1);
+SELECT * FROM pg_temp.check('storage_lost');
+SELECT pg_temp.pop('storage_lost', 4);
+SELECT fairq.reset_hints();
+SELECT fairq.release(id) FROM fairq.tasks WHERE queue = 'storage_lost' AND payload = '"a1"';
+SELECT pg_temp.pop('storage_lost', 3);
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('storage_lost');
+SELECT * FROM pg_temp.check('storage_lost');
+
+-- Between a call and the end of its transaction.
+SELECT pg_temp.add('storage_lost', 'a', 11, 13), pg_temp.add('storage_lost', 'b', 11, 13);
+BEGIN;
+SELECT pg_temp.pop('storage_lost', 2) IS NOT NULL AS popped;
+SELECT fairq.reset_hints();
+ROLLBACK;
+SELECT * FROM pg_temp.check('storage_lost');
+BEGIN;
+SELECT pg_temp.add('storage_lost', 'c', 11, 11);
+SELECT fairq.reset_hints();
+SELECT pg_temp.add('storage_lost', 'c', 12, 12);
+COMMIT;
+SELECT * FROM pg_temp.check('storage_lost');
+BEGIN;
+SELECT pg_temp.add('storage_lost', 'a', 0, 0);
+SELECT fairq.reset_hints();
+ROLLBACK;
+SELECT * FROM pg_temp.check('storage_lost');
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage_lost', 3);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage_lost', 3);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage_lost', 3);
+SELECT * FROM pg_temp.check('storage_lost');
+
+--
+-- Behind fairq's back
+--
+
+SELECT fairq.create_queue('storage', block_length => 10);
+SELECT pg_temp.add('storage', 'a', 1, 5), pg_temp.add('storage', 'b', 1, 5);
+SELECT pg_temp.pop('storage', 4);
+
+-- UPDATE: a task that was popped is ready again, a ready one moves down
+UPDATE fairq.task SET lease_until = NULL
+WHERE queue_id = pg_temp.queue_id('storage') AND payload = '"b1"';
+SELECT * FROM pg_temp.check('storage');
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+UPDATE fairq.task SET addr = 0
+WHERE queue_id = pg_temp.queue_id('storage') AND payload = '"a5"';
+SELECT * FROM pg_temp.check('storage');
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 100);
+SELECT * FROM pg_temp.check('storage');
+
+-- DELETE: what is left stays in order
+SELECT pg_temp.add('storage', 'a', 11, 16), pg_temp.add('storage', 'b', 11, 13);
+DELETE FROM fairq.task
+WHERE queue_id = pg_temp.queue_id('storage') AND payload IN ('"a11"', '"a12"', '"a14"', '"b12"');
+SELECT * FROM pg_temp.check('storage');
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+SELECT pg_temp.pop('storage');
+SELECT * FROM pg_temp.check('storage');
+
+-- INSERT: far behind, and far ahead
+INSERT INTO fairq.task (id, addr, enqueued_at, queue_id, group_no, attempt, priority, payload)
+SELECT nextval('fairq.task_id_seq'), block * 10, now(), pg_temp.queue_id('storage'), 0, 0, 0, to_jsonb(block)
+FROM unnest('{0, 1, 1000}'::int[]) block;
+SELECT pg_temp.add('storage', 'a', 21, 21), pg_temp.add('storage', 'b', 21, 21);
+SELECT * FROM pg_temp.check('storage');
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 3);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 3);
+CREATE TEMP TABLE save AS SELECT * FROM fairq.task WHERE queue_id = pg_temp.queue_id('storage');
+UPDATE save SET lease_until = NULL;
+TRUNCATE fairq.task;
+SELECT pg_temp.pop('storage');
+SELECT fairq.enqueue('storage', 'a', '"anew"') > 0 AS ok;
+SELECT pg_temp.pop('storage');
+INSERT INTO fairq.task SELECT * FROM save;
+SELECT (SELECT count(*) FROM save) = (SELECT count(*) FROM fairq.pop('storage', 1000)) AS all_found;
+SELECT * FROM pg_temp.check('storage');
+
+-- rolled back, whole or in part; a statement that fails
+TRUNCATE fairq.task;
+SELECT pg_temp.add('storage', 'a', 31, 33), pg_temp.add('storage', 'b', 31, 33);
+BEGIN;
+DELETE FROM fairq.task WHERE queue_id = pg_temp.queue_id('storage') AND payload = '"a31"';
+SELECT pg_temp.pop('storage', 2) IS NOT NULL AS popped;
+ROLLBACK;
+SELECT * FROM pg_temp.check('storage');
+BEGIN;
+SAVEPOINT s;
+UPDATE fairq.task SET addr = addr + 1000 WHERE queue_id = pg_temp.queue_id('storage');
+SELECT count(*) FROM fairq.pop('storage', 3);
+ROLLBACK TO s;
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+COMMIT;
+UPDATE fairq.task SET addr = addr / (id - (SELECT max(id) FROM fairq.task))
+WHERE queue_id = pg_temp.queue_id('storage');
+SELECT * FROM pg_temp.check('storage');
+BEGIN;
+TRUNCATE fairq.task;
+SELECT pg_temp.pop('storage');
+ROLLBACK;
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 100);
+SELECT * FROM pg_temp.check('storage');
+
+-- also when triggers are off for all but those that are always on
+SELECT pg_temp.add('storage', 'a', 41, 42);
+SELECT count(*) FROM fairq.take('storage', 100);
+SET session_replication_role = replica;
+INSERT INTO fairq.task (id, addr, enqueued_at, queue_id, group_no, attempt, priority, payload)
+VALUES (nextval('fairq.task_id_seq'), 0, now(), pg_temp.queue_id('storage'), 0, 0, 0, '"replica"');
+RESET session_replication_role;
+SELECT pg_temp.pop('storage');
+
+--
+-- check_queue says what is broken
+--
+
+TRUNCATE fairq.task;
+SELECT pg_temp.add('storage', 'a', 1, 3), pg_temp.add('storage', 'b', 1, 3);
+SELECT * FROM pg_temp.check('storage');
+CREATE FUNCTION pg_temp.broken(change text) RETURNS SETOF text
+LANGUAGE plpgsql AS $$
+DECLARE
+	found text[];
+BEGIN
+	-- undone at once
+	BEGIN
+		EXECUTE change;
+		SELECT array_agg(c) INTO found FROM pg_temp.check('storage') c;
+		RAISE SQLSTATE 'TEST0';
+	EXCEPTION WHEN SQLSTATE 'TEST0' THEN
+		RETURN QUERY SELECT * FROM unnest(found);
+	END;
+END $$;
+SELECT pg_temp.broken($$UPDATE fairq.task SET addr = addr + 1 WHERE payload = '"a1"'$$);
+SELECT pg_temp.broken($$UPDATE fairq.task SET addr = -10 WHERE payload = '"a1"'$$);
+SELECT pg_temp.broken($$UPDATE fairq.task SET priority = -1 WHERE payload = '"a2"'$$);
+SELECT pg_temp.broken($$UPDATE fairq.task SET priority = 10 WHERE payload IN ('"a2"', '"b2"')$$);
+SELECT pg_temp.broken($$UPDATE fairq.task SET group_no = 7, addr = 7 WHERE payload = '"a3"'$$);
+SELECT pg_temp.broken($$UPDATE fairq.task SET lease_until = now() WHERE payload = '"b1"'$$);
+SELECT pg_temp.broken($$UPDATE fairq.task SET worker = 'me' WHERE payload = '"b1"'$$);
+SELECT pg_temp.broken($$DELETE FROM fairq.seat
+	WHERE queue_id = pg_temp.queue_id('storage') AND group_key = 'b'$$);
+SELECT pg_temp.broken($$UPDATE fairq.seat SET group_no = 0
+	WHERE queue_id = pg_temp.queue_id('storage') AND group_key = 'b';
+	DELETE FROM fairq.task WHERE group_no = 1$$);
+SELECT pg_temp.broken($$INSERT INTO fairq.seat
+	VALUES (pg_temp.queue_id('storage'), 5, 'b'), (pg_temp.queue_id('storage'), 10, 'c'),
+		(pg_temp.queue_id('storage'), -1, 'd')$$);
+SELECT pg_temp.broken($$UPDATE fairq.queue SET block_length = 7 WHERE name = 'storage'$$);
+-- equal rows for a group are sound
+SELECT pg_temp.broken($$INSERT INTO fairq.seat SELECT * FROM fairq.seat$$);
+SELECT * FROM pg_temp.check('storage');
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 4);
+
+--
+-- Maintenance
+--
+
+TRUNCATE fairq.task;
+SELECT pg_temp.add('storage', 'a', 1, 9), pg_temp.add('storage', 'b', 1, 9);
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+REINDEX TABLE CONCURRENTLY fairq.task;
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+SELECT pg_temp.add('storage', 'a', 10, 10), pg_temp.add('storage', 'b', 10, 10);
+REINDEX TABLE fairq.task;
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+CLUSTER fairq.task USING task_by_lane;
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+ALTER TABLE fairq.task SET WITHOUT CLUSTER;
+VACUUM fairq.task;
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+VACUUM (FULL, ANALYZE) fairq.task;
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+REINDEX TABLE CONCURRENTLY fairq.seat;
+REINDEX TABLE CONCURRENTLY fairq.queue;
+REINDEX TABLE CONCURRENTLY fairq.group_setting;
+VACUUM FULL fairq.seat;
+VACUUM FULL fairq.queue;
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
+SELECT count(fairq.complete(id, attempt)) FROM fairq.tasks WHERE queue = 'storage' AND status = 'running';
+SELECT fairq.enqueue('storage', 'c') > 0 AS ok;
+SELECT pg_temp.pop('storage') IS NOT NULL AS popped;
+SELECT * FROM pg_temp.check('storage');
+
+--
+-- Indexes
+--
+
+-- What fairq can't keep up it refuses; by whatever call, and until it is gone.
+SELECT pg_temp.add('storage', 'a', 1, 2);
+CREATE INDEX storage_extra ON fairq.task (addr) WHERE lease_until IS NULL;
+SELECT fairq.enqueue('storage', 'a');
+SELECT fairq.pop('storage');
+SELECT fairq.take('storage');
+SELECT fairq.purge('storage');
+DROP INDEX fairq.storage_extra;
+CREATE INDEX storage_extra ON fairq.task ((payload->>'x'));
+SELECT fairq.enqueue('storage', 'a');
+SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'storage' AND status = 'running' LIMIT 1;
+DROP INDEX fairq.storage_extra;
+CREATE INDEX storage_extra ON fairq.task USING gin (payload);
+SELECT fairq.enqueue('storage', 'a');
+DROP INDEX fairq.storage_extra;
+CREATE INDEX storage_extra ON fairq.task USING hash (worker);
+SELECT fairq.pop('storage');
+DROP INDEX fairq.storage_extra;
+CREATE INDEX storage_extra ON fairq.task USING brin (enqueued_at);
+SELECT fairq.pop('storage');
+DROP INDEX fairq.storage_extra;
+CREATE INDEX storage_extra ON fairq.seat (lower(group_key));
+SELECT fairq.enqueue('storage', 'none yet');
+DROP INDEX fairq.storage_extra;
+SELECT pg_temp.pop('storage');
+
+-- Plain ones it keeps up: here all columns that a claim changes.
+CREATE INDEX storage_lease ON fairq.task (lease_until, attempt) INCLUDE (worker);
+CREATE INDEX storage_worker ON fairq.task (worker DESC NULLS LAST);
+CREATE UNIQUE INDEX storage_unique ON fairq.task (queue_id, id);
+SELECT pg_temp.add('storage', 'a', 1, 3), pg_temp.add('storage', 'b', 1, 3);
+SELECT count(*) FROM fairq.pop('storage', 2, worker => 'storage');
+SELECT fairq.release(min(id)) FROM fairq.tasks WHERE queue = 'storage' AND worker = 'storage';
+SELECT count(*) FROM fairq.pop('storage', 4, worker => 'storage');
+SELECT fairq.complete(max(id)) FROM fairq.tasks WHERE queue = 'storage' AND worker = 'storage';
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+EXPLAIN (COSTS OFF) SELECT worker FROM fairq.task WHERE worker = 'storage';
+SELECT count(*) FROM fairq.task WHERE worker = 'storage';
+SELECT count(*) FROM fairq.task WHERE lease_until > '2000-01-01' AND worker = 'storage';
+RESET enable_seqscan;
+RESET enable_bitmapscan;
+SELECT count(*) FROM fairq.task WHERE worker || '' = 'storage';
+SELECT * FROM pg_temp.check('storage');
+DROP INDEX fairq.storage_lease, fairq.storage_worker, fairq.storage_unique;
+
+-- One that is missing is missed, and can be made again under another name.
+BEGIN;
+DROP INDEX fairq.task_by_lane;
+SELECT fairq.pop('storage');
+ROLLBACK;
+BEGIN;
+DROP INDEX fairq.task_by_group;
+CREATE INDEX other_name ON fairq.task (queue_id, group_no, priority, addr, id);
+SELECT pg_temp.add('storage', 'a', 4, 4);
+SELECT count(*) FROM fairq.take('storage', 1000);
+ROLLBACK;
+SELECT count(*) > 0 AS found FROM fairq.pop('storage', 1000);
+SELECT * FROM pg_temp.check('storage');
+
+--
+-- The extension made anew, in the same session
+--
+
+SELECT pg_temp.add('storage', 'a', 1, 3);
+BEGIN;
+DROP EXTENSION fairq;
+ROLLBACK;
+SELECT pg_temp.pop('storage');
+DROP EXTENSION fairq;
+SELECT pg_temp.pop('storage');
+SELECT count(*) FROM pg_namespace WHERE nspname = 'fairq';
+SELECT count(*) FROM pg_proc WHERE prosrc LIKE 'fairq\_%';
+CREATE EXTENSION fairq;
+SELECT pg_temp.pop('storage');
+SELECT fairq.create_queue('storage');
+SELECT pg_temp.add('storage', 'x', 1, 2), pg_temp.add('storage', 'a', 1, 2);
+SELECT group_key, payload, addr, id FROM fairq.pop('storage', 100);
+SELECT * FROM pg_temp.check('storage');
+BEGIN;
+DROP EXTENSION fairq;
+CREATE EXTENSION fairq;
+SELECT fairq.create_queue('storage');
+SELECT pg_temp.add('storage', 'y', 1, 2);
+SELECT pg_temp.pop('storage');
+COMMIT;
+SELECT payload FROM fairq.tasks;
+SELECT * FROM pg_temp.check('storage');
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'storage%';

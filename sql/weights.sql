@@ -1,0 +1,125 @@
+-- A group of weight w has w tasks in a round; tasks of a lower priority number
+-- come first, and each priority is fair inside.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+
+-- Adds tasks <group><from> to <group><upto>.
+CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
+	priority int DEFAULT 0) RETURNS void
+LANGUAGE sql AS $$
+	SELECT count(*) FROM fairq.enqueue_batch(queue,
+		array_fill(group_key, ARRAY[upto - "from" + 1]),
+		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series("from", upto) i),
+		priority)
+$$;
+
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1) RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
+$$;
+
+-- 3 : 1
+SELECT fairq.create_queue('weights');
+SELECT fairq.set_group('weights', 'a', 3);
+SELECT pg_temp.add('weights', 'a', 1, 9), pg_temp.add('weights', 'b', 1, 3);
+SELECT group_key, group_no, weight, ready FROM fairq.groups
+WHERE queue = 'weights' ORDER BY group_no;
+SELECT pg_temp.pop('weights', 100);
+
+-- by one task a call, and by two
+SELECT pg_temp.add('weights', 'a', 1, 6), pg_temp.add('weights', 'b', 1, 2);
+SELECT string_agg(pg_temp.pop('weights'), ' ') FROM generate_series(1, 9);
+SELECT pg_temp.add('weights', 'a', 1, 6), pg_temp.add('weights', 'b', 1, 2);
+SELECT string_agg(pg_temp.pop('weights', 2), ', ') FROM generate_series(1, 4);
+
+-- per_group counts rounds, not tasks
+SELECT pg_temp.add('weights', 'a', 1, 6), pg_temp.add('weights', 'b', 1, 2);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('weights', 100, per_group => 1);
+SELECT pg_temp.pop('weights', 100);
+SELECT * FROM fairq.check_queue('weights');
+
+-- a weight that is changed holds for what is enqueued from then on
+SELECT fairq.create_queue('weights_changed');
+SELECT pg_temp.add('weights_changed', 'a', 1, 2), pg_temp.add('weights_changed', 'b', 1, 5);
+SELECT fairq.set_group('weights_changed', 'a', 2);
+SELECT pg_temp.add('weights_changed', 'a', 3, 5);
+SELECT fairq.set_group('weights_changed', 'a', weight => 0);	-- 1 again
+SELECT weight FROM fairq.groups WHERE queue = 'weights_changed' AND group_key = 'a';
+SELECT pg_temp.add('weights_changed', 'a', 6, 7);
+SELECT payload, fairq.block_of('weights_changed', addr) AS block
+FROM fairq.tasks WHERE queue = 'weights_changed' AND group_key = 'a' ORDER BY id;
+SELECT pg_temp.pop('weights_changed', 100);
+SELECT * FROM fairq.check_queue('weights_changed');
+
+-- NULL keeps the weight; one can be set before there are tasks
+SELECT fairq.set_group('weights_changed', 'c', 1000);
+SELECT fairq.set_group('weights_changed', 'c', NULL);
+SELECT fairq.set_group('weights_changed', 'd');
+SELECT group_key, weight FROM fairq.groups WHERE queue = 'weights_changed' ORDER BY 1;
+
+-- a change that is rolled back
+BEGIN;
+SELECT fairq.set_group('weights_changed', 'd', 2);
+SELECT pg_temp.add('weights_changed', 'd', 1, 2);
+SELECT count(DISTINCT addr) AS addresses FROM fairq.tasks
+WHERE queue = 'weights_changed' AND group_key = 'd';
+ROLLBACK;
+SELECT pg_temp.add('weights_changed', 'd', 1, 2);
+SELECT count(DISTINCT addr) AS addresses FROM fairq.tasks
+WHERE queue = 'weights_changed' AND group_key = 'd';
+BEGIN;
+SAVEPOINT s;
+SELECT fairq.set_group('weights_changed', 'd', 2);
+ROLLBACK TO s;
+SELECT pg_temp.add('weights_changed', 'd', 3, 4);
+COMMIT;
+SELECT count(DISTINCT addr) AS addresses FROM fairq.tasks
+WHERE queue = 'weights_changed' AND group_key = 'd';
+SELECT * FROM fairq.check_queue('weights_changed');
+
+-- a pop that is rolled back: every group has its weight again
+SELECT fairq.create_queue('weights_rollback');
+SELECT fairq.set_group('weights_rollback', 'a', 2);
+SELECT pg_temp.add('weights_rollback', 'a', 1, 6), pg_temp.add('weights_rollback', 'b', 1, 3);
+BEGIN;
+SELECT pg_temp.pop('weights_rollback', 6);
+ROLLBACK;
+SELECT pg_temp.pop('weights_rollback', 6);
+SELECT pg_temp.pop('weights_rollback', 6);
+SELECT * FROM fairq.check_queue('weights_rollback');
+
+-- priorities 0 to 9
+SELECT fairq.create_queue('priorities');
+SELECT count(fairq.enqueue('priorities', 'a', to_jsonb(p), p))
+FROM generate_series(9, 0, -1) p;
+SELECT string_agg(priority::text, ' ') AS priority, string_agg(payload::text, ' ') AS payload
+FROM fairq.pop('priorities', 100);
+
+-- each is fair inside
+SELECT pg_temp.add('priorities', 'a', 1, 3, 5), pg_temp.add('priorities', 'b', 1, 3, 5);
+SELECT pg_temp.add('priorities', 'b', 4, 5, 2), pg_temp.add('priorities', 'a', 4, 4, 2);
+SELECT pg_temp.pop('priorities', 100);
+
+-- a later task of a lower number comes first; the rest goes on where it was
+SELECT pg_temp.add('priorities', 'a', 1, 3, 5), pg_temp.add('priorities', 'b', 1, 3, 5);
+SELECT pg_temp.pop('priorities', 3);
+SELECT pg_temp.add('priorities', 'c', 1, 1, 0);
+SELECT pg_temp.pop('priorities', 2);
+SELECT pg_temp.pop('priorities', 2);
+
+-- the blocks that per_group looks at are those of one priority
+SELECT pg_temp.add('priorities', 'a', 1, 2, 5), pg_temp.add('priorities', 'a', 3, 4, 6);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('priorities', 100, per_group => 1);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('priorities', 100, per_group => 3);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('priorities', 100, per_group => 3);
+
+-- a task that is released keeps its priority
+SELECT fairq.release(id) FROM fairq.tasks
+WHERE queue = 'priorities' AND payload = '"c1"';
+SELECT pg_temp.add('priorities', 'c', 2, 2, 1);
+SELECT payload, priority FROM fairq.pop('priorities', 2);
+SELECT * FROM fairq.check_queue('priorities');
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues
+WHERE queue LIKE 'weights%' OR queue = 'priorities';
