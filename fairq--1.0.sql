@@ -55,22 +55,28 @@ COMMENT ON COLUMN fairq.group_setting.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_setting.group_no IS 'The group.';
 COMMENT ON COLUMN fairq.group_setting.weight IS 'How many tasks of the group are served in a round.';
 
--- In this order, so that there is no padding between columns.
+-- In this order, so that there is little padding, and what is always there
+-- comes before what may be NULL.  The fillfactor leaves room for a second
+-- version of each row on its page: then a claim is HOT also while an old
+-- snapshot keeps all first versions.  The indexes' keys are unique but for
+-- versions of a row, so that deduplication would be tried in vain.
 CREATE TABLE fairq.task (
 	id bigint NOT NULL,
 	addr bigint NOT NULL,
 	enqueued_at timestamptz NOT NULL,
-	lease_until timestamptz,
 	queue_id int NOT NULL,
 	group_no int NOT NULL,
 	attempt int NOT NULL,
 	priority smallint NOT NULL,
+	lease_until timestamptz,
 	payload jsonb NOT NULL,
 	worker text,
 	PRIMARY KEY (id)
-) WITH (fillfactor = 85);
-CREATE INDEX task_by_lane ON fairq.task (queue_id, priority, addr, id);
-CREATE INDEX task_by_group ON fairq.task (queue_id, group_no, priority, addr, id);
+) WITH (fillfactor = 45);
+CREATE INDEX task_by_lane ON fairq.task (queue_id, priority, addr, id)
+	WITH (deduplicate_items = off);
+CREATE INDEX task_by_group ON fairq.task (queue_id, group_no, priority, addr, id)
+	WITH (deduplicate_items = off);
 CREATE SEQUENCE fairq.task_id_seq OWNED BY fairq.task.id;
 
 COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';

@@ -42,6 +42,7 @@
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "nodes/makefuncs.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
@@ -62,6 +63,18 @@ struct FairqScan
 	ScanDirection direction;
 	int64		entries;		/* index entries looked at */
 };
+
+/*
+ * Where this backend has put the tasks that it leased.  A worker mostly
+ * completes what it has popped itself: that saves the way through the index.
+ */
+#define LEASED_SLOTS 1024
+
+static struct
+{
+	int64		id;
+	ItemPointerData tid;
+}			leased[LEASED_SLOTS];
 
 static FairqCatalog catalog;
 static bool catalog_valid = false;
@@ -369,6 +382,8 @@ fairq_scan_next(FairqScan *scan)
 			return FAIRQ_ROW_INSERTING;
 		if (TransactionIdIsValid(scan->snapshot.xmax))
 			return FAIRQ_ROW_CHANGING;
+		/* nothing in its HOT chain can come after it */
+		desc->xs_heap_continue = false;
 		return FAIRQ_ROW_LIVE;
 	}
 }
@@ -423,7 +438,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 {
 	bool		isnull;
 
-	slot_getsomeattrs(slot, TASK_PRIORITY);
+	slot_getsomeattrs(slot, TASK_LEASE_UNTIL);
 	task->tid = slot->tts_tid;
 	task->id = DatumGetInt64(slot_getattr(slot, TASK_ID, &isnull));
 	task->addr = DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull));
@@ -438,6 +453,18 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	task->running = !isnull;
 }
 
+static void
+make_lock_slot(FairqTable *table)
+{
+	MemoryContext old;
+
+	if (table->lock_slot != NULL)
+		return;
+	old = MemoryContextSwitchTo(table->context);
+	table->lock_slot = table_slot_create(table->rel, NULL);
+	MemoryContextSwitchTo(old);
+}
+
 /*
  * Lock a row that a scan found live, waiting for nobody, and look again: the
  * locked version is in table->lock_slot and in *task.  The caller decides
@@ -450,13 +477,7 @@ fairq_task_lock(FairqTable *table, FairqTask *task)
 	TM_Result	result;
 	int64		id = task->id;
 
-	if (table->lock_slot == NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(table->context);
-
-		table->lock_slot = table_slot_create(table->rel, NULL);
-		MemoryContextSwitchTo(old);
-	}
+	make_lock_slot(table);
 	result = table_tuple_lock(table->rel, &task->tid, InvalidSnapshot,
 							  table->lock_slot, GetCurrentCommandId(true),
 							  LockTupleNoKeyExclusive, LockWaitSkip, 0, &tmfd);
@@ -527,6 +548,8 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
 	task->attempt++;
 	task->lease_until = lease_until;
 	task->running = true;
+	leased[(uint64) task->id % LEASED_SLOTS].id = task->id;
+	leased[(uint64) task->id % LEASED_SLOTS].tid = task->tid;
 }
 
 /* The locked task is ready again, at an address of its own. */
@@ -557,6 +580,35 @@ fairq_task_delete(FairqTable *table, const FairqTask *task)
 }
 
 /*
+ * Is the task still where we have put it?  All is checked: the row may have
+ * been moved or vacuumed away, and its place taken by another.
+ */
+static bool
+look_where_leased(FairqTable *table, int64 id, FairqTask *task)
+{
+	ItemPointerData *tid = &leased[(uint64) id % LEASED_SLOTS].tid;
+	SnapshotData snapshot;
+
+	if (leased[(uint64) id % LEASED_SLOTS].id != id || !ItemPointerIsValid(tid))
+		return false;
+	/* the table cannot shrink while we have it locked */
+	if (table->nblocks == 0)
+		table->nblocks = RelationGetNumberOfBlocks(table->rel);
+	if (ItemPointerGetBlockNumber(tid) >= table->nblocks)
+		return false;
+
+	make_lock_slot(table);
+	InitDirtySnapshot(snapshot);
+	if (!table_tuple_fetch_row_version(table->rel, tid, &snapshot,
+									   table->lock_slot) ||
+		TransactionIdIsValid(snapshot.xmin) ||
+		TransactionIdIsValid(snapshot.xmax))
+		return false;
+	fairq_task_read(table->lock_slot, task);
+	return task->id == id;
+}
+
+/*
  * Look for a task by its id.  If it is not there, *changer is whoever is
  * changing it, if anybody is.
  */
@@ -569,6 +621,8 @@ look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 	bool		found = false;
 
 	*changer = InvalidTransactionId;
+	if (look_where_leased(table, id, task))
+		return true;
 	do
 	{
 		FairqRowState state;

@@ -7,6 +7,7 @@
 
 #include "datatype/timestamp.h"
 #include "executor/tuptable.h"
+#include "storage/block.h"
 #include "storage/lockdefs.h"
 #include "utils/rel.h"
 
@@ -16,11 +17,11 @@ enum
 	TASK_ID = 1,
 	TASK_ADDR,
 	TASK_ENQUEUED_AT,
-	TASK_LEASE_UNTIL,
 	TASK_QUEUE_ID,
 	TASK_GROUP_NO,
 	TASK_ATTEMPT,
 	TASK_PRIORITY,
+	TASK_LEASE_UNTIL,
 	TASK_PAYLOAD,
 	TASK_WORKER,
 	TASK_NATTS = TASK_WORKER
@@ -78,6 +79,7 @@ typedef struct FairqTable
 	TupleTableSlot *new_slot;	/* a version to be written */
 	TupleTableSlot *lock_slot;	/* the row as it was locked */
 	struct FairqScan *by_id;	/* for fairq_task_find() */
+	BlockNumber nblocks;		/* likewise; 0: not asked yet */
 } FairqTable;
 
 extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);
