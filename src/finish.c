@@ -9,10 +9,9 @@
  * back, also when a task is released: a call that gives an attempt acts only
  * for the lease that has it.
  *
- * Locking: RowExclusiveLock on fairq.task and the row, to the end of the
- * transaction; release also AccessShareLock on the queue, since it needs an
- * address.  A batch goes through its ids in order, so two batches don't
- * deadlock.
+ * Locking: RowExclusiveLock on fairq.task, AccessShareLock on the queue, then
+ * the row, all to the end of the transaction.  A batch goes through its ids in
+ * order, so two batches don't deadlock.
  */
 #include "postgres.h"
 
@@ -30,16 +29,6 @@ PG_FUNCTION_INFO_V1(fairq_release);
 
 #define ANY_ATTEMPT (-1)
 
-static void
-count_task(const FairqTask *task, FairqCounter counter)
-{
-	FairqQueue *queue = fairq_queue_use_id(task->queue_id, NoLock);
-
-	if (queue != NULL)
-		fairq_debt(fairq_queue_lane(queue, task->priority),
-				   task->group_no)->counts[counter]++;
-}
-
 /* Does that attempt (or any) hold the task's lease? */
 static bool
 is_leased(const FairqTask *task, int32 attempt)
@@ -48,8 +37,12 @@ is_leased(const FairqTask *task, int32 attempt)
 		(attempt == ANY_ATTEMPT || task->attempt == attempt);
 }
 
+/*
+ * Complete one task.  *queue is that of the task before, or NULL: its queue is
+ * locked before anything is done to the row, once for a run of tasks.
+ */
 static bool
-complete(FairqTable *tasks, int64 id, int32 attempt)
+complete(FairqTable *tasks, int64 id, int32 attempt, FairqQueue **queue)
 {
 	FairqTask	task;
 
@@ -58,8 +51,13 @@ complete(FairqTable *tasks, int64 id, int32 attempt)
 	{
 		if (!fairq_task_find(tasks, id, &task) || !is_leased(&task, attempt))
 			return false;
+		if (*queue == NULL || (*queue)->id != task.queue_id)
+			*queue = fairq_queue_use_id(task.queue_id, AccessShareLock);
+		if (*queue == NULL)
+			return false;
 	} while (!fairq_task_delete(tasks, &task));
-	count_task(&task, FAIRQ_COMPLETED);
+	fairq_debt(fairq_queue_lane(*queue, task.priority),
+			   task.group_no)->counts[FAIRQ_COMPLETED]++;
 	return true;
 }
 
@@ -76,13 +74,15 @@ Datum
 fairq_complete(PG_FUNCTION_ARGS)
 {
 	FairqTable *tasks;
+	FairqQueue *queue = NULL;
 	bool		done;
 
 	fairq_writes("fairq.complete()");
 	if (PG_ARGISNULL(0))
 		PG_RETURN_BOOL(false);
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
-	done = complete(tasks, PG_GETARG_INT64(0), arg_attempt(fcinfo, 1));
+	done = complete(tasks, PG_GETARG_INT64(0), arg_attempt(fcinfo, 1),
+					&queue);
 	fairq_table_close(tasks);
 	if (done)
 		fairq_written();
@@ -112,6 +112,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 	int			n = fairq_arg_array(fcinfo, 0, "ids", INT8OID, &ids);
 	IdAttempt  *todo = palloc(sizeof(IdAttempt) * Max(n, 1));
 	FairqTable *tasks;
+	FairqQueue *queue = NULL;
 	int64		done = 0;
 
 	if (!PG_ARGISNULL(1))
@@ -131,7 +132,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (complete(tasks, todo[i].id, todo[i].attempt))
+		if (complete(tasks, todo[i].id, todo[i].attempt, &queue))
 			done++;
 	}
 	fairq_table_close(tasks);

@@ -287,7 +287,7 @@ become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 resume,
 	group->from = from;
 	group->resume = resume;
 	group->hole = hole;
-	group->taken = lane->pos;	/* its turn there, if it was its, is over */
+	group->taken = FAIRQ_ADDR_NONE;
 	group->left = 0;
 	list_insert(lane, group);
 }
@@ -347,7 +347,9 @@ fairq_lane_epoch(FairqLane *lane)
  *
  * In an undisturbed lane all heads lie within one block length past pos.  So
  * the window of that length that ends at the median takes in most of them,
- * and pos goes just below it.  Whoever is outside is irregular.  If it is not
+ * and pos goes just below it.  Whoever is outside is irregular.  Whether there
+ * are holes behind a group's first task is found out when that is served, up
+ * to the highest address (see serve.c).  If it is not
  * sure that nothing changed since it was read, the mark goes to the very start.
  */
 void
@@ -381,6 +383,7 @@ fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 	lane->lane_no = fairq_new_lane_no();
 	lane->resets = resets;
 	lane->pos = nheads > 0 ? low - 1 : highest;
+	lane->suspect = highest;
 	lane->mark = sure ? Min(low, lowest_since(lane, epoch)) : FAIRQ_ADDR_NONE;
 	for (int64 i = 0; i < nheads; i++)
 	{
@@ -491,9 +494,11 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 	bool		put_back = false;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_known(lane) && lane->lane_no == lane_no)
+	if (is_known(lane))
 	{
-		group = lock_group(lane, group_no, false, &set);
+		/* what was reserved before a recovery is not in its tail */
+		group = lane->lane_no != lane_no ? NULL :
+			lock_group(lane, group_no, false, &set);
 		if (group != NULL)
 		{
 			if (group->tail == last.addr && group->tail_count == last.count)
@@ -524,6 +529,7 @@ fairq_lane_note(FairqLane *lane, FairqNote *note)
 		note->epoch = note_epoch(lane);
 		note->mark = lane->mark;
 		note->pos = lane->pos;
+		note->suspect = lane->suspect;
 		note->nirregular = lane->nirregular;
 	}
 	LWLockRelease(&lane->lock);
@@ -576,15 +582,20 @@ fairq_lane_is_irregular(FairqLane *lane, int32 group_no, int64 addr)
 	return irregular;
 }
 
+/*
+ * A turn at the service position is over, unless it was taken and something is
+ * left of it.
+ */
 static int64
-next_turn_of(FairqGroup *group, int64 cur, int64 block_length)
+next_turn_of(FairqLane *lane, FairqGroup *group, int64 cur, int64 block_length)
 {
+	int64		over = Max(lane->pos, group->taken);
 	int64		turn = fairq_turn_from(group->group_no,
 									   Max(cur, group->resume), block_length);
 
-	if (turn < group->taken || (turn == group->taken && group->left == 0))
-		turn = group->taken == FAIRQ_ADDR_MAX ? FAIRQ_ADDR_MAX :
-			fairq_turn_from(group->group_no, group->taken + 1, block_length);
+	if (turn <= over && !(turn == group->taken && group->left > 0))
+		turn = over == FAIRQ_ADDR_MAX ? FAIRQ_ADDR_MAX :
+			fairq_turn_from(group->group_no, over + 1, block_length);
 	return turn;
 }
 
@@ -610,7 +621,7 @@ next_irregular(FairqLane *lane, int64 cur, int64 block_length, int64 *turnp)
 		for (; at != end; at = group_at(at)->next)
 		{
 			FairqGroup *group = group_at(at);
-			int64		turn = next_turn_of(group, cur, block_length);
+			int64		turn = next_turn_of(lane, group, cur, block_length);
 
 			if (best == NULL || turn < best_turn)
 			{
@@ -643,7 +654,8 @@ fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == note->lane_no && lane->nirregular > 0)
 	{
-		group = next_irregular(lane, Max(cur, 0), block_length, &turn->addr);
+		group = next_irregular(lane, Max(Max(cur, lane->pos), 0),
+							   block_length, &turn->addr);
 		if (turn->addr > bound)
 			group = NULL;
 	}

@@ -29,6 +29,7 @@ struct FairqLane
 	uint64		resets;			/* of the domain, when it was recovered */
 	int64		pos;			/* the highest turn taken */
 	int64		mark;			/* below: nothing ready but irregular groups' */
+	int64		suspect;		/* up to here nobody knows of holes */
 	uint64		epoch;			/* of the ring's youngest entry; only grows */
 	int64		ring[FAIRQ_RING];	/* lowest address made ready per epoch */
 	int32		nirregular;
@@ -44,6 +45,7 @@ typedef struct FairqNote
 	uint64		epoch;
 	int64		mark;
 	int64		pos;
+	int64		suspect;
 	int32		nirregular;
 } FairqNote;
 

@@ -26,6 +26,10 @@
  * or in a race with a pop).  They are looked for first, up to a number of
  * index entries per call, and their groups called irregular.
  *
+ * After a lane was recovered, nobody remembers the holes among the tasks that
+ * it had.  When one of these is served at its turn, the group's next one is
+ * looked at.
+ *
  * Nothing is done here for tasks that the call doesn't return, but moving
  * hints.  So a transaction that stays open after its pop keeps back its own
  * tasks, and nobody else's.
@@ -59,6 +63,7 @@ typedef struct Service
 	int64		last_block;		/* with per_group, once something was ready */
 	FairqNote	note;
 	bool		any_irregular;
+	bool		any_regular;	/* a group became regular at the last turn */
 	int64		locked;			/* lowest row that was merely locked */
 	FairqScan  *by_group;		/* or NULL */
 } Service;
@@ -129,6 +134,16 @@ look_behind(Service *s)
 	return upto;
 }
 
+static void
+search_group(Service *s, const FairqKey *keys, int nkeys)
+{
+	if (s->by_group == NULL)
+		s->by_group = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
+									   nkeys, false);
+	else
+		fairq_scan_again(s->by_group, keys, nkeys);
+}
+
 /*
  * Serve an irregular group at its turn: its first ready tasks.  False if
  * nothing came of it, and the group is as irregular as before.
@@ -151,11 +166,7 @@ serve_turn(Service *s, const FairqTurn *turn)
 	bool		at_turn = true;
 	bool		at_end = false;
 
-	if (s->by_group == NULL)
-		s->by_group = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
-									   lengthof(keys), false);
-	else
-		fairq_scan_again(s->by_group, keys, lengthof(keys));
+	search_group(s, keys, lengthof(keys));
 
 	while (served < weight && s->served < s->max_tasks)
 	{
@@ -200,8 +211,45 @@ serve_turn(Service *s, const FairqTurn *turn)
 		fairq_lane_settle(s->lane, &s->note, turn, served > 0 && at_turn,
 						  !open_rows);
 	else if (at_turn && served == weight)
+	{
 		fairq_lane_settle(s->lane, &s->note, turn, true, false);
+		s->any_regular = true;
+	}
 	return true;
+}
+
+/*
+ * A regular group was served a task that it has had since before the lane was
+ * recovered.  If its next one is not at its next seat, it has a hole of which
+ * nobody told.
+ */
+static void
+look_for_hole(Service *s, const FairqTask *task)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
+		{2, FAIRQ_EQ, Int32GetDatum(task->group_no)},
+		{3, FAIRQ_EQ, Int16GetDatum(s->priority)},
+		{4, FAIRQ_GE, Int64GetDatum(task->addr)}
+	};
+	int64		next = fairq_turn_from(task->group_no, task->addr + 1,
+									   s->queue->block_length);
+
+	search_group(s, keys, lengthof(keys));
+	while (fairq_scan_next(s->by_group) != FAIRQ_ROW_END)
+	{
+		FairqTask	other;
+
+		fairq_task_read(fairq_scan_slot(s->by_group), &other);
+		if (other.running)
+			continue;
+		if (other.addr > next)
+		{
+			fairq_lane_irregular(s->lane, task->group_no, other.addr);
+			s->any_irregular = true;
+		}
+		break;
+	}
 }
 
 /* With per_group, is the turn at addr outside the blocks to be looked at? */
@@ -253,6 +301,7 @@ serve_lane(Service *s)
 	FairqTask	task;
 	Walk		at = WALK_ON;
 	int64		looked_to = FAIRQ_ADDR_MAX;
+	int64		start;
 	int64		reached;
 	int64		cur;
 	int64		last = FAIRQ_ADDR_NONE;
@@ -274,9 +323,9 @@ serve_lane(Service *s)
 		if (looked_to == s->note.pos)
 			looked_to = FAIRQ_ADDR_MAX;
 	}
-	reached = Max(s->note.mark, s->note.pos);
+	start = reached = Max(s->note.mark, s->note.pos);
 
-	keys[2].value = Int64GetDatum(reached);
+	keys[2].value = Int64GetDatum(start);
 	scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
 							lengthof(keys), false);
 
@@ -299,8 +348,17 @@ serve_lane(Service *s)
 									  s->queue->block_length, true,
 									  turn.addr, &turn))
 				continue;
+			s->any_regular = false;
 			in_vain = serve_turn(s, &turn) ? 0 : in_vain + 1;
 			cur = turn.addr;
+			if (s->any_regular && cur < start)
+			{
+				/* its other tasks stand before where the walk has started */
+				start = reached = cur;
+				keys[2].value = Int64GetDatum(start);
+				fairq_scan_again(scan, keys, lengthof(keys));
+				at = WALK_ON;
+			}
 		}
 		else if (at == WALK_ROW)
 		{
@@ -312,7 +370,12 @@ serve_lane(Service *s)
 			if (past_blocks(s, task.addr))
 				break;
 			if (claim(s, &task) == FAIRQ_CLAIMED)
-				cur = last = task.addr;
+			{
+				last = task.addr;
+				cur = last + 1; /* that turn is over */
+				if (last <= s->note.suspect)
+					look_for_hole(s, &task);
+			}
 		}
 		else
 			break;

@@ -1,0 +1,34 @@
+# Producers and workers side by side, with rollbacks, savepoints, releases and
+# takes: in the end each task is done once.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use Test::More;
+
+my $node = new_server('soak');
+prepare_account($node);
+
+my $load = start_load($node, producers => 4, workers => 4);
+sleep 10;
+# hints thrown away, and settings changed, in the middle
+foreach (1 .. 20)
+{
+	$node->safe_psql(
+		'postgres', q{
+		SELECT fairq.reset_hints();
+		SELECT fairq.set_group('q', 'g1', weight => 3);
+		SELECT fairq.pause('q'); SELECT fairq.resume('q');
+		SELECT fairq.alter_queue('q', block_length => 1000 + (random() * 1000)::int);
+	});
+	sleep 0.3;
+}
+sleep 3;
+end_load($load);
+account($node, 'soak');
+
+my $log = PostgreSQL::Test::Utils::slurp_file($node->logfile);
+unlike($log, qr/(ERROR|FATAL|PANIC|TRAP).*/, 'no call has failed');
+
+done_testing();

@@ -1,0 +1,111 @@
+# Backends and the postmaster are killed in the middle of work: each task whose
+# enqueue has committed is done once.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $node = new_server('crash', restart_after_crash => 'on');
+
+sub wait_until_up
+{
+	foreach (1 .. 1800)
+	{
+		my ($status) = $node->psql('postgres', 'SELECT 1', on_error_die => 0);
+		return if $status == 0;
+		usleep(100_000);
+	}
+	die 'the server does not come back';
+}
+
+# A backend dies with its transaction open.
+$node->safe_psql('postgres',
+	q{SELECT fairq.create_queue('r');
+	  SELECT fairq.enqueue_batch('r', ARRAY['a', 'b', 'a', 'b', 'a', 'b'], ARRAY['1', '1', '2', '2', '3', '3']::jsonb[]);
+	  SELECT id FROM fairq.pop('r')});
+foreach my $call (
+	q{SELECT count(*) FROM fairq.pop('r', 2)},
+	q{SELECT count(*) FROM fairq.take('r', 2)},
+	q{SELECT fairq.enqueue('r', 'c')},
+	q{SELECT fairq.release(1)},
+	q{SELECT fairq.complete(1)},
+	q{SELECT fairq.purge('r')})
+{
+	my $session = $node->background_psql('postgres', on_error_stop => 0);
+	my $pid = $session->query_safe('SELECT pg_backend_pid()');
+
+	$session->query_safe("BEGIN; $call");
+	kill 'KILL', $pid;
+	$session->{run}->finish;
+	wait_until_up();
+	is( $node->safe_psql(
+			'postgres',
+			q{SELECT string_agg(group_key || payload || left(status, 1), ' ' ORDER BY addr) FROM fairq.tasks}
+		),
+		'a1r b1q a2q b2q a3q b3q',
+		"after \"$call\" all is as it was");
+	is($node->safe_psql('postgres', q{SELECT fairq.check_queue('r')}),
+		'', 'and the queue is sound');
+}
+is( $node->safe_psql(
+		'postgres',
+		q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('r', 100)}
+	),
+	'b1 a2 b2 a3 b3',
+	'what was ready is served in order');
+$node->safe_psql('postgres', q{SELECT fairq.drop_queue('r', true)});
+prepare_account($node);
+
+# Any backend dies, under load.
+my $load = start_load($node, producers => 2, workers => 3);
+foreach my $round (1 .. 4)
+{
+	my $pid;
+
+	usleep(1_500_000);
+	foreach (1 .. 100)
+	{
+		$pid = $node->safe_psql(
+			'postgres', q{
+			SELECT pid FROM pg_stat_activity
+			WHERE application_name IN ('producer', 'worker')
+				AND backend_xid IS NOT NULL
+			ORDER BY random() LIMIT 1});
+		last if $pid;
+		usleep(10_000);
+	}
+	isnt($pid, '', 'a session has a transaction open');
+	kill 'KILL', $pid;
+	usleep(300_000);
+	wait_until_up();
+}
+
+# The postmaster dies.
+foreach my $round (1 .. 2)
+{
+	usleep(1_500_000);
+	$node->kill9;
+	# Its backends have to notice before another one can start.
+	my $up = 0;
+	foreach (1 .. 300)
+	{
+		last
+		  if $up = system_log('pg_ctl', '-w', '-D', $node->data_dir, '-l',
+			$node->logfile, 'start') == 0;
+		usleep(100_000);
+	}
+	ok($up, 'the server starts again');
+	# Now the node knows it, too.
+	$node->restart('immediate');
+}
+usleep(1_500_000);
+end_load($load);
+account($node, 'crash');
+unlike(slurp_file($node->logfile),
+	qr/PANIC|TRAP|terminated by signal (6|7|8|11)\b/, 'nothing has crashed by itself');
+
+done_testing();

@@ -1,0 +1,58 @@
+# Sessions are terminated, canceled and timed out in the middle of calls: each
+# task is done once.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $node = new_server('interrupt');
+prepare_account($node);
+
+my $load = start_load(
+	$node,
+	producers => 3,
+	workers => 3,
+	producer_options => '-c statement_timeout=20ms',
+	worker_options => '-c statement_timeout=20ms');
+my $hits = 0;
+foreach my $round (1 .. 150)
+{
+	my $how = $round % 3 == 0 ? 'pg_terminate_backend' : 'pg_cancel_backend';
+
+	$hits += $node->safe_psql(
+		'postgres', qq{
+		SELECT count(*) FILTER (WHERE $how(pid)) FROM (
+			SELECT pid FROM pg_stat_activity
+			WHERE application_name IN ('producer', 'worker') AND state <> 'idle'
+			ORDER BY random() LIMIT 2) s});
+	usleep(20_000);
+}
+end_load($load);
+cmp_ok($hits, '>', 20, 'sessions were interrupted');
+account($node, 'interrupt');
+
+# One that waits can be interrupted, and is none the worse for it.
+my ($id) = $node->safe_psql('postgres',
+	q{SELECT fairq.enqueue('q', 'a'); SELECT id FROM fairq.pop('q')}) =~ /(\d+)$/;
+my $session = $node->background_psql('postgres');
+$session->query_safe("BEGIN; SELECT fairq.complete($id)");
+my ($status, $stdout, $stderr) = $node->psql('postgres',
+	"SET statement_timeout = '100ms'; SELECT fairq.release($id)");
+like($stderr, qr/canceling statement due to statement timeout/,
+	'a release that waits is timed out');
+$session->query_safe('ROLLBACK');
+$session->quit;
+is($node->safe_psql('postgres', "SELECT fairq.release($id)"),
+	't', 'and works afterwards');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.take('q')}),
+	'1', 'and the task is ready');
+
+unlike(slurp_file($node->logfile),
+	qr/PANIC|TRAP|terminated by signal|could not (update|delete) a locked task/,
+	'nothing has crashed');
+
+done_testing();

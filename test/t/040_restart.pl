@@ -1,0 +1,178 @@
+# Restarts in the middle of work: what shared memory knew is read off the tables
+# again.  What was ready is served in fair order, what was running still runs,
+# and nobody gains more than one turn.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use Test::More;
+
+my $node = new_server('restart');
+
+sub served
+{
+	my ($queue, $n) = @_;
+	return $node->safe_psql('postgres',
+		"SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('$queue', $n)"
+	);
+}
+
+sub enqueue
+{
+	my ($queue, $group, @payloads) = @_;
+	my $n = @payloads;
+	my $payloads = join(', ', map { "'$_'" } @payloads);
+
+	return
+	  "SELECT count(*) FROM fairq.enqueue_batch('$queue', array_fill('$group'::text, ARRAY[$n]), ARRAY[$payloads]::jsonb[]);";
+}
+
+# While two groups both have tasks, how far does one get ahead of the other?
+sub most_ahead
+{
+	my ($served) = @_;
+	my %count;
+	my %left;
+	my $most = 0;
+	my @groups = $served =~ /([a-z])\d+/g;
+
+	$left{$_}++ foreach @groups;
+	$count{$_} = 0 foreach keys %left;
+	foreach my $group (@groups)
+	{
+		$count{$group}++;
+		$left{$group}--;
+		foreach my $other (keys %left)
+		{
+			next if $other eq $group || $left{$other} == 0;
+			$most = $count{$group} - $count{$other}
+			  if $count{$group} - $count{$other} > $most;
+		}
+	}
+	return $most;
+}
+
+is(most_ahead('a1 b1 a2 b2 b3 b4'), 1, 'self-test: in turns');
+is(most_ahead('a1 b1 b2 b3 a2 b4'), 2, 'self-test: two extra turns');
+
+foreach my $mode ('fast', 'immediate')
+{
+	my $q = "q_$mode";
+
+	$node->safe_psql('postgres',
+			"SELECT fairq.create_queue('$q', lease => '1 hour');"
+		  . enqueue($q, 'a', 1 .. 6)
+		  . enqueue($q, 'b', 1 .. 3)
+		  . enqueue($q, 'c', 1 .. 6)
+		  . "SELECT fairq.enqueue('$q', 'b', '9', priority => 5);");
+	is(served($q, 4), 'a1 b1 c1 a2', "$mode: before");
+	my $running = $node->safe_psql('postgres',
+		q{SELECT id, attempt, lease_until FROM fairq.tasks WHERE status = 'running' ORDER BY id}
+	);
+
+	$node->restart($mode) if $mode eq 'fast';
+	if ($mode eq 'immediate')
+	{
+		$node->stop('immediate');
+		$node->start;
+	}
+
+	is( $node->safe_psql(
+			'postgres',
+			q{SELECT id, attempt, lease_until FROM fairq.tasks WHERE status = 'running' ORDER BY id}
+		),
+		$running,
+		"$mode: what was running still runs");
+	$node->safe_psql('postgres', enqueue($q, 'd', 1, 2));
+	is(served($q, 3), 'b2 c2 d1', "$mode: the round goes on");
+	is(served($q, 100), 'a3 b3 c3 d2 a4 c4 a5 c5 a6 c6 b9',
+		"$mode: all that was ready is served in fair order");
+	is( $node->safe_psql(
+			'postgres',
+			"SELECT count(*) FILTER (WHERE fairq.complete(id)) FROM fairq.tasks WHERE queue = '$q'"
+		),
+		'18',
+		"$mode: all of it can be completed");
+	is($node->safe_psql('postgres', "SELECT fairq.check_queue('$q')"),
+		'', "$mode: the queue is sound");
+
+	# Late commits, half served.
+	my $late = $node->background_psql('postgres');
+	$q = "late_$mode";
+	$node->safe_psql('postgres',
+			"SELECT fairq.create_queue('$q');"
+		  . enqueue($q, 'a', 1)
+		  . "SELECT fairq.pop('$q');"
+		  . enqueue($q, 'b', 1 .. 20));
+	$late->query_safe('BEGIN;' . enqueue($q, 'a', 1 .. 12));
+	is(served($q, 8), 'b1 b2 b3 b4 b5 b6 b7 b8', "$mode: others go on");
+	$late->query_safe('COMMIT');
+	is(served($q, 5), 'a1 b9 a2 b10 a3', "$mode: late ones in turns");
+	$late->quit;
+	$node->stop($mode);
+	$node->start;
+	my $served = served($q, 100);
+	is(scalar(() = $served =~ /\d+/g), 19, "$mode: all that is left");
+	cmp_ok(most_ahead($served), '<=', 1,
+		"$mode: late ones stay in turns: $served");
+	is($node->safe_psql('postgres', "SELECT fairq.check_queue('$q')"),
+		'', "$mode: the queue is sound");
+
+	# A pop that rolled back, and what was popped behind it is gone.
+	$q = "back_$mode";
+	$node->safe_psql('postgres',
+			"SELECT fairq.create_queue('$q');"
+		  . enqueue($q, 'a', 1 .. 20)
+		  . enqueue($q, 'b', 1 .. 20));
+	my $open = $node->background_psql('postgres');
+	$open->query_safe("BEGIN; SELECT count(*) FROM fairq.pop('$q', 4)");
+	is(served($q, 8), 'a3 b3 a4 b4 a5 b5 a6 b6', "$mode: others go on");
+	$open->query_safe('ROLLBACK');
+	is(served($q, 1), 'a1', "$mode: rolled back ones at their turn");
+	$open->quit;
+	$node->stop($mode);
+	$node->start;
+	$served = served($q, 100);
+	is(scalar(() = $served =~ /\d+/g), 31, "$mode: all that is left");
+	cmp_ok(most_ahead($served), '<=', 2,
+		"$mode: rolled back ones stay in turns: $served");
+
+	# A hole behind a group's first task, from an enqueue that rolled back.
+	$q = "hole_$mode";
+	$node->safe_psql('postgres',
+			"SELECT fairq.create_queue('$q');"
+		  . enqueue($q, 'a', 1)
+		  . enqueue($q, 'b', 1 .. 20));
+	$open = $node->background_psql('postgres');
+	$open->query_safe('BEGIN;' . enqueue($q, 'a', 2 .. 10));
+	$node->safe_psql('postgres', enqueue($q, 'a', 11 .. 20));
+	$open->query_safe('ROLLBACK');
+	$open->quit;
+	$node->stop($mode);
+	$node->start;
+	$served = served($q, 100);
+	is(scalar(() = $served =~ /\d+/g), 31, "$mode: all that is left");
+	cmp_ok(most_ahead($served), '<=', 2,
+		"$mode: a hole is nobody's gain: $served");
+
+	# The same, when part of it was served before.
+	$q = "part_$mode";
+	$node->safe_psql('postgres',
+			"SELECT fairq.create_queue('$q');"
+		  . enqueue($q, 'a', 1)
+		  . enqueue($q, 'b', 1 .. 20));
+	$open = $node->background_psql('postgres');
+	$open->query_safe('BEGIN;' . enqueue($q, 'a', 2 .. 10));
+	$node->safe_psql('postgres', enqueue($q, 'a', 11 .. 20));
+	$open->query_safe('ROLLBACK');
+	$open->quit;
+	is(served($q, 5), 'a1 b1 a11 b2 a12', "$mode: in turns before");
+	$node->stop($mode);
+	$node->start;
+	$served = served($q, 100);
+	cmp_ok(most_ahead($served), '<=', 2,
+		"$mode: a hole half used is nobody's gain: $served");
+}
+
+done_testing();

@@ -1,0 +1,132 @@
+# Databases and extensions come and go: what shared memory knows of one is never
+# met by another, though queues, groups and ids are the same.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use Test::More;
+
+my $node = new_server('databases');
+
+sub prepare
+{
+	my ($database, $groups) = @_;
+
+	$node->safe_psql($database,
+		"CREATE EXTENSION IF NOT EXISTS fairq; SELECT fairq.create_queue('q');");
+	foreach my $i (1 .. 3)
+	{
+		$node->safe_psql($database,
+			"SELECT fairq.enqueue('q', g, '$i') FROM unnest(ARRAY[$groups]) g");
+	}
+	return;
+}
+
+sub served
+{
+	my ($database, $n) = @_;
+	return $node->safe_psql($database,
+		"SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('q', $n)");
+}
+
+sub sound
+{
+	my ($database, $name) = @_;
+	is($node->safe_psql($database, q{SELECT fairq.check_queue('q')}),
+		'', "$name: the queue is sound");
+	return;
+}
+
+# The same queue in two databases.
+$node->safe_psql('postgres', "CREATE DATABASE $_") foreach qw(one two);
+prepare('one', q{'a', 'b'});
+prepare('two', q{'x', 'y'});
+is(served('one', 3), 'a1 b1 a2', 'one database');
+is(served('two', 1), 'x1', 'the other');
+is(served('one', 1), 'b2', 'one goes on');
+is(served('two', 2), 'y1 x2', 'the other goes on');
+is( $node->safe_psql(
+		'one', q{SELECT enqueued, popped FROM fairq.queues}),
+	'6|4',
+	'each has its own counters');
+sound('one', 'one');
+sound('two', 'two');
+
+# A session that stays connected while the extension is made anew.
+my $session = $node->background_psql('two', on_error_stop => 0);
+is($session->query_safe(q{SELECT group_key || payload FROM fairq.pop('q')}),
+	'y2', 'a session has worked');
+$node->safe_psql('two', 'BEGIN; DROP EXTENSION fairq; ROLLBACK;');
+is($session->query_safe(q{SELECT group_key || payload FROM fairq.pop('q')}),
+	'x3', 'a drop that is rolled back changes nothing');
+$node->safe_psql('two', 'DROP EXTENSION fairq');
+$session->query(q{SELECT fairq.pop('q')});
+like($session->{stderr}, qr/does not exist/, 'it is gone');
+$session->{stderr} = '';
+$node->safe_psql(
+	'two', q{
+	BEGIN;
+	CREATE EXTENSION fairq;
+	SELECT fairq.create_queue('q');
+	SELECT fairq.enqueue('q', 'n');
+	SELECT fairq.pop('q');
+	ROLLBACK});
+prepare('two', q{'u', 'v', 'x'});
+is( $session->query_safe(
+		q{SELECT string_agg(group_key || payload || '@' || fairq.block_of('q', addr), ' ') FROM fairq.pop('q', 4)}
+	),
+	'u1@0 v1@0 x1@0 u2@1',
+	'a new one begins anew');
+is($session->query_safe(q{SELECT fairq.enqueue('q', 'y', '1')}),
+	'10', 'in the old session, too');
+is(served('two', 100), 'v2 x2 y1 u3 v3 x3', 'and all see the same');
+is($session->query_safe(q{SELECT group_key, group_no FROM fairq.groups WHERE group_key = 'y'}),
+	'y|3', 'with numbers of its own');
+$session->quit;
+sound('two', 'two');
+
+# A copy of a database has the same tables, by number.
+is(served('one', 1), 'a3', 'before the copy');
+$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE one');
+is( $node->safe_psql('copy', q{SELECT 'fairq.task'::regclass::oid}),
+	$node->safe_psql('one', q{SELECT 'fairq.task'::regclass::oid}),
+	'a copy has the same tables');
+is($node->safe_psql('copy', q{SELECT fairq.enqueue('q', 'c', '1')}),
+	$node->safe_psql('one', q{SELECT fairq.enqueue('q', 'd', '1')}),
+	'the same ids');
+is(served('copy', 100), 'b3 c1', 'the copy has its own tasks');
+is(served('one', 100), 'b3 d1', 'and so has the original');
+sound('copy', 'copy');
+
+# A database of the same name.
+$node->safe_psql('postgres', 'DROP DATABASE one');
+$node->safe_psql('postgres', 'CREATE DATABASE one');
+prepare('one', q{'e', 'f'});
+is( $node->safe_psql(
+		'one',
+		q{SELECT string_agg(group_key || payload || '@' || fairq.block_of('q', addr), ' ') FROM fairq.pop('q', 3)}
+	),
+	'e1@0 f1@0 e2@1',
+	'a new database begins anew');
+sound('one', 'one again');
+
+# Many queues, and a name used again.
+$node->safe_psql('one',
+	q{SELECT fairq.create_queue('r' || i), fairq.enqueue('r' || i, 'g', to_jsonb(i)) FROM generate_series(1, 50) i}
+);
+is( $node->safe_psql(
+		'one',
+		q{SELECT bool_and((SELECT payload = to_jsonb(i) FROM fairq.pop('r' || i)))  FROM generate_series(1, 50) i}
+	),
+	't',
+	'many queues do not meet');
+$node->safe_psql('one',
+	q{SELECT fairq.drop_queue('r1', true); SELECT fairq.create_queue('r1'); SELECT fairq.enqueue('r1', 'h')}
+);
+is( $node->safe_psql(
+		'one', q{SELECT group_key, addr FROM fairq.pop('r1')}),
+	'h|0',
+	'a queue of the same name begins anew');
+
+done_testing();

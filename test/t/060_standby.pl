@@ -1,0 +1,91 @@
+# A hot standby looks in and changes nothing; when it is promoted it goes on.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use PostgreSQL::Test::Cluster;
+use Test::More;
+
+my $primary = new_server('primary', allows_streaming => 1);
+$primary->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+$standby->start;
+
+$primary->safe_psql(
+	'postgres', q{
+	SELECT fairq.create_queue('q');
+	SELECT fairq.enqueue_batch('q', ARRAY['a', 'b', 'a', 'b', 'a', 'b'], ARRAY['1', '1', '2', '2', '3', '3']::jsonb[]);
+	SELECT fairq.pop('q', 3);
+});
+my $open = $primary->background_psql('postgres');
+$open->query_safe(q{BEGIN; SELECT id FROM fairq.pop('q'); SELECT fairq.enqueue('q', 'late')});
+$primary->safe_psql('postgres', q{SELECT fairq.enqueue('q', 'c', '1')});
+$primary->wait_for_catchup($standby);
+
+foreach my $call (
+	q{fairq.enqueue('q', 'a')},
+	q{fairq.enqueue_batch('q', ARRAY['a'], ARRAY['1']::jsonb[])},
+	q{fairq.pop('q')},
+	q{fairq.take('q')},
+	q{fairq.complete(1)},
+	q{fairq.complete_batch(ARRAY[1])},
+	q{fairq.release(1)},
+	q{fairq.purge('q')},
+	q{fairq.create_queue('r')},
+	q{fairq.alter_queue('q', lease => '1 minute')},
+	q{fairq.drop_queue('q')},
+	q{fairq.set_group('q', 'a', weight => 2)},
+	q{fairq.pause('q')},
+	q{fairq.resume('q')})
+{
+	my ($status, $stdout, $stderr) =
+	  $standby->psql('postgres', "\\set VERBOSITY sqlstate\nSELECT $call");
+	like($stderr, qr/ERROR:  25006/, "standby: $call");
+}
+is( $standby->safe_psql(
+		'postgres', q{SELECT queue, ready, running FROM fairq.queues}),
+	'q|4|3',
+	'standby: queues');
+is( $standby->safe_psql(
+		'postgres',
+		q{SELECT string_agg(group_key || ready, ' ' ORDER BY group_no) FROM fairq.groups}
+	),
+	'a1 b2 c1',
+	'standby: groups');
+is($standby->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
+	'', 'standby: check');
+is($standby->safe_psql('postgres', q{SELECT fairq.address('q', 'b', 2)}),
+	2 * 1048576 + 1, 'standby: address');
+is($standby->safe_psql('postgres', q{SELECT fairq.reset_hints()}),
+	'', 'standby: hints may be reset');
+
+$standby->promote;
+is($standby->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
+	'', 'promoted: check');
+is( $standby->safe_psql(
+		'postgres',
+		q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('q', 2)}),
+	'b2 c1',
+	'promoted: the round goes on, without what was open');
+is( $standby->safe_psql(
+		'postgres',
+		q{SELECT fairq.enqueue('q', 'c', '2') > (SELECT max(id) FROM fairq.task)}),
+	't',
+	'promoted: ids go on');
+is( $standby->safe_psql(
+		'postgres',
+		q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('q', 100)}
+	),
+	'a3 b3 c2',
+	'promoted: in fair order');
+is( $standby->safe_psql(
+		'postgres',
+		q{SELECT count(*) FILTER (WHERE fairq.complete(id)) FROM fairq.tasks}),
+	'8',
+	'promoted: all can be completed');
+$open->query_safe('ROLLBACK');
+$open->quit;
+
+done_testing();
