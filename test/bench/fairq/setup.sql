@@ -1,0 +1,2 @@
+CREATE EXTENSION fairq;
+SELECT fairq.create_queue('bench');

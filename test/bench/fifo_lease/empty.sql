@@ -1,0 +1,1 @@
+TRUNCATE fifo_lease.task;
