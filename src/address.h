@@ -11,6 +11,9 @@
 #define FAIRQ_ADDR_NONE		INT64CONST(-1)
 #define FAIRQ_ADDR_MAX		PG_INT64_MAX
 
+/* a count that leaves no room at the tail, whatever the weight */
+#define FAIRQ_TAIL_FULL		PG_INT32_MAX
+
 /* The tail of a group: its last address, and how many tasks stand there. */
 typedef struct FairqTail
 {

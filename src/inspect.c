@@ -103,7 +103,7 @@ is_hidden(FairqLane *lane, const FairqTask *task)
 	FairqNote	note;
 
 	return fairq_lane_note(lane, &note) && task->addr < note.mark &&
-		!fairq_lane_is_irregular(lane, task->group_no, task->addr);
+		!fairq_lane_is_irregular(lane, task->group_no);
 }
 
 /* Is it still ready, and still hidden? */

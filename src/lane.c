@@ -248,12 +248,13 @@ lower(FairqLane *lane, int64 addr)
 }
 
 /*
- * Call a group irregular from its turn at resume on.  If its set has no room
- * for that, the mark is lowered instead, for a pop to try again.
+ * Call a group irregular, at least while its turns are not past until.  If its
+ * set has no room for that, the mark is lowered instead, for a pop to try
+ * again.
  */
 static void
-become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 resume,
-				 int64 hole, bool gap)
+become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 until,
+				 bool gap)
 {
 	FairqGroupSet *set;
 	FairqGroup *group = lock_group(lane, group_no, true, &set);
@@ -269,24 +270,19 @@ become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 resume,
 	SpinLockRelease(&set->mutex);
 
 	group->gap |= gap;
+	group->until = Max(group->until, until);
 	group->version++;
-
-	/*
-	 * From now on its rows past resume are passed over by all pops.  Those
-	 * that stood in order until now are not below the mark.
-	 */
-	if (!was_irregular || resume < group->resume)
-		from = Min(from, lane->mark);
 	if (was_irregular)
 	{
 		group->from = Min(group->from, from);
-		group->resume = Min(group->resume, resume);
-		group->hole = Min(group->hole, hole);
 		return;
 	}
-	group->from = from;
-	group->resume = resume;
-	group->hole = hole;
+
+	/*
+	 * From now on its rows are passed over by all pops.  Those that stood in
+	 * order until now are not below the mark.
+	 */
+	group->from = Min(from, lane->mark);
 	group->taken = FAIRQ_ADDR_NONE;
 	group->left = 0;
 	list_insert(lane, group);
@@ -391,8 +387,8 @@ fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 			heads[i].addr - low >= block_length;
 
 		if (heads[i].addr < low || ahead)
-			become_irregular(lane, heads[i].group_no, heads[i].addr,
-							 FAIRQ_ADDR_NONE, FAIRQ_ADDR_MAX, ahead);
+			become_irregular(lane, heads[i].group_no, heads[i].addr, highest,
+							 ahead);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -429,6 +425,7 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 			group->tail_count = looked_up->count;
 			/* whether there is a gap before its tail is not known */
 			group->gap |= looked_up->addr > lane->pos;
+			group->until = Max(group->until, looked_up->addr);
 		}
 		if (group != NULL)
 		{
@@ -482,12 +479,13 @@ fairq_unpin(FairqReservation *reservation)
 
 /*
  * The tasks that were given addresses from first to last are not there after
- * all.  Put the tail back if nobody has reserved since; else the group has a
- * hole.
+ * all.  Put the tail back if nobody has reserved since, nor (torn) in between;
+ * else the group has a hole.
  */
 void
 fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
-					 FairqTail last, FairqTail before, int64 first)
+					 FairqTail last, FairqTail before, int64 first,
+					 bool torn)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
@@ -501,7 +499,8 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 			lock_group(lane, group_no, false, &set);
 		if (group != NULL)
 		{
-			if (group->tail == last.addr && group->tail_count == last.count)
+			if (!torn && group->tail == last.addr &&
+				group->tail_count == last.count)
 			{
 				group->tail = before.addr;
 				group->tail_count = before.count;
@@ -510,7 +509,7 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 			SpinLockRelease(&set->mutex);
 		}
 		if (!put_back)
-			become_irregular(lane, group_no, first, first, first, true);
+			become_irregular(lane, group_no, first, last.addr, true);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -565,19 +564,14 @@ fairq_lane_advance(FairqLane *lane, const FairqNote *note, int64 addr)
 	LWLockRelease(&lane->lock);
 }
 
-/* Is the row of that group at addr to be passed over? */
+/* Are the rows of that group to be passed over? */
 bool
-fairq_lane_is_irregular(FairqLane *lane, int32 group_no, int64 addr)
+fairq_lane_is_irregular(FairqLane *lane, int32 group_no)
 {
-	FairqGroup *group;
-	bool		irregular = false;
+	bool		irregular;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	if (is_known(lane))
-	{
-		group = find_irregular(lane, group_no);
-		irregular = group != NULL && addr >= group->resume;
-	}
+	irregular = is_known(lane) && find_irregular(lane, group_no) != NULL;
 	LWLockRelease(&lane->lock);
 	return irregular;
 }
@@ -590,8 +584,7 @@ static int64
 next_turn_of(FairqLane *lane, FairqGroup *group, int64 cur, int64 block_length)
 {
 	int64		over = Max(lane->pos, group->taken);
-	int64		turn = fairq_turn_from(group->group_no,
-									   Max(cur, group->resume), block_length);
+	int64		turn = fairq_turn_from(group->group_no, cur, block_length);
 
 	if (turn <= over && !(turn == group->taken && group->left > 0))
 		turn = over == FAIRQ_ADDR_MAX ? FAIRQ_ADDR_MAX :
@@ -678,11 +671,13 @@ fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
 
 /*
  * In the turn that was taken the group's tasks up to from were served, and
- * left more may be.
+ * left more may be.  If one of them stood ahead of its turn, there is a hole
+ * now where it stood.
  */
 void
 fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
-					   const FairqTurn *turn, int64 from, int32 left)
+					   const FairqTurn *turn, int64 from, int32 left,
+					   int64 ahead)
 {
 	FairqGroup *group;
 
@@ -697,42 +692,38 @@ fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
 				group->from = Max(group->from, from);
 			if (group->taken == turn->addr)
 				group->left = left;
+			if (ahead != FAIRQ_ADDR_NONE)
+			{
+				group->until = Max(group->until, ahead);
+				group->gap = true;
+			}
 		}
 	}
 	LWLockRelease(&lane->lock);
 }
 
 /*
- * The look at a group's turn found it regular again; or it found no task of
- * the group that is ready, nor (empty) one that may become so.
+ * The look at a group's turn found it regular again, or found nothing of it
+ * that is ready.
  */
 void
 fairq_lane_settle(FairqLane *lane, const FairqNote *note,
-				  const FairqTurn *turn, bool regular, bool empty)
+				  const FairqTurn *turn, bool regular)
 {
 	FairqGroup *group = NULL;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == note->lane_no)
 		group = find_irregular(lane, turn->group_no);
-	if (group != NULL && group->version == turn->version)
+	if (group != NULL && group->version == turn->version &&
+		!(regular && group->until > turn->addr))
 	{
-		if (regular && group->hole != FAIRQ_ADDR_MAX &&
-			group->hole > turn->addr)
-			group->resume = group->hole;	/* regular until there */
-		else
-		{
-			if (empty && group->pins == 0)
-			{
-				group->tail = FAIRQ_ADDR_NONE;
-				group->tail_count = 0;
-			}
-			if (regular || empty)
-				group->gap = false;
-			become_regular(lane, group);
-		}
+		become_regular(lane, group);
 		if (regular)
+		{
+			group->gap = false;
 			lower(lane, turn->addr);
+		}
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -749,14 +740,16 @@ fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr)
 	if (!is_known(lane))
 		lower(lane, addr);
 	else if (addr <= lane->pos)
-		become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE,
-						 FAIRQ_ADDR_MAX, false);
+		become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, false);
 	else
 	{
 		FairqGroupSet *set;
 		FairqGroup *group = lock_group(lane, group_no, false, &set);
-		bool		gap = group != NULL && group->gap;
 		bool		irregular = group != NULL && group->irregular;
+
+		/* if its entry was evicted, nobody knows */
+		bool		gap = group == NULL || group->gap ||
+			group->tail == TAIL_UNKNOWN;
 
 		if (group != NULL)
 			SpinLockRelease(&set->mutex);
@@ -766,33 +759,65 @@ fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr)
 			group->version++;
 		}
 		else if (gap)
-			become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE,
-							 FAIRQ_ADDR_MAX, true);
+			become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, true);
 		lower(lane, addr);
 	}
 	LWLockRelease(&lane->lock);
 }
 
-/* A task is ready again where it stood. */
+/* A task of the group is ready at an address that may not be its turn. */
 void
 fairq_lane_irregular(FairqLane *lane, int32 group_no, int64 addr)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_known(lane))
 		become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE,
-						 FAIRQ_ADDR_MAX, addr > lane->pos);
+						 addr > lane->pos);
 	else
 		lower(lane, addr);
 	LWLockRelease(&lane->lock);
 }
 
-/* Tasks of the group from that address on went away unserved. */
+/*
+ * Tasks of the group are ready again where they stood, from lowest to highest.
+ * Its tail may have been looked up while they were away.
+ */
 void
-fairq_lane_hole(FairqLane *lane, int32 group_no, int64 addr)
+fairq_lane_undone(FairqLane *lane, int32 group_no, int64 lowest, int64 highest)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_known(lane))
+	{
+		become_irregular(lane, group_no, lowest, FAIRQ_ADDR_NONE,
+						 lowest > lane->pos);
+		group = lock_group(lane, group_no, false, &set);
+		if (group != NULL)
+		{
+			if (group->tail != TAIL_UNKNOWN && group->tail < highest)
+			{
+				group->tail = highest;
+				group->tail_count = FAIRQ_TAIL_FULL;
+				group->until = Max(group->until, highest);
+				group->gap = true;
+			}
+			SpinLockRelease(&set->mutex);
+		}
+	}
+	else
+		lower(lane, lowest);
+	LWLockRelease(&lane->lock);
+}
+
+/* Tasks of the group went away unserved, from lowest to highest. */
+void
+fairq_lane_hole(FairqLane *lane, int32 group_no, int64 lowest, int64 highest)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_known(lane))
-		become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, addr, true);
+		become_irregular(lane, group_no, lowest, highest, true);
 	LWLockRelease(&lane->lock);
 }
 

@@ -97,28 +97,29 @@ extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,
 extern void fairq_unpin(FairqReservation *reservation);
 extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
 								 int32 group_no, FairqTail last,
-								 FairqTail before, int64 first);
+								 FairqTail before, int64 first, bool torn);
 
 extern bool fairq_lane_note(FairqLane *lane, FairqNote *note);
 extern void fairq_lane_raise(FairqLane *lane, const FairqNote *note,
 							 int64 upto);
 extern void fairq_lane_advance(FairqLane *lane, const FairqNote *note,
 							   int64 addr);
-extern bool fairq_lane_is_irregular(FairqLane *lane, int32 group_no,
-									int64 addr);
+extern bool fairq_lane_is_irregular(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_next_turn(FairqLane *lane, const FairqNote *note,
 								 int64 cur, int64 block_length, bool take,
 								 int64 bound, FairqTurn *turn);
 extern void fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
 								   const FairqTurn *turn, int64 from,
-								   int32 left);
+								   int32 left, int64 ahead);
 extern void fairq_lane_settle(FairqLane *lane, const FairqNote *note,
-							  const FairqTurn *turn, bool regular,
-							  bool empty);
+							  const FairqTurn *turn, bool regular);
 
 extern void fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr);
 extern void fairq_lane_irregular(FairqLane *lane, int32 group_no, int64 addr);
-extern void fairq_lane_hole(FairqLane *lane, int32 group_no, int64 addr);
+extern void fairq_lane_undone(FairqLane *lane, int32 group_no, int64 lowest,
+							  int64 highest);
+extern void fairq_lane_hole(FairqLane *lane, int32 group_no, int64 lowest,
+							int64 highest);
 extern void fairq_lane_lower(FairqLane *lane, int64 addr);
 extern void fairq_lane_forget(FairqLane *lane);
 

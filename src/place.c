@@ -202,6 +202,7 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, FairqTable *tasks)
 	int32		weight = fairq_queue_weight(queue, group_no);
 	FairqDebt  *debt = fairq_debt(lane, group_no);
 	FairqTail	tail;
+	int64		highest;
 	bool		looked = false;
 
 	for (;;)
@@ -220,6 +221,12 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, FairqTable *tasks)
 				break;
 			case FAIRQ_TAIL_UNKNOWN:
 				tail = read_tail(tasks, queue->id, priority, group_no);
+				highest = fairq_debts_highest(lane, group_no);
+				if (highest > tail.addr)
+				{
+					tail.addr = highest;
+					tail.count = FAIRQ_TAIL_FULL;
+				}
 				looked = true;
 				break;
 			case FAIRQ_BLOCKS_USED_UP:

@@ -48,6 +48,9 @@
 /* index entries below the service position that one call looks at */
 #define LOOK_BEHIND 1000
 
+/* rows of a group that are looked at to find its next ready task */
+#define LOOK_AHEAD 16
+
 /* One call, in one lane. */
 typedef struct Service
 {
@@ -60,7 +63,8 @@ typedef struct Service
 	int64		max_tasks;
 	int64		served;			/* in all lanes */
 	int64		per_group;
-	int64		last_block;		/* with per_group, once something was ready */
+	int64		first_block;	/* with per_group: that is looked at now */
+	int64		last_block;		/* once something was served; before, -1 */
 	FairqNote	note;
 	bool		any_irregular;
 	bool		any_regular;	/* a group became regular at the last turn */
@@ -92,6 +96,9 @@ claim(Service *s, FairqTask *task)
 	fairq_debt_ready_at_abort(debt, task->addr);
 	debt->counts[FAIRQ_POPPED]++;
 	s->server(s->tasks, task, s->arg);
+	if (s->per_group > 0 && s->last_block < 0)
+		s->last_block = s->per_group > PG_INT64_MAX - s->first_block ?
+			PG_INT64_MAX : s->first_block + s->per_group - 1;
 	s->served++;
 	return FAIRQ_CLAIMED;
 }
@@ -127,7 +134,7 @@ look_behind(Service *s)
 		if (state != FAIRQ_ROW_LIVE || task.running)
 			continue;
 		s->any_irregular = true;
-		if (!fairq_lane_is_irregular(s->lane, task.group_no, task.addr))
+		if (!fairq_lane_is_irregular(s->lane, task.group_no))
 			fairq_lane_irregular(s->lane, task.group_no, task.addr);
 	}
 	fairq_scan_end(scan);
@@ -142,6 +149,30 @@ search_group(Service *s, const FairqKey *keys, int nkeys)
 									   nkeys, false);
 	else
 		fairq_scan_again(s->by_group, keys, nkeys);
+}
+
+/*
+ * Is the group's next ready task, behind that of its turn, at its next turn?
+ * "No" is always safe, and said if there is too much in between.
+ */
+static bool
+next_is_regular(Service *s, int32 group_no, int64 turn)
+{
+	int64		next_turn = fairq_turn_from(group_no, turn + 1,
+											s->queue->block_length);
+
+	for (int i = 0; i < LOOK_AHEAD; i++)
+	{
+		FairqRowState state = fairq_scan_next(s->by_group);
+		FairqTask	task;
+
+		if (state == FAIRQ_ROW_END)
+			return true;
+		fairq_task_read(fairq_scan_slot(s->by_group), &task);
+		if (state == FAIRQ_ROW_LIVE && !task.running)
+			return task.addr == next_turn;
+	}
+	return false;
 }
 
 /*
@@ -161,14 +192,13 @@ serve_turn(Service *s, const FairqTurn *turn)
 	};
 	int32		served = 0;
 	int64		last = turn->from;
+	int64		ahead = FAIRQ_ADDR_NONE;
 	int64		locked = FAIRQ_ADDR_MAX;
-	bool		open_rows = false;
 	bool		at_turn = true;
 	bool		at_end = false;
 
 	search_group(s, keys, lengthof(keys));
-
-	while (served < weight && s->served < s->max_tasks)
+	while (served < weight && s->served < s->max_tasks && !at_end)
 	{
 		FairqRowState state = fairq_scan_next(s->by_group);
 		FairqTask	task;
@@ -179,10 +209,7 @@ serve_turn(Service *s, const FairqTurn *turn)
 			break;
 		}
 		if (state != FAIRQ_ROW_LIVE)
-		{
-			open_rows = true;
 			continue;
-		}
 		fairq_task_read(fairq_scan_slot(s->by_group), &task);
 		if (task.running)
 			continue;
@@ -192,27 +219,28 @@ serve_turn(Service *s, const FairqTurn *turn)
 				served++;
 				last = task.addr;
 				at_turn &= task.addr == turn->addr;
+				if (task.addr > turn->addr)
+					ahead = task.addr;
 				break;
 			case FAIRQ_LOCKED:
 				locked = Min(locked, task.addr);
 				break;
 			case FAIRQ_GONE:
-				open_rows = true;
 				break;
 		}
 	}
 
 	if (served > 0)
 		fairq_lane_turn_served(s->lane, &s->note, turn, Min(last, locked),
-							   at_end ? 0 : weight - served);
+							   at_end ? 0 : weight - served, ahead);
 	if (locked != FAIRQ_ADDR_MAX)
 		return served > 0;
 	if (at_end)
-		fairq_lane_settle(s->lane, &s->note, turn, served > 0 && at_turn,
-						  !open_rows);
-	else if (at_turn && served == weight)
+		fairq_lane_settle(s->lane, &s->note, turn, served > 0 && at_turn);
+	else if (at_turn && served == weight &&
+			 next_is_regular(s, turn->group_no, turn->addr))
 	{
-		fairq_lane_settle(s->lane, &s->note, turn, true, false);
+		fairq_lane_settle(s->lane, &s->note, turn, true);
 		s->any_regular = true;
 	}
 	return true;
@@ -220,7 +248,7 @@ serve_turn(Service *s, const FairqTurn *turn)
 
 /*
  * A regular group was served a task that it has had since before the lane was
- * recovered.  If its next one is not at its next seat, it has a hole of which
+ * recovered.  If its next one is not at its next turn, it has a hole of which
  * nobody told.
  */
 static void
@@ -230,25 +258,14 @@ look_for_hole(Service *s, const FairqTask *task)
 		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
 		{2, FAIRQ_EQ, Int32GetDatum(task->group_no)},
 		{3, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{4, FAIRQ_GE, Int64GetDatum(task->addr)}
+		{4, FAIRQ_GE, Int64GetDatum(task->addr + 1)}
 	};
-	int64		next = fairq_turn_from(task->group_no, task->addr + 1,
-									   s->queue->block_length);
 
 	search_group(s, keys, lengthof(keys));
-	while (fairq_scan_next(s->by_group) != FAIRQ_ROW_END)
+	if (!next_is_regular(s, task->group_no, task->addr))
 	{
-		FairqTask	other;
-
-		fairq_task_read(fairq_scan_slot(s->by_group), &other);
-		if (other.running)
-			continue;
-		if (other.addr > next)
-		{
-			fairq_lane_irregular(s->lane, task->group_no, other.addr);
-			s->any_irregular = true;
-		}
-		break;
+		fairq_lane_irregular(s->lane, task->group_no, task->addr + 1);
+		s->any_irregular = true;
 	}
 }
 
@@ -261,8 +278,10 @@ past_blocks(Service *s, int64 addr)
 	if (s->per_group == 0)
 		return false;
 	if (s->last_block < 0)
-		s->last_block = s->per_group > PG_INT64_MAX - block ? PG_INT64_MAX :
-			block + s->per_group - 1;
+	{
+		s->first_block = block;
+		return false;
+	}
 	return block > s->last_block;
 }
 
@@ -281,7 +300,7 @@ walk(Service *s, FairqScan *scan, int64 limit, FairqTask *task, int64 *reached)
 		if (state != FAIRQ_ROW_LIVE || task->running)
 			continue;
 		if (task->addr <= limit && s->any_irregular &&
-			fairq_lane_is_irregular(s->lane, task->group_no, task->addr))
+			fairq_lane_is_irregular(s->lane, task->group_no))
 			continue;
 		return WALK_ROW;
 	}
@@ -365,7 +384,7 @@ serve_lane(Service *s)
 			at = WALK_ON;
 			/* it was only looked at if it was not past the next turn */
 			if (s->any_irregular &&
-				fairq_lane_is_irregular(s->lane, task.group_no, task.addr))
+				fairq_lane_is_irregular(s->lane, task.group_no))
 				continue;
 			if (past_blocks(s, task.addr))
 				break;

@@ -44,8 +44,7 @@ typedef struct FairqGroup
 	int32		next;
 	int64		from;			/* none of its tasks is ready below */
 	int64		taken;			/* the last turn that a pop took for it */
-	int64		resume;			/* no irregular turns below */
-	int64		hole;			/* a hole that is known further on, or MAX */
+	int64		until;			/* there may be holes up to here */
 } FairqGroup;
 
 #define FAIRQ_SET_WAYS 8

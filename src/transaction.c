@@ -42,7 +42,8 @@ static FairqDebt *debts = NULL; /* in TopTransactionContext */
 static int	ndebts = 0;
 static int	maxdebts = 0;
 static int	lookup[LOOKUP_SLOTS];	/* lossy: where to look, by hash */
-static bool reserved = false;	/* some debt has ready_at_commit */
+static bool to_show = false;	/* some debt changes what our own pops find */
+static bool to_undo = false;	/* some debt has ready_at_abort */
 
 /* the one reservation whose row is being written */
 static FairqReservation in_flight;
@@ -54,14 +55,24 @@ static bool written = false;
 static FairqDomain *changed = NULL;
 
 static void
-say_ready(FairqDebt *debt)
+say_committed(FairqDebt *debt)
 {
-	if (debt->ready_at_commit == FAIRQ_ADDR_MAX)
-		return;
-	if (debt->group_no >= 0)
-		fairq_lane_ready(debt->lane, debt->group_no, debt->ready_at_commit);
-	else
-		fairq_lane_lower(debt->lane, debt->ready_at_commit);
+	if (debt->ready_at_commit != FAIRQ_ADDR_MAX)
+	{
+		if (debt->group_no >= 0)
+			fairq_lane_ready(debt->lane, debt->group_no,
+							 debt->ready_at_commit);
+		else
+			fairq_lane_lower(debt->lane, debt->ready_at_commit);
+	}
+	if (debt->hole_at_commit != FAIRQ_ADDR_MAX)
+	{
+		if (debt->group_no >= 0)
+			fairq_lane_hole(debt->lane, debt->group_no, debt->hole_at_commit,
+							debt->highest_hole);
+		else
+			fairq_lane_forget(debt->lane);
+	}
 }
 
 static void
@@ -71,14 +82,7 @@ settle(FairqDebt *debt, bool committed)
 
 	if (committed)
 	{
-		say_ready(debt);
-		if (debt->hole_at_commit != FAIRQ_ADDR_MAX)
-		{
-			if (debt->group_no >= 0)
-				fairq_lane_hole(lane, debt->group_no, debt->hole_at_commit);
-			else
-				fairq_lane_forget(lane);
-		}
+		say_committed(debt);
 		for (int i = 0; i < FAIRQ_COUNTERS; i++)
 			if (debt->counts[i] > 0)
 				pg_atomic_fetch_add_u64(&lane->counters[i], debt->counts[i]);
@@ -90,9 +94,10 @@ settle(FairqDebt *debt, bool committed)
 		if (debt->first_reserved != FAIRQ_ADDR_NONE)
 			fairq_lane_unreserve(lane, debt->lane_no, debt->group_no,
 								 debt->last, debt->before,
-								 debt->first_reserved);
+								 debt->first_reserved, debt->torn);
 		if (debt->ready_at_abort != FAIRQ_ADDR_MAX)
-			fairq_lane_irregular(lane, debt->group_no, debt->ready_at_abort);
+			fairq_lane_undone(lane, debt->group_no, debt->ready_at_abort,
+							  debt->highest_at_abort);
 	}
 }
 
@@ -104,7 +109,7 @@ settle_all(bool committed)
 		settle(&debts[--ndebts], committed);
 	debts = NULL;
 	maxdebts = 0;
-	reserved = false;
+	to_show = to_undo = false;
 	written = false;
 	if (changed)
 		pg_atomic_fetch_add_u64(&changed->resets, 1);
@@ -150,8 +155,10 @@ merge_into_lane_debt_below(int index)
 			return false;
 		if (below->lane != debt->lane)
 			continue;
-		fairq_debt_ready_at_commit(below, debt->ready_at_commit);
-		fairq_debt_hole_at_commit(below, debt->hole_at_commit);
+		below->ready_at_commit = Min(below->ready_at_commit,
+									 debt->ready_at_commit);
+		below->hole_at_commit = Min(below->hole_at_commit,
+									debt->hole_at_commit);
 		for (int c = 0; c < FAIRQ_COUNTERS; c++)
 			below->counts[c] += debt->counts[c];
 		return true;
@@ -253,8 +260,28 @@ fairq_debt(FairqLane *lane, int32 group_no)
 	debt->ready_at_commit = FAIRQ_ADDR_MAX;
 	debt->ready_at_abort = FAIRQ_ADDR_MAX;
 	debt->hole_at_commit = FAIRQ_ADDR_MAX;
+	debt->highest_at_abort = FAIRQ_ADDR_NONE;
+	debt->highest_hole = FAIRQ_ADDR_NONE;
 	debt->first_reserved = FAIRQ_ADDR_NONE;
 	return debt;
+}
+
+/* A task that was ready there is ours, unless we abort. */
+void
+fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr)
+{
+	debt->ready_at_abort = Min(debt->ready_at_abort, addr);
+	debt->highest_at_abort = Max(debt->highest_at_abort, addr);
+	to_undo = true;
+}
+
+/* A task that was ready there goes away unserved, if we commit. */
+void
+fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr)
+{
+	debt->hole_at_commit = Min(debt->hole_at_commit, addr);
+	debt->highest_hole = Max(debt->highest_hole, addr);
+	to_show = true;
 }
 
 /*
@@ -272,9 +299,13 @@ fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
 		debt->before = reservation->before;
 		debt->lane_no = reservation->lane_no;
 	}
+	else if (debt->last.addr != reservation->before.addr ||
+			 debt->last.count != reservation->before.count)
+		debt->torn = true;
 	debt->last = reservation->tail;
-	fairq_debt_ready_at_commit(debt, reservation->tail.addr);
-	reserved = true;
+	debt->ready_at_commit = Min(debt->ready_at_commit,
+								reservation->tail.addr);
+	to_show = true;
 }
 
 /* The row of the last reservation is there, with its index entries. */
@@ -285,14 +316,30 @@ fairq_debt_written(void)
 }
 
 /*
- * A pop sees what its own transaction enqueued: say so before it looks.  The
- * others pass over these rows, and hear it again at commit.
+ * A pop sees what its own transaction enqueued and purged: say so before it
+ * looks.  The others find nothing of it, and hear it again at commit.
  */
 void
 fairq_debts_show(void)
 {
-	for (int i = 0; reserved && i < ndebts; i++)
-		say_ready(&debts[i]);
+	for (int i = 0; to_show && i < ndebts; i++)
+		say_committed(&debts[i]);
+}
+
+/*
+ * The highest address at which an abort of this transaction, or of a part of
+ * it, would put a task of the group back; FAIRQ_ADDR_NONE if there is none.
+ * We ourselves don't see such a row any more if we have deleted it.
+ */
+int64
+fairq_debts_highest(FairqLane *lane, int32 group_no)
+{
+	int64		highest = FAIRQ_ADDR_NONE;
+
+	for (int i = 0; to_undo && i < ndebts; i++)
+		if (debts[i].lane == lane && debts[i].group_no == group_no)
+			highest = Max(highest, debts[i].highest_at_abort);
+	return highest;
 }
 
 /* At its end, what is known of this domain is void. */

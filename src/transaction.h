@@ -19,10 +19,13 @@ typedef struct FairqDebt
 	uint32		lane_no;		/* when it reserved */
 	int64		ready_at_commit;	/* lowest address; FAIRQ_ADDR_MAX: none */
 	int64		ready_at_abort;
+	int64		highest_at_abort;
 	int64		hole_at_commit;
+	int64		highest_hole;
 	int64		first_reserved; /* FAIRQ_ADDR_NONE: nothing */
 	FairqTail	before;			/* the tail before that */
 	FairqTail	last;			/* the last reserved */
+	bool		torn;			/* others have reserved in between */
 	uint32		counts[FAIRQ_COUNTERS];
 } FairqDebt;
 
@@ -32,25 +35,10 @@ extern void fairq_debt_reserved(FairqDebt *debt,
 								const FairqReservation *reservation);
 extern void fairq_debt_written(void);
 extern void fairq_debts_show(void);
+extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
+extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr);
+extern void fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr);
 extern void fairq_debt_reset(void);
 extern void fairq_reset_hints_now(void);
-
-static inline void
-fairq_debt_ready_at_commit(FairqDebt *debt, int64 addr)
-{
-	debt->ready_at_commit = Min(debt->ready_at_commit, addr);
-}
-
-static inline void
-fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr)
-{
-	debt->ready_at_abort = Min(debt->ready_at_abort, addr);
-}
-
-static inline void
-fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr)
-{
-	debt->hole_at_commit = Min(debt->hole_at_commit, addr);
-}
 
 #endif							/* FAIRQ_TRANSACTION_H */
