@@ -1,0 +1,150 @@
+"""Short histories that once found a fault, or come near one.
+
+One line each: steps between semicolons, each a session and a call.  Tasks are
+numbered as they are enqueued, from 1; "release 3" is the third one.  At the
+end all is drained, and all properties are checked all along.
+"""
+
+REPLAYS = {
+    # the transaction's own tasks, after a pop of its own
+    "own tasks after an own pop":
+        "0 begin; 0 enqueue a; 0 pop 16; 0 enqueue a a; 0 pop 19",
+    "own tasks after an own pop, committed":
+        "0 begin; 0 enqueue a; 0 pop 8; 0 enqueue a a; 0 commit; 1 pop 20",
+    "own tasks after an own pop, of two groups":
+        "0 begin; 0 enqueue a; 0 pop 9; 0 enqueue b b a b a b b b; 0 commit;"
+        "1 enqueue c c c; 1 pop 4; 1 pop 9",
+    "own tasks between another's":
+        "2 begin; 2 enqueue a a a a a; 2 pop 3; 0 pop 2; 0 enqueue a;"
+        "2 enqueue a; 2 pop 3",
+    "own release":
+        "0 begin; 0 enqueue a; 0 pop 2; 0 enqueue a; 0 release 1; 0 pop 3",
+
+    # holes
+    "own purge, then an enqueue":
+        "0 enqueue b a b; 0 begin; 0 purge a; 0 enqueue a; 0 pop 1; 0 pop 1",
+    "own purge rolled back, with own tasks":
+        "1 enqueue a b a a; 0 begin; 0 enqueue a; 0 purge a; 0 rollback;"
+        "0 pop 2; 0 enqueue c c; 0 pop 4; 0 enqueue c; 0 release 1;"
+        "0 release 2; 0 release 7; 0 pop 5",
+    "purge of nothing but own deleted tasks, then a rollback":
+        "0 begin; 1 enqueue a a; 0 purge a; 0 pop 2; 0 rollback;"
+        "1 enqueue a; 1 pop 2",
+    "take of all, looked for again, then a rollback":
+        "0 enqueue a a a; 0 begin; 0 take 1; 0 rollback; 0 begin; 0 take 3;"
+        "0 take 1; 0 rollback; 0 enqueue a b b b; 0 pop 1; 0 pop 1; 0 pop 9",
+    "rollback on both sides of another's task":
+        "0 begin; 0 enqueue a; 1 enqueue a; 0 enqueue a; 0 rollback;"
+        "1 enqueue a; 1 pop 20",
+    "rollback on both sides, then a release":
+        "0 enqueue a; 0 begin; 0 enqueue a; 0 enqueue a; 1 pop 1;"
+        "1 enqueue a; 0 enqueue a; 0 rollback; 1 release 1; 1 pop 5",
+    "rollback on both sides, another group waits":
+        "0 begin; 0 enqueue a a; 2 enqueue b b a; 0 enqueue a; 0 rollback;"
+        "1 pop 2; 1 pop 5",
+    "two holes":
+        "3 begin; 3 enqueue a; 2 enqueue b c d e b c d e f a a;"
+        "3 enqueue a; 0 pop 11; 3 rollback; 0 release 4; 0 release 8;"
+        "0 release 9; 0 release 11; 2 pop 2; 1 pop 2; 1 pop 9",
+    "two holes, two transactions":
+        "0 enqueue a a; 0 enqueue b b b b b; 0 pop 3; 1 begin; 1 enqueue a;"
+        "2 begin; 2 release 1; 1 rollback; 2 rollback; 0 release 2; 0 pop 1;"
+        "0 pop 1; 0 pop 5",
+    "hole of a release that was rolled back":
+        "1 enqueue a a b a; 0 pop 2; 0 begin; 0 enqueue b; 1 enqueue b;"
+        "0 release 3; 0 pop 2; 0 rollback; 0 release 1; 0 release 3; 1 pop 2;"
+        "0 pop 1; 0 pop 5",
+    "hole where a task was served ahead of its place":
+        "2 begin; 2 enqueue a; 0 enqueue a; 2 rollback; 0 begin;"
+        "0 enqueue b c b d e b f b d f g a g a h i; 2 enqueue a; 2 pop 7;"
+        "0 pop 13; 0 enqueue a; 0 pop 11",
+    "hole where another's task was served, own ones before it":
+        "2 begin; 2 enqueue a a; 0 enqueue a; 2 rollback; 0 pop 20; 0 begin;"
+        "0 enqueue b b a; 2 enqueue a; 1 pop 4; 0 pop 13",
+    "hole behind tasks that were served in order":
+        "1 enqueue a; 1 pop 19; 0 enqueue b b b b b b b b b b b; 0 release 1;"
+        "0 pop 5; 0 begin; 0 enqueue b; 1 enqueue b a a a a a a a a;"
+        "0 rollback; 1 pop 14; 1 purge b; 0 release 2; 0 release 3; 1 pop 2;"
+        "1 pop 9",
+    "hole below an open transaction's tasks":
+        "0 enqueue a a a a a a a a a a a a; 2 purge a; 2 begin; 2 enqueue a;"
+        "0 enqueue a b b a b b a b a b a b b b a b b b a; 3 pop 14;"
+        "0 pop 12 per_group 3; 2 pop 2 per_group 4",
+
+    # late
+    "late tasks with others ahead":
+        "2 begin; 1 begin; 2 enqueue a; 1 enqueue a a b b; 0 enqueue b;"
+        "0 pop 1; 2 commit; 2 enqueue b a; 2 pop 1; 0 pop 1; 2 begin;"
+        "2 enqueue a a a a a; 0 enqueue a; 2 release 1; 2 pop 1; 2 pop 1;"
+        "0 enqueue b b; 2 pop 1; 2 rollback; 1 commit; 0 release 1;"
+        "0 release 7; 2 pop 2; 1 pop 5; 0 pop 2",
+    "late tasks, a purge between":
+        "0 enqueue a; 1 pop 1; 1 enqueue a; 0 enqueue b c; 1 enqueue d;"
+        "0 begin; 1 pop 1; 1 enqueue d; 1 purge d; 0 pop 1;"
+        "0 enqueue d b c c c; 1 enqueue d; 1 pop 1; 1 enqueue b; 1 pop 1;"
+        "0 pop 1; 0 pop 1; 1 pop 1; 0 release 12; 0 commit; 0 release 2;"
+        "0 release 4; 0 release 8; 1 pop 1; 1 pop 1; 1 pop 20",
+    "late tasks of a weight, a turn in two calls":
+        "0 weight a 3; 0 begin; 0 enqueue a a a a a a a a a a a a a a a a a a"
+        " a a a a a a a a a a; 2 enqueue b; 0 pop 9; 0 commit; 1 enqueue b;"
+        "0 complete 4; 1 pop 6; 0 release 2; 0 release 5; 0 release 30;"
+        "1 pop 2; 0 pop 2; 0 pop 20",
+
+    "hole where tasks were served at once for a greater weight":
+        "0 enqueue a b a b a b a; 0 begin; 0 pop 7; 0 rollback; 0 weight a 3;"
+        "0 pop 9; 1 enqueue b b a; 0 pop 20",
+
+    # per_group
+    "per_group and a turn with nothing ready":
+        "1 begin; 1 enqueue a; 1 pop 1; 1 enqueue b b b; 1 pop 1;"
+        "0 enqueue b; 0 pop 1 per_group 2",
+    "per_group after a rollback":
+        "0 enqueue b b b b b b b; 0 begin; 0 pop 10 per_group 3; 0 enqueue a;"
+        "0 take 7; 0 pop 1 per_group 4; 0 rollback; 0 pop 19 per_group 1",
+
+    # hints thrown away
+    "reset, then a release":
+        "0 enqueue a a a a; 0 reset; 0 pop 3; 0 release 1; 0 pop 2",
+    "reset with a hole further on":
+        "1 begin; 0 enqueue a b b; 1 enqueue a; 0 enqueue a; 0 reset;"
+        "1 rollback; 1 pop 1; 0 pop 1; 0 pop 2",
+    "reset with a hole further on, there before":
+        "1 begin; 0 enqueue a b b b b; 1 enqueue a a a; 0 enqueue a;"
+        "1 rollback; 0 reset; 1 pop 1; 0 pop 1; 0 pop 2; 0 pop 9",
+    "reset before a rollback":
+        "0 enqueue a; 0 begin; 0 enqueue a; 0 reset; 1 enqueue a b b;"
+        "0 rollback; 1 pop 1; 0 pop 1; 0 pop 2",
+    "reset with an open task far ahead":
+        "2 enqueue a a b a a a b b b b; 2 begin; 0 purge a; 2 enqueue a;"
+        "2 reset; 0 pop 3; 2 commit; 0 pop 20",
+    "reset with an open task before a hole":
+        "1 begin; 1 enqueue a; 0 begin; 0 enqueue c; 2 enqueue a; 0 pop 20;"
+        "0 pop 11; 3 enqueue a; 2 reset; 1 enqueue b b; 1 pop 20",
+    "reset with a purge that is open":
+        "0 enqueue a a a; 1 begin; 1 purge a; 1 reset; 1 enqueue a;"
+        "0 enqueue a; 1 rollback; 0 pop 1; 0 pop 1; 0 pop 5",
+}
+
+
+def run_replay(driver, text):
+    """Do the steps of one of them."""
+    ids = []
+    for step in text.split(";"):
+        session, call, *rest = step.split()
+        s = int(session)
+        if call == "enqueue":
+            for group in rest:
+                ids.append(driver.enqueue(s, group))
+        elif call in ("pop", "take"):
+            driver.pop(s, int(rest[0]), int(rest[2]) if rest[1:] else None,
+                       take=call == "take")
+        elif call in ("complete", "release"):
+            task = driver.model.tasks[ids[int(rest[0]) - 1]]
+            if task in driver.model.held(s):
+                getattr(driver, call)(s, task.id)
+        elif call == "weight":
+            driver.set_weight(s, rest[0], int(rest[1]))
+        elif call == "reset":
+            driver.reset_hints(s)
+        else:
+            getattr(driver, call)(s, *rest)

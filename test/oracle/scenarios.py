@@ -1,0 +1,587 @@
+"""Named scenarios: cases that a random history seldom reaches, at size.
+
+Each drives its queue through history.Driver, so all properties of the model
+are checked at every service; what a scenario adds is said in its docstring.
+"""
+
+import random
+import threading
+
+from history import PROFILES, Driver, History
+from fake import FAULTS, FakeServer
+from model import Fault
+from replays import REPLAYS, run_replay
+from server import LEVELS
+
+
+def need(condition, text):
+    if not condition:
+        raise Fault("scenario", text)
+
+
+def groups_of(claims):
+    return [claim.group for claim in claims]
+
+
+def work(driver, s, tasks):
+    """Pop and complete."""
+    claims = driver.pop(s, tasks)
+    driver.complete_batch(s, [driver.model.tasks[claim.id]
+                              for claim in claims])
+    return claims
+
+
+def work_all(driver, sizes=(100,)):
+    """Pop and complete until nothing is ready; the groups as served."""
+    served = []
+    turn = 0
+    while True:
+        claims = work(driver, 0, sizes[turn % len(sizes)])
+        if not claims:
+            return served
+        served += groups_of(claims)
+        turn += 1
+
+
+# ---- one task at a time
+
+def pop_one_after_a_backlog(driver):
+    """10,000 tasks of bob, then one of alice: she is served second."""
+    driver.batch(0, ["bob"] * 10000)
+    driver.enqueue(0, "alice")
+    first = groups_of(work(driver, 0, 1) + work(driver, 0, 1))
+    need("alice" in first, f"served {first}")
+    driver.purge(0)
+
+
+def pop_one_and_come_back(driver):
+    """Alice has one task at a time, the next after each completion; for
+    1,000 rounds neither she nor bob gets two turns running."""
+    driver.batch(0, ["bob"] * 1100)
+    driver.enqueue(0, "alice")
+    served = []
+    while len(served) < 2000:
+        claims = work(driver, 0, 1)
+        served += groups_of(claims)
+        if claims[0].group == "alice":
+            driver.enqueue(0, "alice")
+    for one, next in zip(served, served[1:]):
+        need(one != next, f"two turns running for {one}")
+    driver.purge(0)
+
+
+def pop_one_many_come_back(driver):
+    """20 clients, each enqueues after its completion, before or after the
+    next pop, beside two groups with a backlog: all alternate."""
+    rng = random.Random(1)
+    driver.batch(0, ["bob", "carol"] * 400)
+    for number in range(20):
+        driver.enqueue(0, f"client {number}")
+    back = []
+    for _ in range(4000):
+        claims = work(driver, 0, 1)
+        if not claims:
+            break
+        for group in back:
+            driver.enqueue(0, group)
+        back = [group for group in groups_of(claims)
+                if group.startswith("client")]
+        if rng.random() < 0.5:
+            for group in back:
+                driver.enqueue(0, group)
+            back = []
+    driver.purge(0)
+
+
+# ---- bursts
+
+def others(driver, rounds):
+    """A backlog of three groups for so many rounds."""
+    for start in range(0, rounds, 1000):
+        driver.batch(0, ["a", "b", "c"] * min(1000, rounds - start))
+
+
+def burst_of_a_late_commit(driver):
+    """10,000 tasks of one group, from a transaction that was open for 5,000
+    rounds."""
+    others(driver, 6500)
+    driver.begin(1)
+    for _ in range(10):
+        driver.batch(1, ["late"] * 1000)
+    for _ in range(150):
+        work(driver, 0, 100)
+    driver.commit(1)
+    for _ in range(1000):
+        work(driver, 0, 1)
+    for size in (2, 3, 5, 7, 11, 100, 1000):
+        work(driver, 0, size)
+    work_all(driver, (500,))
+
+
+def burst_of_late_commits(driver):
+    """100 transactions of 16 tasks of one group each that commit together:
+    16 groups, then a group with all of them."""
+    for groups in ([f"late {number}" for number in range(16)], ["late"]):
+        others(driver, 2000)
+        for s in range(1, 101):
+            driver.begin(s)
+            driver.batch(s, [groups[s % len(groups)]] * 16)
+            work(driver, 0, 7)
+        for s in range(1, 101):
+            driver.commit(s)
+        for size in [1] * 200 + [10] * 20:
+            work(driver, 0, size)
+        work_all(driver)
+
+
+def burst_of_a_rollback(driver):
+    """A pop of 1,000, of one group mostly, that is rolled back after others
+    were served for many rounds; twice over."""
+    driver.batch(0, ["back"] * 900)
+    others(driver, 2000)
+    for _ in range(2):
+        driver.begin(1)
+        driver.pop(1, 1000)
+        for size in [1] * 100 + [30] * 10:
+            work(driver, 0, size)
+        driver.rollback(1)
+        for size in [1] * 100 + [30] * 10:
+            work(driver, 0, size)
+    work_all(driver)
+
+
+def burst_behind_a_purge(driver):
+    """1,000 tasks purged before one that stays: the group is not served a
+    thousand rounds later, nor are others when it fills the hole."""
+    others(driver, 500)
+    driver.batch(0, ["hole"] * 1000)
+    driver.begin(1)
+    driver.enqueue(1, "hole")
+    driver.purge(0, "hole")
+    driver.commit(1)
+    served = groups_of(work(driver, 0, 4))
+    need("hole" in served, f"served {served}")
+    driver.batch(0, ["hole"] * 200)
+    for _ in range(300):
+        work(driver, 0, 1)
+    work_all(driver)
+
+
+def burst_behind_a_rollback(driver):
+    """The same, where the 1,000 were rolled back: by a transaction that had
+    enqueued them before the one that stays."""
+    others(driver, 500)
+    driver.begin(1)
+    driver.batch(1, ["hole"] * 1000)
+    driver.batch(0, ["hole"] * 3)
+    driver.rollback(1)
+    served = groups_of(work(driver, 0, 4))
+    need("hole" in served, f"served {served}")
+    driver.batch(0, ["hole"] * 200)
+    for _ in range(300):
+        work(driver, 0, 1)
+    work_all(driver)
+
+
+def burst_of_a_savepoint(driver):
+    """Rolled back to a savepoint, 200 times over, in between tasks that stay
+    and that commit late."""
+    others(driver, 1000)
+    driver.begin(1)
+    for _ in range(200):
+        driver.savepoint(1)
+        driver.batch(1, ["torn"] * 5)
+        driver.rollback_to(1, 0)
+        driver.release_savepoint(1, 0)
+        driver.enqueue(1, "torn")
+        work(driver, 0, 2)
+    driver.commit(1)
+    for _ in range(300):
+        work(driver, 0, 1)
+    work_all(driver)
+
+
+def burst_of_all_kinds(driver):
+    """Late commit, rollback and purge at once, in three groups."""
+    others(driver, 1500)
+    driver.batch(0, ["back"] * 300 + ["hole"] * 300)
+    driver.begin(1)
+    driver.batch(1, ["late"] * 300)
+    driver.begin(2)
+    driver.pop(2, 900)
+    driver.begin(3)
+    driver.batch(3, ["hole"] * 20)
+    for _ in range(50):
+        work(driver, 0, 5)
+    driver.purge(0, "hole")
+    driver.rollback(2)
+    driver.commit(3)
+    driver.commit(1)
+    for size in [1] * 300 + [20] * 30:
+        work(driver, 0, size)
+    work_all(driver)
+
+
+# ---- more groups than shared memory remembers
+
+def pop_all(driver, size):
+    served = []
+    while True:
+        claims = driver.sessions[0].pop(size, take=True)
+        if not claims:
+            return served
+        served += groups_of(claims)
+
+
+def many_groups(driver):
+    """150,000 groups of one task, then another one for each hundredth: two
+    rounds, in which nobody is served twice."""
+    names = [f"g{number}" for number in range(150000)]
+    for start in range(0, len(names), 10000):
+        driver.sessions[0].enqueue_batch(names[start:start + 10000], 0)
+    driver.sessions[0].enqueue_batch(names[::100], 0)
+    served = pop_all(driver, 10000)
+    need(len(served) == 151500, f"served {len(served)}")
+    need(set(served[:150000]) == set(names), "somebody was served twice")
+    need(set(served[150000:]) == set(names[::100]), "or somebody else")
+
+
+def many_late_groups(driver):
+    """15,000 groups of two tasks each that commit late, all at once: three
+    groups with a backlog are served once in each of the rounds."""
+    before, served = late_groups(driver, 15000)
+    need(before == ["a", "b", "c"] * 100, f"served {before}")
+    need(len(served) == 30300, f"served {len(served)}")
+    first, second = served[:15003], served[15003:30006]
+    for turn in first, second:
+        need(len(set(turn)) == 15003, "somebody missed a turn")
+
+
+def very_many_late_groups(driver):
+    """50,000 of them: more than a transaction remembers.  Their turns are
+    found out as service goes on, so this is about completeness only."""
+    before, served = late_groups(driver, 50000)
+    need(len(served) == 100300, f"served {len(served)}")
+
+
+def late_groups(driver, count):
+    """The groups as served, before and after the late commit."""
+    driver.sessions[0].enqueue_batch(["a", "b", "c"] * 200, 0)
+    driver.sessions[1].begin()
+    for _ in range(2):
+        for start in range(0, count, 10000):
+            driver.sessions[1].enqueue_batch(
+                [f"late {number}"
+                 for number in range(start, min(start + 10000, count))], 0)
+    before = groups_of(driver.sessions[0].pop(300, take=True))
+    driver.sessions[1].commit()
+    return before, pop_all(driver, 10000)
+
+
+# ---- the shape of the service
+
+def layers(driver):
+    """Groups queued one after the other come out in layers."""
+    for group in ("a", "b", "c"):
+        driver.batch(0, [group] * 5)
+    served = work_all(driver, (4, 1, 2))
+    need(served == ["a", "b", "c"] * 5, f"served {served}")
+
+
+def unequal_groups(driver):
+    driver.batch(0, ["g1"] * 5 + ["g2"] * 2)
+    served = work_all(driver, (3, 2))
+    need(served == "g1 g2 g1 g2 g1 g1 g1".split(), f"served {served}")
+
+
+def first_in_first_out(driver):
+    ids = {group: [] for group in ("a", "b", "c")}
+    rng = random.Random(2)
+    for _ in range(100):
+        group = rng.choice(list(ids))
+        ids[group].append(driver.enqueue(0, group))
+    served = {group: [] for group in ids}
+    for claim in driver.pop(0, 37) + driver.pop(0, 100):
+        served[claim.group].append(claim.id)
+    need(served == ids, f"enqueued {ids}, served {served}")
+    driver.drain(rng)
+
+
+def invisible_until_commit(driver):
+    for level in LEVELS:
+        driver.begin(1, level)
+        id = driver.enqueue(1, "a")
+        need(driver.pop(0, 5) == [], "popped before the commit")
+        driver.commit(1)
+        need([c.id for c in driver.pop(0, 5)] == [id], "not popped after it")
+    driver.drain(random.Random(3))
+
+
+def rollback_restores(driver):
+    """In place, and in the same order."""
+    driver.batch(0, ["a", "b", "a", "b"])
+    for take in (False, True):
+        driver.begin(0)
+        before = driver.pop(0, 3, take=take)
+        driver.rollback(0)
+        driver.begin(0)
+        after = driver.pop(0, 4, take=take)
+        need({c.id for c in before} <= {c.id for c in after}, "not restored")
+        driver.rollback(0)
+    driver.drain(random.Random(4))
+
+
+def blocks_of_one_call(driver):
+    """per_group: so many blocks from the first ready one."""
+    driver.batch(0, ["a"] * 10 + ["b"] * 3 + ["c"])
+    for due in ("a b c a b", "a b a", "a a", "a a", "a a", ""):
+        served = " ".join(groups_of(driver.pop(0, 100, per_group=2)))
+        need(served == due, f"served {served}, not {due}")
+    driver.drain(random.Random(5))
+
+
+def weights_share_exactly(driver):
+    """3 : 1, in each block of a backlog; then 5 : 2 : 1."""
+    driver.set_weight(0, "heavy", 3)
+    for _ in range(300):
+        driver.enqueue(0, "heavy")
+    driver.batch(0, ["light"] * 100)
+    served = work_all(driver, (1, 2, 3, 20))
+    need(served == ["heavy"] * 3 + ["light"]
+         + (["heavy"] * 3 + ["light"]) * 99, f"served {served}")
+    weights = {"five": 5, "two": 2, "one": 1}
+    for group, weight in weights.items():
+        driver.set_weight(0, group, weight)
+        driver.batch(0, [group] * (weight * 50))
+    served = work_all(driver, (1, 7, 13))
+    for start in range(0, 400, 8):
+        turn = served[start:start + 8]
+        need(all(turn.count(group) == weight
+                 for group, weight in weights.items()), f"round of {turn}")
+
+
+# ---- at the same time
+
+def workers_at_once(driver):
+    """Four threads pop and complete, two enqueue; at each of 20 barriers all
+    that was served so far is counted.  Two groups that had ready work all the
+    time then differ by at most 1 + 4: each worker passes over a task that
+    another one holds at that moment, at most one per call in flight, and the
+    rest is a walk through the same rounds."""
+    names = [f"g{number}" for number in range(8)]
+    served = dict.fromkeys(names, 0)
+    seen, faults = set(), []
+    lock = threading.Lock()
+    barrier = threading.Barrier(5)
+    for _ in range(6):
+        driver.sessions[0].enqueue_batch(names * 250, 0)
+
+    def worker(session, rng):
+        try:
+            for _ in range(20):
+                for _ in range(10):
+                    claims = session.pop(rng.randint(1, 10))
+                    session.complete_batch([c.id for c in claims],
+                                           [c.attempt for c in claims])
+                    with lock:
+                        for claim in claims:
+                            if claim.id in seen:
+                                raise Fault("doubled", f"task {claim.id}")
+                            seen.add(claim.id)
+                            if claim.group in served:
+                                served[claim.group] += 1
+                barrier.wait(60)
+                barrier.wait(60)
+        except Exception as error:
+            faults.append(error)
+            barrier.abort()
+
+    def producer(session, number, stop):
+        try:
+            while not stop.is_set():
+                session.enqueue(f"other {number}", 0)
+                session.enqueue_batch(names, 0)
+        except Exception as error:
+            faults.append(error)
+
+    stop = threading.Event()
+    threads = [threading.Thread(target=worker,
+                                args=(driver.sessions[n], random.Random(n)))
+               for n in range(4)]
+    threads += [threading.Thread(target=producer,
+                                 args=(driver.sessions[n], n, stop))
+                for n in (4, 5)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            barrier.wait(60)
+            low, high = min(served.values()), max(served.values())
+            if high - low > 1 + 4:
+                faults.append(Fault("turn", f"served {served}"))
+            barrier.wait(60)
+    except threading.BrokenBarrierError:
+        pass
+    stop.set()
+    for thread in threads:
+        thread.join()
+    if faults:
+        raise next((fault for fault in faults if not isinstance(
+            fault, threading.BrokenBarrierError)), faults[0])
+    driver.check_queue()
+    driver.sessions[0].purge()
+
+
+def turmoil(driver):
+    """Six threads do all of it at once for a few seconds, transactions and
+    rollbacks and all isolation levels included: at the end each committed
+    task was completed by one commit, or is there, ready, once."""
+    names = [f"g{number}" for number in range(5)]
+    lock = threading.Lock()
+    enqueued, completed, faults = set(), [], []
+
+    def worker(session, rng):
+        try:
+            for _ in range(150):
+                inside = rng.random() < 0.6
+                commit = not inside or rng.random() < 0.7
+                if inside:
+                    session.begin(rng.choice(LEVELS))
+                ids = session.enqueue_batch(
+                    [rng.choice(names) for _ in range(rng.randint(1, 10))],
+                    rng.randrange(2))
+                if inside and rng.random() < 0.3:
+                    session.savepoint(0)
+                    session.pop(rng.randint(1, 5))
+                    session.enqueue(rng.choice(names), 0)
+                    session.rollback_to(0)
+                take = rng.random() < 0.2
+                claims = session.pop(rng.randint(1, 12), take=take)
+                done = [c.id for c in claims]
+                if not take and done and rng.random() < 0.4:
+                    id = done.pop()
+                    if not session.release(id):
+                        raise Fault("release", f"release({id}) is false")
+                if not take and session.complete_batch(done, None) != len(
+                        done):
+                    raise Fault("complete", "not all were completed")
+                if inside:
+                    session.commit() if commit else session.rollback()
+                if commit:
+                    with lock:
+                        enqueued.update(ids)
+                        completed.extend(done)
+        except Exception as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=worker,
+                                args=(session, random.Random(number)))
+               for number, session in enumerate(driver.sessions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if faults:
+        raise faults[0]
+    driver.check_queue()
+    session = driver.sessions[0]
+    while True:
+        claims = session.pop(100)
+        if not claims:
+            break
+        completed.extend(claim.id for claim in claims)
+        session.complete_batch([claim.id for claim in claims], None)
+    need(len(completed) == len(set(completed)), "served twice: "
+         + str([id for id in set(completed) if completed.count(id) > 1][:5]))
+    need(set(completed) == enqueued, "lost or unknown: "
+         + str(sorted(set(completed) ^ enqueued)[:5]))
+    driver.check_queue()
+
+
+# ---- short histories
+
+def replay(text):
+    def function(driver):
+        run_replay(driver, text)
+        driver.drain(random.Random(6))
+    return function
+
+
+# name, function, sessions
+SCENARIOS = [
+    ("pop(1): one task after a backlog of 10,000", pop_one_after_a_backlog, 1),
+    ("pop(1): a client that comes back each time", pop_one_and_come_back, 1),
+    ("pop(1): many clients that come back", pop_one_many_come_back, 1),
+    ("burst: 10,000 tasks committed late", burst_of_a_late_commit, 2),
+    ("burst: 100 transactions committed late", burst_of_late_commits, 101),
+    ("burst: a pop of 1,000 rolled back", burst_of_a_rollback, 2),
+    ("burst: behind 1,000 purged tasks", burst_behind_a_purge, 2),
+    ("burst: behind 1,000 rolled back tasks", burst_behind_a_rollback, 2),
+    ("burst: between savepoints", burst_of_a_savepoint, 2),
+    ("burst: all kinds at once", burst_of_all_kinds, 4),
+    ("many groups", many_groups, 1),
+    ("many groups that are late", many_late_groups, 2),
+    ("many groups that are late, too many", very_many_late_groups, 2),
+    ("service: layers", layers, 1),
+    ("service: unequal groups", unequal_groups, 1),
+    ("service: first in, first out in a group", first_in_first_out, 1),
+    ("service: invisible until commit", invisible_until_commit, 2),
+    ("service: rollback restores", rollback_restores, 1),
+    ("service: per_group", blocks_of_one_call, 1),
+    ("service: weights share exactly", weights_share_exactly, 1),
+    ("at once: workers and producers", workers_at_once, 6),
+    ("at once: turmoil", turmoil, 6),
+]
+SCENARIOS += [(f"replay: {name}", replay(text), 4)
+              for name, text in REPLAYS.items()]
+# these touch what all queues share
+EXCLUSIVE = {f"replay: {name}" for name in REPLAYS if "reset" in name}
+
+
+def run_scenario(server, function, sessions):
+    """The fault that it finds, with its log, or None."""
+    driver = Driver(server, sessions)
+    try:
+        function(driver)
+        driver.check_queue()
+        need(not driver.model.tasks, "the scenario left tasks")
+        driver.close(clean=True)
+    except Exception as error:
+        driver.close(clean=False)
+        if not isinstance(error, Fault):
+            error = Fault("error", f"{type(error).__name__}: {error}")
+        error.log = driver.log
+        return error
+    return None
+
+
+# ---- can the oracle fail?
+
+def _histories(count):
+    for number in range(count):
+        for profile in PROFILES:
+            if not profile.exclusive:
+                yield History(profile, "self-test", number)
+
+
+def self_test():
+    """(name, complaint or None): a sound queue passes, each fault is found."""
+    complaint = None
+    for history in _histories(8):
+        fault = history.run(FakeServer())
+        if fault:
+            complaint = f"{history.seed}: {fault}"
+            break
+    yield "self-test: a sound queue passes", complaint
+    for kind, kinds in FAULTS.items():
+        found = None
+        for history in _histories(40):
+            found = history.run(FakeServer(kind))
+            if found:
+                break
+        complaint = None
+        if found is None:
+            complaint = "not found"
+        elif found.kind not in kinds:
+            complaint = f"found as {found}"
+        yield f"self-test: {kind.__name__} is found", complaint
