@@ -66,6 +66,9 @@
 
 #define TAIL_UNKNOWN INT64CONST(-2)
 
+/* irregular groups of a lane past which mere suspicion makes no more */
+#define MAX_BY_SUSPICION 1024
+
 static bool
 is_known(FairqLane *lane)
 {
@@ -103,12 +106,15 @@ victim(FairqGroupSet *set)
 	for (int i = 0; i < FAIRQ_SET_WAYS; i++)
 		if (set->ways[i].lane_no == 0)
 			return &set->ways[i];
-	for (int i = 0; i < FAIRQ_SET_WAYS; i++)
+
+	/* what may have a gap is worth more: the table does not tell of it */
+	for (int i = 0; i < 2 * FAIRQ_SET_WAYS; i++)
 	{
 		FairqGroup *group = &set->ways[set->hand];
 
 		set->hand = (set->hand + 1) % FAIRQ_SET_WAYS;
-		if (group->pins == 0 && !group->irregular)
+		if (group->pins == 0 && !group->irregular &&
+			(!group->gap || i >= FAIRQ_SET_WAYS))
 			return group;
 	}
 	return NULL;
@@ -423,9 +429,12 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 		{
 			group->tail = looked_up->addr;
 			group->tail_count = looked_up->count;
-			/* whether there is a gap before its tail is not known */
-			group->gap |= looked_up->addr > lane->pos;
-			group->until = Max(group->until, looked_up->addr);
+			if (looked_up->addr > lane->pos && looked_up->addr <= lane->suspect)
+			{
+				/* whether there is a gap before its tail is not known */
+				group->gap = true;
+				group->until = Max(group->until, looked_up->addr);
+			}
 		}
 		if (group != NULL)
 		{
@@ -758,7 +767,7 @@ fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr)
 			group->from = Min(group->from, addr);
 			group->version++;
 		}
-		else if (gap)
+		else if (gap && lane->nirregular < MAX_BY_SUSPICION)
 			become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, true);
 		lower(lane, addr);
 	}
