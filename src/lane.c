@@ -258,7 +258,7 @@ lower(FairqLane *lane, int64 addr)
  * set has no room for that, the mark is lowered instead, for a pop to try
  * again.
  */
-static void
+static bool
 become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 until,
 				 bool gap)
 {
@@ -269,7 +269,7 @@ become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 until,
 	if (group == NULL)
 	{
 		lower(lane, from);
-		return;
+		return false;
 	}
 	was_irregular = group->irregular;
 	group->irregular = true;
@@ -281,7 +281,7 @@ become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 until,
 	if (was_irregular)
 	{
 		group->from = Min(group->from, from);
-		return;
+		return true;
 	}
 
 	/*
@@ -292,6 +292,7 @@ become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 until,
 	group->taken = FAIRQ_ADDR_NONE;
 	group->left = 0;
 	list_insert(lane, group);
+	return true;
 }
 
 /* --------------------------------------------------------------------- */
@@ -385,6 +386,7 @@ fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 	lane->lane_no = fairq_new_lane_no();
 	lane->resets = resets;
 	lane->pos = nheads > 0 ? low - 1 : highest;
+	lane->pos_left = 0;
 	lane->suspect = highest;
 	lane->mark = sure ? Min(low, lowest_since(lane, epoch)) : FAIRQ_ADDR_NONE;
 	for (int64 i = 0; i < nheads; i++)
@@ -393,20 +395,21 @@ fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 			heads[i].addr - low >= block_length;
 
 		if (heads[i].addr < low || ahead)
-			become_irregular(lane, heads[i].group_no, heads[i].addr, highest,
-							 ahead);
+			(void) become_irregular(lane, heads[i].group_no, heads[i].addr, highest,
+									ahead);
 	}
 	LWLockRelease(&lane->lock);
 }
 
 /*
  * Give a group its next address.  looked_up is its tail as the table has it,
- * or NULL if that was not looked at (yet).
+ * or NULL if that was not looked at (yet); doubtful if it may be ahead of the
+ * group's turn.
  */
 FairqReserved
 fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 				   int64 block_length, const FairqTail *looked_up,
-				   FairqReservation *reservation)
+				   bool doubtful, FairqReservation *reservation)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
@@ -429,7 +432,8 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 		{
 			group->tail = looked_up->addr;
 			group->tail_count = looked_up->count;
-			if (looked_up->addr > lane->pos && looked_up->addr <= lane->suspect)
+			if (looked_up->addr > lane->pos &&
+				(doubtful || looked_up->addr <= lane->suspect))
 			{
 				/* whether there is a gap before its tail is not known */
 				group->gap = true;
@@ -518,7 +522,7 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 			SpinLockRelease(&set->mutex);
 		}
 		if (!put_back)
-			become_irregular(lane, group_no, first, last.addr, true);
+			(void) become_irregular(lane, group_no, first, last.addr, true);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -537,6 +541,7 @@ fairq_lane_note(FairqLane *lane, FairqNote *note)
 		note->epoch = note_epoch(lane);
 		note->mark = lane->mark;
 		note->pos = lane->pos;
+		note->pos_left = lane->pos_left;
 		note->suspect = lane->suspect;
 		note->nirregular = lane->nirregular;
 	}
@@ -558,18 +563,25 @@ fairq_lane_raise(FairqLane *lane, const FairqNote *note, int64 upto)
 }
 
 static void
-advance(FairqLane *lane, int64 addr)
+advance(FairqLane *lane, int64 addr, int32 left)
 {
-	if (addr != FAIRQ_ADDR_MAX)
-		lane->pos = Max(lane->pos, addr);
+	if (addr == FAIRQ_ADDR_MAX || addr < lane->pos)
+		return;
+	lane->pos_left = addr > lane->pos ? left : Min(lane->pos_left, left);
+	lane->pos = addr;
 }
 
+/*
+ * A regular group was served at addr, and may be served left more of the tasks
+ * there.
+ */
 void
-fairq_lane_advance(FairqLane *lane, const FairqNote *note, int64 addr)
+fairq_lane_advance(FairqLane *lane, const FairqNote *note, int64 addr,
+				   int32 left)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == note->lane_no)
-		advance(lane, addr);
+		advance(lane, addr, left);
 	LWLockRelease(&lane->lock);
 }
 
@@ -585,17 +597,24 @@ fairq_lane_is_irregular(FairqLane *lane, int32 group_no)
 	return irregular;
 }
 
-/*
- * A turn at the service position is over, unless it was taken and something is
- * left of it.
- */
+/* What is left of a turn that was begun: by itself, or while it was regular. */
+static int32
+left_of_turn(FairqLane *lane, FairqGroup *group, int64 turn)
+{
+	if (turn == group->taken)
+		return group->left;
+	if (turn == lane->pos && turn > group->taken)
+		return lane->pos_left;
+	return 0;
+}
+
 static int64
 next_turn_of(FairqLane *lane, FairqGroup *group, int64 cur, int64 block_length)
 {
 	int64		over = Max(lane->pos, group->taken);
 	int64		turn = fairq_turn_from(group->group_no, cur, block_length);
 
-	if (turn <= over && !(turn == group->taken && group->left > 0))
+	if (turn <= over && left_of_turn(lane, group, turn) == 0)
 		turn = over == FAIRQ_ADDR_MAX ? FAIRQ_ADDR_MAX :
 			fairq_turn_from(group->group_no, over + 1, block_length);
 	return turn;
@@ -666,11 +685,13 @@ fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
 		turn->group_no = group->group_no;
 		turn->from = group->from;
 		turn->version = group->version;
-		turn->left = turn->addr == group->taken ? group->left : 0;
+		turn->left = left_of_turn(lane, group, turn->addr);
 		if (take)
 		{
 			group->taken = turn->addr;
 			group->left = 0;
+			if (turn->addr == lane->pos)
+				lane->pos_left = 0;
 			lane->cursor = index_of(group);
 		}
 	}
@@ -693,7 +714,7 @@ fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == note->lane_no)
 	{
-		advance(lane, turn->addr);
+		advance(lane, turn->addr, 0);
 		group = find_irregular(lane, turn->group_no);
 		if (group != NULL)
 		{
@@ -749,7 +770,7 @@ fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr)
 	if (!is_known(lane))
 		lower(lane, addr);
 	else if (addr <= lane->pos)
-		become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, false);
+		(void) become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, false);
 	else
 	{
 		FairqGroupSet *set;
@@ -768,23 +789,29 @@ fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr)
 			group->version++;
 		}
 		else if (gap && lane->nirregular < MAX_BY_SUSPICION)
-			become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, true);
+			(void) become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, true);
 		lower(lane, addr);
 	}
 	LWLockRelease(&lane->lock);
 }
 
-/* A task of the group is ready at an address that may not be its turn. */
-void
+/*
+ * A task of the group is ready at an address that may not be its turn.  False
+ * if there was no room to remember that; the mark is lowered then.
+ */
+bool
 fairq_lane_irregular(FairqLane *lane, int32 group_no, int64 addr)
 {
+	bool		remembered = false;
+
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_known(lane))
-		become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE,
-						 addr > lane->pos);
+		remembered = become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE,
+									  addr > lane->pos);
 	else
 		lower(lane, addr);
 	LWLockRelease(&lane->lock);
+	return remembered;
 }
 
 /*
@@ -800,8 +827,8 @@ fairq_lane_undone(FairqLane *lane, int32 group_no, int64 lowest, int64 highest)
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_known(lane))
 	{
-		become_irregular(lane, group_no, lowest, FAIRQ_ADDR_NONE,
-						 lowest > lane->pos);
+		(void) become_irregular(lane, group_no, lowest, FAIRQ_ADDR_NONE,
+								lowest > lane->pos);
 		group = lock_group(lane, group_no, false, &set);
 		if (group != NULL)
 		{
@@ -826,7 +853,7 @@ fairq_lane_hole(FairqLane *lane, int32 group_no, int64 lowest, int64 highest)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_known(lane))
-		become_irregular(lane, group_no, lowest, highest, true);
+		(void) become_irregular(lane, group_no, lowest, highest, true);
 	LWLockRelease(&lane->lock);
 }
 

@@ -28,6 +28,7 @@ struct FairqLane
 	uint32		lane_no;		/* new after each recovery; 0: never done */
 	uint64		resets;			/* of the domain, when it was recovered */
 	int64		pos;			/* the highest turn taken */
+	int32		pos_left;		/* tasks that may still be served at it */
 	int64		mark;			/* below: nothing ready but irregular groups' */
 	int64		suspect;		/* up to here nobody knows of holes */
 	uint64		epoch;			/* of the ring's youngest entry; only grows */
@@ -45,6 +46,7 @@ typedef struct FairqNote
 	uint64		epoch;
 	int64		mark;
 	int64		pos;
+	int32		pos_left;
 	int64		suspect;
 	int32		nirregular;
 } FairqNote;
@@ -93,6 +95,7 @@ extern void fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,
 										int32 weight, int64 block_length,
 										const FairqTail *looked_up,
+										bool doubtful,
 										FairqReservation *reservation);
 extern void fairq_unpin(FairqReservation *reservation);
 extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
@@ -103,7 +106,7 @@ extern bool fairq_lane_note(FairqLane *lane, FairqNote *note);
 extern void fairq_lane_raise(FairqLane *lane, const FairqNote *note,
 							 int64 upto);
 extern void fairq_lane_advance(FairqLane *lane, const FairqNote *note,
-							   int64 addr);
+							   int64 addr, int32 left);
 extern bool fairq_lane_is_irregular(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_next_turn(FairqLane *lane, const FairqNote *note,
 								 int64 cur, int64 block_length, bool take,
@@ -115,7 +118,7 @@ extern void fairq_lane_settle(FairqLane *lane, const FairqNote *note,
 							  const FairqTurn *turn, bool regular);
 
 extern void fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr);
-extern void fairq_lane_irregular(FairqLane *lane, int32 group_no, int64 addr);
+extern bool fairq_lane_irregular(FairqLane *lane, int32 group_no, int64 addr);
 extern void fairq_lane_undone(FairqLane *lane, int32 group_no, int64 lowest,
 							  int64 highest);
 extern void fairq_lane_hole(FairqLane *lane, int32 group_no, int64 lowest,

@@ -162,9 +162,14 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks)
 	}
 }
 
-/* The tail of a group in a lane, as the table has it. */
+/*
+ * The tail of a group in a lane, as the table has it.  It is doubtful if the
+ * task there is in somebody's hands: he may have been served it ahead of its
+ * turn, or the task may never be there for others.
+ */
 static FairqTail
-read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no)
+read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no,
+		  bool *doubtful)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
@@ -174,15 +179,20 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no)
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
 										lengthof(keys), true);
 	FairqTail	tail = {FAIRQ_ADDR_NONE, 0};
+	FairqRowState state;
 
+	*doubtful = false;
 	while (tail.count <= FAIRQ_MAX_WEIGHT &&
-		   fairq_scan_next(scan) != FAIRQ_ROW_END)
+		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		FairqTask	task;
 
 		fairq_task_read(fairq_scan_slot(scan), &task);
 		if (tail.addr == FAIRQ_ADDR_NONE)
+		{
 			tail.addr = task.addr;
+			*doubtful = task.running || state != FAIRQ_ROW_LIVE;
+		}
 		if (task.addr != tail.addr)
 			break;
 		tail.count++;
@@ -204,6 +214,7 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, FairqTable *tasks)
 	FairqTail	tail;
 	int64		highest;
 	bool		looked = false;
+	bool		doubtful = false;
 
 	for (;;)
 	{
@@ -211,7 +222,8 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, FairqTable *tasks)
 
 		switch (fairq_lane_reserve(lane, group_no, weight,
 								   queue->block_length,
-								   looked ? &tail : NULL, &reservation))
+								   looked ? &tail : NULL, doubtful,
+								   &reservation))
 		{
 			case FAIRQ_RESERVED:
 				fairq_debt_reserved(debt, &reservation);
@@ -220,12 +232,14 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, FairqTable *tasks)
 				fairq_recover(queue, priority, tasks);
 				break;
 			case FAIRQ_TAIL_UNKNOWN:
-				tail = read_tail(tasks, queue->id, priority, group_no);
+				tail = read_tail(tasks, queue->id, priority, group_no,
+								 &doubtful);
 				highest = fairq_debts_highest(lane, group_no);
 				if (highest > tail.addr)
 				{
 					tail.addr = highest;
 					tail.count = FAIRQ_TAIL_FULL;
+					doubtful = true;
 				}
 				looked = true;
 				break;

@@ -23,8 +23,9 @@
  *
  * If the mark is below the service position, there may be ready tasks of
  * groups that are not known to be irregular (a mark lowered for want of room,
- * or in a race with a pop).  They are looked for first, up to a number of
- * index entries per call, and their groups called irregular.
+ * or in a race with a pop).  They are looked for first, a number of rows at a
+ * time, and their groups called irregular; further ones only if there is
+ * nothing else to serve.
  *
  * After a lane was recovered, nobody remembers the holes among the tasks that
  * it had.  When one of these is served at its turn, the group's next one is
@@ -45,7 +46,7 @@
 #include "serve.h"
 #include "transaction.h"
 
-/* index entries below the service position that one call looks at */
+/* rows below the service position that are looked at in one go */
 #define LOOK_BEHIND 1000
 
 /* rows of a group that are looked at to find its next ready task */
@@ -68,6 +69,7 @@ typedef struct Service
 	FairqNote	note;
 	bool		any_irregular;
 	bool		any_regular;	/* a group became regular at the last turn */
+	bool		homeless;		/* tasks are behind whose group has no entry */
 	int64		locked;			/* lowest row that was merely locked */
 	FairqScan  *by_group;		/* or NULL */
 } Service;
@@ -104,38 +106,47 @@ claim(Service *s, FairqTask *task)
 }
 
 /*
- * Look for ready tasks between the mark and the service position, and call
- * their groups irregular.  Returns the address up to which it has looked.
+ * Look for ready tasks from an address up to the service position, and call
+ * their groups irregular.  Those that cannot be remembered as such are left
+ * (s->homeless) or, with serve, served as they come.  Returns where it stopped
+ * looking, FAIRQ_ADDR_MAX if it got there.
  */
 static int64
-look_behind(Service *s)
+look_behind(Service *s, int64 from, bool serve)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
 		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{3, FAIRQ_GE, Int64GetDatum(s->note.mark)},
+		{3, FAIRQ_GE, Int64GetDatum(from)},
 		{3, FAIRQ_LT, Int64GetDatum(s->note.pos)}
 	};
 	FairqScan  *scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
 										lengthof(keys), false);
-	int64		upto = s->note.pos;
+	int64		upto = FAIRQ_ADDR_MAX;
 	FairqRowState state;
 
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	for (int rows = 0; (state = fairq_scan_next(scan)) != FAIRQ_ROW_END; rows++)
 	{
 		FairqTask	task;
 
 		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (fairq_scan_entries(scan) > LOOK_BEHIND)
+		if (serve ? s->served == s->max_tasks :
+			rows >= LOOK_BEHIND && task.addr > from)
 		{
 			upto = task.addr;
 			break;
 		}
 		if (state != FAIRQ_ROW_LIVE || task.running)
 			continue;
-		s->any_irregular = true;
-		if (!fairq_lane_is_irregular(s->lane, task.group_no))
-			fairq_lane_irregular(s->lane, task.group_no, task.addr);
+		if (!fairq_lane_is_irregular(s->lane, task.group_no) &&
+			!fairq_lane_irregular(s->lane, task.group_no, task.addr))
+		{
+			if (serve)
+				(void) claim(s, &task);
+			s->homeless = true;
+		}
+		else
+			s->any_irregular = true;
 	}
 	fairq_scan_end(scan);
 	return upto;
@@ -264,7 +275,7 @@ look_for_hole(Service *s, const FairqTask *task)
 	search_group(s, keys, lengthof(keys));
 	if (!next_is_regular(s, task->group_no, task->addr))
 	{
-		fairq_lane_irregular(s->lane, task->group_no, task->addr + 1);
+		(void) fairq_lane_irregular(s->lane, task->group_no, task->addr + 1);
 		s->any_irregular = true;
 	}
 }
@@ -324,6 +335,7 @@ serve_lane(Service *s)
 	int64		reached;
 	int64		cur;
 	int64		last = FAIRQ_ADDR_NONE;
+	int32		left = 0;		/* that may be served at last */
 	int			in_vain = 0;
 
 	while (!fairq_lane_note(s->lane, &s->note))
@@ -332,16 +344,13 @@ serve_lane(Service *s)
 		return;
 
 	s->any_irregular = s->note.nirregular > 0;
+	s->homeless = false;
 	s->locked = FAIRQ_ADDR_MAX;
 	s->last_block = -1;
 	cur = Max(s->note.pos, 0);
 
 	if (s->note.mark < s->note.pos)
-	{
-		looked_to = look_behind(s);
-		if (looked_to == s->note.pos)
-			looked_to = FAIRQ_ADDR_MAX;
-	}
+		looked_to = look_behind(s, s->note.mark, false);
 	start = reached = Max(s->note.mark, s->note.pos);
 
 	keys[2].value = Int64GetDatum(start);
@@ -390,18 +399,39 @@ serve_lane(Service *s)
 				break;
 			if (claim(s, &task) == FAIRQ_CLAIMED)
 			{
+				if (task.addr == last)
+					left--;
+				else if (task.addr == s->note.pos)
+					left = s->note.pos_left - 1;
+				else
+					left = fairq_queue_weight(s->queue, task.group_no) - 1;
 				last = task.addr;
-				cur = last + 1; /* that turn is over */
+				if (left > 0)
+				{
+					/* in case it becomes irregular in the middle of its turn */
+					fairq_lane_advance(s->lane, &s->note, last, left);
+					cur = last;
+				}
+				else
+					cur = last + 1;
 				if (last <= s->note.suspect)
 					look_for_hole(s, &task);
 			}
+		}
+		else if (looked_to != FAIRQ_ADDR_MAX)
+			looked_to = look_behind(s, looked_to, false);
+		else if (s->homeless)
+		{
+			/* out of turn, but better than not at all; once */
+			(void) look_behind(s, s->note.mark, true);
+			s->homeless = false;
 		}
 		else
 			break;
 	}
 	fairq_scan_end(scan);
 
-	fairq_lane_advance(s->lane, &s->note, last);
+	fairq_lane_advance(s->lane, &s->note, last, Max(left, 0));
 	fairq_lane_raise(s->lane, &s->note,
 					 Min(Min(reached, looked_to), s->locked));
 }

@@ -61,7 +61,6 @@ struct FairqScan
 	SnapshotData snapshot;
 	TupleTableSlot *slot;
 	ScanDirection direction;
-	int64		entries;		/* index entries looked at */
 };
 
 /*
@@ -374,7 +373,6 @@ fairq_scan_next(FairqScan *scan)
 			CHECK_FOR_INTERRUPTS();
 			if (index_getnext_tid(desc, scan->direction) == NULL)
 				return FAIRQ_ROW_END;
-			scan->entries++;
 		}
 		if (!index_fetch_heap(desc, scan->slot))
 			continue;
@@ -411,12 +409,6 @@ fairq_scan_is_own(FairqScan *scan)
 									   &isnull);
 
 	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
-}
-
-int64
-fairq_scan_entries(FairqScan *scan)
-{
-	return scan->entries;
 }
 
 void

@@ -135,7 +135,6 @@ extern FairqRowState fairq_scan_next(FairqScan *scan);
 extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
 extern TransactionId fairq_scan_changer(FairqScan *scan);
 extern bool fairq_scan_is_own(FairqScan *scan);
-extern int64 fairq_scan_entries(FairqScan *scan);
 extern void fairq_scan_end(FairqScan *scan);
 
 /* A row of fairq.task, without its payload. */

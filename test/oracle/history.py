@@ -297,8 +297,6 @@ class History:
             driver.reset_hints(s)
         elif name == "restart":
             driver.restart(*rest)
-        elif name == "stale" and inside:
-            pass                        # it would lock the row
         elif name in ("complete", "complete_batch", "release", "stale"):
             self._finish(driver, s, name, *rest)
 
