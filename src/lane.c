@@ -464,7 +464,7 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 				group->tail_count = tail.count;
 				group->pins++;
 				if (group->irregular)
-					group->version++;	/* it is not empty any more */
+					group->version++;	/* it may have more than a look saw */
 			}
 		}
 	}

@@ -40,8 +40,6 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
-
 #include "place.h"
 #include "serve.h"
 #include "transaction.h"
@@ -209,7 +207,7 @@ serve_turn(Service *s, const FairqTurn *turn)
 	bool		at_end = false;
 
 	search_group(s, keys, lengthof(keys));
-	while (served < weight && s->served < s->max_tasks && !at_end)
+	while (served < weight && s->served < s->max_tasks)
 	{
 		FairqRowState state = fairq_scan_next(s->by_group);
 		FairqTask	task;

@@ -56,6 +56,23 @@ sub most_ahead
 is(most_ahead('a1 b1 a2 b2 b3 b4'), 1, 'self-test: in turns');
 is(most_ahead('a1 b1 b2 b3 a2 b4'), 2, 'self-test: two extra turns');
 
+# A queue of a's and b's; an enqueue that rolled back has left a hole behind
+# the first task of a.
+sub make_hole
+{
+	my ($q) = @_;
+	$node->safe_psql('postgres',
+			"SELECT fairq.create_queue('$q');"
+		  . enqueue($q, 'a', 1)
+		  . enqueue($q, 'b', 1 .. 20));
+	my $open = $node->background_psql('postgres');
+	$open->query_safe('BEGIN;' . enqueue($q, 'a', 2 .. 10));
+	$node->safe_psql('postgres', enqueue($q, 'a', 11 .. 20));
+	$open->query_safe('ROLLBACK');
+	$open->quit;
+	return;
+}
+
 foreach my $mode ('fast', 'immediate')
 {
 	my $q = "q_$mode";
@@ -140,15 +157,7 @@ foreach my $mode ('fast', 'immediate')
 
 	# A hole behind a group's first task, from an enqueue that rolled back.
 	$q = "hole_$mode";
-	$node->safe_psql('postgres',
-			"SELECT fairq.create_queue('$q');"
-		  . enqueue($q, 'a', 1)
-		  . enqueue($q, 'b', 1 .. 20));
-	$open = $node->background_psql('postgres');
-	$open->query_safe('BEGIN;' . enqueue($q, 'a', 2 .. 10));
-	$node->safe_psql('postgres', enqueue($q, 'a', 11 .. 20));
-	$open->query_safe('ROLLBACK');
-	$open->quit;
+	make_hole($q);
 	$node->stop($mode);
 	$node->start;
 	$served = served($q, 100);
@@ -158,15 +167,7 @@ foreach my $mode ('fast', 'immediate')
 
 	# The same, when part of it was served before.
 	$q = "part_$mode";
-	$node->safe_psql('postgres',
-			"SELECT fairq.create_queue('$q');"
-		  . enqueue($q, 'a', 1)
-		  . enqueue($q, 'b', 1 .. 20));
-	$open = $node->background_psql('postgres');
-	$open->query_safe('BEGIN;' . enqueue($q, 'a', 2 .. 10));
-	$node->safe_psql('postgres', enqueue($q, 'a', 11 .. 20));
-	$open->query_safe('ROLLBACK');
-	$open->quit;
+	make_hole($q);
 	is(served($q, 5), 'a1 b1 a11 b2 a12', "$mode: in turns before");
 	$node->stop($mode);
 	$node->start;
