@@ -34,12 +34,16 @@ OBJS = \
 	src/finish.o \
 	src/admin.o \
 	src/inspect.o \
+	src/check.o \
 	src/address.o \
 	src/place.o \
 	src/serve.o \
+	src/running.o \
 	src/queue.o \
 	src/group.o \
 	src/lane.o \
+	src/seats.o \
+	src/limit.o \
 	src/transaction.o \
 	src/shmem.o \
 	src/store.o \

@@ -18,7 +18,9 @@ CREATE TABLE fairq.queue (
 	block_length bigint NOT NULL CHECK (block_length > 0),
 	paused boolean NOT NULL DEFAULT false,
 	name text COLLATE "C" NOT NULL UNIQUE,
-	lease interval NOT NULL
+	lease interval NOT NULL,
+	concurrency int CHECK (concurrency > 0),
+	max_running int CHECK (max_running > 0)
 ) WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
@@ -28,6 +30,8 @@ COMMENT ON COLUMN fairq.queue.block_length IS 'Addresses per block, and so the m
 COMMENT ON COLUMN fairq.queue.paused IS 'Nothing is popped while this is true.';
 COMMENT ON COLUMN fairq.queue.name IS 'What callers use.';
 COMMENT ON COLUMN fairq.queue.lease IS 'How long a popped task is its worker''s, unless pop says otherwise.';
+COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be running; NULL: no limit.';
+COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
 
 -- The indexes are not unique on purpose: see src/group.c.
 CREATE TABLE fairq.seat (
@@ -47,6 +51,8 @@ CREATE TABLE fairq.group_setting (
 	queue_id int NOT NULL,
 	group_no int NOT NULL,
 	weight int NOT NULL CHECK (weight BETWEEN 1 AND 1000),
+	paused boolean NOT NULL,
+	concurrency int CHECK (concurrency > 0),
 	PRIMARY KEY (queue_id, group_no)
 ) WITH (fillfactor = 50);
 
@@ -54,6 +60,8 @@ COMMENT ON TABLE fairq.group_setting IS 'Settings of those groups that have any.
 COMMENT ON COLUMN fairq.group_setting.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_setting.group_no IS 'The group.';
 COMMENT ON COLUMN fairq.group_setting.weight IS 'How many tasks of the group are served in a round.';
+COMMENT ON COLUMN fairq.group_setting.paused IS 'Nothing of the group is popped while this is true.';
+COMMENT ON COLUMN fairq.group_setting.concurrency IS 'How many tasks of the group may be running; NULL: as the queue says.';
 
 -- In this order, so that there is little padding, and what is always there
 -- comes before what may be NULL.  The fillfactor leaves room for a second
@@ -81,7 +89,7 @@ CREATE SEQUENCE fairq.task_id_seq OWNED BY fairq.task.id;
 
 COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';
 COMMENT ON COLUMN fairq.task.id IS 'The handle, for the task''s life.';
-COMMENT ON COLUMN fairq.task.addr IS 'Its turn: group_no + block_length * block. A task that is released gets a new one.';
+COMMENT ON COLUMN fairq.task.addr IS 'Its turn: group_no + block_length * block. A task that is released gets a new one. From 2^62 on: no turn yet, but its place among the waiting tasks of its limited group.';
 COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued, by the clock.';
 COMMENT ON COLUMN fairq.task.lease_until IS 'Until when it is its worker''s; NULL: it is ready.';
 COMMENT ON COLUMN fairq.task.queue_id IS 'The queue.';
@@ -114,18 +122,20 @@ ALTER TABLE fairq.task ENABLE ALWAYS TRIGGER task_changed;
 --
 
 CREATE FUNCTION fairq.create_queue(queue text,
+	concurrency int DEFAULT NULL, max_running int DEFAULT NULL,
 	lease interval DEFAULT '5 minutes', block_length bigint DEFAULT 1048576)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.create_queue(text, interval, bigint)
+COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, bigint)
 	IS 'Create a queue.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
+	concurrency int DEFAULT NULL, max_running int DEFAULT NULL,
 	lease interval DEFAULT NULL, block_length bigint DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.alter_queue(text, interval, bigint)
-	IS 'Change the settings of a queue; what is NULL stays as it is.';
+COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, bigint)
+	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit away.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_drop_queue'
@@ -134,21 +144,22 @@ COMMENT ON FUNCTION fairq.drop_queue(text, boolean)
 	IS 'Drop a queue; with force, also if there are tasks in it.';
 
 CREATE FUNCTION fairq.set_group(queue text, group_key text,
-	weight int DEFAULT NULL)
+	concurrency int DEFAULT NULL, weight int DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_set_group'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.set_group(text, text, int)
-	IS 'Give a group a weight of 1 to 1000; 0 takes it away.';
+COMMENT ON FUNCTION fairq.set_group(text, text, int, int)
+	IS 'Give a group a limit of running tasks, or a weight of 1 to 1000, of its own; NULL keeps it, 0 takes it away.';
 
-CREATE FUNCTION fairq.pause(queue text)
+CREATE FUNCTION fairq.pause(queue text, group_key text DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_pause'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.pause(text) IS 'Let nothing be popped from a queue.';
+COMMENT ON FUNCTION fairq.pause(text, text)
+	IS 'Let nothing be popped from a queue, or of one group.';
 
-CREATE FUNCTION fairq.resume(queue text)
+CREATE FUNCTION fairq.resume(queue text, group_key text DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_resume'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.resume(text) IS 'Undo fairq.pause().';
+COMMENT ON FUNCTION fairq.resume(text, text) IS 'Undo fairq.pause().';
 
 CREATE FUNCTION fairq.purge(queue text, group_key text DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_purge'
@@ -265,42 +276,57 @@ COMMENT ON FUNCTION fairq.check_hints(text)
 
 CREATE VIEW fairq.tasks AS
 	SELECT t.id, q.name AS queue, s.group_key,
-		CASE WHEN t.lease_until IS NULL THEN 'queued' ELSE 'running' END
-			AS status,
-		t.priority::int AS priority, t.addr, t.attempt, t.payload, t.worker,
-		t.enqueued_at, t.lease_until
+		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
+			WHEN t.addr < (1::bigint << 62) THEN 'queued'
+			ELSE 'waiting' END AS status,
+		t.priority::int AS priority,
+		CASE WHEN t.addr < (1::bigint << 62) THEN t.addr END AS addr,
+		t.attempt, t.payload, t.worker, t.enqueued_at, t.lease_until
 	FROM fairq.task t
 	JOIN fairq.queue q USING (queue_id)
 	CROSS JOIN LATERAL (
 		SELECT s.group_key FROM fairq.seat s
 		WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no
 		LIMIT 1) s;
-COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, or running, that is, leased.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks: queued; waiting, that is, without an address yet, as their group is limited; or running, that is, leased.';
 
 CREATE VIEW fairq.groups AS
-	SELECT q.name AS queue, s.group_key, s.group_no,
-		coalesce(w.weight, 1) AS weight,
-		coalesce(t.ready, 0) AS ready, coalesce(t.running, 0) AS running
-	FROM (SELECT DISTINCT queue_id, group_no, group_key FROM fairq.seat) s
-	JOIN fairq.queue q USING (queue_id)
-	LEFT JOIN fairq.group_setting w USING (queue_id, group_no)
-	LEFT JOIN (
-		SELECT queue_id, group_no,
-			count(*) FILTER (WHERE lease_until IS NULL) AS ready,
-			count(*) FILTER (WHERE lease_until IS NOT NULL) AS running
-		FROM fairq.task GROUP BY queue_id, group_no
-	) t USING (queue_id, group_no);
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have.';
+	SELECT g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
+		least(g.queued, g.places) AS ready,
+		g.queued - least(g.queued, g.places) AS waiting, g.running
+	FROM (
+		SELECT q.name AS queue, s.group_key, s.group_no,
+			coalesce(w.concurrency, q.concurrency) AS concurrency,
+			coalesce(w.weight, 1) AS weight, coalesce(w.paused, false) AS paused,
+			coalesce(t.queued, 0) AS queued, coalesce(t.running, 0) AS running,
+			CASE WHEN w.paused THEN 0
+				WHEN coalesce(w.concurrency, q.concurrency) IS NOT NULL
+				THEN greatest(coalesce(w.concurrency, q.concurrency)
+					- coalesce(t.running, 0), 0) END AS places
+		FROM (SELECT DISTINCT queue_id, group_no, group_key FROM fairq.seat) s
+		JOIN fairq.queue q USING (queue_id)
+		LEFT JOIN fairq.group_setting w USING (queue_id, group_no)
+		LEFT JOIN (
+			SELECT queue_id, group_no,
+				count(*) FILTER (WHERE lease_until IS NULL) AS queued,
+				count(*) FILTER (WHERE lease_until IS NOT NULL) AS running
+			FROM fairq.task GROUP BY queue_id, group_no
+		) t USING (queue_id, group_no)) g;
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting for others of the group to end, and running.';
 
 CREATE VIEW fairq.queues AS
-	SELECT q.name AS queue, q.lease, q.block_length, q.paused,
-		coalesce(t.ready, 0) AS ready, coalesce(t.running, 0) AS running,
+	SELECT q.name AS queue, q.concurrency, q.max_running, q.lease,
+		q.block_length, q.paused, coalesce(g.ready, 0) AS ready,
+		coalesce(g.waiting, 0) AS waiting, coalesce(g.running, 0) AS running,
 		t.oldest_ready, c.enqueued, c.popped, c.completed, c.released
 	FROM fairq.queue q
 	LEFT JOIN (
+		SELECT queue, sum(ready)::bigint AS ready,
+			sum(waiting)::bigint AS waiting, sum(running)::bigint AS running
+		FROM fairq.groups GROUP BY queue
+	) g ON g.queue = q.name
+	LEFT JOIN (
 		SELECT queue_id,
-			count(*) FILTER (WHERE lease_until IS NULL) AS ready,
-			count(*) FILTER (WHERE lease_until IS NOT NULL) AS running,
 			min(enqueued_at) FILTER (WHERE lease_until IS NULL) AS oldest_ready
 		FROM fairq.task GROUP BY queue_id
 	) t USING (queue_id)
@@ -320,7 +346,11 @@ AS $$
 	UNION ALL
 	SELECT format('task %s has address %s, which is not at seat %s',
 		id, addr, group_no)
-	FROM t WHERE addr < 0 OR addr % block_length <> group_no
+	FROM t WHERE addr < 0
+		OR (addr < (1::bigint << 62) AND addr % block_length <> group_no)
+	UNION ALL
+	SELECT format('task %s is running and has no address', id)
+	FROM t WHERE lease_until IS NOT NULL AND addr >= (1::bigint << 62)
 	UNION ALL
 	SELECT format('task %s has priority %s', id, priority)
 	FROM t WHERE priority NOT BETWEEN 0 AND 9

@@ -46,8 +46,8 @@ FROM fairq.tasks WHERE queue = 'addresses' ORDER BY id;
 SELECT fairq.address('addresses', 'b', 0), fairq.address('addresses', 'b', 7);
 SELECT fairq.block_of('addresses', 0), fairq.block_of('addresses', 9),
 	fairq.block_of('addresses', 10), fairq.block_of('addresses', 9223372036854775807);
-SELECT fairq.address('addresses', 'b', 922337203685477580);	-- the last block
-SELECT fairq.address('addresses', 'b', 922337203685477581);
+SELECT fairq.address('addresses', 'b', 461168601842738790);	-- the last block
+SELECT fairq.address('addresses', 'b', 461168601842738791);
 SELECT fairq.address('addresses', 'b', 9223372036854775807);
 SELECT fairq.address('addresses', 'b', -1);
 SELECT fairq.block_of('addresses', -1);
@@ -63,7 +63,7 @@ SELECT fairq.create_queue('addresses_1', block_length => 1);
 SELECT pg_temp.add('addresses_1', 'a', 1, 3);
 SELECT fairq.enqueue('addresses_1', 'b');
 SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_1', 'b')$$);
-SELECT fairq.set_group('addresses_1', 'b', 2);
+SELECT fairq.set_group('addresses_1', 'b', weight => 2);
 SELECT addr FROM fairq.tasks WHERE queue = 'addresses_1' ORDER BY id;
 BEGIN;
 SELECT pg_temp.pop('addresses_1', 2);
@@ -97,7 +97,7 @@ SELECT * FROM fairq.check_queue('addresses_2');
 --
 
 -- Two blocks, and then no more.
-SELECT fairq.create_queue('addresses_huge', block_length => 4611686018427387904);
+SELECT fairq.create_queue('addresses_huge', block_length => 2305843009213693952);
 SELECT pg_temp.add('addresses_huge', 'a', 1, 2), pg_temp.add('addresses_huge', 'b', 1, 1);
 SELECT payload, addr, fairq.block_of('addresses_huge', addr) AS block
 FROM fairq.tasks WHERE queue = 'addresses_huge' ORDER BY id;
@@ -132,14 +132,16 @@ WHERE queue = 'addresses_huge' AND payload = '"b3"';
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('addresses_huge', 10);
 SELECT * FROM fairq.check_queue('addresses_huge');
 
--- The last address is 9223372036854775806.
+-- The last address is 4611686018427387903, that is, 2^62 - 1.
 SELECT fairq.create_queue('addresses_max', block_length => 9223372036854775807);
 SELECT count(*) FROM fairq.enqueue_batch('addresses_max', '{a,b}', '{1,2}');
 SELECT fairq.address('addresses_max', 'a', 0), fairq.address('addresses_max', 'b', 0);
 SELECT fairq.address('addresses_max', 'a', 1);
 SELECT fairq.enqueue('addresses_max', 'a');
 SELECT string_agg(group_key, ' ') FROM fairq.take('addresses_max', 100);
-SELECT fairq.alter_queue('addresses_max', block_length => 9223372036854775806);
+SELECT fairq.alter_queue('addresses_max', block_length => 4611686018427387904);
+SELECT fairq.address('addresses_max', 'a', 1);
+SELECT fairq.alter_queue('addresses_max', block_length => 4611686018427387903);
 SELECT fairq.reset_hints();
 SELECT fairq.address('addresses_max', 'a', 1);
 SELECT fairq.address('addresses_max', 'b', 1);
@@ -161,7 +163,7 @@ FROM generate_series(1, 3), fairq.pop('addresses_max');
 
 -- The order stays, that of running tasks too; what comes later has its place.
 SELECT fairq.create_queue('addresses_alter', block_length => 100);
-SELECT fairq.set_group('addresses_alter', 'c', 2);
+SELECT fairq.set_group('addresses_alter', 'c', weight => 2);
 SELECT pg_temp.add('addresses_alter', 'a', 1, 6), pg_temp.add('addresses_alter', 'b', 1, 4),
 	pg_temp.add('addresses_alter', 'c', 1, 4), pg_temp.add('addresses_alter', 'a', 7, 8, 5);
 SELECT pg_temp.pop('addresses_alter', 3);
@@ -217,8 +219,8 @@ SELECT fairq.alter_queue('addresses_middle', block_length => -5);
 SELECT fairq.alter_queue('addresses_middle', block_length => 2);
 SELECT fairq.alter_queue('addresses_middle', block_length => 9223372036854775807);
 SELECT max(addr) / 2 AS last_block FROM fairq.tasks WHERE queue = 'addresses_middle';
-SELECT fairq.alter_queue('addresses_middle', block_length => 3074457345618258601);
-SELECT fairq.alter_queue('addresses_middle', block_length => 3074457345618258602);
+SELECT fairq.alter_queue('addresses_middle', block_length => 1537228672809129300);
+SELECT fairq.alter_queue('addresses_middle', block_length => 1537228672809129301);
 SELECT block_length FROM fairq.queues WHERE queue = 'addresses_middle';
 SELECT payload, addr FROM fairq.tasks WHERE queue = 'addresses_middle' ORDER BY addr;
 SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_middle', 'a')$$);

@@ -57,10 +57,10 @@ FROM pg_attribute WHERE attrelid = 'fairq.claim'::regclass;
 
 -- defaults, by position, by name
 SELECT fairq.create_queue('queues_a');
-SELECT fairq.create_queue('queues_b', '90 seconds', 1000);
+SELECT fairq.create_queue('queues_b', 3, 4, '90 seconds', 1000);
 SELECT fairq.create_queue(block_length => 7, queue => 'queues_c');
-SELECT fairq.create_queue('queues_d', NULL, NULL);
-SELECT queue, lease, block_length, paused, ready, running,
+SELECT fairq.create_queue('queues_d', NULL, NULL, NULL, NULL);
+SELECT queue, concurrency, max_running, lease, block_length, paused, ready, waiting, running,
 	oldest_ready IS NULL AS none_ready, enqueued, popped, completed, released
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 
@@ -71,10 +71,10 @@ SELECT fairq.drop_queue('Queues_A');
 -- alter_queue changes what is given and keeps the rest
 SELECT fairq.alter_queue('queues_a', lease => '1 hour');
 SELECT fairq.alter_queue('queues_b', block_length => 2000);
-SELECT fairq.alter_queue('queues_c', '2 hours', 8);
+SELECT fairq.alter_queue('queues_c', 5, 6, '2 hours', 8);
 SELECT fairq.alter_queue('queues_d');
-SELECT fairq.alter_queue('queues_d', NULL, NULL);
-SELECT queue, lease, block_length
+SELECT fairq.alter_queue('queues_d', NULL, NULL, NULL, NULL);
+SELECT queue, concurrency, max_running, lease, block_length
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 SELECT fairq.alter_queue('queues_none', lease => '1 hour');
 
@@ -105,7 +105,7 @@ SELECT group_key, status, priority, addr, attempt, payload, worker,
 	lease_until > now() AS leased
 FROM fairq.tasks WHERE queue = 'queues_a' ORDER BY id;
 SELECT * FROM fairq.groups WHERE queue = 'queues_a' ORDER BY group_no;
-SELECT queue, ready, running,
+SELECT queue, ready, waiting, running,
 	oldest_ready = (SELECT min(enqueued_at) FROM fairq.tasks
 		WHERE queue = 'queues_a' AND status = 'queued') AS oldest_ready,
 	enqueued, popped, completed, released
@@ -166,7 +166,7 @@ SELECT fairq.drop_queue('queues_a');
 SELECT count(*) FROM fairq.tasks WHERE queue = 'queues_a';
 
 -- a queue of a name that was used before starts anew
-SELECT fairq.set_group('queues_b', 'x', 5);
+SELECT fairq.set_group('queues_b', 'x', 2, 5);
 SELECT fairq.enqueue('queues_b', 'x', 'true') > 0 AS ok;
 BEGIN;
 SELECT fairq.drop_queue('queues_b', true);

@@ -21,7 +21,7 @@ $$;
 
 -- 3 : 1
 SELECT fairq.create_queue('weights');
-SELECT fairq.set_group('weights', 'a', 3);
+SELECT fairq.set_group('weights', 'a', weight => 3);
 SELECT pg_temp.add('weights', 'a', 1, 9), pg_temp.add('weights', 'b', 1, 3);
 SELECT group_key, group_no, weight, ready FROM fairq.groups
 WHERE queue = 'weights' ORDER BY group_no;
@@ -42,7 +42,7 @@ SELECT * FROM fairq.check_queue('weights');
 -- a weight that is changed holds for what is enqueued from then on
 SELECT fairq.create_queue('weights_changed');
 SELECT pg_temp.add('weights_changed', 'a', 1, 2), pg_temp.add('weights_changed', 'b', 1, 5);
-SELECT fairq.set_group('weights_changed', 'a', 2);
+SELECT fairq.set_group('weights_changed', 'a', weight => 2);
 SELECT pg_temp.add('weights_changed', 'a', 3, 5);
 SELECT fairq.set_group('weights_changed', 'a', weight => 0);	-- 1 again
 SELECT weight FROM fairq.groups WHERE queue = 'weights_changed' AND group_key = 'a';
@@ -53,14 +53,14 @@ SELECT pg_temp.pop('weights_changed', 100);
 SELECT * FROM fairq.check_queue('weights_changed');
 
 -- NULL keeps the weight; one can be set before there are tasks
-SELECT fairq.set_group('weights_changed', 'c', 1000);
-SELECT fairq.set_group('weights_changed', 'c', NULL);
+SELECT fairq.set_group('weights_changed', 'c', weight => 1000);
+SELECT fairq.set_group('weights_changed', 'c', weight => NULL);
 SELECT fairq.set_group('weights_changed', 'd');
 SELECT group_key, weight FROM fairq.groups WHERE queue = 'weights_changed' ORDER BY 1;
 
 -- a change that is rolled back
 BEGIN;
-SELECT fairq.set_group('weights_changed', 'd', 2);
+SELECT fairq.set_group('weights_changed', 'd', weight => 2);
 SELECT pg_temp.add('weights_changed', 'd', 1, 2);
 SELECT count(DISTINCT addr) AS addresses FROM fairq.tasks
 WHERE queue = 'weights_changed' AND group_key = 'd';
@@ -70,7 +70,7 @@ SELECT count(DISTINCT addr) AS addresses FROM fairq.tasks
 WHERE queue = 'weights_changed' AND group_key = 'd';
 BEGIN;
 SAVEPOINT s;
-SELECT fairq.set_group('weights_changed', 'd', 2);
+SELECT fairq.set_group('weights_changed', 'd', weight => 2);
 ROLLBACK TO s;
 SELECT pg_temp.add('weights_changed', 'd', 3, 4);
 COMMIT;
@@ -80,7 +80,7 @@ SELECT * FROM fairq.check_queue('weights_changed');
 
 -- a pop that is rolled back: every group has its weight again
 SELECT fairq.create_queue('weights_rollback');
-SELECT fairq.set_group('weights_rollback', 'a', 2);
+SELECT fairq.set_group('weights_rollback', 'a', weight => 2);
 SELECT pg_temp.add('weights_rollback', 'a', 1, 6), pg_temp.add('weights_rollback', 'b', 1, 3);
 BEGIN;
 SELECT pg_temp.pop('weights_rollback', 6);

@@ -2,7 +2,7 @@
  * address.c
  *		Blocks, seats and turns: the arithmetic of the round-robin ID.
  *
- *		addr = group_no + block_length * block		(bigint, never negative)
+ *		addr = group_no + block_length * block		(bigint, from 0 to 2^62 - 1)
  *
  * A group's number is its seat, the same in every block; group_no is below
  * block_length.  Service walks the addresses upwards: one block is one round,
@@ -33,12 +33,18 @@
 
 #include "address.h"
 
-/* FAIRQ_ADDR_NONE if there is no such address below FAIRQ_ADDR_MAX. */
+/* The last block in which the group has a seat. */
+int64
+fairq_last_block(int32 group_no, int64 block_length)
+{
+	return (FAIRQ_WAITING - 1 - group_no) / block_length;
+}
+
+/* FAIRQ_ADDR_NONE if there is no such address. */
 int64
 fairq_address(int32 group_no, int64 block, int64 block_length)
 {
-	if (block < 0 ||
-		block > (FAIRQ_ADDR_MAX - 1 - group_no) / block_length)
+	if (block < 0 || block > fairq_last_block(group_no, block_length))
 		return FAIRQ_ADDR_NONE;
 	return group_no + block_length * block;
 }

@@ -32,6 +32,9 @@ PG_FUNCTION_INFO_V1(fairq_purge);
 PG_FUNCTION_INFO_V1(fairq_reset_hints);
 PG_FUNCTION_INFO_V1(fairq_task_changed);
 
+/* as fairq_is_waiting() says it */
+#define HAS_TURN "addr < (1::bigint << 62)"
+
 static int64
 arg_block_length(FunctionCallInfo fcinfo, int n, int64 def)
 {
@@ -40,17 +43,42 @@ arg_block_length(FunctionCallInfo fcinfo, int n, int64 def)
 						 PG_INT64_MAX);
 }
 
+/* A limit, if it is given; 0, where it is allowed, takes the limit away. */
+static FairqSqlArg
+arg_limit(FunctionCallInfo fcinfo, int n, const char *name, int32 low)
+{
+	FairqSqlArg arg = fairq_sql_int4((int32) FAIRQ_ARG_INT(n, name, low, low,
+														   PG_INT32_MAX));
+
+	arg.isnull = PG_ARGISNULL(n);
+	return arg;
+}
+
+/*
+ * The settings of a group, or of the queue (-1), were changed: say so when it
+ * is visible.
+ */
+static void
+settings_changed(FairqQueue *queue, int32 group_no)
+{
+	fairq_debt_settings(queue->hints, group_no, group_no < 0 ? NULL :
+						fairq_shmem_limit(queue->id, group_no));
+	fairq_queue_changed();
+}
+
 Datum
 fairq_create_queue(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	int			length = VARSIZE_ANY_EXHDR(name);
-	int64		block_length = arg_block_length(fcinfo, 2, 1024 * 1024);
+	int64		block_length = arg_block_length(fcinfo, 4, 1024 * 1024);
 	Interval	lease = {.time = 5 * SECS_PER_MINUTE * USECS_PER_SEC};
 	FairqSqlArg args[] = {
 		fairq_sql_text(name),
 		fairq_sql_int8(block_length),
-		fairq_sql_interval(&lease)
+		fairq_sql_interval(&lease),
+		arg_limit(fcinfo, 1, "concurrency", 1),
+		arg_limit(fcinfo, 2, "max_running", 1)
 	};
 
 	if (length < 1 || length > FAIRQ_MAX_QUEUE_NAME)
@@ -59,14 +87,15 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 				errmsg("queue has a name of %d bytes", length),
 				errdetail("It must have between 1 and %d bytes.",
 						  FAIRQ_MAX_QUEUE_NAME));
-	if (!PG_ARGISNULL(1))
-		lease = *PG_GETARG_INTERVAL_P(1);
+	if (!PG_ARGISNULL(3))
+		lease = *PG_GETARG_INTERVAL_P(3);
 	fairq_check_lease(&lease);
 	fairq_writes("fairq.create_queue()");
 
 	if (fairq_queue_exists(text_to_cstring(name)) ||
-		fairq_sql("INSERT INTO fairq.queue (name, block_length, lease)"
-				  " VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+		fairq_sql("INSERT INTO fairq.queue"
+				  " (name, block_length, lease, concurrency, max_running)"
+				  " VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
 				  args, lengthof(args), NULL) == 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
@@ -89,7 +118,8 @@ readdress(FairqQueue *queue, int64 block_length)
 
 	fairq_sql("SELECT max(group_no)::bigint FROM fairq.seat WHERE queue_id = $1",
 			  args, 1, &max_group_no);
-	fairq_sql("SELECT max(addr) / $2 FROM fairq.task WHERE queue_id = $1",
+	fairq_sql("SELECT max(addr) / $2 FROM fairq.task"
+			  " WHERE queue_id = $1 AND " HAS_TURN,
 			  args, 2, &max_block);
 	if (max_group_no >= block_length)
 		ereport(ERROR,
@@ -106,9 +136,9 @@ readdress(FairqQueue *queue, int64 block_length)
 				errdetail("Queue \"%s\" has tasks in block " INT64_FORMAT ", so it must be at most " INT64_FORMAT ".",
 						  queue->name, max_block,
 						  max_block == 0 ? PG_INT64_MAX :
-						  (FAIRQ_ADDR_MAX - 1 - max_group_no) / max_block));
+						  (FAIRQ_WAITING - 1 - max_group_no) / max_block));
 	fairq_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
-			  " WHERE queue_id = $1", args, 3, NULL);
+			  " WHERE queue_id = $1 AND " HAS_TURN, args, 3, NULL);
 	/* for what this transaction does from here on; see fairq_task_changed */
 	fairq_reset_hints_now();
 }
@@ -117,44 +147,112 @@ Datum
 fairq_alter_queue(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	bool		readdressing = !PG_ARGISNULL(2);
+	bool		readdressing = !PG_ARGISNULL(4);
 	FairqQueue *queue;
 	int64		block_length;
-	FairqSqlArg args[3];
+	FairqSqlArg args[5];
 
-	if (!PG_ARGISNULL(1))
-		fairq_check_lease(PG_GETARG_INTERVAL_P(1));
-	(void) arg_block_length(fcinfo, 2, 1);
+	args[3] = arg_limit(fcinfo, 1, "concurrency", 0);
+	args[4] = arg_limit(fcinfo, 2, "max_running", 0);
+	if (!PG_ARGISNULL(3))
+		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
+	(void) arg_block_length(fcinfo, 4, 1);
 	fairq_writes("fairq.alter_queue()");
 	queue = fairq_queue_use(name, readdressing ? AccessExclusiveLock :
 							ShareUpdateExclusiveLock);
-	block_length = arg_block_length(fcinfo, 2, queue->block_length);
+	block_length = arg_block_length(fcinfo, 4, queue->block_length);
 	if (block_length != queue->block_length)
 		readdress(queue, block_length);
 	args[0] = fairq_sql_int4(queue->id);
 	args[1] = fairq_sql_int8(block_length);
-	args[2] = fairq_sql_interval(PG_ARGISNULL(1) ? NULL : PG_GETARG_INTERVAL_P(1));
+	args[2] = fairq_sql_interval(PG_ARGISNULL(3) ? NULL : PG_GETARG_INTERVAL_P(3));
 	fairq_sql("UPDATE fairq.queue SET block_length = $2,"
-			  " lease = coalesce($3, lease) WHERE queue_id = $1",
+			  " lease = coalesce($3, lease),"
+			  " concurrency = nullif(coalesce($4, concurrency), 0),"
+			  " max_running = nullif(coalesce($5, max_running), 0)"
+			  " WHERE queue_id = $1",
 			  args, lengthof(args), NULL);
-	fairq_queue_changed();
+	settings_changed(queue, -1);
 	PG_RETURN_VOID();
 }
 
+/*
+ * Write what differs for a group from the queue's settings; NULL: keep, 0: no
+ * difference.  A row that says nothing goes away.
+ */
+static void
+set_group(FairqQueue *queue, int32 group_no, FairqSqlArg concurrency,
+		  FairqSqlArg weight, FairqSqlArg paused)
+{
+	FairqSqlArg args[] = {
+		fairq_sql_int4(queue->id),
+		fairq_sql_int4(group_no),
+		concurrency,
+		weight,
+		paused
+	};
+
+	fairq_sql("INSERT INTO fairq.group_setting AS s"
+			  " (queue_id, group_no, concurrency, weight, paused)"
+			  " VALUES ($1, $2, nullif($3, 0), coalesce(nullif($4, 0), 1),"
+			  " coalesce($5, false))"
+			  " ON CONFLICT (queue_id, group_no) DO UPDATE SET"
+			  " concurrency = nullif(coalesce($3, s.concurrency), 0),"
+			  " weight = coalesce(nullif(coalesce($4, s.weight), 0), 1),"
+			  " paused = coalesce($5, s.paused)",
+			  args, lengthof(args), NULL);
+	fairq_sql("DELETE FROM fairq.group_setting"
+			  " WHERE queue_id = $1 AND group_no = $2"
+			  " AND concurrency IS NULL AND weight = 1 AND NOT paused",
+			  args, 2, NULL);
+	settings_changed(queue, group_no);
+}
+
+/* The number of a group that must be there. */
+static int32
+existing_group(FairqQueue *queue, text *group_key)
+{
+	int32		group_no = fairq_group_no(queue, group_key, false);
+
+	if (group_no < 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_NO_GROUP),
+				errmsg("group \"%s\" of queue \"%s\" does not exist",
+					   text_to_cstring(group_key), queue->name));
+	return group_no;
+}
+
+/* Of a whole queue, or of one group. */
 static void
 set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	FairqQueue *queue;
-	FairqSqlArg args[2];
+	FairqSqlArg keep = fairq_sql_int4(0);
 
+	keep.isnull = true;
 	fairq_writes(function);
 	queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
-	args[0] = fairq_sql_int4(queue->id);
-	args[1] = fairq_sql_bool(paused);
-	fairq_sql("UPDATE fairq.queue SET paused = $2 WHERE queue_id = $1",
-			  args, lengthof(args), NULL);
-	fairq_queue_changed();
+	if (PG_ARGISNULL(1))
+	{
+		FairqSqlArg args[] = {
+			fairq_sql_int4(queue->id),
+			fairq_sql_bool(paused)
+		};
+
+		fairq_sql("UPDATE fairq.queue SET paused = $2 WHERE queue_id = $1",
+				  args, lengthof(args), NULL);
+		settings_changed(queue, -1);
+	}
+	else
+	{
+		text	   *group_key = PG_GETARG_TEXT_PP(1);
+
+		/* one may be paused before it has a task */
+		set_group(queue, paused ? fairq_group_no(queue, group_key, true) :
+				  existing_group(queue, group_key),
+				  keep, keep, fairq_sql_bool(paused));
+	}
 }
 
 Datum
@@ -176,28 +274,20 @@ fairq_set_group(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
-	int64		weight = FAIRQ_ARG_INT(2, "weight", 0, 0, FAIRQ_MAX_WEIGHT);
+	FairqSqlArg concurrency = arg_limit(fcinfo, 2, "concurrency", 0);
+	FairqSqlArg weight = fairq_sql_int4((int32) FAIRQ_ARG_INT(3, "weight", 0, 0,
+															  FAIRQ_MAX_WEIGHT));
+	FairqSqlArg keep = fairq_sql_bool(false);
 	FairqQueue *queue;
 	int32		group_no;
-	FairqSqlArg args[3];
 
+	weight.isnull = PG_ARGISNULL(3);
+	keep.isnull = true;
 	fairq_writes("fairq.set_group()");
 	queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
 	group_no = fairq_group_no(queue, group_key, true);
-	args[0] = fairq_sql_int4(queue->id);
-	args[1] = fairq_sql_int4(group_no);
-	args[2] = fairq_sql_int4((int32) weight);
-	if (PG_ARGISNULL(2))
-		PG_RETURN_VOID();
-	if (weight == 0)
-		fairq_sql("DELETE FROM fairq.group_setting"
-				  " WHERE queue_id = $1 AND group_no = $2", args, 2, NULL);
-	else
-		fairq_sql("INSERT INTO fairq.group_setting AS s"
-				  " (queue_id, group_no, weight) VALUES ($1, $2, $3)"
-				  " ON CONFLICT (queue_id, group_no) DO UPDATE"
-				  " SET weight = excluded.weight", args, 3, NULL);
-	fairq_queue_changed();
+	if (!concurrency.isnull || !weight.isnull)
+		set_group(queue, group_no, concurrency, weight, keep);
 	PG_RETURN_VOID();
 }
 
@@ -237,9 +327,10 @@ delete_tasks(FairqQueue *queue, int32 group_no, bool force)
 			debt = fairq_debt(fairq_queue_lane(queue, task.priority),
 							  task.group_no);
 			fairq_debt_ready_at_abort(debt, task.addr);
-			fairq_debt_hole_at_commit(debt, task.addr);
+			if (!fairq_is_waiting(task.addr))
+				fairq_debt_hole_at_commit(debt, task.addr);
 		}
-		if (fairq_task_delete(tasks, &task))
+		if (fairq_task_delete(tasks, &task, true))
 			deleted++;
 	}
 	fairq_scan_end(scan);
@@ -259,15 +350,7 @@ fairq_purge(PG_FUNCTION_ARGS)
 	fairq_writes("fairq.purge()");
 	queue = fairq_queue_use(name, AccessShareLock);
 	if (!PG_ARGISNULL(1))
-	{
-		group_no = fairq_group_no(queue, PG_GETARG_TEXT_PP(1), false);
-		if (group_no < 0)
-			ereport(ERROR,
-					errcode(ERRCODE_FAIRQ_NO_GROUP),
-					errmsg("group \"%s\" of queue \"%s\" does not exist",
-						   text_to_cstring(PG_GETARG_TEXT_PP(1)),
-						   queue->name));
-	}
+		group_no = existing_group(queue, PG_GETARG_TEXT_PP(1));
 	PG_RETURN_INT64(delete_tasks(queue, group_no, false));
 }
 

@@ -86,15 +86,15 @@ fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
 }
 
 static inline TM_Result
-fairq_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
+fairq_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, bool wait,
 				   TM_FailureData *tmfd)
 {
 #if PG_VERSION_NUM >= 190000
 	return table_tuple_delete(rel, tid, cid, 0, InvalidSnapshot,
-							  InvalidSnapshot, true, tmfd);
+							  InvalidSnapshot, wait, tmfd);
 #else
 	return table_tuple_delete(rel, tid, cid, InvalidSnapshot,
-							  InvalidSnapshot, true, tmfd, false);
+							  InvalidSnapshot, wait, tmfd, false);
 #endif
 }
 

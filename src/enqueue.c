@@ -39,7 +39,7 @@ add_task(FairqQueue *queue, FairqTable *tasks, text *group_key, Datum payload,
 	Datum		values[TASK_NATTS];
 	bool		nulls[TASK_NATTS] = {0};
 	int64		id = fairq_task_new_id();
-	int64		addr = fairq_place(queue, priority, group_no, tasks);
+	int64		addr = fairq_place(queue, priority, group_no, id, tasks);
 
 	values[TASK_ID - 1] = Int64GetDatum(id);
 	values[TASK_ADDR - 1] = Int64GetDatum(addr);

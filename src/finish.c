@@ -21,6 +21,7 @@
 #include "args.h"
 #include "group.h"
 #include "place.h"
+#include "running.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_complete);
@@ -44,21 +45,35 @@ is_leased(const FairqTask *task, int32 attempt)
 static bool
 complete(FairqTable *tasks, int64 id, int32 attempt, FairqQueue **queue)
 {
-	FairqTask	task;
+	bool		locked = false;
 
-	/* somebody may change the row just before we delete it: look again */
-	do
+	for (;;)
 	{
+		FairqTask	task;
+		FairqLane  *lane;
+		FairqDebt  *debt;
+
 		if (!fairq_task_find(tasks, id, &task) || !is_leased(&task, attempt))
 			return false;
 		if (*queue == NULL || (*queue)->id != task.queue_id)
 			*queue = fairq_queue_use_id(task.queue_id, AccessShareLock);
 		if (*queue == NULL)
 			return false;
-	} while (!fairq_task_delete(tasks, &task));
-	fairq_debt(fairq_queue_lane(*queue, task.priority),
-			   task.group_no)->counts[FAIRQ_COMPLETED]++;
-	return true;
+		lane = fairq_queue_lane(*queue, task.priority);
+		debt = fairq_debt(lane, task.group_no);
+		fairq_finish_begin(*queue, lane, task.group_no);
+		/* wait for nobody with a counter in hand */
+		if (fairq_task_delete(tasks, &task, locked))
+		{
+			debt->counts[FAIRQ_COMPLETED]++;
+			fairq_finish_end(debt);
+			return true;
+		}
+		fairq_finish_end(NULL);
+		/* somebody has the row: wait for him, have it locked, and look again */
+		fairq_task_wait(tasks, &task);
+		locked = true;
+	}
 }
 
 /* An attempt that no lease can have is no error: it is not the present one. */
@@ -162,13 +177,19 @@ fairq_release(PG_FUNCTION_ARGS)
 		fairq_task_find_locked(tasks, PG_GETARG_INT64(0), &task) &&
 		is_leased(&task, arg_attempt(fcinfo, 1)))
 	{
-		int64		addr = fairq_place(queue, task.priority, task.group_no,
-									   tasks);
+		FairqLane  *lane = fairq_queue_lane(queue, task.priority);
+		FairqDebt  *debt;
+		int64		addr;
 
+		/* if it has to wait, then behind all that were enqueued before */
+		addr = fairq_place(queue, task.priority, task.group_no,
+						   queue->limited ? fairq_task_new_id() : 0, tasks);
+		debt = fairq_debt(lane, task.group_no);
+		fairq_finish_begin(queue, lane, task.group_no);
 		fairq_task_return(tasks, &task, addr);
 		fairq_debt_written();
-		fairq_debt(fairq_queue_lane(queue, task.priority),
-				   task.group_no)->counts[FAIRQ_RELEASED]++;
+		fairq_finish_end(debt);
+		debt->counts[FAIRQ_RELEASED]++;
 		done = true;
 	}
 	fairq_table_close(tasks);

@@ -1,6 +1,6 @@
 /*
  * inspect.c
- *		Looking in: addresses, blocks, counters, and whether hints are sound.
+ *		Looking in: addresses, blocks, counters.
  *
  * Locking: AccessShareLock on the queue, where one is given, and on the
  * tables.
@@ -9,10 +9,7 @@
 
 #include "catalog/pg_type.h"
 #include "funcapi.h"
-#include "miscadmin.h"
-#include "nodes/pg_list.h"
 #include "utils/builtins.h"
-#include "utils/tuplestore.h"
 
 #include "args.h"
 #include "compat.h"
@@ -23,11 +20,6 @@
 PG_FUNCTION_INFO_V1(fairq_sql_address);
 PG_FUNCTION_INFO_V1(fairq_block_of);
 PG_FUNCTION_INFO_V1(fairq_counters);
-PG_FUNCTION_INFO_V1(fairq_check_hints);
-
-/* how long the end of a transaction may take to reach the hints */
-#define SETTLE_MS 50
-#define SETTLE_TRIES 40
 
 static int64
 arg_bigint(FunctionCallInfo fcinfo, int n, const char *name)
@@ -57,7 +49,7 @@ fairq_sql_address(PG_FUNCTION_ARGS)
 	addr = fairq_address(group_no, block, queue->block_length);
 	if (addr == FAIRQ_ADDR_NONE)
 		(void) fairq_arg_int(fcinfo, 2, "block", block, 0,
-							 (FAIRQ_ADDR_MAX - 1 - group_no) / queue->block_length);
+							 fairq_last_block(group_no, queue->block_length));
 	PG_RETURN_INT64(addr);
 }
 
@@ -94,118 +86,4 @@ fairq_counters(PG_FUNCTION_ARGS)
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
-}
-
-/* Would a pop pass over this task, which is ready? */
-static bool
-is_hidden(FairqLane *lane, const FairqTask *task)
-{
-	FairqNote	note;
-
-	return fairq_lane_note(lane, &note) && task->addr < note.mark &&
-		!fairq_lane_is_irregular(lane, task->group_no);
-}
-
-/* Is it still ready, and still hidden? */
-static bool
-still_hidden(FairqTable *tasks, FairqLane *lane, const FairqTask *task)
-{
-	FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(task->id)};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_ID, &key, 1,
-										false);
-	bool		same = false;
-
-	if (fairq_scan_next(scan) == FAIRQ_ROW_LIVE)
-	{
-		FairqTask	now;
-
-		fairq_task_read(fairq_scan_slot(scan), &now);
-		same = !now.running && now.addr == task->addr;
-	}
-	fairq_scan_end(scan);
-	return same && is_hidden(lane, task);
-}
-
-/* The tasks of a lane that are ready and hidden. */
-static List *
-hidden_tasks(FairqQueue *queue, int priority, FairqTable *tasks)
-{
-	FairqLane  *lane = fairq_queue_lane(queue, priority);
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_EQ, Int16GetDatum(priority)}
-	};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
-										lengthof(keys), false);
-	FairqRowState state;
-	List	   *hidden = NIL;
-
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
-	{
-		FairqTask	task;
-
-		if (state != FAIRQ_ROW_LIVE)
-			continue;
-		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (!task.running && is_hidden(lane, &task))
-		{
-			FairqTask  *copy = palloc(sizeof(FairqTask));
-
-			*copy = task;
-			hidden = lappend(hidden, copy);
-		}
-	}
-	fairq_scan_end(scan);
-	return hidden;
-}
-
-/*
- * fairq.check_hints(queue): a line for each task that no pop would find.  A
- * transaction that has just ended may not have said so yet: give it time.
- */
-Datum
-fairq_check_hints(PG_FUNCTION_ARGS)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	FairqQueue *queue;
-	FairqTable *tasks;
-	List	   *hidden = NIL;
-	ListCell   *lc;
-
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	queue = fairq_queue_use(name, AccessShareLock);
-	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
-	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		if (fairq_lane_known(fairq_queue_lane(queue, priority)))
-			hidden = list_concat(hidden, hidden_tasks(queue, priority, tasks));
-
-	for (int i = 0; i < SETTLE_TRIES && hidden != NIL; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(SETTLE_MS * 1000);
-		foreach(lc, hidden)
-		{
-			FairqTask  *task = lfirst(lc);
-
-			if (!still_hidden(tasks, fairq_queue_lane(queue, task->priority),
-							  task))
-				hidden = foreach_delete_current(hidden, lc);
-		}
-	}
-
-	foreach(lc, hidden)
-	{
-		FairqTask  *task = lfirst(lc);
-		char	   *line = psprintf("task " INT64_FORMAT " is ready at address "
-									INT64_FORMAT ", and hidden below the mark of priority %d",
-									task->id, task->addr, task->priority);
-		Datum		value = CStringGetTextDatum(line);
-		bool		isnull = false;
-
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value,
-							 &isnull);
-	}
-	fairq_table_close(tasks);
-	return (Datum) 0;
 }

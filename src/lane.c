@@ -53,9 +53,17 @@
  * passed over its rows until now.  When it becomes irregular, from starts at
  * or below the mark, since its rows have stood in order until now.
  *
+ * Waiting tasks of limited groups stand outside the order of service, from
+ * FAIRQ_WAITING on.  A group that has some is irregular: they are served at
+ * its turns, behind its others.  "waiting_from" is for them what from is for
+ * those.  An irregular group that has no room for another running task is
+ * parked: kept in a set of its own, where no pop comes by, until there is room
+ * (limit.c).  If the cache has no entry for a group with waiting tasks, they
+ * are strays, which are looked for by address, from "strays" on.
+ *
  * Locking: a lane's lock protects all that is in struct FairqLane and what
  * groups say of themselves; see shmem.h.  Lock order: lane, then the mutex of
- * one group set.  Nothing here allocates, waits for anything else or fails, so
+ * one group set or of one counter.  Nothing here allocates, waits for anything else or fails, so
  * everything can be called from commit and abort callbacks.
  */
 #include "postgres.h"
@@ -63,6 +71,7 @@
 #include "common/hashfn.h"
 
 #include "lane.h"
+#include "seats.h"
 
 #define TAIL_UNKNOWN INT64CONST(-2)
 
@@ -74,21 +83,6 @@ is_known(FairqLane *lane)
 {
 	return lane->lane_no != 0 &&
 		lane->resets == pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
-}
-
-static FairqGroup *
-group_at(int32 index)
-{
-	return &fairq_group_sets()[index / FAIRQ_SET_WAYS].ways[index % FAIRQ_SET_WAYS];
-}
-
-static int32
-index_of(FairqGroup *group)
-{
-	char	   *base = (char *) fairq_group_sets();
-	int32		set = ((char *) group - base) / sizeof(FairqGroupSet);
-
-	return set * FAIRQ_SET_WAYS + (group - fairq_group_sets()[set].ways);
 }
 
 static FairqGroupSet *
@@ -149,6 +143,7 @@ lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **setp)
 		group->lane_no = lane->lane_no;
 		group->group_no = group_no;
 		group->tail = TAIL_UNKNOWN;
+		group->waiting_from = FAIRQ_WAITING;
 		group->version = version + 1;
 	}
 	if (group == NULL)
@@ -164,7 +159,7 @@ find_irregular(FairqLane *lane, int32 group_no)
 	FairqGroupSet *set;
 	FairqGroup *group;
 
-	if (lane->nirregular == 0)
+	if (lane->nirregular == 0 && lane->parked == FAIRQ_NOBODY)
 		return NULL;
 	group = lock_group(lane, group_no, false, &set);
 	if (group == NULL)
@@ -173,64 +168,29 @@ find_irregular(FairqLane *lane, int32 group_no)
 	return group->irregular ? group : NULL;
 }
 
-/*
- * The list of irregular groups, in the order of their seats.
- */
-
-/*
- * The last one whose seat is before group_no, or -1.  Service goes round, so
- * it is seldom far from the cursor.
- */
-static int32
-list_before(FairqLane *lane, int32 group_no)
+static void
+put_in_set(FairqLane *lane, FairqGroup *group, bool parked)
 {
-	int32		at = lane->cursor >= 0 ? lane->cursor : lane->first;
-	int32		next;
-
-	while (at >= 0 && group_at(at)->group_no >= group_no)
-		at = group_at(at)->prev;
-	if (at < 0)
-		return -1;
-	while ((next = group_at(at)->next) >= 0 &&
-		   group_at(next)->group_no < group_no)
-		at = next;
-	return at;
+	group->parked = parked;
+	if (parked)
+		fairq_seats_insert(&lane->parked, group);
+	else
+	{
+		fairq_seats_insert(&lane->irregular, group);
+		lane->nirregular++;
+	}
 }
 
 static void
-list_insert(FairqLane *lane, FairqGroup *group)
+take_out_of_set(FairqLane *lane, FairqGroup *group)
 {
-	int32		self = index_of(group);
-
-	group->prev = list_before(lane, group->group_no);
-	if (group->prev >= 0)
-	{
-		group->next = group_at(group->prev)->next;
-		group_at(group->prev)->next = self;
-	}
+	if (group->parked)
+		fairq_seats_remove(&lane->parked, group);
 	else
 	{
-		group->next = lane->first;
-		lane->first = self;
+		fairq_seats_remove(&lane->irregular, group);
+		lane->nirregular--;
 	}
-	if (group->next >= 0)
-		group_at(group->next)->prev = self;
-	lane->cursor = self;
-	lane->nirregular++;
-}
-
-static void
-list_remove(FairqLane *lane, FairqGroup *group)
-{
-	if (lane->cursor == index_of(group))
-		lane->cursor = group->prev;
-	if (group->prev >= 0)
-		group_at(group->prev)->next = group->next;
-	else
-		lane->first = group->next;
-	if (group->next >= 0)
-		group_at(group->next)->prev = group->prev;
-	lane->nirregular--;
 }
 
 static void
@@ -238,19 +198,46 @@ become_regular(FairqLane *lane, FairqGroup *group)
 {
 	FairqGroupSet *set = set_of(group->lane_no, group->group_no);
 
-	list_remove(lane, group);
+	take_out_of_set(lane, group);
 	SpinLockAcquire(&set->mutex);
 	group->irregular = false;
 	SpinLockRelease(&set->mutex);
 }
 
 static void
+all_become_regular(FairqLane *lane)
+{
+	while (lane->irregular != FAIRQ_NOBODY)
+		become_regular(lane, fairq_group_at(lane->irregular));
+	while (lane->parked != FAIRQ_NOBODY)
+		become_regular(lane, fairq_group_at(lane->parked));
+}
+
+/* Something is ready there whose group has no entry. */
+static void
 lower(FairqLane *lane, int64 addr)
 {
-	int64	   *entry = &lane->ring[lane->epoch % FAIRQ_RING];
+	if (fairq_is_waiting(addr))
+	{
+		lane->strays = Min(lane->strays, addr);
+		lane->nstrays++;
+		return;
+	}
 
-	*entry = Min(*entry, addr);
+	lane->ring[lane->epoch % FAIRQ_RING] =
+		Min(lane->ring[lane->epoch % FAIRQ_RING], addr);
 	lane->mark = Min(lane->mark, addr);
+}
+
+/* Something is ready there, of an irregular group. */
+static void
+lower_group(FairqGroup *group, int64 addr)
+{
+	if (fairq_is_waiting(addr))
+		group->waiting_from = Min(group->waiting_from, addr);
+	else
+		group->from = Min(group->from, addr);
+	group->version++;
 }
 
 /*
@@ -277,25 +264,54 @@ become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 until,
 
 	group->gap |= gap;
 	group->until = Max(group->until, until);
-	group->version++;
-	if (was_irregular)
+	if (!was_irregular)
 	{
-		group->from = Min(group->from, from);
-		return true;
+		/*
+		 * From now on its rows are passed over by all pops.  Those that stood
+		 * in order until now are not below the mark.
+		 */
+		group->from = lane->mark;
+		group->taken = FAIRQ_ADDR_NONE;
+		group->tasks_left = 0;
+		put_in_set(lane, group, false);
 	}
-
-	/*
-	 * From now on its rows are passed over by all pops.  Those that stood in
-	 * order until now are not below the mark.
-	 */
-	group->from = Min(from, lane->mark);
-	group->taken = FAIRQ_ADDR_NONE;
-	group->left = 0;
-	list_insert(lane, group);
+	lower_group(group, from);
 	return true;
 }
 
 /* --------------------------------------------------------------------- */
+
+/* What is known now is not older than this. */
+uint64
+fairq_lane_as_of(FairqLane *lane)
+{
+	return pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets) +
+		pg_atomic_read_u64(&fairq_hints_of(lane)->uncounted);
+}
+
+/* A task is running there, or about to. */
+void
+fairq_lane_reaches(FairqLane *lane, int64 addr)
+{
+	uint64		reach = pg_atomic_read_u64(&lane->reach);
+
+	while (addr > (int64) reach &&
+		   !pg_atomic_compare_exchange_u64(&lane->reach, &reach, addr))
+		;
+}
+
+/* The highest address at which a task of the lane may be running. */
+int64
+fairq_lane_reach(FairqLane *lane)
+{
+	int64		reach = FAIRQ_WAITING - 1;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (is_known(lane))
+		reach = Max((int64) pg_atomic_read_u64(&lane->reach), lane->pos);
+	LWLockRelease(&lane->lock);
+	return reach;
+}
 
 bool
 fairq_lane_known(FairqLane *lane)
@@ -354,6 +370,8 @@ fairq_lane_epoch(FairqLane *lane)
  * are holes behind a group's first task is found out when that is served, up
  * to the highest address (see serve.c).  If it is not
  * sure that nothing changed since it was read, the mark goes to the very start.
+ *
+ * A head whose group has only waiting tasks has no address; those come last.
  */
 void
 fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
@@ -361,10 +379,13 @@ fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 				   int64 highest, int64 block_length)
 {
 	int64		low = FAIRQ_ADDR_MAX;
+	int64		nplaced = nheads;
 
-	for (int64 i = 0; i < nheads; i++)
+	while (nplaced > 0 && heads[nplaced - 1].addr == FAIRQ_ADDR_MAX)
+		nplaced--;
+	for (int64 i = 0; i < nplaced; i++)
 	{
-		int64		median = heads[nheads / 2].addr;
+		int64		median = heads[nplaced / 2].addr;
 
 		if (median - heads[i].addr < block_length)
 		{
@@ -380,36 +401,59 @@ fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 		LWLockRelease(&lane->lock);
 		return;
 	}
-	while (lane->first >= 0)
-		become_regular(lane, group_at(lane->first));
-	lane->cursor = -1;
+	all_become_regular(lane);
 	lane->lane_no = fairq_new_lane_no();
 	lane->resets = resets;
-	lane->pos = nheads > 0 ? low - 1 : highest;
+	lane->pos = nplaced > 0 ? low - 1 : highest;
 	lane->pos_left = 0;
 	lane->suspect = highest;
+	fairq_lane_reaches(lane, highest);
+	if (!sure)
+	{
+		lane->strays = FAIRQ_WAITING;
+		lane->nstrays++;
+	}
 	lane->mark = sure ? Min(low, lowest_since(lane, epoch)) : FAIRQ_ADDR_NONE;
 	for (int64 i = 0; i < nheads; i++)
 	{
-		bool		ahead = heads[i].addr > low &&
+		bool		ahead = i < nplaced && heads[i].addr > low &&
 			heads[i].addr - low >= block_length;
 
-		if (heads[i].addr < low || ahead)
+		if (i < nplaced && (heads[i].addr < low || ahead))
 			(void) become_irregular(lane, heads[i].group_no, heads[i].addr, highest,
 									ahead);
+		if (heads[i].waiting != FAIRQ_ADDR_MAX)
+			(void) become_irregular(lane, heads[i].group_no, heads[i].waiting,
+									FAIRQ_ADDR_NONE, true);
 	}
 	LWLockRelease(&lane->lock);
+}
+
+/* How many of a group's turns lie ahead, up to its tail. */
+static int64
+turns_ahead(const FairqTail *tail, int32 group_no, int64 pos,
+			int64 block_length)
+{
+	if (tail->addr <= pos)
+		return 0;
+	return (tail->addr - fairq_turn_from(group_no, pos + 1, block_length)) /
+		block_length + 1;
 }
 
 /*
  * Give a group its next address.  looked_up is its tail as the table has it,
  * or NULL if that was not looked at (yet); doubtful if it may be ahead of the
  * group's turn.
+ *
+ * If the group is limited to so many running tasks (most), no more of them get
+ * a turn in advance than may be running.  Whatever comes then has to wait, and
+ * what comes behind a waiting task waits, too: in that order.
  */
 FairqReserved
-fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
-				   int64 block_length, const FairqTail *looked_up,
-				   bool doubtful, FairqReservation *reservation)
+fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight, int32 most,
+				   int64 block_length, int64 order,
+				   const FairqTail *looked_up, bool doubtful,
+				   FairqReservation *reservation)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
@@ -433,6 +477,7 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 			group->tail = looked_up->addr;
 			group->tail_count = looked_up->count;
 			if (looked_up->addr > lane->pos &&
+				!fairq_is_waiting(looked_up->addr) &&
 				(doubtful || looked_up->addr <= lane->suspect))
 			{
 				/* whether there is a gap before its tail is not known */
@@ -451,9 +496,19 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 			tail = *looked_up;
 
 		reservation->before = tail;
-		if (!fairq_next_tail(&tail, group_no, weight, lane->pos, block_length))
+		if (fairq_is_waiting(tail.addr) ||
+			(most != FAIRQ_NO_LIMIT &&
+			 ((group != NULL && group->irregular) ||
+			  turns_ahead(&tail, group_no, lane->pos, block_length) >=
+			  (most + weight - 1) / weight)))
+		{
+			tail.addr = Max(fairq_waiting_addr(order),
+							fairq_is_waiting(tail.addr) ? tail.addr + 1 : 0);
+			tail.count = 1;
+		}
+		else if (!fairq_next_tail(&tail, group_no, weight, lane->pos, block_length))
 			result = FAIRQ_BLOCKS_USED_UP;
-		else
+		if (result == FAIRQ_RESERVED)
 		{
 			reservation->tail = tail;
 			reservation->pinned = group;
@@ -521,7 +576,8 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 			}
 			SpinLockRelease(&set->mutex);
 		}
-		if (!put_back)
+		/* among waiting tasks there are no holes, but only an order */
+		if (!put_back && !fairq_is_waiting(first))
 			(void) become_irregular(lane, group_no, first, last.addr, true);
 	}
 	LWLockRelease(&lane->lock);
@@ -543,7 +599,11 @@ fairq_lane_note(FairqLane *lane, FairqNote *note)
 		note->pos = lane->pos;
 		note->pos_left = lane->pos_left;
 		note->suspect = lane->suspect;
+		note->strays = lane->strays;
+		note->nstrays = lane->nstrays;
 		note->nirregular = lane->nirregular;
+		note->any_irregular = lane->nirregular > 0 ||
+			lane->parked != FAIRQ_NOBODY;
 	}
 	LWLockRelease(&lane->lock);
 	return known;
@@ -565,7 +625,10 @@ fairq_lane_raise(FairqLane *lane, const FairqNote *note, int64 upto)
 static void
 advance(FairqLane *lane, int64 addr, int32 left)
 {
-	if (addr == FAIRQ_ADDR_MAX || addr < lane->pos)
+	if (addr == FAIRQ_ADDR_MAX)
+		return;
+	fairq_lane_reaches(lane, addr);
+	if (addr < lane->pos)
 		return;
 	lane->pos_left = addr > lane->pos ? left : Min(lane->pos_left, left);
 	lane->pos = addr;
@@ -602,7 +665,7 @@ static int32
 left_of_turn(FairqLane *lane, FairqGroup *group, int64 turn)
 {
 	if (turn == group->taken)
-		return group->left;
+		return group->tasks_left;
 	if (turn == lane->pos && turn > group->taken)
 		return lane->pos_left;
 	return 0;
@@ -629,19 +692,16 @@ next_irregular(FairqLane *lane, int64 cur, int64 block_length, int64 *turnp)
 {
 	int64		block = fairq_block(cur, block_length);
 	int32		seat = (int32) Min(cur - block * block_length, PG_INT32_MAX);
-	int32		before = list_before(lane, seat);
-	int32		start = before >= 0 ? group_at(before)->next : lane->first;
 	FairqGroup *best = NULL;
 	int64		best_turn = FAIRQ_ADDR_MAX;
 
 	for (int part = 0; part < 2; part++)
 	{
-		int32		at = part == 0 ? start : lane->first;
-		int32		end = part == 0 ? -1 : start;
+		FairqGroup *group = fairq_seats_from(lane->irregular,
+											 part == 0 ? seat : 0);
 
-		for (; at != end; at = group_at(at)->next)
+		while (group != NULL && (part == 0 || group->group_no < seat))
 		{
-			FairqGroup *group = group_at(at);
 			int64		turn = next_turn_of(lane, group, cur, block_length);
 
 			if (best == NULL || turn < best_turn)
@@ -650,11 +710,13 @@ next_irregular(FairqLane *lane, int64 cur, int64 block_length, int64 *turnp)
 				best_turn = turn;
 			}
 			/* nobody further along this way can be earlier */
-			if (fairq_block(turn, block_length) == block + part)
+			if (fairq_block(turn, block_length) == block + part ||
+				group->group_no == PG_INT32_MAX)
 			{
 				*turnp = best_turn;
 				return best;
 			}
+			group = fairq_seats_from(lane->irregular, group->group_no + 1);
 		}
 	}
 	*turnp = best_turn;
@@ -684,19 +746,43 @@ fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
 	{
 		turn->group_no = group->group_no;
 		turn->from = group->from;
+		turn->waiting_from = group->waiting_from;
+		turn->nirregular = lane->nirregular;
+		turn->taken_before = group->taken;
 		turn->version = group->version;
 		turn->left = left_of_turn(lane, group, turn->addr);
 		if (take)
 		{
 			group->taken = turn->addr;
-			group->left = 0;
+			group->tasks_left = 0;
 			if (turn->addr == lane->pos)
 				lane->pos_left = 0;
-			lane->cursor = index_of(group);
 		}
 	}
 	LWLockRelease(&lane->lock);
 	return group != NULL;
+}
+
+/*
+ * Nothing could be served in the turn that was taken: as long as service has
+ * not gone past it, it is the group's again.
+ */
+void
+fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
+					 const FairqTurn *turn)
+{
+	FairqGroup *group = NULL;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == note->lane_no)
+		group = find_irregular(lane, turn->group_no);
+	if (group != NULL && group->taken == turn->addr)
+	{
+		group->taken = turn->taken_before;
+		if (turn->addr == turn->taken_before)
+			group->tasks_left = turn->left;
+	}
+	LWLockRelease(&lane->lock);
 }
 
 /*
@@ -719,11 +805,15 @@ fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
 		if (group != NULL)
 		{
 			if (group->version == turn->version)
-				group->from = Max(group->from, from);
+			{
+				group->from = Max(group->from, Min(from, FAIRQ_WAITING));
+				group->waiting_from = Max(group->waiting_from, from);
+			}
 			if (group->taken == turn->addr)
-				group->left = left;
+				group->tasks_left = left;
 			if (ahead != FAIRQ_ADDR_NONE)
 			{
+				fairq_lane_reaches(lane, ahead);
 				group->until = Max(group->until, ahead);
 				group->gap = true;
 			}
@@ -732,13 +822,30 @@ fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
 	LWLockRelease(&lane->lock);
 }
 
+/* It has no tasks left that are not running: the next one has a turn again. */
+static void
+start_afresh(FairqGroup *group)
+{
+	FairqGroupSet *set = set_of(group->lane_no, group->group_no);
+
+	SpinLockAcquire(&set->mutex);
+	if (group->pins == 0 && fairq_is_waiting(group->tail))
+	{
+		/* unless there is one that only others see: look */
+		group->tail = TAIL_UNKNOWN;
+		group->until = FAIRQ_ADDR_NONE;
+	}
+	SpinLockRelease(&set->mutex);
+}
+
 /*
  * The look at a group's turn found it regular again, or found nothing of it
- * that is ready.
+ * that is ready; or, drained, no task at all that is not running.  In any case
+ * none of its waiting tasks is ready.
  */
 void
 fairq_lane_settle(FairqLane *lane, const FairqNote *note,
-				  const FairqTurn *turn, bool regular)
+				  const FairqTurn *turn, bool regular, bool drained)
 {
 	FairqGroup *group = NULL;
 
@@ -754,7 +861,112 @@ fairq_lane_settle(FairqLane *lane, const FairqNote *note,
 			group->gap = false;
 			lower(lane, turn->addr);
 		}
+		group->waiting_from = FAIRQ_ADDR_MAX;
+		if (drained)
+			start_afresh(group);
 	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * There is no room for another running task of the group, which has one that
+ * is ready at addr: put it aside.  version is that of the settings that say
+ * so.  False if they are not in effect any more, or there may be room.
+ */
+bool
+fairq_lane_park(FairqLane *lane, const FairqNote *note, uint64 version,
+				int32 group_no, int64 addr, FairqLimit *limit, int32 most)
+{
+	FairqHints *hints = fairq_hints_of(lane);
+	FairqGroup *group;
+	bool		parked = false;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == note->lane_no)
+	{
+		group = find_irregular(lane, group_no);
+		if (group == NULL &&
+			become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, false))
+			group = find_irregular(lane, group_no);
+		if (group != NULL &&
+			fairq_limit_park(limit, fairq_lane_as_of(lane), most,
+							 lane->priority, &hints->version, version))
+		{
+			parked = true;
+			if (!group->parked)
+			{
+				take_out_of_set(lane, group);
+				put_in_set(lane, group, true);
+			}
+		}
+	}
+	LWLockRelease(&lane->lock);
+	return parked;
+}
+
+/* The first parked group at or behind that seat. */
+bool
+fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
+{
+	FairqGroup *group;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	group = fairq_seats_from(lane->parked, *group_no);
+	if (group != NULL)
+		*group_no = group->group_no;
+	LWLockRelease(&lane->lock);
+	return group != NULL;
+}
+
+/* There is room for the group again in these lanes. */
+void
+fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked)
+{
+	for (int priority = 0; parked != 0; priority++, parked >>= 1)
+	{
+		FairqLane  *lane = &hints->lanes[priority];
+		FairqGroup *group;
+
+		if ((parked & 1) == 0)
+			continue;
+		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		group = find_irregular(lane, group_no);
+		if (group != NULL && group->parked)
+		{
+			take_out_of_set(lane, group);
+			put_in_set(lane, group, false);
+		}
+		LWLockRelease(&lane->lock);
+	}
+}
+
+/* There may be room for every group again. */
+void
+fairq_unpark_all(FairqHints *hints)
+{
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		FairqLane  *lane = &hints->lanes[priority];
+
+		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		while (lane->parked != FAIRQ_NOBODY)
+		{
+			FairqGroup *group = fairq_group_at(lane->parked);
+
+			take_out_of_set(lane, group);
+			put_in_set(lane, group, false);
+		}
+		LWLockRelease(&lane->lock);
+	}
+}
+
+/* Up to there the groups of all waiting tasks have entries now. */
+void
+fairq_lane_no_strays(FairqLane *lane, const FairqNote *note, int64 upto)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == note->lane_no && lane->nstrays == note->nstrays)
+		lane->strays = Max(lane->strays, upto);
 	LWLockRelease(&lane->lock);
 }
 
@@ -762,15 +974,16 @@ fairq_lane_settle(FairqLane *lane, const FairqNote *note,
  * What follows is said after it is visible, from commit and abort callbacks.
  */
 
-/* A task was given that address for its turn. */
+/* A task was given that address for its turn, or to wait. */
 void
 fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (!is_known(lane))
 		lower(lane, addr);
-	else if (addr <= lane->pos)
-		(void) become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, false);
+	else if (addr <= lane->pos || fairq_is_waiting(addr))
+		(void) become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE,
+								fairq_is_waiting(addr));
 	else
 	{
 		FairqGroupSet *set;
@@ -784,13 +997,11 @@ fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr)
 		if (group != NULL)
 			SpinLockRelease(&set->mutex);
 		if (irregular)
-		{
-			group->from = Min(group->from, addr);
-			group->version++;
-		}
+			lower_group(group, addr);
 		else if (gap && lane->nirregular < MAX_BY_SUSPICION)
 			(void) become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, true);
-		lower(lane, addr);
+		else
+			lower(lane, addr);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -872,9 +1083,7 @@ fairq_lane_forget(FairqLane *lane)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	lower(lane, FAIRQ_ADDR_NONE);
-	while (lane->first >= 0)
-		become_regular(lane, group_at(lane->first));
-	lane->cursor = -1;
+	all_become_regular(lane);
 	lane->lane_no = 0;
 	LWLockRelease(&lane->lock);
 }

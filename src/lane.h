@@ -6,6 +6,7 @@
 #define FAIRQ_LANE_H
 
 #include "address.h"
+#include "limit.h"
 #include "shmem.h"
 
 #define FAIRQ_PRIORITIES 10
@@ -20,11 +21,12 @@ typedef enum FairqCounter
 	FAIRQ_COUNTERS
 } FairqCounter;
 
-/* In shared memory, never moved or freed.  Under lock, but for the counters. */
-struct FairqLane
+/* In shared memory, never moved or freed.  All is under lock, but the end. */
+typedef struct FairqLane
 {
 	LWLock		lock;
 	int32		domain;			/* constant */
+	int32		priority;		/* constant */
 	uint32		lane_no;		/* new after each recovery; 0: never done */
 	uint64		resets;			/* of the domain, when it was recovered */
 	int64		pos;			/* the highest turn taken */
@@ -33,11 +35,34 @@ struct FairqLane
 	int64		suspect;		/* up to here nobody knows of holes */
 	uint64		epoch;			/* of the ring's youngest entry; only grows */
 	int64		ring[FAIRQ_RING];	/* lowest address made ready per epoch */
+	int64		strays;			/* below: no waiting task of a forgotten group */
+	uint64		nstrays;		/* counts how often that was lowered */
+	int32		irregular;		/* the set of these groups */
 	int32		nirregular;
-	int32		first;			/* of the irregular groups, or -1 */
-	int32		cursor;			/* one of them, near the last turn, or -1 */
+	int32		parked;			/* those of them that have no room */
+
+	/* without a lock */
+	pg_atomic_uint64 reach;		/* no task further on is running */
 	pg_atomic_uint64 counters[FAIRQ_COUNTERS];	/* since the server started */
+} FairqLane;
+
+/* What shared memory knows of a queue.  Never moved or freed. */
+struct FairqHints
+{
+	pg_atomic_uint64 version;	/* of its settings */
+	pg_atomic_uint64 uncounted; /* times that counters missed what ended */
+	pg_atomic_uint32 limited;	/* all running tasks are counted, from now on */
+	pg_atomic_uint32 calls;		/* in progress that don't count */
+	FairqLimit	running;		/* of the whole queue */
+	FairqLane	lanes[FAIRQ_PRIORITIES];
 };
+
+static inline FairqHints *
+fairq_hints_of(FairqLane *lane)
+{
+	return (FairqHints *) ((char *) (lane - lane->priority) -
+						   offsetof(FairqHints, lanes));
+}
 
 /* What a pop notes before it looks. */
 typedef struct FairqNote
@@ -48,7 +73,10 @@ typedef struct FairqNote
 	int64		pos;
 	int32		pos_left;
 	int64		suspect;
+	int64		strays;
+	uint64		nstrays;
 	int32		nirregular;
+	bool		any_irregular;	/* or parked */
 } FairqNote;
 
 /* An address given to a task whose row is not written yet. */
@@ -74,8 +102,11 @@ typedef struct FairqTurn
 	int32		group_no;
 	int64		addr;			/* the turn */
 	int64		from;			/* where its first ready task may be */
+	int64		waiting_from;	/* or, of the waiting ones, this */
+	int64		taken_before;	/* the turn that was taken last */
 	uint32		version;
 	int32		left;			/* tasks left of a turn begun before, or 0 */
+	int32		nirregular;		/* of the lane */
 } FairqTurn;
 
 /* The first ready task of a group, when a lane is recovered. */
@@ -83,9 +114,13 @@ typedef struct FairqHead
 {
 	int32		group_no;
 	int64		addr;
+	int64		waiting;		/* the first of those; FAIRQ_ADDR_MAX: none */
 } FairqHead;
 
 extern bool fairq_lane_known(FairqLane *lane);
+extern uint64 fairq_lane_as_of(FairqLane *lane);
+extern void fairq_lane_reaches(FairqLane *lane, int64 addr);
+extern int64 fairq_lane_reach(FairqLane *lane);
 extern uint64 fairq_lane_epoch(FairqLane *lane);
 extern void fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 							   bool sure, const FairqHead *heads,
@@ -93,7 +128,8 @@ extern void fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 							   int64 block_length);
 
 extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,
-										int32 weight, int64 block_length,
+										int32 weight, int32 most,
+										int64 block_length, int64 order,
 										const FairqTail *looked_up,
 										bool doubtful,
 										FairqReservation *reservation);
@@ -111,11 +147,22 @@ extern bool fairq_lane_is_irregular(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_next_turn(FairqLane *lane, const FairqNote *note,
 								 int64 cur, int64 block_length, bool take,
 								 int64 bound, FairqTurn *turn);
+extern void fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
+								 const FairqTurn *turn);
 extern void fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
 								   const FairqTurn *turn, int64 from,
 								   int32 left, int64 ahead);
 extern void fairq_lane_settle(FairqLane *lane, const FairqNote *note,
-							  const FairqTurn *turn, bool regular);
+							  const FairqTurn *turn, bool regular,
+							  bool drained);
+extern bool fairq_lane_park(FairqLane *lane, const FairqNote *note,
+							uint64 version, int32 group_no, int64 addr,
+							FairqLimit *limit, int32 most);
+extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
+extern void fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked);
+extern void fairq_unpark_all(FairqHints *hints);
+extern void fairq_lane_no_strays(FairqLane *lane, const FairqNote *note,
+								 int64 upto);
 
 extern void fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr);
 extern bool fairq_lane_irregular(FairqLane *lane, int32 group_no, int64 addr);

@@ -6,8 +6,9 @@
  * that is needed when it is not there: after a restart, when rows were changed
  * behind fairq's back, when a group's entry was evicted.
  *
- * Recovery of a lane reads the first ready task of each group: two index
- * descents per group that the queue has, not a walk over its tasks.  All
+ * Recovery of a lane reads the first ready task of each group, and the first
+ * one that waits: two or three index descents per group that the queue has,
+ * not a walk over its tasks.  All
  * backends may do it at once; the first one to finish makes the lane known.
  *
  * The tail of a group is one backward probe.  Committed rows and those of open
@@ -23,16 +24,19 @@
 #include "shmem.h"
 
 /*
- * The first task of a group in the lane that is ready; FAIRQ_ADDR_MAX if none
- * is.
+ * The first task of a group in the lane that is ready and stands between from
+ * and end; FAIRQ_ADDR_MAX if none is.
  */
 static int64
-read_head(FairqScan *scan, int32 queue_id, int32 group_no, int priority)
+read_head(FairqScan *scan, int32 queue_id, int32 group_no, int priority,
+		  int64 from, int64 end)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
 		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_EQ, Int16GetDatum(priority)}
+		{3, FAIRQ_EQ, Int16GetDatum(priority)},
+		{4, FAIRQ_GE, Int64GetDatum(from)},
+		{4, FAIRQ_LT, Int64GetDatum(end)}
 	};
 	FairqRowState state;
 
@@ -50,13 +54,17 @@ read_head(FairqScan *scan, int32 queue_id, int32 group_no, int priority)
 	return FAIRQ_ADDR_MAX;
 }
 
-/* The highest address in the lane, ready or not; FAIRQ_ADDR_NONE if empty. */
+/*
+ * The highest address in the lane that is below end, of a ready task or not;
+ * FAIRQ_ADDR_NONE if there is none.
+ */
 static int64
-read_highest(FairqTable *tasks, int32 queue_id, int priority)
+read_highest(FairqTable *tasks, int32 queue_id, int priority, int64 end)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
-		{2, FAIRQ_EQ, Int16GetDatum(priority)}
+		{2, FAIRQ_EQ, Int16GetDatum(priority)},
+		{3, FAIRQ_LT, Int64GetDatum(end)}
 	};
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
 										lengthof(keys), true);
@@ -83,7 +91,8 @@ compare_heads(const void *a, const void *b)
 }
 
 static FairqHead *
-read_heads(FairqTable *tasks, int32 queue_id, int priority, int64 *nheads)
+read_heads(FairqTable *tasks, int32 queue_id, int priority, bool some_wait,
+		   int64 *nheads)
 {
 	FairqKey	next[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
@@ -92,7 +101,9 @@ read_heads(FairqTable *tasks, int32 queue_id, int priority, int64 *nheads)
 	FairqKey	head[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
 		{2, FAIRQ_EQ, Int32GetDatum(0)},
-		{3, FAIRQ_EQ, Int16GetDatum(priority)}
+		{3, FAIRQ_EQ, Int16GetDatum(priority)},
+		{4, FAIRQ_GE, Int64GetDatum(0)},
+		{4, FAIRQ_LT, Int64GetDatum(0)}
 	};
 	FairqScan  *groups = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, next,
 										  lengthof(next), false);
@@ -105,20 +116,23 @@ read_heads(FairqTable *tasks, int32 queue_id, int priority, int64 *nheads)
 	while (fairq_scan_next(groups) != FAIRQ_ROW_END)
 	{
 		FairqTask	task;
-		int64		addr;
+		FairqHead	head = {.waiting = FAIRQ_ADDR_MAX};
 
 		fairq_task_read(fairq_scan_slot(groups), &task);
-		addr = read_head(heads_of, queue_id, task.group_no, priority);
-		if (addr != FAIRQ_ADDR_MAX)
+		head.group_no = task.group_no;
+		head.addr = read_head(heads_of, queue_id, task.group_no, priority, 0,
+							  FAIRQ_WAITING);
+		if (some_wait)
+			head.waiting = read_head(heads_of, queue_id, task.group_no,
+									 priority, FAIRQ_WAITING, FAIRQ_ADDR_MAX);
+		if (Min(head.addr, head.waiting) != FAIRQ_ADDR_MAX)
 		{
 			if (*nheads == max)
 			{
 				max *= 2;
 				heads = repalloc_huge(heads, sizeof(FairqHead) * max);
 			}
-			heads[*nheads].group_no = task.group_no;
-			heads[*nheads].addr = addr;
-			(*nheads)++;
+			heads[(*nheads)++] = head;
 		}
 		if (task.group_no == PG_INT32_MAX)
 			break;
@@ -142,12 +156,16 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks)
 	{
 		uint64		resets = pg_atomic_read_u64(&domain->resets);
 		uint64		epoch = fairq_lane_epoch(lane);
-		int64		highest = read_highest(tasks, queue->id, priority);
+		int64		highest = read_highest(tasks, queue->id, priority,
+										   FAIRQ_ADDR_MAX);
+		bool		some_wait = fairq_is_waiting(highest);
 		FairqHead  *heads = NULL;
 		int64		nheads = 0;
 
 		if (highest != FAIRQ_ADDR_NONE)
-			heads = read_heads(tasks, queue->id, priority, &nheads);
+			heads = read_heads(tasks, queue->id, priority, some_wait, &nheads);
+		if (some_wait)
+			highest = read_highest(tasks, queue->id, priority, FAIRQ_WAITING);
 
 		/*
 		 * If somebody changes rows all the time, be content with what was
@@ -202,14 +220,17 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no,
 }
 
 /*
- * Give a task of the group its address.  The caller writes the row next, with
- * its index entries, and then calls fairq_debt_written().
+ * Give a task of the group its address: that of a turn, or one at which it
+ * waits, in the given order (0, if the queue is not limited: it then waits only
+ * behind others).  The caller writes the row next, with its index
+ * entries, and then calls fairq_debt_written().
  */
 int64
-fairq_place(FairqQueue *queue, int priority, int32 group_no, FairqTable *tasks)
+fairq_place(FairqQueue *queue, int priority, int32 group_no, int64 order,
+			FairqTable *tasks)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
-	int32		weight = fairq_queue_weight(queue, group_no);
+	const FairqSetting *setting = fairq_group_setting(queue, group_no);
 	FairqDebt  *debt = fairq_debt(lane, group_no);
 	FairqTail	tail;
 	int64		highest;
@@ -220,8 +241,8 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, FairqTable *tasks)
 	{
 		FairqReservation reservation;
 
-		switch (fairq_lane_reserve(lane, group_no, weight,
-								   queue->block_length,
+		switch (fairq_lane_reserve(lane, group_no, setting->weight,
+								   setting->most, queue->block_length, order,
 								   looked ? &tail : NULL, doubtful,
 								   &reservation))
 		{
@@ -250,7 +271,7 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, FairqTable *tasks)
 							   queue->name),
 						errdetail("At the queue's block length of " INT64_FORMAT " blocks are numbered up to " INT64_FORMAT ".",
 								  queue->block_length,
-								  (FAIRQ_ADDR_MAX - 1) / queue->block_length),
+								  fairq_last_block(group_no, queue->block_length)),
 						errhint("When the queue is empty, fairq.reset_hints() starts again from the first block."));
 		}
 	}

@@ -10,7 +10,7 @@
 #include "transaction.h"
 
 extern int64 fairq_place(FairqQueue *queue, int priority, int32 group_no,
-						 FairqTable *tasks);
+						 int64 order, FairqTable *tasks);
 extern void fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks);
 
 #endif							/* FAIRQ_PLACE_H */

@@ -22,6 +22,7 @@
 #include "errors.h"
 #include "group.h"
 #include "serve.h"
+#include "transaction.h"
 
 #define CLAIM_NATTS 8
 #define MAX_WORKER 1024
@@ -68,24 +69,29 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 						 values, nulls);
 }
 
-static void
+static bool
 serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 {
 	Claims	   *claims = arg;
 	MemoryContext old = MemoryContextSwitchTo(claims->each);
 
-	if (claims->remove)
-	{
-		if (!fairq_task_delete(tasks, task))
-			elog(ERROR, "could not delete a locked task");
-		task->attempt++;
-	}
-	else
+	/* who counts looks only at addresses of turns: see running.c */
+	if (!claims->remove || task->addr != task->stood)
 		fairq_task_lease(tasks, task, claims->lease_until, claims->worker,
 						 claims->worker_isnull);
+	else
+		task->attempt++;
+	if (claims->remove)
+	{
+		fairq_written();
+		if (!fairq_task_delete(tasks, task, true))
+			elog(ERROR, "could not delete a locked task");
+		task->running = false;
+	}
 	put_claim(claims, tasks, task);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(claims->each);
+	return claims->remove;
 }
 
 static void
@@ -139,7 +145,7 @@ fairq_pop(PG_FUNCTION_ARGS)
 Datum
 fairq_take(PG_FUNCTION_ARGS)
 {
-	Claims		claims = {.remove = true};
+	Claims		claims = {.remove = true, .worker_isnull = true};
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
 	int64		max_tasks = FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
 	int64		per_group = FAIRQ_ARG_INT(2, "per_group", 0,

@@ -12,7 +12,8 @@
  * change under ShareUpdateExclusiveLock, that is, one at a time and beside all
  * work.  A change invalidates fairq.queue in the relation cache, which is what
  * throws the entries here away; they are looked at after the lock is held, as
- * for tables.
+ * for tables.  It also counts up their version in shared memory, which is
+ * heard of earlier (limit.c says what for).
  *
  * Entries are never freed, only read again: a pointer stays good for the
  * backend's life, its content until the next fairq_queue_use().
@@ -146,6 +147,53 @@ lookup_id(const char *name)
 	return id;
 }
 
+static int32
+get_limit(TupleTableSlot *slot, AttrNumber attno)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attno, &isnull);
+
+	return isnull ? FAIRQ_NO_LIMIT : DatumGetInt32(value);
+}
+
+/* Read the settings of the queue's groups once. */
+static int
+read_settings_once(FairqQueue *queue, FairqScan *scan, FairqSetting **settings)
+{
+	int			max = 8;
+	int			n = 0;
+
+	*settings = MemoryContextAlloc(TopMemoryContext,
+								   sizeof(FairqSetting) * max);
+	while (next_current(scan))
+	{
+		TupleTableSlot *slot = fairq_scan_slot(scan);
+		FairqSetting *setting;
+		bool		isnull;
+
+		if (n == max)
+		{
+			max *= 2;
+			*settings = repalloc_huge(*settings, sizeof(FairqSetting) * max);
+		}
+		setting = &(*settings)[n++];
+		setting->group_no = DatumGetInt32(slot_getattr(slot, SETTING_GROUP_NO,
+													   &isnull));
+		setting->weight = DatumGetInt32(slot_getattr(slot, SETTING_WEIGHT,
+													 &isnull));
+		setting->most = get_limit(slot, SETTING_CONCURRENCY);
+		if (setting->most == FAIRQ_NO_LIMIT)
+			setting->most = queue->others.most;
+		if (DatumGetBool(slot_getattr(slot, SETTING_PAUSED, &isnull)))
+			setting->most = 0;
+	}
+	return n;
+}
+
+/*
+ * A concurrent update can hide a row from one dirty scan, as if its group were
+ * not limited.  So read until two readings agree.
+ */
 static void
 read_settings(FairqQueue *queue)
 {
@@ -154,31 +202,27 @@ read_settings(FairqQueue *queue)
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, &key, 1,
 										false);
-	int			max = 0;
+	bool		agreed = false;
 
-	queue->nsettings = 0;
 	if (queue->settings)
 		pfree(queue->settings);
 	queue->settings = NULL;
-	while (next_current(scan))
+	queue->nsettings = read_settings_once(queue, scan, &queue->settings);
+	while (!agreed)
 	{
-		TupleTableSlot *slot = fairq_scan_slot(scan);
-		FairqSetting *setting;
-		bool		isnull;
+		FairqSetting *again;
+		int			n;
 
-		if (queue->nsettings == max)
-		{
-			max = max == 0 ? 8 : max * 2;
-			queue->settings = queue->settings == NULL ?
-				MemoryContextAlloc(TopMemoryContext, sizeof(FairqSetting) * max) :
-				repalloc_huge(queue->settings, sizeof(FairqSetting) * max);
-		}
-		setting = &queue->settings[queue->nsettings++];
-		setting->group_no = DatumGetInt32(slot_getattr(slot, SETTING_GROUP_NO,
-													   &isnull));
-		setting->weight = DatumGetInt32(slot_getattr(slot, SETTING_WEIGHT,
-													 &isnull));
+		fairq_scan_again(scan, &key, 1);
+		n = read_settings_once(queue, scan, &again);
+		agreed = n == queue->nsettings &&
+			memcmp(again, queue->settings, sizeof(FairqSetting) * n) == 0;
+		pfree(queue->settings);
+		queue->settings = again;
+		queue->nsettings = n;
 	}
+	for (int i = 0; i < queue->nsettings; i++)
+		queue->limited |= queue->settings[i].most != FAIRQ_NO_LIMIT;
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 }
@@ -194,8 +238,10 @@ lookup_queue(int32 id)
 	uint64		now = generation;
 	bool		found;
 
-	if (queue != NULL && queue->generation == generation)
+	if (queue != NULL && queue->generation == generation &&
+		queue->version == pg_atomic_read_u64(&queue->hints->version))
 		return queue;
+
 
 	table = fairq_table_open(queue_relid, AccessShareLock);
 	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, &key, 1, false);
@@ -208,17 +254,30 @@ lookup_queue(int32 id)
 	if (found)
 	{
 		TupleTableSlot *slot = fairq_scan_slot(scan);
+		FairqHints *hints = fairq_shmem_queue(id);
+		uint64		version = pg_atomic_read_u64(&hints->version);
 		bool		isnull;
 
+		/* what was committed before its version was counted up is read now */
+		pg_read_barrier();
+		fairq_scan_again(scan, &key, 1);
+		while (!next_current(scan))
+			fairq_scan_again(scan, &key, 1);
 		queue = hash_search(queues, &id, HASH_ENTER, &found);
 		if (!found)
 			memset((char *) queue + sizeof(int32), 0,
 				   sizeof(FairqQueue) - sizeof(int32));
 		queue->generation = 0;
-		memset(queue->lanes, 0, sizeof(queue->lanes));
+		queue->hints = hints;
+		queue->version = version;
 		queue->block_length =
 			DatumGetInt64(slot_getattr(slot, QUEUE_BLOCK_LENGTH, &isnull));
 		queue->paused = DatumGetBool(slot_getattr(slot, QUEUE_PAUSED, &isnull));
+		queue->max_running = get_limit(slot, QUEUE_MAX_RUNNING);
+		queue->others.weight = 1;
+		queue->others.most = get_limit(slot, QUEUE_CONCURRENCY);
+		queue->limited = queue->max_running != FAIRQ_NO_LIMIT ||
+			queue->others.most != FAIRQ_NO_LIMIT;
 		text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
 														   &isnull)),
 							   queue->name, sizeof(queue->name));
@@ -292,16 +351,8 @@ fairq_queue_exists(const char *name)
 	return lookup_id(name) != 0;
 }
 
-FairqLane *
-fairq_queue_lane(FairqQueue *queue, int priority)
-{
-	if (queue->lanes[priority] == NULL)
-		queue->lanes[priority] = fairq_shmem_lane(queue->id, priority);
-	return queue->lanes[priority];
-}
-
-int32
-fairq_queue_weight(const FairqQueue *queue, int32 group_no)
+const FairqSetting *
+fairq_group_setting(const FairqQueue *queue, int32 group_no)
 {
 	int			low = 0;
 	int			high = queue->nsettings;
@@ -316,6 +367,6 @@ fairq_queue_weight(const FairqQueue *queue, int32 group_no)
 			high = mid;
 	}
 	if (low < queue->nsettings && queue->settings[low].group_no == group_no)
-		return queue->settings[low].weight;
-	return 1;
+		return &queue->settings[low];
+	return &queue->others;
 }

@@ -14,30 +14,42 @@
 #define FAIRQ_MAX_GROUP_KEY 1024
 #define FAIRQ_MAX_WEIGHT 1000
 
+/* What is in effect for a group. */
 typedef struct FairqSetting
 {
 	int32		group_no;
 	int32		weight;
+	int32		most;			/* running tasks; FAIRQ_NO_LIMIT, 0: paused */
 } FairqSetting;
 
 typedef struct FairqQueue
 {
 	int32		id;				/* hash key */
 	uint64		generation;		/* of the cache, when it was read */
+	uint64		version;		/* of the settings, likewise */
 	char		name[FAIRQ_MAX_QUEUE_NAME + 1];
 	int64		block_length;
 	bool		paused;
+	bool		limited;		/* there is a limit somewhere */
+	int32		max_running;	/* or FAIRQ_NO_LIMIT */
 	Interval	lease;
+	FairqSetting others;		/* for the groups that are not in settings */
 	int			nsettings;
 	FairqSetting *settings;		/* in the order of group_no */
-	FairqLane  *lanes[FAIRQ_PRIORITIES];	/* NULL: not looked up yet */
+	FairqHints *hints;
 } FairqQueue;
 
 extern FairqQueue *fairq_queue_use(text *name, LOCKMODE lockmode);
 extern FairqQueue *fairq_queue_use_id(int32 id, LOCKMODE lockmode);
 extern bool fairq_queue_exists(const char *name);
-extern FairqLane *fairq_queue_lane(FairqQueue *queue, int priority);
-extern int32 fairq_queue_weight(const FairqQueue *queue, int32 group_no);
+extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
+											   int32 group_no);
 extern void fairq_queue_changed(void);
+
+static inline FairqLane *
+fairq_queue_lane(FairqQueue *queue, int priority)
+{
+	return &queue->hints->lanes[priority];
+}
 
 #endif							/* FAIRQ_QUEUE_H */

@@ -21,6 +21,11 @@
  * cost of a call depends on the tasks that it returns, and on how many groups
  * are irregular and ready at those turns, not on backlogs.
  *
+ * A group that has no room for another running task is parked: taken out of
+ * both walks until it has (limit.c).  Its waiting tasks stand outside the
+ * order of service; when their group is served one at its turn, that turn
+ * becomes its address.
+ *
  * If the mark is below the service position, there may be ready tasks of
  * groups that are not known to be irregular (a mark lowered for want of room,
  * or in a race with a pop).  They are looked for first, a number of rows at a
@@ -41,6 +46,7 @@
 #include "postgres.h"
 
 #include "place.h"
+#include "running.h"
 #include "serve.h"
 #include "transaction.h"
 
@@ -69,6 +75,8 @@ typedef struct Service
 	bool		any_regular;	/* a group became regular at the last turn */
 	bool		homeless;		/* tasks are behind whose group has no entry */
 	int64		locked;			/* lowest row that was merely locked */
+	int64		strays;			/* where to look on for those */
+	int64		left_strays;	/* lowest one that could not be served */
 	FairqScan  *by_group;		/* or NULL */
 } Service;
 
@@ -79,13 +87,18 @@ typedef enum Walk
 	WALK_END					/* there is none any more */
 } Walk;
 
+/*
+ * Serve a task, for which there is a place in the queue and in its group, at
+ * that turn.
+ */
 static FairqClaimResult
-claim(Service *s, FairqTask *task)
+claim(Service *s, FairqTask *task, int64 turn)
 {
 	FairqDebt  *debt;
 	FairqClaimResult result = fairq_task_lock(s->tasks, task);
+	bool		removed;
 
-	if (result == FAIRQ_LOCKED)
+	if (result == FAIRQ_LOCKED && !fairq_is_waiting(task->addr))
 		s->locked = Min(s->locked, task->addr);
 	if (result != FAIRQ_CLAIMED)
 		return result;
@@ -95,12 +108,49 @@ claim(Service *s, FairqTask *task)
 	debt = fairq_debt(s->lane, task->group_no);
 	fairq_debt_ready_at_abort(debt, task->addr);
 	debt->counts[FAIRQ_POPPED]++;
-	s->server(s->tasks, task, s->arg);
+	task->stood = task->addr;
+	if (fairq_is_waiting(task->stood))
+		task->addr = turn;
+	removed = s->server(s->tasks, task, s->arg);
+	fairq_place_is_used(debt, task->addr, removed);
 	if (s->per_group > 0 && s->last_block < 0)
 		s->last_block = s->per_group > PG_INT64_MAX - s->first_block ?
 			PG_INT64_MAX : s->first_block + s->per_group - 1;
 	s->served++;
 	return FAIRQ_CLAIMED;
+}
+
+/*
+ * Have a place for the next task of a group, which is not irregular.  If there
+ * is none it is irregular from now on, and parked unless that is doubtful.
+ */
+static bool
+have_places(Service *s, int32 group_no, int64 addr)
+{
+	bool		parked;
+
+	if (fairq_place_in_group(s->lane, &s->note, group_no, addr, s->tasks,
+							 &parked))
+		return true;
+	if (parked || fairq_lane_irregular(s->lane, group_no, addr))
+		s->any_irregular = true;
+	else
+		s->locked = Min(s->locked, addr);
+	return false;
+}
+
+/* A task of a group that has no entry is served wherever it stands. */
+static void
+serve_homeless(Service *s, FairqTask *task)
+{
+	if (fairq_place_in_queue(s->tasks) &&
+		have_places(s, task->group_no, task->addr))
+	{
+		(void) claim(s, task, fairq_turn_from(task->group_no,
+											  Max(s->note.pos, 0),
+											  s->queue->block_length));
+		fairq_place_in_group_back();
+	}
 }
 
 /*
@@ -140,7 +190,7 @@ look_behind(Service *s, int64 from, bool serve)
 			!fairq_lane_irregular(s->lane, task.group_no, task.addr))
 		{
 			if (serve)
-				(void) claim(s, &task);
+				serve_homeless(s, &task);
 			s->homeless = true;
 		}
 		else
@@ -150,14 +200,23 @@ look_behind(Service *s, int64 from, bool serve)
 	return upto;
 }
 
+/* Look for a group's tasks at or past an address, and before end. */
 static void
-search_group(Service *s, const FairqKey *keys, int nkeys)
+search_group(Service *s, int32 group_no, int64 from, int64 end)
 {
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
+		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
+		{3, FAIRQ_EQ, Int16GetDatum(s->priority)},
+		{4, FAIRQ_GE, Int64GetDatum(from)},
+		{4, FAIRQ_LT, Int64GetDatum(end)}
+	};
+
 	if (s->by_group == NULL)
 		s->by_group = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
-									   nkeys, false);
+									   lengthof(keys), false);
 	else
-		fairq_scan_again(s->by_group, keys, nkeys);
+		fairq_scan_again(s->by_group, keys, lengthof(keys));
 }
 
 /*
@@ -184,32 +243,72 @@ next_is_regular(Service *s, int32 group_no, int64 turn)
 	return false;
 }
 
+/* Has the group no waiting tasks that are ready? */
+static bool
+nothing_waits(Service *s, const FairqTurn *turn)
+{
+	FairqRowState state;
+
+	if (turn->waiting_from == FAIRQ_ADDR_MAX)
+		return true;
+	search_group(s, turn->group_no, turn->waiting_from, FAIRQ_ADDR_MAX);
+	while ((state = fairq_scan_next(s->by_group)) != FAIRQ_ROW_END)
+		if (state == FAIRQ_ROW_LIVE)
+			return false;
+	return true;
+}
+
+/* Find the next task of a group: of its waiting ones, behind all others. */
+static FairqRowState
+next_of_group(Service *s, const FairqTurn *turn, bool *waiting)
+{
+	FairqRowState state = fairq_scan_next(s->by_group);
+
+	if (state == FAIRQ_ROW_END && !*waiting)
+	{
+		*waiting = true;
+		search_group(s, turn->group_no, turn->waiting_from, FAIRQ_ADDR_MAX);
+		state = fairq_scan_next(s->by_group);
+	}
+	return state;
+}
+
 /*
  * Serve an irregular group at its turn: its first ready tasks.  False if
- * nothing came of it, and the group is as irregular as before.
+ * nothing came of it, and the group is as irregular as before, or parked.
  */
 static bool
 serve_turn(Service *s, const FairqTurn *turn)
 {
 	int32		weight = turn->left > 0 ? turn->left :
-		fairq_queue_weight(s->queue, turn->group_no);
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
-		{2, FAIRQ_EQ, Int32GetDatum(turn->group_no)},
-		{3, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{4, FAIRQ_GE, Int64GetDatum(turn->from)}
-	};
+		fairq_group_setting(s->queue, turn->group_no)->weight;
+	bool		waiting = fairq_is_waiting(turn->from);
+	bool		parked = false;
 	int32		served = 0;
 	int64		last = turn->from;
 	int64		ahead = FAIRQ_ADDR_NONE;
 	int64		locked = FAIRQ_ADDR_MAX;
 	bool		at_turn = true;
 	bool		at_end = false;
+	bool		drained = true;
+	bool		have_place = false;
 
-	search_group(s, keys, lengthof(keys));
+	/* there is no need to look if it has no room */
+	if (!fairq_place_in_group(s->lane, &s->note, turn->group_no, turn->from,
+							  s->tasks, &parked))
+	{
+		fairq_lane_turn_back(s->lane, &s->note, turn);
+		return false;
+	}
+	have_place = true;
+
+	if (waiting)
+		search_group(s, turn->group_no, turn->waiting_from, FAIRQ_ADDR_MAX);
+	else
+		search_group(s, turn->group_no, turn->from, FAIRQ_WAITING);
 	while (served < weight && s->served < s->max_tasks)
 	{
-		FairqRowState state = fairq_scan_next(s->by_group);
+		FairqRowState state = next_of_group(s, turn, &waiting);
 		FairqTask	task;
 
 		if (state == FAIRQ_ROW_END)
@@ -217,39 +316,59 @@ serve_turn(Service *s, const FairqTurn *turn)
 			at_end = true;
 			break;
 		}
-		if (state != FAIRQ_ROW_LIVE)
-			continue;
 		fairq_task_read(fairq_scan_slot(s->by_group), &task);
+		if (state != FAIRQ_ROW_LIVE)
+		{
+			drained = false;
+			continue;
+		}
 		if (task.running)
 			continue;
-		switch (claim(s, &task))
+		if (!fairq_place_in_queue(s->tasks))
+			break;
+		if (!have_place &&
+			!fairq_place_in_group(s->lane, &s->note, turn->group_no,
+								  task.addr, s->tasks, &parked))
+			break;
+		have_place = true;
+		switch (claim(s, &task, turn->addr))
 		{
 			case FAIRQ_CLAIMED:
 				served++;
-				last = task.addr;
-				at_turn &= task.addr == turn->addr;
-				if (task.addr > turn->addr)
-					ahead = task.addr;
+				have_place = false;
+				last = task.stood;
+				at_turn &= last == turn->addr;
+				if (!waiting && last > turn->addr)
+					ahead = last;
 				break;
 			case FAIRQ_LOCKED:
 				locked = Min(locked, task.addr);
+				drained = false;
 				break;
 			case FAIRQ_GONE:
+				drained = false;
 				break;
 		}
 	}
+	fairq_place_in_group_back();
 
 	if (served > 0)
 		fairq_lane_turn_served(s->lane, &s->note, turn, Min(last, locked),
 							   at_end ? 0 : weight - served, ahead);
-	if (locked != FAIRQ_ADDR_MAX)
-		return served > 0;
-	if (at_end)
-		fairq_lane_settle(s->lane, &s->note, turn, served > 0 && at_turn);
-	else if (at_turn && served == weight &&
-			 next_is_regular(s, turn->group_no, turn->addr))
+	if (locked != FAIRQ_ADDR_MAX || parked)
 	{
-		fairq_lane_settle(s->lane, &s->note, turn, true);
+		if (served == 0)
+			fairq_lane_turn_back(s->lane, &s->note, turn);
+		return served > 0;
+	}
+	if (at_end)
+		fairq_lane_settle(s->lane, &s->note, turn, served > 0 && at_turn,
+						  drained);
+	else if (at_turn && served == weight && !waiting &&
+			 next_is_regular(s, turn->group_no, turn->addr) &&
+			 nothing_waits(s, turn))
+	{
+		fairq_lane_settle(s->lane, &s->note, turn, true, false);
 		s->any_regular = true;
 	}
 	return true;
@@ -263,19 +382,58 @@ serve_turn(Service *s, const FairqTurn *turn)
 static void
 look_for_hole(Service *s, const FairqTask *task)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
-		{2, FAIRQ_EQ, Int32GetDatum(task->group_no)},
-		{3, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{4, FAIRQ_GE, Int64GetDatum(task->addr + 1)}
-	};
-
-	search_group(s, keys, lengthof(keys));
+	search_group(s, task->group_no, task->addr + 1, FAIRQ_ADDR_MAX);
 	if (!next_is_regular(s, task->group_no, task->addr))
 	{
 		(void) fairq_lane_irregular(s->lane, task->group_no, task->addr + 1);
 		s->any_irregular = true;
 	}
+}
+
+/*
+ * Look for ready tasks that wait and whose groups have no entries, a number of
+ * rows at a time.
+ */
+static void
+look_for_strays(Service *s)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
+		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
+		{3, FAIRQ_GE, Int64GetDatum(s->strays)}
+	};
+	FairqScan  *scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
+										lengthof(keys), false);
+	int64		from = s->strays;
+	FairqRowState state;
+
+	s->strays = FAIRQ_ADDR_MAX;
+	for (int rows = 0; (state = fairq_scan_next(scan)) != FAIRQ_ROW_END; rows++)
+	{
+		FairqTask	task;
+		int64		served = s->served;
+
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		if (s->served == s->max_tasks ||
+			(rows >= LOOK_BEHIND && task.addr > from))
+		{
+			s->strays = task.addr;
+			break;
+		}
+		if (state != FAIRQ_ROW_LIVE || task.running)
+			continue;
+		if (fairq_lane_is_irregular(s->lane, task.group_no) ||
+			fairq_lane_irregular(s->lane, task.group_no, task.addr))
+		{
+			s->any_irregular = true;
+			continue;
+		}
+		serve_homeless(s, &task);
+		if (s->served == served)
+			s->left_strays = Min(s->left_strays, task.addr);
+	}
+	fairq_scan_end(scan);
+	fairq_lane_no_strays(s->lane, &s->note, Min(s->strays, s->left_strays));
 }
 
 /* With per_group, is the turn at addr outside the blocks to be looked at? */
@@ -317,13 +475,24 @@ walk(Service *s, FairqScan *scan, int64 limit, FairqTask *task, int64 *reached)
 	return WALK_END;
 }
 
+/*
+ * How many looks in a row may be in vain: one at each group that was or has
+ * become irregular, and some that others have a hand in.
+ */
+static int
+most_in_vain(Service *s, const FairqTurn *turn)
+{
+	return s->note.nirregular + turn->nirregular + 8;
+}
+
 static void
 serve_lane(Service *s)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
 		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{3, FAIRQ_GE, (Datum) 0}
+		{3, FAIRQ_GE, (Datum) 0},
+		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_WAITING)}
 	};
 	FairqScan  *scan;
 	FairqTask	task;
@@ -338,10 +507,13 @@ serve_lane(Service *s)
 
 	while (!fairq_lane_note(s->lane, &s->note))
 		fairq_recover(s->queue, s->priority, s->tasks);
-	if (s->note.mark == FAIRQ_ADDR_MAX && s->note.nirregular == 0)
+	if (s->note.mark == FAIRQ_ADDR_MAX && s->note.nirregular == 0 &&
+		s->note.strays == FAIRQ_ADDR_MAX)
 		return;
 
-	s->any_irregular = s->note.nirregular > 0;
+	s->any_irregular = s->note.any_irregular;
+	s->strays = s->note.strays;
+	s->left_strays = FAIRQ_ADDR_MAX;
 	s->homeless = false;
 	s->locked = FAIRQ_ADDR_MAX;
 	s->last_block = -1;
@@ -355,7 +527,7 @@ serve_lane(Service *s)
 	scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
 							lengthof(keys), false);
 
-	while (s->served < s->max_tasks)
+	while (s->served < s->max_tasks && fairq_place_in_queue(s->tasks))
 	{
 		FairqTurn	turn = {.addr = FAIRQ_ADDR_MAX};
 		bool		have_turn = s->any_irregular &&
@@ -368,15 +540,24 @@ serve_lane(Service *s)
 
 		if (have_turn && (at != WALK_ROW || turn.addr <= task.addr))
 		{
-			if (past_blocks(s, turn.addr) || in_vain > s->note.nirregular + 8)
+			if (past_blocks(s, turn.addr) || in_vain > most_in_vain(s, &turn))
 				break;
 			if (!fairq_lane_next_turn(s->lane, &s->note, cur,
 									  s->queue->block_length, true,
 									  turn.addr, &turn))
 				continue;
 			s->any_regular = false;
-			in_vain = serve_turn(s, &turn) ? 0 : in_vain + 1;
-			cur = turn.addr;
+			if (serve_turn(s, &turn))
+			{
+				in_vain = 0;
+				cur = turn.addr;
+			}
+			else
+			{
+				/* the turn is left to others; here it is over */
+				in_vain++;
+				cur = turn.addr + 1;
+			}
 			if (s->any_regular && cur < start)
 			{
 				/* its other tasks stand before where the walk has started */
@@ -395,14 +576,19 @@ serve_lane(Service *s)
 				continue;
 			if (past_blocks(s, task.addr))
 				break;
-			if (claim(s, &task) == FAIRQ_CLAIMED)
+			if (!have_places(s, task.group_no, task.addr))
+				continue;
+			if (claim(s, &task, task.addr) != FAIRQ_CLAIMED)
+				fairq_place_in_group_back();
+			else
 			{
+				in_vain = 0;
 				if (task.addr == last)
 					left--;
 				else if (task.addr == s->note.pos)
 					left = s->note.pos_left - 1;
 				else
-					left = fairq_queue_weight(s->queue, task.group_no) - 1;
+					left = fairq_group_setting(s->queue, task.group_no)->weight - 1;
 				last = task.addr;
 				if (left > 0)
 				{
@@ -424,6 +610,8 @@ serve_lane(Service *s)
 			(void) look_behind(s, s->note.mark, true);
 			s->homeless = false;
 		}
+		else if (s->strays != FAIRQ_ADDR_MAX)
+			look_for_strays(s);
 		else
 			break;
 	}
@@ -432,6 +620,26 @@ serve_lane(Service *s)
 	fairq_lane_advance(s->lane, &s->note, last, Max(left, 0));
 	fairq_lane_raise(s->lane, &s->note,
 					 Min(Min(reached, looked_to), s->locked));
+}
+
+static void
+serve_lanes(Service *s)
+{
+	if (s->queue->paused)
+		return;
+	fairq_running_begin(s->queue);
+	for (s->priority = 0;
+		 s->priority < FAIRQ_PRIORITIES && s->served < s->max_tasks;
+		 s->priority++)
+	{
+		s->lane = fairq_queue_lane(s->queue, s->priority);
+		serve_lane(s);
+
+		/* the blocks to look at are those of the first lane that has some */
+		if (s->per_group > 0 && s->served > 0)
+			break;
+	}
+	fairq_running_end();
 }
 
 /*
@@ -451,20 +659,19 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, int64 max_tasks,
 		.per_group = per_group
 	};
 
-	if (queue->paused)
-		return 0;
-
 	fairq_debts_show();
-	for (s.priority = 0;
-		 s.priority < FAIRQ_PRIORITIES && s.served < max_tasks;
-		 s.priority++)
-	{
-		s.lane = fairq_queue_lane(queue, s.priority);
-		serve_lane(&s);
 
-		/* the blocks to look at are those of the first lane that has some */
-		if (per_group > 0 && s.served > 0)
+	/* by our own settings there may be room for those who are parked */
+	if (fairq_settings_pending())
+		fairq_unpark_all(queue->hints);
+	for (;;)
+	{
+		serve_lanes(&s);
+
+		/* changed limits act at once, also in the middle of a call */
+		if (s.served > 0 || !fairq_settings_are_old(s.queue))
 			break;
+		s.queue = fairq_queue_use_id(s.queue->id, NoLock);
 	}
 	if (s.by_group)
 		fairq_scan_end(s.by_group);

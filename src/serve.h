@@ -10,9 +10,11 @@
 
 /*
  * What is done with a task that was chosen: its row is locked, and in
- * tasks->lock_slot.  It must not be ready any more afterwards.
+ * tasks->lock_slot.  Its addr is that of its turn; that of a task that had to
+ * wait is a new one.  It must not be ready any more afterwards: it is leased,
+ * or removed, which is returned.
  */
-typedef void (*FairqServer) (FairqTable *tasks, FairqTask *task, void *arg);
+typedef bool (*FairqServer) (FairqTable *tasks, FairqTask *task, void *arg);
 
 /* per_group: 0 for no limit */
 extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks, int64 max_tasks,

@@ -6,12 +6,15 @@
  * is small, and shared with other extensions) or, from version 17 on, in a
  * named dynamic segment.  Behind it stands a pinned DSA area with
  *
- *	- the lanes, each allocated on first use and found through a dshash, and
- *	- the groups, a set-associative cache of fixed size.
+ *	- the queues with their lanes, allocated on first use and found through a
+ *	  dshash,
+ *	- the groups, a set-associative cache of fixed size, and
+ *	- the counters of running tasks of groups, in a dshash.
  *
- * Neither is ever moved or freed, and each backend maps what it may touch
- * before it owes anything to it.  So commit and abort callbacks can follow
- * these pointers without allocating, attaching or failing.
+ * None is ever moved.  A counter is freed some time after it is idle, and not
+ * while it is pinned; the others are never freed.  Each backend maps what it
+ * may touch before it owes anything to it.  So commit and abort callbacks can
+ * follow these pointers without allocating, attaching or failing.
  *
  * All of it can be lost at any time (a crash, an immediate shutdown) and is
  * then read off the tables again.  Keys hold the database and the OID of
@@ -34,10 +37,14 @@
 
 #include "compat.h"
 #include "lane.h"
+#include "seats.h"
 #include "shmem.h"
 #include "store.h"
 
 #define DOMAINS 64
+
+/* counters past which the idle ones are looked for and freed */
+#define MANY_LIMITS 16384
 
 typedef struct Control
 {
@@ -49,28 +56,43 @@ typedef struct Control
 	FairqDomain domains[DOMAINS];
 	/* the rest is under lock, and constant once area is valid */
 	dsa_handle	area;
-	dshash_table_handle lanes;
+	dshash_table_handle queues;
+	dshash_table_handle limits;
 	dsa_pointer group_sets;
+	pg_atomic_uint32 nlimits;
+	pg_atomic_uint32 many_limits;	/* sweep when there are more */
 } Control;
 
-typedef struct LaneKey
+typedef struct QueueKey
 {
 	Oid			database;
 	Oid			task;			/* the table */
 	int32		queue_id;
-	int32		priority;
-} LaneKey;
+} QueueKey;
 
-typedef struct LaneEntry
+typedef struct QueueEntry
 {
-	LaneKey		key;
-	dsa_pointer lane;
-} LaneEntry;
+	QueueKey	key;
+	dsa_pointer hints;
+} QueueEntry;
+
+typedef struct LimitKey
+{
+	QueueKey	queue;
+	int32		group_no;
+} LimitKey;
+
+typedef struct LimitEntry
+{
+	LimitKey	key;
+	FairqLimit	limit;
+} LimitEntry;
 
 /* this backend's view */
 static Control *control = NULL;
 static dsa_area *area = NULL;
-static dshash_table *lanes = NULL;
+static dshash_table *queues = NULL;
+static dshash_table *limits = NULL;
 static FairqGroupSet *group_sets = NULL;
 
 static void
@@ -88,6 +110,8 @@ init_control(FAIRQ_INIT_ARGS)
 		pg_atomic_init_u64(&c->domains[i].resets, 0);
 		pg_atomic_init_u64(&c->domains[i].moves, 0);
 	}
+	pg_atomic_init_u32(&c->nlimits, 0);
+	pg_atomic_init_u32(&c->many_limits, MANY_LIMITS);
 	c->area = DSA_HANDLE_INVALID;
 }
 
@@ -124,15 +148,20 @@ static void
 attach(void)
 {
 	MemoryContext oldcontext;
-	dshash_parameters params = {
-		.key_size = sizeof(LaneKey),
-		.entry_size = sizeof(LaneEntry),
+	dshash_parameters queue_params = {
+		.key_size = sizeof(QueueKey),
+		.entry_size = sizeof(QueueEntry),
+		FAIRQ_DSHASH_MEM_FUNCTIONS
+	};
+	dshash_parameters limit_params = {
+		.key_size = sizeof(LimitKey),
+		.entry_size = sizeof(LimitEntry),
 		FAIRQ_DSHASH_MEM_FUNCTIONS
 	};
 
 	if (control == NULL)
 		control = attach_control();
-	params.tranche_id = control->area_tranche;
+	queue_params.tranche_id = limit_params.tranche_id = control->area_tranche;
 
 	oldcontext = MemoryContextSwitchTo(TopMemoryContext);
 	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
@@ -142,8 +171,10 @@ attach(void)
 
 		/* an error from here on detaches and so destroys it: not pinned yet */
 		control->group_sets = make_group_sets(new_area);
-		lanes = dshash_create(new_area, &params, NULL);
-		control->lanes = dshash_get_hash_table_handle(lanes);
+		queues = dshash_create(new_area, &queue_params, NULL);
+		control->queues = dshash_get_hash_table_handle(queues);
+		limits = dshash_create(new_area, &limit_params, NULL);
+		control->limits = dshash_get_hash_table_handle(limits);
 		dsa_pin(new_area);
 		dsa_pin_mapping(new_area);
 		control->area = dsa_get_handle(new_area);
@@ -156,7 +187,8 @@ attach(void)
 			area = dsa_attach(control->area);
 			dsa_pin_mapping(area);
 		}
-		lanes = dshash_attach(area, &params, control->lanes, NULL);
+		queues = dshash_attach(area, &queue_params, control->queues, NULL);
+		limits = dshash_attach(area, &limit_params, control->limits, NULL);
 	}
 	LWLockRelease(&control->lock);
 	MemoryContextSwitchTo(oldcontext);
@@ -193,6 +225,20 @@ fairq_group_sets(void)
 	return group_sets;
 }
 
+FairqGroup *
+fairq_group_at(int32 index)
+{
+	return &group_sets[index / FAIRQ_SET_WAYS].ways[index % FAIRQ_SET_WAYS];
+}
+
+int32
+fairq_group_index(FairqGroup *group)
+{
+	int32		set = ((char *) group - (char *) group_sets) / sizeof(FairqGroupSet);
+
+	return set * FAIRQ_SET_WAYS + (group - group_sets[set].ways);
+}
+
 uint32
 fairq_new_lane_no(void)
 {
@@ -206,51 +252,148 @@ fairq_new_lane_no(void)
 }
 
 static void
-init_lane(FairqLane *lane)
+init_lane(FairqLane *lane, int priority)
 {
 	memset(lane, 0, sizeof(FairqLane));
 	LWLockInitialize(&lane->lock, control->lane_tranche);
 	lane->domain = domain_index();
+	lane->priority = priority;
 	lane->pos = FAIRQ_ADDR_NONE;
-	lane->first = lane->cursor = -1;
+	lane->strays = FAIRQ_ADDR_MAX;
+	lane->irregular = lane->parked = FAIRQ_NOBODY;
 	for (int i = 0; i < FAIRQ_RING; i++)
 		lane->ring[i] = FAIRQ_ADDR_MAX;
+	pg_atomic_init_u64(&lane->reach, 0);
 	for (int i = 0; i < FAIRQ_COUNTERS; i++)
 		pg_atomic_init_u64(&lane->counters[i], 0);
 }
 
-/* Find or make a lane.  The pointer stays good as long as the server runs. */
-FairqLane *
-fairq_shmem_lane(int32 queue_id, int priority)
+static void
+init_hints(FairqHints *hints)
 {
-	LaneKey		key = {
+	pg_atomic_init_u64(&hints->version, 0);
+	pg_atomic_init_u64(&hints->uncounted, 0);
+	pg_atomic_init_u32(&hints->limited, 0);
+	pg_atomic_init_u32(&hints->calls, 0);
+	fairq_limit_init(&hints->running);
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+		init_lane(&hints->lanes[priority], priority);
+}
+
+static QueueKey
+queue_key(int32 queue_id)
+{
+	QueueKey	key = {
 		.database = MyDatabaseId,
 		.task = fairq_catalog()->task,
-		.queue_id = queue_id,
-		.priority = priority
+		.queue_id = queue_id
 	};
-	LaneEntry  *entry;
+
+	return key;
+}
+
+/* Find or make a queue.  The pointer stays good as long as the server runs. */
+FairqHints *
+fairq_shmem_queue(int32 queue_id)
+{
+	QueueKey	key = queue_key(queue_id);
+	QueueEntry *entry;
 	bool		found;
 	dsa_pointer ptr;
 
 	if (group_sets == NULL)
 		attach();
 
-	entry = dshash_find_or_insert(lanes, &key, &found);
+	entry = dshash_find_or_insert(queues, &key, &found);
 	if (!found)
 	{
-		ptr = dsa_allocate_extended(area, sizeof(FairqLane), DSA_ALLOC_NO_OOM);
+		ptr = dsa_allocate_extended(area, sizeof(FairqHints), DSA_ALLOC_NO_OOM);
 		if (!DsaPointerIsValid(ptr))
 		{
-			dshash_delete_entry(lanes, entry);
+			dshash_delete_entry(queues, entry);
 			ereport(ERROR,
 					errcode(ERRCODE_OUT_OF_MEMORY),
 					errmsg("out of shared memory"));
 		}
-		init_lane(dsa_get_address(area, ptr));
-		entry->lane = ptr;
+		init_hints(dsa_get_address(area, ptr));
+		entry->hints = ptr;
 	}
-	ptr = entry->lane;
-	dshash_release_lock(lanes, entry);
+	ptr = entry->hints;
+	dshash_release_lock(queues, entry);
 	return dsa_get_address(area, ptr);
+}
+
+/*
+ * Free the counters that are idle.  Done whenever there are twice as many as
+ * the last time left, so it costs a constant time per new counter.
+ */
+static void
+free_idle_limits(void)
+{
+	dshash_seq_status status;
+	LimitEntry *entry;
+	uint32		left = 0;
+
+	dshash_seq_init(&status, limits, true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (fairq_limit_is_idle(&entry->limit))
+		{
+			dshash_delete_current(&status);
+			pg_atomic_fetch_sub_u32(&control->nlimits, 1);
+		}
+		else
+			left++;
+	}
+	dshash_seq_term(&status);
+	pg_atomic_write_u32(&control->many_limits, Max(MANY_LIMITS, 2 * left));
+}
+
+/* Find or make the counter of a group.  It is pinned. */
+FairqLimit *
+fairq_shmem_limit(int32 queue_id, int32 group_no)
+{
+	LimitKey	key = {.queue = queue_key(queue_id), .group_no = group_no};
+	LimitEntry *entry;
+	bool		found;
+
+	if (pg_atomic_read_u32(&control->nlimits) >
+		pg_atomic_read_u32(&control->many_limits))
+		free_idle_limits();
+	entry = dshash_find_or_insert(limits, &key, &found);
+	if (!found)
+	{
+		fairq_limit_init(&entry->limit);
+		pg_atomic_fetch_add_u32(&control->nlimits, 1);
+	}
+	fairq_limit_pin(&entry->limit);
+	dshash_release_lock(limits, entry);
+	return &entry->limit;
+}
+
+/* The groups of a queue that have counters.  Returns how many. */
+int
+fairq_shmem_limits(int32 queue_id, int32 **group_nos)
+{
+	QueueKey	key = queue_key(queue_id);
+	dshash_seq_status status;
+	LimitEntry *entry;
+	int			max = 64;
+	int			n = 0;
+
+	*group_nos = palloc(sizeof(int32) * max);
+	dshash_seq_init(&status, limits, false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (memcmp(&entry->key.queue, &key, sizeof(key)) != 0)
+			continue;
+		if (n == max)
+		{
+			max *= 2;
+			*group_nos = repalloc_huge(*group_nos, sizeof(int32) * max);
+		}
+		(*group_nos)[n++] = entry->key.group_no;
+	}
+	dshash_seq_term(&status);
+	return n;
 }

@@ -25,7 +25,8 @@ typedef struct FairqDomain
  *
  * An entry is found through its set.  The set's mutex protects the key, the
  * pins and the choice of a victim; all else is protected by the lock of the
- * lane whose number the entry bears.  A pinned or irregular entry is never a
+ * lane whose number the entry bears.  An entry's place is its name: sets of
+ * groups are linked by index.  A pinned or irregular entry is never a
  * victim.
  */
 typedef struct FairqGroup
@@ -37,12 +38,15 @@ typedef struct FairqGroup
 	int64		tail;			/* last address given; FAIRQ_ADDR_NONE */
 
 	bool		gap;			/* tasks may stand further on than its turn */
-	bool		irregular;		/* in the lane's list; the rest is valid */
-	int32		left;			/* tasks it may still have in the turn taken */
+	bool		irregular;		/* in one of the lane's sets; the rest is
+								 * valid */
+	bool		parked;			/* in which of the two */
+	int32		tasks_left;		/* it may still have in the turn taken */
 	uint32		version;		/* counts what was found out about it */
-	int32		prev;			/* in the list, in the order of group_no */
-	int32		next;
+	int32		left;			/* in the set; see seats.c */
+	int32		right;
 	int64		from;			/* none of its tasks is ready below */
+	int64		waiting_from;	/* nor from FAIRQ_WAITING to below this */
 	int64		taken;			/* the last turn that a pop took for it */
 	int64		until;			/* there may be holes up to here */
 } FairqGroup;
@@ -57,12 +61,17 @@ typedef struct FairqGroupSet
 	FairqGroup	ways[FAIRQ_SET_WAYS];
 } FairqGroupSet;
 
-typedef struct FairqLane FairqLane;
+typedef struct FairqHints FairqHints;
+typedef struct FairqLimit FairqLimit;
 
 extern FairqDomain *fairq_domain(void);
 extern FairqDomain *fairq_domain_at(int32 index);
 extern FairqGroupSet *fairq_group_sets(void);
-extern FairqLane *fairq_shmem_lane(int32 queue_id, int priority);
+extern FairqGroup *fairq_group_at(int32 index);
+extern int32 fairq_group_index(FairqGroup *group);
+extern FairqHints *fairq_shmem_queue(int32 queue_id);
+extern FairqLimit *fairq_shmem_limit(int32 queue_id, int32 group_no);
+extern int	fairq_shmem_limits(int32 queue_id, int32 **group_nos);
 extern uint32 fairq_new_lane_no(void);
 
 #endif							/* FAIRQ_SHMEM_H */

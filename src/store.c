@@ -31,8 +31,10 @@
 
 #include "access/genam.h"
 #include "access/heapam.h"
+#include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
@@ -410,6 +412,25 @@ fairq_scan_is_own(FairqScan *scan)
 	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
 }
 
+/*
+ * Of a row that was returned as FAIRQ_ROW_INSERTING: has its transaction
+ * deleted or changed it again?
+ */
+bool
+fairq_scan_is_deleted(FairqScan *scan)
+{
+	HeapTupleHeader header = ExecFetchSlotHeapTuple(scan->slot, false,
+													NULL)->t_data;
+	TransactionId xmax;
+
+	if ((header->t_infomask & HEAP_XMAX_INVALID) ||
+		HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask))
+		return false;
+	/* a subtransaction may have, and be rolled back */
+	xmax = HeapTupleHeaderGetUpdateXid(header);
+	return TransactionIdIsValid(xmax) && !TransactionIdDidAbort(xmax);
+}
+
 void
 fairq_scan_end(FairqScan *scan)
 {
@@ -522,18 +543,24 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	task->tid = slot->tts_tid;
 }
 
-/* The locked task runs until lease_until; its attempt is the next one. */
+/*
+ * The locked task runs until lease_until, at task->addr; its attempt is the
+ * next one.
+ */
 void
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
 				 Datum worker, bool worker_isnull)
 {
-	const AttrNumber changed[] = {TASK_LEASE_UNTIL, TASK_ATTEMPT, TASK_WORKER};
+	const AttrNumber changed[] = {
+		TASK_ADDR, TASK_LEASE_UNTIL, TASK_ATTEMPT, TASK_WORKER
+	};
 	const Datum values[] = {
+		Int64GetDatum(task->addr),
 		TimestampTzGetDatum(lease_until),
 		Int32GetDatum(task->attempt + 1),
 		worker
 	};
-	const bool	nulls[] = {false, false, worker_isnull};
+	const bool	nulls[] = {false, false, false, worker_isnull};
 
 	update_locked(table, task, changed, values, nulls, lengthof(changed));
 	task->attempt++;
@@ -557,17 +584,30 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr)
 }
 
 /*
- * Delete a row.  May wait for an open transaction that is changing it; false
- * if it is not the current version any more.
+ * Delete a row.  False if it is not the current version any more; without
+ * wait, also if anybody has it locked (we ourselves, too).
  */
 bool
-fairq_task_delete(FairqTable *table, const FairqTask *task)
+fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
 {
 	ItemPointerData tid = task->tid;
 	TM_FailureData tmfd;
 
 	return fairq_tuple_delete(table->rel, &tid, GetCurrentCommandId(true),
-							  &tmfd) == TM_Ok;
+							  wait, &tmfd) == TM_Ok;
+}
+
+/* Lock the row, waiting for whoever has it.  It may be gone then. */
+void
+fairq_task_wait(FairqTable *table, const FairqTask *task)
+{
+	ItemPointerData tid = task->tid;
+	TM_FailureData tmfd;
+
+	make_lock_slot(table);
+	(void) table_tuple_lock(table->rel, &tid, InvalidSnapshot,
+							table->lock_slot, GetCurrentCommandId(true),
+							LockTupleNoKeyExclusive, LockWaitBlock, 0, &tmfd);
 }
 
 /*
@@ -684,8 +724,6 @@ fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 {
 	while (fairq_task_find(table, id, task))
 	{
-		TM_FailureData tmfd;
-
 		switch (fairq_task_lock(table, task))
 		{
 			case FAIRQ_CLAIMED:
@@ -693,12 +731,7 @@ fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 			case FAIRQ_GONE:
 				break;
 			case FAIRQ_LOCKED:
-				/* wait for the locker, then look again */
-				(void) table_tuple_lock(table->rel, &task->tid,
-										InvalidSnapshot, table->lock_slot,
-										GetCurrentCommandId(true),
-										LockTupleNoKeyExclusive,
-										LockWaitBlock, 0, &tmfd);
+				fairq_task_wait(table, task);
 				break;
 		}
 	}

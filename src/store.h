@@ -44,7 +44,9 @@ enum
 	QUEUE_PAUSED,
 	QUEUE_NAME,
 	QUEUE_LEASE,
-	QUEUE_NATTS = QUEUE_LEASE
+	QUEUE_CONCURRENCY,
+	QUEUE_MAX_RUNNING,
+	QUEUE_NATTS = QUEUE_MAX_RUNNING
 };
 
 /* fairq.group_setting */
@@ -53,7 +55,9 @@ enum
 	SETTING_QUEUE_ID = 1,
 	SETTING_GROUP_NO,
 	SETTING_WEIGHT,
-	SETTING_NATTS = SETTING_WEIGHT
+	SETTING_PAUSED,
+	SETTING_CONCURRENCY,
+	SETTING_NATTS = SETTING_CONCURRENCY
 };
 
 /* The OIDs of what CREATE EXTENSION made, looked up once per backend. */
@@ -135,6 +139,7 @@ extern FairqRowState fairq_scan_next(FairqScan *scan);
 extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
 extern TransactionId fairq_scan_changer(FairqScan *scan);
 extern bool fairq_scan_is_own(FairqScan *scan);
+extern bool fairq_scan_is_deleted(FairqScan *scan);
 extern void fairq_scan_end(FairqScan *scan);
 
 /* A row of fairq.task, without its payload. */
@@ -143,6 +148,7 @@ typedef struct FairqTask
 	ItemPointerData tid;
 	int64		id;
 	int64		addr;
+	int64		stood;			/* addr before it was served */
 	TimestampTz enqueued_at;
 	TimestampTz lease_until;	/* meaningful if running */
 	int32		queue_id;
@@ -168,7 +174,9 @@ extern void fairq_task_lease(FairqTable *table, FairqTask *task,
 							 bool worker_isnull);
 extern void fairq_task_return(FairqTable *table, FairqTask *task,
 							  int64 new_addr);
-extern bool fairq_task_delete(FairqTable *table, const FairqTask *task);
+extern bool fairq_task_delete(FairqTable *table, const FairqTask *task,
+							  bool wait);
+extern void fairq_task_wait(FairqTable *table, const FairqTask *task);
 extern int32 fairq_task_queue_of(FairqTable *table, int64 id);
 extern bool fairq_task_find(FairqTable *table, int64 id, FairqTask *task);
 extern bool fairq_task_find_locked(FairqTable *table, int64 id,

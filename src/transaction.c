@@ -30,6 +30,7 @@
 #include "utils/memutils.h"
 
 #include "group.h"
+#include "running.h"
 #include "shmem.h"
 #include "transaction.h"
 
@@ -44,12 +45,14 @@ static int	maxdebts = 0;
 static int	lookup[LOOKUP_SLOTS];	/* lossy: where to look, by hash */
 static bool to_show = false;	/* some debt changes what our own pops find */
 static bool to_undo = false;	/* some debt has ready_at_abort */
+static bool to_leave = false;	/* some debt has a counter to leave */
 
 /* the one reservation whose row is being written */
 static FairqReservation in_flight;
 
 /* something was written, if only a setting */
 static bool written = false;
+static bool settings_pending = false;
 
 /* rows were changed by others' means, in this domain */
 static FairqDomain *changed = NULL;
@@ -65,6 +68,14 @@ say_committed(FairqDebt *debt)
 		else
 			fairq_lane_lower(debt->lane, debt->ready_at_commit);
 	}
+	if (debt->waiting_at_commit != FAIRQ_ADDR_MAX)
+	{
+		if (debt->group_no >= 0)
+			fairq_lane_ready(debt->lane, debt->group_no,
+							 debt->waiting_at_commit);
+		else
+			fairq_lane_lower(debt->lane, debt->waiting_at_commit);
+	}
 	if (debt->hole_at_commit != FAIRQ_ADDR_MAX)
 	{
 		if (debt->group_no >= 0)
@@ -73,6 +84,43 @@ say_committed(FairqDebt *debt)
 		else
 			fairq_lane_forget(debt->lane);
 	}
+}
+
+/* n tasks are not running any more. */
+static void
+leave(FairqDebt *debt, int32 n)
+{
+	FairqHints *hints = fairq_hints_of(debt->lane);
+
+	if (debt->settings)
+		pg_atomic_fetch_add_u64(&hints->version, 1);
+	if (debt->group_no < 0)
+	{
+		if (debt->uncounted)
+			pg_atomic_fetch_add_u64(&hints->uncounted, 1);
+		if (debt->uncounted || debt->settings)
+			fairq_unpark_all(hints);
+	}
+	else if (debt->limit != NULL && (n > 0 || debt->settings))
+	{
+		uint64		as_of = fairq_lane_as_of(debt->lane);
+		uint16		parked;
+
+		(void) fairq_limit_leave(&hints->running, as_of, n,
+								 debt->queue_count_no);
+		parked = fairq_limit_leave(debt->limit, as_of, n, debt->count_no);
+		fairq_unpark(hints, debt->group_no, parked);
+	}
+	if (debt->limit != NULL)
+		fairq_limit_unpin(debt->limit);
+}
+
+/* A debt of a whole lane may be for settings only. */
+static bool
+owes_rows(const FairqDebt *debt)
+{
+	return debt->first_reserved != FAIRQ_ADDR_NONE ||
+		debt->highest_at_abort != FAIRQ_ADDR_NONE;
 }
 
 static void
@@ -88,7 +136,10 @@ settle(FairqDebt *debt, bool committed)
 				pg_atomic_fetch_add_u64(&lane->counters[i], debt->counts[i]);
 	}
 	else if (debt->group_no < 0)
-		fairq_lane_forget(lane);
+	{
+		if (owes_rows(debt))
+			fairq_lane_forget(lane);
+	}
 	else
 	{
 		if (debt->first_reserved != FAIRQ_ADDR_NONE)
@@ -98,19 +149,31 @@ settle(FairqDebt *debt, bool committed)
 		if (debt->ready_at_abort != FAIRQ_ADDR_MAX)
 			fairq_lane_undone(lane, debt->group_no, debt->ready_at_abort,
 							  debt->highest_at_abort);
+		if (debt->waiting_at_abort != FAIRQ_ADDR_MAX)
+			fairq_lane_undone(lane, debt->group_no, debt->waiting_at_abort,
+							  debt->highest_at_abort);
 	}
+	leave(debt, committed ? debt->leave_at_commit : debt->leave_at_abort);
+}
+
+/* What was being done, an error or the end has ended it. */
+static void
+end_call(void)
+{
+	fairq_unpin(&in_flight);
+	fairq_running_end();
 }
 
 static void
 settle_all(bool committed)
 {
-	fairq_unpin(&in_flight);
+	end_call();
 	while (ndebts > 0)
 		settle(&debts[--ndebts], committed);
 	debts = NULL;
 	maxdebts = 0;
-	to_show = to_undo = false;
-	written = false;
+	to_show = to_undo = to_leave = false;
+	written = settings_pending = false;
 	if (changed)
 		pg_atomic_fetch_add_u64(&changed->resets, 1);
 	changed = NULL;
@@ -157,8 +220,16 @@ merge_into_lane_debt_below(int index)
 			continue;
 		below->ready_at_commit = Min(below->ready_at_commit,
 									 debt->ready_at_commit);
+		below->waiting_at_commit = Min(below->waiting_at_commit,
+									   debt->waiting_at_commit);
+		below->highest_at_abort = Max(below->highest_at_abort,
+									  debt->highest_at_abort);
 		below->hole_at_commit = Min(below->hole_at_commit,
 									debt->hole_at_commit);
+		below->first_reserved = Max(below->first_reserved,
+									debt->first_reserved);
+		below->settings |= debt->settings;
+		below->uncounted |= debt->uncounted;
 		for (int c = 0; c < FAIRQ_COUNTERS; c++)
 			below->counts[c] += debt->counts[c];
 		return true;
@@ -180,8 +251,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		/* whatever was being written, an error has ended it */
-		fairq_unpin(&in_flight);
+		end_call();
 		while (ndebts > 0 && debts[ndebts - 1].sub == sub)
 			settle(&debts[--ndebts], false);
 		if (changed)
@@ -190,8 +260,9 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 	}
 }
 
-static void
-register_callbacks(void)
+/* Have the end of the transaction told to the functions here. */
+void
+fairq_watch_transaction(void)
 {
 	static bool registered = false;
 
@@ -206,7 +277,7 @@ register_callbacks(void)
 void
 fairq_written(void)
 {
-	register_callbacks();
+	fairq_watch_transaction();
 	written = true;
 	CommandCounterIncrement();
 }
@@ -223,7 +294,7 @@ fairq_debt(FairqLane *lane, int32 group_no)
 	int		   *slot = NULL;
 	uint32		hash;
 
-	register_callbacks();
+	fairq_watch_transaction();
 
 	if (ndebts >= MAX_DEBTS)
 		group_no = -1;
@@ -257,8 +328,8 @@ fairq_debt(FairqLane *lane, int32 group_no)
 	debt->sub = sub;
 	debt->lane = lane;
 	debt->group_no = group_no;
-	debt->ready_at_commit = FAIRQ_ADDR_MAX;
-	debt->ready_at_abort = FAIRQ_ADDR_MAX;
+	debt->ready_at_commit = debt->waiting_at_commit = FAIRQ_ADDR_MAX;
+	debt->ready_at_abort = debt->waiting_at_abort = FAIRQ_ADDR_MAX;
 	debt->hole_at_commit = FAIRQ_ADDR_MAX;
 	debt->highest_at_abort = FAIRQ_ADDR_NONE;
 	debt->highest_hole = FAIRQ_ADDR_NONE;
@@ -270,7 +341,10 @@ fairq_debt(FairqLane *lane, int32 group_no)
 void
 fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr)
 {
-	debt->ready_at_abort = Min(debt->ready_at_abort, addr);
+	if (fairq_is_waiting(addr))
+		debt->waiting_at_abort = Min(debt->waiting_at_abort, addr);
+	else
+		debt->ready_at_abort = Min(debt->ready_at_abort, addr);
 	debt->highest_at_abort = Max(debt->highest_at_abort, addr);
 	to_undo = true;
 }
@@ -303,8 +377,12 @@ fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
 			 debt->last.count != reservation->before.count)
 		debt->torn = true;
 	debt->last = reservation->tail;
-	debt->ready_at_commit = Min(debt->ready_at_commit,
-								reservation->tail.addr);
+	if (fairq_is_waiting(reservation->tail.addr))
+		debt->waiting_at_commit = Min(debt->waiting_at_commit,
+									  reservation->tail.addr);
+	else
+		debt->ready_at_commit = Min(debt->ready_at_commit,
+									reservation->tail.addr);
 	to_show = true;
 }
 
@@ -342,11 +420,96 @@ fairq_debts_highest(FairqLane *lane, int32 group_no)
 	return highest;
 }
 
+/*
+ * The settings of a group, or of the queue (-1), are changed.  The group's
+ * counter is pinned, which the debt takes over.  Others must not park anybody
+ * by the old settings once the new ones are visible, nor by the new ones if
+ * they are rolled back; so this is settled in both cases.
+ */
+void
+fairq_debt_settings(FairqHints *hints, int32 group_no, FairqLimit *limit)
+{
+	FairqDebt  *debt = fairq_debt(&hints->lanes[0], group_no);
+
+	debt->settings = true;
+	if (limit != NULL && debt->group_no >= 0 && debt->limit == NULL)
+		debt->limit = limit;
+	else if (limit != NULL)
+		fairq_limit_unpin(limit);
+	settings_pending = true;
+}
+
+/* Are our settings such that nobody else may be parked by them? */
+bool
+fairq_settings_pending(void)
+{
+	return settings_pending;
+}
+
+/*
+ * Tasks of the group stop running if we commit, or if we abort.  The counter
+ * is pinned by the caller, and by the debt as well from now on.  It is NULL if
+ * the queue has no limits as yet.
+ */
+void
+fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit, uint64 count_no,
+				  uint64 queue_count_no, int32 at_commit, int32 at_abort)
+{
+	to_leave = true;
+	if (debt->group_no < 0)
+	{
+		debt->uncounted = true;
+		return;
+	}
+	if (debt->limit == NULL && limit != NULL)
+	{
+		fairq_limit_pin(limit);
+		debt->limit = limit;
+	}
+	if (debt->leave_at_commit == 0 && debt->leave_at_abort == 0)
+	{
+		debt->count_no = count_no;
+		debt->queue_count_no = queue_count_no;
+	}
+	if (debt->count_no != count_no)
+		debt->count_no = FAIRQ_MIXED_COUNTS;
+	if (debt->queue_count_no != queue_count_no)
+		debt->queue_count_no = FAIRQ_MIXED_COUNTS;
+	debt->leave_at_commit += at_commit;
+	debt->leave_at_abort += at_abort;
+}
+
+/*
+ * How many tasks of the group, or of the queue (-1), count as running though
+ * we don't see them any more.  It is doubtful if some of what we owe may be
+ * counted twice.  False if nobody can tell.
+ */
+bool
+fairq_debts_running(FairqHints *hints, int32 group_no, int32 *running,
+					bool *doubtful)
+{
+	*running = 0;
+	for (int i = 0; to_leave && i < ndebts; i++)
+	{
+		FairqDebt  *debt = &debts[i];
+
+		if (fairq_hints_of(debt->lane) != hints)
+			continue;
+		if (debt->uncounted)
+			return false;
+		if (group_no >= 0 && debt->group_no != group_no)
+			continue;
+		*running += debt->leave_at_commit;
+		*doubtful |= debt->leave_at_commit > 0 || debt->leave_at_abort > 0;
+	}
+	return true;
+}
+
 /* At its end, what is known of this domain is void. */
 void
 fairq_debt_reset(void)
 {
-	register_callbacks();
+	fairq_watch_transaction();
 	changed = fairq_domain();
 }
 

@@ -18,7 +18,9 @@ typedef struct FairqDebt
 	int32		group_no;		/* -1: the lane */
 	uint32		lane_no;		/* when it reserved */
 	int64		ready_at_commit;	/* lowest address; FAIRQ_ADDR_MAX: none */
+	int64		waiting_at_commit;	/* the same of those that have to wait */
 	int64		ready_at_abort;
+	int64		waiting_at_abort;
 	int64		highest_at_abort;
 	int64		hole_at_commit;
 	int64		highest_hole;
@@ -26,9 +28,21 @@ typedef struct FairqDebt
 	FairqTail	before;			/* the tail before that */
 	FairqTail	last;			/* the last reserved */
 	bool		torn;			/* others have reserved in between */
+	bool		settings;		/* settings were changed */
+	bool		uncounted;		/* of a lane: counters will have missed
+								 * something */
+	FairqLimit *limit;			/* the group's counter, pinned; or NULL */
+	uint64		count_no;		/* of that, when it was entered or held */
+	uint64		queue_count_no; /* of the queue's counter, likewise */
+	int32		leave_at_commit;	/* so many tasks are not running then */
+	int32		leave_at_abort;
 	uint32		counts[FAIRQ_COUNTERS];
 } FairqDebt;
 
+/* differs from every other one */
+#define FAIRQ_MIXED_COUNTS PG_UINT64_MAX
+
+extern void fairq_watch_transaction(void);
 extern void fairq_written(void);
 extern FairqDebt *fairq_debt(FairqLane *lane, int32 group_no);
 extern void fairq_debt_reserved(FairqDebt *debt,
@@ -38,6 +52,14 @@ extern void fairq_debts_show(void);
 extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
 extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr);
 extern void fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr);
+extern void fairq_debt_settings(FairqHints *hints, int32 group_no,
+								FairqLimit *limit);
+extern bool fairq_settings_pending(void);
+extern void fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit,
+							  uint64 count_no, uint64 queue_count_no,
+							  int32 at_commit, int32 at_abort);
+extern bool fairq_debts_running(FairqHints *hints, int32 group_no,
+								int32 *running, bool *doubtful);
 extern void fairq_debt_reset(void);
 extern void fairq_reset_hints_now(void);
 

@@ -1,0 +1,517 @@
+-- What is running counts until its end is there for good; what is rolled back
+-- makes no difference, be it tasks or settings; and what is counted is counted
+-- anew at any time.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Adds tasks <group><from> to <group><upto>.
+CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
+	priority int DEFAULT 0) RETURNS void
+LANGUAGE sql AS $$
+	SELECT count(*) FROM fairq.enqueue_batch(queue,
+		array_fill(group_key, ARRAY[upto - "from" + 1]),
+		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series("from", upto) i),
+		priority)
+$$;
+
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, per_group int DEFAULT NULL)
+	RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n, per_group => per_group)
+$$;
+
+-- The same, for each group by itself.
+CREATE FUNCTION pg_temp.pop_groups(queue text, n int DEFAULT 100, per_group int DEFAULT NULL,
+	OUT group_key text, OUT tasks text) RETURNS SETOF record
+LANGUAGE sql AS $$
+	SELECT group_key, string_agg(payload #>> '{}', ' ' ORDER BY ordinality)
+	FROM fairq.pop(queue, n, per_group => per_group) WITH ORDINALITY
+	GROUP BY group_key ORDER BY group_key
+$$;
+
+-- Completes those tasks; how many of them were running.
+CREATE FUNCTION pg_temp.done(queue text, VARIADIC payloads text[]) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t
+	WHERE t.queue = done.queue AND payload #>> '{}' = ANY (payloads)
+$$;
+
+CREATE FUNCTION pg_temp.release(queue text, payload text) RETURNS boolean
+LANGUAGE sql AS $$
+	SELECT fairq.release(id, attempt) FROM fairq.tasks t
+	WHERE t.queue = release.queue AND t.payload #>> '{}' = release.payload
+$$;
+
+-- What the views say of each group, and of the queue as a whole.
+CREATE FUNCTION pg_temp.stand(queue text) RETURNS TABLE (who text,
+	"limit" int, paused boolean, ready bigint, waiting bigint, running bigint)
+LANGUAGE sql AS $$
+	(SELECT group_key, concurrency, paused, ready, waiting, running
+	FROM fairq.groups g WHERE g.queue = $1 ORDER BY group_no)
+	UNION ALL
+	SELECT 'all', max_running, paused, ready, waiting, running
+	FROM fairq.queues q WHERE q.queue = $1
+$$;
+
+CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text, OUT waiting text)
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'running'),
+		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued'),
+		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'waiting')
+	FROM fairq.tasks t WHERE t.queue = $1
+$$;
+
+--
+-- The end of a task is that of its transaction
+--
+
+-- completed ones
+SELECT fairq.create_queue('limits_rollback', 2);
+SELECT pg_temp.add('limits_rollback', 'a', 1, 20);
+SELECT pg_temp.pop('limits_rollback');
+BEGIN;
+SELECT pg_temp.done('limits_rollback', 'a1', 'a2');
+SELECT pg_temp.pop('limits_rollback');
+ROLLBACK;
+SELECT pg_temp.pop('limits_rollback');
+SELECT * FROM fairq.check_queue('limits_rollback');
+BEGIN;
+SELECT pg_temp.done('limits_rollback', 'a1', 'a2');
+SELECT pg_temp.pop('limits_rollback');
+COMMIT;
+SELECT * FROM fairq.check_queue('limits_rollback');
+SELECT pg_temp.pop('limits_rollback');
+-- with a savepoint
+BEGIN;
+SAVEPOINT s;
+SELECT pg_temp.done('limits_rollback', 'a3');
+ROLLBACK TO s;
+SELECT pg_temp.pop('limits_rollback');
+SELECT pg_temp.done('limits_rollback', 'a4');
+RELEASE s;
+SELECT pg_temp.pop('limits_rollback');
+COMMIT;
+SELECT * FROM pg_temp.tasks('limits_rollback');
+SELECT pg_temp.pop('limits_rollback');
+SELECT pg_temp.pop('limits_rollback');
+SELECT * FROM fairq.check_queue('limits_rollback');
+
+-- released ones
+BEGIN;
+SELECT pg_temp.release('limits_rollback', 'a3');
+SELECT pg_temp.pop('limits_rollback');
+ROLLBACK;
+SELECT pg_temp.pop('limits_rollback');
+BEGIN;
+SAVEPOINT s;
+SELECT pg_temp.release('limits_rollback', 'a3');
+ROLLBACK TO s;
+SELECT pg_temp.pop('limits_rollback');
+SELECT pg_temp.release('limits_rollback', 'a3');
+SELECT pg_temp.pop('limits_rollback');
+COMMIT;
+SELECT pg_temp.pop('limits_rollback');
+SELECT pg_temp.pop('limits_rollback');
+SELECT * FROM fairq.check_queue('limits_rollback');
+SELECT pg_temp.done('limits_rollback', 'a5', 'a6');
+
+-- popped ones: a rollback puts them back, and gives their places back at once
+BEGIN;
+SELECT pg_temp.pop('limits_rollback');
+SELECT pg_temp.pop('limits_rollback');
+ROLLBACK;
+SELECT * FROM pg_temp.stand('limits_rollback');
+SELECT * FROM fairq.check_queue('limits_rollback');
+BEGIN;
+SAVEPOINT s;
+SELECT pg_temp.pop('limits_rollback', 1);
+SAVEPOINT t;
+SELECT pg_temp.pop('limits_rollback');
+ROLLBACK TO t;
+SELECT pg_temp.pop('limits_rollback');
+ROLLBACK TO s;
+SELECT pg_temp.pop('limits_rollback', 1);
+RELEASE s;
+SELECT pg_temp.pop('limits_rollback');
+SELECT pg_temp.pop('limits_rollback');
+COMMIT;
+SELECT * FROM pg_temp.stand('limits_rollback');
+SELECT * FROM fairq.check_queue('limits_rollback');
+
+-- popped and completed in one transaction
+SELECT pg_temp.done('limits_rollback', 'a7', 'a8');
+BEGIN;
+SELECT pg_temp.pop('limits_rollback', 1);
+SELECT pg_temp.done('limits_rollback', 'a9');
+SELECT pg_temp.pop('limits_rollback');
+SELECT pg_temp.pop('limits_rollback');
+ROLLBACK;
+BEGIN;
+SELECT pg_temp.pop('limits_rollback', 1);
+SAVEPOINT s;
+SELECT pg_temp.done('limits_rollback', 'a9');
+ROLLBACK TO s;
+SELECT pg_temp.pop('limits_rollback');
+SAVEPOINT t;
+SELECT pg_temp.done('limits_rollback', 'a9', 'a10');
+RELEASE t;
+SELECT pg_temp.pop('limits_rollback');
+COMMIT;
+SELECT * FROM pg_temp.stand('limits_rollback');
+SELECT pg_temp.pop('limits_rollback');
+SELECT * FROM fairq.check_queue('limits_rollback');
+
+-- taken ones: they run as long as their transaction does
+SELECT fairq.create_queue('limits_rollback_take', 2, 3);
+SELECT pg_temp.add('limits_rollback_take', 'a', 1, 9), pg_temp.add('limits_rollback_take', 'b', 1, 9);
+BEGIN;
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.take('limits_rollback_take', 100);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.take('limits_rollback_take', 100);
+SELECT pg_temp.pop('limits_rollback_take');
+SELECT * FROM pg_temp.stand('limits_rollback_take');
+ROLLBACK;
+SELECT * FROM fairq.check_queue('limits_rollback_take');
+BEGIN;
+SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.take('limits_rollback_take', 2);
+SAVEPOINT s;
+SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
+SELECT count(*) FROM fairq.pop('limits_rollback_take', 100);
+ROLLBACK TO s;
+SELECT count(*) FROM fairq.pop('limits_rollback_take', 100);
+SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
+ROLLBACK TO s;
+SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
+RELEASE s;
+SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
+COMMIT;
+SELECT group_key, ready + waiting FROM fairq.groups WHERE queue = 'limits_rollback_take' ORDER BY 1;
+SELECT * FROM fairq.check_queue('limits_rollback_take');
+SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
+SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
+SELECT count(*) FROM fairq.pop('limits_rollback_take', 100);
+SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
+SELECT * FROM fairq.check_queue('limits_rollback_take');
+
+--
+-- Errors that are caught
+--
+
+SELECT fairq.create_queue('limits_rollback_catch', 1);
+SELECT pg_temp.add('limits_rollback_catch', 'a', 1, 9), pg_temp.add('limits_rollback_catch', 'b', 1, 9);
+DO $$
+BEGIN
+	FOR i IN 1..20 LOOP
+		BEGIN
+			PERFORM fairq.pop('limits_rollback_catch', 1);
+			PERFORM fairq.take('limits_rollback_catch', 1);
+			PERFORM fairq.enqueue('limits_rollback_catch', 'a', '"none"');
+			RAISE EXCEPTION 'no';
+		EXCEPTION WHEN raise_exception THEN
+		END;
+		-- one that is not rolled back holds its place only once
+		IF i = 10 THEN
+			PERFORM fairq.pop('limits_rollback_catch', 1);
+		END IF;
+	END LOOP;
+END $$;
+SELECT * FROM pg_temp.stand('limits_rollback_catch');
+SELECT * FROM fairq.check_queue('limits_rollback_catch');
+SELECT count(*), count(DISTINCT group_key), bool_and(payload #>> '{}' IN ('a1', 'b1')) AS first
+FROM fairq.pop('limits_rollback_catch', 100);
+DO $$
+DECLARE
+	c record;
+BEGIN
+	FOR c IN SELECT id, attempt FROM fairq.tasks
+		WHERE queue = 'limits_rollback_catch' AND status = 'running' ORDER BY id
+	LOOP
+		FOR i IN 1..5 LOOP
+			BEGIN
+				PERFORM fairq.complete(c.id, c.attempt);
+				RAISE EXCEPTION 'no';
+			EXCEPTION WHEN raise_exception THEN
+			END;
+			BEGIN
+				PERFORM fairq.release(c.id, c.attempt);
+				PERFORM fairq.pop('limits_rollback_catch', 100);
+				RAISE EXCEPTION 'no';
+			EXCEPTION WHEN raise_exception THEN
+			END;
+			BEGIN
+				PERFORM fairq.set_group('limits_rollback_catch', 'a', 5);
+				PERFORM fairq.alter_queue('limits_rollback_catch', 5, 7);
+				PERFORM fairq.pop('limits_rollback_catch', 100);
+				RAISE EXCEPTION 'no';
+			EXCEPTION WHEN raise_exception THEN
+			END;
+			BEGIN
+				PERFORM fairq.pause('limits_rollback_catch', 'a');
+				PERFORM fairq.pause('limits_rollback_catch', 'new');
+				PERFORM fairq.pause('limits_rollback_catch');
+				RAISE EXCEPTION 'no';
+			EXCEPTION WHEN raise_exception THEN
+			END;
+			PERFORM 1 FROM fairq.pop('limits_rollback_catch', 100);
+			IF FOUND THEN
+				RAISE 'more than one is running';
+			END IF;
+		END LOOP;
+	END LOOP;
+END $$;
+SELECT * FROM pg_temp.stand('limits_rollback_catch');
+SELECT * FROM fairq.check_queue('limits_rollback_catch');
+SELECT pg_temp.done('limits_rollback_catch', 'a1', 'b1');
+SELECT group_key, payload FROM fairq.pop('limits_rollback_catch', 100) ORDER BY 1;
+SELECT * FROM fairq.check_queue('limits_rollback_catch');
+
+-- an error in the middle of a call
+SELECT fairq.create_queue('limits_rollback_error', 1, block_length => 2);
+SELECT pg_temp.add('limits_rollback_error', 'a', 1, 3), pg_temp.add('limits_rollback_error', 'b', 1, 3);
+SELECT fairq.enqueue_batch('limits_rollback_error', '{a,b,c}', '{1,2,3}');
+SELECT 1 / (count(*) - 2) FROM fairq.pop('limits_rollback_error', 100);
+SELECT 1 / (count(*) - 2) FROM fairq.take('limits_rollback_error', 100);
+SELECT pg_temp.pop('limits_rollback_error');
+SELECT * FROM pg_temp.tasks('limits_rollback_error');
+SELECT * FROM fairq.check_queue('limits_rollback_error');
+
+--
+-- Tasks that are enqueued and popped in one transaction
+--
+
+SELECT fairq.create_queue('limits_rollback_own', 2);
+BEGIN;
+SELECT pg_temp.add('limits_rollback_own', 'a', 1, 6);
+SELECT * FROM pg_temp.tasks('limits_rollback_own');
+SELECT pg_temp.pop('limits_rollback_own');
+SELECT pg_temp.pop('limits_rollback_own');
+SAVEPOINT s;
+SELECT pg_temp.add('limits_rollback_own', 'a', 7, 9), pg_temp.add('limits_rollback_own', 'b', 7, 9);
+SELECT pg_temp.pop('limits_rollback_own');
+ROLLBACK TO s;
+SELECT pg_temp.add('limits_rollback_own', 'a', 10, 11), pg_temp.add('limits_rollback_own', 'b', 10, 13);
+SELECT pg_temp.pop('limits_rollback_own');
+SELECT * FROM fairq.check_queue('limits_rollback_own');
+COMMIT;
+SELECT * FROM pg_temp.tasks('limits_rollback_own');
+SELECT pg_temp.done('limits_rollback_own', 'a1', 'a2', 'b10');
+SELECT * FROM pg_temp.pop_groups('limits_rollback_own');
+SELECT * FROM fairq.check_queue('limits_rollback_own');
+-- waiting tasks that are not there after all
+BEGIN;
+SELECT pg_temp.add('limits_rollback_own', 'a', 20, 25), pg_temp.add('limits_rollback_own', 'c', 20, 25);
+ROLLBACK;
+SELECT pg_temp.add('limits_rollback_own', 'a', 30, 31), pg_temp.add('limits_rollback_own', 'c', 30, 33);
+SELECT fairq.alter_queue('limits_rollback_own', 0);
+SELECT * FROM pg_temp.pop_groups('limits_rollback_own');
+SELECT * FROM fairq.check_queue('limits_rollback_own');
+
+--
+-- Settings that are changed and used in one transaction
+--
+
+SELECT fairq.create_queue('limits_rollback_set');
+BEGIN;
+SELECT fairq.set_group('limits_rollback_set', 'a', 1);
+SELECT pg_temp.add('limits_rollback_set', 'a', 1, 9), pg_temp.add('limits_rollback_set', 'b', 1, 9);
+SELECT pg_temp.pop('limits_rollback_set', 2);
+SELECT fairq.alter_queue('limits_rollback_set', 2);
+SELECT pg_temp.pop('limits_rollback_set', 1);
+SELECT fairq.set_group('limits_rollback_set', 'a', 0);
+SELECT pg_temp.pop('limits_rollback_set', 1);
+SAVEPOINT s;
+SELECT fairq.alter_queue('limits_rollback_set', 0, 5);
+SELECT count(*) FROM fairq.pop('limits_rollback_set', 100);
+SELECT concurrency, max_running FROM fairq.queues WHERE queue = 'limits_rollback_set';
+ROLLBACK TO s;
+SELECT concurrency, max_running FROM fairq.queues WHERE queue = 'limits_rollback_set';
+SELECT pg_temp.pop('limits_rollback_set');
+SELECT * FROM fairq.check_queue('limits_rollback_set');
+COMMIT;
+SELECT * FROM pg_temp.stand('limits_rollback_set');
+SELECT pg_temp.pop('limits_rollback_set');
+SELECT * FROM fairq.check_queue('limits_rollback_set');
+-- raised and rolled back
+SELECT pg_temp.done('limits_rollback_set', 'a1', 'b1');
+BEGIN;
+SELECT fairq.alter_queue('limits_rollback_set', 4);
+SELECT * FROM pg_temp.pop_groups('limits_rollback_set');
+ROLLBACK;
+SELECT * FROM pg_temp.stand('limits_rollback_set');
+SELECT * FROM pg_temp.pop_groups('limits_rollback_set');
+SELECT pg_temp.pop('limits_rollback_set');
+SELECT * FROM fairq.check_queue('limits_rollback_set');
+-- lowered and rolled back
+SELECT pg_temp.done('limits_rollback_set', 'a2', 'b2');
+BEGIN;
+SELECT fairq.alter_queue('limits_rollback_set', 1);
+SELECT pg_temp.pop('limits_rollback_set');
+ROLLBACK;
+SELECT * FROM fairq.check_queue('limits_rollback_set');
+SELECT * FROM pg_temp.pop_groups('limits_rollback_set');
+-- taken away and rolled back, with a savepoint
+SELECT pg_temp.done('limits_rollback_set', 'a3', 'b3');
+BEGIN;
+SAVEPOINT s;
+SELECT fairq.alter_queue('limits_rollback_set', 0);
+SELECT count(*) FROM fairq.take('limits_rollback_set', 100);
+ROLLBACK TO s;
+SELECT count(*) FROM fairq.take('limits_rollback_set', 100);
+COMMIT;
+SELECT * FROM pg_temp.stand('limits_rollback_set');
+SELECT * FROM fairq.check_queue('limits_rollback_set');
+SELECT * FROM pg_temp.pop_groups('limits_rollback_set');
+SELECT pg_temp.pop('limits_rollback_set');
+SELECT * FROM fairq.check_queue('limits_rollback_set');
+
+-- the very first limit, rolled back and not
+SELECT fairq.create_queue('limits_rollback_first');
+SELECT pg_temp.add('limits_rollback_first', 'a', 1, 12);
+SELECT pg_temp.pop('limits_rollback_first', 3);
+BEGIN;
+SELECT fairq.alter_queue('limits_rollback_first', 2);
+SELECT pg_temp.pop('limits_rollback_first');
+ROLLBACK;
+SELECT pg_temp.pop('limits_rollback_first', 1);
+BEGIN;
+SELECT pg_temp.pop('limits_rollback_first', 1);
+SELECT fairq.alter_queue('limits_rollback_first', 7);
+SELECT pg_temp.pop('limits_rollback_first');
+ROLLBACK;
+SELECT pg_temp.pop('limits_rollback_first', 1);
+SELECT * FROM fairq.check_queue('limits_rollback_first');
+BEGIN;
+SELECT pg_temp.pop('limits_rollback_first', 1);
+SELECT fairq.alter_queue('limits_rollback_first', 8);
+SELECT pg_temp.pop('limits_rollback_first');
+SELECT pg_temp.done('limits_rollback_first', 'a1');
+SELECT pg_temp.pop('limits_rollback_first');
+COMMIT;
+SELECT * FROM pg_temp.stand('limits_rollback_first');
+SELECT pg_temp.pop('limits_rollback_first');
+SELECT pg_temp.pop('limits_rollback_first');
+SELECT * FROM fairq.check_queue('limits_rollback_first');
+
+-- a queue that is made, used and limited in one transaction, and rolled back
+BEGIN;
+SELECT fairq.create_queue('limits_rollback_new', 1);
+SELECT pg_temp.add('limits_rollback_new', 'a', 1, 3);
+SELECT pg_temp.pop('limits_rollback_new', 1);
+SELECT fairq.alter_queue('limits_rollback_new', 2);
+SELECT pg_temp.pop('limits_rollback_new');
+SELECT fairq.drop_queue('limits_rollback_new', true);
+SELECT fairq.create_queue('limits_rollback_new');
+SELECT pg_temp.add('limits_rollback_new', 'a', 1, 3);
+SELECT pg_temp.pop('limits_rollback_new');
+ROLLBACK;
+SELECT fairq.create_queue('limits_rollback_new', 1);
+SELECT pg_temp.add('limits_rollback_new', 'a', 1, 3);
+SELECT pg_temp.pop('limits_rollback_new');
+SELECT * FROM fairq.check_queue('limits_rollback_new');
+
+--
+-- All is counted anew
+--
+
+SELECT fairq.create_queue('limits_rollback_reset', 2, 3);
+SELECT pg_temp.add('limits_rollback_reset', 'a', 1, 9), pg_temp.add('limits_rollback_reset', 'b', 1, 9);
+SELECT fairq.reset_hints();
+SELECT * FROM fairq.check_queue('limits_rollback_reset');
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 2);
+SELECT fairq.reset_hints();
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+SELECT fairq.reset_hints();
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+SELECT * FROM pg_temp.stand('limits_rollback_reset');
+SELECT * FROM fairq.check_queue('limits_rollback_reset');
+SELECT fairq.reset_hints();
+SELECT pg_temp.add('limits_rollback_reset', 'a', 10, 10);
+SELECT pg_temp.done('limits_rollback_reset', 'a1', 'b1');
+SELECT fairq.reset_hints();
+SELECT group_key, ready + waiting AS left, running FROM fairq.groups
+WHERE queue = 'limits_rollback_reset' ORDER BY 1;
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+SELECT * FROM fairq.check_queue('limits_rollback_reset');
+
+-- in the middle of a transaction, between any two calls
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
+WHERE queue = 'limits_rollback_reset' AND status = 'running';
+SELECT fairq.alter_queue('limits_rollback_reset', 2, 0);
+BEGIN;
+SELECT count(*) FROM fairq.take('limits_rollback_reset', 2);
+SELECT fairq.reset_hints();
+SELECT count(*) FROM fairq.take('limits_rollback_reset', 100);
+SELECT fairq.reset_hints();
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+ROLLBACK;
+SELECT * FROM fairq.check_queue('limits_rollback_reset');
+BEGIN;
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 2);
+SELECT fairq.reset_hints();
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+SELECT fairq.reset_hints();
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
+WHERE queue = 'limits_rollback_reset' AND status = 'running';
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+SELECT fairq.reset_hints();
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+COMMIT;
+SELECT * FROM fairq.check_queue('limits_rollback_reset');
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+BEGIN;
+SAVEPOINT s;
+SELECT count(fairq.release(id)) FROM fairq.tasks
+WHERE queue = 'limits_rollback_reset' AND status = 'running';
+SELECT fairq.reset_hints();
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+ROLLBACK TO s;
+SELECT fairq.reset_hints();
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+COMMIT;
+SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
+SELECT group_key, running FROM fairq.groups WHERE queue = 'limits_rollback_reset' ORDER BY 1;
+SELECT * FROM fairq.check_queue('limits_rollback_reset');
+
+-- in order, whatever is known
+SELECT fairq.create_queue('limits_rollback_fifo', 3);
+SELECT pg_temp.add('limits_rollback_fifo', 'a', 1, 8);
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('limits_rollback_fifo', 2);
+SELECT fairq.reset_hints();
+SELECT pg_temp.add('limits_rollback_fifo', 'a', 9, 10);
+SELECT fairq.reset_hints();
+SELECT pg_temp.release('limits_rollback_fifo', 'a1');
+SELECT fairq.reset_hints();
+SELECT pg_temp.add('limits_rollback_fifo', 'a', 11, 11);
+SELECT * FROM pg_temp.tasks('limits_rollback_fifo');
+SELECT pg_temp.pop('limits_rollback_fifo');
+SELECT fairq.alter_queue('limits_rollback_fifo', 0);
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('limits_rollback_fifo', 3);
+SELECT pg_temp.add('limits_rollback_fifo', 'a', 12, 12);
+SELECT pg_temp.pop('limits_rollback_fifo');
+SELECT * FROM fairq.check_queue('limits_rollback_fifo');
+
+--
+-- What only looks in may do so in a read-only transaction
+--
+
+BEGIN READ ONLY;
+SELECT * FROM pg_temp.stand('limits_rollback_catch');
+SELECT * FROM pg_temp.tasks('limits_rollback_catch');
+SELECT * FROM fairq.check_queue('limits_rollback_catch');
+SAVEPOINT s;
+SELECT fairq.create_queue('limits_rollback_x', 1, 2);
+ROLLBACK TO s;
+SELECT fairq.alter_queue('limits_rollback_catch', 0);
+ROLLBACK TO s;
+SELECT fairq.set_group('limits_rollback_catch', 'a', 0);
+ROLLBACK TO s;
+SELECT fairq.pop('limits_rollback_catch');
+ROLLBACK TO s;
+COMMIT;
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues
+WHERE queue LIKE 'limits\_rollback%';

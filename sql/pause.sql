@@ -1,0 +1,340 @@
+-- Nothing is popped from a queue that is paused, nor of a group that is; what
+-- is running ends, and all comes in order when they are resumed.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Adds tasks <group><from> to <group><upto>.
+CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
+	priority int DEFAULT 0) RETURNS void
+LANGUAGE sql AS $$
+	SELECT count(*) FROM fairq.enqueue_batch(queue,
+		array_fill(group_key, ARRAY[upto - "from" + 1]),
+		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series("from", upto) i),
+		priority)
+$$;
+
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, per_group int DEFAULT NULL)
+	RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n, per_group => per_group)
+$$;
+
+-- The same, for each group by itself.
+CREATE FUNCTION pg_temp.pop_groups(queue text, n int DEFAULT 100, per_group int DEFAULT NULL,
+	OUT group_key text, OUT tasks text) RETURNS SETOF record
+LANGUAGE sql AS $$
+	SELECT group_key, string_agg(payload #>> '{}', ' ' ORDER BY ordinality)
+	FROM fairq.pop(queue, n, per_group => per_group) WITH ORDINALITY
+	GROUP BY group_key ORDER BY group_key
+$$;
+
+-- Completes those tasks; how many of them were running.
+CREATE FUNCTION pg_temp.done(queue text, VARIADIC payloads text[]) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t
+	WHERE t.queue = done.queue AND payload #>> '{}' = ANY (payloads)
+$$;
+
+CREATE FUNCTION pg_temp.release(queue text, payload text) RETURNS boolean
+LANGUAGE sql AS $$
+	SELECT fairq.release(id, attempt) FROM fairq.tasks t
+	WHERE t.queue = release.queue AND t.payload #>> '{}' = release.payload
+$$;
+
+-- What the views say of each group, and of the queue as a whole.
+CREATE FUNCTION pg_temp.stand(queue text) RETURNS TABLE (who text,
+	"limit" int, paused boolean, ready bigint, waiting bigint, running bigint)
+LANGUAGE sql AS $$
+	(SELECT group_key, concurrency, paused, ready, waiting, running
+	FROM fairq.groups g WHERE g.queue = $1 ORDER BY group_no)
+	UNION ALL
+	SELECT 'all', max_running, paused, ready, waiting, running
+	FROM fairq.queues q WHERE q.queue = $1
+$$;
+
+CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text, OUT waiting text)
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'running'),
+		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued'),
+		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'waiting')
+	FROM fairq.tasks t WHERE t.queue = $1
+$$;
+
+--
+-- A group
+--
+
+SELECT fairq.create_queue('pause');
+SELECT pg_temp.add('pause', 'a', 1, 4), pg_temp.add('pause', 'b', 1, 2);
+SELECT pg_temp.pop('pause', 3);
+SELECT fairq.pause('pause', 'a');
+SELECT * FROM pg_temp.stand('pause');
+SELECT * FROM fairq.check_queue('pause');
+SELECT pg_temp.pop('pause');
+SELECT pg_temp.pop('pause');
+SELECT count(*) FROM fairq.take('pause', 100);
+-- what is running may end, and more may come
+SELECT pg_temp.done('pause', 'a1');
+SELECT pg_temp.release('pause', 'a2');
+SELECT pg_temp.add('pause', 'a', 5, 6), pg_temp.add('pause', 'c', 1, 1);
+SELECT * FROM pg_temp.stand('pause');
+SELECT pg_temp.pop('pause');
+SELECT * FROM fairq.check_queue('pause');
+-- twice is once
+SELECT fairq.pause('pause', 'a');
+SELECT fairq.resume('pause', 'a');
+SELECT * FROM pg_temp.stand('pause');
+SELECT pg_temp.pop('pause', 3);
+SELECT pg_temp.pop('pause');
+SELECT fairq.resume('pause', 'a');
+SELECT pg_temp.pop('pause');
+SELECT * FROM fairq.check_queue('pause');
+-- one that never was paused
+SELECT fairq.resume('pause', 'b');
+SELECT count(*) FROM fairq.group_setting JOIN fairq.queue USING (queue_id) WHERE name = 'pause';
+
+-- before it has a task; one that is not there cannot be resumed
+SELECT fairq.create_queue('pause_early');
+SELECT fairq.resume('pause_early', 'a');
+SELECT group_key FROM fairq.groups WHERE queue = 'pause_early';
+SELECT fairq.pause('pause_early', 'a');
+SELECT * FROM pg_temp.stand('pause_early');
+SELECT fairq.resume('pause_early', 'b');
+SELECT pg_temp.add('pause_early', 'a', 1, 3), pg_temp.add('pause_early', 'b', 1, 3);
+SELECT * FROM pg_temp.stand('pause_early');
+SELECT pg_temp.pop('pause_early');
+SELECT * FROM fairq.check_queue('pause_early');
+SELECT fairq.resume('pause_early', 'a');
+SELECT pg_temp.pop('pause_early');
+SELECT * FROM pg_temp.stand('pause_early');
+SELECT * FROM fairq.check_queue('pause_early');
+-- nor paused, if there is no number for it
+SELECT fairq.create_queue('pause_number', block_length => 1);
+SELECT fairq.pause('pause_number', 'a');
+SELECT fairq.pause('pause_number', 'b');
+SELECT fairq.resume('pause_number', 'b');
+SELECT group_key, paused FROM fairq.groups WHERE queue = 'pause_number';
+
+-- all of them, one after the other
+SELECT fairq.create_queue('pause_all');
+SELECT pg_temp.add('pause_all', 'a', 1, 3), pg_temp.add('pause_all', 'b', 1, 3),
+	pg_temp.add('pause_all', 'c', 1, 3);
+SELECT fairq.pause('pause_all', group_key) FROM (VALUES ('a'), ('b'), ('c')) g (group_key);
+SELECT pg_temp.pop('pause_all');
+SELECT * FROM pg_temp.stand('pause_all');
+SELECT fairq.resume('pause_all', 'b');
+SELECT pg_temp.pop('pause_all', 1);
+SELECT fairq.resume('pause_all', 'c');
+SELECT * FROM pg_temp.pop_groups('pause_all', 2);
+SELECT fairq.resume('pause_all', 'a');
+SELECT * FROM pg_temp.pop_groups('pause_all');
+SELECT * FROM fairq.check_queue('pause_all');
+
+-- its tasks of all priorities; those of others don't wait for them
+SELECT fairq.create_queue('pause_priority');
+SELECT pg_temp.add('pause_priority', 'a', 1, 2, 0), pg_temp.add('pause_priority', 'b', 1, 2, 5),
+	pg_temp.add('pause_priority', 'a', 3, 4, 9);
+SELECT fairq.pause('pause_priority', 'a');
+SELECT pg_temp.pop('pause_priority');
+SELECT pg_temp.add('pause_priority', 'a', 5, 5, 3);
+SELECT pg_temp.pop('pause_priority');
+SELECT fairq.resume('pause_priority', 'a');
+SELECT pg_temp.pop('pause_priority');
+SELECT * FROM fairq.check_queue('pause_priority');
+
+--
+-- A queue
+--
+
+SELECT fairq.create_queue('pause_queue', 2);
+SELECT pg_temp.add('pause_queue', 'a', 1, 4), pg_temp.add('pause_queue', 'b', 1, 1);
+SELECT pg_temp.pop('pause_queue', 1);
+SELECT fairq.pause('pause_queue');
+SELECT pg_temp.pop('pause_queue');
+SELECT * FROM pg_temp.stand('pause_queue');
+SELECT pg_temp.done('pause_queue', 'a1');
+SELECT pg_temp.add('pause_queue', 'b', 2, 4);
+SELECT pg_temp.pop('pause_queue');
+SELECT fairq.alter_queue('pause_queue', 3);
+SELECT fairq.resume('pause_queue', NULL);
+SELECT * FROM pg_temp.pop_groups('pause_queue');
+SELECT * FROM fairq.check_queue('pause_queue');
+
+-- both: either is enough
+SELECT fairq.create_queue('pause_both');
+SELECT pg_temp.add('pause_both', 'a', 1, 4), pg_temp.add('pause_both', 'b', 1, 4);
+SELECT fairq.pause('pause_both', 'a');
+SELECT fairq.pause('pause_both');
+SELECT * FROM pg_temp.stand('pause_both');
+SELECT pg_temp.pop('pause_both');
+SELECT fairq.resume('pause_both', 'a');
+SELECT pg_temp.pop('pause_both');
+SELECT fairq.pause('pause_both', 'b');
+SELECT fairq.resume('pause_both');
+SELECT * FROM pg_temp.stand('pause_both');
+SELECT pg_temp.pop('pause_both', 2);
+SELECT fairq.pause('pause_both', 'a');
+SELECT fairq.resume('pause_both', 'b');
+SELECT pg_temp.pop('pause_both', 2);
+SELECT fairq.pause('pause_both');
+SELECT fairq.resume('pause_both');
+SELECT fairq.resume('pause_both', 'a');
+SELECT * FROM pg_temp.pop_groups('pause_both');
+SELECT * FROM fairq.check_queue('pause_both');
+
+--
+-- With limits and weights
+--
+
+SELECT fairq.create_queue('pause_limits', 2, 3);
+SELECT fairq.set_group('pause_limits', 'a', 3, 2);
+SELECT pg_temp.add('pause_limits', 'a', 1, 9), pg_temp.add('pause_limits', 'b', 1, 9);
+SELECT fairq.pause('pause_limits', 'a');
+SELECT group_key, concurrency, weight, paused FROM fairq.groups WHERE queue = 'pause_limits' ORDER BY group_no;
+SELECT * FROM pg_temp.stand('pause_limits');
+SELECT pg_temp.pop('pause_limits');
+-- settings are kept while it is paused, and can be changed
+SELECT fairq.set_group('pause_limits', 'a', 1);
+SELECT group_key, concurrency, weight, paused FROM fairq.groups WHERE queue = 'pause_limits' ORDER BY group_no;
+SELECT pg_temp.pop('pause_limits');
+SELECT fairq.set_group('pause_limits', 'a', 0, 0);
+SELECT group_key, concurrency, weight, paused FROM fairq.groups WHERE queue = 'pause_limits' ORDER BY group_no;
+SELECT fairq.alter_queue('pause_limits', 4, 0);
+SELECT pg_temp.pop('pause_limits');
+SELECT fairq.resume('pause_limits', 'a');
+SELECT pg_temp.pop('pause_limits');
+SELECT * FROM pg_temp.stand('pause_limits');
+-- paused while it is full, and resumed when it has room
+SELECT fairq.pause('pause_limits', 'b');
+SELECT pg_temp.done('pause_limits', 'b1', 'b2', 'a1');
+SELECT pg_temp.pop('pause_limits');
+SELECT fairq.resume('pause_limits', 'b');
+SELECT pg_temp.pop('pause_limits');
+SELECT pg_temp.pop('pause_limits');
+SELECT * FROM fairq.check_queue('pause_limits');
+-- the limit is taken away from a group that is paused
+SELECT fairq.pause('pause_limits', 'a');
+SELECT fairq.alter_queue('pause_limits', 0);
+SELECT pg_temp.pop('pause_limits');
+SELECT * FROM pg_temp.stand('pause_limits');
+SELECT fairq.resume('pause_limits', 'a');
+SELECT pg_temp.pop('pause_limits');
+SELECT * FROM fairq.check_queue('pause_limits');
+
+-- purge, other block lengths, drop
+SELECT fairq.create_queue('pause_purge', block_length => 10);
+SELECT pg_temp.add('pause_purge', 'a', 1, 4), pg_temp.add('pause_purge', 'b', 1, 2);
+SELECT fairq.pause('pause_purge', 'a');
+SELECT pg_temp.pop('pause_purge', 1);
+SELECT fairq.alter_queue('pause_purge', block_length => 100);
+SELECT pg_temp.pop('pause_purge');
+SELECT fairq.purge('pause_purge', 'a');
+SELECT pg_temp.add('pause_purge', 'a', 5, 7);
+SELECT * FROM fairq.check_queue('pause_purge');
+SELECT pg_temp.pop('pause_purge');
+SELECT fairq.drop_queue('pause_purge');
+BEGIN;
+SELECT fairq.drop_queue('pause_purge', true);
+SELECT fairq.create_queue('pause_purge');
+SELECT pg_temp.add('pause_purge', 'a', 1, 1);
+SELECT pg_temp.pop('pause_purge');
+ROLLBACK;
+SELECT pg_temp.pop('pause_purge');
+SELECT fairq.resume('pause_purge', 'a');
+SELECT pg_temp.pop('pause_purge');
+SELECT * FROM fairq.check_queue('pause_purge');
+
+--
+-- In transactions
+--
+
+SELECT fairq.create_queue('pause_rollback');
+SELECT pg_temp.add('pause_rollback', 'a', 1, 6), pg_temp.add('pause_rollback', 'b', 1, 6);
+BEGIN;
+SELECT fairq.pause('pause_rollback', 'a');
+SELECT paused FROM fairq.groups WHERE queue = 'pause_rollback' ORDER BY group_no;
+SELECT pg_temp.pop('pause_rollback', 2);
+ROLLBACK;
+SELECT paused FROM fairq.groups WHERE queue = 'pause_rollback' ORDER BY group_no;
+SELECT pg_temp.pop('pause_rollback', 2);
+SELECT * FROM fairq.check_queue('pause_rollback');
+BEGIN;
+SAVEPOINT s;
+SELECT fairq.pause('pause_rollback', 'a');
+SELECT fairq.pause('pause_rollback', 'b');
+SELECT pg_temp.pop('pause_rollback');
+ROLLBACK TO s;
+SELECT * FROM pg_temp.pop_groups('pause_rollback', 2);
+SELECT fairq.pause('pause_rollback', 'b');
+RELEASE s;
+COMMIT;
+SELECT * FROM pg_temp.pop_groups('pause_rollback', 2);
+SELECT * FROM pg_temp.stand('pause_rollback');
+SELECT * FROM fairq.check_queue('pause_rollback');
+-- a resume that is rolled back
+BEGIN;
+SELECT fairq.resume('pause_rollback', 'b');
+ROLLBACK;
+SELECT * FROM pg_temp.pop_groups('pause_rollback');
+SELECT paused FROM fairq.groups WHERE queue = 'pause_rollback' ORDER BY group_no;
+SELECT fairq.resume('pause_rollback', 'b');
+SELECT * FROM pg_temp.pop_groups('pause_rollback');
+SELECT * FROM fairq.check_queue('pause_rollback');
+
+-- a pause of a group that is made by it, rolled back
+BEGIN;
+SELECT fairq.pause('pause_rollback', 'new');
+SELECT pg_temp.add('pause_rollback', 'new', 1, 2);
+SELECT pg_temp.pop('pause_rollback');
+ROLLBACK;
+SELECT fairq.resume('pause_rollback', 'new');
+SELECT pg_temp.add('pause_rollback', 'new', 3, 3);
+SELECT pg_temp.pop('pause_rollback');
+SELECT * FROM fairq.check_queue('pause_rollback');
+
+-- caught errors
+SELECT fairq.create_queue('pause_catch');
+SELECT pg_temp.add('pause_catch', 'a', 1, 3);
+DO $$
+BEGIN
+	FOR i IN 1..30 LOOP
+		BEGIN
+			PERFORM fairq.pause('pause_catch', 'a');
+			PERFORM fairq.pop('pause_catch');
+			PERFORM fairq.resume('pause_catch', 'none');
+		EXCEPTION WHEN SQLSTATE 'QF007' THEN
+		END;
+	END LOOP;
+END $$;
+SELECT * FROM pg_temp.stand('pause_catch');
+SELECT pg_temp.pop('pause_catch');
+SELECT * FROM fairq.check_queue('pause_catch');
+
+-- whatever is known
+SELECT fairq.create_queue('pause_reset');
+SELECT pg_temp.add('pause_reset', 'a', 1, 4), pg_temp.add('pause_reset', 'b', 1, 4);
+SELECT fairq.pause('pause_reset', 'a');
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('pause_reset', 2);
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('pause_reset');
+SELECT pg_temp.pop('pause_reset');
+SELECT * FROM fairq.check_queue('pause_reset');
+SELECT fairq.resume('pause_reset', 'a');
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('pause_reset');
+SELECT * FROM fairq.check_queue('pause_reset');
+
+-- NULL, and what is not there
+SELECT fairq.pause(NULL, 'a');
+SELECT fairq.resume(NULL, NULL);
+SELECT fairq.pause('pause_none', 'a');
+SELECT fairq.resume('pause_none', 'a');
+SELECT paused FROM fairq.queues WHERE queue = 'pause_reset';
+SELECT fairq.pause('pause_reset', NULL);
+SELECT paused FROM fairq.queues WHERE queue = 'pause_reset';
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues
+WHERE queue LIKE 'pause%';

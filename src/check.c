@@ -1,0 +1,200 @@
+/*
+ * check.c
+ *		Whether hints are sound: a part of fairq.check_queue().
+ *
+ * Three things must hold of shared memory when nobody is changing it:
+ *
+ * - Pops find every ready task: it is not below the mark, or its group is
+ *	 irregular, or looked for among the strays.
+ * - A group is parked only if there is no room for it.
+ * - A counter that is known, and not doubtful, is what the rows say.
+ *
+ * While others work, each may be violated for a moment: the end of a
+ * transaction is visible before it is said.  So what is found is looked at
+ * again for some time, and reported only if it was there each time.
+ *
+ * Locking: AccessShareLock on the queue and on fairq.task.
+ */
+#include "postgres.h"
+
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "args.h"
+#include "compat.h"
+#include "group.h"
+#include "running.h"
+
+PG_FUNCTION_INFO_V1(fairq_check_hints);
+
+/* how long the end of a transaction may take to reach the hints */
+#define SETTLE_MS 2000
+#define LOOK_EVERY_MS 50
+#define LOOK_AT_LEAST 3
+
+/* Would a pop pass over this task, which is ready? */
+static bool
+is_hidden(FairqLane *lane, const FairqTask *task)
+{
+	FairqNote	note;
+
+	return fairq_lane_note(lane, &note) &&
+		task->addr < (fairq_is_waiting(task->addr) ? note.strays : note.mark) &&
+		!fairq_lane_is_irregular(lane, task->group_no);
+}
+
+static List *
+check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, priority);
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+		{2, FAIRQ_EQ, Int16GetDatum(priority)}
+	};
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
+										lengthof(keys), false);
+	FairqRowState state;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		if (!task.running && is_hidden(lane, &task))
+			faults = lappend(faults,
+							 psprintf("task " INT64_FORMAT " of priority %d is ready at address "
+									  INT64_FORMAT ", where no pop would look",
+									  task.id, priority, task.addr));
+	}
+	fairq_scan_end(scan);
+	return faults;
+}
+
+static List *
+check_parked(FairqQueue *queue, int priority, List *faults)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, priority);
+
+	for (int32 group_no = 0; fairq_lane_next_parked(lane, &group_no); group_no++)
+	{
+		int32		most = fairq_group_setting(queue, group_no)->most;
+		FairqLimit *limit = fairq_shmem_limit(queue->id, group_no);
+		int32		running;
+
+		if (most == FAIRQ_NO_LIMIT ||
+			(most > 0 && fairq_limit_read(limit, fairq_lane_as_of(lane), &running) &&
+			 running < most))
+			faults = lappend(faults,
+							 psprintf("group number %d is parked in priority %d, though there is room for it",
+									  group_no, priority));
+		fairq_limit_unpin(limit);
+		if (group_no == PG_INT32_MAX)
+			break;
+	}
+	return faults;
+}
+
+static List *
+check_counter(FairqQueue *queue, int32 group_no, FairqLimit *limit,
+			  FairqTable *tasks, List *faults)
+{
+	int32		counter;
+	int32		rows;
+
+	if (fairq_running_is_off(queue, group_no, limit, tasks, &counter, &rows))
+		faults = lappend(faults, group_no < 0 ?
+						 psprintf("%d tasks are counted as running, but %d are",
+								  counter, rows) :
+						 psprintf("%d tasks of group number %d are counted as running, but %d are",
+								  counter, group_no, rows));
+	return faults;
+}
+
+/* All faults that there are now, as texts that tell them apart. */
+static List *
+check_all(FairqQueue *queue, FairqTable *tasks)
+{
+	List	   *faults = NIL;
+	int32	   *group_nos;
+	int			ngroups = fairq_shmem_limits(queue->id, &group_nos);
+
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		if (fairq_lane_known(fairq_queue_lane(queue, priority)))
+		{
+			faults = check_tasks(queue, priority, tasks, faults);
+			faults = check_parked(queue, priority, faults);
+		}
+	}
+	for (int i = 0; i < ngroups; i++)
+	{
+		FairqLimit *limit = fairq_shmem_limit(queue->id, group_nos[i]);
+
+		faults = check_counter(queue, group_nos[i], limit, tasks, faults);
+		fairq_limit_unpin(limit);
+	}
+	pfree(group_nos);
+	return check_counter(queue, -1, &queue->hints->running, tasks, faults);
+}
+
+static bool
+contains(const List *faults, const char *fault)
+{
+	ListCell   *lc;
+
+	foreach(lc, faults)
+	{
+		if (strcmp(lfirst(lc), fault) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* fairq.check_hints(queue): a line for each fault that stays */
+Datum
+fairq_check_hints(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	TimestampTz end = GetCurrentTimestamp() + SETTLE_MS * INT64CONST(1000);
+	FairqQueue *queue;
+	FairqTable *tasks;
+	List	   *faults;
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	queue = fairq_queue_use(name, AccessShareLock);
+	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	faults = check_all(queue, tasks);
+	for (int looks = 1; faults != NIL &&
+		 (looks < LOOK_AT_LEAST || GetCurrentTimestamp() < end); looks++)
+	{
+		List	   *now;
+
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(LOOK_EVERY_MS * 1000);
+		now = check_all(queue, tasks);
+		foreach(lc, faults)
+		{
+			if (!contains(now, lfirst(lc)))
+				faults = foreach_delete_current(faults, lc);
+		}
+	}
+
+	foreach(lc, faults)
+	{
+		Datum		value = CStringGetTextDatum(lfirst(lc));
+		bool		isnull = false;
+
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value,
+							 &isnull);
+	}
+	fairq_table_close(tasks);
+	return (Datum) 0;
+}

@@ -1,0 +1,253 @@
+/*
+ * limit.c
+ *		Counters of running tasks, and what limits them.
+ *
+ * A group limited to c never has more than c tasks running: from the claim of
+ * a task to the moment at which its end is visible (the commit of whoever
+ * finished it, or of whoever took it; the abort of whoever claimed it).  All
+ * is decided at one place, before a claim, by the group's counter:
+ *
+ * 1. Enter: under the mutex, running goes up if it stays within the limit.
+ *	  Then the row is claimed.
+ *
+ * 2. Leave: running goes down after the end is visible (transaction.c).
+ *
+ * 3. A counter that is not known is counted: the rows that are leased, and
+ *	  those in the hands of an open transaction, whatever that may be doing
+ *	  (running.c).  The count holds only if nobody touched such a row
+ *	  meanwhile: whoever writes one holds the counter from before until the
+ *	  row shows it.  What comes and goes in between counts changes up.
+ *
+ * 4. Each count has a number.  Whoever claims or finishes a task notes it, and
+ *	  leaves with it.  If it is another one by then, nobody knows whether the
+ *	  count has seen him: running stays, and the counter is doubtful.  So a
+ *	  known counter may say too much, never too little.  Before a doubtful one
+ *	  keeps anybody out for longer than a moment, the rows are counted again.
+ *
+ * 5. Park: a group that has no room, by a counter that is not doubtful, is put
+ *	  aside by the pop that found it so.  The next one to leave takes it back
+ *	  into service.  Both under the mutex: so nobody is stranded.
+ *
+ * 6. Settings change at a commit.  Who changed them counts their version up
+ *	  after that is visible, and then takes everybody back who is parked.  A
+ *	  pop parks only by the settings of the present version, which it looks at
+ *	  under the mutex: an older pop could park a group that has just been
+ *	  given room, and nobody would come for it.  And it gives its place back if
+ *	  they have changed when it has entered: so whoever enters after the change
+ *	  is through obeys it.
+ *
+ * Not here but in running.c is how a queue gets its first limit while claims
+ * go on that nobody counts.
+ *
+ * The protocol has an exhaustive model: test/model.
+ *
+ * Locking: the counter's mutex, a spinlock, for a few instructions.  It may be
+ * taken under a lane's lock.  Nothing here allocates or fails.
+ */
+#include "postgres.h"
+
+#include "limit.h"
+
+void
+fairq_limit_init(FairqLimit *limit)
+{
+	memset(limit, 0, sizeof(FairqLimit));
+	SpinLockInit(&limit->mutex);
+}
+
+/* What is known from before as_of is void.  The mutex is held. */
+static void
+refresh(FairqLimit *limit, uint64 as_of)
+{
+	if (limit->as_of < as_of)
+	{
+		limit->as_of = as_of;
+		limit->known = false;
+		limit->changes++;
+	}
+}
+
+/* Would nothing be lost if the counter went away? */
+bool
+fairq_limit_is_idle(FairqLimit *limit)
+{
+	bool		idle;
+
+	SpinLockAcquire(&limit->mutex);
+	idle = limit->pins == 0 && limit->holds == 0 && limit->parked == 0 &&
+		(!limit->known || limit->running == 0);
+	SpinLockRelease(&limit->mutex);
+	return idle;
+}
+
+void
+fairq_limit_pin(FairqLimit *limit)
+{
+	SpinLockAcquire(&limit->mutex);
+	limit->pins++;
+	SpinLockRelease(&limit->mutex);
+}
+
+void
+fairq_limit_unpin(FairqLimit *limit)
+{
+	SpinLockAcquire(&limit->mutex);
+	limit->pins--;
+	SpinLockRelease(&limit->mutex);
+}
+
+/*
+ * Have one more running, if at most so many may be.  With FAIRQ_ROOM the
+ * caller claims a row next, holding the counter.
+ */
+FairqRoom
+fairq_limit_enter(FairqLimit *limit, uint64 as_of, int32 most,
+				  uint64 *count_no)
+{
+	FairqRoom	result = FAIRQ_ROOM;
+
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, as_of);
+	if (!limit->known)
+	{
+		/* whoever is not limited need not know */
+		if (most == 0)
+			result = FAIRQ_NO_ROOM;
+		else if (most != FAIRQ_NO_LIMIT)
+			result = FAIRQ_NOT_COUNTED;
+		*count_no = 0;
+	}
+	else if (most != FAIRQ_NO_LIMIT && limit->running >= most)
+		result = limit->doubtful && most > 0 ? FAIRQ_NOT_COUNTED : FAIRQ_NO_ROOM;
+	else
+	{
+		limit->running++;
+		*count_no = limit->count_no;
+	}
+	if (result == FAIRQ_ROOM)
+	{
+		limit->holds++;
+		limit->changes++;
+	}
+	SpinLockRelease(&limit->mutex);
+	return result;
+}
+
+/* Somebody is about to finish a task.  Returns the number of the count. */
+uint64
+fairq_limit_hold(FairqLimit *limit, uint64 as_of)
+{
+	uint64		count_no;
+
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, as_of);
+	limit->holds++;
+	limit->changes++;
+	count_no = limit->known ? limit->count_no : 0;
+	SpinLockRelease(&limit->mutex);
+	return count_no;
+}
+
+/* The row shows it, or nothing came of it. */
+void
+fairq_limit_let_go(FairqLimit *limit)
+{
+	SpinLockAcquire(&limit->mutex);
+	limit->holds--;
+	SpinLockRelease(&limit->mutex);
+}
+
+/*
+ * n tasks (or none) are not running any more.  Returns the lanes, as bits, in which the
+ * group was parked; the caller takes it back into service there.
+ */
+uint16
+fairq_limit_leave(FairqLimit *limit, uint64 as_of, int32 n, uint64 count_no)
+{
+	uint16		parked;
+
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, as_of);
+	if (limit->known && limit->count_no == count_no)
+		limit->running -= n;
+	else if (n > 0)
+		limit->doubtful = true;
+	limit->changes++;
+	parked = limit->parked;
+	limit->parked = 0;
+	SpinLockRelease(&limit->mutex);
+	return parked;
+}
+
+/* Before the rows are counted.  False if somebody is just writing one. */
+bool
+fairq_limit_note(FairqLimit *limit, uint64 as_of, uint64 *changes)
+{
+	bool		quiet;
+
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, as_of);
+	quiet = limit->holds == 0;
+	*changes = limit->changes;
+	SpinLockRelease(&limit->mutex);
+	return quiet;
+}
+
+/*
+ * So many were found.  False if that may be wrong by now.
+ */
+bool
+fairq_limit_counted(FairqLimit *limit, uint64 as_of, uint64 changes,
+					int32 running, bool doubtful)
+{
+	bool		valid;
+
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, as_of);
+	valid = limit->holds == 0 && limit->changes == changes;
+	if (valid)
+	{
+		limit->running = running;
+		limit->known = true;
+		limit->doubtful = doubtful;
+		limit->count_no++;
+		limit->changes++;
+	}
+	SpinLockRelease(&limit->mutex);
+	return valid;
+}
+
+/*
+ * Put the group aside in a lane.  False if there is room for it after all, or
+ * may be; also if the settings that limit it are not in effect any more.
+ */
+bool
+fairq_limit_park(FairqLimit *limit, uint64 as_of, int32 most, int lane,
+				 pg_atomic_uint64 *version, uint64 version_read)
+{
+	bool		full;
+
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, as_of);
+	full = (most == 0 ||
+			(limit->known && !limit->doubtful && limit->running >= most)) &&
+		pg_atomic_read_u64(version) == version_read;
+	if (full)
+		limit->parked |= 1 << lane;
+	SpinLockRelease(&limit->mutex);
+	return full;
+}
+
+/* For whoever looks in: how many are running, if that is known for sure. */
+bool
+fairq_limit_read(FairqLimit *limit, uint64 as_of, int32 *running)
+{
+	bool		known;
+
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, as_of);
+	known = limit->known && !limit->doubtful;
+	*running = limit->running;
+	SpinLockRelease(&limit->mutex);
+	return known;
+}

@@ -1,0 +1,390 @@
+/*
+ * running.c
+ *		Who may run: places in queues and groups.
+ *
+ * A claim needs a place in its queue and one in its group.  limit.c keeps the
+ * counters; here they are looked up, counted off the table when they are not
+ * known, and passed on to what the transaction owes at its end.
+ *
+ * A queue in which nothing was ever limited need not count.  Its calls only
+ * say how many of them are in progress.  Whoever sees a limit in the settings
+ * first makes the queue a limited one, for good.  From then on each call
+ * counts, and no counter is known before the calls that don't are over.  So a
+ * first limit costs nobody a wait, and no claim goes uncounted.
+ *
+ * Counting a group reads its tasks up to the highest address at which one may
+ * be running (fairq_lane_reach()).  Waiting tasks are further on: they get a
+ * turn for their address when they are claimed.  So it costs what is running,
+ * and not what is queued; but after a restart nobody knows how far the
+ * service had got, and all that has an address is read, once.
+ *
+ * In the hands of an open transaction, a row counts as running, whatever
+ * becomes of it.  Then the counter is doubtful.  What we ourselves have
+ * finished or removed is not visible to us, and is added.
+ *
+ * Locking: the counters' mutexes, and what lane.c takes.  A scan is done
+ * without any.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "place.h"
+#include "running.h"
+
+/* how often a call waits to count, for what is done in a moment */
+#define COUNT_WAITS 16
+#define COUNT_WAIT_US 1000
+
+/* groups that a call doesn't count again */
+#define COUNTED_SLOTS 64
+
+/* The call in progress. */
+static struct
+{
+	FairqQueue *queue;			/* NULL: none */
+	bool		counted;
+	int			waits;			/* to count, so far */
+	int64		doubtful[COUNTED_SLOTS];	/* by hash: 2 + a group's number */
+	bool		in_queue;		/* a place in the queue is reserved */
+	uint64		queue_count_no;
+	FairqLane  *lane;			/* of the group */
+	int32		group_no;
+	FairqLimit *limit;			/* of the group, pinned; NULL: none */
+	bool		in_group;		/* a place in it is reserved */
+	bool		finishing;		/* its counter and the queue's are held */
+	uint64		count_no;
+}			call;
+
+void
+fairq_running_begin(FairqQueue *queue)
+{
+	FairqHints *hints = queue->hints;
+
+	Assert(call.queue == NULL);
+	fairq_watch_transaction();
+	if (queue->limited && pg_atomic_read_u32(&hints->limited) == 0)
+		(void) pg_atomic_fetch_or_u32(&hints->limited, 1);
+	if (pg_atomic_read_u32(&hints->limited) == 0)
+	{
+		/* say so first, then look again; whoever counts does it the other way */
+		pg_atomic_fetch_add_u32(&hints->calls, 1);
+		if (pg_atomic_read_u32(&hints->limited) == 0)
+		{
+			call.queue = queue;
+			return;
+		}
+		pg_atomic_fetch_sub_u32(&hints->calls, 1);
+	}
+	call.counted = true;
+	call.queue = queue;
+}
+
+/* The row of the group is written, or won't be. */
+static void
+let_go_of_group(void)
+{
+	fairq_limit_let_go(call.limit);
+	fairq_limit_unpin(call.limit);
+	call.limit = NULL;
+	call.in_group = call.finishing = false;
+}
+
+/* Give back the place in the group that was not needed. */
+void
+fairq_place_in_group_back(void)
+{
+	uint16		parked;
+
+	if (!call.in_group)
+		return;
+	parked = fairq_limit_leave(call.limit, fairq_lane_as_of(call.lane), 1,
+							   call.count_no);
+	let_go_of_group();
+	/* somebody may have found no room on our account */
+	fairq_unpark(call.queue->hints, call.group_no, parked);
+}
+
+/*
+ * The call is over, or an error has ended it.  Called from abort callbacks,
+ * too.
+ */
+void
+fairq_running_end(void)
+{
+	FairqHints *hints;
+
+	if (call.queue == NULL)
+		return;
+	hints = call.queue->hints;
+	if (!call.counted)
+		pg_atomic_fetch_sub_u32(&hints->calls, 1);
+	if (call.in_group)
+		fairq_place_in_group_back();
+	else if (call.finishing)
+	{
+		let_go_of_group();
+		fairq_limit_let_go(&hints->running);
+	}
+	else if (call.limit != NULL)
+		fairq_limit_unpin(call.limit);
+	if (call.in_queue)
+	{
+		(void) fairq_limit_leave(&hints->running,
+								 fairq_lane_as_of(&hints->lanes[0]), 1,
+								 call.queue_count_no);
+		fairq_limit_let_go(&hints->running);
+	}
+	memset(&call, 0, sizeof(call));
+}
+
+/* Count the rows of a scan that are running, or in somebody's hands. */
+static int32
+count_rows(FairqScan *scan, bool *doubtful)
+{
+	int32		running = 0;
+	int64		last_id = -1;
+	FairqRowState state;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+		bool		in_hands;
+
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		in_hands = state == FAIRQ_ROW_CHANGING ||
+			(state == FAIRQ_ROW_INSERTING &&
+			 (task.running || fairq_scan_is_deleted(scan)));
+		*doubtful |= in_hands;
+
+		/* versions of a row come one after the other */
+		if ((in_hands || task.running) && task.id != last_id)
+		{
+			running++;
+			last_id = task.id;
+		}
+	}
+	return running;
+}
+
+/* Of a group, or of the whole queue (-1), as the table has it. */
+static int32
+count_running(FairqQueue *queue, int32 group_no, FairqTable *tasks,
+			  bool *doubtful)
+{
+	int32		running = 0;
+
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		int64		end = fairq_lane_reach(fairq_queue_lane(queue, priority)) + 1;
+		FairqKey	of_lane[] = {
+			{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+			{2, FAIRQ_EQ, Int16GetDatum(priority)},
+			{3, FAIRQ_LT, Int64GetDatum(end)}
+		};
+		FairqKey	of_group[] = {
+			{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+			{2, FAIRQ_EQ, Int32GetDatum(group_no)},
+			{3, FAIRQ_EQ, Int16GetDatum(priority)},
+			{4, FAIRQ_LT, Int64GetDatum(end)}
+		};
+		FairqScan  *scan = group_no < 0 ?
+			fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, of_lane,
+							 lengthof(of_lane), false) :
+			fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, of_group,
+							 lengthof(of_group), false);
+
+		running += count_rows(scan, doubtful);
+		fairq_scan_end(scan);
+	}
+	return running;
+}
+
+/*
+ * Make the counter known.  False if that could not be had in a moment.
+ */
+static bool
+count(FairqLimit *limit, int32 group_no, FairqTable *tasks)
+{
+	FairqQueue *queue = call.queue;
+	FairqLane  *any_lane = fairq_queue_lane(queue, 0);
+
+	for (;;)
+	{
+		uint64		as_of = fairq_lane_as_of(any_lane);
+		uint64		changes;
+
+		if (pg_atomic_read_u32(&queue->hints->calls) == 0 &&
+			fairq_limit_note(limit, as_of, &changes))
+		{
+			bool		doubtful = false;
+			int32		running;
+
+			if (!fairq_debts_running(queue->hints, group_no, &running,
+									 &doubtful))
+				return false;
+			running += count_running(queue, group_no, tasks, &doubtful);
+			if (fairq_limit_counted(limit, as_of, changes, running, doubtful))
+				return true;
+		}
+		if (call.waits++ >= COUNT_WAITS)
+			return false;
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(COUNT_WAIT_US);
+	}
+}
+
+/*
+ * Enter, counting first if need be.  If there is no room after that but for
+ * doubt, counting again would be in vain: what is doubtful is in the hands of
+ * transactions that go on.
+ */
+static FairqRoom
+enter(FairqLimit *limit, int32 most, int32 group_no, FairqTable *tasks,
+	  uint64 *count_no)
+{
+	FairqLane  *any_lane = fairq_queue_lane(call.queue, 0);
+	int64	   *doubtful = &call.doubtful[(uint32) group_no % COUNTED_SLOTS];
+	FairqRoom	room = fairq_limit_enter(limit, fairq_lane_as_of(any_lane),
+										 most, count_no);
+
+	if (room == FAIRQ_NOT_COUNTED && *doubtful != group_no + INT64CONST(2) &&
+		count(limit, group_no, tasks))
+	{
+		room = fairq_limit_enter(limit, fairq_lane_as_of(any_lane), most,
+								 count_no);
+		if (room == FAIRQ_NOT_COUNTED)
+			*doubtful = group_no + INT64CONST(2);
+	}
+	return room;
+}
+
+/* Are there other settings than those that the call has read? */
+bool
+fairq_settings_are_old(const FairqQueue *queue)
+{
+	return pg_atomic_read_u64(&queue->hints->version) != queue->version;
+}
+
+/*
+ * Make sure of a place in the queue for the next task.  False if it is full,
+ * and if the limits are not in effect any more.
+ */
+bool
+fairq_place_in_queue(FairqTable *tasks)
+{
+	if (call.counted && !call.in_queue)
+		call.in_queue = enter(&call.queue->hints->running,
+							  call.queue->max_running, -1, tasks,
+							  &call.queue_count_no) == FAIRQ_ROOM;
+	return (!call.counted || call.in_queue) &&
+		!fairq_settings_are_old(call.queue);
+}
+
+/*
+ * A place in a group, for its task at addr.  If there is none the group is
+ * parked, or passed over for this time.
+ */
+bool
+fairq_place_in_group(FairqLane *lane, const FairqNote *note, int32 group_no,
+					 int64 addr, FairqTable *tasks, bool *parked)
+{
+	int32		most;
+	FairqRoom	room;
+
+	*parked = false;
+	if (!call.counted)
+		return true;
+	most = fairq_group_setting(call.queue, group_no)->most;
+	call.lane = lane;
+	call.group_no = group_no;
+	call.limit = fairq_shmem_limit(call.queue->id, group_no);
+	room = enter(call.limit, most, group_no, tasks, &call.count_no);
+	if (room == FAIRQ_ROOM)
+	{
+		call.in_group = true;
+		if (!fairq_settings_are_old(call.queue))
+			return true;
+		fairq_place_in_group_back();
+		return false;
+	}
+	if (room == FAIRQ_NO_ROOM && !fairq_settings_pending())
+		*parked = fairq_lane_park(lane, note, call.queue->version, group_no,
+								  addr, call.limit, most);
+	fairq_limit_unpin(call.limit);
+	call.limit = NULL;
+	return false;
+}
+
+/*
+ * The row shows that its task is running at addr; or, removed, that it is
+ * gone.
+ */
+void
+fairq_place_is_used(FairqDebt *debt, int64 addr, bool removed)
+{
+	if (!call.counted)
+	{
+		fairq_debt_leaves(debt, NULL, 0, 0, removed ? 1 : 0, 1);
+		return;
+	}
+	/* before the counter is let go: whoever counts then must look so far */
+	fairq_lane_reaches(call.lane, addr);
+	fairq_debt_leaves(debt, call.limit, call.count_no, call.queue_count_no,
+					  removed ? 1 : 0, 1);
+	let_go_of_group();
+	fairq_limit_let_go(&call.queue->hints->running);
+	call.in_queue = false;
+}
+
+/* A running task of the group is about to be finished: a call of its own. */
+void
+fairq_finish_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
+{
+	uint64		as_of;
+
+	fairq_running_begin(queue);
+	if (!call.counted)
+		return;
+	as_of = fairq_lane_as_of(lane);
+	call.lane = lane;
+	call.group_no = group_no;
+	call.limit = fairq_shmem_limit(call.queue->id, group_no);
+	call.count_no = fairq_limit_hold(call.limit, as_of);
+	call.queue_count_no = fairq_limit_hold(&call.queue->hints->running, as_of);
+	call.finishing = true;
+}
+
+/* The row shows it; or, with NULL, nothing came of it. */
+void
+fairq_finish_end(FairqDebt *debt)
+{
+	/* if nobody counts we count for ourselves, who will not see it any more */
+	if (debt != NULL)
+		fairq_debt_leaves(debt, call.limit, call.count_no,
+						  call.queue_count_no, 1, 0);
+	fairq_running_end();
+}
+
+/*
+ * For whoever checks: is a counter that claims to be exact something else than
+ * what the rows say?
+ */
+bool
+fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqLimit *limit,
+					 FairqTable *tasks, int32 *counter, int32 *rows)
+{
+	uint64		as_of = fairq_lane_as_of(fairq_queue_lane(queue, 0));
+	bool		doubtful = false;
+	uint64		before;
+	uint64		after;
+	int32		own;
+
+	if (!fairq_limit_note(limit, as_of, &before) ||
+		!fairq_limit_read(limit, as_of, counter) ||
+		!fairq_debts_running(queue->hints, group_no, &own, &doubtful))
+		return false;
+	*rows = own + count_running(queue, group_no, tasks, &doubtful);
+	return !doubtful && *rows != *counter &&
+		fairq_limit_note(limit, as_of, &after) && after == before;
+}
