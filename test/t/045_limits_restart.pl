@@ -1,0 +1,129 @@
+# Limits over a restart: what was running counts again, what was in the hands of
+# an open transaction doesn't, and waiting tasks whose place had been freed, or
+# was about to be, are served.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use Test::More;
+
+my $node = new_server('limits');
+
+sub sql
+{
+	my ($sql) = @_;
+	return $node->safe_psql('postgres', $sql);
+}
+
+# What can be popped, in the order of the groups: whose turn is next after a
+# restart is not at stake here.
+sub pop_all
+{
+	my ($queue) = @_;
+	return sql(
+		"SELECT string_agg(group_key || payload, ' ' ORDER BY group_no, id) FROM fairq.pop('$queue', 100) JOIN fairq.groups USING (group_key) WHERE queue = '$queue'"
+	);
+}
+
+# Group g may have 2 running, h 1, and others any number.
+sub make_queue
+{
+	my ($queue) = @_;
+	sql("SELECT fairq.create_queue('$queue');"
+		  . "SELECT fairq.set_group('$queue', 'g', concurrency => 2),"
+		  . "  fairq.set_group('$queue', 'h', concurrency => 1);"
+		  . "SELECT count(fairq.enqueue('$queue', who, n::text::jsonb))"
+		  . "  FROM generate_series(1, 8) n, unnest('{g,h}'::text[]) who;");
+	return;
+}
+
+sub complete
+{
+	my ($queue, $task) = @_;
+	return
+	  "SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = '$queue' AND status = 'running' AND group_key || payload = '$task'";
+}
+
+foreach my $mode ('fast', 'immediate')
+{
+	# Places freed, and nobody has come by since.
+	my $q = "freed_$mode";
+	make_queue($q);
+	is(pop_all($q), 'g1 g2 h1', "$mode: up to the limits");
+	is(pop_all($q), '', "$mode: and not beyond");
+	is(sql(complete($q, 'g1')), 't', "$mode: a place is freed");
+	$node->stop($mode);
+	$node->start;
+	is(pop_all($q), 'g3', "$mode: it is given away after the restart");
+	is(sql(complete($q, 'h1')), 't', "$mode: another one");
+	is(pop_all($q), 'h2', "$mode: it is given away");
+	is(pop_all($q), '', "$mode: no more than that");
+	is(sql("SELECT fairq.check_queue('$q')"), '', "$mode: the queue is sound");
+
+	# Ends and claims that are open when the server goes down never were.
+	$q = "open_$mode";
+	make_queue($q);
+	is(pop_all($q), 'g1 g2 h1', "$mode: up to the limits");
+	my @open = map { $node->background_psql('postgres') } 1 .. 3;
+	$open[0]->query_safe('BEGIN; ' . complete($q, 'g1'));
+	sql(complete($q, 'g2'));
+	$open[1]->query_safe("BEGIN; SELECT count(*) FROM fairq.pop('$q', 100)");
+	sql(complete($q, 'h1'));
+	$open[2]->query_safe("BEGIN; SELECT count(*) FROM fairq.take('$q', 100)");
+	is(pop_all($q), '', "$mode: all places are taken");
+	$node->stop('immediate');
+	foreach my $psql (@open)
+	{
+		eval { $psql->quit };
+	}
+	$node->start;
+	is(pop_all($q), 'g3 h2', "$mode: what was open never was");
+	is(pop_all($q), '', "$mode: and the limits hold");
+	is(sql("SELECT fairq.check_queue('$q')"), '', "$mode: the queue is sound");
+
+	# The limit of a whole queue.
+	$q = "queue_$mode";
+	sql("SELECT fairq.create_queue('$q', max_running => 3);"
+		  . "SELECT count(fairq.enqueue('$q', who, n::text::jsonb))"
+		  . "  FROM generate_series(1, 3) n, unnest('{a,b}'::text[]) who;");
+	is(pop_all($q), 'a1 a2 b1', "$mode: so many in all");
+	$node->stop($mode);
+	$node->start;
+	is(pop_all($q), '', "$mode: they still count");
+	sql(complete($q, 'a1'));
+	is(pop_all($q), 'b2', "$mode: a free place is given away");
+	is(pop_all($q), '', "$mode: and no more");
+
+	# A group is paused, with tasks of all kinds; then it is resumed.
+	$q = "paused_$mode";
+	make_queue($q);
+	is( sql("SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('$q', 2)"
+		),
+		'g1 h1',
+		"$mode: some run");
+	sql("SELECT fairq.pause('$q', 'g')");
+	$node->stop($mode);
+	$node->start;
+	sql(complete($q, 'h1'));
+	is(pop_all($q), 'h2', "$mode: a pause holds");
+	sql("SELECT fairq.resume('$q', 'g')");
+	is(pop_all($q), 'g2', "$mode: until it is ended");
+	is(sql("SELECT fairq.check_queue('$q')"), '', "$mode: the queue is sound");
+
+	# All of it, to the end.
+	my $left = 0;
+	foreach my $queue ("freed_$mode", "open_$mode", "queue_$mode", "paused_$mode")
+	{
+		foreach (1 .. 20)
+		{
+			sql("SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = '$queue' AND status = 'running'"
+			);
+			last if pop_all($queue) eq '';
+		}
+		$left += sql("SELECT count(*) FROM fairq.tasks WHERE queue = '$queue'");
+	}
+	is($left, 0, "$mode: nobody is stranded");
+}
+
+done_testing();
