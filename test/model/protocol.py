@@ -1,0 +1,642 @@
+"""The limit protocol as atomic steps; see run for what this is part of.
+
+One queue, one lane, one group, a few tasks, a few backends.  A step is what
+happens at once for everybody else: a section of code under a spinlock, an
+access to an atomic, a look at a row or a write of one, the moment at which a
+transaction's end becomes visible.  A section under the lane's lock is one step
+but for fairq_lane_park(), which takes a counter's mutex in the middle, and so
+holds the lock over two.  Steps bear the names of the functions in C.
+
+A state is a tuple: what is shared, then each backend's own.  A step is a
+function (rules, shared, own, number) that changes both records, and names the
+step that comes next; NOT_NOW if it has to wait.
+
+What is left out, and why nothing is lost by that:
+
+- Addresses.  All tasks stand where waiting ones do, so the group is irregular
+  as long as anything of it is ready.  Of the group's hints there is only
+  whether it is in service (IRREGULAR), put aside (PARKED), or not known to
+  have anything (REGULAR): there a pop passes it by.
+- The queue's own counter.  It is kept by the same functions, and nothing is
+  parked by it.
+- A look at a row and its claim are one step: a row that has changed in between
+  is passed over as one that was not ready.
+- A count that fails is not tried again, and its group is passed over: in C it
+  may fail as often.
+- A pop is for one task, and ends if the group has none.  One that goes on is
+  like a second call.
+
+A transaction is a tuple of calls, see CALLS.  Of the ends, "end" is commit or
+abort, and "any" may also be none: it stays open and idle.
+"""
+
+NO_LIMIT = 99
+ABSENT, READY, RUNNING, GONE = range(4)         # a row
+REGULAR, IRREGULAR, PARKED = range(3)           # the group, in its lane
+NOBODY = -1
+MIXED_COUNTS = -1
+NO_TURN = -1
+NOT_NOW = object()
+
+SHARED = {
+    # rows: (committed, who is changing it or NOBODY, to what)
+    "rows": (),
+    # the settings: what was committed one after the other; which of them is
+    # in effect, as the version says; who is changing them, and to what
+    "limits": (NO_LIMIT,), "announced": 0, "setter": NOBODY, "setting": 0,
+    # struct FairqHints, FairqDomain
+    "version": 1, "limited": 0, "calls": 0, "resets": 0,
+    # struct FairqLimit
+    "known": 0, "doubtful": 0, "parked": 0, "running": 0, "holds": 0,
+    "as_of": 0, "count_no": 0, "changes": 0,
+    # struct FairqLane, and the group in it
+    "lock": NOBODY, "lane_no": 0, "lane_resets": 0, "strays": 0,
+    "group": REGULAR, "group_version": 0,
+    "too_late": 0,              # others' changes that no reset has told of yet
+}
+
+OWN = {
+    "call": 0, "kind": "", "step": "", "served": 0, "fault": "",
+    # the queue in the cache, as read
+    "most": NO_LIMIT, "version": 0,
+    # the call in progress
+    "counted": 0, "since": 0, "count_no": 0, "tried": 0, "lane_no": 0,
+    "turn": 0,
+    "row": 0, "changes": 0, "as_of": 0, "running": 0, "doubtful": 0,
+    "bits": 0,
+    # the transaction's debt
+    "ready": 0, "undone": 0, "settings": 0, "foreign": 0, "at_commit": 0,
+    "at_abort": 0, "debt_no": 0, "in_debt": 0, "silent": 0,
+    "silent_at_commit": 0, "committed": 0,
+}
+IN_CALL = ("counted", "since", "count_no", "tried", "lane_no", "turn", "row",
+           "changes", "as_of", "running", "doubtful", "bits")
+
+# What makes it sound.  Each can be left out.
+RULES = {
+    "enter_in_mutex": "the check of the limit and the count are one",
+    "leave_after": "a task leaves when its end is visible, not before",
+    "holds": "nothing is counted while a row is being written",
+    "enter_voids": "to enter voids a count in progress",
+    "leave_voids": "to leave voids a count in progress",
+    "hold_voids": "to hold voids a count in progress",
+    "in_hands": "a row in somebody's hands counts as running",
+    "in_hands_doubtful": "and makes the count doubtful",
+    "mismatch": "who leaves by another count's number changes nothing",
+    "mismatch_doubtful": "but makes the counter doubtful",
+    "mixed": "debts of several counts leave by none of them",
+    "count_again": "if a doubtful counter is full, the rows are counted again",
+    "park_not_doubtful": "nobody is parked by a doubtful counter",
+    "park_in_mutex": "the last check and the mark as parked are one",
+    "park_version": "nobody is parked by settings of another version",
+    "park_version_in_mutex": "the version is read under the counter's mutex",
+    "park_not_pending": "nobody is parked by settings that are not committed",
+    "leave_unparks": "who leaves takes the parked group back",
+    "back_unparks": "so does who gives a place back",
+    "version_after": "the version goes up after the settings are visible",
+    "version_first": "and before the parked group is taken back",
+    "settings_unpark": "who changed the settings takes the group back",
+    "settings_order": "settings: the version is read before the rows",
+    "settings_again": "and again between enter and claim",
+    "own_finished": "what we have finished ourselves is added to our count",
+    "own_doubtful": "and our own work makes our count doubtful",
+    "own_silent": "so does work of our own that nobody counted",
+    "limited": "who sees a limit makes the queue a limited one",
+    "calls": "nothing is counted during calls that don't count",
+    "limited_again": "a call that won't count says so, then looks again",
+    "ready_after": "ready is said when it is visible",
+    "ready_version": "ready counts the group's version up",
+    "undone": "an abort says ready, too",
+    "as_of": "a reset voids the counter",
+}
+
+
+# Of these, one does what the other does: a fault needs both to be left out.
+SPARE = {
+    "leave_voids": "hold_voids",
+    "own_doubtful": "mismatch_doubtful",
+}
+
+
+def visible(row, me):
+    return row[2] if row[1] == me else row[0]
+
+
+def is_running(row):
+    """The truth: from the claim until the end is visible."""
+    return row[0] == RUNNING or (
+        row[1] != NOBODY and row[2] in (RUNNING, GONE))
+
+
+def set_row(s, i, row):
+    s.rows = s.rows[:i] + (row,) + s.rows[i + 1:]
+
+
+# --------------------------------------------------------- limit.c
+
+
+def refresh(rules, s, as_of):
+    if s.as_of < as_of and "as_of" in rules:
+        s.as_of = as_of
+        s.known = 0
+        s.changes += 1
+
+
+def enter(rules, s, p, me):
+    refresh(rules, s, s.resets)
+    p.count_no = 0
+    if not s.known:
+        if p.most == 0:
+            return no_room(rules, p)
+        if p.most != NO_LIMIT:
+            return "count_calls" if not p.tried else "running_end"
+    elif p.most != NO_LIMIT and s.running >= p.most:
+        if "count_again" in rules and s.doubtful and p.most > 0:
+            return "count_calls" if not p.tried else "running_end"
+        return no_room(rules, p)
+    elif "enter_in_mutex" not in rules:
+        return "enter_unprotected"
+    return enter_unprotected(rules, s, p, me)
+
+
+def enter_unprotected(rules, s, p, me):
+    if s.known:
+        s.running += 1
+        p.count_no = s.count_no
+    s.holds += 1
+    if "enter_voids" in rules:
+        s.changes += 1
+    p.since = s.announced
+    p.row = 0
+    return "settings_are_old" if "settings_again" in rules else "claim"
+
+
+def no_room(rules, p):
+    if "park_not_pending" in rules and p.settings:
+        return "running_end"
+    return "lane_park"
+
+
+def hold(rules, s, p, me):
+    refresh(rules, s, s.resets)
+    s.holds += 1
+    if "hold_voids" in rules:
+        s.changes += 1
+    p.count_no = s.count_no if s.known else 0
+    return "task_delete"
+
+
+def settings_are_old(rules, s, p, me):
+    if s.version == p.version:
+        return "claim"
+    p.turn = NO_TURN
+    return "place_back" if p.counted else "running_end"
+
+
+def let_go(rules, s, p, me):
+    s.holds -= 1
+    return "running_end"
+
+
+def leave(rules, s, n, count_no, unpark):
+    refresh(rules, s, s.resets)
+    if s.known and (s.count_no == count_no or "mismatch" not in rules):
+        s.running -= n
+    elif n > 0 and "mismatch_doubtful" in rules:
+        s.doubtful = 1
+    if "leave_voids" in rules:
+        s.changes += 1
+    if not unpark:
+        return 0
+    parked, s.parked = s.parked, 0
+    return parked
+
+
+def count_calls(rules, s, p, me):
+    p.tried = 1
+    p.as_of = s.resets
+    return "running_end" if s.calls and "calls" in rules else "limit_note"
+
+
+def limit_note(rules, s, p, me):
+    refresh(rules, s, p.as_of)
+    if s.holds and "holds" in rules:
+        return "running_end"
+    p.changes = s.changes
+    # fairq_debts_running()
+    p.running = p.at_commit if "own_finished" in rules else 0
+    owes = p.at_commit > 0 or p.at_abort > 0
+    p.doubtful = int(owes and "own_doubtful" in rules)
+    if "own_silent" in rules and p.silent:
+        p.running += p.silent_at_commit
+        p.doubtful = 1
+    p.row = 0
+    return "count_row"
+
+
+def count_row(rules, s, p, me):
+    was, who, now = s.rows[p.row]
+    if who in (NOBODY, me):
+        p.running += visible(s.rows[p.row], me) == RUNNING
+    elif was != ABSENT or now != READY:
+        if "in_hands" in rules:
+            p.running += 1
+        else:
+            p.running += was == RUNNING and now != GONE
+        if "in_hands_doubtful" in rules:
+            p.doubtful = 1
+    p.row += 1
+    return "count_row" if p.row < len(s.rows) else "limit_counted"
+
+
+def limit_counted(rules, s, p, me):
+    refresh(rules, s, p.as_of)
+    if (s.holds and "holds" in rules) or s.changes != p.changes:
+        return "running_end"
+    s.running, s.known, s.doubtful = p.running, 1, p.doubtful
+    s.count_no += 1
+    s.changes += 1
+    p.running = p.doubtful = p.changes = p.as_of = 0
+    return "enter"
+
+
+# ---------------------------------------------------------- lane.c
+
+
+def become_irregular(s):
+    if s.group == REGULAR:
+        s.group = IRREGULAR
+
+
+def lane_known(s):
+    return s.lane_resets == s.resets
+
+
+def lane_ready(rules, s):
+    if not lane_known(s):
+        s.strays = 1
+        return
+    become_irregular(s)
+    if "ready_version" in rules:
+        s.group_version += 1
+
+
+def lane_park(rules, s, p, me):
+    if s.lock != NOBODY:
+        return NOT_NOW
+    if s.lane_no != p.lane_no:
+        return "running_end"
+    if ("park_version" in rules and "park_version_in_mutex" not in rules and
+            s.version != p.version):
+        return "running_end"
+    if s.group == REGULAR:
+        s.group = IRREGULAR
+        s.group_version += 1
+    s.lock = me
+    return "limit_park"
+
+
+def limit_park(rules, s, p, me):
+    refresh(rules, s, s.resets)
+    full = p.most == 0 or (s.known and s.running >= p.most and
+                           not (s.doubtful and "park_not_doubtful" in rules))
+    if (full and "park_version" in rules and
+            "park_version_in_mutex" in rules and s.version != p.version):
+        full = False
+    if not full:
+        s.lock = NOBODY
+        return "running_end"
+    if "park_in_mutex" not in rules:
+        return "park_unprotected"
+    return park_unprotected(rules, s, p, me)
+
+
+def park_unprotected(rules, s, p, me):
+    s.parked = 1
+    s.group = PARKED
+    s.lock = NOBODY
+    return "running_end"
+
+
+def unpark(s, p):
+    if p.bits and s.group == PARKED:
+        s.group = IRREGULAR
+    p.bits = 0
+
+
+def lane_note(rules, s, p, me):
+    if s.lock != NOBODY:
+        return NOT_NOW
+    if not lane_known(s):
+        p.as_of = s.resets
+        p.row = 0
+        return "read_head"
+    p.lane_no = s.lane_no
+    return "lane_next_turn"
+
+
+def read_head(rules, s, p, me):
+    row = s.rows[p.row]
+    if row[1] in (NOBODY, me) and visible(row, me) == READY:
+        p.running = 1
+    p.row += 1
+    return "read_head" if p.row < len(s.rows) else "lane_publish"
+
+
+def lane_publish(rules, s, p, me):
+    if s.lock != NOBODY:
+        return NOT_NOW
+    if not lane_known(s):
+        s.lane_resets = p.as_of
+        s.lane_no += 1
+        s.group = IRREGULAR if p.running or s.strays else REGULAR
+        s.group_version += 1
+        s.strays = 0
+    p.running = p.as_of = 0
+    return "lane_note"
+
+
+def lane_next_turn(rules, s, p, me):
+    if s.lock != NOBODY:
+        return NOT_NOW
+    if s.lane_no != p.lane_no or s.group != IRREGULAR:
+        return "running_end"
+    p.turn = s.group_version
+    p.row = 0
+    if p.counted:
+        return "enter"
+    return "settings_are_old" if "settings_again" in rules else "claim"
+
+
+def lane_settle(rules, s, p, me):
+    if s.lock != NOBODY:
+        return NOT_NOW
+    if s.lane_no == p.lane_no and s.group_version == p.turn:
+        s.group = REGULAR
+    return "running_end"
+
+
+# ------------------------------------------------------------- running.c
+
+
+def running_begin(rules, s, p, me):
+    if p.most != NO_LIMIT and "limited" in rules:
+        s.limited = 1
+    if s.limited or ("limited" not in rules and p.most != NO_LIMIT):
+        p.counted = 1
+        return first_of_call(p)
+    return "calls_up"
+
+
+def calls_up(rules, s, p, me):
+    s.calls += 1
+    p.since = s.announced
+    return "limited_again" if "limited_again" in rules else first_of_call(p)
+
+
+def limited_again(rules, s, p, me):
+    if s.limited:
+        s.calls -= 1
+        p.counted = 1
+    return first_of_call(p)
+
+
+def first_of_call(p):
+    if p.kind in ("pop", "take"):
+        return "lane_note"
+    return "hold" if p.counted else "task_delete"
+
+
+def running_end(rules, s, p, me):
+    if not p.counted:
+        s.calls -= 1
+    return "next"
+
+
+def place_back(rules, s, p, me):
+    p.bits = leave(rules, s, 1, p.count_no, "back_unparks" in rules)
+    return "place_back_let_go"
+
+
+def place_back_let_go(rules, s, p, me):
+    s.holds -= 1
+    return "place_back_unpark" if p.bits else "lane_settle"
+
+
+def place_back_unpark(rules, s, p, me):
+    if s.lock != NOBODY:
+        return NOT_NOW
+    unpark(s, p)
+    return "lane_settle"
+
+
+# ---------------------------------------- pop.c, serve.c, finish.c, admin.c
+
+
+def queue_use(rules, s, p, me):
+    if p.version == s.version:
+        return "running_begin"
+    if "settings_order" not in rules:
+        return "read_settings"
+    p.version = s.version
+    return "read_settings"
+
+
+def read_settings(rules, s, p, me):
+    p.most = s.setting if s.setter == me else s.limits[-1]
+    return "running_begin" if "settings_order" in rules else "read_version"
+
+
+def read_version(rules, s, p, me):
+    p.version = s.version
+    return "running_begin"
+
+
+def debts_show(rules, s, p, me):
+    if s.lock != NOBODY:
+        return NOT_NOW
+    lane_ready(rules, s)
+    return "queue_use"
+
+
+def claim(rules, s, p, me):
+    """Look at the next row, and take it if it is ready."""
+    row = s.rows[p.row]
+    if row[1] not in (NOBODY, me) or visible(row, me) != READY:
+        p.row += 1
+        if p.row < len(s.rows):
+            return "claim"
+        return "place_back" if p.counted else "lane_settle"
+    set_row(s, p.row, (row[0], me, GONE if p.kind == "take" else RUNNING))
+    p.served += 1
+    p.undone = int("undone" in rules)
+    owe(rules, p, int(p.kind == "take"), 1)
+    # strict: by the settings that were in effect since it entered
+    most = s.setting if s.setter == me else max(s.limits[p.since:])
+    count = sum(map(is_running, s.rows))
+    if count > most:
+        p.fault = f"strict: {count} running, limited to {most}"
+    return "let_go" if p.counted else "running_end"
+
+
+def owe(rules, p, at_commit, at_abort):
+    """fairq_debt_leaves()."""
+    if not p.counted:
+        p.silent = 1
+        p.silent_at_commit += at_commit
+        return
+    if p.in_debt and p.debt_no != p.count_no and "mixed" in rules:
+        p.debt_no = MIXED_COUNTS
+    else:
+        p.debt_no = p.count_no
+    p.in_debt = 1
+    p.at_commit += at_commit
+    p.at_abort += at_abort
+
+
+def task_find(rules, s, p, me):
+    row = s.rows[p.row]
+    if row[1] not in (NOBODY, me):
+        return NOT_NOW
+    return "running_begin" if visible(row, me) == RUNNING else "next"
+
+
+def task_delete(rules, s, p, me):
+    """Or fairq_task_return(), if it is a release."""
+    row = s.rows[p.row]
+    if row[1] not in (NOBODY, me):
+        return NOT_NOW
+    if visible(row, me) == RUNNING:
+        set_row(s, p.row, (row[0], me, READY if p.kind == "release" else GONE))
+        p.ready |= p.kind == "release"
+        owe(rules, p, 1, 0)
+    return "let_go" if p.counted else "running_end"
+
+
+def table_insert(rules, s, p, me):
+    set_row(s, p.row, (ABSENT, me, READY))
+    p.ready = 1
+    return "next"
+
+
+def set_group(rules, s, p, me):
+    if s.setter not in (NOBODY, me):
+        return NOT_NOW
+    s.setter, s.setting = me, p.running
+    p.settings = 1
+    p.version = 0
+    return "next"
+
+
+def reset_hints(rules, s, p, me):
+    s.resets += 1
+    return "next"
+
+
+def foreign(rules, s, p, me):
+    """A superuser changes the row of a running task by himself."""
+    row = s.rows[p.row]
+    if row[1] not in (NOBODY, me):
+        return NOT_NOW
+    if row[0] == RUNNING:
+        set_row(s, p.row, (row[0], me, p.running))
+        p.foreign = 1
+    return "next"
+
+
+# --------------------------------------------------------- transaction.c
+
+
+def end_steps(rules, p):
+    """What the end of the transaction consists of, in this order."""
+    n = p.at_commit if p.committed else p.at_abort
+    ready = p.ready if p.committed else p.undone
+    say_ready = ["say_ready"] if ready else []
+    version = ["version_up"] if p.settings else []
+    back = []
+    if n or (p.settings and "settings_unpark" in rules):
+        back = ["say_leave", "say_unpark"]
+    early = []
+    if "ready_after" not in rules:
+        early, say_ready = say_ready, []
+    if "version_after" not in rules:
+        early, version = early + version, []
+    if n and "leave_after" not in rules:
+        early, back = early + back, []
+    late = version + back if "version_first" in rules else back + version
+    reset = ["say_reset"] if p.foreign else []
+    return (early + ["be_visible"] + say_ready + late + reset
+            + ["unlock", "next"])
+
+
+def next_of_end(rules, p):
+    steps = end_steps(rules, p)
+    return steps[steps.index(p.step) + 1]
+
+
+def be_visible(rules, s, p, me):
+    s.rows = tuple(
+        row if row[1] != me else
+        (row[2] if p.committed else row[0], NOBODY, ABSENT) for row in s.rows)
+    if s.setter == me and p.committed:
+        s.limits += (s.setting,)
+    s.too_late += p.foreign
+    return next_of_end(rules, p)
+
+
+def say_ready(rules, s, p, me):
+    if s.lock != NOBODY:
+        return NOT_NOW
+    lane_ready(rules, s)
+    return next_of_end(rules, p)
+
+
+def version_up(rules, s, p, me):
+    s.version += 1
+    return next_of_end(rules, p)
+
+
+def say_leave(rules, s, p, me):
+    p.bits = leave(rules, s, p.at_commit if p.committed else p.at_abort,
+                   p.debt_no, "leave_unparks" in rules or p.settings)
+    return next_of_end(rules, p)
+
+
+def say_unpark(rules, s, p, me):
+    if p.bits and s.lock != NOBODY:
+        return NOT_NOW
+    unpark(s, p)
+    return next_of_end(rules, p)
+
+
+def say_reset(rules, s, p, me):
+    s.resets += 1
+    s.too_late -= 1
+    return next_of_end(rules, p)
+
+
+def unlock(rules, s, p, me):
+    """The locks are released; whoever waits for the end goes on."""
+    if s.setter == me:
+        s.setter, s.setting = NOBODY, 0
+        s.announced = len(s.limits) - 1
+    return "next"
+
+
+CALLS = {                       # the first step; what the argument is
+    "pop": ("debts_show", None),
+    "take": ("debts_show", None),
+    "complete": ("task_find", "row"),
+    "release": ("task_find", "row"),
+    "enqueue": ("table_insert", "row"),
+    "set_group": ("set_group", "running"),
+    "reset_hints": ("reset_hints", None),
+    "release_by_sql": ("foreign", "row"),
+    "delete_by_sql": ("foreign", "row"),
+}
+ENDS = {
+    "commit": ("commit",),
+    "abort": ("abort",),
+    "end": ("commit", "abort"),
+    "any": ("commit", "abort", "open"),
+}
