@@ -6,6 +6,7 @@ so that each fault below, which is a small change to it, is the only reason
 for the oracle to complain.
 """
 
+from model import NO_LIMIT, Settings
 from server import Claim
 
 
@@ -13,7 +14,7 @@ class Row:
     def __init__(self, id, group, lane):
         self.id, self.group, self.lane = id, group, lane
         self.state, self.changer = "none", None
-        self.order, self.attempt = 0, 0
+        self.order, self.attempt, self.leases = 0, 0, 0
 
 
 class Fake:
@@ -26,16 +27,21 @@ class Fake:
         self.undo = {}
         self.marks = {}
         self.cursors = {}       # lane: (seat, served there)
+        self.settings = Settings()
+        self.pending = {}       # session: settings not committed
         self.last = 0
 
     # ---- rows and transactions
 
-    def change(self, session, row, state, last=False, attempt=0):
+    def change(self, session, row, state, last=False, attempt=0, lease=0):
         if session in self.undo:
             self.undo[session].append((row, dict(vars(row))))
             row.changer = session
         row.state = state
         row.attempt += attempt
+        row.leases += lease
+        if session not in self.undo:
+            row.leases = int(state == "running")
         if last:
             self.last += 1
             row.order = self.last
@@ -43,20 +49,26 @@ class Fake:
     def end(self, session, commit):
         if not commit:
             self.back(session, 0)
+        self.settings = self.pending.pop(session, self.settings)
         for row, _ in self.undo.pop(session):
-            row.changer = None
+            if row is not None:
+                row.changer = None
+                row.leases = int(row.state == "running")
         del self.marks[session]
 
     def back(self, session, length):
         undo = self.undo[session]
         while len(undo) > length:
             row, values = undo.pop()
-            vars(row).update(values)
+            if row is not None:
+                vars(row).update(values)
+            elif values is not None:
+                self.pending[session] = values
+            else:
+                del self.pending[session]
 
     def ready(self, session, row):
         return row.state == "ready" and row.changer in (None, session)
-
-    # ---- the service
 
     def enqueue(self, session, group, lane):
         id = len(self.rows) + 1
@@ -65,8 +77,38 @@ class Fake:
         self.change(session, row, "ready", last=True)
         return id
 
+    # ---- limits
+
+    def set(self, session, **values):
+        settings = self.settings_of(session).changed(**values)
+        if session in self.undo:
+            self.undo[session].append((None, self.pending.get(session)))
+            self.pending[session] = settings
+        else:
+            self.settings = settings
+
+    def settings_of(self, session):
+        return self.pending.get(session, self.settings)
+
+    def running(self, group=None):
+        return sum(row.leases for row in self.rows.values()
+                   if group in (None, row.group))
+
+    def room(self, session, group):
+        limit = self.settings_of(session).limit(group)
+        return NO_LIMIT if limit is None else limit - self.running(group)
+
+    def room_in_queue(self, session):
+        most = self.settings_of(session).max_running
+        return NO_LIMIT if most is None else most - self.running()
+
+    # ---- service
+
     def candidates(self, session):
         rows = [row for row in self.rows.values() if self.ready(session, row)]
+        room = {group: self.room(session, group)
+                for group in {row.group for row in rows}}
+        rows = [row for row in rows if room[row.group] > 0]
         lane = min((row.lane for row in rows), default=None)
         return lane, sorted((row for row in rows if row.lane == lane),
                             key=lambda row: row.order)
@@ -89,7 +131,10 @@ class Fake:
 
     def pop(self, session, tasks, per_group, take):
         claims, each = [], {}
-        while len(claims) < tasks:
+        inside = session in self.undo
+        if not inside:
+            self.undo[session], self.marks[session] = [], []
+        while len(claims) < tasks and self.room_in_queue(session) > 0:
             before = dict(self.cursors)
             row = self.choose(session)
             if row is None:
@@ -99,10 +144,13 @@ class Fake:
                 self.cursors = before
                 break
             claims.append(self.serve(session, row, take))
+        if not inside:
+            self.end(session, commit=True)
         return claims
 
     def serve(self, session, row, take):
-        self.change(session, row, "done" if take else "running", attempt=1)
+        self.change(session, row, "done" if take else "running", attempt=1,
+                    lease=1)
         return Claim(row.id, row.group, row.attempt, row.lane)
 
 
@@ -145,6 +193,28 @@ class FakeSession:
     def set_weight(self, group, weight):
         self.note(f"set_group {group} weight {weight}")
         self.fake.weights[group] = weight
+
+    def set_limit(self, group, limit):
+        self.note(f"limit {group} {limit}")
+        if group is None:
+            self.fake.set(self, concurrency=limit or None)
+        else:
+            limits = self.fake.settings_of(self).concurrency_of
+            self.fake.set(self, concurrency_of={**limits,
+                                                group: limit or None})
+
+    def set_max_running(self, limit):
+        self.note(f"max_running {limit}")
+        self.fake.set(self, max_running=limit or None)
+
+    def set_paused(self, group, paused):
+        self.note(f"{'pause' if paused else 'resume'} {group}")
+        groups = self.fake.settings_of(self).paused_groups
+        if group is None:
+            self.fake.set(self, paused=paused)
+        else:
+            self.fake.set(self, paused_groups=groups | {group} if paused
+                          else groups - {group})
 
     def purge(self, group=None):
         rows = [row for row in self.fake.rows.values()
@@ -239,13 +309,16 @@ class TwoTurnsWhenLate(Fake):
 
     def end(self, session, commit):
         for row, _ in self.undo[session]:
-            row.late = commit and len(self.undo[session]) > 1
+            if row is not None:
+                row.late = commit and len(self.undo[session]) > 1
         super().end(session, commit)
 
     def choose(self, session):
+        late = {}
         for row in self.candidates(session)[1]:
+            first = late.setdefault(row.group, row)
             if getattr(row, "late", False):
-                return row
+                return first
         return super().choose(session)
 
 
@@ -340,6 +413,90 @@ class IgnoresPerGroup(Fake):
         return super().pop(session, tasks, None, take)
 
 
+class NoLimits(Fake):
+    def room(self, session, group):
+        return self.settings_of(session).limit(group) != 0
+
+
+class NoMaxRunning(Fake):
+    def room_in_queue(self, session):
+        return NO_LIMIT
+
+
+class PopsWhatIsPaused(Fake):
+    def room(self, session, group):
+        settings = self.settings_of(session)
+        limit = settings.changed(paused=False,
+                                 paused_groups=frozenset()).limit(group)
+        return NO_LIMIT if limit is None else limit - self.running(group)
+
+
+class MakesRoomTooEarly(Fake):
+    """What is finished makes room before that is visible."""
+
+    def running(self, group=None):
+        return sum(row.state == "running" for row in self.rows.values()
+                   if group in (None, row.group))
+
+
+class ForgetsWhoWaits(Fake):
+    """A limited group is looked for again only when something else is
+    enqueued."""
+
+    def candidates(self, session):
+        lane, rows = super().candidates(session)
+        full = {row.group for row in self.rows.values()
+                if self.ready(session, row)
+                and self.room(session, row.group) <= 0}
+        if len(self.rows) != getattr(self, "rows_then", None):
+            self.rows_then, self.parked = len(self.rows), set()
+        self.parked |= full
+        rows = [row for row in rows if row.group not in self.parked]
+        return min((row.lane for row in rows), default=None), rows
+
+
+class HoldsOthersUp(Fake):
+    """Nobody is served before a limited group whose turn it is."""
+
+    def room(self, session, group):
+        return 1
+
+    def choose(self, session):
+        before = dict(self.cursors)
+        row = super().choose(session)
+        if row and Fake.room(self, session, row.group) <= 0:
+            self.cursors = before
+            return None
+        return row
+
+
+class CatchesUp(Fake):
+    """Whoever had no room is served what he missed as soon as he has."""
+
+    def choose(self, session):
+        full = {row.group for row in self.rows.values()
+                if self.ready(session, row)
+                and self.room(session, row.group) <= 0}
+        missed = self.__dict__.setdefault("missed", {})
+        for row in self.candidates(session)[1]:
+            if missed.get(row.group):
+                missed[row.group] -= 1
+                return row
+        for group in full:
+            missed[group] = missed.get(group, 0) + 1
+        return super().choose(session)
+
+
+class LimitedComeLast(Fake):
+    """Groups with a limit are served if nobody else is ready."""
+
+    def candidates(self, session):
+        lane, rows = super().candidates(session)
+        free = [row for row in rows
+                if self.settings_of(session).limit(row.group) is None]
+        return lane, free or rows
+
+
 class Fails(Fake):
     """What a server says that cannot serialize, or that waits too long."""
 
@@ -365,5 +522,13 @@ FAULTS = {
     TooMuchWeight: {"turn"},
     PopsShort: {"lost"},
     IgnoresPerGroup: {"per_group"},
+    NoLimits: {"limit"},
+    NoMaxRunning: {"limit"},
+    PopsWhatIsPaused: {"limit"},
+    MakesRoomTooEarly: {"limit"},
+    ForgetsWhoWaits: {"lost", "turn"},
+    HoldsOthersUp: {"lost"},
+    CatchesUp: {"turn"},
+    LimitedComeLast: {"turn", "share"},
     Fails: {"error"},
 }

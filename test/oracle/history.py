@@ -12,8 +12,8 @@ open in between: no call may wait for another session, so this reaches every
 order of calls, commits and rollbacks, and is repeated exactly.
 
 At its end each history is drained: the open transactions are ended, some
-running tasks released and the others completed, and all that is ready is
-popped, once.
+running tasks released and the others completed, what is paused is resumed, and
+all that is ready is popped, once.
 """
 
 import random
@@ -32,8 +32,10 @@ class Driver:
         self.model = Model()
         self.sessions = server.open(sessions, self.log, block_length)
         self.names = range(sessions)
+        self.levels = {}
 
     def begin(self, s, level=LEVELS[0]):
+        self.levels[s] = level
         self.sessions[s].begin(level)
         self.model.begin(s)
 
@@ -105,6 +107,23 @@ class Driver:
         self.sessions[s].set_weight(group, weight)
         self.model.set_weight(group, weight)
 
+    def may_set(self, s):
+        """Settings are changed one at a time, and by ordinary SQL."""
+        return self.model.may_set(s) and (
+            s not in self.model.undo or self.levels[s] == LEVELS[0])
+
+    def set_limit(self, s, group, limit):
+        self.sessions[s].set_limit(group, limit)
+        self.model.set_limit(s, group, limit)
+
+    def set_max_running(self, s, limit):
+        self.sessions[s].set_max_running(limit)
+        self.model.set_limits(s, max_running=limit or None)
+
+    def set_paused(self, s, group, paused):
+        self.sessions[s].set_paused(group, paused)
+        self.model.set_paused(s, group, paused)
+
     def reset_hints(self, s):
         self.sessions[s].reset_hints()
         self.model.forget()
@@ -128,6 +147,18 @@ class Driver:
         for task in self.model.held(0):
             if rng.random() < 0.5 and release:
                 self.release(0, task.id, task.attempt)
+        self._pop_all(rng)
+        settings = self.model.settings
+        for group in sorted(settings.paused_groups):
+            self.set_paused(0, group, False)
+        if settings.paused:
+            self.set_paused(0, None, False)
+        self._pop_all(rng)
+        if self.model.tasks:
+            raise Fault("lost", f"{len(self.model.tasks)} tasks are left")
+        self.check_queue()
+
+    def _pop_all(self, rng):
         s = 0
         while True:
             held = self.model.held(s)
@@ -136,16 +167,14 @@ class Driver:
             s = rng.choice(self.names)
             if not self.pop(s, rng.choice((1, 1, 2, 5, 20))):
                 break
-        if self.model.tasks:
-            raise Fault("lost", f"{len(self.model.tasks)} tasks are left")
-        self.check_queue()
 
     def close(self, clean):
         self.server.close(self.sessions, clean)
 
 
 class Profile:
-    """What a family of histories does, and how often."""
+    """What a family of histories does, and how often.  "limits" and "most"
+    are the chance that groups or the queue are limited from the start."""
 
     def __init__(self, name, share=1, sessions=(1,), exclusive=False, **rates):
         self.name, self.share = name, share
@@ -158,6 +187,9 @@ OPEN = {"begin": 6, "commit": 3, "rollback": 2}
 SAVEPOINTS = {"savepoint": 6, "rollback_to": 3, "release_savepoint": 2}
 ALL = {**SERVE, **OPEN, **SAVEPOINTS, "take": 2, "purge": 1, "stale": 1,
        "priorities": 1, "weights": 1, "levels": 1, "per_group": 1}
+
+LIMITS = {"limits": 1, **SERVE, "complete": 10, "complete_batch": 4}
+CHANGES = {"limit": 3, "pause": 1, "resume": 1.5, "max_running": 1}
 
 PROFILES = (
     Profile("one worker", 3, **SERVE),
@@ -181,6 +213,22 @@ PROFILES = (
             **SERVE, **OPEN),
     Profile("per_group", 2, (1, 2), per_group=1, **SERVE, **OPEN),
     Profile("everything", 6, (1, 2, 3, 4), **ALL),
+    Profile("limits", 2, (1, 2), **LIMITS),
+    Profile("limits, transactions", 4, (1, 2, 3), take=2, purge=1,
+            **{**LIMITS, **OPEN, **SAVEPOINTS, "rollback": 4, "release": 3}),
+    Profile("limits that change", 3, (1, 2, 3), limit=4, purge=1, take=2,
+            **{**LIMITS, **OPEN, "limits": 0.5}),
+    Profile("pauses", 2, (1, 2, 3), pause=3, resume=4,
+            **SERVE, **OPEN),
+    Profile("max_running", 2, (1, 2, 3), most=0.7, take=2, max_running=1,
+            **{**SERVE, **OPEN, "complete": 10}),
+    Profile("limits, everything", 4, (1, 2, 3, 4), limits=0.7, most=0.4,
+            **ALL, **CHANGES),
+    Profile("limits, hints thrown away", 2, (1, 2, 3), exclusive=True,
+            reset=2, limits=0.7, most=0.4,
+            **{**ALL, **CHANGES, "per_group": 0}),
+    Profile("limits, restarts", 1, (1, 2, 3), exclusive=True, restart=1,
+            limits=0.7, most=0.4, **ALL, **CHANGES),
     Profile("hints thrown away", 3, (1, 2, 3), exclusive=True, reset=2,
             **{**ALL, "per_group": 0}),
     Profile("restarts", 1, (1, 2, 3), exclusive=True, restart=1, **ALL),
@@ -196,7 +244,7 @@ class History:
         rng = random.Random(self.seed)
         rates = {name: rate for name, rate in profile.rates.items()
                  if rate and name not in ("priorities", "weights", "levels",
-                                          "per_group")}
+                                          "per_group", "limits", "most")}
         has = profile.rates.get
         self.sessions = rng.choice(profile.sessions)
         self.block_length = rng.choice((64, 1000, 1048576))
@@ -226,6 +274,10 @@ class History:
             "begin": lambda: (rng.choice(levels),),
             "purge": lambda: (group() if rng.random() < 0.9 else None,),
             "weight": lambda: (group(), rng.randint(1, 5)),
+            "limit": lambda: (group() if rng.random() < 0.8 else None,
+                              rng.randint(0, 3)),
+            "max_running": lambda: (rng.randint(0, 8),),
+            "pause": lambda: (group() if rng.random() < 0.9 else None,),
             "restart": lambda: (rng.random() < 0.6,),
             "complete_batch": lambda: (rng.randrange(1 << 30),
                                        rng.randint(1, 20)),
@@ -237,6 +289,14 @@ class History:
             for name in groups:
                 if rng.random() < 0.6:
                     self.steps.append((0, "weight", name, rng.randint(1, 5)))
+        if rng.random() < has("limits", 0):
+            if rng.random() < 0.4:
+                self.steps.append((0, "limit", None, rng.randint(1, 3)))
+            for name in groups:
+                if rng.random() < 0.6:
+                    self.steps.append((0, "limit", name, rng.randint(1, 3)))
+        if rng.random() < has("most", 0):
+            self.steps.append((0, "max_running", rng.randint(1, 8)))
         for name in rng.choices(names, [rates[name] for name in names],
                                 k=rng.randint(20, 200)):
             self.steps.append((rng.randrange(self.sessions), name,
@@ -291,14 +351,34 @@ class History:
             driver.release_savepoint(s, rest[0] % depth)
         elif name == "purge" and rest[0] in {None, *model.groups}:
             driver.purge(s, *rest)      # others may not exist
-        elif name == "weight" and not inside:
+        elif name == "weight" and not inside and model.may_set(s):
             driver.set_weight(s, *rest)
+        elif name in ("limit", "max_running", "pause", "resume"):
+            self._set(driver, s, name, *rest)
         elif name == "reset":
             driver.reset_hints(s)
         elif name == "restart":
             driver.restart(*rest)
         elif name in ("complete", "complete_batch", "release", "stale"):
             self._finish(driver, s, name, *rest)
+
+    @staticmethod
+    def _set(driver, s, name, *rest):
+        if not driver.may_set(s):
+            return
+        if name == "limit":
+            driver.set_limit(s, *rest)
+        elif name == "max_running":
+            driver.set_max_running(s, *rest)
+        elif name == "pause":
+            driver.set_paused(s, *rest, True)
+        else:
+            settings = driver.model.settings_of(s)
+            paused = sorted(settings.paused_groups)
+            if settings.paused:
+                paused.append(None)
+            if paused:
+                driver.set_paused(s, paused[rest[0] % len(paused)], False)
 
     @staticmethod
     def _finish(driver, s, name, pick, count=1):

@@ -7,21 +7,36 @@ nothing of how the server chooses.  Calls are made one at a time, but by
 several sessions, whose transactions may stay open as long as they like.
 
 Terms.  A task is *visible* to a session if it is ready, and so committed or
-made ready by that session's own open transaction.  A *service* is one task in
-the result of a pop or take; services are ordered by call, then by their place
-in the result, and they count although the pop is rolled back later.  A group
-*waits properly* at a service if its first task in FIFO order, of those that
-are visible to the popping session or that another open transaction put, puts
-back or removes, is a visible one: a group's tasks stand behind its own
-uncommitted ones, and those hold up nobody else.
+made ready by that session's own open transaction.  A task *runs* from its
+claim until its end is visible to all: until the commit of whoever completed,
+released or took it, or the abort of whoever claimed it.  A group has *room*
+for a session if fewer tasks run than its limit says, by the settings that the
+session acts by: its own uncommitted ones, else the committed ones.  (Room for
+sure: a task that a transaction releases and claims again is two until that
+ends, and what another open transaction purges may count, too, since who counts
+rows cannot tell what it did with them.)  The queue has room likewise.
+
+A *service* is one task in the result of a pop or take; services are ordered by
+call, then by their place in the result, and they count although the pop is
+rolled back later.  A group *waits properly* at a service if its first task in
+FIFO order, of those that are visible to the popping session or that another
+open transaction put, puts back or removes, is a visible one (a group's tasks
+stand behind its own uncommitted ones, and those hold up nobody else), and the
+group has room.
 
 Properties, checked at every service:
 
-count     pop(n) returns min(n, visible) tasks; no task is returned while it is
-          somebody's, uncommitted by another, finished, purged or rolled back
-          (kinds "lost", "doubled", "uncommitted", "unknown").  With per_group
-          it may return fewer, but something while something is visible.
-priority  no task is served while a lane of a lower number has a visible one.
+count     pop(n) returns min(n, visible) tasks, counting of each group no more
+          than it has room for, and in all no more than the queue has room for;
+          no task is returned while it is somebody's, uncommitted by another,
+          finished, purged or rolled back (kinds "lost", "doubled",
+          "uncommitted", "unknown").  With per_group it may return fewer, but
+          something while something is visible that there is room for.
+limit     no more tasks of a group run than its limit says at the moment of the
+          claim, none of what is paused, and of the queue no more than
+          max_running.
+priority  no task is served while a lane of a lower number has a visible one of
+          a group that has room.
 claim     group, priority and attempt are right.  The attempt counts up with
           every service, and only a rollback takes it back.
 fifo      within lane and group the first visible task is served.  A released
@@ -37,7 +52,9 @@ turn      while a group h waits properly, and is not served, any other group g
           served at its seat.
 
           The wait ends also when the group's tasks go away unserved, all of
-          them, by a purge or a rollback.
+          them, by a purge or a rollback, and when a pop comes by and it has no
+          room.  Who gets room again has his next turn at his next seat, as
+          whoever joins: what he missed is not made up for.
 
           It is the wait bound of whoever joins, also late: at most one turn of
           each other group.  For g and h of weight 1 it says that they
@@ -46,7 +63,8 @@ turn      while a group h waits properly, and is not served, any other group g
           group that comes back after each of its services.
 
 share     over every stretch of services at which g and h both wait properly
-          with at least w_g and w_h visible tasks, and are regular (below):
+          with at least w_g and w_h visible tasks and as much room, and are
+          regular (below):
           |n_g / w_g - n_h / w_h| <= 1.
 
           Proof: a turn of a regular group with at least w tasks is of w tasks,
@@ -68,6 +86,7 @@ cost one turn per group once, no more, and no task.
 from bisect import bisect_left, insort
 
 READY, RUNNING, PURGED, GONE = "ready", "running", "purged", "gone"
+NO_LIMIT = 1 << 60
 
 
 class Fault(Exception):
@@ -80,15 +99,62 @@ class Fault(Exception):
 
 class Task:
     __slots__ = ("id", "group", "lane", "status", "owner", "place",
-                 "attempt", "moved")
+                 "attempt", "moved", "leases")
 
     def __init__(self, id, group, lane):
         self.id, self.group, self.lane = id, group, lane
         self.status, self.owner = GONE, None
         self.place, self.attempt, self.moved = 0, 0, False
+        self.leases = 0
 
     def state(self):
-        return (self.status, self.owner, self.place, self.attempt, self.moved)
+        return (self.status, self.owner, self.place, self.attempt, self.moved,
+                self.leases)
+
+    def restore(self, state):
+        (self.status, self.owner, self.place, self.attempt, self.moved,
+         self.leases) = state
+
+
+class Settings:
+    """Limits and pauses; not changed, but replaced by a changed one."""
+
+    def __init__(self):
+        self.concurrency = None     # of the queue's groups; None: no limit
+        self.max_running = None
+        self.paused = False         # the queue
+        self.concurrency_of = {}    # groups with a limit of their own
+        self.paused_groups = frozenset()
+
+    def changed(self, **values):
+        other = Settings()
+        vars(other).update(vars(self), **values)
+        return other
+
+    def limit(self, group):
+        if self.paused or group in self.paused_groups:
+            return 0
+        own = self.concurrency_of.get(group)
+        return self.concurrency if own is None else own
+
+
+class Counts:
+    """What counts as running, of a group or of the queue."""
+
+    def __init__(self):
+        self.running = 0        # tasks
+        self.leases = 0         # a task may have several, see Terms
+        self.purged = {}        # session: tasks that its open purge drops
+
+    def add(self, task, sign):
+        self.running += sign * (task.leases > 0)
+        self.leases += sign * task.leases
+        if task.status == PURGED and task.owner is not None:
+            self.purged[task.owner] = self.purged.get(task.owner, 0) + sign
+
+    def most(self, session):
+        return self.leases + sum(count for owner, count in self.purged.items()
+                                 if owner != session)
 
 
 class Fifo:
@@ -172,6 +238,10 @@ class Model:
         self.lanes = {}         # priority: Lane
         self.undo = {}          # session in a transaction: [(task, state)]
         self.savepoints = {}    # session in a transaction: [length of undo]
+        self.settings = Settings()
+        self.pending = {}       # session: settings that it has not committed
+        self.counts = {}        # group: what counts as running
+        self.total = Counts()   # the same of the queue
         self.weights = {}       # group: (now, greatest so far)
         self.groups = set()     # those that had a committed task
         self.places = 0
@@ -185,8 +255,9 @@ class Model:
 
     def commit(self, session):
         del self.savepoints[session]
+        self.settings = self.pending.pop(session, self.settings)
         for task, _ in self.undo.pop(session):
-            if task.owner != session:
+            if task is None or task.owner != session:
                 continue        # settled already, it is there twice
             self._settle(task)
 
@@ -209,11 +280,13 @@ class Model:
         undo = self.undo[session]
         while len(undo) > length:
             task, state = undo.pop()
+            if task is None:
+                self._pend(session, state)
+                continue
             fifo = self._fifo(task)
-            fifo.remove(task)
-            (task.status, task.owner, task.place,
-             task.attempt, task.moved) = state
-            fifo.put(task)
+            self._remove(task)
+            task.restore(state)
+            self._put(task)
             fifo.regular = False
             if task.status == GONE and task.owner is None:
                 del self.tasks[task.id]
@@ -227,31 +300,49 @@ class Model:
         for fifo in self.lanes[task.lane].groups.values():
             fifo.since.pop(task.group, None)
 
-    def _change(self, session, task, status, attempt=None, last=False):
+    def _remove(self, task):
+        self._fifo(task).remove(task)
+        self._counts(task.group).add(task, -1)
+        self.total.add(task, -1)
+
+    def _put(self, task):
+        self._fifo(task).put(task)
+        self._counts(task.group).add(task, 1)
+        self.total.add(task, 1)
+
+    def _change(self, session, task, status, attempt=None, last=False,
+                lease=0):
         fifo = self._fifo(task)
         if session in self.undo:
             self.undo[session].append((task, task.state()))
             fifo.regular &= status != READY
-        fifo.remove(task)
+        self._remove(task)
         task.status = status
+        task.leases += lease
         if last:
             self.places += 1
             task.place = self.places
         if attempt is not None:
             task.attempt = attempt
         task.owner = session
-        fifo.put(task)
+        self._put(task)
         if session not in self.undo:
             self._settle(task)
 
     def _settle(self, task):
-        fifo = self._fifo(task)
-        fifo.remove(task)
+        self._remove(task)
         task.owner = None
+        task.leases = int(task.status == RUNNING)
         self.groups.add(task.group)
         if task.status in (GONE, PURGED):
             del self.tasks[task.id]
-        fifo.put(task)
+        self._put(task)
+
+    def _pend(self, session, settings):
+        if settings is None:
+            del self.pending[session]
+        else:
+            self.pending[session] = settings
 
     # ---- calls and their results
 
@@ -262,14 +353,22 @@ class Model:
         self._change(session, task, READY, last=True)
 
     def popped(self, session, wanted, claims, per_group=None, take=False):
-        visible = sum(lane.visible(session) for lane in self.lanes.values())
-        due = min(wanted, visible)
+        inside = session in self.undo
+        if not inside:
+            self.begin(session)     # what was claimed counts to its end
+        self._check_claims(session, wanted, claims, per_group, take)
+        if not inside:
+            self.commit(session)
+
+    def _check_claims(self, session, wanted, claims, per_group, take):
+        available = self._available(session)
+        due = min(wanted, available)
         if len(claims) > wanted:
             raise Fault("count", f"{len(claims)} tasks, wanted {wanted}")
         if per_group is None or not claims:
             if len(claims) < due:
                 raise Fault("lost", f"{len(claims)} tasks, wanted {wanted},"
-                            f" ready {visible}")
+                            f" ready {available}")
         each = {}
         lane = None
         for claim in claims:
@@ -280,19 +379,23 @@ class Model:
                 lane = self.lanes[task.lane]
                 waiting = self._waiting(session, lane)
             fifo = self._fifo(task)
+            self._check_limits(session, task)
             self._check_fifo(session, fifo, task)
             self._turn(lane, waiting, task)
             self._share(session, lane, waiting, task)
             self.services += 1
             self._change(session, task, GONE if take else RUNNING,
-                         attempt=task.attempt + 1)
-            if not fifo.waits(session):
+                         attempt=task.attempt + 1, lease=1)
+            if not self._waits(session, task.group, fifo):
                 waiting.discard(task.group)
             each[task.group] = each.get(task.group, 0) + 1
             limit = (per_group or 0) * self._weight(task.group)[1]
             if per_group and each[task.group] > limit:
                 raise Fault("per_group", f"{each[task.group]} tasks of"
                             f" {task.group} in one call, at most {limit}")
+        if len(claims) < wanted:
+            for lane in self.lanes.values():
+                self._waiting(session, lane)
 
     def finished(self, session, id):
         self._change(session, self.tasks[id], GONE)
@@ -322,6 +425,32 @@ class Model:
             if group in lane.groups:
                 lane.groups[group].regular = False
 
+    def set_limits(self, session, **values):
+        """Change settings: the session's own until it commits."""
+        settings = self.settings_of(session).changed(**values)
+        if session in self.undo:
+            self.undo[session].append((None, self.pending.get(session)))
+            self.pending[session] = settings
+        else:
+            self.settings = settings
+
+    def set_limit(self, session, group, limit):
+        """0: none; of a group, or None: of the queue's groups."""
+        if group is None:
+            self.set_limits(session, concurrency=limit or None)
+            return
+        limits = dict(self.settings_of(session).concurrency_of)
+        limits[group] = limit or None
+        self.set_limits(session, concurrency_of=limits)
+
+    def set_paused(self, session, group, paused):
+        if group is None:
+            self.set_limits(session, paused=paused)
+            return
+        groups = self.settings_of(session).paused_groups
+        groups = groups | {group} if paused else groups - {group}
+        self.set_limits(session, paused_groups=groups)
+
     def forget(self):
         """The hints were thrown away: all stretches end."""
         for lane in self.lanes.values():
@@ -339,7 +468,54 @@ class Model:
     def visible(self, session):
         return sum(lane.visible(session) for lane in self.lanes.values())
 
+    def settings_of(self, session):
+        """Those that its calls act by."""
+        return self.pending.get(session, self.settings)
+
+    def may_set(self, session):
+        """Can it change settings, without waiting for another session?"""
+        return not self.pending.keys() - {session}
+
     # ---- the properties
+
+    def _counts(self, group):
+        counts = self.counts.get(group)
+        if counts is None:
+            counts = self.counts[group] = Counts()
+        return counts
+
+    def _room(self, session, group):
+        """How many more may be claimed for sure."""
+        limit = self.settings_of(session).limit(group)
+        if limit is None:
+            return NO_LIMIT
+        return max(limit - self._counts(group).most(session), 0)
+
+    def _waits(self, session, group, fifo):
+        return fifo.waits(session) and self._room(session, group) > 0
+
+    def _available(self, session):
+        """How many tasks must be served if so many are wanted."""
+        visible = {}
+        for lane in self.lanes.values():
+            for group, fifo in lane.groups.items():
+                visible[group] = visible.get(group, 0) + fifo.visible(session)
+        most = self.settings_of(session).max_running
+        room = NO_LIMIT if most is None else max(
+            most - self.total.most(session), 0)
+        return min(room, sum(count and min(count, self._room(session, group))
+                             for group, count in visible.items()))
+
+    def _check_limits(self, session, task):
+        settings = self.settings_of(session)
+        for of, counts, most in (
+                (task.group, self._counts(task.group),
+                 settings.limit(task.group)),
+                ("the queue", self.total, settings.max_running)):
+            running = counts.running + (task.leases == 0)
+            if most is not None and running > most:
+                raise Fault("limit", f"task {task.id} is number {running}"
+                            f" that runs of {of}, at most {most}")
 
     def _check_claim(self, session, claim, task):
         if task is None:
@@ -359,7 +535,9 @@ class Model:
 
     def _check_priority(self, session, task):
         for priority, lane in self.lanes.items():
-            if priority < task.lane and lane.visible(session):
+            if priority < task.lane and any(
+                    fifo.visible(session) and self._room(session, group)
+                    for group, fifo in lane.groups.items()):
                 raise Fault("priority", f"task {task.id} of lane {task.lane}"
                             f" before one of lane {priority}")
 
@@ -376,7 +554,7 @@ class Model:
         """The groups that wait properly; ends the stretches of others."""
         waiting = set()
         for group, fifo in lane.groups.items():
-            if fifo.waits(session):
+            if self._waits(session, group, fifo):
                 waiting.add(group)
             else:
                 fifo.since.clear()
@@ -398,8 +576,10 @@ class Model:
         lane.groups[task.group].since.clear()
 
     def _full(self, session, group, fifo):
+        weight = self._weight(group)[0]
         return (fifo.regular and fifo.unsettled(session) is None
-                and fifo.visible(session) >= self._weight(group)[0])
+                and fifo.visible(session) >= weight
+                and self._room(session, group) >= weight)
 
     def _share(self, session, lane, waiting, task):
         """Per pair: the stretches of both, and n_g * w_h - n_h * w_g with
@@ -426,7 +606,8 @@ class Model:
                 raise Fault("share", f"task {task.id}: {group} (weight"
                             f" {weight}) and {other} (weight {weight2}) are"
                             " more than a turn apart")
-        if fifo.visible(session) - 1 < weight:
+        if (fifo.visible(session) - 1 < weight
+                or self._room(session, group) - 1 < weight):
             fifo.stretch += 1
 
     def _fifo(self, task):

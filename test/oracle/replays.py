@@ -1,8 +1,9 @@
 """Short histories that once found a fault, or come near one.
 
 One line each: steps between semicolons, each a session and a call.  Tasks are
-numbered as they are enqueued, from 1; "release 3" is the third one.  At the
-end all is drained, and all properties are checked all along.
+numbered as they are enqueued, from 1; "release 3" is the third one.  "a/1" is
+group a with priority 1; a limit without a group is the queue's.  At the end
+all is drained, and all properties are checked all along.
 """
 
 REPLAYS = {
@@ -102,6 +103,79 @@ REPLAYS = {
         "0 enqueue b b b b b b b; 0 begin; 0 pop 10 per_group 3; 0 enqueue a;"
         "0 take 7; 0 pop 1 per_group 4; 0 rollback; 0 pop 19 per_group 1",
 
+    # limits: a look at a full group takes no turn that is still to come
+    "limit: a look at a full group, then others":
+        "0 limit a 1; 0 enqueue a a; 0 pop 5; 0 enqueue b b; 0 complete 1;"
+        "0 pop 2",
+    "limit: a look at a full group in two lanes, again and again":
+        "0 limit a 1; 0 enqueue a a a a/1; 0 pop 2; 0 complete 1; 0 pop 2;"
+        "0 complete 2; 0 pop 2; 0 complete 3; 0 enqueue b/1 b/1 b/1 b/1;"
+        "0 pop 4",
+    "limit: a look while own settings are open":
+        "0 limit a 1; 0 enqueue a a; 0 pop 1; 0 begin; 0 limit c 1; 0 pop 1;"
+        "0 rollback; 0 complete 1; 0 enqueue b b; 0 pop 3",
+    "limit: a look by a counter that is doubtful":
+        "0 enqueue a a b; 0 begin; 0 pop 3; 1 enqueue b; 0 complete 1;"
+        "1 limit b 1; 0 complete 3; 0 pop 3; 0 rollback; 1 pop 2",
+
+    # limits: who is full holds up nobody
+    "limit: more looks in vain than there are groups":
+        "0 limit a 1; 0 limit b 1; 0 limit c 1; 0 enqueue a b c; 0 pop 3;"
+        "0 begin; 0 limit d 1; 0 enqueue a b c e e e e e e; 0 pop 20",
+    "limit: reset, more counts in vain than a call may do":
+        "0 limit 2; 2 begin; 1 enqueue f/9; 2 pop 12; 0 reset;"
+        "2 enqueue c/4 a/4 c/4 d/4 c/4 d/4 f/4 a/4 d/4 a/4 f/4 b/4 b/4 b/4;"
+        "1 enqueue g/9; 2 pop 15",
+    "limit: parked, then own settings give room":
+        "0 limit a 1; 0 begin; 0 enqueue a a; 0 pop 2; 0 limit a 2; 0 pop 1",
+    "limit: own settings give room, parked by others":
+        "0 pause a; 0 begin; 0 resume a; 1 enqueue a; 1 pop 1; 0 pop 1",
+
+    # a first limit, in the middle of a transaction that did not count
+    "limit: the first one, after an own completion":
+        "0 enqueue a a a; 0 pop 1; 0 begin; 0 complete 1; 1 limit a 1;"
+        "0 pop 1",
+    "limit: the first one, after an own completion, then a rollback":
+        "0 enqueue a a a; 0 pop 1; 0 begin; 0 complete 1; 1 limit a 2;"
+        "0 pop 1; 0 rollback; 1 pop 3",
+    "limit: the first one, after an own release":
+        "0 enqueue a a a; 0 pop 1; 0 begin; 0 release 1; 1 limit a 1; 0 pop 1",
+    "limit: the first one, after an own take":
+        "0 enqueue a a a; 0 begin; 0 take 1; 1 limit a 1; 0 pop 1",
+    "limit: the first one, after an own pop, then a rollback":
+        "0 enqueue a a; 0 begin; 0 pop 1; 1 limit a 1; 0 pop 1; 0 rollback;"
+        "1 pop 1",
+    "limit: the first one, after an own pop, then a commit":
+        "0 enqueue a a a; 0 begin; 0 pop 1; 1 limit a 1; 0 pop 1; 0 commit;"
+        "1 pop 1; 1 complete 1; 1 pop 1",
+    "limit: the first one of the queue, after an own completion":
+        "0 enqueue a b c; 0 pop 1; 0 begin; 0 complete 1; 1 max_running 1;"
+        "0 pop 1",
+    "limit: the first one of the queue, after an own pop, then a rollback":
+        "0 enqueue a b; 0 begin; 0 pop 1; 1 max_running 1; 0 pop 1;"
+        "0 rollback; 1 pop 1",
+
+    # limits: the order of a group's waiting tasks
+    "limit: waiting behind another's uncommitted ones":
+        "0 limit a 2; 1 begin; 1 enqueue a a a; 0 enqueue a; 0 take 5;"
+        "0 enqueue a; 1 commit; 0 pop 5; 0 complete 1; 0 complete 2; 0 pop 5",
+    "limit: waiting behind an own purge that is rolled back":
+        "0 enqueue a; 0 limit 3; 0 enqueue a a a; 0 pop 1; 0 pop 1; 1 begin;"
+        "1 purge a; 1 pop 1; 0 enqueue a; 1 rollback; 0 complete 1;"
+        "0 complete 2; 0 pop 2",
+    "limit: waiting behind what was enqueued while it was paused":
+        "1 begin; 1 pause a; 1 enqueue a; 0 enqueue a; 0 pop 6; 0 enqueue a;"
+        "1 commit; 0 complete 2; 1 resume a; 1 pop 1",
+
+    # limits: what is counted anew
+    "limit: hints thrown away, then an own task's pop is rolled back":
+        "0 limit a 3; 0 begin; 0 enqueue a; 0 savepoint; 1 enqueue a a a;"
+        "0 pop 7; 0 reset; 0 rollback_to 0; 1 pop 16",
+
+    # limits of the queue
+    "limit: max_running of a queue in use":
+        "0 enqueue a a; 0 max_running 1; 0 pop 5; 0 complete 1; 0 pop 5",
+
     # hints thrown away
     "reset, then a release":
         "0 enqueue a a a a; 0 reset; 0 pop 3; 0 release 1; 0 pop 2",
@@ -133,8 +207,9 @@ def run_replay(driver, text):
         session, call, *rest = step.split()
         s = int(session)
         if call == "enqueue":
-            for group in rest:
-                ids.append(driver.enqueue(s, group))
+            for word in rest:
+                group, _, priority = word.partition("/")
+                ids.append(driver.enqueue(s, group, int(priority or 0)))
         elif call in ("pop", "take"):
             driver.pop(s, int(rest[0]), int(rest[2]) if rest[1:] else None,
                        take=call == "take")
@@ -144,6 +219,14 @@ def run_replay(driver, text):
                 getattr(driver, call)(s, task.id)
         elif call == "weight":
             driver.set_weight(s, rest[0], int(rest[1]))
+        elif call == "limit":
+            driver.set_limit(s, rest[0] if rest[1:] else None, int(rest[-1]))
+        elif call == "max_running":
+            driver.set_max_running(s, int(rest[0]))
+        elif call in ("pause", "resume"):
+            driver.set_paused(s, rest[0] if rest else None, call == "pause")
+        elif call == "rollback_to":
+            driver.rollback_to(s, int(rest[0]))
         elif call == "reset":
             driver.reset_hints(s)
         else:

@@ -83,6 +83,22 @@ class Session:
         self.call("SELECT fairq.set_group(%s::text, %s::text,"
                   " weight => %s::int)", self.queue, group, weight)
 
+    def set_limit(self, group, limit):
+        if group is None:
+            self.call("SELECT fairq.alter_queue(%s::text,"
+                      " concurrency => %s::int)", self.queue, limit)
+        else:
+            self.call("SELECT fairq.set_group(%s::text, %s::text,"
+                      " concurrency => %s::int)", self.queue, group, limit)
+
+    def set_max_running(self, limit):
+        self.call("SELECT fairq.alter_queue(%s::text,"
+                  " max_running => %s::int)", self.queue, limit)
+
+    def set_paused(self, group, paused):
+        self.call(f"SELECT fairq.{'pause' if paused else 'resume'}(%s::text,"
+                  " %s::text)", self.queue, group)
+
     def purge(self, group=None):
         if group is None:
             return self.value("SELECT fairq.purge(%s::text)", self.queue)
