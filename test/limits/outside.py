@@ -1,0 +1,180 @@
+"""The count from outside: who runs, and how many may.
+
+Nothing here knows how the server counts.  A claim is registered after its
+statement has returned, and deregistered before the statement that ends it is
+sent.  So what is registered is running, at every instant; there may be more.
+
+Limits change while claims are under way.  Of the claims of a group that are
+registered at some instant, one was made last.  At that moment all the others
+were running, so their number is at most the limit that was in force then,
+which is at some time between the sending of that claim's statement and its
+return.  Which one was last is not known; but not one that had returned before
+another was sent.  Hence the bound:
+
+    number of claims <= the greatest limit in force between sending and return
+                        of any of them that may have been the last
+
+A change is in force at the latest when its statement has returned, and at the
+earliest when it is sent.
+"""
+
+import math
+import threading
+import time
+from collections import defaultdict
+
+now = time.monotonic
+
+
+class Fault(Exception):
+    """A promise that was not kept."""
+
+
+class Limit:
+    """What the limit of a group, or of the queue, may be at what time."""
+
+    def __init__(self, value):
+        self.steps = [(0.0, math.inf, value)]   # from, until, how many
+        self.ever = value != math.inf
+
+    @property
+    def value(self):
+        return self.steps[-1][2]
+
+    def change(self, value):
+        """About to be sent; the old one holds until settled()."""
+        self.steps.append((now(), math.inf, value))
+        self.ever |= value != math.inf
+
+    def settled(self):
+        at = now()
+        for i in range(len(self.steps) - 1):
+            start, end, value = self.steps[i]
+            self.steps[i] = (start, min(end, at), value)
+
+    def greatest(self, sent, returned):
+        most = 0
+        for start, end, value in reversed(self.steps):
+            if end < sent:
+                break
+            if start <= returned:
+                most = max(most, value)
+        return most
+
+
+class Claim:
+    """A task in somebody's hands; equal if it is the same attempt."""
+    __slots__ = ("id", "group", "attempt", "sent", "returned", "taken")
+
+    def __init__(self, id, group, attempt, sent, returned, taken=False):
+        self.id, self.group, self.attempt = id, group, attempt
+        self.sent, self.returned, self.taken = sent, returned, taken
+
+    @property
+    def key(self):
+        return (self.id, self.attempt)
+
+    def __repr__(self):
+        return (f"{self.group}:{self.id}/{self.attempt}"
+                f"[{self.sent:.4f}..{self.returned:.4f}]")
+
+
+def exceeds(claims, limit):
+    """(how many, the bound) if these claims cannot be together, or None."""
+    if not limit.ever or not claims:
+        return None
+    count = len({claim.id for claim in claims})
+    last_sent = max(claim.sent for claim in claims)
+    bound = max(limit.greatest(claim.sent, claim.returned)
+                for claim in claims if claim.returned >= last_sent)
+    return (count, bound) if count > bound else None
+
+
+class Outside:
+    """The registered claims of one queue, and its limits."""
+
+    def __init__(self, groups, concurrency=None, max_running=None):
+        self.lock = threading.RLock()
+        self.running = defaultdict(dict)        # group -> key -> claim
+        self.settings = {group: [None, False] for group in groups}
+        self.concurrency, self.paused = concurrency, False
+        self.max_running = max_running
+        self.limits = {group: Limit(self._of_group(group)) for group in groups}
+        self.queue = Limit(self._of_queue())
+        self.checks = self.at_limit = self.at_queue_limit = 0
+        self.fault = None
+
+    # ---- limits.  One session changes them, one change at a time.
+
+    def _of_group(self, group):
+        concurrency, paused = self.settings[group]
+        if paused:
+            return 0
+        return concurrency or self.concurrency or math.inf
+
+    def _of_queue(self):
+        return 0 if self.paused else self.max_running or math.inf
+
+    def _each(self):
+        yield self.queue, self._of_queue()
+        for group, limit in self.limits.items():
+            yield limit, self._of_group(group)
+
+    def changing(self):
+        """The fields were set to what is about to be sent."""
+        with self.lock:
+            for limit, value in self._each():
+                if limit.value != value:
+                    limit.change(value)
+
+    def changed(self):
+        """That has returned."""
+        with self.lock:
+            for limit, _ in self._each():
+                limit.settled()
+
+    # ---- claims
+
+    def _check(self, what, claims, limit, count=True):
+        found = exceeds(claims, limit)
+        if count:
+            self.checks += 1
+        if found and self.fault is None:
+            claims = sorted(claims, key=lambda claim: claim.sent)
+            self.fault = (f"{what}: {found[0]} running at {now():.4f}, limit"
+                          f" {found[1]}: {claims}; limits {limit.steps[-4:]}")
+
+    def register(self, claims):
+        with self.lock:
+            for claim in claims:
+                self.running[claim.group][claim.key] = claim
+            for group in {claim.group for claim in claims}:
+                here = self.running[group].values()
+                self._check(f"group {group}", here, self.limits[group])
+                self.at_limit += len(here) == self.limits[group].value
+            if claims and self.queue.ever:
+                here = [claim for of_group in self.running.values()
+                        for claim in of_group.values()]
+                self._check("queue", here, self.queue)
+                self.at_queue_limit += len(here) == self.queue.value
+
+    def deregister(self, claims):
+        with self.lock:
+            for claim in claims:
+                self.running[claim.group].pop(claim.key, None)
+
+    def observed(self, claims):
+        """The rows of one snapshot that are running."""
+        with self.lock:
+            groups = defaultdict(list)
+            for claim in claims:
+                groups[claim.group].append(claim)
+            for group, here in groups.items():
+                self._check(f"fairq.tasks, group {group}", here,
+                            self.limits[group], count=False)
+            self._check("fairq.tasks, queue", claims, self.queue, count=False)
+
+    def registered(self):
+        with self.lock:
+            return {claim.key for of_group in self.running.values()
+                    for claim in of_group.values()}
