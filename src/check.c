@@ -4,8 +4,8 @@
  *
  * Three things must hold of shared memory when nobody is changing it:
  *
- * - Pops find every ready task: it is not below the mark, or its group is
- *	 irregular, or looked for among the strays.
+ * - Pops find every ready task: its group is irregular, or the walk comes by
+ *	 (it is not below the mark, nor in the desert), or the search for strays.
  * - A group is parked only if there is no room for it.
  * - A counter that is known, and not doubtful, is what the rows say.
  *
@@ -42,9 +42,13 @@ is_hidden(FairqLane *lane, const FairqTask *task)
 {
 	FairqNote	note;
 
-	return fairq_lane_note(lane, &note) &&
-		task->addr < (fairq_is_waiting(task->addr) ? note.strays : note.mark) &&
-		!fairq_lane_is_irregular(lane, task->group_no);
+	if (!fairq_lane_note(lane, &note) ||
+		fairq_lane_is_irregular(lane, task->group_no))
+		return false;
+	if (fairq_is_waiting(task->addr))
+		return task->addr < note.strays;
+	return task->addr < note.mark ||
+		(task->addr >= note.desert_from && task->addr < note.desert_to);
 }
 
 static List *

@@ -45,6 +45,14 @@
  * present one: all entries between two notes share one, their minimum, and no
  * number of commits can overrun the ring.  Epochs are never used again.
  *
+ * The mark is of no help where tasks of irregular groups stand among those to
+ * be walked over: a million of a group that was limited only when they were
+ * queued, and a new task of another group before them.  For that the widest
+ * stretch that a walk has found without any other task is kept, the "desert".
+ * It is known to the next walk by the same protocol, with the highest address
+ * entered since the note; and what becomes ready inside cuts it off.  A group
+ * that becomes regular voids it, for its rows may stand there.
+ *
  * The same for irregular groups: each holds "from", below which none of its
  * tasks is ready, and a version.  What becomes ready lowers from and counts
  * the version up; a pop moves from up, or calls the group regular, only if the
@@ -204,18 +212,22 @@ become_regular(FairqLane *lane, FairqGroup *group)
 	SpinLockRelease(&set->mutex);
 }
 
+/* Something has become ready, at one of these addresses. */
 static void
-all_become_regular(FairqLane *lane)
+enter(FairqLane *lane, int64 low, int64 high)
 {
-	while (lane->irregular != FAIRQ_NOBODY)
-		become_regular(lane, fairq_group_at(lane->irregular));
-	while (lane->parked != FAIRQ_NOBODY)
-		become_regular(lane, fairq_group_at(lane->parked));
+	int			at = lane->epoch % FAIRQ_RING;
+
+	lane->ring[at] = Min(lane->ring[at], low);
+	lane->ring_high[at] = Max(lane->ring_high[at], high);
 }
 
-/* Something is ready there whose group has no entry. */
+/*
+ * Something is ready there, and maybe up to highest, that pops have to come
+ * by on their walk.
+ */
 static void
-lower(FairqLane *lane, int64 addr)
+lower_to(FairqLane *lane, int64 addr, int64 highest)
 {
 	if (fairq_is_waiting(addr))
 	{
@@ -223,10 +235,33 @@ lower(FairqLane *lane, int64 addr)
 		lane->nstrays++;
 		return;
 	}
-
-	lane->ring[lane->epoch % FAIRQ_RING] =
-		Min(lane->ring[lane->epoch % FAIRQ_RING], addr);
+	enter(lane, addr, highest);
 	lane->mark = Min(lane->mark, addr);
+	if (highest >= lane->desert_from && addr < lane->desert_to)
+		lane->desert_from = Min(highest, lane->desert_to - 1) + 1;
+}
+
+static void
+lower(FairqLane *lane, int64 addr)
+{
+	lower_to(lane, addr, addr);
+}
+
+static void
+void_desert(FairqLane *lane)
+{
+	lane->desert_from = lane->desert_to = 0;
+	enter(lane, FAIRQ_ADDR_MAX, FAIRQ_ADDR_MAX);
+}
+
+static void
+all_become_regular(FairqLane *lane)
+{
+	void_desert(lane);
+	while (lane->irregular != FAIRQ_NOBODY)
+		become_regular(lane, fairq_group_at(lane->irregular));
+	while (lane->parked != FAIRQ_NOBODY)
+		become_regular(lane, fairq_group_at(lane->parked));
 }
 
 /* Something is ready there, of an irregular group. */
@@ -256,6 +291,8 @@ become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 until,
 	if (group == NULL)
 	{
 		lower(lane, from);
+		/* nobody knows how far its tasks stand */
+		void_desert(lane);
 		return false;
 	}
 	was_irregular = group->irregular;
@@ -327,10 +364,14 @@ fairq_lane_known(FairqLane *lane)
 static uint64
 note_epoch(FairqLane *lane)
 {
-	if (lane->ring[lane->epoch % FAIRQ_RING] != FAIRQ_ADDR_MAX)
+	int			at = lane->epoch % FAIRQ_RING;
+
+	if (lane->ring[at] != FAIRQ_ADDR_MAX ||
+		lane->ring_high[at] != FAIRQ_ADDR_NONE)
 	{
-		lane->epoch++;
-		lane->ring[lane->epoch % FAIRQ_RING] = FAIRQ_ADDR_MAX;
+		at = ++lane->epoch % FAIRQ_RING;
+		lane->ring[at] = FAIRQ_ADDR_MAX;
+		lane->ring_high[at] = FAIRQ_ADDR_NONE;
 	}
 	return lane->epoch;
 }
@@ -346,6 +387,19 @@ lowest_since(FairqLane *lane, uint64 epoch)
 	for (uint64 e = epoch; e <= lane->epoch; e++)
 		lowest = Min(lowest, lane->ring[e % FAIRQ_RING]);
 	return lowest;
+}
+
+/* The highest one. */
+static int64
+highest_since(FairqLane *lane, uint64 epoch)
+{
+	int64		highest = FAIRQ_ADDR_NONE;
+
+	if (lane->epoch - epoch >= FAIRQ_RING)
+		return FAIRQ_ADDR_MAX;
+	for (uint64 e = epoch; e <= lane->epoch; e++)
+		highest = Max(highest, lane->ring_high[e % FAIRQ_RING]);
+	return highest;
 }
 
 /* Before the table is read to recover the lane. */
@@ -599,6 +653,8 @@ fairq_lane_note(FairqLane *lane, FairqNote *note)
 		note->pos = lane->pos;
 		note->pos_left = lane->pos_left;
 		note->suspect = lane->suspect;
+		note->desert_from = lane->desert_from;
+		note->desert_to = lane->desert_to;
 		note->strays = lane->strays;
 		note->nstrays = lane->nstrays;
 		note->nirregular = lane->nirregular;
@@ -618,6 +674,30 @@ fairq_lane_raise(FairqLane *lane, const FairqNote *note, int64 upto)
 	{
 		upto = Min(upto, lowest_since(lane, note->epoch));
 		lane->mark = Max(lane->mark, upto);
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * The walk has found no task of a regular group that is ready, from there to
+ * below to.
+ */
+void
+fairq_lane_desert(FairqLane *lane, const FairqNote *note, int64 from,
+				  int64 to)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == note->lane_no)
+	{
+		int64		highest = highest_since(lane, note->epoch);
+
+		if (highest >= from)
+			from = Min(highest, to - 1) + 1;
+		if (to - from > lane->desert_to - lane->desert_from)
+		{
+			lane->desert_from = from;
+			lane->desert_to = to;
+		}
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -860,6 +940,7 @@ fairq_lane_settle(FairqLane *lane, const FairqNote *note,
 		{
 			group->gap = false;
 			lower(lane, turn->addr);
+			void_desert(lane);
 		}
 		group->waiting_from = FAIRQ_ADDR_MAX;
 		if (drained)
@@ -974,9 +1055,9 @@ fairq_lane_no_strays(FairqLane *lane, const FairqNote *note, int64 upto)
  * What follows is said after it is visible, from commit and abort callbacks.
  */
 
-/* A task was given that address for its turn, or to wait. */
+/* Tasks were given addresses from there up to highest. */
 void
-fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr)
+fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr, int64 highest)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (!is_known(lane))
@@ -1001,7 +1082,7 @@ fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr)
 		else if (gap && lane->nirregular < MAX_BY_SUSPICION)
 			(void) become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, true);
 		else
-			lower(lane, addr);
+			lower_to(lane, addr, highest);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -1068,12 +1149,13 @@ fairq_lane_hole(FairqLane *lane, int32 group_no, int64 lowest, int64 highest)
 	LWLockRelease(&lane->lock);
 }
 
-/* Something is ready there. */
+/* Something is ready there, and maybe further on. */
 void
 fairq_lane_lower(FairqLane *lane, int64 addr)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	lower(lane, addr);
+	void_desert(lane);
 	LWLockRelease(&lane->lock);
 }
 

@@ -35,6 +35,9 @@ typedef struct FairqLane
 	int64		suspect;		/* up to here nobody knows of holes */
 	uint64		epoch;			/* of the ring's youngest entry; only grows */
 	int64		ring[FAIRQ_RING];	/* lowest address made ready per epoch */
+	int64		ring_high[FAIRQ_RING];	/* and highest */
+	int64		desert_from;	/* from here to below the other there are none */
+	int64		desert_to;		/* but irregular groups' ready tasks */
 	int64		strays;			/* below: no waiting task of a forgotten group */
 	uint64		nstrays;		/* counts how often that was lowered */
 	int32		irregular;		/* the set of these groups */
@@ -73,6 +76,8 @@ typedef struct FairqNote
 	int64		pos;
 	int32		pos_left;
 	int64		suspect;
+	int64		desert_from;
+	int64		desert_to;
 	int64		strays;
 	uint64		nstrays;
 	int32		nirregular;
@@ -141,6 +146,8 @@ extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
 extern bool fairq_lane_note(FairqLane *lane, FairqNote *note);
 extern void fairq_lane_raise(FairqLane *lane, const FairqNote *note,
 							 int64 upto);
+extern void fairq_lane_desert(FairqLane *lane, const FairqNote *note,
+							  int64 from, int64 to);
 extern void fairq_lane_advance(FairqLane *lane, const FairqNote *note,
 							   int64 addr, int32 left);
 extern bool fairq_lane_is_irregular(FairqLane *lane, int32 group_no);
@@ -164,7 +171,8 @@ extern void fairq_unpark_all(FairqHints *hints);
 extern void fairq_lane_no_strays(FairqLane *lane, const FairqNote *note,
 								 int64 upto);
 
-extern void fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr);
+extern void fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr,
+							 int64 highest);
 extern bool fairq_lane_irregular(FairqLane *lane, int32 group_no, int64 addr);
 extern void fairq_lane_undone(FairqLane *lane, int32 group_no, int64 lowest,
 							  int64 highest);

@@ -53,6 +53,9 @@
 /* rows below the service position that are looked at in one go */
 #define LOOK_BEHIND 1000
 
+/* rows passed over in a row that are worth remembering */
+#define DESERT 64
+
 /* rows of a group that are looked at to find its next ready task */
 #define LOOK_AHEAD 16
 
@@ -75,6 +78,9 @@ typedef struct Service
 	bool		any_regular;	/* a group became regular at the last turn */
 	bool		homeless;		/* tasks are behind whose group has no entry */
 	int64		locked;			/* lowest row that was merely locked */
+	int			passed;			/* rows that the walk has passed over in a row */
+	int64		passed_from;	/* the first of them */
+	int64		jumped_to;		/* the end of the desert, after it */
 	int64		strays;			/* where to look on for those */
 	int64		left_strays;	/* lowest one that could not be served */
 	FairqScan  *by_group;		/* or NULL */
@@ -280,8 +286,12 @@ next_of_group(Service *s, const FairqTurn *turn, bool *waiting)
 static bool
 serve_turn(Service *s, const FairqTurn *turn)
 {
-	int32		weight = turn->left > 0 ? turn->left :
-		fairq_group_setting(s->queue, turn->group_no)->weight;
+	const FairqSetting *setting = fairq_group_setting(s->queue,
+													  turn->group_no);
+	int32		weight = turn->left > 0 ? turn->left : setting->weight;
+
+	/* a limited one would soon be parked, and its rows be in the way again */
+	bool		limited = setting->most != FAIRQ_NO_LIMIT;
 	bool		waiting = fairq_is_waiting(turn->from);
 	bool		parked = false;
 	int32		served = 0;
@@ -364,7 +374,7 @@ serve_turn(Service *s, const FairqTurn *turn)
 	if (at_end)
 		fairq_lane_settle(s->lane, &s->note, turn, served > 0 && at_turn,
 						  drained);
-	else if (at_turn && served == weight && !waiting &&
+	else if (at_turn && served == weight && !waiting && !limited &&
 			 next_is_regular(s, turn->group_no, turn->addr) &&
 			 nothing_waits(s, turn))
 	{
@@ -452,6 +462,48 @@ past_blocks(Service *s, int64 addr)
 	return block > s->last_block;
 }
 
+/* Look at the lane's rows from an address on. */
+static FairqScan *
+walk_from(Service *s, FairqScan *scan, int64 from)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
+		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
+		{3, FAIRQ_GE, Int64GetDatum(from)},
+		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_WAITING)}
+	};
+
+	if (scan == NULL)
+		return fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
+								lengthof(keys), false);
+	fairq_scan_again(scan, keys, lengthof(keys));
+	return scan;
+}
+
+/* The walk comes by a row that it can do nothing with. */
+static void
+pass_over(Service *s, FairqScan *scan, int64 addr)
+{
+	if (s->passed++ == 0)
+		s->passed_from = addr;
+	if (addr >= s->note.desert_from && addr < s->note.desert_to)
+	{
+		(void) walk_from(s, scan, s->note.desert_to);
+		s->jumped_to = s->note.desert_to;
+		s->note.desert_to = 0;
+		s->passed += DESERT;
+	}
+}
+
+/* From the first one that was passed over to here there were no others. */
+static void
+passed_to(Service *s, int64 addr)
+{
+	if (s->passed >= DESERT)
+		fairq_lane_desert(s->lane, &s->note, s->passed_from, addr);
+	s->passed = 0;
+}
+
 /*
  * Walk on to the next ready row of a regular group, but not past limit.
  */
@@ -464,12 +516,11 @@ walk(Service *s, FairqScan *scan, int64 limit, FairqTask *task, int64 *reached)
 	{
 		fairq_task_read(fairq_scan_slot(scan), task);
 		*reached = task->addr;
-		if (state != FAIRQ_ROW_LIVE || task->running)
-			continue;
-		if (task->addr <= limit && s->any_irregular &&
-			fairq_lane_is_irregular(s->lane, task->group_no))
-			continue;
-		return WALK_ROW;
+		if (state == FAIRQ_ROW_LIVE && !task->running &&
+			!(task->addr <= limit && s->any_irregular &&
+			  fairq_lane_is_irregular(s->lane, task->group_no)))
+			return WALK_ROW;
+		pass_over(s, scan, task->addr);
 	}
 	*reached = FAIRQ_ADDR_MAX;
 	return WALK_END;
@@ -488,12 +539,6 @@ most_in_vain(Service *s, const FairqTurn *turn)
 static void
 serve_lane(Service *s)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
-		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{3, FAIRQ_GE, (Datum) 0},
-		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_WAITING)}
-	};
 	FairqScan  *scan;
 	FairqTask	task;
 	Walk		at = WALK_ON;
@@ -516,6 +561,8 @@ serve_lane(Service *s)
 	s->left_strays = FAIRQ_ADDR_MAX;
 	s->homeless = false;
 	s->locked = FAIRQ_ADDR_MAX;
+	s->passed = 0;
+	s->jumped_to = FAIRQ_ADDR_NONE;
 	s->last_block = -1;
 	cur = Max(s->note.pos, 0);
 
@@ -523,9 +570,7 @@ serve_lane(Service *s)
 		looked_to = look_behind(s, s->note.mark, false);
 	start = reached = Max(s->note.mark, s->note.pos);
 
-	keys[2].value = Int64GetDatum(start);
-	scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
-							lengthof(keys), false);
+	scan = walk_from(s, NULL, start);
 
 	while (s->served < s->max_tasks && fairq_place_in_queue(s->tasks))
 	{
@@ -558,13 +603,19 @@ serve_lane(Service *s)
 				in_vain++;
 				cur = turn.addr + 1;
 			}
-			if (s->any_regular && cur < start)
+			if (s->any_regular)
 			{
-				/* its other tasks stand before where the walk has started */
-				start = reached = cur;
-				keys[2].value = Int64GetDatum(start);
-				fairq_scan_again(scan, keys, lengthof(keys));
-				at = WALK_ON;
+				/* there is no desert any more */
+				s->note.desert_to = 0;
+				if (cur < start || cur < s->jumped_to)
+				{
+					/* its other tasks stand where the walk has not been */
+					start = reached = cur;
+					(void) walk_from(s, scan, start);
+					s->passed = 0;
+					s->jumped_to = FAIRQ_ADDR_NONE;
+					at = WALK_ON;
+				}
 			}
 		}
 		else if (at == WALK_ROW)
@@ -573,11 +624,21 @@ serve_lane(Service *s)
 			/* it was only looked at if it was not past the next turn */
 			if (s->any_irregular &&
 				fairq_lane_is_irregular(s->lane, task.group_no))
+			{
+				pass_over(s, scan, task.addr);
 				continue;
+			}
 			if (past_blocks(s, task.addr))
 				break;
 			if (!have_places(s, task.group_no, task.addr))
+			{
+				if (s->locked > task.addr)
+					pass_over(s, scan, task.addr);
+				else
+					passed_to(s, task.addr);
 				continue;
+			}
+			passed_to(s, task.addr);
 			if (claim(s, &task, task.addr) != FAIRQ_CLAIMED)
 				fairq_place_in_group_back();
 			else
@@ -617,6 +678,7 @@ serve_lane(Service *s)
 	}
 	fairq_scan_end(scan);
 
+	passed_to(s, at == WALK_END ? FAIRQ_WAITING : reached);
 	fairq_lane_advance(s->lane, &s->note, last, Max(left, 0));
 	fairq_lane_raise(s->lane, &s->note,
 					 Min(Min(reached, looked_to), s->locked));

@@ -64,7 +64,7 @@ say_committed(FairqDebt *debt)
 	{
 		if (debt->group_no >= 0)
 			fairq_lane_ready(debt->lane, debt->group_no,
-							 debt->ready_at_commit);
+							 debt->ready_at_commit, debt->highest_at_commit);
 		else
 			fairq_lane_lower(debt->lane, debt->ready_at_commit);
 	}
@@ -72,7 +72,7 @@ say_committed(FairqDebt *debt)
 	{
 		if (debt->group_no >= 0)
 			fairq_lane_ready(debt->lane, debt->group_no,
-							 debt->waiting_at_commit);
+							 debt->waiting_at_commit, FAIRQ_ADDR_MAX);
 		else
 			fairq_lane_lower(debt->lane, debt->waiting_at_commit);
 	}
@@ -331,6 +331,7 @@ fairq_debt(FairqLane *lane, int32 group_no)
 	debt->ready_at_commit = debt->waiting_at_commit = FAIRQ_ADDR_MAX;
 	debt->ready_at_abort = debt->waiting_at_abort = FAIRQ_ADDR_MAX;
 	debt->hole_at_commit = FAIRQ_ADDR_MAX;
+	debt->highest_at_commit = FAIRQ_ADDR_NONE;
 	debt->highest_at_abort = FAIRQ_ADDR_NONE;
 	debt->highest_hole = FAIRQ_ADDR_NONE;
 	debt->first_reserved = FAIRQ_ADDR_NONE;
@@ -366,12 +367,19 @@ void
 fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
 {
 	in_flight = *reservation;
-	if (debt->first_reserved == FAIRQ_ADDR_NONE ||
-		debt->lane_no != reservation->lane_no)
+	if (debt->first_reserved == FAIRQ_ADDR_NONE)
 	{
 		debt->first_reserved = reservation->tail.addr;
 		debt->before = reservation->before;
 		debt->lane_no = reservation->lane_no;
+	}
+	else if (debt->lane_no != reservation->lane_no)
+	{
+		/* there is no tail any more that could be put back */
+		debt->first_reserved = Min(debt->first_reserved,
+								   reservation->tail.addr);
+		debt->lane_no = reservation->lane_no;
+		debt->torn = true;
 	}
 	else if (debt->last.addr != reservation->before.addr ||
 			 debt->last.count != reservation->before.count)
@@ -381,8 +389,12 @@ fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
 		debt->waiting_at_commit = Min(debt->waiting_at_commit,
 									  reservation->tail.addr);
 	else
+	{
 		debt->ready_at_commit = Min(debt->ready_at_commit,
 									reservation->tail.addr);
+		debt->highest_at_commit = Max(debt->highest_at_commit,
+									  reservation->tail.addr);
+	}
 	to_show = true;
 }
 

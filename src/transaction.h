@@ -18,7 +18,8 @@ typedef struct FairqDebt
 	int32		group_no;		/* -1: the lane */
 	uint32		lane_no;		/* when it reserved */
 	int64		ready_at_commit;	/* lowest address; FAIRQ_ADDR_MAX: none */
-	int64		waiting_at_commit;	/* the same of those that have to wait */
+	int64		highest_at_commit;
+	int64		waiting_at_commit;	/* lowest one of those that have to wait */
 	int64		ready_at_abort;
 	int64		waiting_at_abort;
 	int64		highest_at_abort;

@@ -177,6 +177,9 @@ REPLAYS = {
         "0 enqueue a a; 0 max_running 1; 0 pop 5; 0 complete 1; 0 pop 5",
 
     # hints thrown away
+    "reset between enqueues that are rolled back":
+        "1 enqueue a a; 0 begin; 0 enqueue b; 1 enqueue b; 1 reset;"
+        "0 enqueue b; 0 rollback; 1 pop 20",
     "reset, then a release":
         "0 enqueue a a a a; 0 reset; 0 pop 3; 0 release 1; 0 pop 2",
     "reset with a hole further on":

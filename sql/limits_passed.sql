@@ -1,0 +1,81 @@
+--
+-- Tasks that were queued before their group was limited stand in the way of
+-- the walk.  What is passed over once is remembered; nothing that becomes
+-- ready in between is missed.
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+SELECT fairq.create_queue('passed');
+
+-- the tasks of groups, by payload; "a1 a2 b1"
+CREATE FUNCTION passed_pop(n int) RETURNS text LANGUAGE sql AS
+	$$ SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('passed', n) $$;
+CREATE FUNCTION passed_enqueue(who text, low int, high int) RETURNS bigint LANGUAGE sql AS
+	$$ SELECT count(*) FROM fairq.enqueue_batch('passed', array_fill(who, ARRAY[high - low + 1]),
+		ARRAY(SELECT to_jsonb(n) FROM generate_series(low, high) n)) $$;
+CREATE FUNCTION passed_complete(task text) RETURNS boolean LANGUAGE sql AS
+	$$ SELECT fairq.complete(id) FROM fairq.tasks
+		WHERE queue = 'passed' AND status = 'running' AND group_key || payload = task $$;
+
+-- two groups with long lines, then limited: they are passed over to the end
+SELECT passed_enqueue('a', 1, 300), passed_enqueue('b', 1, 400);
+SELECT passed_pop(4);
+SELECT fairq.alter_queue('passed', concurrency => 2);
+SELECT passed_pop(100);
+SELECT passed_pop(100);
+SELECT * FROM fairq.check_queue('passed');
+
+-- others, one and many, come into the stretch
+SELECT passed_enqueue('c', 1, 1);
+SELECT passed_pop(100);
+SELECT fairq.set_group('passed', 'd', concurrency => 1000);
+SELECT passed_enqueue('d', 1, 200);
+SELECT count(*) FROM fairq.pop('passed', 150);
+SELECT * FROM fairq.check_queue('passed');
+SELECT count(*) FROM fairq.pop('passed', 150);
+SELECT passed_pop(100);
+
+-- several at once in one transaction, in the middle of which is popped
+BEGIN;
+SELECT passed_enqueue('d', 201, 300), passed_enqueue('e', 1, 2);
+SELECT count(*), min(payload::text), max(payload::text) FROM fairq.pop('passed', 60);
+SAVEPOINT s;
+SELECT count(*) FROM fairq.pop('passed', 60);
+ROLLBACK TO s;
+COMMIT;
+SELECT count(*) FROM fairq.pop('passed', 60);
+SELECT passed_pop(10);
+SELECT * FROM fairq.check_queue('passed');
+
+-- the groups themselves go on where they were, one place at a time
+SELECT passed_complete('a1'), passed_complete('b2');
+SELECT passed_pop(100);
+SELECT passed_complete('a2'), passed_complete('a3');
+SELECT passed_pop(100);
+SELECT passed_pop(100);
+SELECT * FROM fairq.check_queue('passed');
+
+-- a claim in the stretch that is rolled back
+BEGIN;
+SELECT passed_complete('b1');
+SELECT fairq.set_group('passed', 'a', concurrency => 100);
+SELECT passed_pop(5);
+ROLLBACK;
+SELECT passed_pop(100);
+SELECT fairq.pause('passed', 'b');
+SELECT fairq.set_group('passed', 'a', concurrency => 100);
+SELECT count(*), min(payload::text), max(payload::text) FROM fairq.pop('passed', 1000);
+SELECT fairq.resume('passed', 'b');
+SELECT * FROM fairq.check_queue('passed');
+
+-- without limits all are regular again, and all are served, in turns
+SELECT fairq.alter_queue('passed', concurrency => 0);
+SELECT fairq.set_group('passed', 'a', concurrency => 0);
+SELECT passed_enqueue('f', 1, 3);
+SELECT passed_pop(9);
+SELECT count(*), count(DISTINCT id) FROM fairq.pop('passed', 1000);
+SELECT passed_pop(1);
+SELECT * FROM fairq.check_queue('passed');
+SELECT fairq.drop_queue('passed', force => true);
+DROP FUNCTION passed_pop, passed_enqueue, passed_complete;
