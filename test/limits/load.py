@@ -285,9 +285,11 @@ class Session(threading.Thread):
 
     def release_savepoint(self):
         self.execute(f"RELEASE SAVEPOINT s{len(self.levels) - 1}")
-        level = self.levels.pop()
-        self.levels[-1].claims = self.levels[-1].claims + level.claims
-        self.levels[-1].ended = self.levels[-1].ended + level.ended
+        # doom() must find all claims in some level
+        with self.outside.lock:
+            level = self.levels.pop()
+            self.levels[-1].claims = self.levels[-1].claims + level.claims
+            self.levels[-1].ended = self.levels[-1].ended + level.ended
 
     def _gone(self, first):
         """Before a rollback to the level is sent."""
