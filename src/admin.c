@@ -208,20 +208,6 @@ set_group(FairqQueue *queue, int32 group_no, FairqSqlArg concurrency,
 	settings_changed(queue, group_no);
 }
 
-/* The number of a group that must be there. */
-static int32
-existing_group(FairqQueue *queue, text *group_key)
-{
-	int32		group_no = fairq_group_no(queue, group_key, false);
-
-	if (group_no < 0)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_NO_GROUP),
-				errmsg("group \"%s\" of queue \"%s\" does not exist",
-					   text_to_cstring(group_key), queue->name));
-	return group_no;
-}
-
 /* Of a whole queue, or of one group. */
 static void
 set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
@@ -250,7 +236,7 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 
 		/* one may be paused before it has a task */
 		set_group(queue, paused ? fairq_group_no(queue, group_key, true) :
-				  existing_group(queue, group_key),
+				  fairq_existing_group(queue, group_key),
 				  keep, keep, fairq_sql_bool(paused));
 	}
 }
@@ -350,7 +336,7 @@ fairq_purge(PG_FUNCTION_ARGS)
 	fairq_writes("fairq.purge()");
 	queue = fairq_queue_use(name, AccessShareLock);
 	if (!PG_ARGISNULL(1))
-		group_no = existing_group(queue, PG_GETARG_TEXT_PP(1));
+		group_no = fairq_existing_group(queue, PG_GETARG_TEXT_PP(1));
 	PG_RETURN_INT64(delete_tasks(queue, group_no, false));
 }
 

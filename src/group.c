@@ -299,6 +299,20 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	return group_no;
 }
 
+/* The number of a group that must be there. */
+int32
+fairq_existing_group(FairqQueue *queue, text *key)
+{
+	int32		group_no = fairq_group_no(queue, key, false);
+
+	if (group_no < 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_NO_GROUP),
+				errmsg("group \"%s\" of queue \"%s\" does not exist",
+					   text_to_cstring(key), queue->name));
+	return group_no;
+}
+
 /* The key of a group that has, or had, a task: a text, or NULL (Datum 0). */
 Datum
 fairq_group_key(FairqQueue *queue, int32 group_no)

@@ -13,7 +13,6 @@
 
 #include "args.h"
 #include "compat.h"
-#include "errors.h"
 #include "group.h"
 #include "store.h"
 
@@ -38,15 +37,9 @@ fairq_sql_address(PG_FUNCTION_ARGS)
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
 	int64		block = arg_bigint(fcinfo, 2, "block");
 	FairqQueue *queue = fairq_queue_use(name, AccessShareLock);
-	int32		group_no = fairq_group_no(queue, group_key, false);
-	int64		addr;
+	int32		group_no = fairq_existing_group(queue, group_key);
+	int64		addr = fairq_address(group_no, block, queue->block_length);
 
-	if (group_no < 0)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_NO_GROUP),
-				errmsg("group \"%s\" of queue \"%s\" does not exist",
-					   text_to_cstring(group_key), queue->name));
-	addr = fairq_address(group_no, block, queue->block_length);
 	if (addr == FAIRQ_ADDR_NONE)
 		(void) fairq_arg_int(fcinfo, 2, "block", block, 0,
 							 fairq_last_block(group_no, queue->block_length));

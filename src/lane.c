@@ -71,8 +71,8 @@
  *
  * Locking: a lane's lock protects all that is in struct FairqLane and what
  * groups say of themselves; see shmem.h.  Lock order: lane, then the mutex of
- * one group set or of one counter.  Nothing here allocates, waits for anything else or fails, so
- * everything can be called from commit and abort callbacks.
+ * one group set or of one counter.  Nothing here allocates, waits for anything
+ * else or fails, so everything can be called from commit and abort callbacks.
  */
 #include "postgres.h"
 

@@ -158,8 +158,8 @@ fairq_limit_let_go(FairqLimit *limit)
 }
 
 /*
- * n tasks (or none) are not running any more.  Returns the lanes, as bits, in which the
- * group was parked; the caller takes it back into service there.
+ * n tasks (or none) are not running any more.  Returns the lanes, as bits, in
+ * which the group was parked; the caller takes it back into service there.
  */
 uint16
 fairq_limit_leave(FairqLimit *limit, uint64 as_of, int32 n, uint64 count_no)

@@ -45,7 +45,7 @@ static struct
 	FairqQueue *queue;			/* NULL: none */
 	bool		counted;
 	int			waits;			/* to count, so far */
-	int64		doubtful[COUNTED_SLOTS];	/* by hash: 2 + a group's number */
+	bool		any_doubtful;	/* group was found so */
 	bool		in_queue;		/* a place in the queue is reserved */
 	uint64		queue_count_no;
 	FairqLane  *lane;			/* of the group */
@@ -55,6 +55,9 @@ static struct
 	bool		finishing;		/* its counter and the queue's are held */
 	uint64		count_no;
 }			call;
+
+/* Those groups, by hash: 2 + its number; apart, as it is seldom written to. */
+static int64 doubtful_groups[COUNTED_SLOTS];
 
 void
 fairq_running_begin(FairqQueue *queue)
@@ -135,6 +138,8 @@ fairq_running_end(void)
 								 call.queue_count_no);
 		fairq_limit_let_go(&hints->running);
 	}
+	if (call.any_doubtful)
+		memset(doubtful_groups, 0, sizeof(doubtful_groups));
 	memset(&call, 0, sizeof(call));
 }
 
@@ -244,7 +249,7 @@ enter(FairqLimit *limit, int32 most, int32 group_no, FairqTable *tasks,
 	  uint64 *count_no)
 {
 	FairqLane  *any_lane = fairq_queue_lane(call.queue, 0);
-	int64	   *doubtful = &call.doubtful[(uint32) group_no % COUNTED_SLOTS];
+	int64	   *doubtful = &doubtful_groups[(uint32) group_no % COUNTED_SLOTS];
 	FairqRoom	room = fairq_limit_enter(limit, fairq_lane_as_of(any_lane),
 										 most, count_no);
 
@@ -254,7 +259,10 @@ enter(FairqLimit *limit, int32 most, int32 group_no, FairqTable *tasks,
 		room = fairq_limit_enter(limit, fairq_lane_as_of(any_lane), most,
 								 count_no);
 		if (room == FAIRQ_NOT_COUNTED)
+		{
 			*doubtful = group_no + INT64CONST(2);
+			call.any_doubtful = true;
+		}
 	}
 	return room;
 }
