@@ -32,10 +32,15 @@ OBJS = \
 	src/enqueue.o \
 	src/pop.o \
 	src/finish.o \
+	src/wait.o \
+	src/maintain.o \
 	src/admin.o \
 	src/inspect.o \
 	src/check.o \
 	src/address.o \
+	src/outcome.o \
+	src/dedup.o \
+	src/due.o \
 	src/place.o \
 	src/serve.o \
 	src/running.o \
@@ -44,6 +49,8 @@ OBJS = \
 	src/lane.o \
 	src/seats.o \
 	src/limit.o \
+	src/times.o \
+	src/wake.o \
 	src/transaction.o \
 	src/shmem.o \
 	src/store.o \

@@ -19,8 +19,12 @@ CREATE TABLE fairq.queue (
 	paused boolean NOT NULL DEFAULT false,
 	name text COLLATE "C" NOT NULL UNIQUE,
 	lease interval NOT NULL,
+	max_attempts int NOT NULL CHECK (max_attempts > 0),
+	notify boolean NOT NULL,
+	backoff interval NOT NULL,
 	concurrency int CHECK (concurrency > 0),
-	max_running int CHECK (max_running > 0)
+	max_running int CHECK (max_running > 0),
+	retain interval
 ) WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
@@ -30,6 +34,10 @@ COMMENT ON COLUMN fairq.queue.block_length IS 'Addresses per block, and so the m
 COMMENT ON COLUMN fairq.queue.paused IS 'Nothing is popped while this is true.';
 COMMENT ON COLUMN fairq.queue.name IS 'What callers use.';
 COMMENT ON COLUMN fairq.queue.lease IS 'How long a popped task is its worker''s, unless pop says otherwise.';
+COMMENT ON COLUMN fairq.queue.max_attempts IS 'After so many attempts a task is failed, unless it has its own number.';
+COMMENT ON COLUMN fairq.queue.notify IS 'NOTIFY "fairq.<name>" when tasks become ready.';
+COMMENT ON COLUMN fairq.queue.backoff IS 'How long the first retry waits; each further one twice as long.';
+COMMENT ON COLUMN fairq.queue.retain IS 'How long succeeded and cancelled tasks stay in the archive; NULL: they don''t come into it.';
 COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be running; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
 
@@ -76,9 +84,15 @@ CREATE TABLE fairq.task (
 	group_no int NOT NULL,
 	attempt int NOT NULL,
 	priority smallint NOT NULL,
+	cancelled boolean NOT NULL DEFAULT false,
 	lease_until timestamptz,
+	run_at timestamptz,
+	max_attempts int CHECK (max_attempts > 0),
+	released int,
 	payload jsonb NOT NULL,
 	worker text,
+	dedup_key text COLLATE "C",
+	error text,
 	PRIMARY KEY (id)
 ) WITH (fillfactor = 45);
 CREATE INDEX task_by_lane ON fairq.task (queue_id, priority, addr, id)
@@ -89,7 +103,7 @@ CREATE SEQUENCE fairq.task_id_seq OWNED BY fairq.task.id;
 
 COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';
 COMMENT ON COLUMN fairq.task.id IS 'The handle, for the task''s life.';
-COMMENT ON COLUMN fairq.task.addr IS 'Its turn: group_no + block_length * block. A task that is released gets a new one. From 2^62 on: no turn yet, but its place among the waiting tasks of its limited group.';
+COMMENT ON COLUMN fairq.task.addr IS 'Its turn: group_no + block_length * block. A task that is released gets a new one. From 2^62 on: no turn yet, but its place among the waiting tasks of its limited group. From 2^62 + 2^61 on: scheduled, its time in milliseconds from 2000 times 65536, and the low bits of its id.';
 COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued, by the clock.';
 COMMENT ON COLUMN fairq.task.lease_until IS 'Until when it is its worker''s; NULL: it is ready.';
 COMMENT ON COLUMN fairq.task.queue_id IS 'The queue.';
@@ -98,12 +112,72 @@ COMMENT ON COLUMN fairq.task.attempt IS 'How often it was popped; the fencing to
 COMMENT ON COLUMN fairq.task.priority IS 'The lane: 0 (first) to 9.';
 COMMENT ON COLUMN fairq.task.payload IS 'What the producer gave.';
 COMMENT ON COLUMN fairq.task.worker IS 'Who has the lease, if pop was told.';
+COMMENT ON COLUMN fairq.task.cancelled IS 'Its worker is to be told so, by fairq.extend().';
+COMMENT ON COLUMN fairq.task.run_at IS 'Not before; of a retry, too.';
+COMMENT ON COLUMN fairq.task.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.task.released IS 'How many of its attempts don''t count; NULL: none.';
+COMMENT ON COLUMN fairq.task.dedup_key IS 'The key that no other unfinished task of the queue has.';
+COMMENT ON COLUMN fairq.task.error IS 'Why the last attempt failed.';
+
+-- A table of its own, so that it costs only those who use it.
+CREATE TABLE fairq.dedup (
+	queue_id int NOT NULL,
+	dedup_key text COLLATE "C" NOT NULL,
+	id bigint NOT NULL,
+	PRIMARY KEY (queue_id, dedup_key)
+);
+
+COMMENT ON TABLE fairq.dedup IS 'The keys of unfinished tasks.';
+COMMENT ON COLUMN fairq.dedup.queue_id IS 'The queue.';
+COMMENT ON COLUMN fairq.dedup.dedup_key IS 'The key.';
+COMMENT ON COLUMN fairq.dedup.id IS 'The task.';
+
+-- A group's key and not its number: that may be another group's by now.
+CREATE TABLE fairq.archive (
+	id bigint PRIMARY KEY,
+	enqueued_at timestamptz NOT NULL,
+	finished_at timestamptz NOT NULL,
+	queue_id int NOT NULL,
+	attempt int NOT NULL,
+	priority smallint NOT NULL,
+	status smallint NOT NULL CHECK (status BETWEEN 1 AND 3),
+	run_at timestamptz,
+	max_attempts int,
+	payload jsonb NOT NULL,
+	group_key text COLLATE "C" NOT NULL,
+	worker text,
+	dedup_key text COLLATE "C",
+	error text,
+	result jsonb
+);
+CREATE INDEX archive_by_status
+	ON fairq.archive (queue_id, status, finished_at, id)
+	WITH (deduplicate_items = off);
+
+COMMENT ON TABLE fairq.archive IS 'Finished tasks: the failed ones, and what the queue retains. Rows may be deleted.';
+COMMENT ON COLUMN fairq.archive.id IS 'The task.';
+COMMENT ON COLUMN fairq.archive.enqueued_at IS 'When it was enqueued, by the clock.';
+COMMENT ON COLUMN fairq.archive.finished_at IS 'When it was finished, by the clock.';
+COMMENT ON COLUMN fairq.archive.queue_id IS 'The queue.';
+COMMENT ON COLUMN fairq.archive.attempt IS 'How often it was popped.';
+COMMENT ON COLUMN fairq.archive.priority IS 'The lane: 0 (first) to 9.';
+COMMENT ON COLUMN fairq.archive.status IS '1: succeeded, 2: failed, 3: cancelled.';
+COMMENT ON COLUMN fairq.archive.run_at IS 'Not before; of a retry, too.';
+COMMENT ON COLUMN fairq.archive.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.archive.payload IS 'What the producer gave.';
+COMMENT ON COLUMN fairq.archive.group_key IS 'The group.';
+COMMENT ON COLUMN fairq.archive.worker IS 'Who finished it, if pop was told.';
+COMMENT ON COLUMN fairq.archive.dedup_key IS 'The key that it had, which is free again.';
+COMMENT ON COLUMN fairq.archive.error IS 'Why its last attempt failed.';
+COMMENT ON COLUMN fairq.archive.result IS 'What its worker gave to fairq.complete().';
 
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.seat', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.group_setting', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.task', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.dedup', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.archive', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
 
 -- Whoever changes rows by other means than fairq's functions makes what
@@ -123,18 +197,24 @@ ALTER TABLE fairq.task ENABLE ALWAYS TRIGGER task_changed;
 
 CREATE FUNCTION fairq.create_queue(queue text,
 	concurrency int DEFAULT NULL, max_running int DEFAULT NULL,
-	lease interval DEFAULT '5 minutes', block_length bigint DEFAULT 1048576)
+	lease interval DEFAULT '5 minutes', max_attempts int DEFAULT 20,
+	backoff interval DEFAULT '1 second', retain interval DEFAULT NULL,
+	notify boolean DEFAULT false, block_length bigint DEFAULT 1048576)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, bigint)
+COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
+	boolean, bigint)
 	IS 'Create a queue.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
 	concurrency int DEFAULT NULL, max_running int DEFAULT NULL,
-	lease interval DEFAULT NULL, block_length bigint DEFAULT NULL)
+	lease interval DEFAULT NULL, max_attempts int DEFAULT NULL,
+	backoff interval DEFAULT NULL, retain interval DEFAULT NULL,
+	notify boolean DEFAULT NULL, block_length bigint DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, bigint)
+COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
+	boolean, bigint)
 	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit away.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false)
@@ -172,18 +252,27 @@ COMMENT ON FUNCTION fairq.purge(text, text)
 --
 
 CREATE FUNCTION fairq.enqueue(queue text, group_key text,
-	payload jsonb DEFAULT '{}', priority int DEFAULT 0)
+	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
+	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
+	max_attempts int DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_enqueue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int)
-	IS 'Add a task for a group; its id.';
+COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int)
+	IS 'Add a task for a group; its id. With a dedup_key that an unfinished task of the queue has: nothing, but that task''s id.';
 
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
-	payloads jsonb[], priority int DEFAULT 0)
+	payloads jsonb[], priority int DEFAULT 0,
+	run_at timestamptz DEFAULT NULL, dedup_keys text[] DEFAULT NULL)
 	RETURNS SETOF bigint AS 'MODULE_PATHNAME', 'fairq_enqueue_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int)
+COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[])
 	IS 'Add many tasks at once, all or none; their ids in the order of the input.';
+
+CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
+	AS 'MODULE_PATHNAME', 'fairq_cancel'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.cancel(bigint)
+	IS 'Take a task back; of a running one the worker is told by fairq.extend(). False if it is finished, or unknown.';
 
 --
 -- Workers
@@ -216,10 +305,11 @@ CREATE FUNCTION fairq.take(queue text, max_tasks int DEFAULT 1,
 COMMENT ON FUNCTION fairq.take(text, int, int)
 	IS 'Remove up to max_tasks tasks, in the order of service; a rollback puts them back.';
 
-CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL)
+CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL,
+	result jsonb DEFAULT NULL)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_complete'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.complete(bigint, int)
+COMMENT ON FUNCTION fairq.complete(bigint, int, jsonb)
 	IS 'Finish a running task; false if the lease, of that attempt if given, is lost.';
 
 CREATE FUNCTION fairq.complete_batch(ids bigint[], attempts int[] DEFAULT NULL)
@@ -228,11 +318,39 @@ CREATE FUNCTION fairq.complete_batch(ids bigint[], attempts int[] DEFAULT NULL)
 COMMENT ON FUNCTION fairq.complete_batch(bigint[], int[])
 	IS 'Finish many running tasks; how many of them were.';
 
-CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL)
+CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
+	error text DEFAULT NULL, retry_in interval DEFAULT NULL,
+	dead boolean DEFAULT false)
+	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_fail'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.fail(bigint, int, text, interval, boolean)
+	IS 'An attempt has failed: the task is retried later or, if it has no attempts left or is called dead, failed for good.';
+
+CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL,
+	delay interval DEFAULT '0')
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_release'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.release(bigint, int)
-	IS 'Hand a running task back: it is ready again, behind its group''s others.';
+COMMENT ON FUNCTION fairq.release(bigint, int, interval)
+	IS 'Hand a running task back: it is ready again, behind its group''s others, and the attempt does not count.';
+
+CREATE FUNCTION fairq.extend(id bigint, attempt int DEFAULT NULL,
+	lease interval DEFAULT NULL)
+	RETURNS timestamptz AS 'MODULE_PATHNAME', 'fairq_extend'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.extend(bigint, int, interval)
+	IS 'Let a lease begin anew; until when it is. NULL: it is lost, or the task cancelled; stop working.';
+
+CREATE PROCEDURE fairq.wait(queue text, timeout interval DEFAULT '30 seconds',
+	INOUT ready boolean DEFAULT NULL)
+	AS 'MODULE_PATHNAME', 'fairq_wait' LANGUAGE C;
+COMMENT ON PROCEDURE fairq.wait(text, interval, boolean)
+	IS 'Sleep until a pop is worth it; false if that took longer than the timeout.';
+
+CREATE FUNCTION fairq.expire_leases(queue text, max_tasks int DEFAULT 1000)
+	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_expire_leases'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.expire_leases(text, int)
+	IS 'Take tasks back from workers whose leases have expired; how many there were. Pop finds them, too.';
 
 --
 -- Looking in
@@ -262,7 +380,9 @@ COMMENT ON FUNCTION fairq.reset_hints()
 	IS 'Throw away what shared memory knows of this database; it is read off the tables again.';
 
 CREATE FUNCTION fairq.counters(queue_id int, OUT enqueued bigint,
-	OUT popped bigint, OUT completed bigint, OUT released bigint)
+	OUT popped bigint, OUT completed bigint, OUT released bigint,
+	OUT retried bigint, OUT failed bigint, OUT cancelled bigint,
+	OUT expired bigint)
 	AS 'MODULE_PATHNAME', 'fairq_counters'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.counters(int)
@@ -278,27 +398,41 @@ CREATE VIEW fairq.tasks AS
 	SELECT t.id, q.name AS queue, s.group_key,
 		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
 			WHEN t.addr < (1::bigint << 62) THEN 'queued'
-			ELSE 'waiting' END AS status,
+			WHEN t.addr < (3::bigint << 61) THEN 'waiting'
+			WHEN t.run_at > pg_catalog.clock_timestamp() THEN 'scheduled'
+			ELSE 'queued' END AS status,
 		t.priority::int AS priority,
 		CASE WHEN t.addr < (1::bigint << 62) THEN t.addr END AS addr,
-		t.attempt, t.payload, t.worker, t.enqueued_at, t.lease_until
+		t.attempt, coalesce(t.max_attempts, q.max_attempts) AS max_attempts,
+		t.payload, NULL::jsonb AS result, t.error, t.worker, t.enqueued_at,
+		t.run_at, t.lease_until, NULL::timestamptz AS finished_at
 	FROM fairq.task t
 	JOIN fairq.queue q USING (queue_id)
 	CROSS JOIN LATERAL (
 		SELECT s.group_key FROM fairq.seat s
 		WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no
-		LIMIT 1) s;
-COMMENT ON VIEW fairq.tasks IS 'Tasks: queued; waiting, that is, without an address yet, as their group is limited; or running, that is, leased.';
+		LIMIT 1) s
+	UNION ALL
+	SELECT a.id, q.name, a.group_key,
+		CASE a.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed'
+			ELSE 'cancelled' END,
+		a.priority::int, NULL, a.attempt,
+		coalesce(a.max_attempts, q.max_attempts), a.payload, a.result,
+		a.error, a.worker, a.enqueued_at, a.run_at, NULL, a.finished_at
+	FROM fairq.archive a
+	JOIN fairq.queue q USING (queue_id);
+COMMENT ON VIEW fairq.tasks IS 'Tasks: queued; waiting, that is, without an address yet, as their group is limited; scheduled for later; running, that is, leased; and, from the archive, succeeded, failed or cancelled.';
 
 CREATE VIEW fairq.groups AS
 	SELECT g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
 		least(g.queued, g.places) AS ready,
-		g.queued - least(g.queued, g.places) AS waiting, g.running
+		g.queued - least(g.queued, g.places) AS waiting, g.scheduled, g.running
 	FROM (
 		SELECT q.name AS queue, s.group_key, s.group_no,
 			coalesce(w.concurrency, q.concurrency) AS concurrency,
 			coalesce(w.weight, 1) AS weight, coalesce(w.paused, false) AS paused,
 			coalesce(t.queued, 0) AS queued, coalesce(t.running, 0) AS running,
+			coalesce(t.scheduled, 0) AS scheduled,
 			CASE WHEN w.paused THEN 0
 				WHEN coalesce(w.concurrency, q.concurrency) IS NOT NULL
 				THEN greatest(coalesce(w.concurrency, q.concurrency)
@@ -308,30 +442,58 @@ CREATE VIEW fairq.groups AS
 		LEFT JOIN fairq.group_setting w USING (queue_id, group_no)
 		LEFT JOIN (
 			SELECT queue_id, group_no,
-				count(*) FILTER (WHERE lease_until IS NULL) AS queued,
-				count(*) FILTER (WHERE lease_until IS NOT NULL) AS running
-			FROM fairq.task GROUP BY queue_id, group_no
+				count(*) FILTER (WHERE status = 'queued') AS queued,
+				count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
+				count(*) FILTER (WHERE status = 'running') AS running
+			FROM (
+				SELECT queue_id, group_no,
+					CASE WHEN lease_until IS NOT NULL THEN 'running'
+						WHEN addr < (3::bigint << 61)
+							OR run_at <= pg_catalog.clock_timestamp()
+						THEN 'queued' ELSE 'scheduled' END AS status
+				FROM fairq.task) t
+			GROUP BY queue_id, group_no
 		) t USING (queue_id, group_no)) g;
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting for others of the group to end, and running.';
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting for others of the group to end, scheduled for later, and running.';
 
 CREATE VIEW fairq.queues AS
 	SELECT q.name AS queue, q.concurrency, q.max_running, q.lease,
+		q.max_attempts, q.backoff, q.retain, q.notify,
 		q.block_length, q.paused, coalesce(g.ready, 0) AS ready,
-		coalesce(g.waiting, 0) AS waiting, coalesce(g.running, 0) AS running,
-		t.oldest_ready, c.enqueued, c.popped, c.completed, c.released
+		coalesce(g.waiting, 0) AS waiting,
+		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
+		t.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
+		c.retried, c.failed, c.cancelled, c.expired
 	FROM fairq.queue q
 	LEFT JOIN (
 		SELECT queue, sum(ready)::bigint AS ready,
-			sum(waiting)::bigint AS waiting, sum(running)::bigint AS running
+			sum(waiting)::bigint AS waiting,
+			sum(scheduled)::bigint AS scheduled,
+			sum(running)::bigint AS running
 		FROM fairq.groups GROUP BY queue
 	) g ON g.queue = q.name
 	LEFT JOIN (
-		SELECT queue_id,
-			min(enqueued_at) FILTER (WHERE lease_until IS NULL) AS oldest_ready
-		FROM fairq.task GROUP BY queue_id
+		SELECT queue_id, min(enqueued_at) AS oldest_ready
+		FROM fairq.task
+		WHERE lease_until IS NULL AND (addr < (3::bigint << 61)
+			OR run_at <= pg_catalog.clock_timestamp())
+		GROUP BY queue_id
 	) t USING (queue_id)
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started.';
+
+CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
+	max_tasks int DEFAULT NULL)
+	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_redrive'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.redrive(text, text, int)
+	IS 'Put failed tasks back into the queue, those first that failed first; how many there were.';
+
+CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
+	AS 'MODULE_PATHNAME', 'fairq_maintain'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.maintain(text)
+	IS 'Delete what need not be retained any more, take back expired leases, forget groups that are not used. For cron; of one queue, or all.';
 
 CREATE FUNCTION fairq.check_queue(queue text) RETURNS SETOF text
 	LANGUAGE sql VOLATILE PARALLEL UNSAFE
@@ -351,6 +513,33 @@ AS $$
 	UNION ALL
 	SELECT format('task %s is running and has no address', id)
 	FROM t WHERE lease_until IS NOT NULL AND addr >= (1::bigint << 62)
+	UNION ALL
+	SELECT format('task %s is scheduled for %s, and stands at %s', id, run_at,
+		addr)
+	FROM t WHERE addr >= (3::bigint << 61) AND (run_at IS NULL
+		OR run_at < '3000-01-01' AND (addr - (3::bigint << 61)) >> 16
+			<> ceil((extract(epoch FROM run_at) - 946684800) * 1000))
+	UNION ALL
+	SELECT format('task %s has dedup_key "%s", which is not its', id, dedup_key)
+	FROM t WHERE dedup_key IS NOT NULL AND NOT EXISTS (
+		SELECT FROM fairq.dedup d WHERE d.queue_id = t.queue_id
+			AND d.dedup_key = t.dedup_key AND d.id = t.id)
+	UNION ALL
+	SELECT format('dedup_key "%s" is that of task %s, which does not have it',
+		d.dedup_key, d.id)
+	FROM fairq.dedup d JOIN q USING (queue_id) WHERE NOT EXISTS (
+		SELECT FROM fairq.task t WHERE t.queue_id = d.queue_id
+			AND t.dedup_key = d.dedup_key AND t.id = d.id)
+	UNION ALL
+	SELECT format('task %s is in the archive, and not finished', a.id)
+	FROM fairq.archive a JOIN q USING (queue_id) JOIN fairq.task t USING (id)
+	UNION ALL
+	SELECT format('task %s is cancelled and not running', id)
+	FROM t WHERE cancelled AND lease_until IS NULL
+	UNION ALL
+	SELECT format('task %s has %s attempts, and released %s', id, attempt,
+		released)
+	FROM t WHERE released NOT BETWEEN 0 AND attempt
 	UNION ALL
 	SELECT format('task %s has priority %s', id, priority)
 	FROM t WHERE priority NOT BETWEEN 0 AND 9
@@ -391,6 +580,6 @@ COMMENT ON FUNCTION fairq.check_queue(text)
 REVOKE ALL ON SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fairq FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON TYPE fairq.claim FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION fairq.version() TO PUBLIC;

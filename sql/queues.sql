@@ -57,9 +57,11 @@ FROM pg_attribute WHERE attrelid = 'fairq.claim'::regclass;
 
 -- defaults, by position, by name
 SELECT fairq.create_queue('queues_a');
-SELECT fairq.create_queue('queues_b', 3, 4, '90 seconds', 1000);
+SELECT fairq.create_queue('queues_b', 3, 4, '90 seconds', 7, '3 seconds', '1 day', true, 1000);
 SELECT fairq.create_queue(block_length => 7, queue => 'queues_c');
 SELECT fairq.create_queue('queues_d', NULL, NULL, NULL, NULL);
+SELECT queue, concurrency, max_running, lease, max_attempts, backoff, retain, notify
+FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 SELECT queue, concurrency, max_running, lease, block_length, paused, ready, waiting, running,
 	oldest_ready IS NULL AS none_ready, enqueued, popped, completed, released
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
@@ -71,10 +73,10 @@ SELECT fairq.drop_queue('Queues_A');
 -- alter_queue changes what is given and keeps the rest
 SELECT fairq.alter_queue('queues_a', lease => '1 hour');
 SELECT fairq.alter_queue('queues_b', block_length => 2000);
-SELECT fairq.alter_queue('queues_c', 5, 6, '2 hours', 8);
+SELECT fairq.alter_queue('queues_c', 5, 6, '2 hours', 5, '2 seconds', '2 days', true, 8);
 SELECT fairq.alter_queue('queues_d');
 SELECT fairq.alter_queue('queues_d', NULL, NULL, NULL, NULL);
-SELECT queue, concurrency, max_running, lease, block_length
+SELECT queue, concurrency, max_running, lease, max_attempts, backoff, retain, notify, block_length
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 SELECT fairq.alter_queue('queues_none', lease => '1 hour');
 

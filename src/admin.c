@@ -18,6 +18,7 @@
 #include "compat.h"
 #include "errors.h"
 #include "group.h"
+#include "outcome.h"
 #include "store.h"
 #include "store_spi.h"
 #include "transaction.h"
@@ -34,6 +35,9 @@ PG_FUNCTION_INFO_V1(fairq_task_changed);
 
 /* as fairq_is_waiting() says it */
 #define HAS_TURN "addr < (1::bigint << 62)"
+
+/* no time at all: not retained */
+#define RETAIN(interval) "nullif(" interval ", interval '0')"
 
 static int64
 arg_block_length(FunctionCallInfo fcinfo, int n, int64 def)
@@ -54,6 +58,16 @@ arg_limit(FunctionCallInfo fcinfo, int n, const char *name, int32 low)
 	return arg;
 }
 
+/* A time of 0 or more, if it is given. */
+static FairqSqlArg
+arg_delay(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	if (PG_ARGISNULL(n))
+		return fairq_sql_interval(NULL);
+	(void) fairq_check_delay(name, PG_GETARG_INTERVAL_P(n));
+	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
+}
+
 /*
  * The settings of a group, or of the queue (-1), were changed: say so when it
  * is visible.
@@ -63,6 +77,7 @@ settings_changed(FairqQueue *queue, int32 group_no)
 {
 	fairq_debt_settings(queue->hints, group_no, group_no < 0 ? NULL :
 						fairq_shmem_limit(queue->id, group_no));
+	fairq_notify(queue);
 	fairq_queue_changed();
 }
 
@@ -71,14 +86,18 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	int			length = VARSIZE_ANY_EXHDR(name);
-	int64		block_length = arg_block_length(fcinfo, 4, 1024 * 1024);
 	Interval	lease = {.time = 5 * SECS_PER_MINUTE * USECS_PER_SEC};
+	Interval	backoff = {.time = USECS_PER_SEC};
 	FairqSqlArg args[] = {
 		fairq_sql_text(name),
-		fairq_sql_int8(block_length),
+		fairq_sql_int8(arg_block_length(fcinfo, 8, 1024 * 1024)),
 		fairq_sql_interval(&lease),
 		arg_limit(fcinfo, 1, "concurrency", 1),
-		arg_limit(fcinfo, 2, "max_running", 1)
+		arg_limit(fcinfo, 2, "max_running", 1),
+		fairq_sql_int4(FAIRQ_ARG_INT(4, "max_attempts", 20, 1, PG_INT32_MAX)),
+		arg_delay(fcinfo, 5, "backoff"),
+		arg_delay(fcinfo, 6, "retain"),
+		fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7))
 	};
 
 	if (length < 1 || length > FAIRQ_MAX_QUEUE_NAME)
@@ -90,12 +109,16 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(3))
 		lease = *PG_GETARG_INTERVAL_P(3);
 	fairq_check_lease(&lease);
+	if (args[6].isnull)
+		args[6] = fairq_sql_interval(&backoff);
 	fairq_writes("fairq.create_queue()");
 
 	if (fairq_queue_exists(text_to_cstring(name)) ||
 		fairq_sql("INSERT INTO fairq.queue"
-				  " (name, block_length, lease, concurrency, max_running)"
-				  " VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+				  " (name, block_length, lease, concurrency, max_running,"
+				  " max_attempts, backoff, retain, notify)"
+				  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9)"
+				  " ON CONFLICT DO NOTHING",
 				  args, lengthof(args), NULL) == 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
@@ -147,20 +170,25 @@ Datum
 fairq_alter_queue(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	bool		readdressing = !PG_ARGISNULL(4);
+	bool		readdressing = !PG_ARGISNULL(8);
 	FairqQueue *queue;
 	int64		block_length;
-	FairqSqlArg args[5];
+	FairqSqlArg args[9];
 
 	args[3] = arg_limit(fcinfo, 1, "concurrency", 0);
 	args[4] = arg_limit(fcinfo, 2, "max_running", 0);
+	args[5] = arg_limit(fcinfo, 4, "max_attempts", 1);
+	args[6] = arg_delay(fcinfo, 5, "backoff");
+	args[7] = arg_delay(fcinfo, 6, "retain");
+	args[8] = fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7));
+	args[8].isnull = PG_ARGISNULL(7);
 	if (!PG_ARGISNULL(3))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
-	(void) arg_block_length(fcinfo, 4, 1);
+	(void) arg_block_length(fcinfo, 8, 1);
 	fairq_writes("fairq.alter_queue()");
 	queue = fairq_queue_use(name, readdressing ? AccessExclusiveLock :
 							ShareUpdateExclusiveLock);
-	block_length = arg_block_length(fcinfo, 4, queue->block_length);
+	block_length = arg_block_length(fcinfo, 8, queue->block_length);
 	if (block_length != queue->block_length)
 		readdress(queue, block_length);
 	args[0] = fairq_sql_int4(queue->id);
@@ -169,7 +197,11 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	fairq_sql("UPDATE fairq.queue SET block_length = $2,"
 			  " lease = coalesce($3, lease),"
 			  " concurrency = nullif(coalesce($4, concurrency), 0),"
-			  " max_running = nullif(coalesce($5, max_running), 0)"
+			  " max_running = nullif(coalesce($5, max_running), 0),"
+			  " max_attempts = coalesce($6, max_attempts),"
+			  " backoff = coalesce($7, backoff),"
+			  " retain = " RETAIN("coalesce($8, retain)") ","
+			  " notify = coalesce($9, notify)"
 			  " WHERE queue_id = $1",
 			  args, lengthof(args), NULL);
 	settings_changed(queue, -1);
@@ -304,20 +336,14 @@ delete_tasks(FairqQueue *queue, int32 group_no, bool force)
 		fairq_task_read(fairq_scan_slot(scan), &task);
 		if (task.running && !force)
 			continue;
-		if (!force)
+		if (force)
+			deleted += fairq_task_delete(tasks, &task, true);
+		else if (fairq_task_lock(tasks, &task) == FAIRQ_CLAIMED &&
+				 !task.running)
 		{
-			FairqDebt  *debt;
-
-			if (fairq_task_lock(tasks, &task) != FAIRQ_CLAIMED || task.running)
-				continue;
-			debt = fairq_debt(fairq_queue_lane(queue, task.priority),
-							  task.group_no);
-			fairq_debt_ready_at_abort(debt, task.addr);
-			if (!fairq_is_waiting(task.addr))
-				fairq_debt_hole_at_commit(debt, task.addr);
-		}
-		if (fairq_task_delete(tasks, &task, true))
+			fairq_finish(queue, tasks, &task, FAIRQ_DROP, NULL, (Datum) 0);
 			deleted++;
+		}
 	}
 	fairq_scan_end(scan);
 	fairq_table_close(tasks);
@@ -359,10 +385,13 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 				errmsg("queue \"%s\" is not empty", queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
 	delete_tasks(queue, -1, true);
+	fairq_sql("DELETE FROM fairq.dedup WHERE queue_id = $1", args, 1, NULL);
+	fairq_sql("DELETE FROM fairq.archive WHERE queue_id = $1", args, 1, NULL);
 	fairq_sql("DELETE FROM fairq.group_setting WHERE queue_id = $1", args, 1,
 			  NULL);
 	fairq_sql("DELETE FROM fairq.seat WHERE queue_id = $1", args, 1, NULL);
 	fairq_sql("DELETE FROM fairq.queue WHERE queue_id = $1", args, 1, NULL);
+	fairq_debt_dropped(queue->hints);
 	fairq_queue_changed();
 	PG_RETURN_BOOL(true);
 }

@@ -19,6 +19,9 @@
 #include "compat.h"
 #include "errors.h"
 
+/* a lifetime, in microseconds; infinity is more */
+#define MAX_INTERVAL (100.0 * 366 * USECS_PER_DAY)
+
 /* A text that must be given. */
 text *
 fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name)
@@ -47,18 +50,30 @@ fairq_arg_int(FunctionCallInfo fcinfo, int n, const char *name, int64 value,
 void
 fairq_check_lease(const Interval *lease)
 {
-	const double usecs_per_day = (double) USECS_PER_DAY;
-	double		length = (double) lease->time +
-		lease->day * usecs_per_day +
-		lease->month * (DAYS_PER_YEAR / MONTHS_PER_YEAR) * usecs_per_day;
-
-	if (length < 1 || length > 100 * DAYS_PER_YEAR * usecs_per_day)
+	if (fairq_interval_length(lease) < 1 ||
+		fairq_interval_length(lease) > MAX_INTERVAL)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
 				errmsg("lease is %s",
 					   DatumGetCString(DirectFunctionCall1(interval_out,
 														   IntervalPGetDatum(lease)))),
 				errdetail("It must be longer than 0 and at most 100 years."));
+}
+
+/* A time to wait, maybe none.  Its length in microseconds. */
+int64
+fairq_check_delay(const char *name, const Interval *delay)
+{
+	double		length = fairq_interval_length(delay);
+
+	if (length < 0 || length > MAX_INTERVAL)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("%s is %s", name,
+					   DatumGetCString(DirectFunctionCall1(interval_out,
+														   IntervalPGetDatum(delay)))),
+				errdetail("It must be between 0 and 100 years."));
+	return (int64) length;
 }
 
 /* When a lease taken now ends. */
@@ -88,11 +103,28 @@ fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 }
 
 /*
- * The elements of a one-dimensional array without NULLs.  Returns how many.
+ * A text that has at least one byte and no more than so many, if it is given.
+ */
+text *
+fairq_check_text(const char *name, text *value, int least, int most)
+{
+	int			length = VARSIZE_ANY_EXHDR(value);
+
+	if (length < least || length > most)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("%s has %d bytes", name, length),
+				errdetail("It must have between %d and %d bytes.", least, most));
+	return value;
+}
+
+/*
+ * The elements of a one-dimensional array.  Without nullsp there must be no
+ * NULLs among them.  Returns how many.
  */
 int
 fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
-				Datum **values)
+				Datum **values, bool **nullsp)
 {
 	ArrayType  *array;
 	int16		typlen;
@@ -114,7 +146,9 @@ fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 	get_typlenbyvalalign(type, &typlen, &typbyval, &typalign);
 	deconstruct_array(array, type, typlen, typbyval, typalign, values, &nulls,
 					  &count);
-	for (int i = 0; i < count; i++)
+	if (nullsp != NULL)
+		*nullsp = nulls;
+	for (int i = 0; i < count && nullsp == NULL; i++)
 		if (nulls[i])
 			ereport(ERROR,
 					errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -17,7 +17,10 @@ extern void fairq_check_lease(const Interval *lease);
 extern TimestampTz fairq_arg_lease(FunctionCallInfo fcinfo, int n,
 								   const FairqQueue *queue, TimestampTz now);
 extern int	fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name,
-							Oid type, Datum **values);
+							Oid type, Datum **values, bool **nullsp);
+extern text *fairq_check_text(const char *name, text *value, int least,
+							  int most);
+extern int64 fairq_check_delay(const char *name, const Interval *delay);
 extern void fairq_check_lengths(const char *name, int n,
 								const char *other_name, int other_n);
 extern void fairq_writes(const char *function);

@@ -2,10 +2,11 @@
  * check.c
  *		Whether hints are sound: a part of fairq.check_queue().
  *
- * Three things must hold of shared memory when nobody is changing it:
+ * Four things must hold of shared memory when nobody is changing it:
  *
  * - Pops find every ready task: its group is irregular, or the walk comes by
  *	 (it is not below the mark, nor in the desert), or the search for strays.
+ * - Whatever falls due will be looked for then, or its group knows of it.
  * - A group is parked only if there is no room for it.
  * - A counter that is known, and not doubtful, is what the rows say.
  *
@@ -28,6 +29,7 @@
 #include "compat.h"
 #include "group.h"
 #include "running.h"
+#include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_check_hints);
 
@@ -70,7 +72,16 @@ check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (!task.running && is_hidden(lane, &task))
+		if (task.running || fairq_is_scheduled(task.addr))
+		{
+			if (!fairq_lane_is_told(lane, task.group_no, task.addr,
+									task.lease_until))
+				faults = lappend(faults,
+								 psprintf("task " INT64_FORMAT " of priority %d at address "
+										  INT64_FORMAT " falls due, when no pop would look",
+										  task.id, priority, task.addr));
+		}
+		else if (is_hidden(lane, &task))
 			faults = lappend(faults,
 							 psprintf("task " INT64_FORMAT " of priority %d is ready at address "
 									  INT64_FORMAT ", where no pop would look",
@@ -175,6 +186,7 @@ fairq_check_hints(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	queue = fairq_queue_use(name, AccessShareLock);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	fairq_debts_show_times();
 	faults = check_all(queue, tasks);
 	for (int looks = 1; faults != NIL &&
 		 (looks < LOOK_AT_LEAST || GetCurrentTimestamp() < end); looks++)

@@ -13,6 +13,7 @@
 #include "access/tableam.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "utils/wait_event.h"
 #if PG_VERSION_NUM >= 170000
 #include "storage/dsm_registry.h"
 #endif
@@ -121,6 +122,32 @@ fairq_register_tranche(int id, const char *name)
 	(void) name;
 #else
 	LWLockRegisterTranche(id, name);
+#endif
+}
+
+/* What pg_stat_activity shows of a waiting worker; it has a name from 17 on. */
+static inline uint32
+fairq_wait_event(void)
+{
+#if PG_VERSION_NUM >= 170000
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("FairqWait");
+	return event;
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+/* version 19 wants to be told when a descriptor is complete */
+static inline void
+fairq_finalize_tupdesc(TupleDesc desc)
+{
+#if PG_VERSION_NUM >= 190000
+	TupleDescFinalize(desc);
+#else
+	(void) desc;
 #endif
 }
 

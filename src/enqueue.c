@@ -8,7 +8,8 @@
  *
  * A batch is all or nothing, as every statement is.  It takes what it needs
  * group by group, and waits nowhere: batches in opposite orders don't
- * deadlock.
+ * deadlock.  Only equal dedup keys wait for each other (dedup.c); a batch takes
+ * its keys in their order, before its first task.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables, to the
  * end of the transaction.
@@ -24,6 +25,8 @@
 #include "utils/tuplestore.h"
 
 #include "args.h"
+#include "dedup.h"
+#include "enqueue.h"
 #include "group.h"
 #include "place.h"
 #include "transaction.h"
@@ -31,33 +34,82 @@
 PG_FUNCTION_INFO_V1(fairq_enqueue);
 PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
 
-static int64
-add_task(FairqQueue *queue, FairqTable *tasks, text *group_key, Datum payload,
-		 int priority, TimestampTz now)
+static void
+put(Datum *values, bool *nulls, AttrNumber attno, Datum value, bool isnull)
 {
-	int32		group_no = fairq_group_no(queue, group_key, true);
-	Datum		values[TASK_NATTS];
-	bool		nulls[TASK_NATTS] = {0};
-	int64		id = fairq_task_new_id();
-	int64		addr = fairq_place(queue, priority, group_no, id, tasks);
+	values[attno - 1] = value;
+	nulls[attno - 1] = isnull;
+}
 
-	values[TASK_ID - 1] = Int64GetDatum(id);
-	values[TASK_ADDR - 1] = Int64GetDatum(addr);
-	values[TASK_ENQUEUED_AT - 1] = TimestampTzGetDatum(now);
-	values[TASK_LEASE_UNTIL - 1] = (Datum) 0;
-	nulls[TASK_LEASE_UNTIL - 1] = true;
-	values[TASK_QUEUE_ID - 1] = Int32GetDatum(queue->id);
-	values[TASK_GROUP_NO - 1] = Int32GetDatum(group_no);
-	values[TASK_ATTEMPT - 1] = Int32GetDatum(0);
-	values[TASK_PRIORITY - 1] = Int16GetDatum(priority);
-	values[TASK_PAYLOAD - 1] = payload;
-	values[TASK_WORKER - 1] = (Datum) 0;
-	nulls[TASK_WORKER - 1] = true;
-	fairq_table_insert(tasks, values, nulls);
+/* Write a task that is ready, or scheduled. */
+void
+fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
+{
+	FairqLane  *lane = fairq_queue_lane(e->queue, new->priority);
+	int32		group_no = fairq_group_no(e->queue, new->group_key, true);
+	bool		scheduled = e->run_at != DT_NOBEGIN;
+	Datum		values[TASK_NATTS];
+	bool		nulls[TASK_NATTS];
+	FairqDebt  *debt;
+	int64		addr = scheduled ? fairq_scheduled_addr(e->run_at, new->id) :
+		fairq_place(e->queue, new->priority, group_no, new->id, e->tasks);
+
+	put(values, nulls, TASK_ID, Int64GetDatum(new->id), false);
+	put(values, nulls, TASK_ADDR, Int64GetDatum(addr), false);
+	put(values, nulls, TASK_ENQUEUED_AT,
+		TimestampTzGetDatum(new->enqueued_at), false);
+	put(values, nulls, TASK_QUEUE_ID, Int32GetDatum(e->queue->id), false);
+	put(values, nulls, TASK_GROUP_NO, Int32GetDatum(group_no), false);
+	put(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->attempt), false);
+	put(values, nulls, TASK_PRIORITY, Int16GetDatum(new->priority), false);
+	put(values, nulls, TASK_CANCELLED, BoolGetDatum(false), false);
+	put(values, nulls, TASK_LEASE_UNTIL, (Datum) 0, true);
+	put(values, nulls, TASK_RUN_AT, TimestampTzGetDatum(e->run_at),
+		!scheduled);
+	put(values, nulls, TASK_MAX_ATTEMPTS, Int32GetDatum(new->max_attempts),
+		new->max_attempts == 0);
+	put(values, nulls, TASK_RELEASED, Int32GetDatum(new->attempt),
+		new->attempt == 0);
+	put(values, nulls, TASK_PAYLOAD, new->payload, false);
+	put(values, nulls, TASK_WORKER, (Datum) 0, true);
+	put(values, nulls, TASK_DEDUP_KEY, new->dedup_key,
+		DatumGetPointer(new->dedup_key) == NULL);
+	put(values, nulls, TASK_ERROR, new->error,
+		DatumGetPointer(new->error) == NULL);
+	fairq_table_insert(e->tasks, values, nulls);
 	fairq_debt_written();
-	fairq_debt(fairq_queue_lane(queue, priority),
-			   group_no)->counts[FAIRQ_ENQUEUED]++;
-	return id;
+	debt = fairq_debt(lane, group_no);
+	debt->counts[FAIRQ_ENQUEUED]++;
+	if (scheduled)
+		fairq_debt_scheduled(debt, addr);
+}
+
+/* The arguments that both functions have. */
+static void
+begin(FunctionCallInfo fcinfo, FairqEnqueue *e, FairqNewTask *new,
+	  text *queue_name)
+{
+	e->queue = fairq_queue_use(queue_name, AccessShareLock);
+	e->tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	new->enqueued_at = GetCurrentTimestamp();
+	e->run_at = PG_ARGISNULL(4) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(4);
+	if (e->run_at <= new->enqueued_at)
+		e->run_at = DT_NOBEGIN;
+}
+
+static void
+end(FairqEnqueue *e)
+{
+	fairq_table_close(e->tasks);
+	if (e->run_at == DT_NOBEGIN)
+		fairq_notify(e->queue);
+	fairq_written();
+}
+
+static text *
+check_key(text *key)
+{
+	return fairq_check_text("dedup_key", key, 1, FAIRQ_MAX_DEDUP_KEY);
 }
 
 static Datum
@@ -70,23 +122,87 @@ Datum
 fairq_enqueue(PG_FUNCTION_ARGS)
 {
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
-	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
-	Datum		payload = PG_ARGISNULL(2) ? empty_payload() :
-		PointerGetDatum(PG_GETARG_JSONB_P(2));
-	int			priority = FAIRQ_ARG_INT(3, "priority", 0, 0,
-										 FAIRQ_PRIORITIES - 1);
-	FairqQueue *queue;
-	FairqTable *tasks;
-	int64		id;
+	FairqEnqueue e;
+	FairqNewTask new = {.attempt = 0};
+	int64		owner;
 
+	new.group_key = fairq_arg_text(fcinfo, 1, "group_key");
+	new.payload = PG_ARGISNULL(2) ? empty_payload() :
+		PointerGetDatum(PG_GETARG_JSONB_P(2));
+	new.priority = FAIRQ_ARG_INT(3, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
+	if (!PG_ARGISNULL(5))
+		new.dedup_key = PointerGetDatum(check_key(PG_GETARG_TEXT_PP(5)));
+	new.max_attempts = FAIRQ_ARG_INT(6, "max_attempts", 0,
+									 PG_ARGISNULL(6) ? 0 : 1, PG_INT32_MAX);
 	fairq_writes("fairq.enqueue()");
-	queue = fairq_queue_use(queue_name, AccessShareLock);
-	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
-	id = add_task(queue, tasks, group_key, payload, priority,
-				  GetCurrentTimestamp());
-	fairq_table_close(tasks);
-	fairq_written();
-	PG_RETURN_INT64(id);
+	begin(fcinfo, &e, &new, queue_name);
+	new.id = owner = fairq_task_new_id();
+	if (DatumGetPointer(new.dedup_key) != NULL)
+		owner = fairq_dedup_take(e.queue, e.tasks, new.dedup_key, new.id,
+								 true);
+	if (owner == new.id)
+	{
+		fairq_add_task(&e, &new);
+		end(&e);
+	}
+	else
+		fairq_table_close(e.tasks);
+	PG_RETURN_INT64(owner);
+}
+
+typedef struct KeyOfTask
+{
+	text	   *key;
+	int			task;			/* of the batch */
+} KeyOfTask;
+
+static int
+compare_keys(const void *a, const void *b)
+{
+	const KeyOfTask *x = a;
+	const KeyOfTask *y = b;
+	int			x_length = VARSIZE_ANY_EXHDR(x->key);
+	int			y_length = VARSIZE_ANY_EXHDR(y->key);
+	int			order = memcmp(VARDATA_ANY(x->key), VARDATA_ANY(y->key),
+							   Min(x_length, y_length));
+
+	if (order == 0)
+		order = x_length - y_length;
+	return order != 0 ? order : x->task - y->task;
+}
+
+/*
+ * Take the keys of a batch.  A task whose key is another's has that one's id
+ * afterwards, and is not to be added.
+ */
+static void
+take_keys(FairqEnqueue *e, Datum *keys, const bool *nulls, int n, int64 *ids,
+		  bool *add)
+{
+	KeyOfTask  *sorted = palloc(sizeof(KeyOfTask) * Max(n, 1));
+	int			nkeys = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (nulls[i])
+			continue;
+		sorted[nkeys].key = check_key(DatumGetTextPP(keys[i]));
+		sorted[nkeys++].task = i;
+	}
+	qsort(sorted, nkeys, sizeof(KeyOfTask), compare_keys);
+	for (int i = 0; i < nkeys; i++)
+	{
+		int			task = sorted[i].task;
+		int64		owner;
+
+		CHECK_FOR_INTERRUPTS();
+		owner = fairq_dedup_take(e->queue, e->tasks,
+								 PointerGetDatum(sorted[i].key), ids[task],
+								 true);
+		add[task] = owner == ids[task];
+		ids[task] = owner;
+	}
+	pfree(sorted);
 }
 
 Datum
@@ -96,41 +212,61 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
 	Datum	   *group_keys;
 	Datum	   *payloads;
+	Datum	   *keys = NULL;
+	bool	   *key_nulls = NULL;
 	int			n = fairq_arg_array(fcinfo, 1, "group_keys", TEXTOID,
-									&group_keys);
+									&group_keys, NULL);
 	int			npayloads = fairq_arg_array(fcinfo, 2, "payloads", JSONBOID,
-											&payloads);
-	int			priority = FAIRQ_ARG_INT(3, "priority", 0, 0,
-										 FAIRQ_PRIORITIES - 1);
-	TimestampTz now = GetCurrentTimestamp();
-	FairqQueue *queue;
-	FairqTable *tasks;
+											&payloads, NULL);
+	int64	   *ids = palloc(sizeof(int64) * Max(n, 1));
+	bool	   *add = palloc(sizeof(bool) * Max(n, 1));
+	bool		any = false;
+	FairqEnqueue e;
+	FairqNewTask new = {.attempt = 0};
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
 											   "fairq task",
 											   ALLOCSET_DEFAULT_SIZES);
 
+	new.priority = FAIRQ_ARG_INT(3, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
 	fairq_check_lengths("group_keys", n, "payloads", npayloads);
+	if (!PG_ARGISNULL(5))
+		fairq_check_lengths("group_keys", n, "dedup_keys",
+							fairq_arg_array(fcinfo, 5, "dedup_keys", TEXTOID,
+											&keys, &key_nulls));
 	fairq_writes("fairq.enqueue_batch()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	queue = fairq_queue_use(queue_name, AccessShareLock);
-	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	begin(fcinfo, &e, &new, queue_name);
+	for (int i = 0; i < n; i++)
+	{
+		ids[i] = fairq_task_new_id();
+		add[i] = true;
+	}
+	if (keys != NULL)
+		take_keys(&e, keys, key_nulls, n, ids, add);
 	for (int i = 0; i < n; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(each);
-		Datum		id;
+		Datum		id = Int64GetDatum(ids[i]);
 		bool		isnull = false;
 
 		CHECK_FOR_INTERRUPTS();
-		id = Int64GetDatum(add_task(queue, tasks,
-									DatumGetTextPP(group_keys[i]),
-									payloads[i], priority, now));
+		if (add[i])
+		{
+			new.id = ids[i];
+			new.group_key = DatumGetTextPP(group_keys[i]);
+			new.payload = payloads[i];
+			new.dedup_key = keys == NULL || key_nulls[i] ? (Datum) 0 : keys[i];
+			fairq_add_task(&e, &new);
+		}
+		any |= add[i];
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &id, &isnull);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(each);
 	}
-	fairq_table_close(tasks);
-	if (n > 0)
-		fairq_written();
+	if (any)
+		end(&e);
+	else
+		fairq_table_close(e.tasks);
 	MemoryContextDelete(each);
 	return (Datum) 0;
 }

@@ -1,13 +1,18 @@
 /*
  * finish.c
- *		fairq.complete, fairq.complete_batch, fairq.release.
+ *		fairq.complete, fairq.complete_batch, fairq.fail, fairq.release,
+ *		fairq.extend, fairq.cancel.
  *
- * A running task is found by its id.  These are the calls that may wait: for
+ * A task is found by its id.  These are the calls that may wait: for
  * somebody who is changing the very row.  Then they look again.
  *
  * The attempt is the fencing token.  It counts up with every lease and never
  * back, also when a task is released: a call that gives an attempt acts only
- * for the lease that has it.
+ * for the lease that has it.  A lease that has expired is held until somebody
+ * else gets the task.
+ *
+ * A task that is only to be deleted, which is the usual case, is not locked
+ * before.
  *
  * Locking: RowExclusiveLock on fairq.task, AccessShareLock on the queue, then
  * the row, all to the end of the transaction.  A batch goes through its ids in
@@ -15,18 +20,26 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "catalog/pg_type.h"
+#include "common/pg_prng.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
 
 #include "args.h"
-#include "group.h"
-#include "place.h"
+#include "outcome.h"
 #include "running.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_complete);
 PG_FUNCTION_INFO_V1(fairq_complete_batch);
+PG_FUNCTION_INFO_V1(fairq_fail);
 PG_FUNCTION_INFO_V1(fairq_release);
+PG_FUNCTION_INFO_V1(fairq_extend);
+PG_FUNCTION_INFO_V1(fairq_cancel);
 
 #define ANY_ATTEMPT (-1)
 
@@ -43,7 +56,8 @@ is_leased(const FairqTask *task, int32 attempt)
  * locked before anything is done to the row, once for a run of tasks.
  */
 static bool
-complete(FairqTable *tasks, int64 id, int32 attempt, FairqQueue **queue)
+complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
+		 FairqQueue **queue)
 {
 	bool		locked = false;
 
@@ -59,21 +73,38 @@ complete(FairqTable *tasks, int64 id, int32 attempt, FairqQueue **queue)
 			*queue = fairq_queue_use_id(task.queue_id, AccessShareLock);
 		if (*queue == NULL)
 			return false;
+		if ((*queue)->retains || task.keyed)
+		{
+			if (!fairq_task_find_locked(tasks, id, &task) ||
+				!is_leased(&task, attempt))
+				return false;
+			fairq_finish(*queue, tasks, &task, FAIRQ_SUCCEED, NULL, result);
+			return true;
+		}
 		lane = fairq_queue_lane(*queue, task.priority);
 		debt = fairq_debt(lane, task.group_no);
-		fairq_finish_begin(*queue, lane, task.group_no);
+		fairq_hold_begin(*queue, lane, task.group_no);
 		/* wait for nobody with a counter in hand */
 		if (fairq_task_delete(tasks, &task, locked))
 		{
 			debt->counts[FAIRQ_COMPLETED]++;
-			fairq_finish_end(debt);
+			fairq_debt_leased_at_abort(debt, task.addr, task.lease_until);
+			fairq_hold_end(debt);
 			return true;
 		}
-		fairq_finish_end(NULL);
+		fairq_hold_end(NULL);
 		/* somebody has the row: wait for him, have it locked, and look again */
 		fairq_task_wait(tasks, &task);
 		locked = true;
 	}
+}
+
+/* A place was freed, if there are places at all. */
+static void
+notify_places(FairqQueue *queue)
+{
+	if (queue != NULL && queue->limited)
+		fairq_notify(queue);
 }
 
 /* An attempt that no lease can have is no error: it is not the present one. */
@@ -97,10 +128,14 @@ fairq_complete(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(false);
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	done = complete(tasks, PG_GETARG_INT64(0), arg_attempt(fcinfo, 1),
-					&queue);
+					PG_ARGISNULL(2) ? (Datum) 0 :
+					PointerGetDatum(PG_GETARG_JSONB_P(2)), &queue);
 	fairq_table_close(tasks);
 	if (done)
+	{
+		notify_places(queue);
 		fairq_written();
+	}
 	PG_RETURN_BOOL(done);
 }
 
@@ -124,7 +159,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 {
 	Datum	   *ids;
 	Datum	   *attempts = NULL;
-	int			n = fairq_arg_array(fcinfo, 0, "ids", INT8OID, &ids);
+	int			n = fairq_arg_array(fcinfo, 0, "ids", INT8OID, &ids, NULL);
 	IdAttempt  *todo = palloc(sizeof(IdAttempt) * Max(n, 1));
 	FairqTable *tasks;
 	FairqQueue *queue = NULL;
@@ -133,7 +168,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(1))
 		fairq_check_lengths("ids", n, "attempts",
 							fairq_arg_array(fcinfo, 1, "attempts", INT4OID,
-											&attempts));
+											&attempts, NULL));
 	fairq_writes("fairq.complete_batch()");
 	for (int i = 0; i < n; i++)
 	{
@@ -147,8 +182,11 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (complete(tasks, todo[i].id, todo[i].attempt, &queue))
+		if (complete(tasks, todo[i].id, todo[i].attempt, (Datum) 0, &queue))
+		{
 			done++;
+			notify_places(queue);
+		}
 	}
 	fairq_table_close(tasks);
 	if (done > 0)
@@ -156,44 +194,179 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(done);
 }
 
+/* A task in the hands of this call: its row and its queue are locked. */
+typedef struct Grip
+{
+	FairqTable *tasks;
+	FairqQueue *queue;
+	FairqTask	task;
+} Grip;
+
+/*
+ * Lock the task whose id is the first argument.  The queue is locked before the
+ * row, as everywhere.  False if there is no such task.
+ */
+static bool
+grip(FunctionCallInfo fcinfo, const char *function, Grip *g)
+{
+	int32		queue_id;
+
+	fairq_writes(function);
+	g->tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	if (PG_ARGISNULL(0))
+		return false;
+	queue_id = fairq_task_queue_of(g->tasks, PG_GETARG_INT64(0));
+	return queue_id != 0 &&
+		(g->queue = fairq_queue_use_id(queue_id, AccessShareLock)) != NULL &&
+		fairq_task_find_locked(g->tasks, PG_GETARG_INT64(0), &g->task);
+}
+
+/* The same, if the attempt that is the second argument holds its lease. */
+static bool
+grip_leased(FunctionCallInfo fcinfo, const char *function, Grip *g)
+{
+	return grip(fcinfo, function, g) &&
+		is_leased(&g->task, arg_attempt(fcinfo, 1));
+}
+
+static void
+let_go(Grip *g, bool done)
+{
+	fairq_table_close(g->tasks);
+	if (done)
+		fairq_written();
+}
+
+/*
+ * The attempt is over: run the task again after a delay in microseconds,
+ * unless it was cancelled.
+ */
+static void
+again(Grip *g, int64 delay, const text *error, bool counts)
+{
+	if (g->task.cancelled)
+		fairq_finish(g->queue, g->tasks, &g->task, FAIRQ_CANCEL, error,
+					 (Datum) 0);
+	else
+		fairq_run_again(g->queue, g->tasks, &g->task,
+						delay == 0 ? DT_NOBEGIN : GetCurrentTimestamp() + delay,
+						error, counts);
+	if (delay == 0)
+		fairq_notify(g->queue);
+	else
+		notify_places(g->queue);
+}
+
+/*
+ * How long the next attempt is to wait.  Jitter keeps those apart that have
+ * failed together: up to a quarter more or less, and an hour at most.
+ */
+static int64
+backoff(const FairqQueue *queue, const FairqTask *task)
+{
+	int32		retries = Max(task->attempt - task->released - 1, 0);
+	double		jitter = pg_prng_double(&pg_global_prng_state);
+	double		most = (double) SECS_PER_HOUR * USECS_PER_SEC;
+	double		delay = (double) queue->backoff * pow(2, Min(retries, 60));
+
+	return (int64) Min(delay * (0.75 + 0.5 * jitter),
+					   most * (0.75 + 0.25 * jitter));
+}
+
+Datum
+fairq_fail(PG_FUNCTION_ARGS)
+{
+	const text *error = PG_ARGISNULL(2) ? NULL : PG_GETARG_TEXT_PP(2);
+	int64		retry_in = PG_ARGISNULL(3) ? -1 :
+		fairq_check_delay("retry_in", PG_GETARG_INTERVAL_P(3));
+	bool		dead = PG_ARGISNULL(4) ? false : PG_GETARG_BOOL(4);
+	Grip		g;
+	bool		done = grip_leased(fcinfo, "fairq.fail()", &g);
+
+	if (done && !g.task.cancelled &&
+		(dead || fairq_attempts_used_up(g.queue, &g.task)))
+	{
+		fairq_finish(g.queue, g.tasks, &g.task, FAIRQ_FAIL, error, (Datum) 0);
+		notify_places(g.queue);
+	}
+	else if (done)
+	{
+		if (!g.task.cancelled)
+			fairq_debt(fairq_queue_lane(g.queue, g.task.priority),
+					   g.task.group_no)->counts[FAIRQ_RETRIED]++;
+		again(&g, retry_in >= 0 ? retry_in : backoff(g.queue, &g.task), error,
+			  true);
+	}
+	let_go(&g, done);
+	PG_RETURN_BOOL(done);
+}
+
 Datum
 fairq_release(PG_FUNCTION_ARGS)
 {
-	FairqTable *tasks;
-	FairqTask	task;
-	FairqQueue *queue;
-	int32		queue_id;
-	bool		done = false;
+	int64		delay = PG_ARGISNULL(2) ? 0 :
+		fairq_check_delay("delay", PG_GETARG_INTERVAL_P(2));
+	Grip		g;
+	bool		done = grip_leased(fcinfo, "fairq.release()", &g);
 
-	fairq_writes("fairq.release()");
-	if (PG_ARGISNULL(0))
-		PG_RETURN_BOOL(false);
-	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
-
-	/* the queue is locked before the row, as everywhere */
-	queue_id = fairq_task_queue_of(tasks, PG_GETARG_INT64(0));
-	if (queue_id != 0 &&
-		(queue = fairq_queue_use_id(queue_id, AccessShareLock)) != NULL &&
-		fairq_task_find_locked(tasks, PG_GETARG_INT64(0), &task) &&
-		is_leased(&task, arg_attempt(fcinfo, 1)))
-	{
-		FairqLane  *lane = fairq_queue_lane(queue, task.priority);
-		FairqDebt  *debt;
-		int64		addr;
-
-		/* if it has to wait, then behind all that were enqueued before */
-		addr = fairq_place(queue, task.priority, task.group_no,
-						   queue->limited ? fairq_task_new_id() : 0, tasks);
-		debt = fairq_debt(lane, task.group_no);
-		fairq_finish_begin(queue, lane, task.group_no);
-		fairq_task_return(tasks, &task, addr);
-		fairq_debt_written();
-		fairq_finish_end(debt);
-		debt->counts[FAIRQ_RELEASED]++;
-		done = true;
-	}
-	fairq_table_close(tasks);
 	if (done)
-		fairq_written();
+	{
+		fairq_debt(fairq_queue_lane(g.queue, g.task.priority),
+				   g.task.group_no)->counts[FAIRQ_RELEASED]++;
+		again(&g, delay, NULL, false);
+	}
+	let_go(&g, done);
+	PG_RETURN_BOOL(done);
+}
+
+Datum
+fairq_extend(PG_FUNCTION_ARGS)
+{
+	Grip		g;
+	bool		done;
+	TimestampTz until = 0;
+
+	if (!PG_ARGISNULL(2))
+		fairq_check_lease(PG_GETARG_INTERVAL_P(2));
+	done = grip_leased(fcinfo, "fairq.extend()", &g) && !g.task.cancelled;
+	if (done)
+	{
+		FairqLane  *lane = fairq_queue_lane(g.queue, g.task.priority);
+		FairqDebt  *debt = fairq_debt(lane, g.task.group_no);
+
+		until = fairq_arg_lease(fcinfo, 2, g.queue, GetCurrentTimestamp());
+		fairq_debt_leased_at_abort(debt, g.task.addr, g.task.lease_until);
+		fairq_debt_leased_at_commit(debt, g.task.addr, until);
+		/* it may be moved, and whoever counts must not miss it */
+		fairq_hold_begin(g.queue, lane, g.task.group_no);
+		fairq_task_extend(g.tasks, &g.task, until);
+		fairq_hold_end(NULL);
+	}
+	let_go(&g, done);
+	if (!done)
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(until);
+}
+
+Datum
+fairq_cancel(PG_FUNCTION_ARGS)
+{
+	Grip		g;
+	bool		done = grip(fcinfo, "fairq.cancel()", &g);
+
+	if (done && !g.task.running)
+		fairq_finish(g.queue, g.tasks, &g.task, FAIRQ_CANCEL, NULL, (Datum) 0);
+	else if (done && !g.task.cancelled)
+	{
+		FairqLane  *lane = fairq_queue_lane(g.queue, g.task.priority);
+		FairqDebt  *debt = fairq_debt(lane, g.task.group_no);
+
+		fairq_debt_leased_at_abort(debt, g.task.addr, g.task.lease_until);
+		fairq_debt_leased_at_commit(debt, g.task.addr, g.task.lease_until);
+		fairq_hold_begin(g.queue, lane, g.task.group_no);
+		fairq_task_cancel(g.tasks, &g.task);
+		fairq_hold_end(NULL);
+	}
+	let_go(&g, done);
 	PG_RETURN_BOOL(done);
 }

@@ -11,7 +11,7 @@
  * are harmless.
  *
  * Numbers are given in order.  When they are used up, the first that is free
- * again is taken.
+ * again is taken.  maintain.c frees those of groups that are not used.
  *
  * Locking: giving a number, and inserting a second row for one, happen under
  * ExclusiveLock on the object (fairq.seat, queue_id), released at once:
@@ -32,6 +32,7 @@
 #include "compat.h"
 #include "errors.h"
 #include "group.h"
+#include "shmem.h"
 #include "store.h"
 #include "transaction.h"
 
@@ -69,6 +70,7 @@ static HTAB *by_number = NULL;
 static Oid	cached_relid = InvalidOid;
 static bool uncommitted = false;	/* something cached is our own, as yet */
 static bool stale = false;
+static uint64 changes = 0;		/* of the domain's groups, when it was read */
 
 static uint32
 key_hash(const void *key, Size keysize)
@@ -94,7 +96,9 @@ check_cache(void)
 {
 	HASHCTL		ctl = {0};
 
-	if (cached_relid != fairq_catalog()->seat)
+	uint64		changes_now = pg_atomic_read_u64(&fairq_domain()->group_changes);
+
+	if (cached_relid != fairq_catalog()->seat || changes != changes_now)
 		stale = true;
 	if (by_key != NULL && !stale &&
 		hash_get_num_entries(by_key) + hash_get_num_entries(by_number) <
@@ -120,6 +124,7 @@ check_cache(void)
 	by_number = hash_create("fairq groups by number", 256, &ctl,
 							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	cached_relid = fairq_catalog()->seat;
+	changes = changes_now;
 	stale = false;
 }
 
@@ -238,6 +243,19 @@ new_number(FairqTable *table, FairqQueue *queue)
 	return group_no;
 }
 
+/* The number is the key's. */
+void
+fairq_put_seat(FairqTable *table, FairqQueue *queue, int32 group_no, text *key)
+{
+	Datum		values[SEAT_NATTS];
+	bool		nulls[SEAT_NATTS] = {0};
+
+	values[SEAT_QUEUE_ID - 1] = Int32GetDatum(queue->id);
+	values[SEAT_GROUP_NO - 1] = Int32GetDatum(group_no);
+	values[SEAT_GROUP_KEY - 1] = PointerGetDatum(key);
+	fairq_table_insert(table, values, nulls);
+}
+
 /*
  * The number of a group.  Without create, -1 if there is no such group.
  */
@@ -276,15 +294,9 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 		group_no = find_key(table, queue, key, &committed);
 		if (!committed)
 		{
-			Datum		values[SEAT_NATTS];
-			bool		nulls[SEAT_NATTS] = {0};
-
 			if (group_no < 0)
 				group_no = new_number(table, queue);
-			values[SEAT_QUEUE_ID - 1] = Int32GetDatum(queue->id);
-			values[SEAT_GROUP_NO - 1] = Int32GetDatum(group_no);
-			values[SEAT_GROUP_KEY - 1] = PointerGetDatum(key);
-			fairq_table_insert(table, values, nulls);
+			fairq_put_seat(table, queue, group_no, key);
 			fairq_written();
 		}
 		UnlockDatabaseObject(cached_relid, queue->id, 0, ExclusiveLock);
@@ -326,6 +338,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
 	};
 	text	   *key = NULL;
+	bool		committed = false;
 
 	check_cache();
 	entry = hash_search(by_number, &id, HASH_FIND, NULL);
@@ -335,27 +348,31 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	table = fairq_table_open(cached_relid, AccessShareLock);
 	scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, keys, lengthof(keys),
 							false);
-	while (key == NULL)
+	while (!committed)
 	{
 		FairqRowState state = fairq_scan_next(scan);
 		bool		isnull;
 
 		if (state == FAIRQ_ROW_END)
 			break;
-		if (state == FAIRQ_ROW_LIVE)
+		/* all rows of a number say the same, also one that is just freed */
+		committed = state == FAIRQ_ROW_LIVE;
+		if (committed || key == NULL)
 		{
-			MemoryContext old = MemoryContextSwitchTo(cache_context);
+			MemoryContext old = CurrentMemoryContext;
 
+			if (committed)
+				MemoryContextSwitchTo(cache_context);
 			key = DatumGetTextPCopy(slot_getattr(fairq_scan_slot(scan),
 												 SEAT_GROUP_KEY, &isnull));
 			MemoryContextSwitchTo(old);
-			if (fairq_scan_is_own(scan))
-				uncommitted = true;
 		}
+		if (committed && fairq_scan_is_own(scan))
+			uncommitted = true;
 	}
 	fairq_scan_end(scan);
 	fairq_table_close(table);
-	if (key != NULL)
+	if (committed)
 	{
 		bool		found;
 

@@ -86,6 +86,9 @@
 /* irregular groups of a lane past which mere suspicion makes no more */
 #define MAX_BY_SUSPICION 1024
 
+/* groups of a lane that can have been told that something has fallen due */
+#define MAX_TOLD 16384
+
 static bool
 is_known(FairqLane *lane)
 {
@@ -152,6 +155,7 @@ lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **setp)
 		group->group_no = group_no;
 		group->tail = TAIL_UNKNOWN;
 		group->waiting_from = FAIRQ_WAITING;
+		group->due_from = group->expired_from = FAIRQ_ADDR_MAX;
 		group->version = version + 1;
 	}
 	if (group == NULL)
@@ -201,12 +205,29 @@ take_out_of_set(FairqLane *lane, FairqGroup *group)
 	}
 }
 
+/* Something of it has fallen due, from there on; FAIRQ_ADDR_MAX: nothing. */
+static void
+set_told(FairqLane *lane, FairqGroup *group, int64 due_from,
+		 int64 expired_from)
+{
+	bool		was_told = Min(group->due_from,
+							   group->expired_from) != FAIRQ_ADDR_MAX;
+	bool		is_told = Min(due_from, expired_from) != FAIRQ_ADDR_MAX;
+
+	lane->ntold += is_told - was_told;
+	lane->nexpired += (expired_from != FAIRQ_ADDR_MAX) -
+		(group->expired_from != FAIRQ_ADDR_MAX);
+	group->due_from = due_from;
+	group->expired_from = expired_from;
+}
+
 static void
 become_regular(FairqLane *lane, FairqGroup *group)
 {
 	FairqGroupSet *set = set_of(group->lane_no, group->group_no);
 
 	take_out_of_set(lane, group);
+	set_told(lane, group, FAIRQ_ADDR_MAX, FAIRQ_ADDR_MAX);
 	SpinLockAcquire(&set->mutex);
 	group->irregular = false;
 	SpinLockRelease(&set->mutex);
@@ -229,6 +250,11 @@ enter(FairqLane *lane, int64 low, int64 high)
 static void
 lower_to(FairqLane *lane, int64 addr, int64 highest)
 {
+	if (fairq_is_scheduled(addr))
+	{
+		fairq_times_scheduled(&lane->times, addr);
+		return;
+	}
 	if (fairq_is_waiting(addr))
 	{
 		lane->strays = Min(lane->strays, addr);
@@ -275,32 +301,20 @@ lower_group(FairqGroup *group, int64 addr)
 	group->version++;
 }
 
-/*
- * Call a group irregular, at least while its turns are not past until.  If its
- * set has no room for that, the mark is lowered instead, for a pop to try
- * again.
- */
-static bool
-become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 until,
-				 bool gap)
+/* A group that is irregular from now on; NULL if its set has no room. */
+static FairqGroup *
+make_irregular(FairqLane *lane, int32 group_no)
 {
 	FairqGroupSet *set;
 	FairqGroup *group = lock_group(lane, group_no, true, &set);
 	bool		was_irregular;
 
 	if (group == NULL)
-	{
-		lower(lane, from);
-		/* nobody knows how far its tasks stand */
-		void_desert(lane);
-		return false;
-	}
+		return NULL;
 	was_irregular = group->irregular;
 	group->irregular = true;
 	SpinLockRelease(&set->mutex);
 
-	group->gap |= gap;
-	group->until = Max(group->until, until);
 	if (!was_irregular)
 	{
 		/*
@@ -312,6 +326,29 @@ become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 until,
 		group->tasks_left = 0;
 		put_in_set(lane, group, false);
 	}
+	return group;
+}
+
+/*
+ * Call a group irregular, at least while its turns are not past until.  If its
+ * set has no room for that, the mark is lowered instead, for a pop to try
+ * again.
+ */
+static bool
+become_irregular(FairqLane *lane, int32 group_no, int64 from, int64 until,
+				 bool gap)
+{
+	FairqGroup *group = make_irregular(lane, group_no);
+
+	if (group == NULL)
+	{
+		lower(lane, from);
+		/* nobody knows how far its tasks stand */
+		void_desert(lane);
+		return false;
+	}
+	group->gap |= gap;
+	group->until = Max(group->until, until);
 	lower_group(group, from);
 	return true;
 }
@@ -462,6 +499,7 @@ fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 	lane->pos_left = 0;
 	lane->suspect = highest;
 	fairq_lane_reaches(lane, highest);
+	fairq_times_forget(&lane->times, highest);
 	if (!sure)
 	{
 		lane->strays = FAIRQ_WAITING;
@@ -768,7 +806,8 @@ next_turn_of(FairqLane *lane, FairqGroup *group, int64 cur, int64 block_length)
  * that of cur on, and once around.
  */
 static FairqGroup *
-next_irregular(FairqLane *lane, int64 cur, int64 block_length, int64 *turnp)
+next_irregular(FairqLane *lane, int64 cur, int64 block_length,
+			   bool only_expired, int64 *turnp)
 {
 	int64		block = fairq_block(cur, block_length);
 	int32		seat = (int32) Min(cur - block * block_length, PG_INT32_MAX);
@@ -783,14 +822,16 @@ next_irregular(FairqLane *lane, int64 cur, int64 block_length, int64 *turnp)
 		while (group != NULL && (part == 0 || group->group_no < seat))
 		{
 			int64		turn = next_turn_of(lane, group, cur, block_length);
+			bool		counts = !only_expired ||
+				group->expired_from != FAIRQ_ADDR_MAX;
 
-			if (best == NULL || turn < best_turn)
+			if (counts && (best == NULL || turn < best_turn))
 			{
 				best = group;
 				best_turn = turn;
 			}
 			/* nobody further along this way can be earlier */
-			if (fairq_block(turn, block_length) == block + part ||
+			if ((counts && fairq_block(turn, block_length) == block + part) ||
 				group->group_no == PG_INT32_MAX)
 			{
 				*turnp = best_turn;
@@ -805,20 +846,22 @@ next_irregular(FairqLane *lane, int64 cur, int64 block_length, int64 *turnp)
 
 /*
  * The next turn of an irregular group at or past cur, if it comes no later
- * than bound.  With take, it is the caller's: nobody else gets the same one.
+ * than bound; or of one that was told of an expired lease.  With take, it is the
+ * caller's: nobody else gets the same one.
  */
 bool
 fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
-					 int64 block_length, bool take, int64 bound,
-					 FairqTurn *turn)
+					 int64 block_length, bool only_expired, bool take,
+					 int64 bound, FairqTurn *turn)
 {
 	FairqGroup *group = NULL;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == note->lane_no && lane->nirregular > 0)
+	if (lane->lane_no == note->lane_no &&
+		(only_expired ? lane->nexpired : lane->nirregular) > 0)
 	{
 		group = next_irregular(lane, Max(Max(cur, lane->pos), 0),
-							   block_length, &turn->addr);
+							   block_length, only_expired, &turn->addr);
 		if (turn->addr > bound)
 			group = NULL;
 	}
@@ -830,6 +873,10 @@ fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
 		turn->nirregular = lane->nirregular;
 		turn->taken_before = group->taken;
 		turn->version = group->version;
+		turn->expiries = group->expiries;
+		turn->due_from = group->due_from;
+		turn->expired_from = group->expired_from;
+		turn->expired_to = group->expired_to;
 		turn->left = left_of_turn(lane, group, turn->addr);
 		if (take)
 		{
@@ -866,14 +913,12 @@ fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
 }
 
 /*
- * In the turn that was taken the group's tasks up to from were served, and
- * left more may be.  If one of them stood ahead of its turn, there is a hole
- * now where it stood.
+ * In the turn that was taken tasks were served, and left more may be.  If one of
+ * them stood ahead of its turn, there is a hole now where it stood.
  */
 void
 fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
-					   const FairqTurn *turn, int64 from, int32 left,
-					   int64 ahead)
+					   const FairqTurn *turn, int32 left, int64 ahead)
 {
 	FairqGroup *group;
 
@@ -884,11 +929,6 @@ fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
 		group = find_irregular(lane, turn->group_no);
 		if (group != NULL)
 		{
-			if (group->version == turn->version)
-			{
-				group->from = Max(group->from, Min(from, FAIRQ_WAITING));
-				group->waiting_from = Max(group->waiting_from, from);
-			}
 			if (group->taken == turn->addr)
 				group->tasks_left = left;
 			if (ahead != FAIRQ_ADDR_NONE)
@@ -950,13 +990,42 @@ fairq_lane_settle(FairqLane *lane, const FairqNote *note,
 }
 
 /*
+ * In the turn that was taken nothing was left that is ready below these
+ * addresses: of the queued tasks, of those that are due, of those that have
+ * expired.
+ */
+void
+fairq_lane_looked_upto(FairqLane *lane, const FairqNote *note,
+					   const FairqTurn *turn, int64 from, int64 due_from,
+					   int64 expired_from)
+{
+	FairqGroup *group = NULL;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == note->lane_no)
+		group = find_irregular(lane, turn->group_no);
+	if (group != NULL && group->version == turn->version)
+	{
+		group->from = Max(group->from, Min(from, FAIRQ_WAITING));
+		group->waiting_from = Max(group->waiting_from, from);
+		set_told(lane, group, due_from, expired_from);
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
  * There is no room for another running task of the group, which has one that
  * is ready at addr: put it aside.  version is that of the settings that say
  * so.  False if they are not in effect any more, or there may be room.
+ *
+ * An expired lease needs no room.  So the group is put aside only if it has
+ * none, but for those that were looked at in the turn that was taken; a regular
+ * group (turn is NULL) has none.
  */
 bool
-fairq_lane_park(FairqLane *lane, const FairqNote *note, uint64 version,
-				int32 group_no, int64 addr, FairqLimit *limit, int32 most)
+fairq_lane_park(FairqLane *lane, const FairqNote *note, const FairqTurn *turn,
+				uint64 version, int32 group_no, int64 addr, FairqLimit *limit,
+				int32 most)
 {
 	FairqHints *hints = fairq_hints_of(lane);
 	FairqGroup *group;
@@ -970,10 +1039,14 @@ fairq_lane_park(FairqLane *lane, const FairqNote *note, uint64 version,
 			become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE, false))
 			group = find_irregular(lane, group_no);
 		if (group != NULL &&
+			(most == 0 || (turn != NULL ? group->expiries == turn->expiries :
+						   group->expired_from == FAIRQ_ADDR_MAX)) &&
 			fairq_limit_park(limit, fairq_lane_as_of(lane), most,
 							 lane->priority, &hints->version, version))
 		{
 			parked = true;
+			if (most != 0)
+				set_told(lane, group, group->due_from, FAIRQ_ADDR_MAX);
 			if (!group->parked)
 			{
 				take_out_of_set(lane, group);
@@ -1041,6 +1114,110 @@ fairq_unpark_all(FairqHints *hints)
 	}
 }
 
+/*
+ * Begin to look for what has fallen due.  0 if somebody else is at it, or the
+ * lane is not known; else its number.
+ */
+uint32
+fairq_lane_look_begin(FairqLane *lane, TimestampTz now, FairqLook *look)
+{
+	uint32		lane_no = 0;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_known(lane) &&
+		fairq_times_begin(&lane->times, now, look))
+		lane_no = lane->lane_no;
+	LWLockRelease(&lane->lock);
+	return lane_no;
+}
+
+/* So far it has come; or, with NULL, it was broken off. */
+void
+fairq_lane_look_end(FairqLane *lane, uint32 lane_no, const FairqLook *look)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (look != NULL && lane->lane_no == lane_no)
+		fairq_times_end(&lane->times, look);
+	else
+	{
+		/* what it has taken note of away it may not have told anybody */
+		lane->times.looking = false;
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * A task of the group has fallen due: one that is scheduled there, or one whose
+ * lease has expired.  False if that cannot be remembered now.
+ */
+bool
+fairq_lane_tell(FairqLane *lane, uint32 lane_no, int32 group_no, int64 addr)
+{
+	FairqGroup *group = NULL;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == lane_no)
+	{
+		group = find_irregular(lane, group_no);
+		if (group == NULL ||
+			Min(group->due_from, group->expired_from) == FAIRQ_ADDR_MAX)
+			group = lane->ntold >= MAX_TOLD ? NULL :
+				make_irregular(lane, group_no);
+	}
+	if (group != NULL)
+	{
+		if (fairq_is_scheduled(addr))
+			set_told(lane, group, Min(group->due_from, addr),
+					 group->expired_from);
+		else
+		{
+			if (group->expired_from == FAIRQ_ADDR_MAX)
+				group->expired_to = FAIRQ_ADDR_NONE;
+			group->expired_to = Max(group->expired_to, addr);
+			set_told(lane, group, group->due_from,
+					 Min(group->expired_from, addr));
+			group->expiries++;
+
+			/* it has a place, whatever the limits say */
+			if (group->parked)
+			{
+				take_out_of_set(lane, group);
+				put_in_set(lane, group, false);
+			}
+		}
+		group->version++;
+	}
+	LWLockRelease(&lane->lock);
+	return group != NULL;
+}
+
+/*
+ * For whoever checks: will somebody look for that task, now or when it falls
+ * due?
+ */
+bool
+fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr,
+				   TimestampTz lease_until)
+{
+	FairqGroup *group;
+	FairqTimes *times = &lane->times;
+	bool		told;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	group = find_irregular(lane, group_no);
+	if (fairq_is_scheduled(addr))
+		told = (int64) pg_atomic_read_u64(&times->timers) <= addr ||
+			(group != NULL && group->due_from <= addr);
+	else
+		told = (int64) pg_atomic_read_u64(&times->deadline) <= lease_until ||
+			pg_atomic_read_u64(&times->sweep) != FAIRQ_ADDR_MAX ||
+			(group != NULL && group->expired_from <= addr &&
+			 addr <= group->expired_to);
+	told |= !is_known(lane);
+	LWLockRelease(&lane->lock);
+	return told;
+}
+
 /* Up to there the groups of all waiting tasks have entries now. */
 void
 fairq_lane_no_strays(FairqLane *lane, const FairqNote *note, int64 upto)
@@ -1060,7 +1237,7 @@ void
 fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr, int64 highest)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (!is_known(lane))
+	if (!is_known(lane) || fairq_is_scheduled(addr))
 		lower(lane, addr);
 	else if (addr <= lane->pos || fairq_is_waiting(addr))
 		(void) become_irregular(lane, group_no, addr, FAIRQ_ADDR_NONE,

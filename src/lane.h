@@ -8,6 +8,8 @@
 #include "address.h"
 #include "limit.h"
 #include "shmem.h"
+#include "times.h"
+#include "wake.h"
 
 #define FAIRQ_PRIORITIES 10
 #define FAIRQ_RING 32
@@ -18,6 +20,10 @@ typedef enum FairqCounter
 	FAIRQ_POPPED,
 	FAIRQ_COMPLETED,
 	FAIRQ_RELEASED,
+	FAIRQ_RETRIED,				/* attempts that have failed */
+	FAIRQ_FAILED,				/* for good */
+	FAIRQ_CANCELLED,
+	FAIRQ_EXPIRED,				/* leases */
 	FAIRQ_COUNTERS
 } FairqCounter;
 
@@ -43,6 +49,9 @@ typedef struct FairqLane
 	int32		irregular;		/* the set of these groups */
 	int32		nirregular;
 	int32		parked;			/* those of them that have no room */
+	int32		ntold;			/* groups of which something has fallen due */
+	int32		nexpired;		/* and those of which leases have expired */
+	FairqTimes	times;
 
 	/* without a lock */
 	pg_atomic_uint64 reach;		/* no task further on is running */
@@ -57,6 +66,7 @@ struct FairqHints
 	pg_atomic_uint32 limited;	/* all running tasks are counted, from now on */
 	pg_atomic_uint32 calls;		/* in progress that don't count */
 	FairqLimit	running;		/* of the whole queue */
+	FairqWakeup wakeup;
 	FairqLane	lanes[FAIRQ_PRIORITIES];
 };
 
@@ -110,6 +120,10 @@ typedef struct FairqTurn
 	int64		waiting_from;	/* or, of the waiting ones, this */
 	int64		taken_before;	/* the turn that was taken last */
 	uint32		version;
+	uint32		expiries;
+	int64		due_from;		/* where tasks of it may have fallen due */
+	int64		expired_from;	/* where leases of it may have expired */
+	int64		expired_to;		/* up to there */
 	int32		left;			/* tasks left of a turn begun before, or 0 */
 	int32		nirregular;		/* of the lane */
 } FairqTurn;
@@ -152,22 +166,35 @@ extern void fairq_lane_advance(FairqLane *lane, const FairqNote *note,
 							   int64 addr, int32 left);
 extern bool fairq_lane_is_irregular(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_next_turn(FairqLane *lane, const FairqNote *note,
-								 int64 cur, int64 block_length, bool take,
-								 int64 bound, FairqTurn *turn);
+								 int64 cur, int64 block_length,
+								 bool only_expired, bool take, int64 bound,
+								 FairqTurn *turn);
 extern void fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
 								 const FairqTurn *turn);
 extern void fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
-								   const FairqTurn *turn, int64 from,
-								   int32 left, int64 ahead);
+								   const FairqTurn *turn, int32 left,
+								   int64 ahead);
 extern void fairq_lane_settle(FairqLane *lane, const FairqNote *note,
 							  const FairqTurn *turn, bool regular,
 							  bool drained);
+extern void fairq_lane_looked_upto(FairqLane *lane, const FairqNote *note,
+								   const FairqTurn *turn, int64 from,
+								   int64 due_from, int64 expired_from);
 extern bool fairq_lane_park(FairqLane *lane, const FairqNote *note,
-							uint64 version, int32 group_no, int64 addr,
-							FairqLimit *limit, int32 most);
+							const FairqTurn *turn, uint64 version,
+							int32 group_no, int64 addr, FairqLimit *limit,
+							int32 most);
 extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
 extern void fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked);
 extern void fairq_unpark_all(FairqHints *hints);
+extern uint32 fairq_lane_look_begin(FairqLane *lane, TimestampTz now,
+									FairqLook *look);
+extern void fairq_lane_look_end(FairqLane *lane, uint32 lane_no,
+								const FairqLook *look);
+extern bool fairq_lane_tell(FairqLane *lane, uint32 lane_no, int32 group_no,
+							int64 addr);
+extern bool fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr,
+							   TimestampTz lease_until);
 extern void fairq_lane_no_strays(FairqLane *lane, const FairqNote *note,
 								 int64 upto);
 

@@ -238,6 +238,19 @@ fairq_limit_park(FairqLimit *limit, uint64 as_of, int32 most, int lane,
 	return full;
 }
 
+/* Are surely no more running than may be? */
+bool
+fairq_limit_within(FairqLimit *limit, uint64 as_of, int32 most)
+{
+	bool		within;
+
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, as_of);
+	within = most == FAIRQ_NO_LIMIT || (limit->known && limit->running <= most);
+	SpinLockRelease(&limit->mutex);
+	return within;
+}
+
 /* For whoever looks in: how many are running, if that is known for sure. */
 bool
 fairq_limit_read(FairqLimit *limit, uint64 as_of, int32 *running)

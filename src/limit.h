@@ -51,6 +51,7 @@ extern bool fairq_limit_counted(FairqLimit *limit, uint64 as_of,
 extern bool fairq_limit_park(FairqLimit *limit, uint64 as_of, int32 most,
 							 int lane, pg_atomic_uint64 *version,
 							 uint64 version_read);
+extern bool fairq_limit_within(FairqLimit *limit, uint64 as_of, int32 most);
 extern bool fairq_limit_read(FairqLimit *limit, uint64 as_of, int32 *running);
 
 #endif							/* FAIRQ_LIMIT_H */

@@ -124,7 +124,7 @@ read_heads(FairqTable *tasks, int32 queue_id, int priority, bool some_wait,
 							  FAIRQ_WAITING);
 		if (some_wait)
 			head.waiting = read_head(heads_of, queue_id, task.group_no,
-									 priority, FAIRQ_WAITING, FAIRQ_ADDR_MAX);
+									 priority, FAIRQ_WAITING, FAIRQ_SCHEDULED);
 		if (Min(head.addr, head.waiting) != FAIRQ_ADDR_MAX)
 		{
 			if (*nheads == max)
@@ -157,7 +157,7 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks)
 		uint64		resets = pg_atomic_read_u64(&domain->resets);
 		uint64		epoch = fairq_lane_epoch(lane);
 		int64		highest = read_highest(tasks, queue->id, priority,
-										   FAIRQ_ADDR_MAX);
+										   FAIRQ_SCHEDULED);
 		bool		some_wait = fairq_is_waiting(highest);
 		FairqHead  *heads = NULL;
 		int64		nheads = 0;
@@ -192,7 +192,8 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no,
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
 		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_EQ, Int16GetDatum(priority)}
+		{3, FAIRQ_EQ, Int16GetDatum(priority)},
+		{4, FAIRQ_LT, Int64GetDatum(FAIRQ_SCHEDULED)}
 	};
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
 										lengthof(keys), true);

@@ -19,7 +19,7 @@
 
 #include "args.h"
 #include "compat.h"
-#include "errors.h"
+#include "dedup.h"
 #include "group.h"
 #include "serve.h"
 #include "transaction.h"
@@ -36,6 +36,7 @@ typedef struct Claims
 	ReturnSetInfo *rsinfo;
 	MemoryContext each;
 	bool		remove;
+	TimestampTz now;
 	TimestampTz lease_until;
 	Datum		worker;
 	bool		worker_isnull;
@@ -83,6 +84,8 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 		task->attempt++;
 	if (claims->remove)
 	{
+		if (task->keyed)
+			fairq_dedup_free(tasks, task);
 		fairq_written();
 		if (!fairq_task_delete(tasks, task, true))
 			elog(ERROR, "could not delete a locked task");
@@ -105,8 +108,8 @@ serve_call(FunctionCallInfo fcinfo, Claims *claims, int64 max_tasks,
 	claims->each = AllocSetContextCreate(CurrentMemoryContext, "fairq claim",
 										 ALLOCSET_DEFAULT_SIZES);
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
-	fairq_serve(claims->queue, tasks, max_tasks, per_group, serve_claim,
-				claims);
+	fairq_serve(claims->queue, tasks, claims->now, max_tasks, per_group,
+				serve_claim, claims);
 	fairq_table_close(tasks);
 	MemoryContextDelete(claims->each);
 }
@@ -123,21 +126,13 @@ fairq_pop(PG_FUNCTION_ARGS)
 
 	claims.worker_isnull = PG_ARGISNULL(4);
 	if (!claims.worker_isnull)
-	{
-		text	   *worker = PG_GETARG_TEXT_PP(4);
-
-		if (VARSIZE_ANY_EXHDR(worker) > MAX_WORKER)
-			ereport(ERROR,
-					errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-					errmsg("worker has %d bytes",
-						   (int) VARSIZE_ANY_EXHDR(worker)),
-					errdetail("At most %d bytes are allowed.", MAX_WORKER));
-		claims.worker = PointerGetDatum(worker);
-	}
+		claims.worker = PointerGetDatum(fairq_check_text("worker",
+														 PG_GETARG_TEXT_PP(4),
+														 0, MAX_WORKER));
 	fairq_writes("fairq.pop()");
 	claims.queue = fairq_queue_use(queue_name, AccessShareLock);
-	claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue,
-										 GetCurrentTimestamp());
+	claims.now = GetCurrentTimestamp();
+	claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue, claims.now);
 	serve_call(fcinfo, &claims, max_tasks, per_group);
 	return (Datum) 0;
 }
@@ -154,6 +149,7 @@ fairq_take(PG_FUNCTION_ARGS)
 
 	fairq_writes("fairq.take()");
 	claims.queue = fairq_queue_use(queue_name, AccessShareLock);
+	claims.now = GetCurrentTimestamp();
 	serve_call(fcinfo, &claims, max_tasks, per_group);
 	return (Datum) 0;
 }

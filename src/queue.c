@@ -21,6 +21,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "commands/async.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -242,7 +243,6 @@ lookup_queue(int32 id)
 		queue->version == pg_atomic_read_u64(&queue->hints->version))
 		return queue;
 
-
 	table = fairq_table_open(queue_relid, AccessShareLock);
 	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, &key, 1, false);
 	found = next_current(scan);
@@ -283,6 +283,14 @@ lookup_queue(int32 id)
 							   queue->name, sizeof(queue->name));
 		queue->lease = *DatumGetIntervalP(slot_getattr(slot, QUEUE_LEASE,
 													   &isnull));
+		queue->max_attempts =
+			DatumGetInt32(slot_getattr(slot, QUEUE_MAX_ATTEMPTS, &isnull));
+		queue->backoff = (int64)
+			fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_BACKOFF,
+																 &isnull)));
+		queue->notify = DatumGetBool(slot_getattr(slot, QUEUE_NOTIFY, &isnull));
+		(void) slot_getattr(slot, QUEUE_RETAIN, &isnull);
+		queue->retains = !isnull;
 		read_settings(queue);
 		queue->generation = now;
 	}
@@ -351,6 +359,26 @@ fairq_queue_exists(const char *name)
 	return lookup_id(name) != 0;
 }
 
+/* All queues that there are, as texts. */
+List *
+fairq_queue_names(void)
+{
+	FairqTable *table = fairq_table_open(fairq_catalog()->queue,
+										 AccessShareLock);
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, NULL, 0,
+										false);
+	List	   *names = NIL;
+	bool		isnull;
+
+	while (next_current(scan))
+		names = lappend(names, DatumGetTextPCopy(slot_getattr(fairq_scan_slot(scan),
+															  QUEUE_NAME,
+															  &isnull)));
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	return names;
+}
+
 const FairqSetting *
 fairq_group_setting(const FairqQueue *queue, int32 group_no)
 {
@@ -369,4 +397,26 @@ fairq_group_setting(const FairqQueue *queue, int32 group_no)
 	if (low < queue->nsettings && queue->settings[low].group_no == group_no)
 		return &queue->settings[low];
 	return &queue->others;
+}
+
+/* An interval in microseconds, a month of 30 days, as far as a double goes. */
+double
+fairq_interval_length(const Interval *interval)
+{
+	return (double) interval->time +
+		((double) interval->month * DAYS_PER_MONTH + interval->day) *
+		(double) USECS_PER_DAY;
+}
+
+/* Tell those who listen, if we commit, that tasks may be ready. */
+void
+fairq_notify(const FairqQueue *queue)
+{
+	if (queue->notify)
+	{
+		char		channel[FAIRQ_MAX_QUEUE_NAME + sizeof("fairq.")];
+
+		snprintf(channel, sizeof(channel), "fairq.%s", queue->name);
+		Async_Notify(channel, "");
+	}
 }

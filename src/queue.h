@@ -7,6 +7,7 @@
 
 #include "datatype/timestamp.h"
 #include "lane.h"
+#include "nodes/pg_list.h"
 #include "storage/lockdefs.h"
 
 /* The channel "fairq.<queue>" must fit into a name. */
@@ -33,6 +34,10 @@ typedef struct FairqQueue
 	bool		limited;		/* there is a limit somewhere */
 	int32		max_running;	/* or FAIRQ_NO_LIMIT */
 	Interval	lease;
+	int32		max_attempts;
+	int64		backoff;		/* microseconds */
+	bool		retains;		/* succeeded and cancelled tasks are archived */
+	bool		notify;
 	FairqSetting others;		/* for the groups that are not in settings */
 	int			nsettings;
 	FairqSetting *settings;		/* in the order of group_no */
@@ -42,9 +47,12 @@ typedef struct FairqQueue
 extern FairqQueue *fairq_queue_use(text *name, LOCKMODE lockmode);
 extern FairqQueue *fairq_queue_use_id(int32 id, LOCKMODE lockmode);
 extern bool fairq_queue_exists(const char *name);
+extern List *fairq_queue_names(void);
 extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
 											   int32 group_no);
 extern void fairq_queue_changed(void);
+extern void fairq_notify(const FairqQueue *queue);
+extern double fairq_interval_length(const Interval *interval);
 
 static inline FairqLane *
 fairq_queue_lane(FairqQueue *queue, int priority)

@@ -52,7 +52,9 @@ static struct
 	int32		group_no;
 	FairqLimit *limit;			/* of the group, pinned; NULL: none */
 	bool		in_group;		/* a place in it is reserved */
-	bool		finishing;		/* its counter and the queue's are held */
+	bool		holding;		/* its counter is held without a place */
+	bool		holding_queue;	/* and that of the queue */
+	bool		for_hold;		/* there is a call only for that */
 	uint64		count_no;
 }			call;
 
@@ -90,7 +92,17 @@ let_go_of_group(void)
 	fairq_limit_let_go(call.limit);
 	fairq_limit_unpin(call.limit);
 	call.limit = NULL;
-	call.in_group = call.finishing = false;
+	call.in_group = call.holding = false;
+}
+
+/* The row of the task that is or was running is written, or won't be. */
+static void
+let_go(void)
+{
+	let_go_of_group();
+	if (call.holding_queue)
+		fairq_limit_let_go(&call.queue->hints->running);
+	call.holding_queue = false;
 }
 
 /* Give back the place in the group that was not needed. */
@@ -124,11 +136,8 @@ fairq_running_end(void)
 		pg_atomic_fetch_sub_u32(&hints->calls, 1);
 	if (call.in_group)
 		fairq_place_in_group_back();
-	else if (call.finishing)
-	{
-		let_go_of_group();
-		fairq_limit_let_go(&hints->running);
-	}
+	else if (call.holding)
+		let_go();
 	else if (call.limit != NULL)
 		fairq_limit_unpin(call.limit);
 	if (call.in_queue)
@@ -291,11 +300,13 @@ fairq_place_in_queue(FairqTable *tasks)
 
 /*
  * A place in a group, for its task at addr.  If there is none the group is
- * parked, or passed over for this time.
+ * parked, or passed over for this time.  turn is that of an irregular group,
+ * which has no expired lease.
  */
 bool
-fairq_place_in_group(FairqLane *lane, const FairqNote *note, int32 group_no,
-					 int64 addr, FairqTable *tasks, bool *parked)
+fairq_place_in_group(FairqLane *lane, const FairqNote *note,
+					 const FairqTurn *turn, int32 group_no, int64 addr,
+					 FairqTable *tasks, bool *parked)
 {
 	int32		most;
 	FairqRoom	room;
@@ -317,27 +328,26 @@ fairq_place_in_group(FairqLane *lane, const FairqNote *note, int32 group_no,
 		return false;
 	}
 	if (room == FAIRQ_NO_ROOM && !fairq_settings_pending())
-		*parked = fairq_lane_park(lane, note, call.queue->version, group_no,
-								  addr, call.limit, most);
+		*parked = fairq_lane_park(lane, note, turn, call.queue->version,
+								  group_no, addr, call.limit, most);
 	fairq_limit_unpin(call.limit);
 	call.limit = NULL;
 	return false;
 }
 
 /*
- * The row shows that its task is running at addr; or, removed, that it is
- * gone.
+ * The row shows that its task is running; or, removed, that it is gone.
  */
 void
-fairq_place_is_used(FairqDebt *debt, int64 addr, bool removed)
+fairq_place_is_used(FairqDebt *debt, const FairqTask *task, bool removed)
 {
+	/* before the counter is let go: whoever counts then must look so far */
+	fairq_lane_reaches(debt->lane, task->addr);
 	if (!call.counted)
 	{
 		fairq_debt_leaves(debt, NULL, 0, 0, removed ? 1 : 0, 1);
 		return;
 	}
-	/* before the counter is let go: whoever counts then must look so far */
-	fairq_lane_reaches(call.lane, addr);
 	fairq_debt_leaves(debt, call.limit, call.count_no, call.queue_count_no,
 					  removed ? 1 : 0, 1);
 	let_go_of_group();
@@ -345,33 +355,74 @@ fairq_place_is_used(FairqDebt *debt, int64 addr, bool removed)
 	call.in_queue = false;
 }
 
-/* A running task of the group is about to be finished: a call of its own. */
+/*
+ * The row of a running task of the group is about to be written.  That is part
+ * of the call in progress, or a call of its own.
+ */
 void
-fairq_finish_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
+fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 {
 	uint64		as_of;
 
-	fairq_running_begin(queue);
-	if (!call.counted)
+	if (call.queue == NULL)
+	{
+		fairq_running_begin(queue);
+		call.for_hold = true;
+	}
+	/* who has a place in hand holds the counters by that */
+	Assert(!call.in_group || (call.lane == lane && call.group_no == group_no));
+	if (!call.counted || call.in_group)
 		return;
 	as_of = fairq_lane_as_of(lane);
 	call.lane = lane;
 	call.group_no = group_no;
 	call.limit = fairq_shmem_limit(call.queue->id, group_no);
 	call.count_no = fairq_limit_hold(call.limit, as_of);
-	call.queue_count_no = fairq_limit_hold(&call.queue->hints->running, as_of);
-	call.finishing = true;
+	call.holding = true;
+	if (!call.in_queue)
+	{
+		call.queue_count_no = fairq_limit_hold(&call.queue->hints->running,
+											   as_of);
+		call.holding_queue = true;
+	}
 }
 
-/* The row shows it; or, with NULL, nothing came of it. */
+/*
+ * May a task go on running in other hands?  Surely not if there are more than
+ * may be by now.
+ */
+bool
+fairq_hold_within_limits(void)
+{
+	uint64		as_of;
+
+	if (fairq_settings_are_old(call.queue))
+		return false;
+	if (!call.counted)
+		return true;
+	as_of = fairq_lane_as_of(call.lane);
+	return fairq_limit_within(call.limit, as_of,
+							  fairq_group_setting(call.queue,
+												  call.group_no)->most) &&
+		fairq_limit_within(&call.queue->hints->running, as_of,
+						   call.queue->max_running);
+}
+
+/*
+ * The row shows it.  With a debt, its task is not running any more; without,
+ * it is still, or nothing came of it.
+ */
 void
-fairq_finish_end(FairqDebt *debt)
+fairq_hold_end(FairqDebt *debt)
 {
 	/* if nobody counts we count for ourselves, who will not see it any more */
 	if (debt != NULL)
 		fairq_debt_leaves(debt, call.limit, call.count_no,
 						  call.queue_count_no, 1, 0);
-	fairq_running_end();
+	if (call.holding)
+		let_go();
+	if (call.for_hold)
+		fairq_running_end();
 }
 
 /*

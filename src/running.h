@@ -14,13 +14,15 @@ extern void fairq_running_end(void);
 extern bool fairq_settings_are_old(const FairqQueue *queue);
 extern bool fairq_place_in_queue(FairqTable *tasks);
 extern bool fairq_place_in_group(FairqLane *lane, const FairqNote *note,
-								 int32 group_no, int64 addr,
-								 FairqTable *tasks, bool *parked);
-extern void fairq_place_is_used(FairqDebt *debt, int64 addr, bool removed);
+								 const FairqTurn *turn, int32 group_no,
+								 int64 addr, FairqTable *tasks, bool *parked);
+extern void fairq_place_is_used(FairqDebt *debt, const FairqTask *task,
+								bool removed);
 extern void fairq_place_in_group_back(void);
-extern void fairq_finish_begin(FairqQueue *queue, FairqLane *lane,
-							   int32 group_no);
-extern void fairq_finish_end(FairqDebt *debt);
+extern void fairq_hold_begin(FairqQueue *queue, FairqLane *lane,
+							 int32 group_no);
+extern bool fairq_hold_within_limits(void);
+extern void fairq_hold_end(FairqDebt *debt);
 extern bool fairq_running_is_off(FairqQueue *queue, int32 group_no,
 								 FairqLimit *limit, FairqTable *tasks,
 								 int32 *counter, int32 *rows);

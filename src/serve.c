@@ -45,6 +45,8 @@
  */
 #include "postgres.h"
 
+#include "due.h"
+#include "outcome.h"
 #include "place.h"
 #include "running.h"
 #include "serve.h"
@@ -59,6 +61,21 @@
 /* rows of a group that are looked at to find its next ready task */
 #define LOOK_AHEAD 16
 
+/* expired tasks that a call brings to their end, beside what it serves */
+#define MAX_ENDED 100
+
+/* A search for a group's next task, of one kind. */
+typedef struct Search
+{
+	FairqScan  *scan;			/* kept for the call, or NULL */
+	bool		open;			/* there may be more */
+	bool		have;			/* task is the next one */
+	FairqTask	task;
+	TimestampTz since;			/* when it became ready */
+	int64		from;			/* nothing is left below */
+	int64		locked;			/* lowest one that was merely locked */
+} Search;
+
 /* One call, in one lane. */
 typedef struct Service
 {
@@ -68,8 +85,14 @@ typedef struct Service
 	int			priority;
 	FairqServer server;
 	void	   *arg;
+	TimestampTz now;
+	bool		peek;			/* don't serve, but say whether one could */
+	bool		peeked;			/* yes */
 	int64		max_tasks;
 	int64		served;			/* in all lanes */
+	int64		ended;			/* likewise, brought to their end */
+	bool		tired;			/* of that, and of irregular groups */
+	int64		found;			/* likewise, fallen due */
 	int64		per_group;
 	int64		first_block;	/* with per_group: that is looked at now */
 	int64		last_block;		/* once something was served; before, -1 */
@@ -83,7 +106,9 @@ typedef struct Service
 	int64		jumped_to;		/* the end of the desert, after it */
 	int64		strays;			/* where to look on for those */
 	int64		left_strays;	/* lowest one that could not be served */
-	FairqScan  *by_group;		/* or NULL */
+	Search		queued;
+	Search		due;
+	Search		expired;
 } Service;
 
 typedef enum Walk
@@ -93,6 +118,35 @@ typedef enum Walk
 	WALK_END					/* there is none any more */
 } Walk;
 
+/* A task is served. */
+static bool
+serve_task(Service *s, FairqTask *task, int64 turn, FairqDebt *debt)
+{
+	bool		removed;
+
+	debt->counts[FAIRQ_POPPED]++;
+	task->stood = task->addr;
+	if (task->running || fairq_is_waiting(task->stood))
+		task->addr = turn;
+	removed = s->server(s->tasks, task, s->arg);
+	if (!removed)
+		fairq_debt_leased_at_commit(debt, task->addr, task->lease_until);
+	if (s->per_group > 0 && s->last_block < 0)
+		s->last_block = s->per_group > PG_INT64_MAX - s->first_block ?
+			PG_INT64_MAX : s->first_block + s->per_group - 1;
+	s->served++;
+	return removed;
+}
+
+/* Who only wants to know stops here, as if the task could not be had. */
+static FairqClaimResult
+peek(Service *s)
+{
+	s->peeked = true;
+	s->max_tasks = s->served;
+	return FAIRQ_LOCKED;
+}
+
 /*
  * Serve a task, for which there is a place in the queue and in its group, at
  * that turn.
@@ -101,8 +155,8 @@ static FairqClaimResult
 claim(Service *s, FairqTask *task, int64 turn)
 {
 	FairqDebt  *debt;
-	FairqClaimResult result = fairq_task_lock(s->tasks, task);
-	bool		removed;
+	FairqClaimResult result = s->peek ? peek(s) :
+		fairq_task_lock(s->tasks, task);
 
 	if (result == FAIRQ_LOCKED && !fairq_is_waiting(task->addr))
 		s->locked = Min(s->locked, task->addr);
@@ -113,16 +167,55 @@ claim(Service *s, FairqTask *task, int64 turn)
 
 	debt = fairq_debt(s->lane, task->group_no);
 	fairq_debt_ready_at_abort(debt, task->addr);
-	debt->counts[FAIRQ_POPPED]++;
-	task->stood = task->addr;
-	if (fairq_is_waiting(task->stood))
-		task->addr = turn;
-	removed = s->server(s->tasks, task, s->arg);
-	fairq_place_is_used(debt, task->addr, removed);
-	if (s->per_group > 0 && s->last_block < 0)
-		s->last_block = s->per_group > PG_INT64_MAX - s->first_block ?
-			PG_INT64_MAX : s->first_block + s->per_group - 1;
-	s->served++;
+	fairq_place_is_used(debt, task, serve_task(s, task, turn, debt));
+	return FAIRQ_CLAIMED;
+}
+
+/*
+ * Serve a task whose lease has expired.  It has a place already, which goes
+ * over with it.  One that is not to be run again is brought to its end; and one
+ * that may not be run just now, since a limit was lowered, is put back.
+ */
+static FairqClaimResult
+take_over(Service *s, FairqTask *task, int64 turn)
+{
+	FairqClaimResult result;
+	FairqDebt  *debt;
+	bool		runs_on;
+
+	if (s->ended >= MAX_ENDED)
+	{
+		s->tired = true;
+		return FAIRQ_LOCKED;
+	}
+	result = s->peek ? peek(s) : fairq_task_lock(s->tasks, task);
+	if (result != FAIRQ_CLAIMED)
+		return result;
+	if (!task->running || task->lease_until > s->now)
+		return FAIRQ_GONE;
+
+	fairq_hold_begin(s->queue, s->lane, task->group_no);
+	runs_on = !task->cancelled && !fairq_attempts_used_up(s->queue, task) &&
+		fairq_hold_within_limits();
+	if (!runs_on)
+	{
+		fairq_hold_end(NULL);
+		if (fairq_settings_are_old(s->queue))
+			return FAIRQ_LOCKED;
+		fairq_expire(s->queue, s->tasks, task);
+		s->ended++;
+		return FAIRQ_GONE;
+	}
+	debt = fairq_debt(s->lane, task->group_no);
+	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
+	debt->counts[FAIRQ_EXPIRED]++;
+	if (serve_task(s, task, turn, debt))
+		fairq_hold_end(debt);
+	else
+	{
+		fairq_lane_reaches(s->lane, task->addr);
+		fairq_hold_end(NULL);
+	}
 	return FAIRQ_CLAIMED;
 }
 
@@ -135,8 +228,8 @@ have_places(Service *s, int32 group_no, int64 addr)
 {
 	bool		parked;
 
-	if (fairq_place_in_group(s->lane, &s->note, group_no, addr, s->tasks,
-							 &parked))
+	if (fairq_place_in_group(s->lane, &s->note, NULL, group_no, addr,
+							 s->tasks, &parked))
 		return true;
 	if (parked || fairq_lane_irregular(s->lane, group_no, addr))
 		s->any_irregular = true;
@@ -208,7 +301,7 @@ look_behind(Service *s, int64 from, bool serve)
 
 /* Look for a group's tasks at or past an address, and before end. */
 static void
-search_group(Service *s, int32 group_no, int64 from, int64 end)
+search_group(Service *s, Search *search, int32 group_no, int64 from, int64 end)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
@@ -218,11 +311,17 @@ search_group(Service *s, int32 group_no, int64 from, int64 end)
 		{4, FAIRQ_LT, Int64GetDatum(end)}
 	};
 
-	if (s->by_group == NULL)
-		s->by_group = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
-									   lengthof(keys), false);
+	search->have = false;
+	search->from = from;
+	search->locked = FAIRQ_ADDR_MAX;
+	search->open = from < end;
+	if (!search->open)
+		return;
+	if (search->scan == NULL)
+		search->scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
+										lengthof(keys), false);
 	else
-		fairq_scan_again(s->by_group, keys, lengthof(keys));
+		fairq_scan_again(search->scan, keys, lengthof(keys));
 }
 
 /*
@@ -237,12 +336,12 @@ next_is_regular(Service *s, int32 group_no, int64 turn)
 
 	for (int i = 0; i < LOOK_AHEAD; i++)
 	{
-		FairqRowState state = fairq_scan_next(s->by_group);
+		FairqRowState state = fairq_scan_next(s->queued.scan);
 		FairqTask	task;
 
 		if (state == FAIRQ_ROW_END)
 			return true;
-		fairq_task_read(fairq_scan_slot(s->by_group), &task);
+		fairq_task_read(fairq_scan_slot(s->queued.scan), &task);
 		if (state == FAIRQ_ROW_LIVE && !task.running)
 			return task.addr == next_turn;
 	}
@@ -255,28 +354,103 @@ nothing_waits(Service *s, const FairqTurn *turn)
 {
 	FairqRowState state;
 
-	if (turn->waiting_from == FAIRQ_ADDR_MAX)
-		return true;
-	search_group(s, turn->group_no, turn->waiting_from, FAIRQ_ADDR_MAX);
-	while ((state = fairq_scan_next(s->by_group)) != FAIRQ_ROW_END)
+	search_group(s, &s->queued, turn->group_no, turn->waiting_from,
+				 FAIRQ_SCHEDULED);
+	while (s->queued.open &&
+		   (state = fairq_scan_next(s->queued.scan)) != FAIRQ_ROW_END)
 		if (state == FAIRQ_ROW_LIVE)
 			return false;
 	return true;
 }
 
-/* Find the next task of a group: of its waiting ones, behind all others. */
-static FairqRowState
-next_of_group(Service *s, const FairqTurn *turn, bool *waiting)
+/* The course of an irregular group's turn. */
+typedef struct Course
 {
-	FairqRowState state = fairq_scan_next(s->by_group);
+	const FairqTurn *turn;
+	bool		waiting;		/* queued tasks: these are next */
+	bool		drained;		/* nothing queued is in anybody's hands */
+} Course;
 
-	if (state == FAIRQ_ROW_END && !*waiting)
+static void
+begin_turn(Service *s, Course *course, bool paused)
+{
+	const FairqTurn *turn = course->turn;
+
+	course->waiting = fairq_is_waiting(turn->from);
+	course->drained = true;
+	search_group(s, &s->queued, turn->group_no,
+				 course->waiting ? turn->waiting_from : turn->from,
+				 course->waiting ? FAIRQ_SCHEDULED : FAIRQ_WAITING);
+	search_group(s, &s->due, turn->group_no, turn->due_from,
+				 fairq_due_end(s->now));
+	search_group(s, &s->expired, turn->group_no, turn->expired_from,
+				 paused || turn->expired_from == FAIRQ_ADDR_MAX ? 0 :
+				 turn->expired_to + 1);
+}
+
+/* Have the first queued task at hand: of the waiting ones, behind all others. */
+static void
+look_for_queued(Service *s, Course *course)
+{
+	Search	   *search = &s->queued;
+
+	while (search->open && !search->have)
 	{
-		*waiting = true;
-		search_group(s, turn->group_no, turn->waiting_from, FAIRQ_ADDR_MAX);
-		state = fairq_scan_next(s->by_group);
+		FairqRowState state = fairq_scan_next(search->scan);
+
+		if (state == FAIRQ_ROW_END)
+		{
+			search->open = false;
+			search->from = FAIRQ_ADDR_MAX;
+			if (!course->waiting)
+			{
+				int64		locked = search->locked;
+
+				course->waiting = true;
+				search_group(s, search, course->turn->group_no,
+							 course->turn->waiting_from, FAIRQ_SCHEDULED);
+				search->locked = locked;
+				search->from = Max(search->from, FAIRQ_WAITING);
+			}
+			continue;
+		}
+		fairq_task_read(fairq_scan_slot(search->scan), &search->task);
+		search->from = search->task.addr;
+		search->since = search->task.enqueued_at;
+		search->have = state == FAIRQ_ROW_LIVE && !search->task.running;
+		course->drained &= state == FAIRQ_ROW_LIVE;
 	}
-	return state;
+}
+
+/* Have the first task at hand that has fallen due, in one of two ways. */
+static void
+look_for_due(Service *s, Search *search, bool expired)
+{
+	while (search->open && !search->have)
+	{
+		FairqRowState state = fairq_scan_next(search->scan);
+
+		if (state == FAIRQ_ROW_END)
+		{
+			search->open = false;
+			search->from = FAIRQ_ADDR_MAX;
+			continue;
+		}
+		fairq_task_read(fairq_scan_slot(search->scan), &search->task);
+		search->from = search->task.addr;
+		search->since = expired ? search->task.lease_until : search->task.run_at;
+		search->have = state == FAIRQ_ROW_LIVE &&
+			search->task.running == expired && search->since <= s->now;
+	}
+}
+
+/* Of two, the one whose task became ready first. */
+static Search *
+first_of(Search *a, Search *b)
+{
+	if (!b->have)
+		return a;
+	return a == NULL || !a->have || b->since < a->since ? b : a;
 }
 
 /*
@@ -289,92 +463,97 @@ serve_turn(Service *s, const FairqTurn *turn)
 	const FairqSetting *setting = fairq_group_setting(s->queue,
 													  turn->group_no);
 	int32		weight = turn->left > 0 ? turn->left : setting->weight;
+	Course		course = {.turn = turn};
 
 	/* a limited one would soon be parked, and its rows be in the way again */
 	bool		limited = setting->most != FAIRQ_NO_LIMIT;
-	bool		waiting = fairq_is_waiting(turn->from);
 	bool		parked = false;
 	int32		served = 0;
-	int64		last = turn->from;
 	int64		ahead = FAIRQ_ADDR_NONE;
-	int64		locked = FAIRQ_ADDR_MAX;
+	int64		locked;
+	bool		nothing_due;
 	bool		at_turn = true;
 	bool		at_end = false;
-	bool		drained = true;
 	bool		have_place = false;
+	bool		full = false;
 
-	/* there is no need to look if it has no room */
-	if (!fairq_place_in_group(s->lane, &s->note, turn->group_no, turn->from,
-							  s->tasks, &parked))
+	begin_turn(s, &course, setting->most == 0);
+	while (served < weight && s->served < s->max_tasks && !s->tired)
 	{
-		fairq_lane_turn_back(s->lane, &s->note, turn);
-		return false;
-	}
-	have_place = true;
+		Search	   *next = NULL;
 
-	if (waiting)
-		search_group(s, turn->group_no, turn->waiting_from, FAIRQ_ADDR_MAX);
-	else
-		search_group(s, turn->group_no, turn->from, FAIRQ_WAITING);
-	while (served < weight && s->served < s->max_tasks)
-	{
-		FairqRowState state = next_of_group(s, turn, &waiting);
-		FairqTask	task;
-
-		if (state == FAIRQ_ROW_END)
+		/* an expired lease needs no place, as it has one */
+		look_for_due(s, &s->expired, true);
+		if (!have_place && !full)
 		{
-			at_end = true;
+			bool		may_park = !s->expired.have &&
+				s->expired.locked == FAIRQ_ADDR_MAX;
+
+			/* there is no need to look if it has no room */
+			have_place = fairq_place_in_queue(s->tasks) &&
+				fairq_place_in_group(s->lane, &s->note, may_park ? turn : NULL,
+									 turn->group_no, turn->from, s->tasks,
+									 &parked);
+			full = !have_place;
+		}
+		if (have_place)
+		{
+			look_for_queued(s, &course);
+			look_for_due(s, &s->due, false);
+			next = first_of(&s->queued, &s->due);
+		}
+		next = first_of(next, &s->expired);
+		if (next == NULL || !next->have)
+		{
+			at_end = have_place;
 			break;
 		}
-		fairq_task_read(fairq_scan_slot(s->by_group), &task);
-		if (state != FAIRQ_ROW_LIVE)
-		{
-			drained = false;
-			continue;
-		}
-		if (task.running)
-			continue;
-		if (!fairq_place_in_queue(s->tasks))
-			break;
-		if (!have_place &&
-			!fairq_place_in_group(s->lane, &s->note, turn->group_no,
-								  task.addr, s->tasks, &parked))
-			break;
-		have_place = true;
-		switch (claim(s, &task, turn->addr))
+		next->have = false;
+		switch (next == &s->expired ? take_over(s, &next->task, turn->addr) :
+				claim(s, &next->task, turn->addr))
 		{
 			case FAIRQ_CLAIMED:
 				served++;
-				have_place = false;
-				last = task.stood;
-				at_turn &= last == turn->addr;
-				if (!waiting && last > turn->addr)
-					ahead = last;
+				at_turn &= next->task.stood == turn->addr;
+				if (next != &s->expired)
+					have_place = false;
+				if (next == &s->queued && !course.waiting &&
+					next->task.stood > turn->addr)
+					ahead = next->task.stood;
 				break;
 			case FAIRQ_LOCKED:
-				locked = Min(locked, task.addr);
-				drained = false;
+				next->locked = Min(next->locked, next->task.addr);
+				course.drained = false;
 				break;
 			case FAIRQ_GONE:
-				drained = false;
+				course.drained = false;
 				break;
 		}
 	}
 	fairq_place_in_group_back();
 
 	if (served > 0)
-		fairq_lane_turn_served(s->lane, &s->note, turn, Min(last, locked),
+		fairq_lane_turn_served(s->lane, &s->note, turn,
 							   at_end ? 0 : weight - served, ahead);
-	if (locked != FAIRQ_ADDR_MAX || parked)
+	s->queued.from = Min(s->queued.from, s->queued.locked);
+	s->due.from = Min(s->due.from, s->due.locked);
+	s->expired.from = Min(s->expired.from, s->expired.locked);
+	fairq_lane_looked_upto(s->lane, &s->note, turn, s->queued.from,
+						   s->due.from, s->expired.from);
+	nothing_due = Min(s->due.from, s->expired.from) == FAIRQ_ADDR_MAX;
+	locked = Min(s->queued.locked, Min(s->due.locked, s->expired.locked));
+	if (locked != FAIRQ_ADDR_MAX || parked || (served == 0 && !at_end))
 	{
 		if (served == 0)
 			fairq_lane_turn_back(s->lane, &s->note, turn);
 		return served > 0;
 	}
+	if (!nothing_due)
+		return true;
 	if (at_end)
 		fairq_lane_settle(s->lane, &s->note, turn, served > 0 && at_turn,
-						  drained);
-	else if (at_turn && served == weight && !waiting && !limited &&
+						  course.drained);
+	else if (at_turn && served == weight && !course.waiting && !limited &&
 			 next_is_regular(s, turn->group_no, turn->addr) &&
 			 nothing_waits(s, turn))
 	{
@@ -392,7 +571,8 @@ serve_turn(Service *s, const FairqTurn *turn)
 static void
 look_for_hole(Service *s, const FairqTask *task)
 {
-	search_group(s, task->group_no, task->addr + 1, FAIRQ_ADDR_MAX);
+	search_group(s, &s->queued, task->group_no, task->addr + 1,
+				 FAIRQ_SCHEDULED);
 	if (!next_is_regular(s, task->group_no, task->addr))
 	{
 		(void) fairq_lane_irregular(s->lane, task->group_no, task->addr + 1);
@@ -410,7 +590,8 @@ look_for_strays(Service *s)
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
 		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{3, FAIRQ_GE, Int64GetDatum(s->strays)}
+		{3, FAIRQ_GE, Int64GetDatum(s->strays)},
+		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_SCHEDULED)}
 	};
 	FairqScan  *scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
 										lengthof(keys), false);
@@ -536,6 +717,13 @@ most_in_vain(Service *s, const FairqTurn *turn)
 	return s->note.nirregular + turn->nirregular + 8;
 }
 
+/* One more step of the search for what has fallen due. */
+static bool
+find_due(Service *s)
+{
+	return fairq_find_due(s->queue, s->priority, s->tasks, s->now, &s->found);
+}
+
 static void
 serve_lane(Service *s)
 {
@@ -552,6 +740,8 @@ serve_lane(Service *s)
 
 	while (!fairq_lane_note(s->lane, &s->note))
 		fairq_recover(s->queue, s->priority, s->tasks);
+	if (find_due(s) && !fairq_lane_note(s->lane, &s->note))
+		return;
 	if (s->note.mark == FAIRQ_ADDR_MAX && s->note.nirregular == 0 &&
 		s->note.strays == FAIRQ_ADDR_MAX)
 		return;
@@ -572,23 +762,36 @@ serve_lane(Service *s)
 
 	scan = walk_from(s, NULL, start);
 
-	while (s->served < s->max_tasks && fairq_place_in_queue(s->tasks))
+	while (s->served < s->max_tasks)
 	{
 		FairqTurn	turn = {.addr = FAIRQ_ADDR_MAX};
-		bool		have_turn = s->any_irregular &&
-			fairq_lane_next_turn(s->lane, &s->note, cur,
-								 s->queue->block_length, false,
-								 FAIRQ_ADDR_MAX, &turn);
+		bool		full = !fairq_place_in_queue(s->tasks);
+		bool		have_turn;
 
-		if (at == WALK_ON)
+		if (full && fairq_settings_are_old(s->queue))
+			break;
+		/* in a queue that is full there is only what has a place already */
+		have_turn = s->any_irregular &&
+			fairq_lane_next_turn(s->lane, &s->note, cur,
+								 s->queue->block_length, full, false,
+								 FAIRQ_ADDR_MAX, &turn);
+		if (full && !have_turn)
+		{
+			if (!find_due(s))
+				break;
+			s->any_irregular = true;
+			continue;
+		}
+
+		if (!full && at == WALK_ON)
 			at = walk(s, scan, turn.addr, &task, &reached);
 
-		if (have_turn && (at != WALK_ROW || turn.addr <= task.addr))
+		if (have_turn && (full || at != WALK_ROW || turn.addr <= task.addr))
 		{
 			if (past_blocks(s, turn.addr) || in_vain > most_in_vain(s, &turn))
 				break;
 			if (!fairq_lane_next_turn(s->lane, &s->note, cur,
-									  s->queue->block_length, true,
+									  s->queue->block_length, full, true,
 									  turn.addr, &turn))
 				continue;
 			s->any_regular = false;
@@ -665,6 +868,8 @@ serve_lane(Service *s)
 		}
 		else if (looked_to != FAIRQ_ADDR_MAX)
 			looked_to = look_behind(s, looked_to, false);
+		else if (find_due(s))
+			s->any_irregular = true;
 		else if (s->homeless)
 		{
 			/* out of turn, but better than not at all; once */
@@ -704,17 +909,46 @@ serve_lanes(Service *s)
 	fairq_running_end();
 }
 
+static void
+serve(Service *s)
+{
+	/* by our own settings there may be room for those who are parked */
+	if (fairq_settings_pending())
+		fairq_unpark_all(s->queue->hints);
+	for (;;)
+	{
+		serve_lanes(s);
+
+		/* changed limits act at once, also in the middle of a call */
+		if (s->served > 0 || s->peeked || !fairq_settings_are_old(s->queue))
+			break;
+		s->queue = fairq_queue_use_id(s->queue->id, NoLock);
+	}
+	if (s->queued.scan)
+		fairq_scan_end(s->queued.scan);
+	if (s->due.scan)
+		fairq_scan_end(s->due.scan);
+	if (s->expired.scan)
+		fairq_scan_end(s->expired.scan);
+
+	/* there is more for others than what this call has taken, or its caller will */
+	if (s->found > s->served)
+		fairq_wake(&s->queue->hints->wakeup,
+				   s->found - s->served - (s->peeked ? 1 : 0));
+}
+
 /*
  * Choose up to max_tasks tasks, in the order of service, and have each of them
  * served.  Returns how many there were.
  */
 int64
-fairq_serve(FairqQueue *queue, FairqTable *tasks, int64 max_tasks,
-			int64 per_group, FairqServer server, void *arg)
+fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
+			int64 max_tasks, int64 per_group, FairqServer server, void *arg)
 {
 	Service		s = {
 		.queue = queue,
 		.tasks = tasks,
+		.now = now,
 		.server = server,
 		.arg = arg,
 		.max_tasks = max_tasks,
@@ -722,22 +956,28 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, int64 max_tasks,
 	};
 
 	fairq_debts_show();
-
-	/* by our own settings there may be room for those who are parked */
-	if (fairq_settings_pending())
-		fairq_unpark_all(queue->hints);
-	for (;;)
-	{
-		serve_lanes(&s);
-
-		/* changed limits act at once, also in the middle of a call */
-		if (s.served > 0 || !fairq_settings_are_old(s.queue))
-			break;
-		s.queue = fairq_queue_use_id(s.queue->id, NoLock);
-	}
-	if (s.by_group)
-		fairq_scan_end(s.by_group);
-	if (s.served > 0)
+	serve(&s);
+	if (s.served > 0 || s.ended > 0)
 		fairq_written();
+	fairq_wake_next(&queue->hints->wakeup, s.served == max_tasks);
 	return s.served;
+}
+
+/*
+ * Would a pop find something?  It looks as one does, and raises marks and parks
+ * groups, but touches no row.
+ */
+bool
+fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now)
+{
+	Service		s = {
+		.queue = queue,
+		.tasks = tasks,
+		.now = now,
+		.peek = true,
+		.max_tasks = 1
+	};
+
+	serve(&s);
+	return s.peeked;
 }

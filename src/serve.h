@@ -10,14 +10,17 @@
 
 /*
  * What is done with a task that was chosen: its row is locked, and in
- * tasks->lock_slot.  Its addr is that of its turn; that of a task that had to
- * wait is a new one.  It must not be ready any more afterwards: it is leased,
+ * tasks->lock_slot.  Its addr is that of its turn, and a new one unless it
+ * stood there.  It must not be ready any more afterwards: it is leased,
  * or removed, which is returned.
  */
 typedef bool (*FairqServer) (FairqTable *tasks, FairqTask *task, void *arg);
 
 /* per_group: 0 for no limit */
-extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks, int64 max_tasks,
-						 int64 per_group, FairqServer server, void *arg);
+extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,
+						 TimestampTz now, int64 max_tasks, int64 per_group,
+						 FairqServer server, void *arg);
+extern bool fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks,
+							  TimestampTz now);
 
 #endif							/* FAIRQ_SERVE_H */

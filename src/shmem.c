@@ -109,6 +109,7 @@ init_control(FAIRQ_INIT_ARGS)
 	{
 		pg_atomic_init_u64(&c->domains[i].resets, 0);
 		pg_atomic_init_u64(&c->domains[i].moves, 0);
+		pg_atomic_init_u64(&c->domains[i].group_changes, 0);
 	}
 	pg_atomic_init_u32(&c->nlimits, 0);
 	pg_atomic_init_u32(&c->many_limits, MANY_LIMITS);
@@ -261,6 +262,7 @@ init_lane(FairqLane *lane, int priority)
 	lane->pos = FAIRQ_ADDR_NONE;
 	lane->strays = FAIRQ_ADDR_MAX;
 	lane->irregular = lane->parked = FAIRQ_NOBODY;
+	fairq_times_init(&lane->times);
 	for (int i = 0; i < FAIRQ_RING; i++)
 	{
 		lane->ring[i] = FAIRQ_ADDR_MAX;
@@ -279,6 +281,7 @@ init_hints(FairqHints *hints)
 	pg_atomic_init_u32(&hints->limited, 0);
 	pg_atomic_init_u32(&hints->calls, 0);
 	fairq_limit_init(&hints->running);
+	fairq_wakeup_init(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		init_lane(&hints->lanes[priority], priority);
 }

@@ -18,6 +18,7 @@ typedef struct FairqDomain
 {
 	pg_atomic_uint64 resets;	/* hints from before the last one are void */
 	pg_atomic_uint64 moves;		/* rows given new index entries; see store.c */
+	pg_atomic_uint64 group_changes; /* counts what makes cached groups void */
 } FairqDomain;
 
 /*
@@ -43,12 +44,16 @@ typedef struct FairqGroup
 	bool		parked;			/* in which of the two */
 	int32		tasks_left;		/* it may still have in the turn taken */
 	uint32		version;		/* counts what was found out about it */
+	uint32		expiries;		/* counts the news of expired leases */
 	int32		left;			/* in the set; see seats.c */
 	int32		right;
 	int64		from;			/* none of its tasks is ready below */
 	int64		waiting_from;	/* nor from FAIRQ_WAITING to below this */
 	int64		taken;			/* the last turn that a pop took for it */
 	int64		until;			/* there may be holes up to here */
+	int64		due_from;		/* no scheduled task has fallen due below */
+	int64		expired_from;	/* and no lease of which it was told */
+	int64		expired_to;		/* nor above this, if that is known */
 } FairqGroup;
 
 #define FAIRQ_SET_WAYS 8

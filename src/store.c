@@ -51,6 +51,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "address.h"
 #include "compat.h"
 #include "errors.h"
 #include "shmem.h"
@@ -62,6 +63,7 @@ struct FairqScan
 	SnapshotData snapshot;
 	TupleTableSlot *slot;
 	ScanDirection direction;
+	int			budget;			/* index entries that may still be looked at */
 };
 
 /*
@@ -84,7 +86,8 @@ catalog_invalidate(Datum arg, Oid relid)
 {
 	if (relid == InvalidOid ||
 		relid == catalog.task || relid == catalog.seat ||
-		relid == catalog.queue || relid == catalog.setting)
+		relid == catalog.queue || relid == catalog.setting ||
+		relid == catalog.dedup || relid == catalog.archive)
 		catalog_valid = false;
 }
 
@@ -122,6 +125,8 @@ fairq_catalog(void)
 	catalog.seat = relation_named(nspid, "seat");
 	catalog.queue = relation_named(nspid, "queue");
 	catalog.setting = relation_named(nspid, "group_setting");
+	catalog.dedup = relation_named(nspid, "dedup");
+	catalog.archive = relation_named(nspid, "archive");
 	catalog.task_id_seq = relation_named(nspid, "task_id_seq");
 	catalog.task = relation_named(nspid, "task");
 	{
@@ -180,6 +185,10 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 void
 fairq_table_close(FairqTable *table)
 {
+	if (table->dedup)
+		fairq_table_close(table->dedup);
+	if (table->archive)
+		fairq_table_close(table->archive);
 	if (table->by_id)
 		fairq_scan_end(table->by_id);
 	if (table->new_slot)
@@ -191,6 +200,23 @@ fairq_table_close(FairqTable *table)
 	table_close(table->rel, NoLock);
 	pfree(table->indexes);
 	pfree(table);
+}
+
+/*
+ * A table that is written beside another one, as long as that is open.  Most
+ * calls don't need it.
+ */
+FairqTable *
+fairq_table_beside(FairqTable *table, FairqTable **other, Oid relid)
+{
+	if (*other == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(table->context);
+
+		*other = fairq_table_open(relid, RowExclusiveLock);
+		MemoryContextSwitchTo(old);
+	}
+	return *other;
 }
 
 static TupleTableSlot *
@@ -224,6 +250,8 @@ find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_QUEUE_BY_NAME] = {QUEUE_NAME},
 		[FAIRQ_QUEUE_BY_ID] = {QUEUE_ID},
 		[FAIRQ_SETTING_BY_GROUP] = {SETTING_QUEUE_ID, SETTING_GROUP_NO},
+		[FAIRQ_DEDUP_BY_KEY] = {DEDUP_QUEUE_ID, DEDUP_KEY},
+		[FAIRQ_ARCHIVE_BY_STATUS] = {ARCHIVE_QUEUE_ID, ARCHIVE_STATUS},
 	};
 
 	for (int i = 0; i < table->nindexes; i++)
@@ -284,6 +312,20 @@ fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls)
 	insert_index_entries(table, slot, false);
 }
 
+/* Delete a row that nobody else can be changing. */
+void
+fairq_table_delete(FairqTable *table, ItemPointer tid)
+{
+	TM_FailureData tmfd;
+	TM_Result	result = fairq_tuple_delete(table->rel, tid,
+											GetCurrentCommandId(true), true,
+											&tmfd);
+
+	if (result != TM_Ok)
+		elog(ERROR, "could not delete a row of \"%s\": %d",
+			 RelationGetRelationName(table->rel), (int) result);
+}
+
 static RegProcedure
 bound_function(Oid type, FairqBound bound)
 {
@@ -328,9 +370,9 @@ fill_keys(Relation index, const FairqKey *keys, int nkeys, ScanKey scankeys)
 	}
 }
 
-FairqScan *
-fairq_scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
-				 int nkeys, bool backward)
+static FairqScan *
+scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
+		   int nkeys, bool backward, int budget)
 {
 	FairqScan  *scan = palloc0(sizeof(FairqScan));
 	Relation	index = find_index(table, which);
@@ -341,9 +383,40 @@ fairq_scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
 	scan->slot = table_slot_create(table->rel, NULL);
 	scan->desc = fairq_index_beginscan(table->rel, index, &scan->snapshot,
 									   nkeys);
+	scan->budget = budget;
+	/* where it is, must be known also when there is no row to read it from */
+	scan->desc->xs_want_itup = budget < PG_INT32_MAX;
 	fill_keys(index, keys, nkeys, scankeys);
 	index_rescan(scan->desc, scankeys, nkeys, NULL, 0);
 	return scan;
+}
+
+FairqScan *
+fairq_scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
+				 int nkeys, bool backward)
+{
+	return scan_begin(table, which, keys, nkeys, backward, PG_INT32_MAX);
+}
+
+/*
+ * A scan that looks at no more entries of the index than budget says, dead ones
+ * among them; and at as many more as it takes until the caller has had enough.
+ */
+FairqScan *
+fairq_scan_some(FairqTable *table, FairqIndex which, const FairqKey *keys,
+				int nkeys, int budget)
+{
+	return scan_begin(table, which, keys, nkeys, false, budget);
+}
+
+/* After FAIRQ_ROW_LATER: a bigint column of the index, there. */
+int64
+fairq_scan_reached(FairqScan *scan, int column)
+{
+	bool		isnull;
+
+	return DatumGetInt64(index_getattr(scan->desc->xs_itup, column,
+									   scan->desc->xs_itupdesc, &isnull));
 }
 
 /* The same number of keys, with other values. */
@@ -374,6 +447,8 @@ fairq_scan_next(FairqScan *scan)
 			CHECK_FOR_INTERRUPTS();
 			if (index_getnext_tid(desc, scan->direction) == NULL)
 				return FAIRQ_ROW_END;
+			if (scan->budget != PG_INT32_MAX && scan->budget-- <= 0)
+				return FAIRQ_ROW_LATER;
 		}
 		if (!index_fetch_heap(desc, scan->slot))
 			continue;
@@ -450,7 +525,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 {
 	bool		isnull;
 
-	slot_getsomeattrs(slot, TASK_LEASE_UNTIL);
+	slot_getsomeattrs(slot, TASK_RELEASED);
 	task->tid = slot->tts_tid;
 	task->id = DatumGetInt64(slot_getattr(slot, TASK_ID, &isnull));
 	task->addr = DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull));
@@ -463,6 +538,16 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	task->lease_until =
 		DatumGetTimestampTz(slot_getattr(slot, TASK_LEASE_UNTIL, &isnull));
 	task->running = !isnull;
+	task->run_at =
+		DatumGetTimestampTz(slot_getattr(slot, TASK_RUN_AT, &isnull));
+	task->cancelled = DatumGetBool(slot_getattr(slot, TASK_CANCELLED, &isnull));
+	task->released = DatumGetInt32(slot_getattr(slot, TASK_RELEASED, &isnull));
+	task->max_attempts =
+		DatumGetInt32(slot_getattr(slot, TASK_MAX_ATTEMPTS, &isnull));
+
+	/* not worth finding the way through the columns before it */
+	task->keyed = !heap_attisnull(ExecFetchSlotHeapTuple(slot, false, NULL),
+								  TASK_DEDUP_KEY, slot->tts_tupleDescriptor);
 }
 
 static void
@@ -477,6 +562,25 @@ make_lock_slot(FairqTable *table)
 	MemoryContextSwitchTo(old);
 }
 
+/* Lock a row that a scan found live, waiting for nobody. */
+static TM_Result
+lock_row(FairqTable *table, ItemPointer tid)
+{
+	TM_FailureData tmfd;
+
+	make_lock_slot(table);
+	return table_tuple_lock(table->rel, tid, InvalidSnapshot, table->lock_slot,
+							GetCurrentCommandId(true), LockTupleNoKeyExclusive,
+							LockWaitSkip, 0, &tmfd);
+}
+
+/* The same.  False if it is in somebody's hands, or was. */
+bool
+fairq_table_lock(FairqTable *table, ItemPointer tid)
+{
+	return lock_row(table, tid) == TM_Ok;
+}
+
 /*
  * Lock a row that a scan found live, waiting for nobody, and look again: the
  * locked version is in table->lock_slot and in *task.  The caller decides
@@ -485,15 +589,9 @@ make_lock_slot(FairqTable *table)
 FairqClaimResult
 fairq_task_lock(FairqTable *table, FairqTask *task)
 {
-	TM_FailureData tmfd;
-	TM_Result	result;
 	int64		id = task->id;
 
-	make_lock_slot(table);
-	result = table_tuple_lock(table->rel, &task->tid, InvalidSnapshot,
-							  table->lock_slot, GetCurrentCommandId(true),
-							  LockTupleNoKeyExclusive, LockWaitSkip, 0, &tmfd);
-	switch (result)
+	switch (lock_row(table, &task->tid))
 	{
 		case TM_Ok:
 			fairq_task_read(table->lock_slot, task);
@@ -543,6 +641,13 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	task->tid = slot->tts_tid;
 }
 
+static void
+remember_leased(const FairqTask *task)
+{
+	leased[(uint64) task->id % LEASED_SLOTS].id = task->id;
+	leased[(uint64) task->id % LEASED_SLOTS].tid = task->tid;
+}
+
 /*
  * The locked task runs until lease_until, at task->addr; its attempt is the
  * next one.
@@ -566,21 +671,65 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
 	task->attempt++;
 	task->lease_until = lease_until;
 	task->running = true;
-	leased[(uint64) task->id % LEASED_SLOTS].id = task->id;
-	leased[(uint64) task->id % LEASED_SLOTS].tid = task->tid;
+	remember_leased(task);
 }
 
-/* The locked task is ready again, at an address of its own. */
+/*
+ * The locked task is not running any more, and stands at an address of its
+ * own, that of run_at if it is scheduled.  error, if it is not NULL, is why its
+ * attempt has failed; the attempt counts or not.
+ */
 void
-fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr)
+fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
+				  TimestampTz run_at, const text *error, bool counts)
 {
-	const AttrNumber changed[] = {TASK_ADDR, TASK_LEASE_UNTIL, TASK_WORKER};
-	const Datum values[] = {Int64GetDatum(new_addr), (Datum) 0, (Datum) 0};
-	const bool	nulls[] = {false, true, true};
+	const AttrNumber changed[] = {
+		TASK_ADDR, TASK_LEASE_UNTIL, TASK_WORKER, TASK_RELEASED, TASK_RUN_AT,
+		TASK_ERROR
+	};
+	int32		released = task->released + (counts ? 0 : 1);
+	const Datum values[] = {
+		Int64GetDatum(new_addr),
+		(Datum) 0,
+		(Datum) 0,
+		Int32GetDatum(released),
+		TimestampTzGetDatum(run_at),
+		PointerGetDatum(error)
+	};
+	const bool	nulls[] = {
+		false, true, true, released == 0, !fairq_is_scheduled(new_addr), false
+	};
 
-	update_locked(table, task, changed, values, nulls, lengthof(changed));
+	update_locked(table, task, changed, values, nulls,
+				  error == NULL ? lengthof(changed) - 1 : lengthof(changed));
 	task->addr = new_addr;
+	task->released = released;
 	task->running = false;
+}
+
+/* The locked task keeps running, until then. */
+void
+fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
+{
+	const AttrNumber changed = TASK_LEASE_UNTIL;
+	const Datum value = TimestampTzGetDatum(lease_until);
+	const bool	isnull = false;
+
+	update_locked(table, task, &changed, &value, &isnull, 1);
+	task->lease_until = lease_until;
+	remember_leased(task);
+}
+
+/* The worker of the locked task is to stop. */
+void
+fairq_task_cancel(FairqTable *table, FairqTask *task)
+{
+	const AttrNumber changed = TASK_CANCELLED;
+	const Datum value = BoolGetDatum(true);
+	const bool	isnull = false;
+
+	update_locked(table, task, &changed, &value, &isnull, 1);
+	task->cancelled = true;
 }
 
 /*

@@ -21,10 +21,46 @@ enum
 	TASK_GROUP_NO,
 	TASK_ATTEMPT,
 	TASK_PRIORITY,
+	TASK_CANCELLED,
 	TASK_LEASE_UNTIL,
+	TASK_RUN_AT,
+	TASK_MAX_ATTEMPTS,
+	TASK_RELEASED,
 	TASK_PAYLOAD,
 	TASK_WORKER,
-	TASK_NATTS = TASK_WORKER
+	TASK_DEDUP_KEY,
+	TASK_ERROR,
+	TASK_NATTS = TASK_ERROR
+};
+
+/* fairq.dedup */
+enum
+{
+	DEDUP_QUEUE_ID = 1,
+	DEDUP_KEY,
+	DEDUP_TASK_ID,
+	DEDUP_NATTS = DEDUP_TASK_ID
+};
+
+/* fairq.archive */
+enum
+{
+	ARCHIVE_ID = 1,
+	ARCHIVE_ENQUEUED_AT,
+	ARCHIVE_FINISHED_AT,
+	ARCHIVE_QUEUE_ID,
+	ARCHIVE_ATTEMPT,
+	ARCHIVE_PRIORITY,
+	ARCHIVE_STATUS,
+	ARCHIVE_RUN_AT,
+	ARCHIVE_MAX_ATTEMPTS,
+	ARCHIVE_PAYLOAD,
+	ARCHIVE_GROUP_KEY,
+	ARCHIVE_WORKER,
+	ARCHIVE_DEDUP_KEY,
+	ARCHIVE_ERROR,
+	ARCHIVE_RESULT,
+	ARCHIVE_NATTS = ARCHIVE_RESULT
 };
 
 /* fairq.seat */
@@ -44,9 +80,13 @@ enum
 	QUEUE_PAUSED,
 	QUEUE_NAME,
 	QUEUE_LEASE,
+	QUEUE_MAX_ATTEMPTS,
+	QUEUE_NOTIFY,
+	QUEUE_BACKOFF,
 	QUEUE_CONCURRENCY,
 	QUEUE_MAX_RUNNING,
-	QUEUE_NATTS = QUEUE_MAX_RUNNING
+	QUEUE_RETAIN,
+	QUEUE_NATTS = QUEUE_RETAIN
 };
 
 /* fairq.group_setting */
@@ -67,6 +107,8 @@ typedef struct FairqCatalog
 	Oid			seat;
 	Oid			queue;
 	Oid			setting;
+	Oid			dedup;
+	Oid			archive;
 	Oid			task_id_seq;
 	Oid			owner;			/* of fairq.task, and so of all of it */
 } FairqCatalog;
@@ -84,12 +126,18 @@ typedef struct FairqTable
 	TupleTableSlot *lock_slot;	/* the row as it was locked */
 	struct FairqScan *by_id;	/* for fairq_task_find() */
 	BlockNumber nblocks;		/* likewise; 0: not asked yet */
+	struct FairqTable *dedup;	/* of fairq.task: tables that are opened and */
+	struct FairqTable *archive; /* closed with it, once they are needed */
 } FairqTable;
 
 extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);
 extern void fairq_table_close(FairqTable *table);
+extern FairqTable *fairq_table_beside(FairqTable *table,
+									  struct FairqTable **other, Oid relid);
 extern void fairq_table_insert(FairqTable *table, const Datum *values,
 							   const bool *nulls);
+extern bool fairq_table_lock(FairqTable *table, ItemPointer tid);
+extern void fairq_table_delete(FairqTable *table, ItemPointer tid);
 
 /* Which index: by its columns, in their order. */
 typedef enum FairqIndex
@@ -101,7 +149,9 @@ typedef enum FairqIndex
 	FAIRQ_SEAT_BY_NO,			/* queue_id, group_no */
 	FAIRQ_QUEUE_BY_NAME,		/* name */
 	FAIRQ_QUEUE_BY_ID,			/* queue_id */
-	FAIRQ_SETTING_BY_GROUP		/* queue_id, group_no */
+	FAIRQ_SETTING_BY_GROUP,		/* queue_id, group_no */
+	FAIRQ_DEDUP_BY_KEY,			/* queue_id, dedup_key */
+	FAIRQ_ARCHIVE_BY_STATUS		/* queue_id, status */
 } FairqIndex;
 
 #define FAIRQ_MAX_KEYS 4
@@ -124,6 +174,7 @@ typedef struct FairqKey
 typedef enum FairqRowState
 {
 	FAIRQ_ROW_END,				/* no more rows */
+	FAIRQ_ROW_LATER,			/* there may be, but not for this budget */
 	FAIRQ_ROW_LIVE,				/* committed, or our own */
 	FAIRQ_ROW_INSERTING,		/* another open transaction's new row */
 	FAIRQ_ROW_CHANGING			/* an open transaction is changing it */
@@ -135,6 +186,9 @@ extern FairqScan *fairq_scan_begin(FairqTable *table, FairqIndex index,
 								   const FairqKey *keys, int nkeys,
 								   bool backward);
 extern void fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys);
+extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
+								  const FairqKey *keys, int nkeys, int budget);
+extern int64 fairq_scan_reached(FairqScan *scan, int column);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
 extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
 extern TransactionId fairq_scan_changer(FairqScan *scan);
@@ -151,11 +205,16 @@ typedef struct FairqTask
 	int64		stood;			/* addr before it was served */
 	TimestampTz enqueued_at;
 	TimestampTz lease_until;	/* meaningful if running */
+	TimestampTz run_at;			/* meaningful if scheduled */
 	int32		queue_id;
 	int32		group_no;
 	int32		attempt;
+	int32		released;		/* attempts that don't count */
+	int32		max_attempts;	/* 0: as the queue says */
 	int16		priority;
 	bool		running;
+	bool		cancelled;
+	bool		keyed;			/* has a dedup_key */
 } FairqTask;
 
 extern void fairq_task_read(TupleTableSlot *slot, FairqTask *task);
@@ -173,7 +232,11 @@ extern void fairq_task_lease(FairqTable *table, FairqTask *task,
 							 TimestampTz lease_until, Datum worker,
 							 bool worker_isnull);
 extern void fairq_task_return(FairqTable *table, FairqTask *task,
-							  int64 new_addr);
+							  int64 new_addr, TimestampTz run_at,
+							  const text *error, bool counts);
+extern void fairq_task_extend(FairqTable *table, FairqTask *task,
+							  TimestampTz lease_until);
+extern void fairq_task_cancel(FairqTable *table, FairqTask *task);
 extern bool fairq_task_delete(FairqTable *table, const FairqTask *task,
 							  bool wait);
 extern void fairq_task_wait(FairqTable *table, const FairqTask *task);

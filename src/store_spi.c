@@ -18,6 +18,8 @@
 #include "store.h"
 #include "store_spi.h"
 
+#define MAX_ARGS 12
+
 /*
  * Run a statement as fairq's owner.  Returns the number of rows processed;
  * *result is the first column of the first row, a bigint, or unchanged.
@@ -25,9 +27,9 @@
 uint64
 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
 {
-	Oid			types[8];
-	Datum		values[8];
-	char		nulls[8];
+	Oid			types[MAX_ARGS];
+	Datum		values[MAX_ARGS];
+	char		nulls[MAX_ARGS];
 	SPIPlanPtr	plan;
 	Oid			user;
 	int			context;

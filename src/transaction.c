@@ -29,6 +29,7 @@
 #include "common/hashfn.h"
 #include "utils/memutils.h"
 
+#include "due.h"
 #include "group.h"
 #include "running.h"
 #include "shmem.h"
@@ -57,9 +58,24 @@ static bool settings_pending = false;
 /* rows were changed by others' means, in this domain */
 static FairqDomain *changed = NULL;
 
+/* numbers of groups in it were freed */
+static FairqDomain *groups_changed = NULL;
+
+/* A task is scheduled there. */
+static void
+say_scheduled(FairqDebt *debt, int64 addr)
+{
+	if (addr == FAIRQ_ADDR_MAX)
+		return;
+	fairq_lane_ready(debt->lane, debt->group_no, addr, addr);
+	fairq_wake_in_time(&fairq_hints_of(debt->lane)->wakeup,
+					   fairq_due_time(addr));
+}
+
 static void
 say_committed(FairqDebt *debt)
 {
+	say_scheduled(debt, debt->scheduled_at_commit);
 	if (debt->ready_at_commit != FAIRQ_ADDR_MAX)
 	{
 		if (debt->group_no >= 0)
@@ -110,7 +126,13 @@ leave(FairqDebt *debt, int32 n)
 								 debt->queue_count_no);
 		parked = fairq_limit_leave(debt->limit, as_of, n, debt->count_no);
 		fairq_unpark(hints, debt->group_no, parked);
+		/* others, too, may have waited for a place in the queue */
+		fairq_wake(&hints->wakeup, n);
 	}
+	if (debt->dropped)
+		fairq_wake_all(&hints->wakeup);
+	else if (debt->settings)
+		fairq_wake_chain(&hints->wakeup);
 	if (debt->limit != NULL)
 		fairq_limit_unpin(debt->limit);
 }
@@ -123,37 +145,77 @@ owes_rows(const FairqDebt *debt)
 		debt->highest_at_abort != FAIRQ_ADDR_NONE;
 }
 
+static const FairqLeases no_leases = {
+	.lowest = FAIRQ_ADDR_MAX,
+	.highest = FAIRQ_ADDR_NONE,
+	.until = DT_NOEND
+};
+
+static void
+add_leases(FairqLeases *leases, const FairqLeases *more)
+{
+	leases->lowest = Min(leases->lowest, more->lowest);
+	leases->highest = Max(leases->highest, more->highest);
+	leases->until = Min(leases->until, more->until);
+}
+
+static void
+say_leased(FairqLane *lane, const FairqLeases *leases)
+{
+	if (leases->lowest == FAIRQ_ADDR_MAX)
+		return;
+	fairq_times_leased(&lane->times, leases->lowest, leases->highest,
+					   leases->until);
+	fairq_wake_in_time(&fairq_hints_of(lane)->wakeup, leases->until);
+}
+
+/* Its tasks are not there, or again where they stood. */
+static void
+undo(FairqDebt *debt)
+{
+	FairqLane  *lane = debt->lane;
+
+	if (debt->group_no < 0)
+	{
+		if (owes_rows(debt))
+			fairq_lane_forget(lane);
+		return;
+	}
+	if (debt->first_reserved != FAIRQ_ADDR_NONE)
+		fairq_lane_unreserve(lane, debt->lane_no, debt->group_no, debt->last,
+							 debt->before, debt->first_reserved, debt->torn);
+	if (debt->ready_at_abort != FAIRQ_ADDR_MAX)
+		fairq_lane_undone(lane, debt->group_no, debt->ready_at_abort,
+						  debt->highest_at_abort);
+	if (debt->waiting_at_abort != FAIRQ_ADDR_MAX)
+		fairq_lane_undone(lane, debt->group_no, debt->waiting_at_abort,
+						  debt->highest_at_abort);
+}
+
 static void
 settle(FairqDebt *debt, bool committed)
 {
 	FairqLane  *lane = debt->lane;
+	int32		nready;
 
 	if (committed)
 	{
 		say_committed(debt);
+		say_leased(lane, &debt->leased_at_commit);
 		for (int i = 0; i < FAIRQ_COUNTERS; i++)
 			if (debt->counts[i] > 0)
 				pg_atomic_fetch_add_u64(&lane->counters[i], debt->counts[i]);
 	}
-	else if (debt->group_no < 0)
-	{
-		if (owes_rows(debt))
-			fairq_lane_forget(lane);
-	}
 	else
 	{
-		if (debt->first_reserved != FAIRQ_ADDR_NONE)
-			fairq_lane_unreserve(lane, debt->lane_no, debt->group_no,
-								 debt->last, debt->before,
-								 debt->first_reserved, debt->torn);
-		if (debt->ready_at_abort != FAIRQ_ADDR_MAX)
-			fairq_lane_undone(lane, debt->group_no, debt->ready_at_abort,
-							  debt->highest_at_abort);
-		if (debt->waiting_at_abort != FAIRQ_ADDR_MAX)
-			fairq_lane_undone(lane, debt->group_no, debt->waiting_at_abort,
-							  debt->highest_at_abort);
+		say_leased(lane, &debt->leased_at_abort);
+		say_scheduled(debt, debt->scheduled_at_abort);
+		undo(debt);
 	}
 	leave(debt, committed ? debt->leave_at_commit : debt->leave_at_abort);
+	nready = committed ? debt->nready_at_commit : debt->nready_at_abort;
+	if (nready > 0)
+		fairq_wake(&fairq_hints_of(lane)->wakeup, nready);
 }
 
 /* What was being done, an error or the end has ended it. */
@@ -162,6 +224,7 @@ end_call(void)
 {
 	fairq_unpin(&in_flight);
 	fairq_running_end();
+	fairq_look_end();
 }
 
 static void
@@ -177,8 +240,14 @@ settle_all(bool committed)
 	if (changed)
 		pg_atomic_fetch_add_u64(&changed->resets, 1);
 	changed = NULL;
+	if (groups_changed)
+		pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
+	groups_changed = NULL;
 	if (!committed)
+	{
+		fairq_wait_end();
 		fairq_groups_forget_uncommitted();
+	}
 	fairq_groups_committed();
 }
 
@@ -222,6 +291,14 @@ merge_into_lane_debt_below(int index)
 									 debt->ready_at_commit);
 		below->waiting_at_commit = Min(below->waiting_at_commit,
 									   debt->waiting_at_commit);
+		below->scheduled_at_commit = Min(below->scheduled_at_commit,
+										 debt->scheduled_at_commit);
+		below->scheduled_at_abort = Min(below->scheduled_at_abort,
+										debt->scheduled_at_abort);
+		add_leases(&below->leased_at_commit, &debt->leased_at_commit);
+		add_leases(&below->leased_at_abort, &debt->leased_at_abort);
+		below->nready_at_commit += debt->nready_at_commit;
+		below->nready_at_abort += debt->nready_at_abort;
 		below->highest_at_abort = Max(below->highest_at_abort,
 									  debt->highest_at_abort);
 		below->hole_at_commit = Min(below->hole_at_commit,
@@ -229,6 +306,7 @@ merge_into_lane_debt_below(int index)
 		below->first_reserved = Max(below->first_reserved,
 									debt->first_reserved);
 		below->settings |= debt->settings;
+		below->dropped |= debt->dropped;
 		below->uncounted |= debt->uncounted;
 		for (int c = 0; c < FAIRQ_COUNTERS; c++)
 			below->counts[c] += debt->counts[c];
@@ -330,6 +408,8 @@ fairq_debt(FairqLane *lane, int32 group_no)
 	debt->group_no = group_no;
 	debt->ready_at_commit = debt->waiting_at_commit = FAIRQ_ADDR_MAX;
 	debt->ready_at_abort = debt->waiting_at_abort = FAIRQ_ADDR_MAX;
+	debt->scheduled_at_commit = debt->scheduled_at_abort = FAIRQ_ADDR_MAX;
+	debt->leased_at_commit = debt->leased_at_abort = no_leases;
 	debt->hole_at_commit = FAIRQ_ADDR_MAX;
 	debt->highest_at_commit = FAIRQ_ADDR_NONE;
 	debt->highest_at_abort = FAIRQ_ADDR_NONE;
@@ -342,12 +422,44 @@ fairq_debt(FairqLane *lane, int32 group_no)
 void
 fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr)
 {
+	debt->nready_at_abort++;
+	if (fairq_is_scheduled(addr))
+	{
+		debt->scheduled_at_abort = Min(debt->scheduled_at_abort, addr);
+		return;
+	}
 	if (fairq_is_waiting(addr))
 		debt->waiting_at_abort = Min(debt->waiting_at_abort, addr);
 	else
 		debt->ready_at_abort = Min(debt->ready_at_abort, addr);
 	debt->highest_at_abort = Max(debt->highest_at_abort, addr);
 	to_undo = true;
+}
+
+/* A task is scheduled there, if we commit. */
+void
+fairq_debt_scheduled(FairqDebt *debt, int64 addr)
+{
+	debt->scheduled_at_commit = Min(debt->scheduled_at_commit, addr);
+	to_show = true;
+}
+
+/* A task there is leased until then, if we commit. */
+void
+fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr, TimestampTz until)
+{
+	const FairqLeases lease = {addr, addr, until};
+
+	add_leases(&debt->leased_at_commit, &lease);
+}
+
+/* A lease of which nobody has thought while we had it in our hands. */
+void
+fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr, TimestampTz until)
+{
+	const FairqLeases lease = {addr, addr, until};
+
+	add_leases(&debt->leased_at_abort, &lease);
 }
 
 /* A task that was ready there goes away unserved, if we commit. */
@@ -385,6 +497,7 @@ fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
 			 debt->last.count != reservation->before.count)
 		debt->torn = true;
 	debt->last = reservation->tail;
+	debt->nready_at_commit++;
 	if (fairq_is_waiting(reservation->tail.addr))
 		debt->waiting_at_commit = Min(debt->waiting_at_commit,
 									  reservation->tail.addr);
@@ -414,6 +527,17 @@ fairq_debts_show(void)
 {
 	for (int i = 0; to_show && i < ndebts; i++)
 		say_committed(&debts[i]);
+}
+
+/* The same, of what will fall due, for whoever checks. */
+void
+fairq_debts_show_times(void)
+{
+	for (int i = 0; i < ndebts; i++)
+	{
+		say_leased(debts[i].lane, &debts[i].leased_at_commit);
+		say_scheduled(&debts[i], debts[i].scheduled_at_commit);
+	}
 }
 
 /*
@@ -449,6 +573,13 @@ fairq_debt_settings(FairqHints *hints, int32 group_no, FairqLimit *limit)
 	else if (limit != NULL)
 		fairq_limit_unpin(limit);
 	settings_pending = true;
+}
+
+/* Whoever waits for its tasks is to hear that the queue is gone. */
+void
+fairq_debt_dropped(FairqHints *hints)
+{
+	fairq_debt(&hints->lanes[0], -1)->dropped = true;
 }
 
 /* Are our settings such that nobody else may be parked by them? */
@@ -523,6 +654,15 @@ fairq_debt_reset(void)
 {
 	fairq_watch_transaction();
 	changed = fairq_domain();
+}
+
+/* From now on, and once more at the end, what is cached of groups is void. */
+void
+fairq_debt_groups(void)
+{
+	fairq_watch_transaction();
+	groups_changed = fairq_domain();
+	pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
 }
 
 void

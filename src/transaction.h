@@ -7,6 +7,14 @@
 
 #include "lane.h"
 
+/* Of tasks that are leased: the ends of their addresses, and of the first. */
+typedef struct FairqLeases
+{
+	int64		lowest;			/* FAIRQ_ADDR_MAX: there are none */
+	int64		highest;
+	TimestampTz until;
+} FairqLeases;
+
 /*
  * Of one group in one lane, in one subtransaction; or, once there are too
  * many of them, of a lane.
@@ -23,6 +31,12 @@ typedef struct FairqDebt
 	int64		ready_at_abort;
 	int64		waiting_at_abort;
 	int64		highest_at_abort;
+	int64		scheduled_at_commit;	/* lowest address */
+	int64		scheduled_at_abort;
+	FairqLeases leased_at_commit;
+	FairqLeases leased_at_abort;
+	int32		nready_at_commit;	/* so many tasks are to be popped then */
+	int32		nready_at_abort;
 	int64		hole_at_commit;
 	int64		highest_hole;
 	int64		first_reserved; /* FAIRQ_ADDR_NONE: nothing */
@@ -30,6 +44,7 @@ typedef struct FairqDebt
 	FairqTail	last;			/* the last reserved */
 	bool		torn;			/* others have reserved in between */
 	bool		settings;		/* settings were changed */
+	bool		dropped;		/* of a lane: the queue was */
 	bool		uncounted;		/* of a lane: counters will have missed
 								 * something */
 	FairqLimit *limit;			/* the group's counter, pinned; or NULL */
@@ -49,18 +64,26 @@ extern FairqDebt *fairq_debt(FairqLane *lane, int32 group_no);
 extern void fairq_debt_reserved(FairqDebt *debt,
 								const FairqReservation *reservation);
 extern void fairq_debt_written(void);
+extern void fairq_debt_scheduled(FairqDebt *debt, int64 addr);
+extern void fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr,
+										TimestampTz until);
+extern void fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr,
+									   TimestampTz until);
 extern void fairq_debts_show(void);
+extern void fairq_debts_show_times(void);
 extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
 extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr);
 extern void fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr);
 extern void fairq_debt_settings(FairqHints *hints, int32 group_no,
 								FairqLimit *limit);
+extern void fairq_debt_dropped(FairqHints *hints);
 extern bool fairq_settings_pending(void);
 extern void fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit,
 							  uint64 count_no, uint64 queue_count_no,
 							  int32 at_commit, int32 at_abort);
 extern bool fairq_debts_running(FairqHints *hints, int32 group_no,
 								int32 *running, bool *doubtful);
+extern void fairq_debt_groups(void);
 extern void fairq_debt_reset(void);
 extern void fairq_reset_hints_now(void);
 

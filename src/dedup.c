@@ -1,0 +1,129 @@
+/*
+ * dedup.c
+ *		One unfinished task per queue and key.
+ *
+ * fairq.dedup has a row for each key of an unfinished task.  Enqueue puts it
+ * there, and whoever finishes the task deletes it in the same transaction.  Who
+ * finds the row gets its task's id.  Who finds it in the hands of an open
+ * transaction has to wait for that one's end, since only then it is known
+ * whether there is such a task.  Tasks without a key don't come here.
+ *
+ * Locking: between the look and the new row, ExclusiveLock on the object
+ * (fairq.dedup, queue_id, hash of the key), released at once: nobody waits for
+ * a transaction under it.  Waiting is for the end of whoever has the row.  Those
+ * who take several keys in a call take them in order; in several calls they
+ * may deadlock, as with every unique key, and PostgreSQL ends one of them.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "fmgr.h"
+#include "storage/lmgr.h"
+
+#include "compat.h"
+#include "dedup.h"
+
+static FairqTable *
+open_keys(FairqTable *tasks)
+{
+	return fairq_table_beside(tasks, &tasks->dedup, fairq_catalog()->dedup);
+}
+
+static FairqScan *
+find_key(FairqTable *keys, int32 queue_id, Datum key)
+{
+	FairqKey	scankeys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
+		{2, FAIRQ_EQ, key}
+	};
+
+	return fairq_scan_begin(keys, FAIRQ_DEDUP_BY_KEY, scankeys,
+							lengthof(scankeys), false);
+}
+
+/*
+ * Whose is the key?  0 if it is nobody's; then *other is who has it in hand, if
+ * anybody does.
+ */
+static int64
+look_up(FairqTable *keys, int32 queue_id, Datum key, TransactionId *other)
+{
+	FairqScan  *scan = find_key(keys, queue_id, key);
+	FairqRowState state;
+	int64		id = 0;
+
+	*other = InvalidTransactionId;
+	while (id == 0 && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		bool		isnull;
+
+		if (state == FAIRQ_ROW_LIVE)
+			id = DatumGetInt64(slot_getattr(fairq_scan_slot(scan),
+											DEDUP_TASK_ID, &isnull));
+		else
+			*other = fairq_scan_changer(scan);
+	}
+	fairq_scan_end(scan);
+	return id;
+}
+
+/*
+ * Take a key for a task.  Returns whose it is then: that task's, or that of the
+ * one that has it.  Without wait, 0 if nobody knows as yet.
+ */
+int64
+fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
+				 bool wait)
+{
+	FairqTable *keys = open_keys(tasks);
+	text	   *text_key = DatumGetTextPP(key);
+	uint16		hash = hash_bytes((unsigned char *) VARDATA_ANY(text_key),
+								  VARSIZE_ANY_EXHDR(text_key)) & 0xFFFF;
+	Oid			relid = fairq_catalog()->dedup;
+
+	for (;;)
+	{
+		TransactionId other;
+		int64		owner;
+
+		LockDatabaseObject(relid, queue->id, hash, ExclusiveLock);
+		owner = look_up(keys, queue->id, key, &other);
+		if (owner == 0 && !TransactionIdIsValid(other))
+		{
+			Datum		values[DEDUP_NATTS];
+			bool		nulls[DEDUP_NATTS] = {0};
+
+			values[DEDUP_QUEUE_ID - 1] = Int32GetDatum(queue->id);
+			values[DEDUP_KEY - 1] = key;
+			values[DEDUP_TASK_ID - 1] = Int64GetDatum(id);
+			fairq_table_insert(keys, values, nulls);
+			owner = id;
+		}
+		UnlockDatabaseObject(relid, queue->id, hash, ExclusiveLock);
+		if (owner != 0 || !wait)
+			return owner;
+		XactLockTableWait(other, NULL, NULL, XLTW_None);
+	}
+}
+
+/* The locked task, which has a key, is finished: the key is free again. */
+void
+fairq_dedup_free(FairqTable *tasks, const FairqTask *task)
+{
+	FairqTable *keys = open_keys(tasks);
+	bool		isnull;
+	FairqScan  *scan = find_key(keys, task->queue_id,
+								slot_getattr(tasks->lock_slot, TASK_DEDUP_KEY,
+											 &isnull));
+	FairqRowState state;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		TupleTableSlot *slot = fairq_scan_slot(scan);
+
+		if (state == FAIRQ_ROW_LIVE &&
+			DatumGetInt64(slot_getattr(slot, DEDUP_TASK_ID, &isnull)) == task->id)
+			fairq_table_delete(keys, &slot->tts_tid);
+	}
+	fairq_scan_end(scan);
+}

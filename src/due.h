@@ -1,0 +1,15 @@
+/*
+ * due.h
+ *		Finding what has fallen due in a lane.
+ */
+#ifndef FAIRQ_DUE_H
+#define FAIRQ_DUE_H
+
+#include "queue.h"
+#include "store.h"
+
+extern bool fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
+						   TimestampTz now, int64 *found);
+extern void fairq_look_end(void);
+
+#endif							/* FAIRQ_DUE_H */

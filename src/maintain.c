@@ -1,0 +1,433 @@
+/*
+ * maintain.c
+ *		fairq.expire_leases, fairq.redrive, fairq.maintain.
+ *
+ * None of these is needed for the promises: pops find what has expired by
+ * themselves.  maintain is for what would only pile up.
+ *
+ * Groups that are not used.  A group without tasks and settings is forgotten,
+ * and its number is free.  The danger is an enqueue that has looked up the
+ * number, and has not written its task yet.  So:
+ *
+ * 1. The rows of such groups are deleted.  What backends have cached of groups
+ *	  is made void at once: whoever looks a key up from now on finds its row in
+ *	  somebody's hands, and writes one of his own with the same number (group.c).
+ *
+ * 2. All transactions that work on the queue at this moment may have looked
+ *	  before.  Their end is waited for, which holds nobody else up; but not for
+ *	  long.  If they go on, the groups are left for another time.
+ *
+ * 3. A group that has got a task meanwhile gets its row back.  Of the others
+ *	  nobody knows the number any more.
+ *
+ * Locking: AccessShareLock on the queue; ShareUpdateExclusiveLock for the groups,
+ * so that this is done once at a time and beside no change of settings.  Rows
+ * are locked with SKIP LOCKED: what is in others' hands is left alone.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "args.h"
+#include "compat.h"
+#include "dedup.h"
+#include "enqueue.h"
+#include "errors.h"
+#include "group.h"
+#include "outcome.h"
+#include "store_spi.h"
+#include "transaction.h"
+
+PG_FUNCTION_INFO_V1(fairq_expire_leases);
+PG_FUNCTION_INFO_V1(fairq_redrive);
+PG_FUNCTION_INFO_V1(fairq_maintain);
+
+/* how long the end of others' transactions is waited for */
+#define PATIENCE_MS 1000
+#define LOOK_EVERY_MS 10
+
+/* --------------------------------------------------------------------- */
+
+/* Take back what has expired in a lane, up to so many tasks. */
+static int64
+expire_in_lane(FairqQueue *queue, int priority, FairqTable *tasks, int64 most,
+			   MemoryContext each)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, priority);
+	TimestampTz now = GetCurrentTimestamp();
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+		{2, FAIRQ_EQ, Int16GetDatum(priority)},
+		{3, FAIRQ_LT, Int64GetDatum(fairq_lane_reach(lane) + 1)}
+	};
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
+										lengthof(keys), false);
+	FairqRowState state;
+	int64		expired = 0;
+
+	while (expired < most &&
+		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		MemoryContext old;
+		FairqTask	task;
+
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		if (!task.running || task.lease_until > now ||
+			fairq_task_lock(tasks, &task) != FAIRQ_CLAIMED ||
+			!task.running || task.lease_until > now)
+			continue;
+		old = MemoryContextSwitchTo(each);
+		fairq_expire(queue, tasks, &task);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(each);
+		expired++;
+	}
+	fairq_scan_end(scan);
+	return expired;
+}
+
+static int64
+expire(FairqQueue *queue, int64 most)
+{
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
+										 RowExclusiveLock);
+	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
+											   "fairq task",
+											   ALLOCSET_DEFAULT_SIZES);
+	int64		expired = 0;
+
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+		expired += expire_in_lane(queue, priority, tasks, most - expired, each);
+	fairq_table_close(tasks);
+	MemoryContextDelete(each);
+	if (expired > 0)
+	{
+		fairq_notify(queue);
+		fairq_written();
+	}
+	return expired;
+}
+
+Datum
+fairq_expire_leases(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	int64		most = FAIRQ_ARG_INT(1, "max_tasks", 1000, 1, PG_INT32_MAX);
+
+	fairq_writes("fairq.expire_leases()");
+	PG_RETURN_INT64(expire(fairq_queue_use(name, AccessShareLock), most));
+}
+
+/* --------------------------------------------------------------------- */
+
+static Datum
+copy_of(TupleTableSlot *slot, AttrNumber attno)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attno, &isnull);
+
+	return isnull ? (Datum) 0 :
+		PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
+}
+
+/*
+ * Put an archived task back.  False if it is in others' hands, or another task
+ * has its dedup_key by now.
+ */
+static bool
+redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
+{
+	ItemPointerData tid = slot->tts_tid;
+	bool		isnull;
+	FairqNewTask new = {
+		.id = DatumGetInt64(slot_getattr(slot, ARCHIVE_ID, &isnull)),
+		.group_key = DatumGetTextPP(copy_of(slot, ARCHIVE_GROUP_KEY)),
+		.payload = copy_of(slot, ARCHIVE_PAYLOAD),
+		.dedup_key = copy_of(slot, ARCHIVE_DEDUP_KEY),
+		.error = copy_of(slot, ARCHIVE_ERROR)
+	};
+
+	new.enqueued_at = DatumGetTimestampTz(slot_getattr(slot, ARCHIVE_ENQUEUED_AT,
+													   &isnull));
+	new.attempt = DatumGetInt32(slot_getattr(slot, ARCHIVE_ATTEMPT, &isnull));
+	new.max_attempts =
+		DatumGetInt32(slot_getattr(slot, ARCHIVE_MAX_ATTEMPTS, &isnull));
+	new.priority = DatumGetInt16(slot_getattr(slot, ARCHIVE_PRIORITY, &isnull));
+
+	/* so that nobody else redrives it, whatever comes of the key */
+	if (!fairq_table_lock(archived, &tid))
+		return false;
+	if (DatumGetPointer(new.dedup_key) != NULL &&
+		fairq_dedup_take(e->queue, e->tasks, new.dedup_key, new.id,
+						 false) != new.id)
+		return false;
+	fairq_table_delete(archived, &tid);
+	fairq_add_task(e, &new);
+	return true;
+}
+
+static bool
+is_of_group(TupleTableSlot *slot, text *group_key)
+{
+	bool		isnull;
+	text	   *key = DatumGetTextPP(slot_getattr(slot, ARCHIVE_GROUP_KEY,
+												  &isnull));
+
+	return VARSIZE_ANY_EXHDR(key) == VARSIZE_ANY_EXHDR(group_key) &&
+		memcmp(VARDATA_ANY(key), VARDATA_ANY(group_key),
+			   VARSIZE_ANY_EXHDR(key)) == 0;
+}
+
+Datum
+fairq_redrive(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	text	   *group_key = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
+	int64		most = PG_ARGISNULL(2) ? PG_INT64_MAX :
+		fairq_arg_int(fcinfo, 2, "max_tasks", PG_GETARG_INT32(2), 1,
+					  PG_INT32_MAX);
+	FairqEnqueue e = {.run_at = DT_NOBEGIN};
+	FairqTable *archived;
+	FairqScan  *scan;
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, (Datum) 0},
+		{2, FAIRQ_EQ, Int16GetDatum(FAIRQ_FAIL)}
+	};
+	FairqRowState state;
+	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
+											   "fairq task",
+											   ALLOCSET_DEFAULT_SIZES);
+	bool		any_of_group = false;
+	int64		redriven = 0;
+
+	fairq_writes("fairq.redrive()");
+	e.queue = fairq_queue_use(name, AccessShareLock);
+	e.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	archived = fairq_table_beside(e.tasks, &e.tasks->archive,
+								  fairq_catalog()->archive);
+	keys[0].value = Int32GetDatum(e.queue->id);
+	scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_STATUS, keys,
+							lengthof(keys), false);
+	while (redriven < most &&
+		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		TupleTableSlot *slot = fairq_scan_slot(scan);
+		MemoryContext old;
+
+		if (group_key != NULL && !is_of_group(slot, group_key))
+			continue;
+		any_of_group = true;
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		old = MemoryContextSwitchTo(each);
+		if (redrive_task(&e, archived, slot))
+			redriven++;
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(each);
+	}
+	fairq_scan_end(scan);
+	fairq_table_close(e.tasks);
+	MemoryContextDelete(each);
+
+	/* a group may be known by its failed tasks alone */
+	if (group_key != NULL && !any_of_group)
+		(void) fairq_existing_group(e.queue, group_key);
+	if (redriven > 0)
+	{
+		fairq_notify(e.queue);
+		fairq_written();
+	}
+	PG_RETURN_INT64(redriven);
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * Wait until all transactions have ended that work on the queue at this moment.
+ * False if that takes too long.
+ */
+static bool
+wait_for_users(FairqQueue *queue)
+{
+	TimestampTz end = GetCurrentTimestamp() + PATIENCE_MS * INT64CONST(1000);
+	LOCKTAG		tag;
+	VirtualTransactionId *users;
+	int			nusers;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_catalog()->queue, queue->id, 0);
+	users = GetLockConflicts(&tag, AccessExclusiveLock, &nusers);
+	for (int i = 0; i < nusers; i++)
+	{
+		while (!VirtualXactLock(users[i], false))
+		{
+			if (GetCurrentTimestamp() >= end)
+				return false;
+			CHECK_FOR_INTERRUPTS();
+			pg_usleep(LOOK_EVERY_MS * 1000);
+		}
+	}
+	return true;
+}
+
+/* Has the group any task, whatever somebody is doing with it? */
+static bool
+has_tasks(FairqTable *tasks, int32 queue_id, int32 group_no)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
+		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
+	};
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
+										lengthof(keys), false);
+	bool		has = fairq_scan_next(scan) != FAIRQ_ROW_END;
+
+	fairq_scan_end(scan);
+	return has;
+}
+
+/* What was a row of fairq.seat. */
+typedef struct Seat
+{
+	int32		group_no;
+	text	   *key;
+} Seat;
+
+/* Delete the rows of groups that are not used.  Returns them. */
+static Seat *
+delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
+{
+	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
+	FairqScan  *scan = fairq_scan_begin(seats, FAIRQ_SEAT_BY_NO, &key, 1,
+										false);
+	int			max = 64;
+	Seat	   *unused = palloc(sizeof(Seat) * max);
+	int32		last = -1;
+	FairqRowState state;
+
+	*n = 0;
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		TupleTableSlot *slot = fairq_scan_slot(scan);
+		bool		isnull;
+		int32		group_no = DatumGetInt32(slot_getattr(slot, SEAT_GROUP_NO,
+														  &isnull));
+		bool		again = group_no == last;
+
+		/* of a group that is just made there is nothing to forget */
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		last = group_no;
+		if (has_tasks(tasks, queue->id, group_no) ||
+			fairq_group_setting(queue, group_no) != &queue->others)
+		{
+			/* one row of it is enough */
+			if (again)
+				fairq_table_delete(seats, &slot->tts_tid);
+			continue;
+		}
+		if (*n == max)
+		{
+			max *= 2;
+			unused = repalloc_huge(unused, sizeof(Seat) * max);
+		}
+		unused[*n].group_no = group_no;
+		unused[(*n)++].key = (text *) DatumGetPointer(copy_of(slot,
+															  SEAT_GROUP_KEY));
+		fairq_table_delete(seats, &slot->tts_tid);
+	}
+	fairq_scan_end(scan);
+	return unused;
+}
+
+/* False if others go on for too long. */
+static bool
+forget_unused(FairqQueue *queue)
+{
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
+										 AccessShareLock);
+	FairqTable *seats = fairq_table_open(fairq_catalog()->seat,
+										 RowExclusiveLock);
+	int			n;
+	Seat	   *unused = delete_unused(queue, seats, tasks, &n);
+	bool		done = true;
+
+	fairq_debt_groups();
+	fairq_written();
+	if (n > 0 && (done = wait_for_users(queue)))
+	{
+		for (int i = 0; i < n; i++)
+			if (has_tasks(tasks, queue->id, unused[i].group_no))
+				fairq_put_seat(seats, queue, unused[i].group_no, unused[i].key);
+		fairq_written();
+	}
+	fairq_table_close(seats);
+	fairq_table_close(tasks);
+	return done;
+}
+
+/* Forget the groups of a queue that are not used, if that can be had now. */
+static void
+maintain_groups(FairqQueue *queue)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	if (forget_unused(queue))
+		ReleaseCurrentSubTransaction();
+	else
+		RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+}
+
+static void
+maintain_queue(text *name)
+{
+	FairqQueue *queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
+	FairqSqlArg arg = fairq_sql_int4(queue->id);
+
+	fairq_sql("DELETE FROM fairq.archive a USING fairq.queue q"
+			  " WHERE q.queue_id = $1 AND a.queue_id = $1"
+			  " AND a.status IN (1, 3)"
+			  " AND (q.retain IS NULL"
+			  " OR a.finished_at < clock_timestamp() - q.retain)",
+			  &arg, 1, NULL);
+	/* only after tasks were deleted by other means */
+	fairq_sql("DELETE FROM fairq.dedup d WHERE d.queue_id = $1"
+			  " AND NOT EXISTS (SELECT FROM fairq.task t WHERE t.id = d.id)",
+			  &arg, 1, NULL);
+	(void) expire(queue, PG_INT64_MAX);
+	maintain_groups(queue);
+}
+
+Datum
+fairq_maintain(PG_FUNCTION_ARGS)
+{
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	fairq_writes("fairq.maintain()");
+	if (!PG_ARGISNULL(0))
+		maintain_queue(PG_GETARG_TEXT_PP(0));
+	else
+	{
+		names = fairq_queue_names();
+		foreach(lc, names)
+		{
+			if (fairq_queue_exists(text_to_cstring(lfirst(lc))))
+				maintain_queue(lfirst(lc));
+		}
+	}
+	PG_RETURN_VOID();
+}

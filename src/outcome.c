@@ -1,0 +1,169 @@
+/*
+ * outcome.c
+ *		What becomes of a task: finished, or to be run again.
+ *
+ * A task that is finished leaves fairq.task, and its dedup_key is free in the
+ * same transaction.  It goes to the archive if it has failed, or if its queue
+ * retains the others.  A task that is to be run again is ready at once, at a fresh
+ * address behind its group's others, or it is scheduled.
+ *
+ * Whoever had it running leaves its place under limits when that is visible;
+ * and whatever had been known of the lease is said again if it is rolled back
+ * (transaction.c).
+ *
+ * Locking: the caller has locked the row: it is in tasks->lock_slot, and what
+ * is to be known of it in *task.  The queue is locked, too.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "dedup.h"
+#include "group.h"
+#include "outcome.h"
+#include "place.h"
+#include "running.h"
+#include "transaction.h"
+
+/* Copy a column of the locked task. */
+static void
+copy(FairqTable *tasks, AttrNumber from, AttrNumber to, Datum *values,
+	 bool *nulls)
+{
+	values[to - 1] = slot_getattr(tasks->lock_slot, from, &nulls[to - 1]);
+}
+
+/*
+ * A NULL error is that of the last attempt; of a task that has succeeded there is
+ * none.
+ */
+static void
+archive(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
+		FairqEnd end, const text *error, Datum result)
+{
+	FairqTable *archived = fairq_table_beside(tasks, &tasks->archive,
+											  fairq_catalog()->archive);
+	Datum		values[ARCHIVE_NATTS];
+	bool		nulls[ARCHIVE_NATTS] = {0};
+	Datum		group_key = fairq_group_key(queue, task->group_no);
+
+	copy(tasks, TASK_ID, ARCHIVE_ID, values, nulls);
+	copy(tasks, TASK_ENQUEUED_AT, ARCHIVE_ENQUEUED_AT, values, nulls);
+	copy(tasks, TASK_QUEUE_ID, ARCHIVE_QUEUE_ID, values, nulls);
+	copy(tasks, TASK_ATTEMPT, ARCHIVE_ATTEMPT, values, nulls);
+	copy(tasks, TASK_PRIORITY, ARCHIVE_PRIORITY, values, nulls);
+	copy(tasks, TASK_RUN_AT, ARCHIVE_RUN_AT, values, nulls);
+	copy(tasks, TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS, values, nulls);
+	copy(tasks, TASK_PAYLOAD, ARCHIVE_PAYLOAD, values, nulls);
+	copy(tasks, TASK_WORKER, ARCHIVE_WORKER, values, nulls);
+	copy(tasks, TASK_DEDUP_KEY, ARCHIVE_DEDUP_KEY, values, nulls);
+	copy(tasks, TASK_ERROR, ARCHIVE_ERROR, values, nulls);
+	if (error != NULL || end == FAIRQ_SUCCEED)
+	{
+		values[ARCHIVE_ERROR - 1] = PointerGetDatum(error);
+		nulls[ARCHIVE_ERROR - 1] = error == NULL;
+	}
+	values[ARCHIVE_FINISHED_AT - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
+	values[ARCHIVE_STATUS - 1] = Int16GetDatum(end);
+	values[ARCHIVE_GROUP_KEY - 1] = DatumGetPointer(group_key) != NULL ? group_key :
+		PointerGetDatum(cstring_to_text(""));
+	values[ARCHIVE_RESULT - 1] = result;
+	nulls[ARCHIVE_RESULT - 1] = DatumGetPointer(result) == NULL;
+	fairq_table_insert(archived, values, nulls);
+}
+
+/*
+ * The task is finished.
+ */
+void
+fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+			 FairqEnd end, const text *error, Datum result)
+{
+	static const int counter[] = {
+		[FAIRQ_DROP] = -1,
+		[FAIRQ_SUCCEED] = FAIRQ_COMPLETED,
+		[FAIRQ_FAIL] = FAIRQ_FAILED,
+		[FAIRQ_CANCEL] = FAIRQ_CANCELLED
+	};
+	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
+	FairqDebt  *debt;
+
+	if (end == FAIRQ_FAIL || (end != FAIRQ_DROP && queue->retains))
+		archive(queue, tasks, task, end, error, result);
+	if (task->keyed)
+		fairq_dedup_free(tasks, task);
+
+	debt = fairq_debt(lane, task->group_no);
+	if (counter[end] >= 0)
+		debt->counts[counter[end]]++;
+	if (task->running)
+	{
+		fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
+		fairq_hold_begin(queue, lane, task->group_no);
+	}
+	else
+	{
+		fairq_debt_ready_at_abort(debt, task->addr);
+		if (!fairq_is_waiting(task->addr))
+			fairq_debt_hole_at_commit(debt, task->addr);
+	}
+	if (!fairq_task_delete(tasks, task, true))
+		elog(ERROR, "could not delete a locked task");
+	if (task->running)
+		fairq_hold_end(debt);
+}
+
+/*
+ * The task, which is running, is to be run again: at run_at, or at once if that
+ * is DT_NOBEGIN.  error, if it is not NULL, is why the attempt has failed;
+ * counts: as one of those that it has.
+ */
+void
+fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+				TimestampTz run_at, const text *error, bool counts)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
+	bool		at_once = run_at == DT_NOBEGIN;
+	FairqDebt  *debt;
+	int64		addr;
+
+	/* if it has to wait, then behind all that were enqueued before */
+	addr = at_once ? fairq_place(queue, task->priority, task->group_no,
+								 queue->limited ? fairq_task_new_id() : 0,
+								 tasks) :
+		fairq_scheduled_addr(run_at, task->id);
+	debt = fairq_debt(lane, task->group_no);
+	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
+	fairq_hold_begin(queue, lane, task->group_no);
+	fairq_task_return(tasks, task, addr, run_at, error, counts);
+	if (at_once)
+		fairq_debt_written();
+	else
+		fairq_debt_scheduled(debt, addr);
+	fairq_hold_end(debt);
+}
+
+bool
+fairq_attempts_used_up(const FairqQueue *queue, const FairqTask *task)
+{
+	int32		most = task->max_attempts > 0 ? task->max_attempts :
+		queue->max_attempts;
+
+	return task->attempt - task->released >= most;
+}
+
+/* The lease of the task has expired, and nobody is to take it over. */
+void
+fairq_expire(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
+{
+	fairq_debt(fairq_queue_lane(queue, task->priority),
+			   task->group_no)->counts[FAIRQ_EXPIRED]++;
+	if (task->cancelled)
+		fairq_finish(queue, tasks, task, FAIRQ_CANCEL, NULL, (Datum) 0);
+	else if (fairq_attempts_used_up(queue, task))
+		fairq_finish(queue, tasks, task, FAIRQ_FAIL,
+					 cstring_to_text("lease expired"), (Datum) 0);
+	else
+		fairq_run_again(queue, tasks, task, DT_NOBEGIN, NULL, true);
+}

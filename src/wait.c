@@ -1,0 +1,126 @@
+/*
+ * wait.c
+ *		fairq.wait: sleep until a pop is worth it.
+ *
+ * The procedure looks as a pop would (serve.c), and sleeps until it is woken
+ * (wake.c), in turn.  Each look is a transaction of its own: nothing is held
+ * while it sleeps, no snapshot and no lock.  So vacuum goes on, and the queue
+ * can be dropped, of which the next look hears.
+ *
+ * Locking: each look takes AccessShareLock on the queue and on fairq.task.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "args.h"
+#include "compat.h"
+#include "serve.h"
+
+PG_FUNCTION_INFO_V1(fairq_wait);
+
+#define DEFAULT_TIMEOUT (INT64CONST(30) * USECS_PER_SEC)
+
+/* until it is worth to look again at what is due and cannot be had just now */
+#define RETRY (INT64CONST(10) * 1000)
+
+/* When does something of the queue fall due? */
+static TimestampTz
+next_due(FairqQueue *queue)
+{
+	TimestampTz next = DT_NOEND;
+
+	for (int priority = 0; priority < FAIRQ_PRIORITIES && !queue->paused;
+		 priority++)
+		next = Min(next,
+				   fairq_times_next(&fairq_queue_lane(queue, priority)->times));
+	return next;
+}
+
+/* One look, a transaction of its own. */
+static bool
+look(const char *name, uint64 *events, TimestampTz *due)
+{
+	FairqQueue *queue = fairq_queue_use(cstring_to_text(name),
+										AccessShareLock);
+	FairqTable *tasks;
+	TimestampTz now;
+	bool		ready;
+
+	fairq_wait_begin(&queue->hints->wakeup);
+	*events = fairq_wake_events();
+	now = GetCurrentTimestamp();
+	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	ready = fairq_worth_a_pop(queue, tasks, now);
+	fairq_table_close(tasks);
+	*due = Max(next_due(queue), now + RETRY);
+	SPI_commit();
+	return ready;
+}
+
+static Datum
+result_row(bool ready)
+{
+	TupleDesc	desc = CreateTemplateTupleDesc(1);
+	Datum		value = BoolGetDatum(ready);
+	bool		isnull = false;
+
+	TupleDescInitEntry(desc, 1, "ready", BOOLOID, -1, 0);
+	fairq_finalize_tupdesc(desc);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), &value,
+											 &isnull));
+}
+
+Datum
+fairq_wait(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	int64		timeout = PG_ARGISNULL(1) ? DEFAULT_TIMEOUT :
+		fairq_check_delay("timeout", PG_GETARG_INTERVAL_P(1));
+	TimestampTz end = GetCurrentTimestamp() + timeout;
+	MemoryContext each;
+	bool		ready;
+
+	/* what the argument points to need not live as long as this */
+	char		cname[FAIRQ_MAX_QUEUE_NAME + 2];
+
+	text_to_cstring_buffer(name, cname, sizeof(cname));
+	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
+		castNode(CallContext, fcinfo->context)->atomic)
+		ereport(ERROR,
+				errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				errmsg("%s cannot run inside a transaction block",
+					   "fairq.wait()"),
+				errhint("Call it in autocommit mode."));
+	fairq_writes("fairq.wait()");
+
+	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	each = AllocSetContextCreate(CurrentMemoryContext, "fairq look",
+								 ALLOCSET_SMALL_SIZES);
+	for (;;)
+	{
+		uint64		events;
+		TimestampTz due;
+		MemoryContext old;
+
+		MemoryContextReset(each);
+		old = MemoryContextSwitchTo(each);
+		ready = look(cname, &events, &due);
+		MemoryContextSwitchTo(old);
+		if (ready || GetCurrentTimestamp() >= end)
+			break;
+		fairq_sleep(events, fairq_mind_time(due, end));
+		CHECK_FOR_INTERRUPTS();
+	}
+	fairq_wait_end();
+	SPI_finish();
+	PG_RETURN_DATUM(result_row(ready));
+}

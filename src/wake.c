@@ -1,0 +1,201 @@
+/*
+ * wake.c
+ *		Waking those who wait for a queue's tasks.
+ *
+ * Workers sleep on a condition variable in the queue's shared memory.  Whoever
+ * makes something ready wakes as many of them as there is work for, after that
+ * is visible (transaction.c).  What wakes and is not needed goes back to sleep
+ * in the server (wait.c): no client hears of it.
+ *
+ * No wake-up is lost: a waiter counts itself before it looks for work, notes the
+ * number of events before it looks, and sleeps only if it is still the same
+ * after it has joined the sleepers.  Whoever has made something ready counts an
+ * event if there is any waiter, and then signals.  A waiter that is woken and
+ * goes away (an error, the timeout) passes the signal on, which is what
+ * condition variables do.
+ *
+ * What only time makes ready is waited for by one of the waiters, the
+ * timekeeper; the others sleep until they are woken.  If something falls due
+ * earlier than what is minded, or the timekeeper leaves, one is woken to look
+ * at the clock.
+ *
+ * Sometimes nobody knows how much there is to do (a queue is resumed, a limit
+ * is raised).  Then one is woken, and each pop that finds as much as it wanted
+ * wakes the next.
+ *
+ * Locking: what is shared is atomic.  Waking takes the condition variable's
+ * spinlock, allocates nothing and cannot fail, so it can be done from commit
+ * and abort callbacks.
+ */
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "wake.h"
+
+/* what this backend waits at */
+static FairqWakeup *waiting_at = NULL;
+static TimestampTz minding = DT_NOEND;
+
+void
+fairq_wakeup_init(FairqWakeup *wakeup)
+{
+	ConditionVariableInit(&wakeup->sleepers);
+	pg_atomic_init_u32(&wakeup->waiters, 0);
+	pg_atomic_init_u32(&wakeup->surplus, 0);
+	pg_atomic_init_u64(&wakeup->events, 0);
+	pg_atomic_init_u64(&wakeup->minded, (uint64) DT_NOEND);
+}
+
+/* Is anybody to be told?  Then count an event. */
+static uint32
+count_event(FairqWakeup *wakeup)
+{
+	uint32		waiters;
+
+	/* whoever is not counted by now will see what was done before */
+	pg_memory_barrier();
+	waiters = pg_atomic_read_u32(&wakeup->waiters);
+	if (waiters > 0)
+		pg_atomic_fetch_add_u64(&wakeup->events, 1);
+	return waiters;
+}
+
+/* There is work for n more. */
+void
+fairq_wake(FairqWakeup *wakeup, int32 n)
+{
+	int32		waiters = (int32) count_event(wakeup);
+
+	for (int i = 0; i < Min(n, waiters); i++)
+		ConditionVariableSignal(&wakeup->sleepers);
+}
+
+/* All have to look. */
+void
+fairq_wake_all(FairqWakeup *wakeup)
+{
+	if (count_event(wakeup) > 0)
+		ConditionVariableBroadcast(&wakeup->sleepers);
+}
+
+/* There may be work, nobody knows how much. */
+void
+fairq_wake_chain(FairqWakeup *wakeup)
+{
+	pg_atomic_write_u32(&wakeup->surplus, 1);
+	fairq_wake(wakeup, 1);
+}
+
+/* A pop has found as much as it wanted, or not. */
+void
+fairq_wake_next(FairqWakeup *wakeup, bool found)
+{
+	if (pg_atomic_read_u32(&wakeup->surplus) == 0)
+		return;
+	if (found)
+		fairq_wake(wakeup, 1);
+	else
+		pg_atomic_write_u32(&wakeup->surplus, 0);
+}
+
+/* Something falls due then. */
+void
+fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due)
+{
+	pg_memory_barrier();
+	if (pg_atomic_read_u32(&wakeup->waiters) > 0 &&
+		due < (int64) pg_atomic_read_u64(&wakeup->minded))
+		fairq_wake(wakeup, 1);
+}
+
+/* This backend waits from now on, if it does not already. */
+void
+fairq_wait_begin(FairqWakeup *wakeup)
+{
+	if (waiting_at == wakeup)
+		return;
+	fairq_wait_end();
+	/* a full barrier: what was made ready before is seen by the look */
+	pg_atomic_fetch_add_u32(&wakeup->waiters, 1);
+	waiting_at = wakeup;
+}
+
+/* This backend is not the timekeeper any more, if it was. */
+static bool
+mind_no_more(FairqWakeup *wakeup)
+{
+	uint64		mine = (uint64) minding;
+
+	if (minding == DT_NOEND)
+		return false;
+	minding = DT_NOEND;
+	return pg_atomic_compare_exchange_u64(&wakeup->minded, &mine,
+										  (uint64) DT_NOEND);
+}
+
+/* It doesn't any more.  Also called when an error or the end has ended it. */
+void
+fairq_wait_end(void)
+{
+	FairqWakeup *wakeup = waiting_at;
+
+	if (wakeup == NULL)
+		return;
+	waiting_at = NULL;
+	ConditionVariableCancelSleep();
+	pg_atomic_fetch_sub_u32(&wakeup->waiters, 1);
+	if (mind_no_more(wakeup))
+		fairq_wake(wakeup, 1);
+}
+
+/*
+ * Until when is this backend to sleep, if something falls due then?  Until that
+ * time, if nobody minds it.
+ */
+TimestampTz
+fairq_mind_time(TimestampTz due, TimestampTz otherwise)
+{
+	uint64		minded;
+
+	(void) mind_no_more(waiting_at);
+	minded = pg_atomic_read_u64(&waiting_at->minded);
+	while (due < otherwise && due < (int64) minded)
+	{
+		if (pg_atomic_compare_exchange_u64(&waiting_at->minded, &minded,
+										   (uint64) due))
+		{
+			minding = due;
+			return due;
+		}
+	}
+	return otherwise;
+}
+
+uint64
+fairq_wake_events(void)
+{
+	return pg_atomic_read_u64(&waiting_at->events);
+}
+
+/*
+ * Sleep until something has happened since that number of events, or until
+ * then.  It may end earlier.
+ */
+void
+fairq_sleep(uint64 events, TimestampTz until)
+{
+	long		ms;
+
+	ConditionVariablePrepareToSleep(&waiting_at->sleepers);
+	if (fairq_wake_events() == events)
+	{
+		ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+		/* there may be news of it: so not for weeks */
+		(void) ConditionVariableTimedSleep(&waiting_at->sleepers,
+										   Min(ms, INT_MAX / 2),
+										   fairq_wait_event());
+	}
+	ConditionVariableCancelSleep();
+}

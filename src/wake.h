@@ -1,0 +1,36 @@
+/*
+ * wake.h
+ *		Waking those who wait for a queue's tasks.
+ */
+#ifndef FAIRQ_WAKE_H
+#define FAIRQ_WAKE_H
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+
+/* In shared memory, part of a queue's hints. */
+typedef struct FairqWakeup
+{
+	ConditionVariable sleepers;
+	pg_atomic_uint32 waiters;	/* asleep, or about to look or to sleep */
+	pg_atomic_uint32 surplus;	/* pops wake the next one as long as they find
+								 * something */
+	pg_atomic_uint64 events;	/* counts what may have made a pop worth it */
+	pg_atomic_uint64 minded;	/* when one of the waiters wakes by itself, a
+								 * TimestampTz */
+} FairqWakeup;
+
+extern void fairq_wakeup_init(FairqWakeup *wakeup);
+extern void fairq_wake(FairqWakeup *wakeup, int32 n);
+extern void fairq_wake_all(FairqWakeup *wakeup);
+extern void fairq_wake_chain(FairqWakeup *wakeup);
+extern void fairq_wake_next(FairqWakeup *wakeup, bool found);
+extern void fairq_wait_begin(FairqWakeup *wakeup);
+extern void fairq_wait_end(void);
+extern void fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due);
+extern TimestampTz fairq_mind_time(TimestampTz due, TimestampTz otherwise);
+extern void fairq_sleep(uint64 events, TimestampTz until);
+extern uint64 fairq_wake_events(void);
+
+#endif							/* FAIRQ_WAKE_H */
