@@ -693,6 +693,7 @@ fairq_lane_note(FairqLane *lane, FairqNote *note)
 		note->suspect = lane->suspect;
 		note->desert_from = lane->desert_from;
 		note->desert_to = lane->desert_to;
+		note->stride = lane->stride;
 		note->strays = lane->strays;
 		note->nstrays = lane->nstrays;
 		note->nirregular = lane->nirregular;
@@ -703,15 +704,21 @@ fairq_lane_note(FairqLane *lane, FairqNote *note)
 	return known;
 }
 
-/* From the note's mark to below upto nothing was left that is ready. */
+/*
+ * From the note's mark to below upto nothing was left that is ready.  The walk
+ * came by a task every so many addresses (0: by none).
+ */
 void
-fairq_lane_raise(FairqLane *lane, const FairqNote *note, int64 upto)
+fairq_lane_raise(FairqLane *lane, const FairqNote *note, int64 upto,
+				 int64 stride)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == note->lane_no)
 	{
 		upto = Min(upto, lowest_since(lane, note->epoch));
 		lane->mark = Max(lane->mark, upto);
+		if (stride > 0)
+			lane->stride = stride;
 	}
 	LWLockRelease(&lane->lock);
 }

@@ -44,6 +44,7 @@ typedef struct FairqLane
 	int64		ring_high[FAIRQ_RING];	/* and highest */
 	int64		desert_from;	/* from here to below the other there are none */
 	int64		desert_to;		/* but irregular groups' ready tasks */
+	int64		stride;			/* addresses from one task to the next, lately */
 	int64		strays;			/* below: no waiting task of a forgotten group */
 	uint64		nstrays;		/* counts how often that was lowered */
 	int32		irregular;		/* the set of these groups */
@@ -88,6 +89,7 @@ typedef struct FairqNote
 	int64		suspect;
 	int64		desert_from;
 	int64		desert_to;
+	int64		stride;
 	int64		strays;
 	uint64		nstrays;
 	int32		nirregular;
@@ -159,7 +161,7 @@ extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
 
 extern bool fairq_lane_note(FairqLane *lane, FairqNote *note);
 extern void fairq_lane_raise(FairqLane *lane, const FairqNote *note,
-							 int64 upto);
+							 int64 upto, int64 stride);
 extern void fairq_lane_desert(FairqLane *lane, const FairqNote *note,
 							  int64 from, int64 to);
 extern void fairq_lane_advance(FairqLane *lane, const FairqNote *note,

@@ -58,6 +58,12 @@
 /* rows passed over in a row that are worth remembering */
 #define DESERT 64
 
+/* how much further a walk looks that has not found enough, before it looks at all */
+#define WALK_LONGER 64
+
+/* tasks that a walk is begun for */
+#define WALK_FOR 1000
+
 /* rows of a group that are looked at to find its next ready task */
 #define LOOK_AHEAD 16
 
@@ -101,6 +107,10 @@ typedef struct Service
 	bool		any_regular;	/* a group became regular at the last turn */
 	bool		homeless;		/* tasks are behind whose group has no entry */
 	int64		locked;			/* lowest row that was merely locked */
+	int64		walk_end;		/* the walk's scan goes up to there */
+	int64		walk_length;	/* it is begun for so many addresses */
+	bool		walk_longer;	/* it was not enough */
+	int64		walked;			/* rows that it came by */
 	int			passed;			/* rows that the walk has passed over in a row */
 	int64		passed_from;	/* the first of them */
 	int64		jumped_to;		/* the end of the desert, after it */
@@ -643,7 +653,11 @@ past_blocks(Service *s, int64 addr)
 	return block > s->last_block;
 }
 
-/* Look at the lane's rows from an address on. */
+/*
+ * Look at the lane's rows from an address on, as far as it will probably take
+ * to find as many as are wanted: an index scan compares all entries of a page
+ * that are in its range, also if only the first one is asked for.
+ */
 static FairqScan *
 walk_from(Service *s, FairqScan *scan, int64 from)
 {
@@ -651,14 +665,27 @@ walk_from(Service *s, FairqScan *scan, int64 from)
 		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
 		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
 		{3, FAIRQ_GE, Int64GetDatum(from)},
-		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_WAITING)}
+		{3, FAIRQ_LT, (Datum) 0}
 	};
 
+	s->walk_end = s->walk_length < FAIRQ_WAITING - from ?
+		Max(from, 0) + s->walk_length : FAIRQ_WAITING;
+	keys[3].value = Int64GetDatum(s->walk_end);
 	if (scan == NULL)
 		return fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
 								lengthof(keys), false);
 	fairq_scan_again(scan, keys, lengthof(keys));
 	return scan;
+}
+
+/* How far will it probably be to the tasks that are wanted? */
+static int64
+walk_length(Service *s)
+{
+	int64		wanted = Min(s->max_tasks - s->served, WALK_FOR) + 1;
+
+	return s->note.stride < FAIRQ_WAITING / (WALK_FOR + 1) - 1 ?
+		(s->note.stride + 1) * wanted : FAIRQ_WAITING;
 }
 
 /* The walk comes by a row that it can do nothing with. */
@@ -691,12 +718,25 @@ passed_to(Service *s, int64 addr)
 static Walk
 walk(Service *s, FairqScan *scan, int64 limit, FairqTask *task, int64 *reached)
 {
-	FairqRowState state;
-
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	for (;;)
 	{
+		FairqRowState state = fairq_scan_next(scan);
+
+		if (state == FAIRQ_ROW_END)
+		{
+			if (s->walk_end >= FAIRQ_WAITING)
+				break;
+			/* it is further than it was lately, or there is nothing at all */
+			s->walk_length = s->walk_longer ||
+				s->walk_length > FAIRQ_WAITING / WALK_LONGER ?
+				FAIRQ_WAITING : s->walk_length * WALK_LONGER;
+			s->walk_longer = true;
+			(void) walk_from(s, scan, s->walk_end);
+			continue;
+		}
 		fairq_task_read(fairq_scan_slot(scan), task);
 		*reached = task->addr;
+		s->walked++;
 		if (state == FAIRQ_ROW_LIVE && !task->running &&
 			!(task->addr <= limit && s->any_irregular &&
 			  fairq_lane_is_irregular(s->lane, task->group_no)))
@@ -759,6 +799,9 @@ serve_lane(Service *s)
 	if (s->note.mark < s->note.pos)
 		looked_to = look_behind(s, s->note.mark, false);
 	start = reached = Max(s->note.mark, s->note.pos);
+	s->walked = 0;
+	s->walk_length = walk_length(s);
+	s->walk_longer = false;
 
 	scan = walk_from(s, NULL, start);
 
@@ -886,7 +929,9 @@ serve_lane(Service *s)
 	passed_to(s, at == WALK_END ? FAIRQ_WAITING : reached);
 	fairq_lane_advance(s->lane, &s->note, last, Max(left, 0));
 	fairq_lane_raise(s->lane, &s->note,
-					 Min(Min(reached, looked_to), s->locked));
+					 Min(Min(reached, looked_to), s->locked),
+					 s->walked == 0 || reached == FAIRQ_ADDR_MAX ? 0 :
+					 (reached - Max(start, 0)) / s->walked + 1);
 }
 
 static void
