@@ -151,6 +151,9 @@ fairq_finalize_tupdesc(TupleDesc desc)
 #endif
 }
 
+/* of libpq/libpq.h, which wants the headers of GSSAPI, if PostgreSQL has it */
+extern bool pq_check_connection(void);
+
 /* what fills new shared memory */
 #if PG_VERSION_NUM >= 190000
 #define FAIRQ_INIT_ARGS void *ptr, void *arg

@@ -8,7 +8,9 @@
  * turn it is served what became ready first (serve.c).  So this can be done by
  * any call, in any transaction, for everybody.
  *
- * It is done in steps, each of which looks at a number of index entries.
+ * It is done in steps, each of which looks at a number of index entries.  Pops take
+ * one step, and one more for each task that they serve, as long as there is more
+ * to find: those found first are not to be served all before the others.
  * What they are about and where they go on is kept in shared memory (times.c).
  * Not more groups are told at a time than are to be served a turn each anyway.
  *
@@ -21,8 +23,12 @@
 #include "due.h"
 #include "lane.h"
 
-/* index entries that are looked at in one step */
+/*
+ * Index entries that are looked at in one step; and as many more as have
+ * something to tell, up to a limit.  That is about 1 ms, or 10.
+ */
 #define LOOK_ENTRIES 4096
+#define LOOK_TOLD 32768
 
 /* the lane that this backend looks at, and its number */
 static FairqLane *looking_at = NULL;
@@ -52,6 +58,7 @@ find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 	};
 	FairqScan  *scan;
 	int64		next = FAIRQ_ADDR_MAX;
+	int64		told = 0;
 	FairqRowState state;
 
 	if (from >= end)
@@ -80,8 +87,10 @@ find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 			next = task.addr;
 			break;
 		}
-		(*found)++;
+		if (told++ < LOOK_TOLD)
+			fairq_scan_more(scan);
 	}
+	*found += told;
 	fairq_scan_end(scan);
 	return next;
 }
@@ -100,6 +109,7 @@ find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 		{3, FAIRQ_LT, Int64GetDatum(look->sweep_end + 1)}
 	};
 	int64		from = look->sweep;
+	int64		told = 0;
 	FairqScan  *scan;
 	FairqRowState state;
 
@@ -134,13 +144,17 @@ find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 			look->ceiling = Max(look->ceiling, task.addr);
 		}
 		else if (fairq_lane_tell(lane, lane_no, task.group_no, task.addr))
-			(*found)++;
+		{
+			if (told++ < LOOK_TOLD)
+				fairq_scan_more(scan);
+		}
 		else
 		{
 			look->sweep = task.addr;
 			break;
 		}
 	}
+	*found += told;
 	fairq_scan_end(scan);
 }
 

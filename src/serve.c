@@ -472,7 +472,8 @@ serve_turn(Service *s, const FairqTurn *turn)
 {
 	const FairqSetting *setting = fairq_group_setting(s->queue,
 													  turn->group_no);
-	int32		weight = turn->left > 0 ? turn->left : setting->weight;
+	int32		weight = turn->left > 0 ?
+		Min(turn->left, setting->weight) : setting->weight;
 	Course		course = {.turn = turn};
 
 	/* a limited one would soon be parked, and its rows be in the way again */
@@ -842,6 +843,7 @@ serve_lane(Service *s)
 			{
 				in_vain = 0;
 				cur = turn.addr;
+				(void) find_due(s);
 			}
 			else
 			{
@@ -976,7 +978,7 @@ serve(Service *s)
 	if (s->expired.scan)
 		fairq_scan_end(s->expired.scan);
 
-	/* there is more for others than what this call has taken, or its caller will */
+	/* what this call has not taken, or its caller will not, is for others */
 	if (s->found > s->served)
 		fairq_wake(&s->queue->hints->wakeup,
 				   s->found - s->served - (s->peeked ? 1 : 0));

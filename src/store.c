@@ -64,6 +64,7 @@ struct FairqScan
 	TupleTableSlot *slot;
 	ScanDirection direction;
 	int			budget;			/* index entries that may still be looked at */
+	bool		at_entry;		/* at one of which the row was not looked at */
 };
 
 /*
@@ -409,6 +410,13 @@ fairq_scan_some(FairqTable *table, FairqIndex which, const FairqKey *keys,
 	return scan_begin(table, which, keys, nkeys, false, budget);
 }
 
+/* One more than the budget says. */
+void
+fairq_scan_more(FairqScan *scan)
+{
+	scan->budget++;
+}
+
 /* After FAIRQ_ROW_LATER: a bigint column of the index, there. */
 int64
 fairq_scan_reached(FairqScan *scan, int column)
@@ -442,13 +450,18 @@ fairq_scan_next(FairqScan *scan)
 
 	for (;;)
 	{
-		if (!desc->xs_heap_continue)
+		if (scan->at_entry)
+			scan->at_entry = false;
+		else if (!desc->xs_heap_continue)
 		{
 			CHECK_FOR_INTERRUPTS();
 			if (index_getnext_tid(desc, scan->direction) == NULL)
 				return FAIRQ_ROW_END;
 			if (scan->budget != PG_INT32_MAX && scan->budget-- <= 0)
+			{
+				scan->at_entry = true;
 				return FAIRQ_ROW_LATER;
+			}
 		}
 		if (!index_fetch_heap(desc, scan->slot))
 			continue;

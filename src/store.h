@@ -188,6 +188,7 @@ extern FairqScan *fairq_scan_begin(FairqTable *table, FairqIndex index,
 extern void fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys);
 extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
 								  const FairqKey *keys, int nkeys, int budget);
+extern void fairq_scan_more(FairqScan *scan);
 extern int64 fairq_scan_reached(FairqScan *scan, int column);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
 extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);

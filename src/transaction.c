@@ -245,7 +245,7 @@ settle_all(bool committed)
 	groups_changed = NULL;
 	if (!committed)
 	{
-		fairq_wait_end();
+		fairq_wait_end(true);
 		fairq_groups_forget_uncommitted();
 	}
 	fairq_groups_committed();

@@ -120,7 +120,13 @@ fairq_wait(PG_FUNCTION_ARGS)
 		fairq_sleep(events, fairq_mind_time(due, end));
 		CHECK_FOR_INTERRUPTS();
 	}
-	fairq_wait_end();
+
+	/* if nobody is there to hear it, it is news for somebody else */
+	if (ready && MyProcPort != NULL && !pq_check_connection())
+		ereport(ERROR,
+				errcode(ERRCODE_CONNECTION_FAILURE),
+				errmsg("connection to client lost"));
+	fairq_wait_end(false);
 	SPI_finish();
 	PG_RETURN_DATUM(result_row(ready));
 }

@@ -10,9 +10,9 @@
  * No wake-up is lost: a waiter counts itself before it looks for work, notes the
  * number of events before it looks, and sleeps only if it is still the same
  * after it has joined the sleepers.  Whoever has made something ready counts an
- * event if there is any waiter, and then signals.  A waiter that is woken and
- * goes away (an error, the timeout) passes the signal on, which is what
- * condition variables do.
+ * event if there is any waiter, and then signals.  A waiter that is ended by an
+ * error may have been woken before, and wakes another one; one whose time is
+ * over looks once more.
  *
  * What only time makes ready is waited for by one of the waiters, the
  * timekeeper; the others sleep until they are woken.  If something falls due
@@ -116,7 +116,7 @@ fairq_wait_begin(FairqWakeup *wakeup)
 {
 	if (waiting_at == wakeup)
 		return;
-	fairq_wait_end();
+	fairq_wait_end(false);
 	/* a full barrier: what was made ready before is seen by the look */
 	pg_atomic_fetch_add_u32(&wakeup->waiters, 1);
 	waiting_at = wakeup;
@@ -135,9 +135,12 @@ mind_no_more(FairqWakeup *wakeup)
 										  (uint64) DT_NOEND);
 }
 
-/* It doesn't any more.  Also called when an error or the end has ended it. */
+/*
+ * It doesn't any more.  pass_on: it was ended, and somebody else is to look at
+ * what it may have been woken for.
+ */
 void
-fairq_wait_end(void)
+fairq_wait_end(bool pass_on)
 {
 	FairqWakeup *wakeup = waiting_at;
 
@@ -146,7 +149,7 @@ fairq_wait_end(void)
 	waiting_at = NULL;
 	ConditionVariableCancelSleep();
 	pg_atomic_fetch_sub_u32(&wakeup->waiters, 1);
-	if (mind_no_more(wakeup))
+	if (mind_no_more(wakeup) || pass_on)
 		fairq_wake(wakeup, 1);
 }
 
