@@ -113,7 +113,7 @@ COMMENT ON COLUMN fairq.task.priority IS 'The lane: 0 (first) to 9.';
 COMMENT ON COLUMN fairq.task.payload IS 'What the producer gave.';
 COMMENT ON COLUMN fairq.task.worker IS 'Who has the lease, if pop was told.';
 COMMENT ON COLUMN fairq.task.cancelled IS 'Its worker is to be told so, by fairq.extend().';
-COMMENT ON COLUMN fairq.task.run_at IS 'Not before; of a retry, too.';
+COMMENT ON COLUMN fairq.task.run_at IS 'Not before; of a retry, too. Of a task that was put back at once: when that was.';
 COMMENT ON COLUMN fairq.task.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
 COMMENT ON COLUMN fairq.task.released IS 'How many of its attempts don''t count; NULL: none.';
 COMMENT ON COLUMN fairq.task.dedup_key IS 'The key that no other unfinished task of the queue has.';

@@ -13,6 +13,7 @@
  * to find: those found first are not to be served all before the others.
  * What they are about and where they go on is kept in shared memory (times.c).
  * Not more groups are told at a time than are to be served a turn each anyway.
+ * If the cache has no entry for a group, its task is served at once.
  *
  * Locking: one backend at a time looks at a lane, which is a flag in it; it is
  * taken back by end of the call or of the transaction.  The lane's lock is
@@ -43,12 +44,36 @@ fairq_look_end(void)
 }
 
 /*
+ * Tell the group of a task.  If there is no entry for it, have the task served;
+ * if that cannot be, either, *left is the lowest one of these.  False if no more
+ * can be told at this time.
+ */
+static bool
+tell(FairqLane *lane, uint32 lane_no, FairqTask *task, TimestampTz now,
+	 FairqFound *found, int64 *left)
+{
+	switch (fairq_lane_tell(lane, lane_no, task->group_no, task->addr, now))
+	{
+		case FAIRQ_TOLD:
+			return true;
+		case FAIRQ_TOO_MANY_TOLD:
+			return false;
+		case FAIRQ_HOMELESS:
+			if (!found->serve(task, found->arg))
+				*left = Min(*left, task->addr);
+			return true;
+	}
+	return false;
+}
+
+/*
  * Tell the groups of scheduled tasks that have fallen due.  Returns where the
  * rest begins.
  */
 static int64
 find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
-			   FairqTable *tasks, int64 from, TimestampTz now, int64 *found)
+			   FairqTable *tasks, int64 from, TimestampTz now,
+			   FairqFound *found)
 {
 	int64		end = fairq_due_end(now);
 	FairqKey	keys[] = {
@@ -58,6 +83,7 @@ find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 	};
 	FairqScan  *scan;
 	int64		next = FAIRQ_ADDR_MAX;
+	int64		left = FAIRQ_ADDR_MAX;
 	int64		told = 0;
 	FairqRowState state;
 
@@ -82,15 +108,16 @@ find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 			continue;
 		fairq_task_read(fairq_scan_slot(scan), &task);
 		if (task.addr >= end ||
-			!fairq_lane_tell(lane, lane_no, task.group_no, task.addr))
+			!tell(lane, lane_no, &task, now, found, &left))
 		{
 			next = task.addr;
 			break;
 		}
-		if (told++ < LOOK_TOLD)
+		if (told++ < LOOK_TOLD && left == FAIRQ_ADDR_MAX)
 			fairq_scan_more(scan);
 	}
-	*found += told;
+	next = Min(next, left);
+	found->count += told;
 	fairq_scan_end(scan);
 	return next;
 }
@@ -100,7 +127,8 @@ find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
  */
 static void
 find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
-			 FairqTable *tasks, FairqLook *look, TimestampTz now, int64 *found)
+			 FairqTable *tasks, FairqLook *look, TimestampTz now,
+			 FairqFound *found)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
@@ -109,6 +137,7 @@ find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 		{3, FAIRQ_LT, Int64GetDatum(look->sweep_end + 1)}
 	};
 	int64		from = look->sweep;
+	int64		left = FAIRQ_ADDR_MAX;
 	int64		told = 0;
 	FairqScan  *scan;
 	FairqRowState state;
@@ -143,10 +172,18 @@ find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 			look->floor = Min(look->floor, task.addr);
 			look->ceiling = Max(look->ceiling, task.addr);
 		}
-		else if (fairq_lane_tell(lane, lane_no, task.group_no, task.addr))
+		else if (tell(lane, lane_no, &task, now, found, &left))
 		{
-			if (told++ < LOOK_TOLD)
+			if (told++ < LOOK_TOLD && left == FAIRQ_ADDR_MAX)
 				fairq_scan_more(scan);
+			if (left == task.addr)
+			{
+				/* it is to be found again, by the next sweep */
+				look->deadline = Min(look->deadline, task.lease_until);
+				look->floor = Min(look->floor, task.addr);
+				look->ceiling = Max(look->ceiling, task.addr);
+				left = FAIRQ_ADDR_MAX;
+			}
 		}
 		else
 		{
@@ -154,17 +191,17 @@ find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 			break;
 		}
 	}
-	*found += told;
+	found->count += told;
 	fairq_scan_end(scan);
 }
 
 /*
  * Look for what has fallen due, one step.  False if there is nothing to look
- * for, or nothing more can be done about it at this moment.  *found counts up.
+ * for, or nothing more can be done about it at this moment.
  */
 bool
 fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
-			   TimestampTz now, int64 *found)
+			   TimestampTz now, FairqFound *found)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	FairqLook	look;

@@ -64,8 +64,9 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 	put(values, nulls, TASK_PRIORITY, Int16GetDatum(new->priority), false);
 	put(values, nulls, TASK_CANCELLED, BoolGetDatum(false), false);
 	put(values, nulls, TASK_LEASE_UNTIL, (Datum) 0, true);
-	put(values, nulls, TASK_RUN_AT, TimestampTzGetDatum(e->run_at),
-		!scheduled);
+	put(values, nulls, TASK_RUN_AT,
+		TimestampTzGetDatum(scheduled ? e->run_at : new->put_back_at),
+		!scheduled && new->put_back_at == DT_NOBEGIN);
 	put(values, nulls, TASK_MAX_ATTEMPTS, Int32GetDatum(new->max_attempts),
 		new->max_attempts == 0);
 	put(values, nulls, TASK_RELEASED, Int32GetDatum(new->attempt),
@@ -92,6 +93,7 @@ begin(FunctionCallInfo fcinfo, FairqEnqueue *e, FairqNewTask *new,
 	e->queue = fairq_queue_use(queue_name, AccessShareLock);
 	e->tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	new->enqueued_at = GetCurrentTimestamp();
+	new->put_back_at = DT_NOBEGIN;
 	e->run_at = PG_ARGISNULL(4) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(4);
 	if (e->run_at <= new->enqueued_at)
 		e->run_at = DT_NOBEGIN;

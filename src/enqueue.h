@@ -20,6 +20,7 @@ typedef struct FairqNewTask
 {
 	int64		id;
 	TimestampTz enqueued_at;
+	TimestampTz put_back_at;	/* DT_NOBEGIN: it is new */
 	text	   *group_key;
 	Datum		payload;
 	Datum		dedup_key;		/* it has been taken; 0: none */

@@ -271,8 +271,10 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	FairqTable *table;
 	int32		group_no;
 	bool		committed;
+	uint64		changes_before;
 
 	check_cache();
+	changes_before = changes;
 	entry = hash_search(by_key, &id, HASH_FIND, NULL);
 	if (entry != NULL)
 		return entry->group_no;
@@ -294,6 +296,10 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 		group_no = find_key(table, queue, key, &committed);
 		if (!committed)
 		{
+			if (fairq_groups_freed())
+				ereport(ERROR,
+						errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("cannot add a group in a transaction in which fairq.maintain() has removed some"));
 			if (group_no < 0)
 				group_no = new_number(table, queue);
 			fairq_put_seat(table, queue, group_no, key);
@@ -305,8 +311,10 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	fairq_table_close(table);
 	if (group_no >= 0)
 	{
+		/* what was read before a change must not be remembered after it */
 		check_cache();
-		remember_key(queue, key, group_no);
+		if (changes == changes_before)
+			remember_key(queue, key, group_no);
 	}
 	return group_no;
 }
@@ -372,7 +380,8 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	}
 	fairq_scan_end(scan);
 	fairq_table_close(table);
-	if (committed)
+	if (committed &&
+		changes == pg_atomic_read_u64(&fairq_domain()->group_changes))
 	{
 		bool		found;
 

@@ -499,7 +499,9 @@ fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 	lane->pos_left = 0;
 	lane->suspect = highest;
 	fairq_lane_reaches(lane, highest);
-	fairq_times_forget(&lane->times, highest);
+	/* also of what was leased since that was read */
+	fairq_times_forget(&lane->times,
+					   (int64) pg_atomic_read_u64(&lane->reach));
 	if (!sure)
 	{
 		lane->strays = FAIRQ_WAITING;
@@ -878,12 +880,14 @@ fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
 		turn->from = group->from;
 		turn->waiting_from = group->waiting_from;
 		turn->nirregular = lane->nirregular;
+		turn->nexpired = lane->nexpired;
 		turn->taken_before = group->taken;
 		turn->version = group->version;
 		turn->expiries = group->expiries;
 		turn->due_from = group->due_from;
 		turn->expired_from = group->expired_from;
 		turn->expired_to = group->expired_to;
+		turn->told_at = group->told_at;
 		turn->left = left_of_turn(lane, group, turn->addr);
 		if (take)
 		{
@@ -1052,8 +1056,10 @@ fairq_lane_park(FairqLane *lane, const FairqNote *note, const FairqTurn *turn,
 							 lane->priority, &hints->version, version))
 		{
 			parked = true;
-			if (most != 0)
-				set_told(lane, group, group->due_from, FAIRQ_ADDR_MAX);
+			/* whoever resumes a group has all looked for again */
+			set_told(lane, group,
+					 most != 0 ? group->due_from : FAIRQ_ADDR_MAX,
+					 FAIRQ_ADDR_MAX);
 			if (!group->parked)
 			{
 				take_out_of_set(lane, group);
@@ -1154,25 +1160,53 @@ fairq_lane_look_end(FairqLane *lane, uint32 lane_no, const FairqLook *look)
 }
 
 /*
- * A task of the group has fallen due: one that is scheduled there, or one whose
- * lease has expired.  False if that cannot be remembered now.
+ * Whoever was told of something may have forgotten it, or may not have been told
+ * for a limit: look for all that has fallen due.
  */
-bool
-fairq_lane_tell(FairqLane *lane, uint32 lane_no, int32 group_no, int64 addr)
+void
+fairq_look_again(FairqHints *hints)
+{
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		FairqLane  *lane = &hints->lanes[priority];
+
+		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		fairq_times_forget(&lane->times,
+						   Max((int64) pg_atomic_read_u64(&lane->reach), lane->pos));
+		LWLockRelease(&lane->lock);
+	}
+}
+
+/*
+ * A task of the group has fallen due: one that is scheduled there, or one whose
+ * lease has expired.
+ */
+FairqTold
+fairq_lane_tell(FairqLane *lane, uint32 lane_no, int32 group_no, int64 addr,
+				TimestampTz now)
 {
 	FairqGroup *group = NULL;
+	FairqTold	result = FAIRQ_TOO_MANY_TOLD;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == lane_no)
 	{
 		group = find_irregular(lane, group_no);
-		if (group == NULL ||
-			Min(group->due_from, group->expired_from) == FAIRQ_ADDR_MAX)
-			group = lane->ntold >= MAX_TOLD ? NULL :
-				make_irregular(lane, group_no);
+		if (group != NULL &&
+			Min(group->due_from, group->expired_from) != FAIRQ_ADDR_MAX)
+			result = FAIRQ_TOLD;
+		else if (lane->ntold >= MAX_TOLD)
+			group = NULL;
+		else
+		{
+			group = make_irregular(lane, group_no);
+			result = group != NULL ? FAIRQ_TOLD : FAIRQ_HOMELESS;
+		}
 	}
 	if (group != NULL)
 	{
+		/* whoever serves it must not look with an older clock, and miss it */
+		group->told_at = Max(group->told_at, now);
 		if (fairq_is_scheduled(addr))
 			set_told(lane, group, Min(group->due_from, addr),
 					 group->expired_from);
@@ -1195,7 +1229,7 @@ fairq_lane_tell(FairqLane *lane, uint32 lane_no, int32 group_no, int64 addr)
 		group->version++;
 	}
 	LWLockRelease(&lane->lock);
-	return group != NULL;
+	return result;
 }
 
 /*

@@ -126,9 +126,18 @@ typedef struct FairqTurn
 	int64		due_from;		/* where tasks of it may have fallen due */
 	int64		expired_from;	/* where leases of it may have expired */
 	int64		expired_to;		/* up to there */
+	TimestampTz told_at;		/* by a clock that may be ahead of one's own */
 	int32		left;			/* tasks left of a turn begun before, or 0 */
 	int32		nirregular;		/* of the lane */
+	int32		nexpired;		/* of these, groups with an expired lease */
 } FairqTurn;
+
+typedef enum FairqTold
+{
+	FAIRQ_TOLD,
+	FAIRQ_TOO_MANY_TOLD,		/* not as long as there are so many */
+	FAIRQ_HOMELESS				/* there is no entry for the group */
+} FairqTold;
 
 /* The first ready task of a group, when a lane is recovered. */
 typedef struct FairqHead
@@ -193,8 +202,9 @@ extern uint32 fairq_lane_look_begin(FairqLane *lane, TimestampTz now,
 									FairqLook *look);
 extern void fairq_lane_look_end(FairqLane *lane, uint32 lane_no,
 								const FairqLook *look);
-extern bool fairq_lane_tell(FairqLane *lane, uint32 lane_no, int32 group_no,
-							int64 addr);
+extern FairqTold fairq_lane_tell(FairqLane *lane, uint32 lane_no,
+								 int32 group_no, int64 addr, TimestampTz now);
+extern void fairq_look_again(FairqHints *hints);
 extern bool fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr,
 							   TimestampTz lease_until);
 extern void fairq_lane_no_strays(FairqLane *lane, const FairqNote *note,

@@ -20,9 +20,14 @@
  * 3. A group that has got a task meanwhile gets its row back.  Of the others
  *	  nobody knows the number any more.
  *
- * Locking: AccessShareLock on the queue; ShareUpdateExclusiveLock for the groups,
- * so that this is done once at a time and beside no change of settings.  Rows
- * are locked with SKIP LOCKED: what is in others' hands is left alone.
+ * The same transaction must not add groups: it does not see the rows any more
+ * that others still find.  So this is not done in a transaction block, and it is
+ * an error otherwise (group.c).
+ *
+ * Locking: AccessShareLock on the queue; for a moment ShareUpdateExclusiveLock for
+ * the groups, if it can be had at once: a change of settings in progress may
+ * be for one of them.  Rows are locked with SKIP LOCKED: what is in others' hands
+ * is left alone.
  */
 #include "postgres.h"
 
@@ -154,7 +159,8 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 		.group_key = DatumGetTextPP(copy_of(slot, ARCHIVE_GROUP_KEY)),
 		.payload = copy_of(slot, ARCHIVE_PAYLOAD),
 		.dedup_key = copy_of(slot, ARCHIVE_DEDUP_KEY),
-		.error = copy_of(slot, ARCHIVE_ERROR)
+		.error = copy_of(slot, ARCHIVE_ERROR),
+		.put_back_at = GetCurrentTimestamp()
 	};
 
 	new.enqueued_at = DatumGetTimestampTz(slot_getattr(slot, ARCHIVE_ENQUEUED_AT,
@@ -254,12 +260,11 @@ fairq_redrive(PG_FUNCTION_ARGS)
 
 /*
  * Wait until all transactions have ended that work on the queue at this moment.
- * False if that takes too long.
+ * False if that takes longer than to the end.
  */
 static bool
-wait_for_users(FairqQueue *queue)
+wait_for_users(FairqQueue *queue, TimestampTz end)
 {
-	TimestampTz end = GetCurrentTimestamp() + PATIENCE_MS * INT64CONST(1000);
 	LOCKTAG		tag;
 	VirtualTransactionId *users;
 	int			nusers;
@@ -351,7 +356,7 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
 
 /* False if others go on for too long. */
 static bool
-forget_unused(FairqQueue *queue)
+forget_unused(FairqQueue *queue, TimestampTz end)
 {
 	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
 										 AccessShareLock);
@@ -361,9 +366,10 @@ forget_unused(FairqQueue *queue)
 	Seat	   *unused = delete_unused(queue, seats, tasks, &n);
 	bool		done = true;
 
-	fairq_debt_groups();
+	if (n > 0)
+		fairq_debt_groups();
 	fairq_written();
-	if (n > 0 && (done = wait_for_users(queue)))
+	if (n > 0 && (done = wait_for_users(queue, end)))
 	{
 		for (int i = 0; i < n; i++)
 			if (has_tasks(tasks, queue->id, unused[i].group_no))
@@ -375,26 +381,29 @@ forget_unused(FairqQueue *queue)
 	return done;
 }
 
-/* Forget the groups of a queue that are not used, if that can be had now. */
+/* Forget the groups of a queue that are not used, if that can be had in time. */
 static void
-maintain_groups(FairqQueue *queue)
+maintain_groups(FairqQueue *queue, TimestampTz end)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 
+	/* whoever changes settings, or maintains it, too, goes first */
+	if (!fairq_queue_try_lock(queue, ShareUpdateExclusiveLock))
+		return;
 	BeginInternalSubTransaction(NULL);
-	if (forget_unused(queue))
+	if (forget_unused(queue, end))
 		ReleaseCurrentSubTransaction();
 	else
 		RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
+	fairq_queue_unlock(queue, ShareUpdateExclusiveLock);
 }
 
 static void
-maintain_queue(text *name)
+maintain_tasks(FairqQueue *queue)
 {
-	FairqQueue *queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
 	FairqSqlArg arg = fairq_sql_int4(queue->id);
 
 	fairq_sql("DELETE FROM fairq.archive a USING fairq.queue q"
@@ -408,26 +417,38 @@ maintain_queue(text *name)
 			  " AND NOT EXISTS (SELECT FROM fairq.task t WHERE t.id = d.id)",
 			  &arg, 1, NULL);
 	(void) expire(queue, PG_INT64_MAX);
-	maintain_groups(queue);
 }
 
 Datum
 fairq_maintain(PG_FUNCTION_ARGS)
 {
-	List	   *names = NIL;
+	List	   *ids;
 	ListCell   *lc;
+	TimestampTz end;
 
 	fairq_writes("fairq.maintain()");
-	if (!PG_ARGISNULL(0))
-		maintain_queue(PG_GETARG_TEXT_PP(0));
-	else
+	ids = PG_ARGISNULL(0) ? fairq_queue_ids() :
+		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0),
+									   AccessShareLock)->id);
+	foreach(lc, ids)
 	{
-		names = fairq_queue_names();
-		foreach(lc, names)
-		{
-			if (fairq_queue_exists(text_to_cstring(lfirst(lc))))
-				maintain_queue(lfirst(lc));
-		}
+		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc), AccessShareLock);
+
+		/* it may have been dropped meanwhile */
+		if (queue != NULL)
+			maintain_tasks(queue);
+	}
+
+	/* in a transaction block groups may be added afterwards: see above */
+	if (IsTransactionBlock())
+		PG_RETURN_VOID();
+	end = GetCurrentTimestamp() + PATIENCE_MS * INT64CONST(1000);
+	foreach(lc, ids)
+	{
+		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc), NoLock);
+
+		if (queue != NULL)
+			maintain_groups(queue, end);
 	}
 	PG_RETURN_VOID();
 }

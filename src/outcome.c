@@ -136,7 +136,8 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	debt = fairq_debt(lane, task->group_no);
 	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
 	fairq_hold_begin(queue, lane, task->group_no);
-	fairq_task_return(tasks, task, addr, run_at, error, counts);
+	fairq_task_return(tasks, task, addr,
+					  at_once ? GetCurrentTimestamp() : run_at, error, counts);
 	if (at_once)
 		fairq_debt_written();
 	else

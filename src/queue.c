@@ -22,7 +22,9 @@
 
 #include "catalog/pg_type.h"
 #include "commands/async.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -359,24 +361,39 @@ fairq_queue_exists(const char *name)
 	return lookup_id(name) != 0;
 }
 
-/* All queues that there are, as texts. */
+/* Have a lock on the queue, if that can be had at once. */
+bool
+fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, queue_relid, queue->id, 0);
+	return LockAcquire(&tag, lockmode, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+void
+fairq_queue_unlock(FairqQueue *queue, LOCKMODE lockmode)
+{
+	UnlockDatabaseObject(queue_relid, queue->id, 0, lockmode);
+}
+
+/* All queues that there are. */
 List *
-fairq_queue_names(void)
+fairq_queue_ids(void)
 {
 	FairqTable *table = fairq_table_open(fairq_catalog()->queue,
 										 AccessShareLock);
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, NULL, 0,
 										false);
-	List	   *names = NIL;
+	List	   *ids = NIL;
 	bool		isnull;
 
 	while (next_current(scan))
-		names = lappend(names, DatumGetTextPCopy(slot_getattr(fairq_scan_slot(scan),
-															  QUEUE_NAME,
-															  &isnull)));
+		ids = lappend_int(ids, DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
+														  QUEUE_ID, &isnull)));
 	fairq_scan_end(scan);
 	fairq_table_close(table);
-	return names;
+	return ids;
 }
 
 const FairqSetting *

@@ -47,7 +47,9 @@ typedef struct FairqQueue
 extern FairqQueue *fairq_queue_use(text *name, LOCKMODE lockmode);
 extern FairqQueue *fairq_queue_use_id(int32 id, LOCKMODE lockmode);
 extern bool fairq_queue_exists(const char *name);
-extern List *fairq_queue_names(void);
+extern List *fairq_queue_ids(void);
+extern bool fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode);
+extern void fairq_queue_unlock(FairqQueue *queue, LOCKMODE lockmode);
 extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
 											   int32 group_no);
 extern void fairq_queue_changed(void);

@@ -45,6 +45,8 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+
 #include "due.h"
 #include "outcome.h"
 #include "place.h"
@@ -69,6 +71,9 @@
 
 /* expired tasks that a call brings to their end, beside what it serves */
 #define MAX_ENDED 100
+
+/* how long a transaction block leaves that to others */
+#define LEFT_TO_OTHERS USECS_PER_SEC
 
 /* A search for a group's next task, of one kind. */
 typedef struct Search
@@ -97,8 +102,7 @@ typedef struct Service
 	int64		max_tasks;
 	int64		served;			/* in all lanes */
 	int64		ended;			/* likewise, brought to their end */
-	bool		tired;			/* of that, and of irregular groups */
-	int64		found;			/* likewise, fallen due */
+	FairqFound	found;			/* likewise, fallen due */
 	int64		per_group;
 	int64		first_block;	/* with per_group: that is looked at now */
 	int64		last_block;		/* once something was served; before, -1 */
@@ -119,6 +123,7 @@ typedef struct Service
 	Search		queued;
 	Search		due;
 	Search		expired;
+	TimestampTz by;				/* what has fallen due by then */
 } Service;
 
 typedef enum Walk
@@ -181,37 +186,49 @@ claim(Service *s, FairqTask *task, int64 turn)
 	return FAIRQ_CLAIMED;
 }
 
+/* May an expired task go on running, in other hands?  Its counters are held. */
+static bool
+runs_on(Service *s, const FairqTask *task)
+{
+	return !task->cancelled && !fairq_attempts_used_up(s->queue, task) &&
+		fairq_hold_within_limits();
+}
+
 /*
  * Serve a task whose lease has expired.  It has a place already, which goes
  * over with it.  One that is not to be run again is brought to its end; and one
- * that may not be run just now, since a limit was lowered, is put back.
+ * that may not be run just now, since a limit was lowered, is put back.  Both are
+ * done for others: in a transaction block only if nobody else has for a while.
  */
 static FairqClaimResult
 take_over(Service *s, FairqTask *task, int64 turn)
 {
 	FairqClaimResult result;
 	FairqDebt  *debt;
-	bool		runs_on;
 
-	if (s->ended >= MAX_ENDED)
-	{
-		s->tired = true;
-		return FAIRQ_LOCKED;
-	}
-	result = s->peek ? peek(s) : fairq_task_lock(s->tasks, task);
-	if (result != FAIRQ_CLAIMED)
-		return result;
-	if (!task->running || task->lease_until > s->now)
-		return FAIRQ_GONE;
-
+	if (s->peek)
+		return peek(s);
 	fairq_hold_begin(s->queue, s->lane, task->group_no);
-	runs_on = !task->cancelled && !fairq_attempts_used_up(s->queue, task) &&
-		fairq_hold_within_limits();
-	if (!runs_on)
+	if (!runs_on(s, task) && IsTransactionBlock() &&
+		task->lease_until > s->by - LEFT_TO_OTHERS)
 	{
 		fairq_hold_end(NULL);
-		if (fairq_settings_are_old(s->queue))
-			return FAIRQ_LOCKED;
+		return FAIRQ_LOCKED;
+	}
+	result = fairq_task_lock(s->tasks, task);
+	if (result == FAIRQ_CLAIMED &&
+		(!task->running || task->lease_until > s->by))
+		result = FAIRQ_GONE;
+	if (result == FAIRQ_CLAIMED && fairq_settings_are_old(s->queue))
+		result = FAIRQ_LOCKED;
+	if (result != FAIRQ_CLAIMED)
+	{
+		fairq_hold_end(NULL);
+		return result;
+	}
+	if (!runs_on(s, task))
+	{
+		fairq_hold_end(NULL);
 		fairq_expire(s->queue, s->tasks, task);
 		s->ended++;
 		return FAIRQ_GONE;
@@ -381,6 +398,16 @@ typedef struct Course
 	bool		drained;		/* nothing queued is in anybody's hands */
 } Course;
 
+/* Expired tasks are left to other calls, if this one has ended enough. */
+static void
+leave_expired(Service *s)
+{
+	if (s->ended < MAX_ENDED)
+		return;
+	s->expired.locked = Min(s->expired.locked, s->expired.from);
+	s->expired.open = s->expired.have = false;
+}
+
 static void
 begin_turn(Service *s, Course *course, bool paused)
 {
@@ -388,14 +415,16 @@ begin_turn(Service *s, Course *course, bool paused)
 
 	course->waiting = fairq_is_waiting(turn->from);
 	course->drained = true;
+	s->by = Max(s->now, turn->told_at);
 	search_group(s, &s->queued, turn->group_no,
 				 course->waiting ? turn->waiting_from : turn->from,
 				 course->waiting ? FAIRQ_SCHEDULED : FAIRQ_WAITING);
 	search_group(s, &s->due, turn->group_no, turn->due_from,
-				 fairq_due_end(s->now));
+				 fairq_due_end(s->by));
 	search_group(s, &s->expired, turn->group_no, turn->expired_from,
 				 paused || turn->expired_from == FAIRQ_ADDR_MAX ? 0 :
 				 turn->expired_to + 1);
+	leave_expired(s);
 }
 
 /* Have the first queued task at hand: of the waiting ones, behind all others. */
@@ -426,7 +455,8 @@ look_for_queued(Service *s, Course *course)
 		}
 		fairq_task_read(fairq_scan_slot(search->scan), &search->task);
 		search->from = search->task.addr;
-		search->since = search->task.enqueued_at;
+		/* or, if it was put back since, then */
+		search->since = Max(search->task.enqueued_at, search->task.run_at);
 		search->have = state == FAIRQ_ROW_LIVE && !search->task.running;
 		course->drained &= state == FAIRQ_ROW_LIVE;
 	}
@@ -450,7 +480,7 @@ look_for_due(Service *s, Search *search, bool expired)
 		search->from = search->task.addr;
 		search->since = expired ? search->task.lease_until : search->task.run_at;
 		search->have = state == FAIRQ_ROW_LIVE &&
-			search->task.running == expired && search->since <= s->now;
+			search->task.running == expired && search->since <= s->by;
 	}
 }
 
@@ -489,7 +519,7 @@ serve_turn(Service *s, const FairqTurn *turn)
 	bool		full = false;
 
 	begin_turn(s, &course, setting->most == 0);
-	while (served < weight && s->served < s->max_tasks && !s->tired)
+	while (served < weight && s->served < s->max_tasks)
 	{
 		Search	   *next = NULL;
 
@@ -500,11 +530,15 @@ serve_turn(Service *s, const FairqTurn *turn)
 			bool		may_park = !s->expired.have &&
 				s->expired.locked == FAIRQ_ADDR_MAX;
 
-			/* there is no need to look if it has no room */
-			have_place = fairq_place_in_queue(s->tasks) &&
-				fairq_place_in_group(s->lane, &s->note, may_park ? turn : NULL,
-									 turn->group_no, turn->from, s->tasks,
-									 &parked);
+			/*
+			 * There is no need to look if it has no room.  The group first:
+			 * it is to be parked also if the queue is full.
+			 */
+			have_place = fairq_place_in_group(s->lane, &s->note,
+											  may_park ? turn : NULL,
+											  turn->group_no, turn->from,
+											  s->tasks, &parked) &&
+				fairq_place_in_queue(s->tasks);
 			full = !have_place;
 		}
 		if (have_place)
@@ -540,6 +574,7 @@ serve_turn(Service *s, const FairqTurn *turn)
 				course.drained = false;
 				break;
 		}
+		leave_expired(s);
 	}
 	fairq_place_in_group_back();
 
@@ -750,18 +785,43 @@ walk(Service *s, FairqScan *scan, int64 limit, FairqTask *task, int64 *reached)
 
 /*
  * How many looks in a row may be in vain: one at each group that was or has
- * become irregular, and some that others have a hand in.
+ * become irregular, and some that others have a hand in.  In a queue that is full,
+ * at those only that have an expired lease.
  */
 static int
-most_in_vain(Service *s, const FairqTurn *turn)
+most_in_vain(Service *s, const FairqTurn *turn, bool full)
 {
-	return s->note.nirregular + turn->nirregular + 8;
+	return full ? turn->nexpired : s->note.nirregular + turn->nirregular + 8;
+}
+
+/*
+ * A task that has fallen due and whose group has no entry.  False if it cannot
+ * be served now.
+ */
+static bool
+serve_due_homeless(FairqTask *task, void *arg)
+{
+	Service    *s = arg;
+	int64		served = s->served;
+
+	if (s->served == s->max_tasks || s->ended >= MAX_ENDED || s->per_group > 0)
+		return false;
+	s->by = s->now;
+	if (!task->running)
+		serve_homeless(s, task);
+	else if (fairq_group_setting(s->queue, task->group_no)->most != 0)
+		(void) take_over(s, task, fairq_turn_from(task->group_no,
+												  Max(s->note.pos, 0),
+												  s->queue->block_length));
+	return s->served > served;
 }
 
 /* One more step of the search for what has fallen due. */
 static bool
 find_due(Service *s)
 {
+	s->found.serve = serve_due_homeless;
+	s->found.arg = s;
 	return fairq_find_due(s->queue, s->priority, s->tasks, s->now, &s->found);
 }
 
@@ -832,7 +892,7 @@ serve_lane(Service *s)
 
 		if (have_turn && (full || at != WALK_ROW || turn.addr <= task.addr))
 		{
-			if (past_blocks(s, turn.addr) || in_vain > most_in_vain(s, &turn))
+			if (past_blocks(s, turn.addr) || in_vain > most_in_vain(s, &turn, full))
 				break;
 			if (!fairq_lane_next_turn(s->lane, &s->note, cur,
 									  s->queue->block_length, full, true,
@@ -961,7 +1021,10 @@ serve(Service *s)
 {
 	/* by our own settings there may be room for those who are parked */
 	if (fairq_settings_pending())
+	{
 		fairq_unpark_all(s->queue->hints);
+		fairq_look_again(s->queue->hints);
+	}
 	for (;;)
 	{
 		serve_lanes(s);
@@ -979,9 +1042,9 @@ serve(Service *s)
 		fairq_scan_end(s->expired.scan);
 
 	/* what this call has not taken, or its caller will not, is for others */
-	if (s->found > s->served)
+	if (s->found.count > s->served)
 		fairq_wake(&s->queue->hints->wakeup,
-				   s->found - s->served - (s->peeked ? 1 : 0));
+				   s->found.count - s->served - (s->peeked ? 1 : 0));
 }
 
 /*
@@ -1006,7 +1069,8 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	serve(&s);
 	if (s.served > 0 || s.ended > 0)
 		fairq_written();
-	fairq_wake_next(&queue->hints->wakeup, s.served == max_tasks);
+	fairq_wake_next(&queue->hints->wakeup,
+					s.served == max_tasks || (per_group > 0 && s.served > 0));
 	return s.served;
 }
 

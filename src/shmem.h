@@ -5,6 +5,7 @@
 #ifndef FAIRQ_SHMEM_H
 #define FAIRQ_SHMEM_H
 
+#include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
@@ -54,6 +55,7 @@ typedef struct FairqGroup
 	int64		due_from;		/* no scheduled task has fallen due below */
 	int64		expired_from;	/* and no lease of which it was told */
 	int64		expired_to;		/* nor above this, if that is known */
+	TimestampTz told_at;		/* by the latest clock of who told it */
 } FairqGroup;
 
 #define FAIRQ_SET_WAYS 8

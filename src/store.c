@@ -481,11 +481,12 @@ fairq_scan_slot(FairqScan *scan)
 	return scan->slot;
 }
 
-/* Who is changing the row that was returned as FAIRQ_ROW_CHANGING. */
+/* Whose row it is that was returned as FAIRQ_ROW_INSERTING or _CHANGING. */
 TransactionId
 fairq_scan_changer(FairqScan *scan)
 {
-	return scan->snapshot.xmax;
+	return TransactionIdIsValid(scan->snapshot.xmin) ? scan->snapshot.xmin :
+		scan->snapshot.xmax;
 }
 
 /* Did this very transaction insert the row? */
@@ -689,7 +690,7 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
 
 /*
  * The locked task is not running any more, and stands at an address of its
- * own, that of run_at if it is scheduled.  error, if it is not NULL, is why its
+ * own.  It is ready at run_at, now or when it is scheduled for.  error, if it is not NULL, is why its
  * attempt has failed; the attempt counts or not.
  */
 void
@@ -710,7 +711,7 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 		PointerGetDatum(error)
 	};
 	const bool	nulls[] = {
-		false, true, true, released == 0, !fairq_is_scheduled(new_addr), false
+		false, true, true, released == 0, false, false
 	};
 
 	update_locked(table, task, changed, values, nulls,

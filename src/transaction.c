@@ -130,9 +130,17 @@ leave(FairqDebt *debt, int32 n)
 		fairq_wake(&hints->wakeup, n);
 	}
 	if (debt->dropped)
+	{
+		/* let go of what is remembered of its groups */
+		for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+			fairq_lane_forget(&hints->lanes[priority]);
 		fairq_wake_all(&hints->wakeup);
+	}
 	else if (debt->settings)
+	{
+		fairq_look_again(hints);
 		fairq_wake_chain(&hints->wakeup);
+	}
 	if (debt->limit != NULL)
 		fairq_limit_unpin(debt->limit);
 }
@@ -245,7 +253,7 @@ settle_all(bool committed)
 	groups_changed = NULL;
 	if (!committed)
 	{
-		fairq_wait_end(true);
+		fairq_wait_end(true, DT_NOEND);
 		fairq_groups_forget_uncommitted();
 	}
 	fairq_groups_committed();
@@ -663,6 +671,13 @@ fairq_debt_groups(void)
 	fairq_watch_transaction();
 	groups_changed = fairq_domain();
 	pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
+}
+
+/* Has this transaction freed numbers of groups? */
+bool
+fairq_groups_freed(void)
+{
+	return groups_changed != NULL;
 }
 
 void

@@ -84,6 +84,7 @@ extern void fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit,
 extern bool fairq_debts_running(FairqHints *hints, int32 group_no,
 								int32 *running, bool *doubtful);
 extern void fairq_debt_groups(void);
+extern bool fairq_groups_freed(void);
 extern void fairq_debt_reset(void);
 extern void fairq_reset_hints_now(void);
 

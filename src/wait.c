@@ -24,6 +24,7 @@
 #include "args.h"
 #include "compat.h"
 #include "serve.h"
+#include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_wait);
 
@@ -55,6 +56,7 @@ look(const char *name, uint64 *events, TimestampTz *due)
 	TimestampTz now;
 	bool		ready;
 
+	fairq_watch_transaction();
 	fairq_wait_begin(&queue->hints->wakeup);
 	*events = fairq_wake_events();
 	now = GetCurrentTimestamp();
@@ -87,6 +89,7 @@ fairq_wait(PG_FUNCTION_ARGS)
 		fairq_check_delay("timeout", PG_GETARG_INTERVAL_P(1));
 	TimestampTz end = GetCurrentTimestamp() + timeout;
 	MemoryContext each;
+	TimestampTz due;
 	bool		ready;
 
 	/* what the argument points to need not live as long as this */
@@ -108,7 +111,6 @@ fairq_wait(PG_FUNCTION_ARGS)
 	for (;;)
 	{
 		uint64		events;
-		TimestampTz due;
 		MemoryContext old;
 
 		MemoryContextReset(each);
@@ -126,7 +128,7 @@ fairq_wait(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				errcode(ERRCODE_CONNECTION_FAILURE),
 				errmsg("connection to client lost"));
-	fairq_wait_end(false);
+	fairq_wait_end(false, ready ? DT_NOEND : due);
 	SPI_finish();
 	PG_RETURN_DATUM(result_row(ready));
 }

@@ -116,7 +116,7 @@ fairq_wait_begin(FairqWakeup *wakeup)
 {
 	if (waiting_at == wakeup)
 		return;
-	fairq_wait_end(false);
+	fairq_wait_end(false, DT_NOEND);
 	/* a full barrier: what was made ready before is seen by the look */
 	pg_atomic_fetch_add_u32(&wakeup->waiters, 1);
 	waiting_at = wakeup;
@@ -137,10 +137,11 @@ mind_no_more(FairqWakeup *wakeup)
 
 /*
  * It doesn't any more.  pass_on: it was ended, and somebody else is to look at
- * what it may have been woken for.
+ * what it may have been woken for.  due: something falls due then, of which it
+ * may have heard alone.
  */
 void
-fairq_wait_end(bool pass_on)
+fairq_wait_end(bool pass_on, TimestampTz due)
 {
 	FairqWakeup *wakeup = waiting_at;
 
@@ -151,6 +152,8 @@ fairq_wait_end(bool pass_on)
 	pg_atomic_fetch_sub_u32(&wakeup->waiters, 1);
 	if (mind_no_more(wakeup) || pass_on)
 		fairq_wake(wakeup, 1);
+	else
+		fairq_wake_in_time(wakeup, due);
 }
 
 /*

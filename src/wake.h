@@ -27,7 +27,7 @@ extern void fairq_wake_all(FairqWakeup *wakeup);
 extern void fairq_wake_chain(FairqWakeup *wakeup);
 extern void fairq_wake_next(FairqWakeup *wakeup, bool found);
 extern void fairq_wait_begin(FairqWakeup *wakeup);
-extern void fairq_wait_end(bool pass_on);
+extern void fairq_wait_end(bool pass_on, TimestampTz due);
 extern void fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due);
 extern TimestampTz fairq_mind_time(TimestampTz due, TimestampTz otherwise);
 extern void fairq_sleep(uint64 events, TimestampTz until);
