@@ -105,7 +105,7 @@ COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';
 COMMENT ON COLUMN fairq.task.id IS 'The handle, for the task''s life.';
 COMMENT ON COLUMN fairq.task.addr IS 'Its turn: group_no + block_length * block. A task that is released gets a new one. From 2^62 on: no turn yet, but its place among the waiting tasks of its limited group. From 2^62 + 2^61 on: scheduled, its time in milliseconds from 2000 times 65536, and the low bits of its id.';
 COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued, by the clock.';
-COMMENT ON COLUMN fairq.task.lease_until IS 'Until when it is its worker''s; NULL: it is ready.';
+COMMENT ON COLUMN fairq.task.lease_until IS 'Until when it is its worker''s; NULL: it is not running.';
 COMMENT ON COLUMN fairq.task.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.task.group_no IS 'The group.';
 COMMENT ON COLUMN fairq.task.attempt IS 'How often it was popped; the fencing token of its worker.';

@@ -74,8 +74,7 @@ check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 		fairq_task_read(fairq_scan_slot(scan), &task);
 		if (task.running || fairq_is_scheduled(task.addr))
 		{
-			if (fairq_group_setting(queue, task.group_no)->most != 0 &&
-				!fairq_lane_is_told(lane, task.group_no, task.addr,
+			if (!fairq_lane_is_told(lane, task.group_no, task.addr,
 									task.lease_until))
 				faults = lappend(faults,
 								 psprintf("task " INT64_FORMAT " of priority %d at address "

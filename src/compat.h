@@ -11,6 +11,7 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/wait_event.h"
@@ -137,6 +138,20 @@ fairq_wait_event(void)
 	return event;
 #else
 	return PG_WAIT_EXTENSION;
+#endif
+}
+
+/* Sleep no more; a signal that came at the last moment is for somebody else. */
+static inline void
+fairq_cancel_sleep(ConditionVariable *cv)
+{
+#if PG_VERSION_NUM >= 170000
+	if (ConditionVariableCancelSleep())
+		ConditionVariableSignal(cv);
+#else
+	/* does so by itself */
+	(void) cv;
+	ConditionVariableCancelSleep();
 #endif
 }
 

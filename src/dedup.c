@@ -3,16 +3,17 @@
  *		One unfinished task per queue and key.
  *
  * fairq.dedup has a row for each key of an unfinished task.  Enqueue puts it
- * there, and whoever finishes the task deletes it in the same transaction.  Who
- * finds the row gets its task's id.  Who finds it in the hands of an open
+ * there, and whoever finishes the task deletes it in the same transaction.
+ * Who finds the row gets its task's id.  Who finds it in the hands of an open
  * transaction has to wait for that one's end, since only then it is known
  * whether there is such a task.  Tasks without a key don't come here.
  *
  * Locking: between the look and the new row, ExclusiveLock on the object
  * (fairq.dedup, queue_id, hash of the key), released at once: nobody waits for
- * a transaction under it.  Waiting is for the end of whoever has the row.  Those
- * who take several keys in a call take them in order; in several calls they
- * may deadlock, as with every unique key, and PostgreSQL ends one of them.
+ * a transaction under it.  Waiting is for the end of whoever has the row.
+ * Those who take several keys in a call take them in order; in several calls
+ * they may deadlock, as with every unique key, and PostgreSQL ends one of
+ * them.
  */
 #include "postgres.h"
 
@@ -42,8 +43,8 @@ find_key(FairqTable *keys, int32 queue_id, Datum key)
 }
 
 /*
- * Whose is the key?  0 if it is nobody's; then *other is who has it in hand, if
- * anybody does.
+ * Whose is the key?  0 if it is nobody's; then *other is who has it in hand,
+ * if anybody does.
  */
 static int64
 look_up(FairqTable *keys, int32 queue_id, Datum key, TransactionId *other)
@@ -68,8 +69,8 @@ look_up(FairqTable *keys, int32 queue_id, Datum key, TransactionId *other)
 }
 
 /*
- * Take a key for a task.  Returns whose it is then: that task's, or that of the
- * one that has it.  Without wait, 0 if nobody knows as yet.
+ * Take a key for a task.  Returns whose it is then: that task's, or that of
+ * the one that has it.  Without wait, 0 if nobody knows as yet.
  */
 int64
 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,

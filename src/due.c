@@ -4,16 +4,17 @@
  *
  * A task has fallen due if it was scheduled and its time has come, or if it is
  * leased and the lease has expired.  Nothing is done to it here: its group is
- * told, that is, it is irregular from now on and knows where to look, and at its
- * turn it is served what became ready first (serve.c).  So this can be done by
- * any call, in any transaction, for everybody.
+ * told, that is, it is irregular from now on and knows where to look, and at
+ * its turn it is served what became ready first (serve.c).  So this can be
+ * done by any call, in any transaction, for everybody.
  *
- * It is done in steps, each of which looks at a number of index entries.  Pops take
- * one step, and one more for each task that they serve, as long as there is more
- * to find: those found first are not to be served all before the others.
- * What they are about and where they go on is kept in shared memory (times.c).
- * Not more groups are told at a time than are to be served a turn each anyway.
- * If the cache has no entry for a group, its task is served at once.
+ * It is done in steps, each of which looks at a number of index entries.  Pops
+ * take one step, and one more for each task that they serve, as long as there
+ * is more to find: those found first are not to be served all before the
+ * others.  What they are about and where they go on is kept in shared memory
+ * (times.c).  Not more groups are told at a time than are to be served a turn
+ * each anyway.  If the cache has no entry for a group, its task is served at
+ * once.
  *
  * Locking: one backend at a time looks at a lane, which is a flag in it; it is
  * taken back by end of the call or of the transaction.  The lane's lock is
@@ -31,6 +32,9 @@
 #define LOOK_ENTRIES 4096
 #define LOOK_TOLD 32768
 
+/* when what could not be served is looked for again */
+#define TRY_AGAIN (INT64CONST(10) * 1000)
+
 /* the lane that this backend looks at, and its number */
 static FairqLane *looking_at = NULL;
 
@@ -44,9 +48,9 @@ fairq_look_end(void)
 }
 
 /*
- * Tell the group of a task.  If there is no entry for it, have the task served;
- * if that cannot be, either, *left is the lowest one of these.  False if no more
- * can be told at this time.
+ * Tell the group of a task.  If there is no entry for it, have the task
+ * served; if that cannot be, either, *left is the lowest one of these.  False
+ * if no more can be told at this time.
  */
 static bool
 tell(FairqLane *lane, uint32 lane_no, FairqTask *task, TimestampTz now,
@@ -113,7 +117,7 @@ find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 			next = task.addr;
 			break;
 		}
-		if (told++ < LOOK_TOLD && left == FAIRQ_ADDR_MAX)
+		if (left == FAIRQ_ADDR_MAX && told++ < LOOK_TOLD)
 			fairq_scan_more(scan);
 	}
 	next = Min(next, left);
@@ -174,12 +178,12 @@ find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 		}
 		else if (tell(lane, lane_no, &task, now, found, &left))
 		{
-			if (told++ < LOOK_TOLD && left == FAIRQ_ADDR_MAX)
+			if (left == FAIRQ_ADDR_MAX && told++ < LOOK_TOLD)
 				fairq_scan_more(scan);
 			if (left == task.addr)
 			{
-				/* it is to be found again, by the next sweep */
-				look->deadline = Min(look->deadline, task.lease_until);
+				/* it is to be found again, but not by this very call */
+				look->deadline = Min(look->deadline, now + TRY_AGAIN);
 				look->floor = Min(look->floor, task.addr);
 				look->ceiling = Max(look->ceiling, task.addr);
 				left = FAIRQ_ADDR_MAX;

@@ -8,11 +8,11 @@
  *
  * A batch is all or nothing, as every statement is.  It takes what it needs
  * group by group, and waits nowhere: batches in opposite orders don't
- * deadlock.  Only equal dedup keys wait for each other (dedup.c); a batch takes
- * its keys in their order, before its first task.
+ * deadlock.  Only equal dedup keys wait for each other (dedup.c); a batch
+ * takes its keys in their order, before its first task.
  *
- * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables, to the
- * end of the transaction.
+ * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables, to
+ * the end of the transaction.
  */
 #include "postgres.h"
 

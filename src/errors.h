@@ -1,6 +1,6 @@
 /*
  * errors.h
- *		SQLSTATEs of class QF, and the checks of arguments that share them.
+ *		SQLSTATEs of class QF.
  */
 #ifndef FAIRQ_ERRORS_H
 #define FAIRQ_ERRORS_H

@@ -203,11 +203,12 @@ typedef struct Grip
 } Grip;
 
 /*
- * Lock the task whose id is the first argument.  The queue is locked before the
- * row, as everywhere.  False if there is no such task.
+ * Lock the task whose id is the first argument; with leased, if the attempt
+ * that is the second one holds its lease.  The queue is locked before the row,
+ * as everywhere.  A worker that comes too late locks nothing.
  */
 static bool
-grip(FunctionCallInfo fcinfo, const char *function, Grip *g)
+grip(FunctionCallInfo fcinfo, const char *function, bool leased, Grip *g)
 {
 	int32		queue_id;
 
@@ -218,15 +219,10 @@ grip(FunctionCallInfo fcinfo, const char *function, Grip *g)
 	queue_id = fairq_task_queue_of(g->tasks, PG_GETARG_INT64(0));
 	return queue_id != 0 &&
 		(g->queue = fairq_queue_use_id(queue_id, AccessShareLock)) != NULL &&
-		fairq_task_find_locked(g->tasks, PG_GETARG_INT64(0), &g->task);
-}
-
-/* The same, if the attempt that is the second argument holds its lease. */
-static bool
-grip_leased(FunctionCallInfo fcinfo, const char *function, Grip *g)
-{
-	return grip(fcinfo, function, g) &&
-		is_leased(&g->task, arg_attempt(fcinfo, 1));
+		(!leased || (fairq_task_find(g->tasks, PG_GETARG_INT64(0), &g->task) &&
+					 is_leased(&g->task, arg_attempt(fcinfo, 1)))) &&
+		fairq_task_find_locked(g->tasks, PG_GETARG_INT64(0), &g->task) &&
+		(!leased || is_leased(&g->task, arg_attempt(fcinfo, 1)));
 }
 
 static void
@@ -281,7 +277,7 @@ fairq_fail(PG_FUNCTION_ARGS)
 		fairq_check_delay("retry_in", PG_GETARG_INTERVAL_P(3));
 	bool		dead = PG_ARGISNULL(4) ? false : PG_GETARG_BOOL(4);
 	Grip		g;
-	bool		done = grip_leased(fcinfo, "fairq.fail()", &g);
+	bool		done = grip(fcinfo, "fairq.fail()", true, &g);
 
 	if (done && !g.task.cancelled &&
 		(dead || fairq_attempts_used_up(g.queue, &g.task)))
@@ -307,7 +303,7 @@ fairq_release(PG_FUNCTION_ARGS)
 	int64		delay = PG_ARGISNULL(2) ? 0 :
 		fairq_check_delay("delay", PG_GETARG_INTERVAL_P(2));
 	Grip		g;
-	bool		done = grip_leased(fcinfo, "fairq.release()", &g);
+	bool		done = grip(fcinfo, "fairq.release()", true, &g);
 
 	if (done)
 	{
@@ -328,7 +324,7 @@ fairq_extend(PG_FUNCTION_ARGS)
 
 	if (!PG_ARGISNULL(2))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(2));
-	done = grip_leased(fcinfo, "fairq.extend()", &g) && !g.task.cancelled;
+	done = grip(fcinfo, "fairq.extend()", true, &g) && !g.task.cancelled;
 	if (done)
 	{
 		FairqLane  *lane = fairq_queue_lane(g.queue, g.task.priority);
@@ -352,7 +348,7 @@ Datum
 fairq_cancel(PG_FUNCTION_ARGS)
 {
 	Grip		g;
-	bool		done = grip(fcinfo, "fairq.cancel()", &g);
+	bool		done = grip(fcinfo, "fairq.cancel()", false, &g);
 
 	if (done && !g.task.running)
 		fairq_finish(g.queue, g.tasks, &g.task, FAIRQ_CANCEL, NULL, (Datum) 0);

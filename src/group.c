@@ -347,6 +347,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	};
 	text	   *key = NULL;
 	bool		committed = false;
+	bool		again = false;
 
 	check_cache();
 	entry = hash_search(by_number, &id, HASH_FIND, NULL);
@@ -362,7 +363,14 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 		bool		isnull;
 
 		if (state == FAIRQ_ROW_END)
-			break;
+		{
+			/* one scan can miss a row that was just put back, two cannot */
+			if (again || key != NULL)
+				break;
+			again = true;
+			fairq_scan_again(scan, keys, lengthof(keys));
+			continue;
+		}
 		/* all rows of a number say the same, also one that is just freed */
 		committed = state == FAIRQ_ROW_LIVE;
 		if (committed || key == NULL)

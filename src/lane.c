@@ -77,6 +77,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "utils/timestamp.h"
 
 #include "lane.h"
 #include "seats.h"
@@ -219,6 +220,28 @@ set_told(FairqLane *lane, FairqGroup *group, int64 due_from,
 		(group->expired_from != FAIRQ_ADDR_MAX);
 	group->due_from = due_from;
 	group->expired_from = expired_from;
+	if (!is_told)
+		group->told_at = DT_NOBEGIN;
+}
+
+/*
+ * A group that is parked goes back into service.  What it was told meanwhile,
+ * or before, is not known any more: that all may have fallen due.
+ */
+static void
+take_back(FairqLane *lane, FairqGroup *group)
+{
+	take_out_of_set(lane, group);
+	put_in_set(lane, group, false);
+	if (group->forgot)
+	{
+		group->forgot = false;
+		group->expired_to = (int64) pg_atomic_read_u64(&lane->reach);
+		group->told_at = GetCurrentTimestamp();
+		set_told(lane, group, FAIRQ_SCHEDULED, 0);
+		group->expiries++;
+		group->version++;
+	}
 }
 
 static void
@@ -228,6 +251,7 @@ become_regular(FairqLane *lane, FairqGroup *group)
 
 	take_out_of_set(lane, group);
 	set_told(lane, group, FAIRQ_ADDR_MAX, FAIRQ_ADDR_MAX);
+	group->forgot = false;
 	SpinLockAcquire(&set->mutex);
 	group->irregular = false;
 	SpinLockRelease(&set->mutex);
@@ -456,11 +480,11 @@ fairq_lane_epoch(FairqLane *lane)
  * each group, sorted by address, and the lane's highest address.
  *
  * In an undisturbed lane all heads lie within one block length past pos.  So
- * the window of that length that ends at the median takes in most of them,
- * and pos goes just below it.  Whoever is outside is irregular.  Whether there
- * are holes behind a group's first task is found out when that is served, up
- * to the highest address (see serve.c).  If it is not
- * sure that nothing changed since it was read, the mark goes to the very start.
+ * the window of that length that ends at the median takes in most of them, and
+ * pos goes just below it.  Whoever is outside is irregular.  Whether there are
+ * holes behind a group's first task is found out when that is served, up to
+ * the highest address (see serve.c).  If it is not sure that nothing changed
+ * since it was read, the mark goes to the very start.
  *
  * A head whose group has only waiting tasks has no address; those come last.
  */
@@ -855,8 +879,8 @@ next_irregular(FairqLane *lane, int64 cur, int64 block_length,
 
 /*
  * The next turn of an irregular group at or past cur, if it comes no later
- * than bound; or of one that was told of an expired lease.  With take, it is the
- * caller's: nobody else gets the same one.
+ * than bound; or of one that was told of an expired lease.  With take, it is
+ * the caller's: nobody else gets the same one.
  */
 bool
 fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
@@ -924,8 +948,8 @@ fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
 }
 
 /*
- * In the turn that was taken tasks were served, and left more may be.  If one of
- * them stood ahead of its turn, there is a hole now where it stood.
+ * In the turn that was taken tasks were served, and left more may be.  If one
+ * of them stood ahead of its turn, there is a hole now where it stood.
  */
 void
 fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
@@ -1030,8 +1054,8 @@ fairq_lane_looked_upto(FairqLane *lane, const FairqNote *note,
  * so.  False if they are not in effect any more, or there may be room.
  *
  * An expired lease needs no room.  So the group is put aside only if it has
- * none, but for those that were looked at in the turn that was taken; a regular
- * group (turn is NULL) has none.
+ * none, but for those that were looked at in the turn that was taken; a
+ * regular group (turn is NULL) has none.
  */
 bool
 fairq_lane_park(FairqLane *lane, const FairqNote *note, const FairqTurn *turn,
@@ -1056,10 +1080,9 @@ fairq_lane_park(FairqLane *lane, const FairqNote *note, const FairqTurn *turn,
 							 lane->priority, &hints->version, version))
 		{
 			parked = true;
-			/* whoever resumes a group has all looked for again */
-			set_told(lane, group,
-					 most != 0 ? group->due_from : FAIRQ_ADDR_MAX,
-					 FAIRQ_ADDR_MAX);
+			group->forgot |= Min(group->due_from,
+								 group->expired_from) != FAIRQ_ADDR_MAX;
+			set_told(lane, group, FAIRQ_ADDR_MAX, FAIRQ_ADDR_MAX);
 			if (!group->parked)
 			{
 				take_out_of_set(lane, group);
@@ -1099,10 +1122,7 @@ fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked)
 		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 		group = find_irregular(lane, group_no);
 		if (group != NULL && group->parked)
-		{
-			take_out_of_set(lane, group);
-			put_in_set(lane, group, false);
-		}
+			take_back(lane, group);
 		LWLockRelease(&lane->lock);
 	}
 }
@@ -1117,12 +1137,7 @@ fairq_unpark_all(FairqHints *hints)
 
 		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 		while (lane->parked != FAIRQ_NOBODY)
-		{
-			FairqGroup *group = fairq_group_at(lane->parked);
-
-			take_out_of_set(lane, group);
-			put_in_set(lane, group, false);
-		}
+			take_back(lane, fairq_group_at(lane->parked));
 		LWLockRelease(&lane->lock);
 	}
 }
@@ -1160,26 +1175,8 @@ fairq_lane_look_end(FairqLane *lane, uint32 lane_no, const FairqLook *look)
 }
 
 /*
- * Whoever was told of something may have forgotten it, or may not have been told
- * for a limit: look for all that has fallen due.
- */
-void
-fairq_look_again(FairqHints *hints)
-{
-	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-	{
-		FairqLane  *lane = &hints->lanes[priority];
-
-		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-		fairq_times_forget(&lane->times,
-						   Max((int64) pg_atomic_read_u64(&lane->reach), lane->pos));
-		LWLockRelease(&lane->lock);
-	}
-}
-
-/*
- * A task of the group has fallen due: one that is scheduled there, or one whose
- * lease has expired.
+ * A task of the group has fallen due: one that is scheduled there, or one
+ * whose lease has expired.
  */
 FairqTold
 fairq_lane_tell(FairqLane *lane, uint32 lane_no, int32 group_no, int64 addr,
@@ -1192,8 +1189,15 @@ fairq_lane_tell(FairqLane *lane, uint32 lane_no, int32 group_no, int64 addr,
 	if (lane->lane_no == lane_no)
 	{
 		group = find_irregular(lane, group_no);
-		if (group != NULL &&
-			Min(group->due_from, group->expired_from) != FAIRQ_ADDR_MAX)
+		if (group != NULL && group->parked && fairq_is_scheduled(addr))
+		{
+			/* it is told when it is taken back */
+			group->forgot = true;
+			group = NULL;
+			result = FAIRQ_TOLD;
+		}
+		else if (group != NULL &&
+				 Min(group->due_from, group->expired_from) != FAIRQ_ADDR_MAX)
 			result = FAIRQ_TOLD;
 		else if (lane->ntold >= MAX_TOLD)
 			group = NULL;
@@ -1221,10 +1225,7 @@ fairq_lane_tell(FairqLane *lane, uint32 lane_no, int32 group_no, int64 addr,
 
 			/* it has a place, whatever the limits say */
 			if (group->parked)
-			{
-				take_out_of_set(lane, group);
-				put_in_set(lane, group, false);
-			}
+				take_back(lane, group);
 		}
 		group->version++;
 	}
@@ -1254,7 +1255,7 @@ fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr,
 			pg_atomic_read_u64(&times->sweep) != FAIRQ_ADDR_MAX ||
 			(group != NULL && group->expired_from <= addr &&
 			 addr <= group->expired_to);
-	told |= !is_known(lane);
+	told |= !is_known(lane) || (group != NULL && group->forgot);
 	LWLockRelease(&lane->lock);
 	return told;
 }

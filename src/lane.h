@@ -204,7 +204,6 @@ extern void fairq_lane_look_end(FairqLane *lane, uint32 lane_no,
 								const FairqLook *look);
 extern FairqTold fairq_lane_tell(FairqLane *lane, uint32 lane_no,
 								 int32 group_no, int64 addr, TimestampTz now);
-extern void fairq_look_again(FairqHints *hints);
 extern bool fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr,
 							   TimestampTz lease_until);
 extern void fairq_lane_no_strays(FairqLane *lane, const FairqNote *note,

@@ -11,7 +11,8 @@
  *
  * 1. The rows of such groups are deleted.  What backends have cached of groups
  *	  is made void at once: whoever looks a key up from now on finds its row in
- *	  somebody's hands, and writes one of his own with the same number (group.c).
+ *	  somebody's hands, and writes one of his own with the same number
+ *	  (group.c).
  *
  * 2. All transactions that work on the queue at this moment may have looked
  *	  before.  Their end is waited for, which holds nobody else up; but not for
@@ -21,13 +22,13 @@
  *	  nobody knows the number any more.
  *
  * The same transaction must not add groups: it does not see the rows any more
- * that others still find.  So this is not done in a transaction block, and it is
- * an error otherwise (group.c).
+ * that others still find.  So this is not done in a transaction block, and it
+ * is an error otherwise (group.c).
  *
- * Locking: AccessShareLock on the queue; for a moment ShareUpdateExclusiveLock for
- * the groups, if it can be had at once: a change of settings in progress may
- * be for one of them.  Rows are locked with SKIP LOCKED: what is in others' hands
- * is left alone.
+ * Locking: AccessShareLock on the queue; for a moment ShareUpdateExclusiveLock
+ * for the groups, if it can be had at once: a change of settings in progress
+ * may be for one of them.  Rows are locked with SKIP LOCKED: what is in
+ * others' hands is left alone.
  */
 #include "postgres.h"
 
@@ -259,8 +260,8 @@ fairq_redrive(PG_FUNCTION_ARGS)
 /* --------------------------------------------------------------------- */
 
 /*
- * Wait until all transactions have ended that work on the queue at this moment.
- * False if that takes longer than to the end.
+ * Wait until all transactions have ended that work on the queue at this
+ * moment. False if that takes longer than to the end.
  */
 static bool
 wait_for_users(FairqQueue *queue, TimestampTz end)
@@ -391,6 +392,8 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	/* whoever changes settings, or maintains it, too, goes first */
 	if (!fairq_queue_try_lock(queue, ShareUpdateExclusiveLock))
 		return;
+	/* its settings may have changed in between */
+	queue = fairq_queue_use_id(queue->id, NoLock);
 	BeginInternalSubTransaction(NULL);
 	if (forget_unused(queue, end))
 		ReleaseCurrentSubTransaction();

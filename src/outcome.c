@@ -4,8 +4,8 @@
  *
  * A task that is finished leaves fairq.task, and its dedup_key is free in the
  * same transaction.  It goes to the archive if it has failed, or if its queue
- * retains the others.  A task that is to be run again is ready at once, at a fresh
- * address behind its group's others, or it is scheduled.
+ * retains the others.  A task that is to be run again is ready at once, at a
+ * fresh address behind its group's others, or it is scheduled.
  *
  * Whoever had it running leaves its place under limits when that is visible;
  * and whatever had been known of the lease is said again if it is rolled back
@@ -35,8 +35,8 @@ copy(FairqTable *tasks, AttrNumber from, AttrNumber to, Datum *values,
 }
 
 /*
- * A NULL error is that of the last attempt; of a task that has succeeded there is
- * none.
+ * A NULL error is that of the last attempt; of a task that has succeeded there
+ * is none.
  */
 static void
 archive(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
@@ -115,9 +115,9 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
- * The task, which is running, is to be run again: at run_at, or at once if that
- * is DT_NOBEGIN.  error, if it is not NULL, is why the attempt has failed;
- * counts: as one of those that it has.
+ * The task, which is running, is to be run again: at run_at, or at once if
+ * that is DT_NOBEGIN.  error, if it is not NULL, is why the attempt has
+ * failed; counts: as one of those that it has.
  */
 void
 fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,

@@ -222,9 +222,9 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no,
 
 /*
  * Give a task of the group its address: that of a turn, or one at which it
- * waits, in the given order (0, if the queue is not limited: it then waits only
- * behind others).  The caller writes the row next, with its index entries, and
- * then calls fairq_debt_written().
+ * waits, in the given order (0, if the queue is not limited: it then waits
+ * only behind others).  The caller writes the row next, with its index
+ * entries, and then calls fairq_debt_written().
  */
 int64
 fairq_place(FairqQueue *queue, int priority, int32 group_no, int64 order,

@@ -9,8 +9,8 @@
  *	 service position) upwards: a row is its group's turn;
  *
  * - the turns of irregular groups, at their seats.  Such a group is served its
- *	 first ready task, found through the index by group, wherever it stands, and
- *	 up to its weight; its rows are passed over by the first walk.
+ *	 first ready task, found through the index by group, wherever it stands,
+ *	 and up to its weight; its rows are passed over by the first walk.
  *
  * The rows are read with a dirty snapshot.  What an open transaction inserts
  * or changes is passed over: its end says so, see transaction.c.  A row that
@@ -102,6 +102,8 @@ typedef struct Service
 	int64		max_tasks;
 	int64		served;			/* in all lanes */
 	int64		ended;			/* likewise, brought to their end */
+	bool		left;			/* in this turn, there is some for others to
+								 * end */
 	FairqFound	found;			/* likewise, fallen due */
 	int64		per_group;
 	int64		first_block;	/* with per_group: that is looked at now */
@@ -196,9 +198,10 @@ runs_on(Service *s, const FairqTask *task)
 
 /*
  * Serve a task whose lease has expired.  It has a place already, which goes
- * over with it.  One that is not to be run again is brought to its end; and one
- * that may not be run just now, since a limit was lowered, is put back.  Both are
- * done for others: in a transaction block only if nobody else has for a while.
+ * over with it.  One that is not to be run again is brought to its end; and
+ * one that may not be run just now, since a limit was lowered, is put back.
+ * Both are done for others: in a transaction block only if nobody else has for
+ * a while.
  */
 static FairqClaimResult
 take_over(Service *s, FairqTask *task, int64 turn)
@@ -213,6 +216,7 @@ take_over(Service *s, FairqTask *task, int64 turn)
 		task->lease_until > s->by - LEFT_TO_OTHERS)
 	{
 		fairq_hold_end(NULL);
+		s->left = true;
 		return FAIRQ_LOCKED;
 	}
 	result = fairq_task_lock(s->tasks, task);
@@ -398,11 +402,14 @@ typedef struct Course
 	bool		drained;		/* nothing queued is in anybody's hands */
 } Course;
 
-/* Expired tasks are left to other calls, if this one has ended enough. */
+/*
+ * Expired tasks of the group are left to other calls, if this one has ended
+ * enough of them, or is not to.
+ */
 static void
 leave_expired(Service *s)
 {
-	if (s->ended < MAX_ENDED)
+	if (s->ended < MAX_ENDED && !s->left)
 		return;
 	s->expired.locked = Min(s->expired.locked, s->expired.from);
 	s->expired.open = s->expired.have = false;
@@ -416,6 +423,7 @@ begin_turn(Service *s, Course *course, bool paused)
 	course->waiting = fairq_is_waiting(turn->from);
 	course->drained = true;
 	s->by = Max(s->now, turn->told_at);
+	s->left = false;
 	search_group(s, &s->queued, turn->group_no,
 				 course->waiting ? turn->waiting_from : turn->from,
 				 course->waiting ? FAIRQ_SCHEDULED : FAIRQ_WAITING);
@@ -785,13 +793,13 @@ walk(Service *s, FairqScan *scan, int64 limit, FairqTask *task, int64 *reached)
 
 /*
  * How many looks in a row may be in vain: one at each group that was or has
- * become irregular, and some that others have a hand in.  In a queue that is full,
- * at those only that have an expired lease.
+ * become irregular, and some that others have a hand in.  In a queue that is
+ * full, at those only that have an expired lease, or had one that was ended.
  */
 static int
 most_in_vain(Service *s, const FairqTurn *turn, bool full)
 {
-	return full ? turn->nexpired : s->note.nirregular + turn->nirregular + 8;
+	return full ? turn->nexpired + s->ended : s->note.nirregular + turn->nirregular + 8;
 }
 
 /*
@@ -1021,10 +1029,7 @@ serve(Service *s)
 {
 	/* by our own settings there may be room for those who are parked */
 	if (fairq_settings_pending())
-	{
 		fairq_unpark_all(s->queue->hints);
-		fairq_look_again(s->queue->hints);
-	}
 	for (;;)
 	{
 		serve_lanes(s);
@@ -1065,18 +1070,20 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 		.per_group = per_group
 	};
 
+	uint32		surplus = fairq_wake_surplus(&queue->hints->wakeup);
+
 	fairq_debts_show();
 	serve(&s);
 	if (s.served > 0 || s.ended > 0)
 		fairq_written();
-	fairq_wake_next(&queue->hints->wakeup,
+	fairq_wake_next(&queue->hints->wakeup, surplus,
 					s.served == max_tasks || (per_group > 0 && s.served > 0));
 	return s.served;
 }
 
 /*
- * Would a pop find something?  It looks as one does, and raises marks and parks
- * groups, but touches no row.
+ * Would a pop find something?  It looks as one does, and raises marks and
+ * parks groups, but touches no row.
  */
 bool
 fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now)

@@ -43,6 +43,7 @@ typedef struct FairqGroup
 	bool		irregular;		/* in one of the lane's sets; the rest is
 								 * valid */
 	bool		parked;			/* in which of the two */
+	bool		forgot;			/* what it was told, while it is parked */
 	int32		tasks_left;		/* it may still have in the turn taken */
 	uint32		version;		/* counts what was found out about it */
 	uint32		expiries;		/* counts the news of expired leases */

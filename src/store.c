@@ -400,8 +400,9 @@ fairq_scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
 }
 
 /*
- * A scan that looks at no more entries of the index than budget says, dead ones
- * among them; and at as many more as it takes until the caller has had enough.
+ * A scan that looks at no more entries of the index than budget says, dead
+ * ones among them; and at as many more as it takes until the caller has had
+ * enough.
  */
 FairqScan *
 fairq_scan_some(FairqTable *table, FairqIndex which, const FairqKey *keys,
@@ -690,8 +691,8 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
 
 /*
  * The locked task is not running any more, and stands at an address of its
- * own.  It is ready at run_at, now or when it is scheduled for.  error, if it is not NULL, is why its
- * attempt has failed; the attempt counts or not.
+ * own.  It is ready at run_at, now or when it is scheduled for.  error, if it
+ * is not NULL, is why its attempt has failed; the attempt counts or not.
  */
 void
 fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,

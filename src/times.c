@@ -7,8 +7,8 @@
  *
  * timers	Where scheduled tasks begin.  They stand in the order of the times
  *			at which they fall due, so this is also the time of the first.  A
- *			pop that finds it passed reads the tasks that have fallen due, tells
- *			their groups (due.c) and raises it to the first that has not.
+ *			pop that finds it passed reads the tasks that have fallen due,
+ *			tells their groups (due.c) and raises it to the first that has not.
  *
  * deadline, floor, ceiling
  *			No lease ends before the first, and the tasks that it stands for
@@ -18,52 +18,31 @@
  *			deadline of the rest.  That takes as many calls as it takes; each
  *			goes on where the last one has stopped.
  *
- * Each finished task is swept over once, however old the oldest snapshot is,
- * since the next sweep begins at the floor that this one has found.
+ * A sweep goes over what was finished since the last one, however old the
+ * oldest snapshot is: it begins at the floor that the last one has found, the
+ * oldest task that was still running.
  *
  * Nothing is missed:
  *
  * - Whoever leases a task says so after that is visible; whoever had a lease
  *	 in his hands and rolls back says it again (transaction.c).
  *
- * - A sweep takes all three away as it begins.  What is leased by then it sees;
+ * - A sweep takes all three away as it begins.  What is leased by then it
+ * sees;
  *	 what is said later counts from anew.  Whoever is interrupted by that says
  *	 all again.
  *
- * - Timers: only one backend looks at a time.  What is entered while it does is
+ * - Timers: only one backend looks at a time.  What is entered while it does
+ * is
  *	 kept besides, and the mark is not raised past that.
  *
- * Locking: deadline, floor and ceiling are atomic, and only the sweep narrows them;
- * for all else the caller holds the lane's lock.  Nothing here allocates or
- * fails.
+ * Locking: deadline, floor and ceiling are atomic, and only the sweep narrows
+ * them; for all else the caller holds the lane's lock.  Nothing here allocates
+ * or fails.
  */
 #include "postgres.h"
 
 #include "times.h"
-
-void
-fairq_times_init(FairqTimes *times)
-{
-	pg_atomic_init_u64(&times->deadline, 0);
-	pg_atomic_init_u64(&times->floor, 0);
-	pg_atomic_init_u64(&times->ceiling, 0);
-	pg_atomic_init_u64(&times->timers, FAIRQ_SCHEDULED);
-	pg_atomic_init_u64(&times->sweep, FAIRQ_ADDR_MAX);
-	times->looking = false;
-	fairq_times_forget(times, 0);
-}
-
-/* Nothing is known, but where there are no more leases: look for all. */
-void
-fairq_times_forget(FairqTimes *times, int64 highest)
-{
-	pg_atomic_write_u64(&times->floor, 0);
-	pg_atomic_write_u64(&times->ceiling, Max(highest, 0));
-	pg_atomic_write_u64(&times->deadline, (uint64) DT_NOBEGIN);
-	pg_atomic_write_u64(&times->timers, FAIRQ_SCHEDULED);
-	pg_atomic_write_u64(&times->sweep, FAIRQ_ADDR_MAX);
-	times->timers_since = FAIRQ_SCHEDULED;
-}
 
 static void
 lower(pg_atomic_uint64 *what, int64 value)
@@ -109,6 +88,29 @@ fairq_times_leased(FairqTimes *times, int64 lowest, int64 highest,
 		/* if a sweep has begun in between, it took only a part of this away */
 	} while ((int64) pg_atomic_read_u64(&times->floor) > lowest ||
 			 (int64) pg_atomic_read_u64(&times->ceiling) < highest);
+}
+
+/* Nothing is known, but where there are no more leases: look for all. */
+void
+fairq_times_forget(FairqTimes *times, int64 highest)
+{
+	/* who leases something has no lock: so don't overwrite what he says */
+	fairq_times_leased(times, 0, highest, DT_NOBEGIN);
+	pg_atomic_write_u64(&times->timers, FAIRQ_SCHEDULED);
+	pg_atomic_write_u64(&times->sweep, FAIRQ_ADDR_MAX);
+	times->timers_since = FAIRQ_SCHEDULED;
+}
+
+void
+fairq_times_init(FairqTimes *times)
+{
+	pg_atomic_init_u64(&times->deadline, 0);
+	pg_atomic_init_u64(&times->floor, 0);
+	pg_atomic_init_u64(&times->ceiling, 0);
+	pg_atomic_init_u64(&times->timers, FAIRQ_SCHEDULED);
+	pg_atomic_init_u64(&times->sweep, FAIRQ_ADDR_MAX);
+	times->looking = false;
+	fairq_times_forget(times, 0);
 }
 
 /* Is there something to look for?  Needs no lock. */

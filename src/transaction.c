@@ -137,10 +137,7 @@ leave(FairqDebt *debt, int32 n)
 		fairq_wake_all(&hints->wakeup);
 	}
 	else if (debt->settings)
-	{
-		fairq_look_again(hints);
 		fairq_wake_chain(&hints->wakeup);
-	}
 	if (debt->limit != NULL)
 		fairq_limit_unpin(debt->limit);
 }
@@ -271,7 +268,8 @@ xact_callback(XactEvent event, void *arg)
 			settle_all(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (written || changed)
+			/* a debt that owes nothing would have to be let go of, too */
+			if (written || changed || groups_changed || ndebts > 0)
 				ereport(ERROR,
 						errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("cannot PREPARE a transaction that has written to tables of fairq"));

@@ -7,12 +7,12 @@
  * is visible (transaction.c).  What wakes and is not needed goes back to sleep
  * in the server (wait.c): no client hears of it.
  *
- * No wake-up is lost: a waiter counts itself before it looks for work, notes the
- * number of events before it looks, and sleeps only if it is still the same
- * after it has joined the sleepers.  Whoever has made something ready counts an
- * event if there is any waiter, and then signals.  A waiter that is ended by an
- * error may have been woken before, and wakes another one; one whose time is
- * over looks once more.
+ * No wake-up is lost: a waiter counts itself before it looks for work, notes
+ * the number of events before it looks, and sleeps only if it is still the
+ * same after it has joined the sleepers.  Whoever has made something ready
+ * counts an event if there is any waiter, and then signals.  A waiter that is
+ * ended by an error may have been woken before, and wakes another one; one
+ * whose time is over looks once more.
  *
  * What only time makes ready is waited for by one of the waiters, the
  * timekeeper; the others sleep until they are woken.  If something falls due
@@ -84,20 +84,30 @@ fairq_wake_all(FairqWakeup *wakeup)
 void
 fairq_wake_chain(FairqWakeup *wakeup)
 {
-	pg_atomic_write_u32(&wakeup->surplus, 1);
+	pg_atomic_fetch_add_u32(&wakeup->surplus, 1);
 	fairq_wake(wakeup, 1);
 }
 
-/* A pop has found as much as it wanted, or not. */
+/* Before a pop looks. */
+uint32
+fairq_wake_surplus(FairqWakeup *wakeup)
+{
+	return pg_atomic_read_u32(&wakeup->surplus);
+}
+
+/*
+ * It has found as much as it wanted; or not, and if it has looked since the
+ * last change there is no more.
+ */
 void
-fairq_wake_next(FairqWakeup *wakeup, bool found)
+fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
 {
 	if (pg_atomic_read_u32(&wakeup->surplus) == 0)
 		return;
 	if (found)
 		fairq_wake(wakeup, 1);
 	else
-		pg_atomic_write_u32(&wakeup->surplus, 0);
+		pg_atomic_compare_exchange_u32(&wakeup->surplus, &surplus, 0);
 }
 
 /* Something falls due then. */
@@ -148,7 +158,7 @@ fairq_wait_end(bool pass_on, TimestampTz due)
 	if (wakeup == NULL)
 		return;
 	waiting_at = NULL;
-	ConditionVariableCancelSleep();
+	fairq_cancel_sleep(&wakeup->sleepers);
 	pg_atomic_fetch_sub_u32(&wakeup->waiters, 1);
 	if (mind_no_more(wakeup) || pass_on)
 		fairq_wake(wakeup, 1);
@@ -157,8 +167,8 @@ fairq_wait_end(bool pass_on, TimestampTz due)
 }
 
 /*
- * Until when is this backend to sleep, if something falls due then?  Until that
- * time, if nobody minds it.
+ * Until when is this backend to sleep, if something falls due then?  Until
+ * that time, if nobody minds it.
  */
 TimestampTz
 fairq_mind_time(TimestampTz due, TimestampTz otherwise)
@@ -203,5 +213,5 @@ fairq_sleep(uint64 events, TimestampTz until)
 										   Min(ms, INT_MAX / 2),
 										   fairq_wait_event());
 	}
-	ConditionVariableCancelSleep();
+	fairq_cancel_sleep(&waiting_at->sleepers);
 }

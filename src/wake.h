@@ -14,8 +14,8 @@ typedef struct FairqWakeup
 {
 	ConditionVariable sleepers;
 	pg_atomic_uint32 waiters;	/* asleep, or about to look or to sleep */
-	pg_atomic_uint32 surplus;	/* pops wake the next one as long as they find
-								 * something */
+	pg_atomic_uint32 surplus;	/* not 0: pops wake the next one as long as
+								 * they find something */
 	pg_atomic_uint64 events;	/* counts what may have made a pop worth it */
 	pg_atomic_uint64 minded;	/* when one of the waiters wakes by itself, a
 								 * TimestampTz */
@@ -25,7 +25,8 @@ extern void fairq_wakeup_init(FairqWakeup *wakeup);
 extern void fairq_wake(FairqWakeup *wakeup, int32 n);
 extern void fairq_wake_all(FairqWakeup *wakeup);
 extern void fairq_wake_chain(FairqWakeup *wakeup);
-extern void fairq_wake_next(FairqWakeup *wakeup, bool found);
+extern uint32 fairq_wake_surplus(FairqWakeup *wakeup);
+extern void fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found);
 extern void fairq_wait_begin(FairqWakeup *wakeup);
 extern void fairq_wait_end(bool pass_on, TimestampTz due);
 extern void fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due);
