@@ -1,0 +1,332 @@
+-- One unfinished task per queue and key: who has a key, and when it is free
+-- again.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Enqueues a task with a key.  "new", or the payload of the one that has it.
+CREATE FUNCTION pg_temp.put(queue text, payload text, dedup_key text, run_at timestamptz DEFAULT NULL)
+	RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	task bigint := fairq.enqueue(queue, left(payload, 1), to_jsonb(payload), run_at => run_at, dedup_key => dedup_key);
+BEGIN
+	RETURN CASE WHEN t.payload = to_jsonb(put.payload) THEN 'new' ELSE t.payload #>> '{}' END
+	FROM fairq.tasks t WHERE id = task;
+END $$;
+
+-- The same for a batch, in the order of the input.
+CREATE FUNCTION pg_temp.put_batch(queue text, payloads text[], dedup_keys text[]) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	ids bigint[] := array(SELECT fairq.enqueue_batch(queue, (SELECT array_agg(left(p, 1)) FROM unnest(payloads) p),
+		(SELECT array_agg(to_jsonb(p)) FROM unnest(payloads) p), dedup_keys => dedup_keys));
+BEGIN
+	RETURN (SELECT string_agg(t.payload #>> '{}', ' ' ORDER BY n)
+	FROM unnest(ids) WITH ORDINALITY i (id, n) JOIN fairq.tasks t USING (id));
+END $$;
+
+-- What a pop serves, in its order, each with its attempt.
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
+	RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease)
+$$;
+
+-- The task with that payload.
+CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
+$$;
+
+CREATE FUNCTION pg_temp.tasks(queue text) RETURNS TABLE (task text, status text, attempt int)
+LANGUAGE sql AS $$
+	SELECT payload #>> '{}', status, attempt FROM fairq.tasks t WHERE t.queue = $1 ORDER BY id
+$$;
+
+-- The keys in use, and whose they are.
+CREATE FUNCTION pg_temp.keys(queue text) RETURNS TABLE (key text, task text)
+LANGUAGE sql AS $$
+	SELECT d.dedup_key, t.payload #>> '{}'
+	FROM fairq.dedup d JOIN fairq.queue q USING (queue_id) LEFT JOIN fairq.task t USING (id)
+	WHERE q.name = $1 ORDER BY 1
+$$;
+
+--
+-- A second enqueue returns the first's id, and changes nothing
+--
+
+SELECT fairq.create_queue('dedup');
+SELECT pg_temp.put('dedup', 'a1', 'x'), pg_temp.put('dedup', 'a2', 'x'), pg_temp.put('dedup', 'a3', 'y'),
+	pg_temp.put('dedup', 'a4', NULL), pg_temp.put('dedup', 'a5', NULL);
+SELECT * FROM pg_temp.tasks('dedup');
+SELECT * FROM pg_temp.keys('dedup');
+SELECT enqueued FROM fairq.queues WHERE queue = 'dedup';
+-- whatever else is given: group, payload, priority, time, attempts
+SELECT fairq.enqueue('dedup', 'other', '"other"', 9, 'infinity', 'x', 1) = pg_temp.id('dedup', 'a1') AS the_same;
+SELECT group_key, payload, priority, status, run_at, max_attempts FROM fairq.tasks WHERE queue = 'dedup' AND payload = '"a1"';
+SELECT group_key FROM fairq.groups WHERE queue = 'dedup' AND group_key = 'other';
+-- and refused is what would be refused
+SELECT fairq.enqueue('dedup', NULL, dedup_key => 'x');
+SELECT fairq.enqueue('dedup', 'a', priority => 10, dedup_key => 'x');
+SELECT fairq.enqueue('dedup', 'a', dedup_key => 'x', max_attempts => 0);
+SELECT fairq.enqueue('dedup_none', 'a', dedup_key => 'x');
+-- a key is of one queue
+SELECT fairq.create_queue('dedup_2');
+SELECT pg_temp.put('dedup_2', 'a1', 'x'), pg_temp.put('dedup_2', 'a2', 'x');
+SELECT fairq.drop_queue('dedup_2', true);
+SELECT pg_temp.put('dedup', 'a6', 'x');
+SELECT * FROM pg_temp.keys('dedup');
+-- a key is what its bytes are
+SELECT pg_temp.put('dedup', 'b1', 'X'), pg_temp.put('dedup', 'b2', 'x '), pg_temp.put('dedup', 'b3', ' x'), pg_temp.put('dedup', 'b4', U&'\00E9'),
+	pg_temp.put('dedup', 'b5', U&'e\0301'), pg_temp.put('dedup', 'b6', repeat('x', 1024)), pg_temp.put('dedup', 'b7', repeat('x', 1023)),
+	pg_temp.put('dedup', 'b8', '0'), pg_temp.put('dedup', 'b9', U&'\00E9'), pg_temp.put('dedup', 'b10', repeat('x', 1024));
+SELECT fairq.enqueue('dedup', 'a', dedup_key => '');
+SELECT fairq.enqueue('dedup', 'a', dedup_key => repeat('x', 1025));
+SELECT fairq.enqueue('dedup', 'a', dedup_key => repeat(U&'\00E9', 513));
+SELECT pg_temp.put('dedup', 'b11', repeat(U&'\00E9', 512)), pg_temp.put('dedup', 'b12', repeat(U&'\00E9', 512));
+SELECT fairq.enqueue('dedup', 'a', dedup_key => repeat('x', 1000000));
+SELECT * FROM fairq.check_queue('dedup');
+SELECT count(*) FROM fairq.dedup d JOIN fairq.queue q USING (queue_id) WHERE name = 'dedup';
+SELECT fairq.purge('dedup');
+SELECT * FROM pg_temp.keys('dedup');
+
+--
+-- In use as long as the task is unfinished, in each of its states
+--
+
+SELECT pg_temp.put('dedup', 'a1', 'queued'), pg_temp.put('dedup', 'b1', 'later', 'infinity');
+SELECT pg_temp.put('dedup', 'x1', 'queued'), pg_temp.put('dedup', 'x2', 'later');
+SELECT pg_temp.pop('dedup');
+SELECT pg_temp.put('dedup', 'x3', 'queued');
+SELECT fairq.extend(pg_temp.id('dedup', 'a1'), 1, '1 microsecond') IS NOT NULL AS extended;
+SELECT pg_temp.put('dedup', 'x4', 'queued');
+SELECT fairq.expire_leases('dedup');
+SELECT pg_temp.put('dedup', 'x5', 'queued');
+SELECT pg_temp.pop('dedup');
+SELECT fairq.fail(pg_temp.id('dedup', 'a1'), 2, 'x', '0');
+SELECT pg_temp.put('dedup', 'x6', 'queued');
+SELECT pg_temp.pop('dedup');
+SELECT fairq.fail(pg_temp.id('dedup', 'a1'), 3, 'x', '1 millisecond');
+SELECT pg_temp.put('dedup', 'x7', 'queued');
+SELECT pg_sleep(0.005);
+SELECT pg_temp.put('dedup', 'x8', 'queued');
+SELECT pg_temp.pop('dedup');
+SELECT fairq.release(pg_temp.id('dedup', 'a1'), 4);
+SELECT pg_temp.put('dedup', 'x9', 'queued');
+SELECT pg_temp.pop('dedup');
+SELECT fairq.cancel(pg_temp.id('dedup', 'a1'));
+SELECT pg_temp.put('dedup', 'x10', 'queued');
+SELECT * FROM pg_temp.tasks('dedup');
+SELECT * FROM fairq.check_queue('dedup');
+SELECT fairq.release(pg_temp.id('dedup', 'a1'), 5), fairq.cancel(pg_temp.id('dedup', 'b1'));
+SELECT * FROM pg_temp.keys('dedup');
+-- a limited group's task that waits
+SELECT fairq.set_group('dedup', 'a', 1);
+SELECT pg_temp.put('dedup', 'a1', 'k1'), pg_temp.put('dedup', 'a2', 'k2'), pg_temp.put('dedup', 'a3', 'k3');
+SELECT pg_temp.put('dedup', 'x1', 'k1'), pg_temp.put('dedup', 'x2', 'k2'), pg_temp.put('dedup', 'x3', 'k3');
+SELECT pg_temp.pop('dedup');
+SELECT pg_temp.put('dedup', 'x1', 'k1'), pg_temp.put('dedup', 'x2', 'k2'), pg_temp.put('dedup', 'x3', 'k3');
+SELECT fairq.complete(pg_temp.id('dedup', 'a1'), 1);
+SELECT payload FROM fairq.take('dedup');
+SELECT * FROM pg_temp.keys('dedup');
+SELECT fairq.set_group('dedup', 'a', 0);
+SELECT * FROM fairq.check_queue('dedup');
+SELECT fairq.purge('dedup');
+
+--
+-- Free when it is finished, in whichever way
+--
+
+-- by complete, complete_batch, take, fail, cancel, purge, expiry
+SELECT fairq.alter_queue('dedup', max_attempts => 1);
+SELECT pg_temp.put('dedup', p, p) FROM unnest('{a1,a2,a3,a4,a5,a6,a7}'::text[]) p;
+SELECT payload FROM fairq.take('dedup');
+SELECT pg_temp.pop('dedup', 4);
+SELECT fairq.complete(pg_temp.id('dedup', 'a2'), 1), fairq.complete_batch(ARRAY[pg_temp.id('dedup', 'a3')]),
+	fairq.fail(pg_temp.id('dedup', 'a4'), 1, 'x'), fairq.cancel(pg_temp.id('dedup', 'a6'));
+SELECT * FROM pg_temp.keys('dedup');
+SELECT fairq.purge('dedup');
+SELECT fairq.extend(pg_temp.id('dedup', 'a5'), 1, '1 microsecond') IS NOT NULL AS extended;
+SELECT * FROM pg_temp.keys('dedup');
+SELECT pg_temp.pop('dedup');
+SELECT * FROM pg_temp.keys('dedup');
+SELECT * FROM pg_temp.tasks('dedup');
+SELECT pg_temp.put('dedup', 'b' || p, p) FROM unnest('{a1,a2,a3,a4,a5,a6,a7}'::text[]) p;
+SELECT * FROM fairq.check_queue('dedup');
+-- by fail when attempts are left, only if called dead
+SELECT fairq.purge('dedup');
+SELECT fairq.alter_queue('dedup', max_attempts => 20);
+SELECT pg_temp.put('dedup', p, p) FROM unnest('{a1,a2,a3}'::text[]) p;
+SELECT pg_temp.pop('dedup', lease => '1 microsecond');
+SELECT fairq.fail(pg_temp.id('dedup', 'a1'), 1, 'x', '1 hour'), fairq.fail(pg_temp.id('dedup', 'a2'), 1, 'x', dead => true),
+	fairq.cancel(pg_temp.id('dedup', 'a3'));
+SELECT * FROM pg_temp.keys('dedup');
+-- by the end of a cancelled one
+SELECT fairq.expire_leases('dedup');
+SELECT * FROM pg_temp.keys('dedup');
+SELECT * FROM fairq.check_queue('dedup');
+-- in an archive, too
+SELECT fairq.alter_queue('dedup', retain => '1 hour');
+SELECT fairq.purge('dedup');
+SELECT pg_temp.put('dedup', 'c1', 'c'), pg_temp.pop('dedup'), fairq.complete(pg_temp.id('dedup', 'c1'), 1, '1'),
+	pg_temp.put('dedup', 'c2', 'c'), pg_temp.put('dedup', 'c3', 'c');
+SELECT fairq.cancel(pg_temp.id('dedup', 'c2')), pg_temp.put('dedup', 'c4', 'c');
+SELECT * FROM pg_temp.tasks('dedup') WHERE task LIKE 'c%';
+SELECT dedup_key, payload FROM fairq.archive a JOIN fairq.queue q USING (queue_id) WHERE name = 'dedup' AND group_key = 'c' ORDER BY id;
+-- by drop_queue
+SELECT fairq.drop_queue('dedup', true);
+SELECT count(*) FROM fairq.dedup;
+SELECT fairq.create_queue('dedup');
+SELECT pg_temp.put('dedup', 'a1', 'c');
+SELECT fairq.purge('dedup');
+
+--
+-- Batches
+--
+
+-- Equal keys in it give equal ids; NULL is no key; a key in use is in use.
+SELECT pg_temp.put('dedup', 'a0', 'k0');
+SELECT pg_temp.put_batch('dedup', '{a1,b2,a3,b4,a5,b6,a7,b8}', '{k2,k1,NULL,k2,k0,NULL,k1,k2}');
+SELECT * FROM pg_temp.tasks('dedup');
+SELECT * FROM pg_temp.keys('dedup');
+SELECT enqueued FROM fairq.queues WHERE queue = 'dedup';
+SELECT pg_temp.put_batch('dedup', '{c1,c2,c3}', '{k1,k2,k0}');
+SELECT pg_temp.put_batch('dedup', '{c1,c2,c3}', '{NULL,NULL,NULL}');
+SELECT pg_temp.put_batch('dedup', '{c4,c5}', NULL);
+SELECT count(*), count(DISTINCT id) FROM fairq.enqueue_batch('dedup', array_fill('d'::text, ARRAY[1000]), array_fill('1'::jsonb, ARRAY[1000]),
+	dedup_keys => (SELECT array_agg('many ' || i % 300 ORDER BY i) FROM generate_series(1, 1000) i)) id;
+SELECT * FROM fairq.check_queue('dedup');
+SELECT fairq.purge('dedup', 'd');
+-- the groups of what isn't added don't come into being
+SELECT pg_temp.put_batch('dedup', '{y1,z1}', '{k1,k3}');
+SELECT group_key FROM fairq.groups WHERE queue = 'dedup' ORDER BY group_no;
+-- a key's prefix comes before it: whatever the order, all of them are told apart
+SELECT pg_temp.put_batch('dedup', '{e1,e2,e3,e4,e5,e6}', '{abc,a,ab,abcd,b,a}');
+SELECT pg_temp.put_batch('dedup', '{f1,f2,f3,f4,f5}', '{a,b,ab,abc,abcd}');
+-- scheduled, and in another lane
+SELECT count(DISTINCT id) FROM fairq.enqueue_batch('dedup', '{g,g}', '{"\"g1\"","\"g2\""}', 3, 'infinity', '{g,g}') id;
+SELECT payload, priority, status FROM fairq.tasks WHERE queue = 'dedup' AND group_key = 'g';
+SELECT * FROM fairq.check_queue('dedup');
+-- all or nothing
+SELECT fairq.enqueue_batch('dedup', '{h,h}', '{1,2}', dedup_keys => ARRAY['h', repeat('x', 1025)]);
+SELECT fairq.enqueue_batch('dedup', '{h,h}', '{1,2}', dedup_keys => ARRAY['h', '']);
+SELECT fairq.enqueue_batch('dedup', ARRAY['h', repeat('x', 1025)], '{1,2}', dedup_keys => '{h1,h2}');
+SELECT fairq.enqueue_batch('dedup', '{h,h}', '{1,2}', dedup_keys => '{h}');
+SELECT fairq.enqueue_batch('dedup', '{h}', '{1}', dedup_keys => '{h,i}');
+SELECT fairq.enqueue_batch('dedup', '{h}', '{1}', dedup_keys => '{}');
+SELECT fairq.enqueue_batch('dedup', '{h}', '{1}', dedup_keys => '{{h}}');
+SELECT fairq.enqueue_batch('dedup', '{NULL}', '{1}', dedup_keys => '{h}');
+SELECT fairq.enqueue_batch('dedup', '{h}', '{NULL}', dedup_keys => '{h}');
+SELECT count(*) FROM fairq.enqueue_batch('dedup', '{}', '{}', dedup_keys => '{}');
+SELECT key FROM pg_temp.keys('dedup') WHERE key LIKE 'h%';
+SELECT group_key FROM fairq.groups WHERE queue = 'dedup' AND group_key LIKE 'h%';
+SELECT * FROM fairq.check_queue('dedup');
+SELECT fairq.purge('dedup');
+
+--
+-- Transactions
+--
+
+-- what is enqueued in it has its key
+BEGIN;
+SELECT pg_temp.put('dedup', 'a1', 'k'), pg_temp.put('dedup', 'a2', 'k');
+SELECT pg_temp.put_batch('dedup', '{a3,a4}', '{k,l}');
+SELECT * FROM fairq.check_queue('dedup');
+COMMIT;
+SELECT * FROM pg_temp.tasks('dedup');
+-- what is finished in it has given it back
+BEGIN;
+SELECT pg_temp.pop('dedup', 1);
+SELECT fairq.complete(pg_temp.id('dedup', 'a1'), 1);
+SELECT pg_temp.put('dedup', 'a5', 'k'), pg_temp.put('dedup', 'a6', 'k');
+SELECT fairq.cancel(pg_temp.id('dedup', 'a5'));
+SELECT pg_temp.put('dedup', 'a7', 'k');
+SELECT fairq.purge('dedup');
+SELECT pg_temp.put('dedup', 'a8', 'k'), pg_temp.put('dedup', 'a9', 'l');
+SELECT payload FROM fairq.take('dedup');
+SELECT pg_temp.put('dedup', 'a10', 'k');
+SELECT * FROM pg_temp.keys('dedup');
+SELECT * FROM fairq.check_queue('dedup');
+ROLLBACK;
+SELECT * FROM pg_temp.keys('dedup');
+SELECT * FROM fairq.check_queue('dedup');
+-- with a part that is rolled back
+BEGIN;
+SAVEPOINT s;
+SELECT fairq.cancel(pg_temp.id('dedup', 'a1'));
+SELECT pg_temp.put('dedup', 'b1', 'k');
+ROLLBACK TO s;
+SELECT pg_temp.put('dedup', 'b2', 'k'), pg_temp.put('dedup', 'b3', 'm');
+SAVEPOINT s;
+SELECT pg_temp.put('dedup', 'b4', 'n'), pg_temp.put('dedup', 'b5', 'm');
+ROLLBACK TO s;
+SELECT pg_temp.put('dedup', 'b6', 'n');
+COMMIT;
+SELECT * FROM pg_temp.keys('dedup');
+SELECT * FROM fairq.check_queue('dedup');
+SELECT fairq.purge('dedup');
+-- with a snapshot that is older than the key, at each level
+SELECT pg_temp.put('dedup', 'a1', 'k');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT count(*) FROM (SELECT FROM pg_class LIMIT 1) c;
+SELECT pg_temp.put('dedup', 'a2', 'k'), fairq.cancel(pg_temp.id('dedup', 'a1')), pg_temp.put('dedup', 'a3', 'k');
+COMMIT;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT pg_temp.put('dedup', 'a4', 'k'), pg_temp.put('dedup', 'a5', 'l');
+SELECT count(fairq.complete(id, attempt)) FROM fairq.pop('dedup', 100);
+SELECT pg_temp.put('dedup', 'a6', 'k');
+COMMIT;
+SELECT * FROM pg_temp.keys('dedup');
+-- its own key's task is left in an archive, and redriven
+SELECT pg_temp.pop('dedup');
+SELECT fairq.fail(pg_temp.id('dedup', 'a6'), 1, 'x', dead => true);
+SELECT * FROM pg_temp.keys('dedup');
+SELECT fairq.redrive('dedup');
+SELECT * FROM pg_temp.keys('dedup');
+SELECT pg_temp.put('dedup', 'a7', 'k');
+SELECT pg_temp.pop('dedup');
+SELECT fairq.fail(pg_temp.id('dedup', 'a6'), 2, 'x', dead => true);
+SELECT pg_temp.put('dedup', 'a7', 'k');
+-- somebody else's by now: it stays
+SELECT fairq.redrive('dedup');
+SELECT * FROM pg_temp.tasks('dedup');
+SELECT fairq.cancel(pg_temp.id('dedup', 'a7'));
+SELECT fairq.redrive('dedup');
+SELECT * FROM pg_temp.tasks('dedup');
+SELECT * FROM pg_temp.keys('dedup');
+SELECT * FROM fairq.check_queue('dedup');
+BEGIN READ ONLY;
+SELECT fairq.enqueue('dedup', 'a', dedup_key => 'k');
+COMMIT;
+BEGIN;
+SELECT pg_temp.put('dedup', 'a8', 'two');
+PREPARE TRANSACTION 'fairq';
+SELECT * FROM pg_temp.keys('dedup');
+
+-- An exception handler around it.
+DO $$
+BEGIN
+	PERFORM fairq.enqueue('dedup', 'a', '"p1"', dedup_key => 'p');
+	BEGIN
+		PERFORM fairq.enqueue('dedup', 'a', '"p2"', dedup_key => 'q');
+		PERFORM fairq.cancel(id) FROM fairq.tasks WHERE queue = 'dedup' AND payload = '"p1"';
+		PERFORM 1 / 0;
+	EXCEPTION WHEN division_by_zero THEN
+		PERFORM fairq.enqueue('dedup', 'a', '"p3"', dedup_key => 'p');
+		PERFORM fairq.enqueue('dedup', 'a', '"p4"', dedup_key => 'q');
+	END;
+END $$;
+SELECT * FROM pg_temp.keys('dedup');
+SELECT * FROM fairq.check_queue('dedup');
+
+-- Tasks that were deleted by other means: maintain sees to their keys.
+DELETE FROM fairq.task WHERE id = pg_temp.id('dedup', 'p1');
+SELECT regexp_replace(c, '\d+', 'N', 'g') FROM fairq.check_queue('dedup') c;
+SELECT fairq.maintain('dedup');
+SELECT * FROM pg_temp.keys('dedup');
+SELECT * FROM fairq.check_queue('dedup');
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'dedup%';
+SELECT count(*) FROM fairq.dedup;

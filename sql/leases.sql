@@ -1,0 +1,554 @@
+-- A lease that has expired: the next pop finds it, its own worker may come
+-- back as long as nobody else has the task, and the attempt keeps those apart.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Adds tasks; the group is the first letter of each.
+CREATE FUNCTION pg_temp.add(queue text, VARIADIC payloads text[]) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
+$$;
+
+-- What a pop serves, in its order, each with its attempt.
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
+	RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease)
+$$;
+
+CREATE FUNCTION pg_temp.take(queue text, n int DEFAULT 100) RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.take(queue, n)
+$$;
+
+-- The task with that payload.
+CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
+$$;
+
+-- Its lease expires now.
+CREATE FUNCTION pg_temp.lapse(queue text, payload text) RETURNS boolean
+LANGUAGE sql AS $$
+	SELECT fairq.extend(pg_temp.id(queue, payload), lease => '1 microsecond') IS NOT NULL
+$$;
+
+-- All tasks, with what is known of them.
+CREATE FUNCTION pg_temp.tasks(queue text) RETURNS TABLE (task text, status text,
+	attempt int, worker text, lease text, error text)
+LANGUAGE sql AS $$
+	SELECT payload #>> '{}', status, attempt, worker,
+		CASE WHEN lease_until <= clock_timestamp() THEN 'expired'
+			WHEN lease_until < clock_timestamp() + '1 minute' THEN 'seconds'
+			WHEN lease_until < clock_timestamp() + '1 hour' THEN 'minutes'
+			WHEN lease_until IS NOT NULL THEN 'hours' END, error
+	FROM fairq.tasks t WHERE t.queue = $1 ORDER BY id
+$$;
+
+--
+-- The next pop
+--
+
+SELECT fairq.create_queue('leases');
+SELECT pg_temp.add('leases', 'a1');
+SELECT id, lease_until - now() BETWEEN '299 seconds' AND '305 seconds' AS five_minutes
+FROM fairq.pop('leases', worker => 'w1') \gset
+\echo :five_minutes
+SELECT * FROM pg_temp.tasks('leases');
+SELECT pg_temp.pop('leases');
+SELECT pg_temp.lapse('leases', 'a1');
+-- nothing is done to it as long as nobody comes by
+SELECT * FROM pg_temp.tasks('leases');
+SELECT ready, waiting, scheduled, running, oldest_ready, expired FROM fairq.queues WHERE queue = 'leases';
+SELECT * FROM fairq.check_queue('leases');
+SELECT payload, attempt, addr > 0 AS later, priority, group_key, lease_until > now() AS leased
+FROM fairq.pop('leases', worker => 'w2');
+SELECT * FROM pg_temp.tasks('leases');
+SELECT * FROM fairq.check_queue('leases');
+-- once
+SELECT pg_temp.pop('leases');
+-- the first worker comes back: all is void
+SELECT fairq.complete(:id, 1), fairq.fail(:id, 1), fairq.release(:id, 1), fairq.extend(:id, 1),
+	fairq.fail(:id, 1, dead => true), fairq.release(:id, 1, '1 hour'), fairq.extend(:id, 1, '1 hour'),
+	fairq.complete(:id, 1, '1'), fairq.complete_batch(ARRAY[:id], '{1}');
+-- nor has there been a third, or a worker of before the first
+SELECT fairq.complete(:id, n), fairq.fail(:id, n), fairq.release(:id, n), fairq.extend(:id, n),
+	fairq.complete_batch(ARRAY[:id], ARRAY[n])
+FROM unnest('{3,0,-1,2147483647,-2147483648}'::int[]) n;
+SELECT * FROM pg_temp.tasks('leases');
+-- the second one has it
+SELECT fairq.extend(:id, 2) > now() AS extended;
+SELECT fairq.complete(:id, 2), fairq.complete(:id, 2);
+SELECT * FROM pg_temp.tasks('leases');
+SELECT popped, completed, released, retried, failed, cancelled, expired FROM fairq.queues WHERE queue = 'leases';
+SELECT * FROM fairq.check_queue('leases');
+
+-- Any number of times, with the queue's own lease, too.
+SELECT fairq.alter_queue('leases', lease => '1 microsecond');
+SELECT pg_temp.add('leases', 'a1', 'b1');
+SELECT pg_temp.pop('leases'), pg_temp.pop('leases');
+SELECT pg_temp.pop('leases');
+SELECT pg_temp.pop('leases');
+SELECT pg_temp.pop('leases', lease => '1 hour');
+SELECT pg_temp.pop('leases');
+SELECT fairq.complete_batch(array_agg(id), array_agg(3)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT * FROM fairq.check_queue('leases');
+SELECT fairq.complete_batch(array_agg(id), array_agg(attempt)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT fairq.alter_queue('leases', lease => '5 minutes');
+
+-- A lease of some time, which nobody touches: time alone does it.
+SELECT pg_temp.add('leases', 'a1', 'a2');
+SELECT pg_temp.pop('leases', 1, '300 milliseconds');
+SELECT pg_temp.pop('leases', 1, '1 hour');
+SELECT pg_temp.pop('leases');
+SELECT pg_sleep(0.3);
+SELECT pg_temp.pop('leases');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT * FROM fairq.check_queue('leases');
+
+--
+-- Order
+--
+
+-- What expires goes behind those of its group that were enqueued before, and
+-- before those that came later.
+SELECT pg_temp.add('leases', 'a1', 'a2', 'a3');
+SELECT pg_temp.pop('leases', 1);
+SELECT pg_temp.lapse('leases', 'a1');
+SELECT pg_temp.add('leases', 'a4', 'a5');
+SELECT pg_temp.pop('leases', 1), pg_temp.pop('leases', 1), pg_temp.pop('leases', 1),
+	pg_temp.pop('leases', 1), pg_temp.pop('leases', 1), pg_temp.pop('leases', 1);
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+-- the same in one call
+SELECT pg_temp.add('leases', 'a1', 'a2', 'a3');
+SELECT pg_temp.pop('leases', 1);
+SELECT pg_temp.lapse('leases', 'a1');
+SELECT pg_temp.add('leases', 'a4', 'a5');
+SELECT pg_temp.pop('leases');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+-- several of a group: in the order of their addresses, not of their ends
+SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
+SELECT pg_temp.pop('leases');
+SELECT pg_temp.lapse('leases', 'a3'), pg_temp.lapse('leases', 'a4'), pg_temp.lapse('leases', 'a2');
+SELECT pg_temp.pop('leases');
+SELECT pg_temp.lapse('leases', 'a1');
+SELECT pg_temp.pop('leases');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+-- Each group at its turn, however many of it have expired.
+SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'b1', 'c1');
+SELECT pg_temp.pop('leases', lease => '1 microsecond');
+SELECT pg_temp.add('leases', 'b2', 'b3', 'c2', 'd1');
+SELECT pg_temp.pop('leases', 3);
+SELECT pg_temp.pop('leases', 4);
+SELECT pg_temp.pop('leases');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT * FROM fairq.check_queue('leases');
+-- by its weight
+SELECT fairq.set_group('leases', 'a', weight => 2);
+SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2');
+SELECT pg_temp.pop('leases', lease => '1 microsecond') IS NOT NULL AS popped;
+SELECT pg_temp.pop('leases', 3), pg_temp.pop('leases');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT fairq.set_group('leases', 'a', weight => 0);
+-- per_group looks at one round
+SELECT pg_temp.add('leases', 'a1', 'a2', 'b1', 'b2');
+SELECT pg_temp.pop('leases', lease => '1 microsecond') IS NOT NULL AS popped;
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('leases', 100, per_group => 1);
+SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('leases', 100, per_group => 1);
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+-- Priorities stay strict: what has expired of a lower one waits.
+SELECT fairq.enqueue('leases', 'a', '"low1"', 5) > 0 AS ok;
+SELECT pg_temp.pop('leases', lease => '1 microsecond');
+SELECT pg_temp.add('leases', 'a1', 'b1');
+SELECT pg_temp.pop('leases');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT * FROM fairq.check_queue('leases');
+
+--
+-- Its own worker comes back late, and nobody else has it
+--
+
+SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'a5', 'a6');
+SELECT pg_temp.pop('leases');
+SELECT bool_and(pg_temp.lapse('leases', 'a' || n)) FROM generate_series(1, 6) n;
+SELECT fairq.complete(pg_temp.id('leases', 'a1'), 1), fairq.fail(pg_temp.id('leases', 'a2'), 1, 'late'),
+	fairq.release(pg_temp.id('leases', 'a3'), 1), fairq.extend(pg_temp.id('leases', 'a4'), 1) > now() AS extended,
+	fairq.complete_batch(ARRAY[pg_temp.id('leases', 'a5')], '{1}');
+SELECT * FROM pg_temp.tasks('leases');
+SELECT pg_temp.pop('leases');
+SELECT * FROM fairq.check_queue('leases');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases' AND status = 'running';
+SELECT fairq.purge('leases');
+SELECT expired, retried, released FROM fairq.queues WHERE queue = 'leases';
+
+--
+-- extend
+--
+
+SELECT pg_temp.add('leases', 'a1');
+SELECT fairq.extend(pg_temp.id('leases', 'a1')), fairq.extend(NULL), fairq.extend(NULL, 1), fairq.extend(0),
+	fairq.extend(-1, 1, '1 hour'), fairq.extend(9223372036854775807);
+SELECT pg_temp.pop('leases', 1, '1 second');
+SELECT id FROM fairq.tasks WHERE queue = 'leases' \gset
+SELECT fairq.extend(:id, 1) - now() BETWEEN '299 seconds' AND '305 seconds' AS the_queues;
+SELECT fairq.extend(:id) - now() BETWEEN '299 seconds' AND '305 seconds' AS the_queues;
+SELECT fairq.extend(:id, NULL, NULL) - now() BETWEEN '299 seconds' AND '305 seconds' AS the_queues;
+SELECT fairq.extend(:id, 1, '10 minutes') - now() BETWEEN '599 seconds' AND '605 seconds' AS ten_minutes;
+SELECT fairq.extend(id => :id, lease => '100 years') > now() + '99 years' AS a_lifetime;
+-- it begins anew, so that it may also end earlier
+SELECT fairq.extend(:id, 1, '1 second') < now() + '10 seconds' AS shorter;
+SELECT lease_until = fairq.extend(:id, 1, '1 hour') AS before FROM fairq.tasks WHERE id = :id;
+SELECT fairq.extend(:id, 1, '1 month 1 second') > now() + '27 days' AS a_month;
+SELECT lease_until > now() + '27 days' AS a_month FROM fairq.tasks WHERE id = :id;
+SELECT fairq.extend(:id, 1, '0');
+SELECT fairq.extend(:id, 1, '-1 second');
+SELECT fairq.extend(:id, 1, '-1 microsecond');
+SELECT fairq.extend(:id, 1, '1 month -40 days');
+SELECT fairq.extend(:id, 1, '110 years');
+SELECT fairq.extend(:id, 1, '178000000 years');
+SELECT fairq.extend(:id, 1, '-178000000 years');
+-- also if there is nothing to extend
+SELECT fairq.extend(0, 1, '0');
+SELECT fairq.extend(NULL, 1, '-1 hour');
+SELECT lease_until > now() + '27 days' AS as_before FROM fairq.tasks WHERE id = :id;
+-- rolled back
+BEGIN;
+SELECT fairq.extend(:id, 1, '1 microsecond') IS NOT NULL AS extended;
+ROLLBACK;
+SELECT pg_temp.pop('leases');
+SELECT pg_temp.lapse('leases', 'a1');
+BEGIN;
+SELECT fairq.extend(:id, 1) > now() AS extended;
+ROLLBACK;
+SELECT pg_temp.pop('leases');
+SELECT * FROM fairq.check_queue('leases');
+-- twice in a transaction, and the last one holds
+BEGIN;
+SELECT fairq.extend(:id, 2, '1 hour') > now() AS extended;
+SELECT fairq.extend(:id, 2, '1 microsecond') > now() AS extended;
+COMMIT;
+SELECT pg_temp.pop('leases');
+SELECT * FROM fairq.check_queue('leases');
+SELECT fairq.complete(:id, 3);
+SELECT fairq.extend(:id), fairq.extend(:id, 3);
+
+--
+-- take
+--
+
+SELECT pg_temp.add('leases', 'a1', 'a2', 'b1');
+SELECT pg_temp.pop('leases', lease => '1 microsecond');
+SELECT payload, attempt, lease_until FROM fairq.take('leases');
+SELECT * FROM pg_temp.tasks('leases');
+BEGIN;
+SELECT pg_temp.take('leases');
+SELECT * FROM pg_temp.tasks('leases');
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('leases');
+SELECT * FROM fairq.check_queue('leases');
+SELECT pg_temp.take('leases');
+SELECT * FROM pg_temp.tasks('leases');
+SELECT * FROM fairq.check_queue('leases');
+
+--
+-- Transactions
+--
+
+-- A pop that takes a lease over and is rolled back: it never was.
+SELECT pg_temp.add('leases', 'a1', 'b1');
+SELECT pg_temp.pop('leases', lease => '1 microsecond');
+BEGIN;
+SELECT pg_temp.pop('leases');
+SELECT * FROM pg_temp.tasks('leases');
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('leases');
+SELECT * FROM fairq.check_queue('leases');
+BEGIN;
+SAVEPOINT s;
+SELECT pg_temp.pop('leases', 1);
+ROLLBACK TO s;
+SELECT pg_temp.pop('leases', 1);
+SAVEPOINT s;
+SELECT pg_temp.pop('leases', 1);
+RELEASE s;
+COMMIT;
+SELECT * FROM pg_temp.tasks('leases');
+SELECT * FROM fairq.check_queue('leases');
+-- popped and finished in one
+SELECT pg_temp.lapse('leases', 'a1'), pg_temp.lapse('leases', 'b1');
+BEGIN;
+SELECT count(fairq.complete(id, attempt)) FROM fairq.pop('leases', 100);
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('leases');
+BEGIN;
+SELECT fairq.complete(id, attempt) FROM fairq.pop('leases');
+COMMIT;
+SELECT * FROM pg_temp.tasks('leases');
+-- leased, expired and extended within a transaction
+BEGIN;
+SELECT pg_temp.pop('leases', lease => '1 microsecond');
+SELECT fairq.extend(pg_temp.id('leases', 'b1'), 3) > now() AS extended;
+SELECT pg_temp.lapse('leases', 'b1');
+SELECT * FROM fairq.check_queue('leases');
+COMMIT;
+SELECT * FROM pg_temp.tasks('leases');
+SELECT pg_temp.pop('leases');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+-- at the other levels
+SELECT pg_temp.add('leases', 'a1', 'b1');
+SELECT pg_temp.pop('leases', lease => '1 microsecond');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT count(*) FROM (SELECT FROM pg_class LIMIT 1) c;
+SELECT pg_temp.pop('leases', 1, '1 hour');
+SELECT pg_temp.pop('leases', 1, '1 microsecond');
+SELECT fairq.extend(pg_temp.id('leases', 'a1'), 2, '2 hours') > now() AS extended;
+SELECT fairq.complete(pg_temp.id('leases', 'a1'), 1), fairq.complete(pg_temp.id('leases', 'a1'), 2);
+SELECT fairq.expire_leases('leases');
+SELECT * FROM pg_temp.tasks('leases');
+COMMIT;
+SELECT pg_temp.pop('leases', lease => '1 microsecond');
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT payload, fairq.extend(id, attempt) IS NOT NULL AS extended, fairq.complete(id, attempt)
+FROM fairq.pop('leases');
+COMMIT;
+SELECT * FROM pg_temp.tasks('leases');
+SELECT * FROM fairq.check_queue('leases');
+-- in a read-only one nothing is done
+SELECT pg_temp.add('leases', 'a1');
+SELECT pg_temp.pop('leases', lease => '1 microsecond');
+BEGIN READ ONLY;
+SAVEPOINT s;
+SELECT pg_temp.pop('leases');
+ROLLBACK TO s;
+SELECT fairq.extend(0);
+ROLLBACK TO s;
+SELECT fairq.expire_leases('leases');
+ROLLBACK TO s;
+SELECT * FROM pg_temp.tasks('leases');
+SELECT * FROM fairq.check_queue('leases');
+COMMIT;
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+
+--
+-- Attempts that are used up: the pop that comes by brings it to its end, and
+-- goes on with the next one of the group
+--
+
+SELECT fairq.alter_queue('leases', max_attempts => 2);
+SELECT pg_temp.add('leases', 'a1', 'a2');
+SELECT pg_temp.pop('leases', 1, '1 microsecond');
+SELECT pg_temp.pop('leases', 1, '1 microsecond');
+SELECT pg_temp.pop('leases', 1, '1 microsecond');
+SELECT * FROM pg_temp.tasks('leases');
+SELECT pg_temp.pop('leases', 1, '1 hour');
+SELECT * FROM pg_temp.tasks('leases');
+SELECT pg_temp.pop('leases');
+SELECT * FROM pg_temp.tasks('leases');
+SELECT finished_at IS NOT NULL AS finished, lease_until FROM fairq.tasks WHERE queue = 'leases' AND status = 'failed';
+SELECT * FROM fairq.check_queue('leases');
+-- rolled back, it is as it was; and a pop in a block leaves it to others
+SELECT pg_temp.lapse('leases', 'a2');
+BEGIN;
+SELECT pg_temp.pop('leases');
+SELECT task, status FROM pg_temp.tasks('leases');
+SELECT fairq.expire_leases('leases');
+SELECT * FROM pg_temp.tasks('leases');
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('leases');
+SELECT * FROM fairq.check_queue('leases');
+-- the worker may come back even then
+SELECT fairq.complete(pg_temp.id('leases', 'a2'), 2);
+SELECT fairq.alter_queue('leases', max_attempts => 1);
+SELECT pg_temp.add('leases', 'a3', 'a4', 'a5', 'b3');
+SELECT pg_temp.pop('leases', 4, '1 microsecond');
+SELECT pg_temp.add('leases', 'a6');
+SELECT pg_temp.pop('leases');
+SELECT * FROM pg_temp.tasks('leases');
+SELECT expired, failed FROM fairq.queues WHERE queue = 'leases';
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT * FROM fairq.check_queue('leases');
+SELECT fairq.drop_queue('leases');
+
+--
+-- Limits: who takes a lease over has its place
+--
+
+SELECT fairq.create_queue('leases_c', concurrency => 1);
+SELECT pg_temp.add('leases_c', 'a1', 'a2', 'b1');
+SELECT pg_temp.pop('leases_c');
+SELECT pg_temp.lapse('leases_c', 'a1');
+-- the place is a1's, until somebody has brought it to its end
+SELECT group_key, ready, waiting, running FROM fairq.groups WHERE queue = 'leases_c' ORDER BY group_no;
+SELECT pg_temp.pop('leases_c');
+SELECT pg_temp.pop('leases_c');
+SELECT group_key, ready, waiting, running FROM fairq.groups WHERE queue = 'leases_c' ORDER BY group_no;
+SELECT * FROM fairq.check_queue('leases_c');
+SELECT fairq.complete(pg_temp.id('leases_c', 'a1'), 1), fairq.complete(pg_temp.id('leases_c', 'a1'), 2);
+SELECT pg_temp.pop('leases_c');
+SELECT * FROM fairq.check_queue('leases_c');
+-- expired and out of attempts: the place is free for the next one
+SELECT pg_temp.add('leases_c', 'a3', 'a4');
+SELECT fairq.alter_queue('leases_c', max_attempts => 1);
+SELECT pg_temp.lapse('leases_c', 'a2');
+SELECT pg_temp.pop('leases_c');
+SELECT pg_temp.pop('leases_c');
+SELECT * FROM pg_temp.tasks('leases_c');
+SELECT * FROM fairq.check_queue('leases_c');
+SELECT fairq.alter_queue('leases_c', max_attempts => 20);
+-- rolled back: the place is a3's as before
+SELECT pg_temp.lapse('leases_c', 'a3');
+BEGIN;
+SELECT pg_temp.pop('leases_c');
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('leases_c');
+SELECT * FROM fairq.check_queue('leases_c');
+BEGIN;
+SELECT pg_temp.take('leases_c');
+SELECT pg_temp.pop('leases_c');
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('leases_c');
+SELECT * FROM fairq.check_queue('leases_c');
+SELECT pg_temp.take('leases_c');
+SELECT pg_temp.pop('leases_c');
+SELECT * FROM fairq.check_queue('leases_c');
+SELECT fairq.drop_queue('leases_c', true);
+
+-- the whole queue has one place
+SELECT fairq.create_queue('leases_m', max_running => 1);
+SELECT pg_temp.add('leases_m', 'a1', 'b1', 'b2');
+SELECT pg_temp.pop('leases_m');
+SELECT pg_temp.lapse('leases_m', 'a1');
+SELECT pg_temp.pop('leases_m');
+SELECT pg_temp.pop('leases_m');
+SELECT * FROM pg_temp.tasks('leases_m');
+SELECT * FROM fairq.check_queue('leases_m');
+SELECT fairq.complete(pg_temp.id('leases_m', 'a1'), 2);
+SELECT pg_temp.pop('leases_m');
+SELECT pg_temp.lapse('leases_m', 'b1');
+SELECT fairq.alter_queue('leases_m', max_attempts => 1);
+SELECT pg_temp.pop('leases_m');
+SELECT * FROM pg_temp.tasks('leases_m');
+SELECT * FROM fairq.check_queue('leases_m');
+SELECT fairq.drop_queue('leases_m', true);
+
+-- A limit is lowered below what is running: what expires is ready again, and
+-- waits as the others do.
+SELECT fairq.create_queue('leases_l', concurrency => 3);
+SELECT pg_temp.add('leases_l', 'a1', 'a2', 'a3', 'a4');
+SELECT pg_temp.pop('leases_l');
+SELECT fairq.alter_queue('leases_l', concurrency => 1);
+SELECT pg_temp.lapse('leases_l', 'a1'), pg_temp.lapse('leases_l', 'a2');
+SELECT pg_temp.pop('leases_l');
+SELECT * FROM pg_temp.tasks('leases_l');
+SELECT * FROM fairq.check_queue('leases_l');
+SELECT pg_temp.lapse('leases_l', 'a3');
+SELECT pg_temp.pop('leases_l');
+SELECT * FROM pg_temp.tasks('leases_l');
+SELECT fairq.complete(pg_temp.id('leases_l', 'a3'), 2);
+SELECT pg_temp.pop('leases_l');
+SELECT * FROM fairq.check_queue('leases_l');
+SELECT fairq.drop_queue('leases_l', true);
+
+-- A paused group keeps what has expired to itself, and so does a paused queue.
+SELECT fairq.create_queue('leases_p');
+SELECT pg_temp.add('leases_p', 'a1', 'a2', 'b1');
+SELECT pg_temp.pop('leases_p');
+SELECT fairq.pause('leases_p', 'a');
+SELECT bool_and(pg_temp.lapse('leases_p', p)) FROM unnest('{a1,a2,b1}'::text[]) p;
+SELECT pg_temp.pop('leases_p');
+SELECT pg_temp.pop('leases_p');
+SELECT * FROM pg_temp.tasks('leases_p');
+SELECT * FROM fairq.check_queue('leases_p');
+SELECT fairq.complete(pg_temp.id('leases_p', 'a2'), 1);
+SELECT fairq.resume('leases_p', 'a');
+SELECT pg_temp.pop('leases_p');
+SELECT bool_and(pg_temp.lapse('leases_p', p)) FROM unnest('{a1,b1}'::text[]) p;
+SELECT fairq.pause('leases_p');
+SELECT pg_temp.pop('leases_p');
+-- it may be taken back all the same
+SELECT fairq.expire_leases('leases_p', 1);
+SELECT pg_temp.pop('leases_p');
+SELECT fairq.resume('leases_p');
+SELECT * FROM fairq.check_queue('leases_p');
+SELECT pg_temp.pop('leases_p');
+SELECT * FROM fairq.check_queue('leases_p');
+-- purge leaves it, drop_queue refuses
+SELECT pg_temp.lapse('leases_p', 'a1');
+SELECT fairq.purge('leases_p'), fairq.purge('leases_p', 'a');
+SELECT fairq.drop_queue('leases_p');
+SELECT fairq.drop_queue('leases_p', true);
+
+--
+-- expire_leases
+--
+
+SELECT fairq.expire_leases(NULL);
+SELECT fairq.expire_leases('leases_none');
+SELECT fairq.create_queue('leases_e', max_attempts => 2, block_length => 100);
+SELECT fairq.expire_leases('leases_e', 0);
+SELECT fairq.expire_leases('leases_e', -1);
+SELECT fairq.expire_leases('leases_e', -2147483648);
+SELECT fairq.expire_leases('leases_e'), fairq.expire_leases('leases_e', NULL), fairq.expire_leases('leases_e', 2147483647);
+SELECT pg_temp.add('leases_e', 'a1', 'a2', 'a3', 'b1');
+SELECT pg_temp.pop('leases_e', lease => '1 hour');
+SELECT fairq.expire_leases('leases_e');
+SELECT pg_temp.lapse('leases_e', 'a1'), pg_temp.lapse('leases_e', 'a3'), pg_temp.lapse('leases_e', 'b1');
+-- by its address: the lowest first
+SELECT fairq.expire_leases('leases_e', 2);
+SELECT * FROM pg_temp.tasks('leases_e');
+SELECT fairq.expire_leases('leases_e', 2), fairq.expire_leases('leases_e', 2);
+SELECT * FROM pg_temp.tasks('leases_e');
+SELECT * FROM fairq.check_queue('leases_e');
+-- the attempt is over
+SELECT fairq.complete(pg_temp.id('leases_e', 'a1'), 1), fairq.extend(pg_temp.id('leases_e', 'a1'), 1);
+-- they are behind what was enqueued before, each with an address of its own
+SELECT payload, addr > 200 AS fresh FROM fairq.tasks WHERE queue = 'leases_e' AND status = 'queued' ORDER BY id;
+SELECT pg_temp.pop('leases_e', lease => '1 microsecond');
+SELECT fairq.fail(pg_temp.id('leases_e', 'a3'), 2, 'no good', '0');
+SELECT pg_temp.lapse('leases_e', 'a2');
+SELECT fairq.cancel(pg_temp.id('leases_e', 'a2'));
+BEGIN;
+SELECT fairq.expire_leases('leases_e');
+SELECT * FROM pg_temp.tasks('leases_e');
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('leases_e');
+SELECT fairq.expire_leases('leases_e');
+SELECT * FROM pg_temp.tasks('leases_e');
+SELECT * FROM fairq.check_queue('leases_e');
+SELECT popped, completed, released, retried, failed, cancelled, expired FROM fairq.queues WHERE queue = 'leases_e';
+-- in all lanes, and more than a call takes by default
+SELECT fairq.create_queue('leases_all');
+SELECT count(*) FROM generate_series(0, 9) p, LATERAL fairq.enqueue_batch('leases_all',
+	array_fill('g'::text, ARRAY[110]), array_fill('1'::jsonb, ARRAY[110]), p);
+SELECT count(*), min(priority), max(priority) FROM fairq.pop('leases_all', 2000, '1 microsecond');
+SELECT fairq.expire_leases('leases_all'), fairq.expire_leases('leases_all'), fairq.expire_leases('leases_all');
+SELECT ready, running, expired FROM fairq.queues WHERE queue = 'leases_all';
+SELECT * FROM fairq.check_queue('leases_all');
+-- and a pop finds them all, too
+SELECT count(*), max(attempt) FROM fairq.pop('leases_all', 2000, '1 microsecond');
+SELECT count(*), max(attempt) FROM fairq.pop('leases_all', 2000);
+SELECT count(*), max(attempt) FROM fairq.pop('leases_all', 2000);
+SELECT * FROM fairq.check_queue('leases_all');
+
+-- What is known of the leases may be lost.
+SELECT fairq.create_queue('leases_r');
+SELECT pg_temp.add('leases_r', 'a1', 'b1');
+SELECT pg_temp.pop('leases_r', lease => '1 microsecond');
+SELECT fairq.reset_hints();
+SELECT * FROM fairq.check_queue('leases_r');
+SELECT pg_temp.pop('leases_r', lease => '1 microsecond');
+SELECT fairq.reset_hints();
+SELECT fairq.complete(pg_temp.id('leases_r', 'a1'), 2);
+SELECT pg_temp.pop('leases_r', lease => '1 microsecond');
+SELECT fairq.reset_hints();
+SELECT fairq.expire_leases('leases_r');
+SELECT pg_temp.pop('leases_r');
+SELECT * FROM fairq.check_queue('leases_r');
+-- changed by hand
+UPDATE fairq.task SET lease_until = now() - interval '1 day' WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'leases_r');
+SELECT pg_temp.pop('leases_r');
+SELECT * FROM fairq.check_queue('leases_r');
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'leases%';

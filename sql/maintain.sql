@@ -1,0 +1,325 @@
+-- What piles up and is not needed any more: retained tasks, expired leases,
+-- groups that are not used.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Adds tasks; the group is the first letter of each.
+CREATE FUNCTION pg_temp.add(queue text, VARIADIC payloads text[]) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
+$$;
+
+-- What a pop serves, in its order, each with its attempt.
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
+	RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease)
+$$;
+
+-- Completes what is running; how much.
+CREATE FUNCTION pg_temp.done(queue text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
+$$;
+
+CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
+$$;
+
+CREATE FUNCTION pg_temp.tasks(queue text) RETURNS TABLE (task text, status text, attempt int, error text)
+LANGUAGE sql AS $$
+	SELECT payload #>> '{}', status, attempt, error FROM fairq.tasks t WHERE t.queue = $1 ORDER BY id
+$$;
+
+-- Which numbers are whose, by the table.
+CREATE FUNCTION pg_temp.seats(queue text) RETURNS TABLE (group_no int, group_key text, rows bigint)
+LANGUAGE sql AS $$
+	SELECT group_no, group_key, count(*) FROM fairq.seat JOIN fairq.queue q USING (queue_id)
+	WHERE q.name = $1 GROUP BY group_no, group_key ORDER BY group_no
+$$;
+
+SELECT fairq.maintain('maintain_none');
+SELECT fairq.maintain('');
+
+--
+-- Retention
+--
+
+SELECT fairq.create_queue('maintain', retain => '1 hour', max_attempts => 1);
+SELECT pg_temp.add('maintain', 'a1', 'a2', 'a3', 'a4', 'a5', 'a6');
+SELECT pg_temp.pop('maintain', 5);
+SELECT fairq.complete(pg_temp.id('maintain', 'a1'), 1, '1'), fairq.fail(pg_temp.id('maintain', 'a2'), 1, 'x'),
+	fairq.cancel(pg_temp.id('maintain', 'a6'));
+SELECT fairq.maintain('maintain');
+SELECT * FROM pg_temp.tasks('maintain');
+-- by when they were finished
+UPDATE fairq.archive SET finished_at = clock_timestamp() - interval '61 minutes' WHERE id IN (pg_temp.id('maintain', 'a1'), pg_temp.id('maintain', 'a2'));
+SELECT fairq.maintain('maintain');
+SELECT * FROM pg_temp.tasks('maintain');
+UPDATE fairq.archive SET finished_at = clock_timestamp() - interval '59 minutes' WHERE id = pg_temp.id('maintain', 'a6');
+SELECT fairq.maintain('maintain');
+SELECT * FROM pg_temp.tasks('maintain');
+SELECT fairq.alter_queue('maintain', retain => '58 minutes');
+SELECT fairq.complete(pg_temp.id('maintain', 'a3'), 1, '3');
+SELECT fairq.maintain('maintain');
+SELECT * FROM pg_temp.tasks('maintain');
+-- rolled back, nothing is lost
+SELECT fairq.alter_queue('maintain', retain => '1 microsecond');
+BEGIN;
+SELECT fairq.maintain('maintain');
+SELECT * FROM pg_temp.tasks('maintain');
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('maintain');
+SELECT fairq.maintain('maintain');
+SELECT * FROM pg_temp.tasks('maintain');
+-- a queue that does not retain has nothing to keep; failed ones stay
+SELECT fairq.alter_queue('maintain', retain => '100 years');
+SELECT fairq.complete(pg_temp.id('maintain', 'a4'), 1, '4');
+SELECT fairq.alter_queue('maintain', retain => '0');
+SELECT * FROM pg_temp.tasks('maintain');
+SELECT fairq.maintain('maintain');
+SELECT * FROM pg_temp.tasks('maintain');
+-- another queue's are its own
+SELECT fairq.create_queue('maintain_2', retain => '1 microsecond');
+SELECT pg_temp.add('maintain_2', 'a1');
+SELECT pg_temp.pop('maintain_2');
+SELECT pg_temp.done('maintain_2');
+SELECT fairq.maintain('maintain');
+SELECT * FROM pg_temp.tasks('maintain_2');
+-- NULL: all of them
+SELECT fairq.maintain(NULL);
+SELECT * FROM pg_temp.tasks('maintain_2');
+SELECT pg_temp.add('maintain_2', 'a1');
+SELECT pg_temp.pop('maintain_2');
+SELECT pg_temp.done('maintain_2');
+SELECT fairq.maintain();
+SELECT * FROM pg_temp.tasks('maintain_2');
+SELECT pg_temp.seats('maintain_2');
+SELECT * FROM fairq.check_queue('maintain');
+SELECT * FROM fairq.check_queue('maintain_2');
+SELECT pg_temp.done('maintain');
+DELETE FROM fairq.archive WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'maintain');
+
+--
+-- Expired leases, all of them
+--
+
+SELECT count(*) FROM fairq.enqueue_batch('maintain', array_fill('a'::text, ARRAY[1500]), array_fill('1'::jsonb, ARRAY[1500]), 4);
+SELECT pg_temp.add('maintain', 'b1', 'b2');
+SELECT count(*) FROM fairq.pop('maintain', 1400, '1 microsecond');
+SELECT fairq.alter_queue('maintain', max_attempts => 20);
+SELECT fairq.cancel(pg_temp.id('maintain', 'b2'));
+SELECT fairq.extend(pg_temp.id('maintain', 'b1'), 1) > now() AS extended;
+SELECT fairq.maintain('maintain');
+SELECT status, attempt, count(*) FROM fairq.tasks WHERE queue = 'maintain' GROUP BY status, attempt ORDER BY status, attempt;
+SELECT expired FROM fairq.queues WHERE queue = 'maintain';
+SELECT * FROM fairq.check_queue('maintain');
+SELECT fairq.purge('maintain'), pg_temp.done('maintain');
+
+--
+-- Groups that are not used
+--
+
+SELECT fairq.create_queue('maintain_g', block_length => 4);
+SELECT pg_temp.add('maintain_g', 'a1', 'b1', 'c1', 'd1');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT pg_temp.add('maintain_g', 'e1');
+-- all have tasks
+SELECT fairq.maintain('maintain_g');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT pg_temp.pop('maintain_g', 3);
+SELECT fairq.maintain('maintain_g');
+SELECT group_key FROM pg_temp.seats('maintain_g');
+SELECT fairq.complete(pg_temp.id('maintain_g', 'b1'), 1), fairq.fail(pg_temp.id('maintain_g', 'c1'), 1, retry_in => '1 hour');
+SELECT * FROM pg_temp.tasks('maintain_g');
+SELECT fairq.maintain('maintain_g');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT group_key, group_no FROM fairq.groups WHERE queue = 'maintain_g' ORDER BY group_no;
+SELECT fairq.address('maintain_g', 'b', 0);
+SELECT fairq.purge('maintain_g', 'b');
+SELECT fairq.resume('maintain_g', 'b');
+SELECT * FROM fairq.check_queue('maintain_g');
+-- its number is the next one's
+SELECT pg_temp.add('maintain_g', 'e1', 'e2');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT pg_temp.add('maintain_g', 'b1');
+SELECT * FROM fairq.check_queue('maintain_g');
+SELECT pg_temp.pop('maintain_g', 2);
+SELECT pg_temp.pop('maintain_g');
+SELECT * FROM fairq.check_queue('maintain_g');
+-- of each by its number, also to those who knew it
+SELECT pg_temp.done('maintain_g');
+SELECT fairq.purge('maintain_g');
+SELECT fairq.maintain('maintain_g');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT pg_temp.add('maintain_g', 'd1', 'c1', 'b1', 'a1', 'd2', 'a2');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT payload, group_key FROM fairq.pop('maintain_g', 100);
+SELECT task FROM pg_temp.tasks('maintain_g');
+SELECT * FROM fairq.check_queue('maintain_g');
+SELECT pg_temp.done('maintain_g');
+-- settings keep a group, as long as there are any
+SELECT fairq.set_group('maintain_g', 'a', 3), fairq.set_group('maintain_g', 'b', weight => 2), fairq.pause('maintain_g', 'c');
+SELECT fairq.maintain('maintain_g');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT group_key, concurrency, weight, paused FROM fairq.groups WHERE queue = 'maintain_g' ORDER BY group_key;
+SELECT fairq.set_group('maintain_g', 'a', 0), fairq.resume('maintain_g', 'c'), fairq.set_group('maintain_g', 'b', 0);
+SELECT fairq.maintain('maintain_g');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT fairq.set_group('maintain_g', 'b', weight => 0);
+SELECT fairq.maintain('maintain_g');
+SELECT * FROM pg_temp.seats('maintain_g');
+-- one that was made without any is not used, either
+SELECT fairq.set_group('maintain_g', 'x');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT fairq.maintain('maintain_g');
+SELECT * FROM pg_temp.seats('maintain_g');
+-- what the number's former group was, is not the new one's
+SELECT fairq.set_group('maintain_g', 'p', 1, 5);
+SELECT pg_temp.add('maintain_g', 'p1', 'p2', 'p3', 'q1');
+SELECT pg_temp.pop('maintain_g');
+SELECT fairq.pause('maintain_g', 'p');
+SELECT fairq.purge('maintain_g'), pg_temp.done('maintain_g');
+SELECT fairq.resume('maintain_g', 'p');
+SELECT fairq.set_group('maintain_g', 'p', 0, 0);
+SELECT fairq.maintain('maintain_g');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT pg_temp.add('maintain_g', 'r0', 's0');
+SELECT pg_temp.pop('maintain_g');
+SELECT pg_temp.add('maintain_g', 'r1', 'r2', 'r3', 's1', 's2');
+SELECT group_key, concurrency, weight, paused, ready, waiting FROM fairq.groups WHERE queue = 'maintain_g' ORDER BY group_no;
+SELECT pg_temp.pop('maintain_g');
+SELECT * FROM fairq.check_queue('maintain_g');
+-- rows that stand there more than once
+INSERT INTO fairq.seat SELECT queue_id, group_no, group_key FROM fairq.seat JOIN fairq.queue USING (queue_id), generate_series(1, 2) WHERE name = 'maintain_g';
+SELECT pg_temp.done('maintain_g');
+SELECT pg_temp.add('maintain_g', 'r1');
+SELECT fairq.set_group('maintain_g', 't', weight => 2);
+INSERT INTO fairq.seat SELECT queue_id, group_no, group_key FROM fairq.seat JOIN fairq.queue USING (queue_id) WHERE name = 'maintain_g' AND group_key = 't';
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT * FROM fairq.check_queue('maintain_g');
+SELECT fairq.maintain('maintain_g');
+SELECT * FROM pg_temp.seats('maintain_g');
+SELECT * FROM fairq.check_queue('maintain_g');
+-- finished ones don't keep it: they have its key
+SELECT fairq.alter_queue('maintain_g', retain => '1 hour');
+SELECT pg_temp.pop('maintain_g');
+SELECT fairq.complete(pg_temp.id('maintain_g', 'r1'), 1, '1');
+SELECT fairq.maintain('maintain_g');
+SELECT group_key FROM pg_temp.seats('maintain_g');
+SELECT payload, group_key, status FROM fairq.tasks WHERE queue = 'maintain_g';
+SELECT fairq.drop_queue('maintain_g');
+
+--
+-- In a transaction with other things groups are left alone
+--
+
+SELECT fairq.create_queue('maintain_t', block_length => 3, retain => '1 microsecond');
+SELECT pg_temp.add('maintain_t', 'a1', 'b1', 'c1', 'c2');
+SELECT pg_temp.pop('maintain_t', 3);
+SELECT pg_temp.done('maintain_t');
+SELECT pg_temp.pop('maintain_t', 1, '1 microsecond');
+BEGIN;
+SELECT fairq.maintain('maintain_t');
+SELECT * FROM pg_temp.tasks('maintain_t');
+SELECT * FROM pg_temp.seats('maintain_t');
+SELECT pg_temp.add('maintain_t', 'a2');
+SELECT pg_temp.pop('maintain_t', 1, '1 microsecond');
+SELECT * FROM fairq.check_queue('maintain_t');
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('maintain_t');
+SELECT * FROM pg_temp.seats('maintain_t');
+SELECT * FROM fairq.check_queue('maintain_t');
+BEGIN;
+SAVEPOINT s;
+SELECT fairq.maintain('maintain_t');
+ROLLBACK TO s;
+SELECT fairq.maintain();
+SELECT pg_temp.add('maintain_t', 'b2');
+COMMIT;
+SELECT * FROM pg_temp.tasks('maintain_t');
+SELECT * FROM pg_temp.seats('maintain_t');
+SELECT * FROM fairq.check_queue('maintain_t');
+BEGIN;
+SELECT pg_temp.pop('maintain_t', 100, '1 microsecond');
+SELECT fairq.maintain('maintain_t');
+PREPARE TRANSACTION 'fairq';
+BEGIN READ ONLY;
+SAVEPOINT s;
+SELECT fairq.maintain('maintain_t');
+ROLLBACK TO s;
+SELECT fairq.maintain();
+COMMIT;
+-- by itself, at the other levels
+SELECT pg_temp.pop('maintain_t') IS NOT NULL AS popped;
+SELECT pg_temp.done('maintain_t');
+SELECT pg_temp.add('maintain_t', 'b3');
+SET default_transaction_isolation = 'serializable';
+SELECT fairq.maintain('maintain_t');
+RESET default_transaction_isolation;
+SELECT * FROM pg_temp.seats('maintain_t');
+SET default_transaction_isolation = 'repeatable read';
+SELECT fairq.purge('maintain_t');
+SELECT fairq.maintain();
+RESET default_transaction_isolation;
+SELECT * FROM pg_temp.seats('maintain_t');
+SELECT * FROM fairq.check_queue('maintain_t');
+-- In one statement with it no group is added, but those that are there have
+-- their tasks.
+CREATE FUNCTION pg_temp.maintain_and_add(queue text, group_key text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM fairq.maintain(queue);
+	RETURN fairq.enqueue(queue, group_key) > 0;
+END $$;
+SELECT pg_temp.add('maintain_t', 'd1', 'e1');
+SELECT fairq.purge('maintain_t', 'd');
+SELECT pg_temp.maintain_and_add('maintain_t', 'f');
+SELECT pg_temp.maintain_and_add('maintain_t', 'd');
+SELECT * FROM pg_temp.seats('maintain_t');
+SELECT pg_temp.maintain_and_add('maintain_t', 'e');
+SELECT * FROM pg_temp.seats('maintain_t');
+SELECT * FROM fairq.check_queue('maintain_t');
+-- with nothing to free there is nothing to keep apart
+SELECT pg_temp.maintain_and_add('maintain_t', 'f');
+SELECT * FROM pg_temp.seats('maintain_t');
+-- a part of it that is rolled back; and what is committed in between
+DO $$
+BEGIN
+	PERFORM fairq.purge('maintain_t', 'f');
+	COMMIT;
+	BEGIN
+		PERFORM fairq.maintain('maintain_t');
+		PERFORM 1 / 0;
+	EXCEPTION WHEN division_by_zero THEN
+		PERFORM fairq.enqueue('maintain_t', 'f', '"f1"');
+	END;
+	COMMIT;
+	PERFORM fairq.purge('maintain_t', 'e');
+	COMMIT;
+	PERFORM fairq.maintain('maintain_t');
+	COMMIT;
+	PERFORM fairq.enqueue('maintain_t', 'g', '"g1"');
+END $$;
+SELECT * FROM pg_temp.seats('maintain_t');
+SELECT payload, group_key FROM fairq.pop('maintain_t', 100) ORDER BY 1;
+SELECT * FROM fairq.check_queue('maintain_t');
+
+-- many groups, many times
+SELECT fairq.create_queue('maintain_m', block_length => 300);
+DO $$
+BEGIN
+	FOR i IN 1 .. 4 LOOP
+		PERFORM fairq.enqueue_batch('maintain_m', (SELECT array_agg(format('g %s %s', i, n)) FROM generate_series(1, 250) n),
+			array_fill('1'::jsonb, ARRAY[250]));
+		PERFORM fairq.complete(id, attempt) FROM fairq.pop('maintain_m', 250) WHERE group_key <> format('g %s 7', i);
+		PERFORM fairq.maintain('maintain_m');
+		COMMIT;
+	END LOOP;
+END $$;
+SELECT group_key FROM pg_temp.seats('maintain_m') ORDER BY 1;
+SELECT * FROM fairq.check_queue('maintain_m');
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'maintain%';

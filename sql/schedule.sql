@@ -1,0 +1,343 @@
+-- Tasks that are not to be run before some time, and when they fall due.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Adds tasks; the group is the first letter of each.
+CREATE FUNCTION pg_temp.add(queue text, run_at timestamptz, VARIADIC payloads text[]) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p), run_at => run_at)) FROM unnest(payloads) p
+$$;
+
+-- What a pop serves, in its order, each with its attempt.
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
+	RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease)
+$$;
+
+CREATE FUNCTION pg_temp.take(queue text, n int DEFAULT 100) RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.take(queue, n)
+$$;
+
+-- The task with that payload.
+CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
+$$;
+
+-- All tasks, with what is known of them; "after" is in how many minutes.
+CREATE FUNCTION pg_temp.tasks(queue text) RETURNS TABLE (task text, status text, placed boolean,
+	attempt int, after numeric)
+LANGUAGE sql AS $$
+	SELECT payload #>> '{}', status, addr IS NOT NULL, attempt,
+		CASE WHEN run_at > clock_timestamp() THEN round(extract(epoch FROM run_at - clock_timestamp()) / 60) END
+	FROM fairq.tasks t WHERE t.queue = $1 ORDER BY id
+$$;
+
+-- What the views say of each group, and of the queue as a whole.
+CREATE FUNCTION pg_temp.stand(queue text) RETURNS TABLE (who text, ready bigint,
+	waiting bigint, scheduled bigint, running bigint)
+LANGUAGE sql AS $$
+	(SELECT group_key, ready, waiting, scheduled, running
+	FROM fairq.groups g WHERE g.queue = $1 ORDER BY group_no)
+	UNION ALL
+	SELECT 'all', ready, waiting, scheduled, running
+	FROM fairq.queues q WHERE q.queue = $1
+$$;
+
+-- Completes what is running; how much.
+CREATE FUNCTION pg_temp.done(queue text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
+$$;
+
+SELECT fairq.create_queue('schedule');
+
+--
+-- A time that is past, now, or none: as if it had not been given
+--
+
+SELECT pg_temp.add('schedule', NULL, 'a1'), pg_temp.add('schedule', '-infinity', 'a2'), pg_temp.add('schedule', now(), 'a3'),
+	pg_temp.add('schedule', now() - interval '1 microsecond', 'a4'), pg_temp.add('schedule', '4713-01-01 BC', 'a5'),
+	pg_temp.add('schedule', '2000-01-01 UTC', 'a6'), pg_temp.add('schedule', '1999-12-31 UTC', 'a7');
+SELECT payload, status, run_at FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
+SELECT pg_temp.pop('schedule');
+SELECT pg_temp.done('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+
+--
+-- Later
+--
+
+SELECT pg_temp.add('schedule', now() + interval '1 hour', 'a1'), pg_temp.add('schedule', now() + interval '2 hours', 'b1'),
+	pg_temp.add('schedule', 'infinity', 'c1'), pg_temp.add('schedule', '294276-12-31', 'd1'),
+	pg_temp.add('schedule', '9999-12-31', 'e1'), pg_temp.add('schedule', NULL, 'f1');
+SELECT payload, status, addr IS NULL AS placeless, attempt, lease_until FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
+SELECT payload, run_at = 'infinity' AS never, run_at > '9998-01-01' AS late FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
+SELECT * FROM pg_temp.stand('schedule');
+SELECT oldest_ready = enqueued_at AS oldest FROM fairq.queues q JOIN fairq.tasks USING (queue) WHERE queue = 'schedule' AND payload = '"f1"';
+SELECT pg_temp.pop('schedule');
+SELECT oldest_ready FROM fairq.queues WHERE queue = 'schedule';
+SELECT pg_temp.pop('schedule'), pg_temp.take('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+SELECT pg_temp.done('schedule');
+-- no worker has it
+SELECT fairq.complete(id), fairq.fail(id), fairq.release(id), fairq.extend(id), fairq.complete(id, 0), fairq.extend(id, 0),
+	fairq.complete_batch(ARRAY[id])
+FROM fairq.tasks WHERE queue = 'schedule';
+-- expire_leases leaves it alone
+SELECT fairq.expire_leases('schedule');
+-- what is known may be lost
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+-- purge takes it away, and cancel
+SELECT fairq.cancel(pg_temp.id('schedule', 'a1')), fairq.purge('schedule', 'b');
+SELECT * FROM pg_temp.stand('schedule');
+SELECT fairq.drop_queue('schedule');
+SELECT fairq.purge('schedule');
+SELECT * FROM pg_temp.tasks('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+
+-- They fall due, and nobody has to bring that about.
+SELECT clock_timestamp() + interval '400 milliseconds' AS t0 \gset
+SELECT pg_temp.add('schedule', :'t0', 'a1', 'b1'), pg_temp.add('schedule', timestamptz :'t0' + interval '1 hour', 'a2');
+SELECT * FROM pg_temp.tasks('schedule');
+SELECT pg_temp.pop('schedule');
+SELECT * FROM pg_temp.stand('schedule');
+SELECT pg_sleep(extract(epoch FROM timestamptz :'t0' - clock_timestamp()) + 0.003);
+-- nothing is done to them until a pop comes by
+SELECT payload, status, addr, run_at = :'t0' AS then FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
+SELECT * FROM pg_temp.stand('schedule');
+SELECT oldest_ready IS NOT NULL AS any_ready FROM fairq.queues WHERE queue = 'schedule';
+SELECT * FROM fairq.check_queue('schedule');
+SELECT payload, attempt, addr >= 0 AS has_address, lease_until > now() AS leased FROM fairq.pop('schedule', 100);
+SELECT * FROM pg_temp.tasks('schedule');
+SELECT pg_temp.pop('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+SELECT pg_temp.done('schedule');
+SELECT fairq.purge('schedule');
+
+--
+-- Order
+--
+
+-- Some time from now; until it is past.
+CREATE FUNCTION pg_temp.soon() RETURNS timestamptz LANGUAGE sql AS $$
+	SELECT clock_timestamp() + interval '200 milliseconds'
+$$;
+CREATE FUNCTION pg_temp.wait_for(t timestamptz) RETURNS void LANGUAGE sql AS $$
+	SELECT pg_sleep(extract(epoch FROM t - clock_timestamp()) + 0.003)
+$$;
+
+SELECT count(fairq.create_queue('schedule_' || n)) FROM generate_series(1, 6) n;
+SELECT fairq.set_group('schedule_4', 'a', weight => 3);
+SELECT pg_temp.soon() AS t \gset
+-- 1: other times than their ids would say, and the same time
+SELECT pg_temp.add('schedule_1', :'t', 'a3', 'a4'), pg_temp.add('schedule_1', timestamptz :'t' - interval '2 milliseconds', 'a2'),
+	pg_temp.add('schedule_1', timestamptz :'t' - interval '4 milliseconds', 'a1'), pg_temp.add('schedule_1', :'t', 'b1', 'b2', 'c1');
+-- 2: others of the group before and after
+SELECT pg_temp.add('schedule_2', :'t', 'a3'), pg_temp.add('schedule_2', NULL, 'a1', 'a2');
+-- 3: many of one group, some of others; 4: with a weight
+SELECT pg_temp.add('schedule_3', :'t', 'a1', 'a2', 'a3', 'a4', 'd1'), pg_temp.add('schedule_3', NULL, 'b1', 'b2', 'b3', 'c1', 'c2');
+SELECT pg_temp.add('schedule_4', :'t', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2');
+-- 5: leases that end before and after
+SELECT pg_temp.add('schedule_5', NULL, 'a1', 'a3');
+SELECT payload FROM fairq.pop('schedule_5', 1, timestamptz :'t' - interval '10 milliseconds' - clock_timestamp());
+SELECT payload FROM fairq.pop('schedule_5', 1, timestamptz :'t' + interval '10 milliseconds' - clock_timestamp());
+SELECT pg_temp.add('schedule_5', :'t', 'a2'), pg_temp.add('schedule_5', timestamptz :'t' + interval '20 milliseconds', 'a4');
+-- 6: priorities
+SELECT fairq.enqueue('schedule_6', 'a', '"low"', 9, :'t') > 0 AS ok;
+SELECT fairq.enqueue('schedule_6', 'b', '"high"', 0, :'t') > 0 AS ok;
+SELECT fairq.enqueue('schedule_6', 'b', '"middle"', 5) > 0 AS ok;
+SELECT pg_temp.wait_for(timestamptz :'t' + interval '20 milliseconds');
+SELECT pg_temp.add('schedule_2', NULL, 'a4', 'a5');
+
+-- By their times, whatever their ids; at the same time by their ids.
+SELECT pg_temp.pop('schedule_1', 5), pg_temp.pop('schedule_1');
+-- Behind those of the group that were enqueued before it was due, and before
+-- those that came later.
+SELECT pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2');
+-- Each group at its turn, however many of its tasks are due, and whatever the
+-- others have; by its weight.
+SELECT pg_temp.pop('schedule_3', 4), pg_temp.pop('schedule_3');
+SELECT pg_temp.pop('schedule_4', 4), pg_temp.pop('schedule_4');
+-- Among what has expired and what is due, the earlier one first.
+SELECT pg_temp.pop('schedule_5');
+-- Priorities stay strict.
+SELECT pg_temp.pop('schedule_6');
+SELECT fairq.check_queue('schedule_' || n) FROM generate_series(1, 6) n;
+SELECT fairq.pop('schedule_' || n) FROM generate_series(1, 6) n;
+SELECT count(fairq.drop_queue('schedule_' || n, true)) FROM generate_series(1, 6) n;
+
+-- Many of one group and some of others: each call gives each one its share.
+SELECT pg_temp.soon() AS t \gset
+SELECT count(*) FROM fairq.enqueue_batch('schedule', array_fill('g'::text, ARRAY[6000]), array_fill('1'::jsonb, ARRAY[6000]), run_at => :'t');
+SELECT pg_temp.add('schedule', :'t', 'a1', 'b1', 'b2');
+SELECT pg_temp.wait_for(:'t');
+SELECT * FROM pg_temp.stand('schedule');
+SELECT group_key, count(*) FROM fairq.pop('schedule', 6) GROUP BY group_key ORDER BY group_key;
+SELECT count(*), count(DISTINCT id) FROM fairq.pop('schedule', 7000);
+SELECT count(*) FROM fairq.pop('schedule', 7000);
+SELECT * FROM fairq.check_queue('schedule');
+SELECT pg_temp.done('schedule');
+
+--
+-- A batch
+--
+
+SELECT count(*) FROM fairq.enqueue_batch('schedule', '{a,b,a}', '{"\"a1\"","\"b1\"","\"a2\""}', 0, now() + interval '1 hour');
+SELECT count(*) FROM fairq.enqueue_batch('schedule', '{a}', '{"\"a3\""}', run_at => now() - interval '1 hour');
+SELECT count(*) FROM fairq.enqueue_batch('schedule', '{a}', '{"\"a4\""}', run_at => NULL);
+SELECT count(*) FROM fairq.enqueue_batch('schedule', '{}', '{}', run_at => 'infinity');
+SELECT * FROM pg_temp.tasks('schedule');
+SELECT pg_temp.pop('schedule');
+SELECT fairq.purge('schedule'), pg_temp.done('schedule');
+SELECT fairq.enqueue('schedule_none', 'a', run_at => now() + interval '1 hour');
+SELECT fairq.enqueue('schedule', NULL, run_at => now() + interval '1 hour');
+SELECT fairq.enqueue('schedule', 'a', priority => 10, run_at => now() + interval '1 hour');
+SELECT * FROM fairq.check_queue('schedule');
+
+--
+-- take
+--
+
+SELECT pg_temp.soon() AS t \gset
+SELECT pg_temp.add('schedule', :'t', 'a1', 'a2', 'b1');
+SELECT pg_temp.wait_for(:'t');
+BEGIN;
+SELECT pg_temp.take('schedule', 2);
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+SELECT payload, lease_until FROM fairq.take('schedule', 2);
+SELECT pg_temp.take('schedule');
+SELECT * FROM pg_temp.tasks('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+
+--
+-- Transactions
+--
+
+SELECT pg_temp.soon() AS t \gset
+BEGIN;
+SELECT pg_temp.add('schedule', :'t', 'a1', 'b1');
+SELECT pg_temp.add('schedule', 'infinity', 'a2');
+SELECT * FROM fairq.check_queue('schedule');
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('schedule');
+-- in its own transaction, once it is due
+BEGIN;
+SELECT pg_temp.add('schedule', :'t', 'a3', 'b3');
+SELECT pg_temp.wait_for(:'t');
+SELECT pg_temp.pop('schedule', 1);
+SELECT * FROM fairq.check_queue('schedule');
+COMMIT;
+SELECT pg_temp.pop('schedule');
+SELECT pg_temp.done('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+-- a pop of what is due, and it is rolled back
+SELECT pg_temp.soon() AS t \gset
+SELECT pg_temp.add('schedule', :'t', 'a1', 'a2', 'b1');
+SELECT pg_temp.wait_for(:'t');
+BEGIN;
+SELECT pg_temp.pop('schedule');
+SELECT pg_temp.pop('schedule');
+ROLLBACK;
+SELECT * FROM pg_temp.tasks('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+BEGIN;
+SAVEPOINT s;
+SELECT pg_temp.pop('schedule', 1);
+ROLLBACK TO s;
+SELECT pg_temp.pop('schedule', 2);
+COMMIT;
+SELECT pg_temp.pop('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+-- popped and completed in one
+SELECT pg_temp.done('schedule');
+SELECT pg_temp.soon() AS t \gset
+SELECT pg_temp.add('schedule', :'t', 'a1', 'b1');
+SELECT pg_temp.wait_for(:'t');
+BEGIN;
+SELECT payload, fairq.complete(id, attempt) FROM fairq.pop('schedule');
+ROLLBACK;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT count(*) FROM (SELECT FROM pg_class LIMIT 1) c;
+SELECT count(fairq.complete(id, attempt)) FROM fairq.pop('schedule', 100);
+COMMIT;
+SELECT * FROM pg_temp.tasks('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT pg_temp.add('schedule', now() + interval '1 hour', 'a1');
+SELECT fairq.cancel(pg_temp.id('schedule', 'a1'));
+COMMIT;
+SELECT * FROM pg_temp.tasks('schedule');
+BEGIN READ ONLY;
+SELECT fairq.enqueue('schedule', 'a', run_at => 'infinity');
+COMMIT;
+-- a purge, and a cancel, that are rolled back
+SELECT pg_temp.soon() AS t \gset
+SELECT pg_temp.add('schedule', :'t', 'a1', 'b1', 'b2');
+BEGIN;
+SELECT fairq.cancel(pg_temp.id('schedule', 'b1')), fairq.purge('schedule');
+SELECT pg_temp.wait_for(:'t');
+SELECT pg_temp.pop('schedule');
+ROLLBACK;
+SELECT pg_temp.pop('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+SELECT pg_temp.done('schedule');
+
+--
+-- Limits and pause
+--
+
+SELECT fairq.create_queue('schedule_l', concurrency => 1);
+SELECT pg_temp.soon() AS t \gset
+SELECT pg_temp.add('schedule_l', :'t', 'a2', 'a3', 'b1'), pg_temp.add('schedule_l', NULL, 'a1');
+SELECT pg_temp.wait_for(:'t');
+SELECT * FROM pg_temp.stand('schedule_l');
+SELECT pg_temp.pop('schedule_l'), pg_temp.pop('schedule_l');
+SELECT * FROM pg_temp.stand('schedule_l');
+SELECT pg_temp.pop('schedule_l');
+SELECT * FROM fairq.check_queue('schedule_l');
+SELECT pg_temp.done('schedule_l');
+SELECT pg_temp.pop('schedule_l');
+SELECT fairq.complete(pg_temp.id('schedule_l', 'a2'));
+SELECT fairq.pause('schedule_l', 'a');
+SELECT pg_temp.pop('schedule_l');
+SELECT * FROM pg_temp.tasks('schedule_l');
+SELECT * FROM fairq.check_queue('schedule_l');
+SELECT fairq.resume('schedule_l', 'a');
+SELECT fairq.pause('schedule_l');
+SELECT pg_temp.pop('schedule_l');
+SELECT fairq.resume('schedule_l');
+SELECT pg_temp.pop('schedule_l');
+SELECT pg_temp.done('schedule_l');
+SELECT fairq.alter_queue('schedule_l', 0, 1);
+SELECT pg_temp.soon() AS t \gset
+SELECT pg_temp.add('schedule_l', :'t', 'a1', 'a2', 'b1');
+SELECT pg_temp.wait_for(:'t');
+SELECT pg_temp.pop('schedule_l'), pg_temp.pop('schedule_l');
+SELECT pg_temp.done('schedule_l');
+SELECT pg_temp.pop('schedule_l');
+SELECT pg_temp.done('schedule_l');
+SELECT pg_temp.pop('schedule_l');
+SELECT * FROM fairq.check_queue('schedule_l');
+
+-- What is scheduled keeps its time when addresses are given anew.
+SELECT pg_temp.soon() AS t \gset
+SELECT pg_temp.add('schedule', :'t', 'a1'), pg_temp.add('schedule', NULL, 'b1', 'b2'),
+	pg_temp.add('schedule', timestamptz :'t' + interval '1 hour', 'a2');
+SELECT fairq.alter_queue('schedule', block_length => 1000);
+SELECT * FROM fairq.check_queue('schedule');
+SELECT pg_temp.wait_for(:'t');
+SELECT pg_temp.pop('schedule');
+SELECT * FROM pg_temp.tasks('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+SELECT fairq.drop_queue('schedule');
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'schedule%';

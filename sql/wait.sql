@@ -1,0 +1,300 @@
+-- fairq.wait: true as soon as a pop is worth it, false at the timeout; and where
+-- it may be called.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Adds tasks; the group is the first letter of each.
+CREATE FUNCTION pg_temp.add(queue text, VARIADIC payloads text[]) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
+$$;
+
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
+	RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease)
+$$;
+
+CREATE FUNCTION pg_temp.done(queue text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
+$$;
+
+--
+-- Arguments
+--
+
+SELECT fairq.create_queue('wait');
+CALL fairq.wait(NULL);
+CALL fairq.wait('wait_none');
+CALL fairq.wait('wait_none', '0');
+CALL fairq.wait('');
+CALL fairq.wait(repeat('x', 58));
+CALL fairq.wait(repeat('x', 10000));
+CALL fairq.wait('wait', '-1 microsecond');
+CALL fairq.wait('wait', '-1 hour');
+CALL fairq.wait('wait', '1 day -25 hours');
+CALL fairq.wait('wait', '110 years');
+CALL fairq.wait('wait', '178000000 years');
+CALL fairq.wait('wait', '-178000000 years');
+-- nothing there: false, at the timeout
+CALL fairq.wait('wait', '0');
+CALL fairq.wait('wait', '1 microsecond');
+SELECT clock_timestamp() AS before \gset
+CALL fairq.wait('wait', '100 milliseconds');
+SELECT clock_timestamp() - :'before' >= '100 milliseconds' AS waited;
+-- the third is for the result
+CALL fairq.wait('wait', '0', NULL);
+CALL fairq.wait('wait', '0', true);
+CALL fairq.wait(timeout => '0', queue => 'wait');
+CALL fairq.wait(ready => NULL, timeout => '0', queue => 'wait');
+-- something there: true, at once, and it is still there
+SELECT pg_temp.add('wait', 'a1');
+SELECT clock_timestamp() AS before \gset
+CALL fairq.wait('wait');
+CALL fairq.wait('wait', NULL);
+CALL fairq.wait('wait', '0');
+CALL fairq.wait('wait', '100 years');
+SELECT clock_timestamp() - :'before' < '20 seconds' AS at_once;
+SELECT payload, status, attempt FROM fairq.tasks WHERE queue = 'wait';
+SELECT * FROM fairq.check_queue('wait');
+SELECT pg_temp.pop('wait');
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.done('wait');
+
+--
+-- Worth it
+--
+
+-- any lane
+SELECT fairq.enqueue('wait', 'a', '"a1"', 9) > 0 AS ok;
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.pop('wait');
+-- a lease that has expired; one that expires meanwhile
+CALL fairq.wait('wait', '0');
+SELECT fairq.extend(id, 1, '1 microsecond') IS NOT NULL AS lapsed FROM fairq.tasks WHERE queue = 'wait';
+CALL fairq.wait('wait', '0');
+SELECT clock_timestamp() AS before \gset
+SELECT pg_temp.pop('wait', 100, '150 milliseconds');
+CALL fairq.wait('wait', '1 minute');
+SELECT clock_timestamp() - :'before' BETWEEN '150 milliseconds' AND '20 seconds' AS in_time;
+SELECT pg_temp.pop('wait');
+SELECT pg_temp.done('wait');
+-- what is due; what falls due meanwhile; not what is later
+SELECT clock_timestamp() AS before \gset
+SELECT fairq.enqueue('wait', 'a', '"a1"', run_at => clock_timestamp() + interval '150 milliseconds') > 0 AS ok;
+SELECT fairq.enqueue('wait', 'b', '"b1"', run_at => clock_timestamp() + interval '1 hour') > 0 AS ok;
+SELECT fairq.enqueue('wait', 'c', '"c1"', run_at => 'infinity') > 0 AS ok;
+CALL fairq.wait('wait', '1 minute');
+SELECT clock_timestamp() - :'before' BETWEEN '150 milliseconds' AND '20 seconds' AS in_time;
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.pop('wait');
+CALL fairq.wait('wait', '0');
+CALL fairq.wait('wait', '50 milliseconds');
+-- a retry, and what is handed back for later
+SELECT clock_timestamp() AS before \gset
+SELECT fairq.fail(id, 1, 'x', '150 milliseconds') FROM fairq.tasks WHERE queue = 'wait' AND status = 'running';
+CALL fairq.wait('wait', '1 minute');
+SELECT pg_temp.pop('wait');
+SELECT fairq.release(id, 2, '150 milliseconds') FROM fairq.tasks WHERE queue = 'wait' AND status = 'running';
+CALL fairq.wait('wait', '1 minute');
+SELECT pg_temp.pop('wait');
+SELECT clock_timestamp() - :'before' BETWEEN '300 milliseconds' AND '20 seconds' AS in_time;
+SELECT * FROM fairq.check_queue('wait');
+SELECT pg_temp.done('wait'), fairq.purge('wait');
+-- what failed, and is redriven
+SELECT pg_temp.add('wait', 'a1');
+SELECT count(fairq.fail(id, attempt, dead => true)) FROM fairq.pop('wait');
+CALL fairq.wait('wait', '0');
+SELECT fairq.redrive('wait');
+CALL fairq.wait('wait', '0');
+SELECT fairq.purge('wait');
+CALL fairq.wait('wait', '0');
+-- a paused queue has nothing, nor has a paused group
+SELECT pg_temp.add('wait', 'a1');
+SELECT fairq.pause('wait');
+CALL fairq.wait('wait', '0');
+CALL fairq.wait('wait', '20 milliseconds');
+SELECT fairq.resume('wait');
+CALL fairq.wait('wait', '0');
+SELECT fairq.pause('wait', 'a');
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.add('wait', 'b1');
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.pop('wait');
+CALL fairq.wait('wait', '0');
+SELECT fairq.resume('wait', 'a');
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.pop('wait');
+-- of a paused group what has expired is not worth it either
+SELECT fairq.extend(id, 1, '1 microsecond') IS NOT NULL AS lapsed FROM fairq.tasks WHERE queue = 'wait' AND payload = '"a1"';
+SELECT fairq.pause('wait', 'a');
+CALL fairq.wait('wait', '0');
+CALL fairq.wait('wait', '20 milliseconds');
+SELECT fairq.resume('wait', 'a');
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.pop('wait');
+SELECT * FROM fairq.check_queue('wait');
+SELECT pg_temp.done('wait');
+-- what a limit keeps back is not worth it, but what has expired under it
+SELECT fairq.alter_queue('wait', 1, 2);
+SELECT pg_temp.add('wait', 'a1', 'a2', 'b1', 'b2', 'c1');
+SELECT pg_temp.pop('wait', 1), pg_temp.pop('wait', 1);
+CALL fairq.wait('wait', '0');
+CALL fairq.wait('wait', '20 milliseconds');
+SELECT fairq.extend(min(id), 1, '1 microsecond') IS NOT NULL AS lapsed FROM fairq.tasks WHERE queue = 'wait' AND status = 'running';
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.pop('wait') IS NOT NULL AS popped;
+CALL fairq.wait('wait', '0');
+SELECT fairq.complete(min(id)) FROM fairq.tasks WHERE queue = 'wait' AND status = 'running';
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.pop('wait') IS NOT NULL AS popped;
+CALL fairq.wait('wait', '0');
+SELECT fairq.alter_queue('wait', 0, 3);
+CALL fairq.wait('wait', '0');
+SELECT fairq.alter_queue('wait', 0, 0);
+SELECT * FROM fairq.check_queue('wait');
+SELECT fairq.purge('wait'), pg_temp.done('wait');
+-- it tells the truth also when what is known was lost
+SELECT pg_temp.add('wait', 'a1');
+SELECT fairq.reset_hints();
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.pop('wait');
+SELECT fairq.reset_hints();
+CALL fairq.wait('wait', '0');
+SELECT * FROM fairq.check_queue('wait');
+
+--
+-- Where it may be called: it ends transactions
+--
+
+BEGIN;
+CALL fairq.wait('wait', '0');
+ROLLBACK;
+BEGIN;
+SELECT pg_temp.add('wait', 'b1');
+CALL fairq.wait('wait');
+COMMIT;
+SELECT count(*) FROM fairq.tasks WHERE queue = 'wait' AND status = 'queued';
+-- refused is what is wrong otherwise, too
+BEGIN;
+CALL fairq.wait(NULL);
+ROLLBACK;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+CALL fairq.wait('wait', '0');
+ROLLBACK;
+BEGIN READ ONLY;
+CALL fairq.wait('wait', '0');
+ROLLBACK;
+-- several statements in one message are a transaction
+SELECT 1 AS one \; CALL fairq.wait('wait', '0');
+CALL fairq.wait('wait', '0') \; SELECT 1 AS one;
+SET default_transaction_read_only = on;
+CALL fairq.wait('wait', '0');
+RESET default_transaction_read_only;
+SET default_transaction_isolation = 'serializable';
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.add('wait', 'b1');
+CALL fairq.wait('wait', '0');
+SET default_transaction_isolation = 'repeatable read';
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.pop('wait');
+CALL fairq.wait('wait', '20 milliseconds');
+RESET default_transaction_isolation;
+-- a function is in a transaction
+CREATE FUNCTION pg_temp.wait() RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	ready boolean;
+BEGIN
+	CALL fairq.wait('wait', '0', ready);
+	RETURN ready;
+END $$;
+SELECT pg_temp.wait();
+-- a procedure, and a block of statements, are not, unless they are called in one
+CREATE PROCEDURE pg_temp.work(INOUT served text, n int) LANGUAGE plpgsql AS $$
+DECLARE
+	ready boolean;
+BEGIN
+	LOOP
+		CALL fairq.wait('wait', '0', ready);
+		EXIT WHEN NOT ready;
+		served := concat_ws(', ', served, (SELECT string_agg(payload #>> '{}' || CASE WHEN fairq.complete(id, attempt) THEN '' ELSE '?' END, ' ')
+			FROM fairq.pop('wait', n)));
+		COMMIT;
+	END LOOP;
+END $$;
+SELECT pg_temp.done('wait');
+SELECT pg_temp.add('wait', 'a1', 'a2', 'b1', 'c1', 'c2');
+CALL pg_temp.work(NULL, 2);
+CALL pg_temp.work(NULL, 2);
+BEGIN;
+CALL pg_temp.work(NULL, 2);
+ROLLBACK;
+SELECT pg_temp.add('wait', 'd1');
+\set VERBOSITY terse
+DO $$
+DECLARE
+	ready boolean;
+BEGIN
+	CALL fairq.wait('wait', '1 minute', ready);
+	RAISE NOTICE '%', ready;
+	PERFORM fairq.take('wait');
+	CALL fairq.wait('wait', '10 milliseconds', ready);
+	RAISE NOTICE '%', ready;
+END $$;
+\set VERBOSITY sqlstate
+SELECT count(*) FROM fairq.tasks WHERE queue = 'wait';
+BEGIN;
+DO $$
+DECLARE
+	ready boolean;
+BEGIN
+	CALL fairq.wait('wait', '0', ready);
+END $$;
+ROLLBACK;
+-- in a block with a handler there is a subtransaction
+DO $$
+DECLARE
+	ready boolean;
+BEGIN
+	CALL fairq.wait('wait', '0', ready);
+EXCEPTION WHEN division_by_zero THEN
+	NULL;
+END $$;
+-- and nothing was left by that
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.add('wait', 'e1');
+CALL fairq.wait('wait', '0');
+-- what was done before in the block is committed by it
+DO $$
+DECLARE
+	ready boolean;
+BEGIN
+	PERFORM fairq.enqueue('wait', 'f', '"f1"');
+	CALL fairq.wait('wait', '0', ready);
+	PERFORM fairq.enqueue('wait', 'f', '"f2"');
+	RAISE EXCEPTION 'rolled back';
+END $$;
+SELECT pg_temp.pop('wait');
+SELECT * FROM fairq.check_queue('wait');
+-- a statement_timeout ends it, and nothing is left of it
+SELECT pg_temp.done('wait');
+SET statement_timeout = '50ms';
+CALL fairq.wait('wait');
+RESET statement_timeout;
+CALL fairq.wait('wait', '0');
+SELECT pg_temp.add('wait', 'g1');
+CALL fairq.wait('wait');
+SELECT pg_temp.pop('wait');
+SELECT * FROM fairq.check_queue('wait');
+-- another queue right after
+SELECT fairq.create_queue('wait_2');
+SELECT pg_temp.add('wait_2', 'a1');
+CALL fairq.wait('wait', '0');
+CALL fairq.wait('wait_2', '0');
+SELECT fairq.drop_queue('wait_2', true);
+CALL fairq.wait('wait_2', '0');
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'wait%';
