@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# usage: worker.sh QUEUE COMMAND [ARG]...
+#
+# A worker for a fairq queue: bash and psql.  For each task COMMAND is run, with
+# the payload as its input and FAIRQ_ID, FAIRQ_GROUP and FAIRQ_ATTEMPT in its
+# environment.  Status 0 is success; with any other the task has failed, what
+# COMMAND wrote to stderr is kept as the error, and it is tried again later.
+# The database is that of PGHOST, PGDATABASE and so on.  See README.md.
+set -u
+queue=$1
+shift
+command=("$@")
+concurrency=${CONCURRENCY:-4}	# tasks at a time
+lease=${LEASE:-60}	# seconds
+grace=${GRACE:-5}	# seconds for what runs at the end
+third=$(awk -v lease="$lease" 'BEGIN { print lease / 3 }')
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+
+# Reads statements; the status is 2 if the server cannot be reached.  It has a
+# session of its own, since the terminal's Ctrl-C must not come between pop's
+# commit and the printing of what was popped.
+psql=(setsid --wait psql -XAtqw -v ON_ERROR_STOP=1 -v queue="$queue" -v lease="$lease s")
+
+# Does one task.  SIGTERM stops that.
+work() {	# ID ATTEMPT PAYLOAD GROUP
+	local sql=("${psql[@]}" -v id="$1" -v attempt="$2") errors=$directory/$1.$2
+	local pid='' stopped='' me=$BASHPID heart status end
+	trap 'trap "" TERM; stopped=1; [ -z "$pid" ] || stop "$pid"' TERM
+	FAIRQ_ID=$1 FAIRQ_ATTEMPT=$2 FAIRQ_GROUP=$4 setsid "${command[@]}" <<<"$3" 2>"$errors" &
+	pid=$!
+	heartbeat "$me" &
+	heart=$!
+	wait "$pid"
+	status=$?
+	pid=''
+	# Not TERM, which is lost on a subshell that has only just begun.
+	{ kill -KILL "$heart" && wait "$heart"; } 2>/dev/null
+	cat "$errors" >&2
+
+	if [ "$status" -eq 0 ]; then
+		end="SELECT fairq.complete(:id, :attempt)"
+	elif [ -n "$stopped" ]; then
+		# Hands it back; ends it if it is cancelled; nothing if it is lost.
+		end="SELECT fairq.release(:id, :attempt)"
+	else
+		end="SELECT fairq.fail(:id, :attempt, :'error')"
+		sql+=(-v "error=status $status: $(tail -c 2000 "$errors" | iconv -c -f UTF-8 -t UTF-8)")
+	fi
+	# If only the answer was lost, the attempt sees to it that a second try does
+	# no harm.
+	until "${sql[@]}" <<<"$end" >/dev/null || [ $? -ne 2 ] || [ -n "$stopped" ]; do
+		sleep 1
+	done
+	rm -f "$errors"
+}
+
+# Keeps the lease of a task.  When it is lost, or the task cancelled, that is
+# the end of the work.
+heartbeat() {	# PID-OF-WORK
+	local never
+	exec {never}<> <(:)	# nothing comes from here, so reading it is a pause
+	while :; do
+		read -rt "$third" -u "$never"
+		if [ "$("${sql[@]}" <<<"SELECT fairq.extend(:id, :attempt, :'lease') IS NULL")" = t ]; then
+			kill "$1"
+		fi
+	done
+}
+
+# Ends a command and all processes that it has started.
+stop() {	# PID
+	kill -TERM -- "-$1" "$1"
+	for _ in {1..10}; do
+		kill -0 -- "-$1" || return
+		sleep 0.05
+	done
+	kill -KILL -- "-$1"
+} 2>/dev/null
+
+# Sleeps until there may be something to pop.
+wait_for_tasks() {
+	# Its errors would be pop's, too.
+	"${psql[@]}" <<<"CALL fairq.wait(:'queue')" &>/dev/null &
+	waiter=$!
+	[ -z "$stopping" ] || end_wait
+	wait "$waiter"
+	waiter=''
+}
+
+# Cancels that.  A psql that has just been started takes no notice yet.
+end_wait() {
+	for _ in {1..20}; do
+		kill -INT "$waiter" || return
+		sleep 0.05
+	done
+} 2>/dev/null
+
+stopping='' status=0 waiter=''
+# In the background: its end is one to a "wait -n" that was about to begin, too.
+trap 'stopping=1; end_wait &' TERM INT
+while [ -z "$stopping" ]; do
+	mapfile -t running < <(jobs -pr)
+	free=$((concurrency - ${#running[@]}))
+	if [ "$free" -le 0 ]; then
+		wait -n
+		continue
+	fi
+	# Fields and rows end with a zero byte, which no text has in it.
+	mapfile -d '' -t tasks < <("${psql[@]}" -z -0 -v free="$free" -v name="$HOSTNAME:$$" <<-'SQL'
+		SELECT id, attempt, payload, group_key
+		  FROM fairq.pop(:'queue', :free, lease => :'lease', worker => :'name')
+	SQL
+	)
+	wait $!
+	popped=$?
+	for ((i = 0; i < ${#tasks[@]}; i += 4)); do
+		work "${tasks[@]:i:4}" &
+	done
+	if [ "$popped" -eq 2 ]; then
+		sleep 1
+	elif [ "$popped" -gt 0 ] && [ "$popped" -le 128 ]; then	# above is a signal
+		status=1
+		break
+	elif [ ${#tasks[@]} -eq 0 ]; then
+		wait_for_tasks
+	fi
+done
+
+# What runs has its time to end; what is left then is stopped and handed back.
+sleep "$grace" &
+timer=$!
+trap '' TERM INT
+while [ "$(jobs -pr)" != "$timer" ] && kill -0 "$timer" 2>/dev/null; do
+	wait -n
+done
+# shellcheck disable=SC2046
+while kill $(jobs -pr) 2>/dev/null; do
+	sleep 0.05
+done
+exit "$status"
