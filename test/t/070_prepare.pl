@@ -22,6 +22,14 @@ foreach my $call (
 	q{SELECT fairq.take('q')},
 	q{SELECT fairq.complete(1)},
 	q{SELECT fairq.release(1)},
+	q{SELECT fairq.release(1, delay => '1 hour')},
+	q{SELECT fairq.fail(1)},
+	q{SELECT fairq.fail(1, dead => true)},
+	q{SELECT fairq.extend(1)},
+	q{SELECT fairq.cancel(1)},
+	q{SELECT fairq.cancel(2)},
+	q{SELECT fairq.enqueue('q', 'a', run_at => 'infinity')},
+	q{SELECT fairq.enqueue('q', 'a', dedup_key => 'k')},
 	q{SELECT fairq.purge('q')},
 	q{SAVEPOINT s; SELECT fairq.pop('q'); RELEASE s},
 	q{UPDATE fairq.task SET payload = '3'},
@@ -48,6 +56,32 @@ foreach my $call (
 	$node->safe_psql('postgres', "BEGIN; $call; PREPARE TRANSACTION 'p'");
 	$node->safe_psql('postgres', q{COMMIT PREPARED 'p'});
 	pass("prepared: $call");
+}
+
+# Nor did this one, which waited for somebody who was faster; but it was about to.
+{
+	my $slow = $node->background_psql('postgres', on_error_stop => 0);
+	my $fast = $node->background_psql('postgres');
+
+	$node->safe_psql('postgres',
+		q{SELECT fairq.create_queue('race'), fairq.enqueue('race', 'r');
+		  SELECT fairq.pop('race')});
+	my $id = $node->safe_psql('postgres',
+		q{SELECT id FROM fairq.tasks WHERE queue = 'race'});
+	$fast->query_safe("BEGIN; SELECT 1 FROM fairq.task WHERE id = $id FOR UPDATE");
+	$slow->query_until(qr/begun/,
+		"BEGIN;\n\\echo begun\nSELECT fairq.complete($id);\nPREPARE TRANSACTION 'p';\nROLLBACK;\n");
+	$node->poll_query_until('postgres',
+		q{SELECT count(*) > 0 FROM pg_locks WHERE NOT granted})
+	  or die 'nobody waits';
+	$fast->query_safe("SELECT fairq.complete($id)");
+	$fast->query_safe('COMMIT');
+	like($slow->query(q{SELECT fairq.enqueue('q', 'a') > 0}),
+		qr/t$/, 'the session goes on');
+	$slow->query(q{SELECT fairq.cancel((SELECT max(id) FROM fairq.tasks))});
+	$slow->quit;
+	$fast->quit;
+	$node->psql('postgres', q{ROLLBACK PREPARED 'p'});
 }
 
 is( $node->safe_psql(

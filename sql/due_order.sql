@@ -1,0 +1,44 @@
+-- What time makes ready stands behind its group's tasks that were ready before,
+-- and before those that were put back since.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+SELECT fairq.create_queue('due_order');
+
+-- a task that is released again and again keeps nothing back
+SELECT fairq.enqueue('due_order', 'g', '"released"') > 0 AS ok,
+	fairq.enqueue('due_order', 'g', '"due"', run_at => clock_timestamp() + '20 ms') > 0 AS ok,
+	fairq.enqueue('due_order', 'h', '"expires"') > 0 AS ok,
+	fairq.enqueue('due_order', 'h', '"released, too"') > 0 AS ok;
+SELECT payload FROM fairq.pop('due_order', 2, '20 ms') WHERE group_key = 'h';
+SELECT fairq.release(id) FROM fairq.tasks
+WHERE queue = 'due_order' AND payload = '"released"';
+SELECT pg_sleep(0.05);
+CREATE FUNCTION pop_and_release() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	task record;
+BEGIN
+	SELECT * INTO task FROM fairq.pop('due_order');
+	PERFORM fairq.release(task.id, task.attempt);
+	RETURN task.group_key || ' ' || task.payload;
+END
+$$;
+SELECT count(DISTINCT pop_and_release) AS served, count(*) FROM (
+	SELECT pop_and_release() FROM generate_series(1, 8)) p;
+DROP FUNCTION pop_and_release;
+SELECT * FROM fairq.check_queue('due_order');
+
+-- and one that was retried, or redriven
+SELECT fairq.purge('due_order');
+SELECT fairq.enqueue('due_order', 'g', '"retried"') > 0 AS ok,
+	fairq.enqueue('due_order', 'g', '"redriven"') > 0 AS ok,
+	fairq.enqueue('due_order', 'g', '"due"', run_at => clock_timestamp() + '20 ms') > 0 AS ok;
+SELECT payload, fairq.fail(id, attempt, retry_in => CASE payload WHEN '"retried"' THEN interval '50 ms' END,
+	dead => payload = '"redriven"')
+FROM fairq.pop('due_order', 2);
+SELECT pg_sleep(0.1);
+SELECT fairq.enqueue('due_order', 'g', '"later"') > 0 AS ok;
+SELECT fairq.redrive('due_order');
+SELECT payload FROM fairq.pop('due_order', 10);
+SELECT fairq.drop_queue('due_order', true);
