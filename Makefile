@@ -43,6 +43,8 @@ OBJS = \
 	src/due.o \
 	src/place.o \
 	src/serve.o \
+	src/turn.o \
+	src/claim.o \
 	src/running.o \
 	src/queue.o \
 	src/group.o \

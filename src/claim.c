@@ -1,0 +1,136 @@
+/*
+ * claim.c
+ *		Service: claiming a task.
+ *
+ * A ready task needs a place in its queue and in its group, which the caller
+ * has got.  An expired one has its places already: it keeps them.  Then what is
+ * done with it is the affair of pop or take (pop.c), and what is owed if that is
+ * rolled back is noted.
+ *
+ * Locking: the row is locked with SKIP LOCKED, so a call waits for nobody.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+
+#include "outcome.h"
+#include "running.h"
+#include "service.h"
+
+/* how long a transaction block leaves that to others */
+#define LEFT_TO_OTHERS USECS_PER_SEC
+
+/* A task is served. */
+static bool
+serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
+{
+	bool		removed;
+
+	debt->counts[FAIRQ_POPPED]++;
+	task->stood = task->addr;
+	if (task->running || fairq_is_waiting(task->stood))
+		task->addr = turn;
+	removed = s->server(s->tasks, task, s->arg);
+	if (!removed)
+		fairq_debt_leased_at_commit(debt, task->addr, task->lease_until);
+	if (s->per_group > 0 && s->last_block < 0)
+		s->last_block = s->per_group > PG_INT64_MAX - s->first_block ?
+			PG_INT64_MAX : s->first_block + s->per_group - 1;
+	s->served++;
+	return removed;
+}
+
+/* Who only wants to know stops here, as if the task could not be had. */
+static FairqClaimResult
+peek(FairqService *s)
+{
+	s->peeked = true;
+	s->max_tasks = s->served;
+	return FAIRQ_LOCKED;
+}
+
+/*
+ * Serve a task, for which there is a place in the queue and in its group, at
+ * that turn.
+ */
+FairqClaimResult
+fairq_claim(FairqService *s, FairqTask *task, int64 turn)
+{
+	FairqDebt  *debt;
+	FairqClaimResult result = s->peek ? peek(s) :
+		fairq_task_lock(s->tasks, task);
+
+	if (result == FAIRQ_LOCKED && !fairq_is_waiting(task->addr))
+		s->locked = Min(s->locked, task->addr);
+	if (result != FAIRQ_CLAIMED)
+		return result;
+	if (task->running)
+		return FAIRQ_GONE;
+
+	debt = fairq_debt(s->lane, task->group_no);
+	fairq_debt_ready_at_abort(debt, task->addr);
+	fairq_place_is_used(debt, task, serve_task(s, task, turn, debt));
+	return FAIRQ_CLAIMED;
+}
+
+/* May an expired task go on running, in other hands?  Its counters are held. */
+static bool
+runs_on(FairqService *s, const FairqTask *task)
+{
+	return !task->cancelled && !fairq_attempts_used_up(s->queue, task) &&
+		fairq_hold_within_limits();
+}
+
+/*
+ * Serve a task whose lease has expired.  It has a place already, which goes
+ * over with it.  One that is not to be run again is brought to its end; and
+ * one that may not be run just now, since a limit was lowered, is put back.
+ * Both are done for others: in a transaction block only if nobody else has for
+ * a while.
+ */
+FairqClaimResult
+fairq_take_over(FairqService *s, FairqTask *task, int64 turn)
+{
+	FairqClaimResult result;
+	FairqDebt  *debt;
+
+	if (s->peek)
+		return peek(s);
+	fairq_hold_begin(s->queue, s->lane, task->group_no);
+	if (!runs_on(s, task) && IsTransactionBlock() &&
+		task->lease_until > s->by - LEFT_TO_OTHERS)
+	{
+		fairq_hold_end(NULL);
+		s->left = true;
+		return FAIRQ_LOCKED;
+	}
+	result = fairq_task_lock(s->tasks, task);
+	if (result == FAIRQ_CLAIMED &&
+		(!task->running || task->lease_until > s->by))
+		result = FAIRQ_GONE;
+	if (result == FAIRQ_CLAIMED && fairq_settings_are_old(s->queue))
+		result = FAIRQ_LOCKED;
+	if (result != FAIRQ_CLAIMED)
+	{
+		fairq_hold_end(NULL);
+		return result;
+	}
+	if (!runs_on(s, task))
+	{
+		fairq_hold_end(NULL);
+		fairq_expire(s->queue, s->tasks, task);
+		s->ended++;
+		return FAIRQ_GONE;
+	}
+	debt = fairq_debt(s->lane, task->group_no);
+	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
+	debt->counts[FAIRQ_EXPIRED]++;
+	if (serve_task(s, task, turn, debt))
+		fairq_hold_end(debt);
+	else
+	{
+		fairq_lane_reaches(s->lane, task->addr);
+		fairq_hold_end(NULL);
+	}
+	return FAIRQ_CLAIMED;
+}
