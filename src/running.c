@@ -99,7 +99,8 @@ let_go_of_group(void)
 static void
 let_go(void)
 {
-	let_go_of_group();
+	if (call.holding)
+		let_go_of_group();
 	if (call.holding_queue)
 		fairq_limit_let_go(&call.queue->hints->running);
 	call.holding_queue = false;
@@ -134,10 +135,9 @@ fairq_running_end(void)
 	hints = call.queue->hints;
 	if (!call.counted)
 		pg_atomic_fetch_sub_u32(&hints->calls, 1);
+	let_go();
 	if (call.in_group)
 		fairq_place_in_group_back();
-	else if (call.holding)
-		let_go();
 	else if (call.limit != NULL)
 		fairq_limit_unpin(call.limit);
 	if (call.in_queue)
@@ -152,32 +152,51 @@ fairq_running_end(void)
 	memset(&call, 0, sizeof(call));
 }
 
-/* Count the rows of a scan that are running, or in somebody's hands. */
+static int
+compare_ids(const void *a, const void *b)
+{
+	int64		x = *(const int64 *) a;
+	int64		y = *(const int64 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * Count the tasks of a scan that are running, or in somebody's hands.  Of the
+ * latter there may be two rows, at two addresses.
+ */
 static int32
 count_rows(FairqScan *scan, bool *doubtful)
 {
+	int			max = 16;
+	int			n = 0;
+	int64	   *in_hands = palloc(sizeof(int64) * max);
 	int32		running = 0;
-	int64		last_id = -1;
 	FairqRowState state;
 
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		FairqTask	task;
-		bool		in_hands;
 
 		fairq_task_read(fairq_scan_slot(scan), &task);
-		in_hands = state == FAIRQ_ROW_CHANGING ||
-			(state == FAIRQ_ROW_INSERTING &&
-			 (task.running || fairq_scan_is_deleted(scan)));
-		*doubtful |= in_hands;
-
-		/* versions of a row come one after the other */
-		if ((in_hands || task.running) && task.id != last_id)
+		if (state == FAIRQ_ROW_LIVE)
+			running += task.running;
+		else if (state == FAIRQ_ROW_CHANGING || task.running ||
+				 fairq_scan_is_deleted(scan))
 		{
-			running++;
-			last_id = task.id;
+			if (n == max)
+			{
+				max *= 2;
+				in_hands = repalloc_huge(in_hands, sizeof(int64) * max);
+			}
+			in_hands[n++] = task.id;
 		}
 	}
+	*doubtful |= n > 0;
+	qsort(in_hands, n, sizeof(int64), compare_ids);
+	for (int i = 0; i < n; i++)
+		running += i == 0 || in_hands[i] != in_hands[i - 1];
+	pfree(in_hands);
 	return running;
 }
 
@@ -369,16 +388,19 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 		fairq_running_begin(queue);
 		call.for_hold = true;
 	}
-	/* who has a place in hand holds the counters by that */
+	/* who has a place in hand holds the counter by that */
 	Assert(!call.in_group || (call.lane == lane && call.group_no == group_no));
-	if (!call.counted || call.in_group)
+	if (!call.counted)
 		return;
 	as_of = fairq_lane_as_of(lane);
-	call.lane = lane;
-	call.group_no = group_no;
-	call.limit = fairq_shmem_limit(call.queue->id, group_no);
-	call.count_no = fairq_limit_hold(call.limit, as_of);
-	call.holding = true;
+	if (!call.in_group)
+	{
+		call.lane = lane;
+		call.group_no = group_no;
+		call.limit = fairq_shmem_limit(call.queue->id, group_no);
+		call.count_no = fairq_limit_hold(call.limit, as_of);
+		call.holding = true;
+	}
 	if (!call.in_queue)
 	{
 		call.queue_count_no = fairq_limit_hold(&call.queue->hints->running,
@@ -419,8 +441,7 @@ fairq_hold_end(FairqDebt *debt)
 	if (debt != NULL)
 		fairq_debt_leaves(debt, call.limit, call.count_no,
 						  call.queue_count_no, 1, 0);
-	if (call.holding)
-		let_go();
+	let_go();
 	if (call.for_hold)
 		fairq_running_end();
 }
