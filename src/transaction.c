@@ -35,7 +35,7 @@
 #include "shmem.h"
 #include "transaction.h"
 
-/* about 2 MB; more than any round of service has groups on a usual system */
+/* about 4 MB; more than any round of service has groups on a usual system */
 #define MAX_DEBTS 16384
 #define LOOKUP_SLOTS 4096
 #define LOOKUP_PROBES 4
