@@ -32,6 +32,12 @@ foreach my $call (
 	q{fairq.complete(1)},
 	q{fairq.complete_batch(ARRAY[1])},
 	q{fairq.release(1)},
+	q{fairq.fail(1)},
+	q{fairq.extend(1)},
+	q{fairq.cancel(1)},
+	q{fairq.expire_leases('q')},
+	q{fairq.redrive('q')},
+	q{fairq.maintain()},
 	q{fairq.purge('q')},
 	q{fairq.create_queue('r')},
 	q{fairq.alter_queue('q', lease => '1 minute')},
@@ -43,6 +49,11 @@ foreach my $call (
 	my ($status, $stdout, $stderr) =
 	  $standby->psql('postgres', "\\set VERBOSITY sqlstate\nSELECT $call");
 	like($stderr, qr/ERROR:  25006/, "standby: $call");
+}
+{
+	my ($status, $stdout, $stderr) = $standby->psql('postgres',
+		"\\set VERBOSITY sqlstate\nCALL fairq.wait('q')");
+	like($stderr, qr/ERROR:  25006/, 'standby: fairq.wait');
 }
 is( $standby->safe_psql(
 		'postgres', q{SELECT queue, ready, running FROM fairq.queues}),

@@ -16,6 +16,20 @@ $node->safe_psql(
 	SELECT fairq.set_group('q', 'c', weight => 2);
 	SELECT fairq.pop('q', 3, worker => 'w');
 	SELECT fairq.enqueue('q', 'a', '9', priority => 3);
+
+	-- a queue in full life
+	SELECT fairq.create_queue('life', concurrency => 2, retain => '1 day', notify => true,
+		backoff => '1 hour', max_attempts => 3);
+	SELECT fairq.enqueue('life', 'l', '"done"'), fairq.enqueue('life', 'l', '"dead"');
+	SELECT fairq.complete(id, attempt, '"result"') FROM fairq.pop('life');
+	SELECT fairq.fail(id, attempt, 'no way', dead => true) FROM fairq.pop('life');
+	SELECT fairq.enqueue('life', 'm', '"retried"');
+	SELECT fairq.fail(id, attempt, 'not now') FROM fairq.pop('life');
+	SELECT fairq.enqueue('life', 'l', '"expires"', dedup_key => 'e');
+	SELECT fairq.pop('life', lease => '1 ms');
+	SELECT fairq.enqueue('life', 'l', '"later"', dedup_key => 'k', run_at => 'infinity');
+	SELECT fairq.enqueue('life', 'l', '"soon"', run_at => clock_timestamp() + '1 s');
+	SELECT fairq.enqueue('life', 'l', '"waits"') FROM generate_series(1, 4);
 });
 my $open = $node->background_psql('postgres');
 $open->query_safe(
@@ -37,7 +51,8 @@ $open->quit;
 
 foreach my $database ('plain', 'custom')
 {
-	foreach my $table ('queue', 'seat', 'group_setting', 'task')
+	foreach my $table ('queue', 'seat', 'group_setting', 'task', 'dedup',
+		'archive')
 	{
 		my $rows =
 		  "SELECT string_agg(t::text, chr(10) ORDER BY t::text) FROM fairq.$table t";
@@ -64,13 +79,47 @@ foreach my $database ('plain', 'custom')
 		'b3 c1 c2 a9',
 		"$database: in fair order, by weight and priority");
 	is( $node->safe_psql(
-			$database, q{SELECT count(DISTINCT id), min(id) FROM fairq.task}),
+			$database,
+			q{SELECT count(DISTINCT id), min(id) FROM fairq.tasks WHERE queue = 'q'}),
 		'8|2',
 		"$database: ids are distinct");
+	is( $node->safe_psql(
+			$database,
+			q{SELECT fairq.enqueue('life', 'l', dedup_key => 'k') =
+				(SELECT id FROM fairq.tasks WHERE payload = '"later"')}),
+		't',
+		"$database: keys are taken");
+	$node->poll_query_until($database,
+		q{SELECT bool_and(run_at < now()) FROM fairq.tasks WHERE payload = '"soon"'});
+	is( $node->safe_psql(
+			$database,
+			q{SELECT string_agg(payload::text || ' ' || attempt, ', ' ORDER BY payload::text) FROM fairq.pop('life', 10)}
+		),
+		'"expires" 2, "waits" 1',
+		"$database: what expired is popped, and what waits");
+	is($node->safe_psql($database, q{SELECT fairq.redrive('life')}),
+		'1', "$database: dead letters can be redriven");
+	is( $node->safe_psql(
+			$database,
+			q{SELECT string_agg(payload::text || ' ' || status, ', ' ORDER BY id) FROM fairq.tasks
+			  WHERE queue = 'life'}),
+		join(', ',
+			'"done" succeeded',
+			'"dead" waiting',
+			'"retried" scheduled',
+			'"expires" running',
+			'"later" scheduled',
+			'"soon" queued',
+			'"waits" running',
+			'"waits" queued',
+			('"waits" waiting') x 2),
+		"$database: all states are kept");
+	is($node->safe_psql($database, q{SELECT fairq.check_queue('life')}),
+		'', "$database: and sound");
 	$node->safe_psql($database, q{SELECT fairq.create_queue('third')});
 	is( $node->safe_psql(
 			$database, q{SELECT max(queue_id) FROM fairq.queue}),
-		'3',
+		'4',
 		"$database: queues' ids go on");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('q')}),
 		'', "$database: the queue is sound");
