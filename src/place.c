@@ -173,6 +173,8 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks)
 		 */
 		if (attempt >= 2)
 			resets = pg_atomic_read_u64(&domain->resets);
+		/* others count what we ourselves have finished as long as it is open */
+		fairq_lane_reaches(lane, fairq_debts_reach(lane));
 		fairq_lane_publish(lane, resets, epoch, attempt < 2, heads, nheads,
 						   highest, queue->block_length);
 		if (heads)

@@ -563,6 +563,21 @@ fairq_debts_highest(FairqLane *lane, int32 group_no)
 }
 
 /*
+ * The highest address at which an abort would have a task of the lane running,
+ * though we don't see it any more; FAIRQ_ADDR_NONE if there is none.
+ */
+int64
+fairq_debts_reach(FairqLane *lane)
+{
+	int64		reach = FAIRQ_ADDR_NONE;
+
+	for (int i = 0; i < ndebts; i++)
+		if (debts[i].lane == lane)
+			reach = Max(reach, debts[i].leased_at_abort.highest);
+	return reach;
+}
+
+/*
  * The settings of a group, or of the queue (-1), are changed.  The group's
  * counter is pinned, which the debt takes over.  Others must not park anybody
  * by the old settings once the new ones are visible, nor by the new ones if

@@ -72,6 +72,7 @@ extern void fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr,
 extern void fairq_debts_show(void);
 extern void fairq_debts_show_times(void);
 extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
+extern int64 fairq_debts_reach(FairqLane *lane);
 extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr);
 extern void fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr);
 extern void fairq_debt_settings(FairqHints *hints, int32 group_no,
