@@ -330,7 +330,9 @@ walk(FairqService *s, FairqScan *scan, int64 limit, FairqTask *task, int64 *reac
 static int
 most_in_vain(FairqService *s, const FairqTurn *turn, bool full)
 {
-	return full ? turn->nexpired + s->ended : s->note.nirregular + turn->nirregular + 8;
+	/* each look in vain at one makes these fewer */
+	s->most_expired = Max(s->most_expired, turn->nexpired);
+	return full ? s->most_expired + s->ended : s->note.nirregular + turn->nirregular + 8;
 }
 
 /*

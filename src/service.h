@@ -47,6 +47,7 @@ typedef struct FairqService
 	int64		last_block;		/* once something was served; before, -1 */
 	FairqNote	note;
 	bool		any_irregular;
+	int32		most_expired;	/* groups with expired leases, so far */
 	bool		any_regular;	/* a group became regular at the last turn */
 	bool		homeless;		/* tasks are behind whose group has no entry */
 	int64		locked;			/* lowest row that was merely locked */
