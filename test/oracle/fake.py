@@ -1,45 +1,73 @@
-"""A queue in this process, and the same with faults: the oracle's self-test.
+"""A sound queue in this process: the oracle's self-test.
 
-The sound one serves by a cursor that goes round the groups of a lane and
-gives each its weight.  It is here to show that the properties can be had, and
-so that each fault below, which is a small change to it, is the only reason
-for the oracle to complain.
+It serves by a cursor that goes round the groups of a lane and gives each its
+weight.  It is here to show that the properties can be had, and so that each
+fault (faults.py, life_faults.py), which is a small change to it, is the only
+reason for the oracle to complain.  Its clock runs only when it is read.
 """
 
-from model import NO_LIMIT, Settings
-from server import Claim
+from clock import Clock, Pace
+from life import HOUR, LEASE_EXPIRED, due_at, due_order
+from server import Blocked, Claim, Row
+from state import CANCELLED, FAILED, NO_LIMIT, SUCCEEDED
+
+DAY = 24 * HOUR
+READING = 100                   # microseconds that reading the clock takes
 
 
-class Row:
-    def __init__(self, id, group, lane):
-        self.id, self.group, self.lane = id, group, lane
-        self.state, self.changer = "none", None
-        self.order, self.attempt, self.leases = 0, 0, 0
+class FakeClock(Clock):
+    def __init__(self, log):
+        super().__init__(log, Pace())
+        self.time = DAY
+
+    def now(self):
+        self.time += READING
+        return self.time
+
+    def sleep_until(self, instant):
+        self.log.append(["clock", f"sleep until {instant}", (), None])
+        self.time = max(self.time, instant)
+
+
+class Task:
+    """A row.  state: none, ready, scheduled, running or done."""
+
+    def __init__(self, id, group, lane, key, max_attempts, enqueued_at):
+        self.id, self.group, self.lane, self.key = id, group, lane, key
+        self.max_attempts, self.enqueued_at = max_attempts, enqueued_at
+        self.ready_at = enqueued_at
+        self.state, self.changer, self.born = "none", None, None
+        self.order = self.addr = self.attempt = self.released = self.leases = 0
+        self.run_at = self.lease_until = self.finished = None
+        self.outcome = self.error = self.result = None
+        self.cancelled = False
 
 
 class Fake:
-    """The queue and its faultless service; session numbers in, claims out."""
+    """The queue and its faultless service; sessions in, claims out."""
 
-    def __init__(self):
+    def __init__(self, clock, settings):
+        self.clock = clock
         self.rows = {}
         self.weights = {}
         self.seats = {}
         self.undo = {}
         self.marks = {}
         self.cursors = {}       # lane: (seat, served there)
-        self.settings = Settings()
+        self.settings = settings
         self.pending = {}       # session: settings not committed
         self.last = 0
+        self.now = 0            # of the present call
 
     # ---- rows and transactions
 
-    def change(self, session, row, state, last=False, attempt=0, lease=0):
+    def change(self, session, row, state, last=False, lease=0, **values):
         if session in self.undo:
             self.undo[session].append((row, dict(vars(row))))
             row.changer = session
         row.state = state
-        row.attempt += attempt
         row.leases += lease
+        vars(row).update(values)
         if session not in self.undo:
             row.leases = int(state == "running")
         if last:
@@ -52,7 +80,7 @@ class Fake:
         self.settings = self.pending.pop(session, self.settings)
         for row, _ in self.undo.pop(session):
             if row is not None:
-                row.changer = None
+                row.changer = row.born = None
                 row.leases = int(row.state == "running")
         del self.marks[session]
 
@@ -67,15 +95,39 @@ class Fake:
             else:
                 del self.pending[session]
 
-    def ready(self, session, row):
-        return row.state == "ready" and row.changer in (None, session)
+    def mine(self, session, row):
+        """Is it nobody else's to change?"""
+        return row.changer in (None, session)
 
-    def enqueue(self, session, group, lane):
+    # ---- enqueue
+
+    def enqueue(self, session, group, lane, run_at=None, key=None,
+                max_attempts=None):
+        if key is not None:
+            holder = self.holder(session, key)
+            if holder is not None:
+                return holder.id
         id = len(self.rows) + 1
         self.seats.setdefault(group, len(self.seats))
-        row = self.rows[id] = Row(id, group, lane)
-        self.change(session, row, "ready", last=True)
+        row = self.rows[id] = Task(id, group, lane, key, max_attempts,
+                                   self.now)
+        if session in self.undo:
+            row.born = session
+        if run_at is None or run_at <= self.now:
+            self.change(session, row, "ready", last=True)
+        else:
+            self.change(session, row, "scheduled", run_at=run_at)
         return id
+
+    def holder(self, session, key):
+        for row in self.rows.values():
+            if row.key == key and row.state != "none":
+                if not self.mine(session, row) and (
+                        row.born or row.state == "done"):
+                    raise Blocked
+                if row.state != "done":
+                    return row
+        return None
 
     # ---- limits
 
@@ -102,39 +154,113 @@ class Fake:
         most = self.settings_of(session).max_running
         return NO_LIMIT if most is None else most - self.running()
 
+    # ---- time
+
+    def is_due(self, row):
+        return due_at(row.run_at) <= self.now
+
+    def has_expired(self, row):
+        return row.lease_until <= self.now
+
+    def is_expired(self, session, row):
+        return (row.state == "running" and self.mine(session, row)
+                and self.has_expired(row))
+
+    def is_ready(self, session, row):
+        return self.mine(session, row) and (
+            row.state == "ready"
+            or row.state == "scheduled" and self.is_due(row))
+
+    def used_up(self, session, row):
+        most = row.max_attempts or self.settings_of(session).max_attempts
+        return row.attempt - row.released >= most
+
+    def expire(self, session, row):
+        """The end of an attempt whose lease expired."""
+        if row.cancelled:
+            self.finish(session, row, CANCELLED)
+        elif self.used_up(session, row):
+            self.finish(session, row, FAILED, error=LEASE_EXPIRED)
+        else:
+            self.again(session, row)
+
     # ---- service
 
     def candidates(self, session):
-        rows = [row for row in self.rows.values() if self.ready(session, row)]
-        room = {group: self.room(session, group)
-                for group in {row.group for row in rows}}
-        rows = [row for row in rows if room[row.group] > 0]
+        """The lane, and its rows that may be served; and what expired."""
+        room = {}
+        rows = []
+        for row in self.rows.values():
+            if self.is_expired(session, row):
+                rows.append(row)
+            elif self.is_ready(session, row):
+                if row.group not in room:
+                    room[row.group] = min(self.room(session, row.group),
+                                          self.room_in_queue(session))
+                if room[row.group] > 0:
+                    rows.append(row)
         lane = min((row.lane for row in rows), default=None)
-        return lane, sorted((row for row in rows if row.lane == lane),
-                            key=lambda row: row.order)
+        return lane, [row for row in rows if row.lane == lane]
+
+    def first(self, session, rows):
+        """Of a group's candidates the one that is served."""
+        ready = min((row for row in rows if row.state == "ready"),
+                    key=lambda row: row.order, default=None)
+        late = min(filter(None, (self.first_due(rows),
+                                 self.first_expired(rows))),
+                   key=self.came, default=None)
+        if late is None or ready is None:
+            return late or ready
+        return late if self.came(late) < ready.ready_at else ready
+
+    def first_due(self, rows):
+        return min((row for row in rows if row.state == "scheduled"),
+                   key=due_order, default=None)
+
+    def first_expired(self, rows):
+        return min((row for row in rows if row.state == "running"),
+                   key=lambda row: row.addr, default=None)
+
+    @staticmethod
+    def came(row):
+        return row.run_at if row.state == "scheduled" else row.lease_until
 
     def choose(self, session):
+        """The next one; what cannot be served again is ended by the way."""
+        before = dict(self.cursors)
+        row = self.next(session)
+        while (row is not None and row.state == "running"
+               and not self.may_take_over(session, row)):
+            self.expire(session, row)
+            self.cursors = dict(before)
+            row = self.next(session)
+        return row
+
+    def may_take_over(self, session, row):
+        return not row.cancelled and not self.used_up(session, row) and min(
+            self.room(session, row.group), self.room_in_queue(session)) >= 0
+
+    def next(self, session):
         lane, rows = self.candidates(session)
         if not rows:
             return None
-        seat, served = self.cursors.get(lane, (-1, 0))
-        first = {}
+        groups = {}
         for row in rows:
-            first.setdefault(self.seats[row.group], row)
-        row = first.get(seat)
-        if row is None or served >= self.weights.get(row.group, 1):
-            later = [other for other in first if other > seat]
-            seat, served = min(later or first), 0
-            row = first[seat]
+            groups.setdefault(self.seats[row.group], []).append(row)
+        seat, served = self.cursors.get(lane, (-1, 0))
+        if seat not in groups or served >= self.weights.get(
+                groups[seat][0].group, 1):
+            seat = min([other for other in groups if other > seat] or groups)
+            served = 0
         self.cursors[lane] = (seat, served + 1)
-        return row
+        return self.first(session, groups[seat])
 
-    def pop(self, session, tasks, per_group, take):
+    def pop(self, session, tasks, per_group, take, lease):
         claims, each = [], {}
         inside = session in self.undo
         if not inside:
             self.undo[session], self.marks[session] = [], []
-        while len(claims) < tasks and self.room_in_queue(session) > 0:
+        while len(claims) < tasks:
             before = dict(self.cursors)
             row = self.choose(session)
             if row is None:
@@ -143,15 +269,168 @@ class Fake:
             if per_group and each[row.group] > per_group:
                 self.cursors = before
                 break
-            claims.append(self.serve(session, row, take))
+            claims.append(self.serve(session, row, take, lease))
         if not inside:
             self.end(session, commit=True)
         return claims
 
-    def serve(self, session, row, take):
-        self.change(session, row, "done" if take else "running", attempt=1,
-                    lease=1)
-        return Claim(row.id, row.group, row.attempt, row.lane)
+    def worth_a_pop(self, session):
+        return any(row.state != "running" or self.may_take_over(session, row)
+                   for row in self.candidates(session)[1])
+
+    def serve(self, session, row, take, lease):
+        self.last += 1
+        values = {"attempt": row.attempt + 1, "addr": self.last,
+                  "lease": self.lease_of(row)}
+        if take:
+            self.change(session, row, "done", lease_until=None, **values)
+        else:
+            self.change(session, row, "running",
+                        lease_until=self.now + (lease or DAY), **values)
+        return Claim(row.id, row.group, row.attempt, row.lane, row.addr,
+                     row.enqueued_at, row.lease_until)
+
+    def lease_of(self, row):
+        """One more that runs, or in the place of who did."""
+        return int(row.state != "running")
+
+    # ---- ends
+
+    def again(self, session, row, **values):
+        self.change(session, row, "ready", last=True, ready_at=self.now,
+                    run_at=self.now, **values)
+
+    def put_off(self, session, row, delay, **values):
+        if delay:
+            self.change(session, row, "scheduled", run_at=self.now + delay,
+                        **values)
+        else:
+            self.again(session, row, **values)
+
+    def finish(self, session, row, outcome, **values):
+        if outcome != FAILED and not self.settings_of(session).retain:
+            outcome = None
+        self.change(session, row, "done", outcome=outcome, finished=self.now,
+                    **values)
+
+    def held(self, id, attempt):
+        row = self.rows.get(id)
+        if (row is None or row.state != "running"
+                or attempt not in (None, row.attempt)):
+            return None
+        return row
+
+    def complete(self, session, id, attempt, result):
+        row = self.held(id, attempt)
+        if row is None:
+            return False
+        self.finish(session, row, SUCCEEDED, result=result)
+        return True
+
+    def fail(self, session, id, attempt, error, delay, dead):
+        row = self.held(id, attempt)
+        if row is None:
+            return False
+        if row.cancelled:
+            self.finish(session, row, CANCELLED)
+        elif dead or self.used_up(session, row):
+            self.finish(session, row, FAILED, error=error)
+        else:
+            if delay is None:
+                delay = self.backoff(session, row)
+            self.put_off(session, row, delay, error=error)
+        return True
+
+    def backoff(self, session, row):
+        return min(self.settings_of(session).backoff
+                   << (row.attempt - row.released - 1), HOUR)
+
+    def release(self, session, id, attempt, delay):
+        row = self.held(id, attempt)
+        if row is None:
+            return False
+        if row.cancelled:
+            self.finish(session, row, CANCELLED)
+        else:
+            self.put_off(session, row, delay, released=row.released + 1)
+        return True
+
+    def extend(self, session, id, attempt, lease):
+        row = self.held(id, attempt)
+        if row is None or row.cancelled:
+            return None
+        self.change(session, row, "running", lease_until=self.now + lease)
+        return row.lease_until
+
+    def cancel(self, session, id):
+        row = self.rows.get(id)
+        if row is None or row.state in ("none", "done"):
+            return False
+        if row.state == "running":
+            self.change(session, row, "running", cancelled=True)
+        else:
+            self.finish(session, row, CANCELLED)
+        return True
+
+    # ---- many tasks
+
+    def purge(self, session, group):
+        rows = [row for row in self.rows.values()
+                if group in (None, row.group) and self.mine(session, row)
+                and row.state in ("ready", "scheduled")]
+        for row in rows:
+            self.change(session, row, "done")
+        return len(rows)
+
+    def expire_leases(self, session, most):
+        rows = sorted((row for row in self.rows.values()
+                       if self.is_expired(session, row)),
+                      key=lambda row: row.addr)[:most]
+        for row in rows:
+            self.expire(session, row)
+        return len(rows)
+
+    def redrive(self, session, group, most):
+        rows = sorted((row for row in self.rows.values()
+                       if row.outcome == FAILED and group in (None, row.group)
+                       and self.mine(session, row)),
+                      key=lambda row: (row.finished, row.id))
+        back = 0
+        for row in rows:
+            if back != most and self.is_free(session, row.key):
+                self.again(session, row, outcome=None, released=row.attempt,
+                           cancelled=False)
+                back += 1
+        return back
+
+    def is_free(self, session, key):
+        try:
+            return key is None or self.holder(session, key) is None
+        except Blocked:
+            return False
+
+    def maintain(self, session):
+        self.expire_leases(session, NO_LIMIT)
+        if not self.settings_of(session).retain:
+            for row in self.rows.values():
+                if row.outcome in (SUCCEEDED, CANCELLED):
+                    self.change(session, row, "done", outcome=None)
+
+    # ---- the view
+
+    def look(self, session, ids):
+        if ids is None:
+            ids = self.rows
+        return {id: self.row(self.rows[id]) for id in ids
+                if id in self.rows and self.rows[id].state != "none"
+                and (self.rows[id].state != "done" or self.rows[id].outcome)}
+
+    def row(self, row):
+        status = row.outcome or row.state
+        if status == "ready" or status == "scheduled" and self.is_due(row):
+            status = "queued"
+        return Row(row.id, status, row.attempt, row.run_at, row.lease_until,
+                   row.finished, row.error, row.result)
 
 
 class FakeSession:
@@ -163,6 +442,14 @@ class FakeSession:
     def note(self, text, result=None):
         self.log.append([self.name, text, (), result and [(str(result),)]])
         return result
+
+    def ask(self, name, *arguments):
+        """Call the queue, which reads the clock once."""
+        self.fake.now = self.fake.clock.now()
+        return self.note(" ".join(map(str, (name, *arguments))),
+                         getattr(self.fake, name)(self, *arguments))
+
+    # ---- transactions
 
     def begin(self, level=None):
         self.note("BEGIN")
@@ -190,6 +477,8 @@ class FakeSession:
         self.note(f"RELEASE SAVEPOINT s{depth}")
         del self.fake.marks[self][depth:]
 
+    # ---- settings
+
     def set_weight(self, group, weight):
         self.note(f"set_group {group} weight {weight}")
         self.fake.weights[group] = weight
@@ -207,6 +496,14 @@ class FakeSession:
         self.note(f"max_running {limit}")
         self.fake.set(self, max_running=limit or None)
 
+    def set_max_attempts(self, most):
+        self.note(f"max_attempts {most}")
+        self.fake.set(self, max_attempts=most)
+
+    def set_retain(self, retain):
+        self.note(f"retain {retain}")
+        self.fake.set(self, retain=retain)
+
     def set_paused(self, group, paused):
         self.note(f"{'pause' if paused else 'resume'} {group}")
         groups = self.fake.settings_of(self).paused_groups
@@ -216,48 +513,75 @@ class FakeSession:
             self.fake.set(self, paused_groups=groups | {group} if paused
                           else groups - {group})
 
+    # ---- calls
+
+    def enqueue(self, group, priority, run_at=None, key=None,
+                max_attempts=None):
+        return self.ask("enqueue", group, priority, run_at, key, max_attempts)
+
+    enqueue_briefly = enqueue
+
+    def enqueue_batch(self, groups, priority, run_at=None, keys=None):
+        self.fake.now = self.fake.clock.now()
+        return [self.note(
+            f"enqueue {group} {priority} {run_at} {keys and keys[number]}",
+            self.fake.enqueue(self, group, priority, run_at,
+                              keys and keys[number]))
+                for number, group in enumerate(groups)]
+
+    def pop(self, tasks, per_group=None, take=False, lease=None):
+        self.fake.now = self.fake.clock.now()
+        claims = self.fake.pop(self, tasks, per_group, take, lease)
+        self.note(f"{'take' if take else 'pop'} {tasks} lease {lease}",
+                  " ".join(f"{claim.group}:{claim.id}" for claim in claims))
+        return claims
+
+    def wait(self):
+        return self.ask("worth_a_pop")
+
+    def complete(self, id, attempt=None, result=None):
+        return self.ask("complete", id, attempt, result)
+
+    def complete_batch(self, ids, attempts):
+        self.fake.now = self.fake.clock.now()
+        return sum(self.note(f"complete {id} {attempt}",
+                             self.fake.complete(self, id, attempt, None))
+                   for id, attempt in zip(ids, attempts))
+
+    def fail(self, id, attempt=None, error=None, retry_in=None, dead=False):
+        return self.ask("fail", id, attempt, error, retry_in, dead)
+
+    def release(self, id, attempt=None, delay=0):
+        return self.ask("release", id, attempt, delay)
+
+    def extend(self, id, attempt=None, lease=None):
+        return self.ask("extend", id, attempt, lease or DAY)
+
+    def cancel(self, id):
+        return self.ask("cancel", id)
+
     def purge(self, group=None):
-        rows = [row for row in self.fake.rows.values()
-                if group in (None, row.group) and self.fake.ready(self, row)]
-        for row in rows:
-            self.fake.change(self, row, "done")
-        return self.note(f"purge {group}", len(rows)) or 0
+        return self.ask("purge", group)
+
+    def expire(self, most):
+        return self.ask("expire_leases", most)
+
+    def redrive(self, group=None, most=None):
+        return self.ask("redrive", group, most)
+
+    def maintain(self):
+        self.ask("maintain")
+
+    def look(self, ids=None):
+        return self.ask("look", ids)
+
+    look_at_changed = look
 
     def reset_hints(self):
         self.note("reset_hints")
 
     def check_queue(self):
         return []
-
-    def enqueue(self, group, priority):
-        return self.note(f"enqueue {group} priority {priority}",
-                         self.fake.enqueue(self, group, priority))
-
-    def enqueue_batch(self, groups, priority):
-        return [self.enqueue(group, priority) for group in groups]
-
-    def pop(self, tasks, per_group=None, take=False):
-        claims = self.fake.pop(self, tasks, per_group, take)
-        self.note(f"{'take' if take else 'pop'} {tasks}", " ".join(
-            f"{claim.group}:{claim.id}" for claim in claims))
-        return claims
-
-    def finish(self, id, attempt, state):
-        row = self.fake.rows.get(id)
-        if (row is None or row.state != "running"
-                or attempt not in (None, row.attempt)):
-            return False
-        self.fake.change(self, row, state, last=state == "ready")
-        return True
-
-    def complete(self, id, attempt=None):
-        return self.note(f"complete {id}", self.finish(id, attempt, "done"))
-
-    def complete_batch(self, ids, attempts):
-        return sum(map(self.complete, ids, attempts))
-
-    def release(self, id, attempt=None):
-        return self.note(f"release {id}", self.finish(id, attempt, "ready"))
 
 
 class FakeServer:
@@ -266,269 +590,17 @@ class FakeServer:
     def __init__(self, kind=Fake):
         self.kind = kind
 
-    def open(self, count, log, block_length):
-        fake = self.kind()
+    def clock(self, log):
+        self.time = FakeClock(log)
+        return self.time
+
+    def open(self, count, log, block_length, settings):
+        fake = self.kind(self.time, settings)
         return [FakeSession(f"s{number + 1}", fake, log)
                 for number in range(count)]
 
     def close(self, sessions, clean):
         pass
 
-
-# ---- faults
-
-class FirstComeFirstServed(Fake):
-    def choose(self, session):
-        return next(iter(self.candidates(session)[1]), None)
-
-
-class LosesOne(Fake):
-    """Every 17th task that is served is taken off, but not returned."""
-    served = 0
-
-    def pop(self, *arguments):
-        claims = super().pop(*arguments)
-        self.served += len(claims)
-        return claims[1:] if self.served % 17 < len(claims) else claims
-
-
-class ServesTwice(Fake):
-    """Every 17th task that is served stays ready."""
-    served = 0
-
-    def serve(self, session, row, take):
-        claim = super().serve(session, row, take)
-        self.served += 1
-        if self.served % 17 == 0:
-            row.state = "ready"
-        return claim
-
-
-class TwoTurnsWhenLate(Fake):
-    """What was committed late is served at once, whoever had the turn."""
-
-    def end(self, session, commit):
-        for row, _ in self.undo[session]:
-            if row is not None:
-                row.late = commit and len(self.undo[session]) > 1
-        super().end(session, commit)
-
-    def choose(self, session):
-        late = {}
-        for row in self.candidates(session)[1]:
-            first = late.setdefault(row.group, row)
-            if getattr(row, "late", False):
-                return first
-        return super().choose(session)
-
-
-class MissesTurns(Fake):
-    """Served only from the place where the last one was: whoever comes late
-    or back waits until nothing else is there."""
-
-    def choose(self, session):
-        lane, rows = self.candidates(session)
-        before = self.cursors.get(lane, (-1, 0))
-        row = super().choose(session)
-        if row and row.order < getattr(self, "position", 0):
-            later = [other for other in rows if other.order > self.position]
-            if later:
-                self.cursors[lane] = before
-                row = later[0]
-        if row:
-            self.position = row.order
-        return row
-
-
-class JoinsTooEarly(Fake):
-    """A group that comes back takes the seat right before the cursor."""
-
-    def enqueue(self, session, group, lane):
-        if not any(row.group == group and row.state == "ready"
-                   for row in self.rows.values()):
-            self.cursors[lane] = (self.seats.get(group, len(self.seats)) - 1,
-                                  10)
-        return super().enqueue(session, group, lane)
-
-
-class LastInFirstOut(Fake):
-    def choose(self, session):
-        row = super().choose(session)
-        if row is None:
-            return None
-        return [other for other in self.candidates(session)[1]
-                if other.group == row.group][-1]
-
-
-class SeesUncommitted(Fake):
-    def ready(self, session, row):
-        return row.state == "ready"
-
-
-class ForgetsRollback(Fake):
-    """A pop that was rolled back leaves its tasks running."""
-
-    def back(self, session, length):
-        for row, values in self.undo[session][length:]:
-            if row.state == "running":
-                values["state"] = "running"
-        super().back(session, length)
-
-
-class NoPriorities(Fake):
-    def candidates(self, session):
-        return 0, sorted((row for row in self.rows.values()
-                          if self.ready(session, row)),
-                         key=lambda row: row.order)
-
-
-class NoWeights(Fake):
-    """Everybody is served one task per turn."""
-
-    def choose(self, session):
-        weights, self.weights = self.weights, {}
-        row = super().choose(session)
-        self.weights = weights
-        return row
-
-
-class TooMuchWeight(Fake):
-    """One more than the weight, for groups with a weight."""
-
-    def choose(self, session):
-        weights = self.weights
-        self.weights = {group: weight + 1 for group, weight in weights.items()}
-        row = super().choose(session)
-        self.weights = weights
-        return row
-
-
-class PopsShort(Fake):
-    def pop(self, session, tasks, per_group, take):
-        return super().pop(session, min(tasks, 10), per_group, take)
-
-
-class IgnoresPerGroup(Fake):
-    def pop(self, session, tasks, per_group, take):
-        return super().pop(session, tasks, None, take)
-
-
-class NoLimits(Fake):
-    def room(self, session, group):
-        return self.settings_of(session).limit(group) != 0
-
-
-class NoMaxRunning(Fake):
-    def room_in_queue(self, session):
-        return NO_LIMIT
-
-
-class PopsWhatIsPaused(Fake):
-    def room(self, session, group):
-        settings = self.settings_of(session)
-        limit = settings.changed(paused=False,
-                                 paused_groups=frozenset()).limit(group)
-        return NO_LIMIT if limit is None else limit - self.running(group)
-
-
-class MakesRoomTooEarly(Fake):
-    """What is finished makes room before that is visible."""
-
-    def running(self, group=None):
-        return sum(row.state == "running" for row in self.rows.values()
-                   if group in (None, row.group))
-
-
-class ForgetsWhoWaits(Fake):
-    """A limited group is looked for again only when something else is
-    enqueued."""
-
-    def candidates(self, session):
-        lane, rows = super().candidates(session)
-        full = {row.group for row in self.rows.values()
-                if self.ready(session, row)
-                and self.room(session, row.group) <= 0}
-        if len(self.rows) != getattr(self, "rows_then", None):
-            self.rows_then, self.parked = len(self.rows), set()
-        self.parked |= full
-        rows = [row for row in rows if row.group not in self.parked]
-        return min((row.lane for row in rows), default=None), rows
-
-
-class HoldsOthersUp(Fake):
-    """Nobody is served before a limited group whose turn it is."""
-
-    def room(self, session, group):
-        return 1
-
-    def choose(self, session):
-        before = dict(self.cursors)
-        row = super().choose(session)
-        if row and Fake.room(self, session, row.group) <= 0:
-            self.cursors = before
-            return None
-        return row
-
-
-class CatchesUp(Fake):
-    """Whoever had no room is served what he missed as soon as he has."""
-
-    def choose(self, session):
-        full = {row.group for row in self.rows.values()
-                if self.ready(session, row)
-                and self.room(session, row.group) <= 0}
-        missed = self.__dict__.setdefault("missed", {})
-        for row in self.candidates(session)[1]:
-            if missed.get(row.group):
-                missed[row.group] -= 1
-                return row
-        for group in full:
-            missed[group] = missed.get(group, 0) + 1
-        return super().choose(session)
-
-
-class LimitedComeLast(Fake):
-    """Groups with a limit are served if nobody else is ready."""
-
-    def candidates(self, session):
-        lane, rows = super().candidates(session)
-        free = [row for row in rows
-                if self.settings_of(session).limit(row.group) is None]
-        return lane, free or rows
-
-
-class Fails(Fake):
-    """What a server says that cannot serialize, or that waits too long."""
-
-    def pop(self, session, tasks, per_group, take):
-        if len(self.undo) > 1 and self.last > 20:
-            raise RuntimeError("could not serialize access")
-        return super().pop(session, tasks, per_group, take)
-
-
-# the kinds that each fault may be reported as
-FAULTS = {
-    FirstComeFirstServed: {"turn", "share", "priority"},
-    LosesOne: {"lost"},
-    ServesTwice: {"doubled", "unknown"},
-    TwoTurnsWhenLate: {"turn"},
-    MissesTurns: {"turn", "fifo"},
-    JoinsTooEarly: {"turn"},
-    LastInFirstOut: {"fifo"},
-    SeesUncommitted: {"uncommitted", "count", "fifo", "purge"},
-    ForgetsRollback: {"lost"},
-    NoPriorities: {"priority"},
-    NoWeights: {"share"},
-    TooMuchWeight: {"turn"},
-    PopsShort: {"lost"},
-    IgnoresPerGroup: {"per_group"},
-    NoLimits: {"limit"},
-    NoMaxRunning: {"limit"},
-    PopsWhatIsPaused: {"limit"},
-    MakesRoomTooEarly: {"limit"},
-    ForgetsWhoWaits: {"lost", "turn"},
-    HoldsOthersUp: {"lost"},
-    CatchesUp: {"turn"},
-    LimitedComeLast: {"turn", "share"},
-    Fails: {"error"},
-}
+    def give_up(self, sessions):
+        pass

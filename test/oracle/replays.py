@@ -2,9 +2,15 @@
 
 One line each: steps between semicolons, each a session and a call.  Tasks are
 numbered as they are enqueued, from 1; "release 3" is the third one.  "a/1" is
-group a with priority 1; a limit without a group is the queue's.  At the end
-all is drained, and all properties are checked all along.
+group a with priority 1, "a@2" is scheduled for the second instant ahead,
+"a#k" has the dedup key k, "a!1" one attempt; a limit without a group is the
+queue's.  A number after "lease", "release 3", "fail 3" or "extend 3" is how
+many instants ahead that is, "fail 3 dead" is for good; a tick lets the next
+one pass.  At the end all is drained, and all properties are checked all along.
 """
+
+import random
+import re
 
 REPLAYS = {
     # the transaction's own tasks, after a pop of its own
@@ -176,6 +182,42 @@ REPLAYS = {
     "limit: max_running of a queue in use":
         "0 enqueue a a; 0 max_running 1; 0 pop 5; 0 complete 1; 0 pop 5",
 
+    # what falls due, and limits
+    "due: of a limited group, behind another's uncommitted task":
+        "0 limit a 1; 1 begin; 1 enqueue a; 2 enqueue a@1; 0 tick;"
+        "2 enqueue a; 0 pop 8; 1 rollback; 0 complete 2; 0 pop 1",
+    "due: of a limited group, before another's task that is committed":
+        "0 limit a 1; 1 begin; 1 enqueue a; 2 enqueue a@1; 0 tick;"
+        "2 enqueue a; 0 pop 8; 1 commit; 0 complete 2; 0 pop 1",
+    "expired: in a full queue, the group limited since":
+        "0 max_running 1; 0 enqueue a; 0 pop 1 lease 1; 0 limit a 1; 0 tick;"
+        "0 pop 1",
+    "expired: in a full queue, hints thrown away by a reset":
+        "0 limit a 1; 0 max_running 1; 0 enqueue a; 0 pop 1 lease 1; 0 reset;"
+        "0 tick; 0 pop 1",
+    "expired: used up in a full queue, all of them":
+        "0 max_running 4; 0 max_attempts 1; 0 enqueue a b c d;"
+        "0 pop 4 lease 1; 0 enqueue a b c d e; 0 tick; 0 pop 20",
+    "expired: one of them taken over, which is still open":
+        "0 max_running 3; 0 max_attempts 1; 1 enqueue a!2 b; 0 pop 3 lease 1;"
+        "0 enqueue c; 0 tick; 0 enqueue d; 1 begin; 1 pop 2; 0 pop 10;"
+        "0 pop 4",
+    "expired: in a full queue, two of one group":
+        "0 max_running 4; 0 enqueue a b c b; 0 pop 14 lease 1; 0 tick;"
+        "0 pop 20",
+    "expired: in a full group, enqueued before and after":
+        "0 limit a 1; 0 enqueue a a; 0 pop 2 lease 1; 0 tick; 0 enqueue a;"
+        "0 pop 5; 0 complete 1; 0 pop 5",
+    "expired: more than the limit says":
+        "0 enqueue a a a b b; 0 pop 5 lease 1; 0 limit a 1; 0 tick;"
+        "0 pop 5; 0 pop 5",
+    "expired: taken over, rolled back, taken over":
+        "0 limit a 1; 0 enqueue a a b; 0 pop 3 lease 1; 0 tick; 0 begin;"
+        "0 pop 5; 0 rollback; 1 pop 5",
+    "expired: cancelled before, and used up":
+        "0 max_attempts 1; 0 enqueue a a a b; 0 pop 4 lease 1; 0 cancel 2;"
+        "0 tick; 0 pop 4",
+
     # hints thrown away
     "reset between enqueues that are rolled back":
         "1 enqueue a a; 0 begin; 0 enqueue b; 1 enqueue b; 1 reset;"
@@ -200,6 +242,9 @@ REPLAYS = {
     "reset with a purge that is open":
         "0 enqueue a a a; 1 begin; 1 purge a; 1 reset; 1 enqueue a;"
         "0 enqueue a; 1 rollback; 0 pop 1; 0 pop 1; 0 pop 5",
+    "restart, then an own completion of what ran furthest on":
+        "1 enqueue a/4 b/4 a/6; 1 pop 3; 1 restart; 1 limit b 2; 0 begin;"
+        "0 complete 2; 0 enqueue a/4; 1 enqueue b/4 b/6; 1 pop 2",
 }
 
 
@@ -211,26 +256,72 @@ def run_replay(driver, text):
         s = int(session)
         if call == "enqueue":
             for word in rest:
-                group, _, priority = word.partition("/")
-                ids.append(driver.enqueue(s, group, int(priority or 0)))
+                ids.append(_enqueue(driver, s, word))
         elif call in ("pop", "take"):
-            driver.pop(s, int(rest[0]), int(rest[2]) if rest[1:] else None,
-                       take=call == "take")
-        elif call in ("complete", "release"):
+            options = dict(zip(rest[1::2], map(int, rest[2::2])))
+            lease = options.get("lease")
+            driver.pop(s, int(rest[0]), options.get("per_group"),
+                       call == "take", lease and (lease, False))
+        elif call in ("complete", "release", "fail", "extend"):
             task = driver.model.tasks[ids[int(rest[0]) - 1]]
             if task in driver.model.held(s):
-                getattr(driver, call)(s, task.id)
+                _work(driver, s, call, task, *rest[1:])
+        elif call == "cancel":
+            driver.cancel(s, ids[int(rest[0]) - 1])
+        elif call == "tick":
+            driver.tick()
+        elif call in ("redrive", "expire"):
+            getattr(driver, call)(s, *map(int, rest))
         elif call == "weight":
             driver.set_weight(s, rest[0], int(rest[1]))
         elif call == "limit":
             driver.set_limit(s, rest[0] if rest[1:] else None, int(rest[-1]))
-        elif call == "max_running":
-            driver.set_max_running(s, int(rest[0]))
+        elif call in ("max_running", "max_attempts"):
+            getattr(driver, "set_" + call)(s, int(rest[0]))
         elif call in ("pause", "resume"):
             driver.set_paused(s, rest[0] if rest else None, call == "pause")
         elif call == "rollback_to":
             driver.rollback_to(s, int(rest[0]))
         elif call == "reset":
             driver.reset_hints(s)
+        elif call == "restart":
+            driver.restart(crash=True)
         else:
             getattr(driver, call)(s, *rest)
+
+
+def _enqueue(driver, s, word):
+    parts = re.split("([/@#!])", word)
+    marks = dict(zip(parts[1::2], parts[2::2]))
+    when = marks.get("@")
+    return driver.enqueue(s, parts[0], int(marks.get("/", 0)),
+                          int(when) if when and when.isdigit() else when,
+                          marks.get("#"), int(marks.get("!", 0)) or None)
+
+
+def _work(driver, s, call, task, ahead=None):
+    if call == "complete":
+        driver.complete(s, task.id)
+    elif call == "release":
+        driver.release(s, task.id, ahead=int(ahead or 0))
+    elif call == "extend":
+        driver.extend(s, task.id, lease=ahead and (int(ahead), False))
+    elif ahead == "dead":
+        driver.fail(s, task.id, error="dead", dead=True)
+    else:
+        driver.fail(s, task.id, error="failed", ahead=int(ahead or 0))
+
+
+def _replay(text):
+    def function(driver):
+        run_replay(driver, text)
+        driver.drain(random.Random(6))
+    return function
+
+
+# name, function, sessions
+REPLAY_SCENARIOS = [(f"replay: {name}", _replay(text), 4)
+                    for name, text in REPLAYS.items()]
+# these touch what all queues share
+EXCLUSIVE = {f"replay: {name}" for name in REPLAYS
+             if "reset" in name or "restart" in name}

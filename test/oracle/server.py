@@ -2,7 +2,8 @@
 
 A log entry is (session, SQL, arguments, result); text() makes the steps of a
 replay of it.  No call may wait for another session, so lock_timeout and
-statement_timeout turn every wait into an error.
+statement_timeout turn every wait into an error.  Times and intervals are in
+microseconds, those that do not come are FOREVER.
 """
 
 import json
@@ -10,14 +11,63 @@ import os
 import subprocess
 import time
 from collections import namedtuple
+from datetime import datetime, timedelta, timezone
 
 import psycopg
 
-Claim = namedtuple("Claim", "id group attempt priority")
+from clock import Clock, Pace
+from state import FOREVER
+
+Claim = namedtuple("Claim", "id group attempt priority addr enqueued_at"
+                   " lease_until")
+Row = namedtuple("Row", "id status attempt run_at lease_until finished_at"
+                 " error result")
 
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
-CLAIMS = "SELECT id, group_key, attempt, priority, addr FROM fairq."
+
+def _micros(column):
+    return (f"CASE WHEN {column} = 'infinity' THEN {FOREVER}"
+            f" ELSE (extract(epoch FROM {column}) * 1000000)::bigint END")
+
+
+CLAIMS = ("SELECT id, group_key, attempt, priority, addr,"
+          f" {_micros('enqueued_at')}, {_micros('lease_until')} FROM fairq.")
+TIMES = ", ".join(map(_micros, ("run_at", "lease_until", "finished_at")))
+ROWS = (f"SELECT id, status, attempt, {TIMES}, error, result"
+        " FROM fairq.tasks WHERE ")
+ROWS_CHANGED = (
+    f"SELECT id, status, attempt, {TIMES}, error, result FROM ("
+    "SELECT xmin, id, CASE WHEN lease_until IS NULL THEN 'queued'"
+    " ELSE 'running' END AS status, attempt, run_at, lease_until,"
+    " NULL::timestamptz AS finished_at, error, NULL::jsonb AS result"
+    " FROM fairq.task UNION ALL SELECT xmin, id,"
+    " (ARRAY['succeeded', 'failed', 'cancelled'])[status], attempt, run_at,"
+    " NULL, finished_at, error, result FROM fairq.archive) t"
+    " WHERE pg_xact_status(xmin::text::xid8) = 'in progress' AND ")
+
+# in a replay the rows are enough
+SHORT = {CLAIMS: "SELECT * FROM fairq.",
+         ROWS: "SELECT * FROM fairq.tasks WHERE ",
+         ROWS_CHANGED: "-- changed: SELECT * FROM fairq.tasks WHERE ",
+         f"SELECT {_micros('extend')} FROM": "SELECT * FROM"}
+
+
+class Blocked(Exception):
+    """The call waited for another transaction."""
+
+
+def _timestamp(micros):
+    if micros is None:
+        return None
+    if micros == FOREVER:
+        return "infinity"
+    return str(datetime(1970, 1, 1, tzinfo=timezone.utc)
+               + timedelta(microseconds=micros))
+
+
+def _interval(micros):
+    return None if micros is None else f"{micros} microseconds"
 
 
 class Session:
@@ -71,9 +121,27 @@ class Session:
 
     # ---- queues
 
-    def create_queue(self, block_length):
-        self.call("SELECT fairq.create_queue(%s::text, lease => '1 day',"
-                  " block_length => %s::bigint)", self.queue, block_length)
+    def create_queue(self, block_length, settings):
+        sql = ("SELECT fairq.create_queue(%s::text, lease => '1 day',"
+               " block_length => %s::bigint")
+        options = {"max_attempts": settings.max_attempts,
+                   "backoff": _interval(settings.backoff),
+                   "retain": "1 day" if settings.retain else None}
+        self._named(sql, (self.queue, block_length), options)
+
+    def _named(self, sql, arguments, options):
+        """Call with the optional arguments that are not NULL."""
+        types = {"max_attempts": "int", "backoff": "interval",
+                 "retain": "interval", "run_at": "timestamptz",
+                 "dedup_key": "text", "dedup_keys": "text[]",
+                 "result": "jsonb", "lease": "interval",
+                 "delay": "interval", "retry_in": "interval",
+                 "dead": "boolean", "error": "text", "max_tasks": "int",
+                 "per_group": "int"}
+        given = {name: value for name, value in options.items()
+                 if value is not None}
+        sql += "".join(f", {name} => %s::{types[name]}" for name in given)
+        return self.call(sql + ")", *arguments, *given.values())
 
     def drop_queue(self, force=False):
         self.call("SELECT fairq.drop_queue(%s::text, %s::boolean)",
@@ -95,6 +163,15 @@ class Session:
         self.call("SELECT fairq.alter_queue(%s::text,"
                   " max_running => %s::int)", self.queue, limit)
 
+    def set_max_attempts(self, most):
+        self.call("SELECT fairq.alter_queue(%s::text,"
+                  " max_attempts => %s::int)", self.queue, most)
+
+    def set_retain(self, retain):
+        self.call("SELECT fairq.alter_queue(%s::text,"
+                  " retain => %s::interval)", self.queue,
+                  "1 day" if retain else "0")
+
     def set_paused(self, group, paused):
         self.call(f"SELECT fairq.{'pause' if paused else 'resume'}(%s::text,"
                   " %s::text)", self.queue, group)
@@ -115,33 +192,100 @@ class Session:
 
     # ---- tasks
 
-    def enqueue(self, group, priority):
-        return self.value("SELECT fairq.enqueue(%s::text, %s::text,"
-                          " priority => %s::int)", self.queue, group, priority)
+    def enqueue(self, group, priority, run_at=None, key=None,
+                max_attempts=None):
+        return self._named(
+            "SELECT fairq.enqueue(%s::text, %s::text, priority => %s::int",
+            (self.queue, group, priority),
+            {"run_at": _timestamp(run_at), "dedup_key": key,
+             "max_attempts": max_attempts})[0][0]
 
-    def enqueue_batch(self, groups, priority):
-        return [row[0] for row in self.call(
+    def enqueue_briefly(self, *arguments):
+        """It may wait for a moment."""
+        self.call("SET lock_timeout = '20ms'")
+        self.call("SET statement_timeout = '30ms'")
+        try:
+            return self.enqueue(*arguments)
+        except (psycopg.errors.LockNotAvailable,
+                psycopg.errors.QueryCanceled) as error:
+            raise Blocked from error
+        finally:
+            self.call("RESET lock_timeout")
+            self.call("RESET statement_timeout")
+
+    def enqueue_batch(self, groups, priority, run_at=None, keys=None):
+        return [row[0] for row in self._named(
             "SELECT * FROM fairq.enqueue_batch(%s::text, %s::text[],"
-            " array_fill('{}'::jsonb, ARRAY[%s::int]), %s::int)",
-            self.queue, groups, len(groups), priority)]
+            " array_fill('{}'::jsonb, ARRAY[%s::int]), %s::int",
+            (self.queue, groups, len(groups), priority),
+            {"run_at": _timestamp(run_at), "dedup_keys": keys})]
 
-    def pop(self, tasks, per_group=None, take=False):
-        rows = self.call(
-            CLAIMS + ("take" if take else "pop") + "(%s::text, %s::int,"
-            " per_group => %s::int)", self.queue, tasks, per_group)
-        return [Claim(*row[:4]) for row in rows]
+    def pop(self, tasks, per_group=None, take=False, lease=None):
+        rows = self._named(
+            CLAIMS + ("take" if take else "pop") + "(%s::text, %s::int",
+            (self.queue, tasks),
+            {"per_group": per_group, "lease": _interval(lease)})
+        self.log[-1][3] = [Claim(*row) for row in rows]
+        return self.log[-1][3]
 
-    def complete(self, id, attempt=None):
-        return self.value("SELECT fairq.complete(%s::bigint, %s::int)",
-                          id, attempt)
+    def wait(self):
+        return self.value("CALL fairq.wait(%s::text, '1 ms')", self.queue)
+
+    def complete(self, id, attempt=None, result=None):
+        return self._named(
+            "SELECT fairq.complete(%s::bigint, %s::int", (id, attempt),
+            {"result": None if result is None else json.dumps(result)})[0][0]
 
     def complete_batch(self, ids, attempts):
         return self.value("SELECT fairq.complete_batch(%s::bigint[],"
                           " %s::int[])", ids, attempts)
 
-    def release(self, id, attempt=None):
-        return self.value("SELECT fairq.release(%s::bigint, %s::int)",
-                          id, attempt)
+    def fail(self, id, attempt=None, error=None, retry_in=None, dead=False):
+        return self._named(
+            "SELECT fairq.fail(%s::bigint, %s::int", (id, attempt),
+            {"error": error, "retry_in": _interval(retry_in),
+             "dead": dead or None})[0][0]
+
+    def release(self, id, attempt=None, delay=None):
+        return self._named(
+            "SELECT fairq.release(%s::bigint, %s::int", (id, attempt),
+            {"delay": _interval(delay)})[0][0]
+
+    def extend(self, id, attempt=None, lease=None):
+        return self.value(
+            f"SELECT {_micros('extend')} FROM fairq.extend(%s::bigint,"
+            " %s::int, %s::interval)", id, attempt, _interval(lease))
+
+    def cancel(self, id):
+        return self.value("SELECT fairq.cancel(%s::bigint)", id)
+
+    def expire(self, most):
+        return self.value("SELECT fairq.expire_leases(%s::text, %s::int)",
+                          self.queue, most)
+
+    def redrive(self, group=None, most=None):
+        return self.value("SELECT fairq.redrive(%s::text, %s::text, %s::int)",
+                          self.queue, group, most)
+
+    def maintain(self):
+        self.call("SELECT fairq.maintain(%s::text)", self.queue)
+
+    def look(self, ids=None):
+        """The rows of the view, by id; of all tasks of the queue."""
+        if ids is None:
+            return self._rows(ROWS + "queue = %s::text", self.queue)
+        return self._rows(ROWS + "id = ANY(%s::bigint[])", ids)
+
+    def look_at_changed(self, ids):
+        """The same of what this transaction has changed, from the tables: an
+        old snapshot may have no group's key for it, and an old version of the
+        row besides."""
+        return self._rows(ROWS_CHANGED + "id = ANY(%s::bigint[])", ids)
+
+    def _rows(self, *call):
+        rows = self.call(*call)
+        self.log[-1][3] = [Row(*row) for row in rows]
+        return {row.id: row for row in self.log[-1][3]}
 
 
 class Server:
@@ -150,8 +294,12 @@ class Server:
     def __init__(self):
         self.pool = []
         self.queues = 0
+        self.pace = Pace()
 
-    def open(self, count, log, block_length):
+    def clock(self, log):
+        return Clock(log, self.pace)
+
+    def open(self, count, log, block_length, settings):
         """So many sessions s1, s2, ... on a new queue; one log for all."""
         while len(self.pool) < count:
             self.pool.append(Session(f"s{len(self.pool) + 1}", None, log))
@@ -160,12 +308,13 @@ class Server:
         for session in sessions:
             session.queue = f"oracle_{os.getpid()}_{self.queues}"
             session.log = log
-        sessions[0].create_queue(block_length)
+        sessions[0].create_queue(block_length, settings)
         return sessions
 
     def close(self, sessions, clean):
         """Done with the queue; unless clean, in whatever state it is."""
         if clean:
+            self.pace.fast_enough()
             sessions[0].drop_queue()
             return
         self.disconnect()
@@ -175,6 +324,14 @@ class Server:
         except psycopg.Error:
             pass                # the queue's name is not used again
         last.close()
+
+    def give_up(self, sessions):
+        """The same in the middle of a history in which nothing was wrong; the
+        sessions go on, since new ones are slow at first."""
+        self.pace.too_slow()
+        for session in sessions:
+            session.rollback()
+        sessions[0].drop_queue(force=True)
 
     def disconnect(self):
         while self.pool:
@@ -215,12 +372,16 @@ def text(log):
     """A log as lines: session, SQL, and what came back."""
     lines = []
     for name, sql, arguments, result in log:
+        for columns, short in SHORT.items():
+            sql = sql.replace(columns, short)
         line = f"{name}: " + sql % tuple(map(_literal, arguments)) + ";"
         if isinstance(result, str):
             line += "  -- " + " ".join(result.split())
-        elif result and len(result[0]) == 5:
-            line += "  -- " + " ".join(f"{row[1]}:{row[0]}@{row[4]}"
-                                       for row in result)
+        elif result and isinstance(result[0], Claim):
+            line += "  -- " + " ".join(f"{claim.group}:{claim.id}@{claim.addr}"
+                                       for claim in result)
+        elif result and isinstance(result[0], Row):
+            line += "  -- " + " ".join(map(str, result))
         elif result and result[0][0] not in (None, ""):
             line += "  -- " + " ".join(str(row[0]) for row in result)
         lines.append(line)

@@ -1,0 +1,102 @@
+"""Time: the instants at which tasks fall due and leases expire.
+
+The server has the clock of this machine, so between which times a call was
+made is known here.  No instant may lie in between, or it would not be known
+what the call had to find: so a call that an instant is near waits for it to
+pass.  If a call takes so long that one passes nevertheless, nothing can be
+said any more, and the history is given up (TooSlow).
+
+Instants are planned ahead, a few milliseconds apart from each other, more on a
+machine that is busy.  A history passes them by its steps, the ticks; if it is
+slower than planned, they pass a little earlier in it, and the model knows it.
+"""
+
+import time
+from heapq import heappop, heappush
+
+AFTER = 300             # microseconds past an instant, for ticks
+
+
+class TooSlow(Exception):
+    pass
+
+
+class Pace:
+    """What nearly all calls take no longer than, as it turns out."""
+    LEAST, MOST = 3000, 48000
+
+    def __init__(self):
+        self.margin = self.LEAST
+
+    def too_slow(self):
+        self.margin = min(self.margin * 2, self.MOST)
+
+    def fast_enough(self):
+        self.margin = max(self.margin * 19 // 20, self.LEAST)
+
+
+class Clock:
+    def __init__(self, log, pace):
+        self.log = log          # as in server.py
+        self.margin = pace.margin
+        self.instants = []      # those to come, as a heap
+        self.plan = []
+        self.start = self.end = 0
+
+    @staticmethod
+    def now():
+        return time.time_ns() // 1000
+
+    def sleep_until(self, instant):
+        seconds = max(instant - self.now(), 0) / 1000000
+        self.log.append(["clock", f"SELECT pg_sleep({seconds})", (), None])
+        time.sleep(seconds)
+
+    def expect(self, instant):
+        """Something falls due or expires then."""
+        heappush(self.instants, instant)
+
+    def __enter__(self):
+        """Around a call: start and end are the times between which it was."""
+        now = self._past()
+        while self.instants and self.instants[0] <= now + self.margin:
+            self.sleep_until(self.instants[0] + AFTER)
+            now = self._past()
+        if now < self.end:
+            raise TooSlow("the clock was set back")
+        self.start = now
+
+    def __exit__(self, kind, error, traceback):
+        self.end = self.now() + 1
+        if kind is None and self.instants and self.instants[0] <= self.end:
+            raise TooSlow(f"a call took {self.end - self.start} microseconds")
+
+    def _past(self):
+        """Forget what has passed; now."""
+        now = self.now()
+        while self.instants and self.instants[0] < now:
+            heappop(self.instants)
+        return now
+
+    def planned(self, ahead):
+        """One of the instants to come, 1 being the first."""
+        now = self.now()
+        self.plan = [instant for instant in self.plan
+                     if instant > now + self.margin]
+        while len(self.plan) < ahead:
+            self.plan.append(self.plan[-1] + 2 * self.margin if self.plan
+                             else now + 3 * self.margin)
+        return self.plan[ahead - 1]
+
+    def tick(self, most=100000):
+        """Let the next instant pass, and what comes right after it; False if
+        there is none in so many microseconds (of a machine at leisure)."""
+        now = self._past()
+        if not self.instants or (
+                self.instants[0] > now + most * self.margin // Pace.LEAST):
+            return False
+        until = self.instants[0]
+        while self.instants and self.instants[0] <= until + self.margin:
+            heappop(self.instants)
+        self.sleep_until(until + self.margin + AFTER)
+        return True

@@ -1,0 +1,365 @@
+"""Sessions and the model: every call goes to both."""
+
+from life import due_at
+from model import Model
+from state import CANCELLED, FOREVER, READY, RUNNING, SCHEDULED, Fault
+from server import LEVELS, Blocked
+
+DAY = 24 * 3600 * 1000000       # the queue's lease
+
+
+class Driver:
+    def __init__(self, server, sessions, block_length=1048576, options={}):
+        """options: max_attempts, backoff, retain, as in the settings."""
+        self.server = server
+        self.log = []
+        self.clock = server.clock(self.log)
+        self.model = Model(self.clock)
+        self.model.settings = self.model.settings.changed(**options)
+        self.sessions = server.open(sessions, self.log, block_length,
+                                    self.model.settings)
+        self.names = range(sessions)
+        self.levels = {}
+
+    def _call(self, s, name, *arguments):
+        with self.clock:
+            return getattr(self.sessions[s], name)(*arguments)
+
+    # ---- transactions
+
+    def begin(self, s, level=LEVELS[0]):
+        self.levels[s] = level
+        self.sessions[s].begin(level)
+        self.model.begin(s)
+
+    def commit(self, s):
+        self.sessions[s].commit()
+        self.model.commit(s)
+
+    def rollback(self, s):
+        self.sessions[s].rollback()
+        self.model.rollback(s)
+
+    def savepoint(self, s):
+        self.sessions[s].savepoint(len(self.model.savepoints[s]))
+        self.model.savepoint(s)
+
+    def rollback_to(self, s, depth):
+        self.sessions[s].rollback_to(depth)
+        self.model.rollback_to(s, depth)
+
+    def release_savepoint(self, s, depth):
+        self.sessions[s].release_savepoint(depth)
+        self.model.release_savepoint(s, depth)
+
+    def sees_all(self, s):
+        """By ordinary SQL, and does it act by what it sees?"""
+        return s not in self.model.undo or self.levels[s] == LEVELS[0]
+
+    # ---- producers
+
+    def enqueue(self, s, group, priority=0, when=None, key=None,
+                max_attempts=None):
+        """when: None, "past", "never", or how many instants ahead; None if
+        the key is another open transaction's."""
+        run_at = self._run_at(when)
+        if key is not None and self.model.busy(s, key):
+            return self._blocked(s, group, priority, run_at, key)
+        id = self._call(s, "enqueue", group, priority, run_at, key,
+                        max_attempts)
+        self.model.enqueued(s, id, group, priority, run_at, key, max_attempts)
+        return id
+
+    def batch(self, s, groups, priority=0, when=None, keys=None):
+        run_at = self._run_at(when)
+        if keys and any(self.model.busy(s, key) for key in keys):
+            return []
+        ids = self._call(s, "enqueue_batch", groups, priority, run_at, keys)
+        if len(ids) != len(groups):
+            raise Fault("count", f"{len(ids)} ids for {len(groups)} tasks")
+        for id, group, key in zip(ids, groups, keys or [None] * len(groups)):
+            self.model.enqueued(s, id, group, priority, run_at, key)
+        return ids
+
+    def _run_at(self, when):
+        if when is None:
+            return None
+        if when == "past":
+            return self.clock.now() - DAY
+        if when == "never":
+            return FOREVER
+        run_at = self.clock.planned(when)
+        self.clock.expect(due_at(run_at))
+        return run_at
+
+    def _blocked(self, s, *arguments):
+        """The call waits; tried where it leaves no failed transaction."""
+        if s in self.model.undo:
+            return None
+        try:
+            id = self.sessions[s].enqueue_briefly(*arguments)
+        except Blocked:
+            return None
+        raise Fault("key", f"enqueue returned {id}, but the key is another"
+                    " open transaction's")
+
+    # ---- workers
+
+    def pop(self, s, tasks, per_group=None, take=False, lease=None):
+        """lease: how many instants ahead, and whether short of it."""
+        lease = self._lease(lease)
+        claims = self._call(s, "pop", tasks, per_group, take,
+                            None if lease == DAY else lease)
+        claimed = {claim.id for claim in claims}
+        doubtful = [task for task in self.model.doubtful(s)
+                    if task.id not in claimed]
+        found = self._look_at(s, doubtful) if doubtful else {}
+        self.model.popped(s, tasks, claims, per_group, take, lease, found)
+        return claims
+
+    def _lease(self, lease):
+        if lease is None:
+            return DAY
+        ahead, short = lease
+        beside = self.clock.margin * 2 // 3     # of what is scheduled
+        until = self.clock.planned(ahead) + (-beside if short else beside)
+        return max(until - self.clock.now(), 1000)
+
+    def _look_at(self, s, tasks):
+        """What became of expired tasks: the status, and when they ended,
+        unless they still run.  In an old snapshot that includes those that
+        are not seen, as a task that is ended is retained there."""
+        rows = self._own_rows(s, [task.id for task in tasks])
+        found = {}
+        for task in tasks:
+            row = rows.get(task.id)
+            if row is None and self.sees_all(s):
+                found[task.id] = (CANCELLED if task.cancelled else "gone",
+                                  None)
+            elif row is not None and row.status in ("queued", "waiting"):
+                found[task.id] = (READY, None)
+            elif row is not None and row.status != RUNNING:
+                found[task.id] = (row.status, row.finished_at)
+        return found
+
+    def complete(self, s, id, attempt=None, valid=True, result=None):
+        done = self._call(s, "complete", id, attempt, result)
+        if done != valid:
+            raise Fault("complete", f"complete({id}) is {done}")
+        if valid:
+            self.model.finished(s, id, result)
+
+    def complete_batch(self, s, tasks):
+        done = self._call(s, "complete_batch", [task.id for task in tasks],
+                          [task.attempt for task in tasks])
+        if done != len(tasks):
+            raise Fault("complete", f"{done} completed, not {len(tasks)}")
+        for task in tasks:
+            self.model.finished(s, task.id)
+
+    def fail(self, s, id, attempt=None, error=None, ahead=None, dead=False,
+             valid=True):
+        """ahead: the retry, so many instants from now; None: backoff."""
+        delay = self._delay(ahead)
+        done = self._call(s, "fail", id, attempt, error, delay, dead)
+        if done != valid:
+            raise Fault("fail", f"fail({id}) is {done}")
+        if valid:
+            fate = self.model.fate(s, self.model.tasks[id], delay, dead)
+            self.model.failed(s, id, error, delay, fate,
+                              fate == SCHEDULED and self._when(s, id))
+
+    def release(self, s, id, attempt=None, ahead=0, valid=True):
+        delay = self._delay(ahead)
+        done = self._call(s, "release", id, attempt, delay)
+        if done != valid:
+            raise Fault("release", f"release({id}) is {done}")
+        if valid:
+            scheduled = delay and not self.model.tasks[id].cancelled
+            self.model.released(s, id, delay,
+                                scheduled and self._when(s, id))
+
+    def _own_rows(self, s, ids):
+        session = self.sessions[s]
+        return (session.look(ids) if self.sees_all(s)
+                else session.look_at_changed(ids))
+
+    def _delay(self, ahead):
+        if not ahead:
+            return ahead
+        return max(self.clock.planned(ahead) - self.clock.now(), 1000)
+
+    def _when(self, s, id):
+        """To when a task was put off."""
+        row = self._own_rows(s, [id]).get(id)
+        if row is None or row.run_at is None:
+            raise Fault("view", f"task {id} is not scheduled, but {row}")
+        return row.run_at
+
+    def extend(self, s, id, attempt=None, lease=None, valid=True):
+        lease = self._lease(lease)
+        until = self._call(s, "extend", id, attempt,
+                           None if lease == DAY else lease)
+        if valid:
+            self.model.extended(s, id, lease, until)
+        elif until is not None:
+            raise Fault("extend", f"task {id}, attempt {attempt}, was extended"
+                        f" to {until}")
+
+    def cancel(self, s, id):
+        done = self._call(s, "cancel", id)
+        due = self.model.cancel(s, id)
+        if done != due:
+            raise Fault("cancel", f"cancel({id}) is {done}")
+
+    def expire(self, s, most):
+        """expire_leases: what the view says of the expired ones then."""
+        done = self._call(s, "expire", most)
+        expired = self.model.expired(s)
+        found = self._look_at(s, expired)
+        if not done == len(found) == min(most, len(expired)):
+            raise Fault("expire", f"{done} expired, by the view"
+                        f" {len(found)}, of {len(expired)}, at most {most}")
+        self._lapsed(s, expired, found)
+
+    def _lapsed(self, s, expired, found):
+        for task in sorted(expired, key=lambda task: (
+                task.lane, task.addr, task.id)):
+            if task.id in found:
+                self.model.lapsed(s, task, *found[task.id])
+
+    # ---- queues
+
+    def purge(self, s, group=None):
+        dropped = self._call(s, "purge", group)
+        due = self.model.purge(s, group)
+        if dropped != due:
+            raise Fault("purge", f"{dropped} dropped, not {due}")
+
+    def redrive(self, s, group=None, most=None):
+        back = self._call(s, "redrive", group, most)
+        due = self.model.redrive(s, group, most)
+        if back != due:
+            raise Fault("redrive", f"{back} are back, not {due}")
+
+    def maintain(self, s):
+        self._call(s, "maintain")
+        expired = self.model.expired(s)
+        found = self._look_at(s, expired)
+        if len(found) != len(expired):
+            raise Fault("expire", f"maintain left"
+                        f" {len(expired) - len(found)} expired ones")
+        self._lapsed(s, expired, found)
+        self.model.maintained(s)
+
+    def set_weight(self, s, group, weight):
+        self.sessions[s].set_weight(group, weight)
+        self.model.set_weight(group, weight)
+
+    def may_set(self, s):
+        """Settings are changed one at a time, and by ordinary SQL."""
+        return self.model.may_set(s) and self.sees_all(s)
+
+    def set_limit(self, s, group, limit):
+        self.sessions[s].set_limit(group, limit)
+        self.model.set_limit(s, group, limit)
+
+    def set_max_running(self, s, limit):
+        self.sessions[s].set_max_running(limit)
+        self.model.set(s, max_running=limit or None)
+
+    def set_paused(self, s, group, paused):
+        self.sessions[s].set_paused(group, paused)
+        self.model.set_paused(s, group, paused)
+
+    def set_max_attempts(self, s, most):
+        self.sessions[s].set_max_attempts(most)
+        self.model.set(s, max_attempts=most)
+
+    def set_retain(self, s, retain):
+        self.sessions[s].set_retain(retain)
+        self.model.set(s, retain=retain)
+
+    def reset_hints(self, s):
+        self.sessions[s].reset_hints()
+        self.model.forget()
+
+    def restart(self, crash):
+        self.server.restart(crash)
+        for s in list(self.model.undo):
+            self.model.rollback(s)
+        self.model.forget()
+
+    # ---- looks
+
+    def wait(self, s):
+        """For a moment; and is a pop worth it then, as it says?"""
+        ready = self._call(s, "wait")
+        if not ready and self.model.available(s):
+            raise Fault("wait", f"{self.model.available(s)} tasks are ready")
+        if ready and not self.pop(s, 1) and not self.model.ended:
+            raise Fault("wait", "a pop was worth it, but nothing is ready")
+
+    def tick(self):
+        return self.clock.tick()
+
+    def look(self, s, id):
+        """Is the task's row in the view right?"""
+        rows = self._call(s, "look", [id])
+        task = self.model.tasks.get(id)
+        if task is not None:
+            self.model.check_row(s, task, rows.get(id))
+        elif rows:
+            raise Fault("view", f"task {id} is gone, but {rows[id]}")
+
+    def check_queue(self):
+        complaints = self.sessions[0].check_queue()
+        if complaints:
+            raise Fault("check_queue", "; ".join(complaints))
+
+    def check_archive(self):
+        """At the end, when nothing else is left."""
+        rows = self._call(0, "look")
+        for task in self.model.tasks.values():
+            self.model.check_row(0, task, rows.pop(task.id, None))
+        for row in rows.values():
+            raise Fault("view", f"{row}, which is gone")
+
+    def drain(self, rng, release=True):
+        """End all, and pop what is left: each task once, and nothing else."""
+        for s in list(self.model.undo):
+            self.commit(s) if rng.random() < 0.5 else self.rollback(s)
+        self.check_queue()
+        for task in self.model.held(0):
+            if rng.random() < 0.5 and release:
+                self.release(0, task.id, task.attempt)
+        self._pop_all(rng)
+        settings = self.model.settings
+        for group in sorted(settings.paused_groups):
+            self.set_paused(0, group, False)
+        if settings.paused:
+            self.set_paused(0, None, False)
+        self._pop_all(rng)
+        for task in self.model.unfinished():
+            if task.status != SCHEDULED:
+                raise Fault("lost", f"task {task.id} is left, {task.status}")
+            self.cancel(0, task.id)
+        self.check_archive()
+        self.check_queue()
+
+    def _pop_all(self, rng):
+        s = 0
+        while True:
+            held = self.model.held(s)
+            if held and rng.random() < 0.8:
+                self.complete_batch(s, held)
+            s = rng.choice(self.names)
+            if (not self.pop(s, rng.choice((1, 1, 2, 5, 20)))
+                    and not self.model.held(s) and not self.tick()):
+                break
+
+    def close(self, clean):
+        self.server.close(self.sessions, clean)
+
+    def give_up(self):
+        self.server.give_up(self.sessions)

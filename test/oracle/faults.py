@@ -1,0 +1,261 @@
+"""Faults of service and limits, each a small change to the sound queue; and
+the kinds that each may be reported as."""
+
+from fake import Fake
+from state import NO_LIMIT
+
+
+def by_order(rows):
+    return sorted(rows, key=lambda row: row.order)
+
+
+class FirstComeFirstServed(Fake):
+    def next(self, session):
+        return next(iter(by_order(self.candidates(session)[1])), None)
+
+
+class LosesOne(Fake):
+    """Every 17th task that is served is taken off, but not returned."""
+    served = 0
+
+    def pop(self, *arguments):
+        claims = super().pop(*arguments)
+        self.served += len(claims)
+        return claims[1:] if self.served % 17 < len(claims) else claims
+
+
+class ServesTwice(Fake):
+    """Every 17th task that is served stays ready."""
+    served = 0
+
+    def serve(self, session, row, *arguments):
+        claim = super().serve(session, row, *arguments)
+        self.served += 1
+        if self.served % 17 == 0:
+            row.state = "ready"
+        return claim
+
+
+class TwoTurnsWhenLate(Fake):
+    """What was committed late is served at once, whoever had the turn."""
+
+    def end(self, session, commit):
+        for row, _ in self.undo[session]:
+            if row is not None:
+                row.late = commit and len(self.undo[session]) > 1
+        super().end(session, commit)
+
+    def next(self, session):
+        late = {}
+        for row in by_order(self.candidates(session)[1]):
+            first = late.setdefault(row.group, row)
+            if getattr(row, "late", False):
+                return first
+        return super().next(session)
+
+
+class MissesTurns(Fake):
+    """Served only from the place where the last one was: whoever comes late
+    or back waits until nothing else is there."""
+
+    def next(self, session):
+        lane, rows = self.candidates(session)
+        before = self.cursors.get(lane, (-1, 0))
+        row = super().next(session)
+        if row and row.order < getattr(self, "position", 0):
+            later = [other for other in by_order(rows)
+                     if other.order > self.position]
+            if later:
+                self.cursors[lane] = before
+                row = later[0]
+        if row:
+            self.position = row.order
+        return row
+
+
+class JoinsTooEarly(Fake):
+    """A group that comes back takes the seat right before the cursor."""
+
+    def enqueue(self, session, group, lane, *arguments):
+        if not any(row.group == group and row.state == "ready"
+                   for row in self.rows.values()):
+            self.cursors[lane] = (self.seats.get(group, len(self.seats)) - 1,
+                                  10)
+        return super().enqueue(session, group, lane, *arguments)
+
+
+class LastInFirstOut(Fake):
+    def first(self, session, rows):
+        return max(rows, key=lambda row: row.order)
+
+
+class SeesUncommitted(Fake):
+    def mine(self, session, row):
+        return True
+
+
+class ForgetsRollback(Fake):
+    """A pop that was rolled back leaves its tasks running."""
+
+    def back(self, session, length):
+        for row, values in self.undo[session][length:]:
+            if row is not None and row.state == "running":
+                values.update(state="running", lease_until=row.lease_until)
+        super().back(session, length)
+
+
+class NoPriorities(Fake):
+    def candidates(self, session):
+        return 0, [row for row in self.rows.values()
+                   if self.is_ready(session, row)]
+
+
+class NoWeights(Fake):
+    """Everybody is served one task per turn."""
+
+    def next(self, session):
+        weights, self.weights = self.weights, {}
+        row = super().next(session)
+        self.weights = weights
+        return row
+
+
+class TooMuchWeight(Fake):
+    """One more than the weight, for groups with a weight."""
+
+    def next(self, session):
+        weights = self.weights
+        self.weights = {group: weight + 1 for group, weight in weights.items()}
+        row = super().next(session)
+        self.weights = weights
+        return row
+
+
+class PopsShort(Fake):
+    def pop(self, session, tasks, *arguments):
+        return super().pop(session, min(tasks, 10), *arguments)
+
+
+class IgnoresPerGroup(Fake):
+    def pop(self, session, tasks, per_group, *arguments):
+        return super().pop(session, tasks, None, *arguments)
+
+
+class NoLimits(Fake):
+    def room(self, session, group):
+        return self.settings_of(session).limit(group) != 0
+
+
+class NoMaxRunning(Fake):
+    def room_in_queue(self, session):
+        return NO_LIMIT
+
+
+class PopsWhatIsPaused(Fake):
+    def room(self, session, group):
+        settings = self.settings_of(session)
+        limit = settings.changed(paused=False,
+                                 paused_groups=frozenset()).limit(group)
+        return NO_LIMIT if limit is None else limit - self.running(group)
+
+
+class MakesRoomTooEarly(Fake):
+    """What is finished makes room before that is visible."""
+
+    def running(self, group=None):
+        return sum(row.state == "running" for row in self.rows.values()
+                   if group in (None, row.group))
+
+
+class ForgetsWhoWaits(Fake):
+    """A limited group is looked for again only when something else is
+    enqueued."""
+
+    def candidates(self, session):
+        lane, rows = super().candidates(session)
+        full = {row.group for row in self.rows.values()
+                if self.is_ready(session, row)
+                and self.room(session, row.group) <= 0}
+        if len(self.rows) != getattr(self, "rows_then", None):
+            self.rows_then, self.parked = len(self.rows), set()
+        self.parked |= full
+        rows = [row for row in rows if row.group not in self.parked]
+        return min((row.lane for row in rows), default=None), rows
+
+
+class HoldsOthersUp(Fake):
+    """Nobody is served before a limited group whose turn it is."""
+
+    def room(self, session, group):
+        return 1
+
+    def next(self, session):
+        before = dict(self.cursors)
+        row = super().next(session)
+        if row and Fake.room(self, session, row.group) <= 0:
+            self.cursors = before
+            return None
+        return row
+
+
+class CatchesUp(Fake):
+    """Whoever had no room is served what he missed as soon as he has."""
+
+    def next(self, session):
+        full = {row.group for row in self.rows.values()
+                if self.is_ready(session, row)
+                and self.room(session, row.group) <= 0}
+        missed = self.__dict__.setdefault("missed", {})
+        for row in by_order(self.candidates(session)[1]):
+            if missed.get(row.group):
+                missed[row.group] -= 1
+                return row
+        for group in full:
+            missed[group] = missed.get(group, 0) + 1
+        return super().next(session)
+
+
+class LimitedComeLast(Fake):
+    """Groups with a limit are served if nobody else is ready."""
+
+    def candidates(self, session):
+        lane, rows = super().candidates(session)
+        free = [row for row in rows
+                if self.settings_of(session).limit(row.group) is None]
+        return lane, free or rows
+
+
+class Fails(Fake):
+    """What a server says that cannot serialize, or that waits too long."""
+
+    def pop(self, *arguments):
+        if len(self.undo) > 1 and self.last > 20:
+            raise RuntimeError("could not serialize access")
+        return super().pop(*arguments)
+
+
+FAULTS = {
+    FirstComeFirstServed: {"turn", "share", "priority"},
+    LosesOne: {"lost"},
+    ServesTwice: {"doubled", "unknown", "complete"},
+    TwoTurnsWhenLate: {"turn"},
+    MissesTurns: {"turn", "fifo"},
+    JoinsTooEarly: {"turn"},
+    LastInFirstOut: {"fifo"},
+    SeesUncommitted: {"uncommitted", "count", "fifo", "purge"},
+    ForgetsRollback: {"lost", "fifo"},
+    NoPriorities: {"priority"},
+    NoWeights: {"share"},
+    TooMuchWeight: {"turn"},
+    PopsShort: {"lost"},
+    IgnoresPerGroup: {"per_group"},
+    NoLimits: {"limit"},
+    NoMaxRunning: {"limit"},
+    PopsWhatIsPaused: {"limit"},
+    MakesRoomTooEarly: {"limit"},
+    ForgetsWhoWaits: {"lost", "turn"},
+    HoldsOthersUp: {"lost"},
+    CatchesUp: {"turn"},
+    LimitedComeLast: {"turn", "share"},
+    Fails: {"error"},
+}

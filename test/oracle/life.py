@@ -1,0 +1,300 @@
+"""The life of a task: how it becomes ready, ends, and what is kept of it.
+
+Terms.  A *scheduled* task has an instant from which on it is *due*; a running
+one's lease has an instant at which it *expires*.  A call reads the clock once.
+The model knows all instants and between which times a call was made (clock.py
+sees to it that no instant lies in between), and so what the call must find.
+
+An attempt *counts* unless it was released.  It ends by complete, fail, release
+or the expiry of its lease; the last is noticed by whoever comes by, a pop at
+the group's turn, expire_leases or maintain, and until then the task runs: it
+keeps its place under the limits, and its worker may still end or extend it.
+
+What is promised of it, beside what model.py says of being served (kinds):
+
+early     no scheduled task is served before its time.
+attempts  no task is served again that has had as many attempts as it may; it
+          failed at the end of the last one.
+cancel    cancel() is true for what is not finished.  What did not run is gone;
+          what ran is not served again: fail, release and expiry end it.
+extend    a lease ends when extend() says, unless it is NULL: the lease is
+          lost, or the task cancelled.
+fail, release, complete, expire, redrive, purge
+          are true, or count, if and as far as they act.  A retry comes after
+          the delay that was asked for, else after the queue's backoff, doubled
+          with each attempt that counted, give or take a quarter.
+key       a dedup key stands for one unfinished task, whichever it is for the
+          session that asks, and a call waits as long as that is open.
+expiry    a look at what a pop or expire_leases left of expired tasks: ended if
+          it was their last attempt or they were cancelled, else ready.
+view      the row of fairq.tasks is right, as is that of a finished task.
+"""
+
+from state import (CANCELLED, FAILED, FOREVER, GONE, PURGED, READY, RUNNING,
+                   SCHEDULED, SUCCEEDED, Fault, Task)
+from transactions import Transactions
+
+HOUR = 3600 * 1000000
+LEASE_EXPIRED = "lease expired"
+
+
+def due_at(run_at):
+    """The clock of what is scheduled has whole milliseconds."""
+    return run_at if run_at == FOREVER else -(-run_at // 1000) * 1000
+
+
+def due_order(task):
+    """In one of these it is that of the ids, which are told apart so far."""
+    return due_at(task.run_at), task.id % 65536
+
+
+def came(task):
+    """When a due or expired one became ready."""
+    return task.run_at if task.status == SCHEDULED else task.instant
+
+
+class Life(Transactions):
+    # ---- what a session finds
+
+    def holder(self, key):
+        """The unfinished task of a dedup key, or None."""
+        return next((task for task in self.keys.get(key, ())
+                     if task.unfinished()), None)
+
+    def busy(self, session, key):
+        """Is it another open transaction's to say which task has the key?"""
+        return any(task.owner not in (None, session)
+                   and (task.born is not None or not task.unfinished())
+                   for task in self.keys.get(key, ()))
+
+    def held(self, session):
+        """Running tasks that this session may finish without waiting."""
+        return [task for task in self.tasks.values()
+                if task.status == RUNNING and task.owner in (None, session)]
+
+    def unfinished(self):
+        return [task for task in self.tasks.values() if task.unfinished()]
+
+    def finished_ids(self):
+        return self.ids - {task.id for task in self.unfinished()}
+
+    def is_late(self, task):
+        """Is it due, or has its lease expired?"""
+        return task.instant is not None and task.instant <= self.clock.start
+
+    def expired(self, session):
+        return [task for task in self.held(session) if self.is_late(task)]
+
+    def ending(self, session, task):
+        """As what it ends if nothing but its attempt does, or None."""
+        if task.cancelled:
+            return CANCELLED
+        most = task.max_attempts or self.settings_of(session).max_attempts
+        return FAILED if task.attempt - task.released >= most else None
+
+    def _late_in(self, fifo):
+        return any(task.owner is None and (
+            task.status == SCHEDULED or not self.ending(None, task))
+            for status in (SCHEDULED, RUNNING)
+            for task in fifo.late(None, self.clock.start, status))
+
+    # ---- calls and their results
+
+    def enqueued(self, session, id, group, priority, run_at=None, key=None,
+                 max_attempts=None):
+        holder = self.holder(key) if key is not None else None
+        if holder is not None:
+            if id != holder.id:
+                raise Fault("key", f"{key} is the key of task {holder.id},"
+                            f" but enqueue returned {id}")
+            return
+        if id in self.ids:
+            raise Fault("unknown", f"id {id} was given twice")
+        task = Task(id, group, priority, key, max_attempts,
+                    (self.clock.start, self.clock.end))
+        self._learn(task)
+        if run_at is None or run_at <= self.clock.start:
+            self._change(session, task, READY, last=True, born=session)
+        else:
+            self._schedule(session, task, run_at, born=session)
+
+    def _schedule(self, session, task, run_at, **values):
+        self.clock.expect(due_at(run_at))
+        self._fifo(task).regular = False
+        self._change(session, task, SCHEDULED, run_at=run_at,
+                     instant=due_at(run_at), **values)
+
+    def _again(self, session, task, **values):
+        """Ready again, behind its group's others."""
+        self._fifo(task).regular = False
+        self._change(session, task, READY, last=True, moved=True,
+                     since=(self.clock.start, self.clock.end), **values)
+
+    def _end(self, session, task, outcome, status=GONE, ended=None, **values):
+        if outcome != FAILED and not self.settings_of(session).retain:
+            outcome = None
+        self._change(session, task, status, outcome=outcome,
+                     ended=ended or self.clock.start, **values)
+
+    def finished(self, session, id, result=None):
+        self._end(session, self.tasks[id], SUCCEEDED, result=result)
+
+    def fate(self, session, task, delay, dead=False):
+        """What a failed task becomes; a delay of None: the queue's."""
+        ending = self.ending(session, task)
+        if ending or dead:
+            return ending or FAILED
+        if delay is None:
+            delay = self.settings_of(session).backoff
+        return SCHEDULED if delay else READY
+
+    def failed(self, session, id, error, delay, fate, run_at=None):
+        task = self.tasks[id]
+        if fate == SCHEDULED:
+            self._check_delay(session, "fail", task, delay, run_at)
+            self._schedule(session, task, run_at, error=error)
+        elif fate == READY:
+            self._again(session, task, error=error)
+        else:
+            self._end(session, task, fate, error=error)
+
+    def _check_delay(self, session, call, task, delay, run_at):
+        low = high = delay
+        if delay is None:
+            counted = task.attempt - task.released
+            backoff = self.settings_of(session).backoff << (counted - 1)
+            low, high = min(backoff * 3 // 4, HOUR), min(backoff * 5 // 4,
+                                                         HOUR)
+            low = min(low, HOUR * 3 // 4)
+        if not (self.clock.start + low - 1 <= run_at
+                <= self.clock.end + high + 1):
+            raise Fault(call, f"task {task.id} is to be retried after"
+                        f" {run_at - self.clock.start} microseconds, not"
+                        f" {low} to {high}")
+
+    def released(self, session, id, delay=0, run_at=None):
+        task = self.tasks[id]
+        if task.cancelled:
+            self._end(session, task, CANCELLED)
+        elif delay:
+            self._check_delay(session, "release", task, delay, run_at)
+            self._schedule(session, task, run_at, released=task.released + 1)
+        else:
+            self._again(session, task, released=task.released + 1)
+
+    def extended(self, session, id, lease, lease_until):
+        task = self.tasks[id]
+        if task.cancelled:
+            if lease_until is not None:
+                raise Fault("extend", f"task {id} is cancelled, and was"
+                            " extended")
+            self._change(session, task, RUNNING)    # its row is locked
+            return
+        self.check_lease(lease, lease_until, "extend")
+        self._change(session, task, RUNNING, instant=lease_until)
+
+    def check_lease(self, lease, lease_until, call):
+        if lease_until is None or not (
+                self.clock.start <= lease_until - lease <= self.clock.end):
+            raise Fault(call, f"the lease ends at {lease_until}, not {lease}"
+                        f" microseconds after {self.clock.start}")
+        self.clock.expect(lease_until)
+
+    def cancel(self, session, id):
+        """Cancel by the model; what the call must return."""
+        task = self.tasks.get(id)
+        if task is None or not task.unfinished():
+            return False
+        if task.status == RUNNING:
+            self._change(session, task, RUNNING, cancelled=True)
+        else:
+            self._fifo(task).regular = False
+            self._end(session, task, CANCELLED, PURGED)
+        return True
+
+    def purge(self, session, group=None):
+        """Purge by the model; how many tasks it dropped."""
+        dropped = [task for task in self.tasks.values()
+                   if group in (None, task.group)
+                   and task.status in (READY, SCHEDULED)
+                   and task.owner in (None, session)]
+        for task in dropped:
+            self._fifo(task).regular = False
+            self._change(session, task, PURGED)
+        return len(dropped)
+
+    def lapsed(self, session, task, status, ended):
+        """What became of an expired task that somebody came by, and when."""
+        due = self.ending(session, task) or READY
+        if status != due:
+            raise Fault("expiry", f"task {task.id}, whose lease expired, is"
+                        f" {status}, not {due}")
+        if due == READY:
+            self._again(session, task)
+        else:
+            self._end(session, task, due, ended=ended, error=LEASE_EXPIRED)
+
+    def redrive(self, session, group=None, most=None):
+        """Redrive by the model; how many tasks are back."""
+        failed = sorted((task for task in self.tasks.values()
+                         if task.outcome == FAILED
+                         and group in (None, task.group)
+                         and task.owner in (None, session)),
+                        key=lambda task: (task.ended, task.id))
+        back = 0
+        for task in failed:
+            if most is not None and back == most:
+                break
+            if task.key is None or not (self.holder(task.key) or
+                                        self.busy(session, task.key)):
+                self._again(session, task, outcome=None,
+                            released=task.attempt)
+                back += 1
+        return back
+
+    def maintained(self, session):
+        """What is not retained is gone, and groups without tasks are."""
+        if not self.settings_of(session).retain:
+            for task in list(self.tasks.values()):
+                if task.owner is None and task.outcome in (SUCCEEDED,
+                                                           CANCELLED):
+                    self._change(session, task, GONE, outcome=None)
+        unused = self.groups - {task.group for task in self.unfinished()}
+        for group in unused:
+            self._unknown(group)
+        self.groups -= unused
+
+    # ---- the view
+
+    def check_row(self, session, task, row):
+        """Is this the task's row, as the session must see it?"""
+        if not task.unfinished() and task.outcome is None:
+            if row is not None:
+                raise Fault("view", f"task {task.id} is gone, but {row}")
+            return
+        if row is None:
+            raise Fault("view", f"no row for task {task.id}, which is"
+                        f" {task.outcome or task.status}")
+        statuses = {READY: ("queued", "waiting"), RUNNING: ("running",),
+                    SCHEDULED: ("scheduled",)}.get(task.status,
+                                                   (task.outcome,))
+        if task.status == SCHEDULED and self.is_late(task):
+            statuses = ("queued", "waiting")
+        due = {"attempt": task.attempt}
+        if task.status == SCHEDULED:
+            due["run_at"] = task.run_at
+        if task.status == RUNNING:
+            due["lease_until"] = task.instant
+        if task.status == READY and task.moved:
+            due["run_at"] = min(max(task.since[0], row.run_at or 0),
+                                task.since[1])
+        if task.outcome == SUCCEEDED:
+            due["result"] = task.result
+        elif task.error is not None and task.outcome != CANCELLED:
+            due["error"] = task.error
+        wrong = [f"{name} {getattr(row, name)}, not {value}"
+                 for name, value in due.items() if getattr(row, name) != value]
+        if row.status not in statuses:
+            wrong.append(f"status {row.status}, not {' or '.join(statuses)}")
+        if wrong:
+            raise Fault("view", f"task {task.id}: {'; '.join(wrong)}")

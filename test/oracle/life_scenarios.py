@@ -1,0 +1,230 @@
+"""Named scenarios of tasks that fall due, expire, fail: at size, or at once.
+
+As in scenarios.py; the clocks of those that have ticks run slowly, since their
+calls take long.
+"""
+
+import random
+import threading
+
+from clock import Clock
+from scenarios import need, others, pop_all, work, work_all
+from server import LEVELS
+
+SLOWLY = 100000         # microseconds that a call may take
+
+
+def burst_of_due_tasks(driver):
+    """500 tasks of one group fall due at one moment, beside three groups
+    with a backlog; then as many of a group that has others besides."""
+    driver.clock.margin = SLOWLY
+    others(driver, 1000)
+    for group in ("due", "a"):
+        driver.batch(0, [group] * 500, when=1)
+        work(driver, 0, 10)
+        driver.tick()
+        driver.batch(0, [group] * 10)
+        for size in [1] * 60 + [20] * 10:
+            work(driver, 0, size)
+    work_all(driver)
+
+
+def burst_of_expired_leases(driver):
+    """A worker dies with 300 tasks, of one group mostly, and another one with
+    100 of all."""
+    driver.clock.margin = SLOWLY
+    driver.batch(0, ["dead"] * 250)
+    others(driver, 500)
+    driver.pop(0, 300, lease=(1, False))
+    driver.pop(0, 100, lease=(2, False))
+    work(driver, 0, 100)
+    driver.tick()
+    for size in [1] * 60 + [20] * 5:
+        work(driver, 0, size)
+    driver.tick()
+    for size in [1] * 60 + [20] * 5:
+        work(driver, 0, size)
+    work_all(driver)
+
+
+def expired_leases_of_limited_groups(driver):
+    """100 groups limited to one, each with a dead worker: all are served at
+    once, in a call each, and nobody else of theirs."""
+    driver.clock.margin = SLOWLY
+    names = [f"g{number}" for number in range(100)]
+    driver.set_limit(0, None, 1)
+    driver.batch(0, names * 3)
+    first = driver.pop(0, 300, lease=(1, False))
+    need(len(first) == 100, f"{len(first)} run")
+    driver.tick()
+    again = driver.pop(0, 50) + driver.pop(0, 300)
+    need(sorted(c.id for c in again) == sorted(c.id for c in first),
+         "others were served")
+    need(driver.pop(0, 300) == [], "more run than may")
+    driver.complete_batch(0, driver.model.held(0))
+    work_all(driver)
+
+
+def expired_leases_in_a_full_queue(driver):
+    """The same with max_running, and limits that are lowered then."""
+    driver.clock.margin = SLOWLY
+    driver.set_max_running(0, 60)
+    others(driver, 40)
+    driver.pop(0, 100, lease=(1, False))
+    driver.tick()
+    driver.pop(0, 20)
+    driver.set_max_running(0, 30)
+    driver.pop(0, 100)
+    driver.pop(0, 100)
+    driver.complete_batch(0, driver.model.held(0))
+    work_all(driver)
+
+
+def burst_of_redriven_tasks(driver):
+    """300 tasks of two groups failed, and are put back beside a backlog."""
+    driver.batch(0, ["bad", "worse"] * 150)
+    for task in driver.pop(0, 300):
+        driver.fail(0, task.id, task.attempt, "no good", dead=True)
+    others(driver, 300)
+    driver.redrive(0, "bad", 100)
+    driver.redrive(0)
+    for size in [1] * 100 + [20] * 10:
+        work(driver, 0, size)
+    work_all(driver)
+
+
+def many_groups_due(driver):
+    """20,000 groups of one scheduled task each fall due at one moment, more
+    than are known of as such at a time; each is served once, and those with a
+    backlog as often in every round."""
+    session = driver.sessions[0]
+    names = [f"g{number}" for number in range(20000)]
+    due = driver.clock.now() + 3000000
+    for start in range(0, len(names), 5000):
+        session.enqueue_batch(names[start:start + 5000], 0, due)
+    need(driver.clock.now() < due, "too slow to see it")
+    need(session.pop(1) == [], "served too early")
+    driver.clock.sleep_until(due + 2000)
+    served = pop_all(driver, 1000)
+    need(sorted(served) == sorted(names), f"served {len(served)}")
+
+
+def many_leases_expire(driver):
+    """20,000 leases of as many groups expire at about the same time."""
+    session = driver.sessions[0]
+    names = [f"g{number}" for number in range(20000)]
+    for start in range(0, len(names), 5000):
+        session.enqueue_batch(names[start:start + 5000], 0)
+    due = driver.clock.now() + 3000000
+    for _ in range(4):
+        left = due - driver.clock.now()
+        need(left > 0, "too slow to see it")
+        need(len(session.pop(5000, lease=left)) == 5000, "not all are ready")
+    driver.clock.sleep_until(due + 1000000)
+    served = pop_all(driver, 1000)
+    need(sorted(served) == sorted(names), f"served {len(served)}")
+
+
+# ---- at the same time
+
+class Lives(threading.Thread):
+    """Enqueues, pops for moments, and ends tasks in all ways; what it has
+    committed is in ids (enqueued) and done (completed)."""
+
+    def __init__(self, session, number):
+        super().__init__()
+        self.session, self.rng = session, random.Random(number)
+        self.ids, self.done, self.error = set(), [], None
+
+    def run(self):
+        try:
+            for _ in range(120):
+                self.turn()
+        except Exception as error:
+            self.error = error
+
+    def turn(self):
+        rng, session = self.rng, self.session
+        inside, commit = rng.random() < 0.3, rng.random() < 0.7
+        if inside:
+            # two keys, in any order, would be a deadlock
+            session.begin(rng.choice(LEVELS))
+        ids = {session.enqueue(
+            rng.choice("abcde"), rng.randrange(2),
+            rng.choice((None, None, Clock.now() + rng.randint(0, 20000))),
+            None if inside else rng.choice((None, f"k{rng.randrange(5)}")))}
+        done = []
+        for claim in session.pop(rng.randint(1, 5), lease=rng.choice(
+                (1000, 20000, 1000000))):
+            self.finish(claim, done)
+        if inside:
+            session.commit() if commit else session.rollback()
+        elif rng.random() < 0.2:
+            session.expire(rng.randint(1, 10))
+        if commit or not inside:
+            self.ids |= ids
+            self.done += done
+
+    def finish(self, claim, done):
+        session, (id, attempt) = self.session, (claim.id, claim.attempt)
+        way = self.rng.randrange(8)
+        if way < 3:
+            if session.complete(id, attempt):
+                done.append(id)
+        elif way == 3:
+            session.fail(id, attempt, "failed", self.rng.randint(0, 5000))
+        elif way == 4:
+            session.release(id, attempt, self.rng.choice((0, 2000)))
+        elif way == 5:
+            session.extend(id, attempt, 1000)
+        elif way == 6 and self.rng.random() < 0.3:
+            session.cancel(id)
+
+
+def turmoil_of_lives(driver):
+    """Six threads at once, with leases that expire while their tasks are
+    worked on: each committed task has one end, and the archive knows it."""
+    driver.set_retain(0, True)
+    threads = [Lives(session, number)
+               for number, session in enumerate(driver.sessions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for thread in threads:
+        if thread.error:
+            raise thread.error
+    driver.check_queue()
+    session = driver.sessions[0]
+    driver.clock.sleep_until(driver.clock.now() + 1100000)
+    done = [id for thread in threads for id in thread.done]
+    while True:
+        claims = session.pop(100)
+        if not claims:
+            break
+        done += [claim.id for claim in claims]
+        session.complete_batch([claim.id for claim in claims], None)
+    need(len(done) == len(set(done)), "completed twice")
+    ended = {}
+    for row in session.look().values():
+        ended.setdefault(row.status, set()).add(row.id)
+    need(set(ended) <= {"succeeded", "failed", "cancelled"},
+         f"there are still {set(ended)}")
+    need(ended["succeeded"] == set(done), "others than those succeeded")
+    ids = set().union(*(thread.ids for thread in threads))
+    need(set().union(*ended.values()) == ids, "lost or unknown: "
+         + str(sorted(set().union(*ended.values()) ^ ids)[:5]))
+    driver.check_queue()
+
+
+# name, function, sessions
+LIFE_SCENARIOS = [
+    ("burst: 500 tasks due at once", burst_of_due_tasks, 1),
+    ("burst: 400 leases expire", burst_of_expired_leases, 1),
+    ("burst: 300 tasks redriven", burst_of_redriven_tasks, 1),
+    ("expired: limited groups", expired_leases_of_limited_groups, 1),
+    ("expired: a full queue", expired_leases_in_a_full_queue, 1),
+    ("many groups due", many_groups_due, 1),
+    ("many groups expired", many_leases_expire, 1),
+    ("at once: turmoil of lives", turmoil_of_lives, 6),
+]

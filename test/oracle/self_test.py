@@ -1,0 +1,29 @@
+"""Can the oracle fail?  A sound queue passes, each fault is found."""
+
+from fake import Fake, FakeServer
+from faults import FAULTS
+from history import History
+from life_faults import LIFE_FAULTS
+from profiles import LIVES, PROFILES, SERVICE
+
+KINDS = {"self-test: a sound queue passes": (Fake, (), PROFILES, 8)}
+for faults, profiles in (FAULTS, SERVICE), (LIFE_FAULTS, LIVES):
+    for kind, kinds in faults.items():
+        KINDS[f"self-test: {kind.__name__} is found"] = (kind, kinds, profiles,
+                                                         60)
+
+
+def self_test(name):
+    """The complaint, or None."""
+    kind, kinds, profiles, count = KINDS[name]
+    for number in range(count):
+        for profile in profiles:
+            if profile.exclusive:
+                continue
+            history = History(profile, "self-test", number)
+            found = history.run(FakeServer(kind))
+            if found:
+                return None if found.kind in kinds else f"found as {found}"
+            if history.given_up:
+                return f"{history.seed} was given up"
+    return "not found" if kinds else None

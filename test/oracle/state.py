@@ -1,0 +1,207 @@
+"""What the model knows: tasks, settings, counts, and each group's tasks."""
+
+from bisect import bisect_left, insort
+from heapq import merge
+from operator import attrgetter
+
+READY, SCHEDULED, RUNNING = "ready", "scheduled", "running"
+PURGED, GONE = "purged", "gone"     # ended: before it ran; by its worker
+SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
+NO_LIMIT = 1 << 60
+FOREVER = 1 << 62               # an instant that does not come
+
+
+class Fault(Exception):
+    """A promise that was broken; kind names it, see model.py and life.py."""
+
+    def __init__(self, kind, text):
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+
+
+class Task:
+    """The fields below the line change, and go back with a rollback."""
+    CHANGING = ("status",       # see above
+                "owner",        # session whose open transaction changed it
+                "born",         # session that has not committed its enqueue
+                "place",        # in the order of its group; 0: has none
+                "attempt",
+                "released",     # attempts that do not count
+                "moved",        # has another place than it was given first
+                "since",        # ready: since a moment between these two
+                "leases",       # see Terms
+                "run_at",
+                "instant",      # when it is due, or its lease expires
+                "addr",         # running: where it was claimed
+                "cancelled",    # while it ran
+                "outcome",      # ended and in the archive: as what
+                "ended",        # when it was put there
+                "error", "result")
+    __slots__ = ("id", "group", "lane", "key", "max_attempts",
+                 "enqueued") + CHANGING
+
+    def __init__(self, id, group, lane, key=None, max_attempts=None,
+                 enqueued=(0, 0)):
+        self.id, self.group, self.lane = id, group, lane
+        self.key, self.max_attempts = key, max_attempts
+        self.enqueued = enqueued    # between these two times
+        self.status, self.owner, self.born = GONE, None, None
+        self.place = self.attempt = self.released = self.leases = 0
+        self.moved = self.cancelled = False
+        self.since = enqueued
+        self.run_at = self.instant = self.addr = None
+        self.outcome = self.ended = None
+        self.error = self.result = None
+
+    def state(self):
+        return _changing(self)
+
+    def restore(self, state):
+        for name, value in zip(self.CHANGING, state):
+            setattr(self, name, value)
+
+    def unfinished(self):
+        return self.status in (READY, SCHEDULED, RUNNING)
+
+
+_changing = attrgetter(*Task.CHANGING)
+
+
+class Settings:
+    """Those of the queue; not changed, but replaced by changed ones."""
+
+    def __init__(self):
+        self.concurrency = None     # of the queue's groups; None: no limit
+        self.max_running = None
+        self.paused = False         # the queue
+        self.concurrency_of = {}    # groups with a limit of their own
+        self.paused_groups = frozenset()
+        self.max_attempts = 20
+        self.backoff = 1000000      # microseconds
+        self.retain = False
+
+    def changed(self, **values):
+        other = Settings()
+        vars(other).update(vars(self), **values)
+        return other
+
+    def limit(self, group):
+        if self.paused or group in self.paused_groups:
+            return 0
+        own = self.concurrency_of.get(group)
+        return self.concurrency if own is None else own
+
+
+class Counts:
+    """What counts as running, of a group or of the queue."""
+
+    def __init__(self):
+        self.running = 0        # tasks
+        self.leases = 0         # a task may have several, see Terms
+        self.purged = {}        # session: tasks that its open purge drops
+
+    def add(self, task, sign):
+        self.running += sign * (task.leases > 0)
+        self.leases += sign * task.leases
+        if task.status == PURGED and task.owner is not None:
+            self.purged[task.owner] = self.purged.get(task.owner, 0) + sign
+
+    def most(self, session):
+        return self.leases + sum(count for owner, count in self.purged.items()
+                                 if owner != session)
+
+
+class Fifo:
+    """One group's tasks in one lane, in the order of their places; and those
+    that have none, but an instant at which they are to be served."""
+
+    def __init__(self):
+        self.committed = []     # places of the ready tasks
+        self.own = {}           # session: places of its uncommitted ready ones
+        self.leaving = {}       # session: places that its open purge empties
+        self.tasks = {}         # place: task
+        self.timed = []         # (instant, id, task), scheduled or running
+        self.regular = True
+        self.since = {}         # group: services while this one waited
+        self.stretch = 0        # grows with every end of a stretch ("share")
+
+    def _list(self, task):
+        if not task.place:
+            return None
+        if task.status == READY:
+            if task.owner is None:
+                return self.committed
+            return self.own.setdefault(task.owner, [])
+        if task.status == PURGED and task.owner is not None:
+            return self.leaving.setdefault(task.owner, [])
+        return None
+
+    def put(self, task):
+        places = self._list(task)
+        if places is not None:
+            insort(places, task.place)
+            self.tasks[task.place] = task
+        if task.instant is not None:
+            insort(self.timed, (task.instant, task.id, task))
+
+    def remove(self, task):
+        places = self._list(task)
+        if places is not None:
+            del places[bisect_left(places, task.place)]
+            del self.tasks[task.place]
+        if task.instant is not None:
+            del self.timed[bisect_left(self.timed, (task.instant, task.id))]
+
+    def nothing_ready(self):
+        return not (self.committed or any(self.own.values()))
+
+    def visible(self, session):
+        return len(self.committed) + len(self.own.get(session, ()))
+
+    def first(self, session):
+        own = self.own.get(session)
+        if own and (not self.committed or own[0] < self.committed[0]):
+            return own[0]
+        return self.committed[0] if self.committed else None
+
+    def visible_tasks(self, session):
+        """Those that are ready, in their order."""
+        for place in merge(self.committed, self.own.get(session, ())):
+            yield self.tasks[place]
+
+    def any_late(self, now):
+        return bool(self.timed) and self.timed[0][0] <= now
+
+    def late(self, session, now, status):
+        """Those whose instant has come: scheduled ones that are due, or
+        running ones whose lease has expired."""
+        if not self.any_late(now):
+            return ()
+        late = []
+        for instant, _, task in self.timed:
+            if instant > now:
+                break
+            if task.status == status and task.owner in (None, session):
+                late.append(task)
+        return late
+
+    def unsettled(self, session):
+        """The first place that another open transaction holds."""
+        return min((places[0]
+                    for held in (self.own, self.leaving)
+                    for owner, places in held.items()
+                    if owner != session and places), default=None)
+
+    def in_order(self, session):
+        """Is the first place with a visible task the first of all?"""
+        first = self.first(session)
+        if first is None:
+            return False
+        unsettled = self.unsettled(session)
+        return unsettled is None or first < unsettled
+
+
+class Lane:
+    def __init__(self):
+        self.groups = {}        # group: Fifo
+        self.stretches = {}     # pair of groups: see Model._share

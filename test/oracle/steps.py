@@ -1,0 +1,157 @@
+"""One step of a history: what it does, if it is possible then.
+
+A step is (session, name, ...).  Which task it is about is a number that picks
+from those that are possible when it comes to that.
+"""
+
+from state import FAILED
+
+
+def perform(driver, s, name, *rest):
+    model = driver.model
+    inside = s in model.undo
+    depth = len(model.savepoints[s]) if inside else 0
+    if name == "enqueue":
+        driver.enqueue(s, *rest)
+    elif name == "batch":
+        driver.batch(s, *rest)
+    elif name in ("pop", "take"):
+        tasks, per_group, lease = rest
+        driver.pop(s, tasks, per_group, name == "take", lease)
+    elif name == "begin" and not inside:
+        driver.begin(s, *rest)
+    elif name == "commit" and inside:
+        driver.commit(s)
+    elif name == "rollback" and inside:
+        driver.rollback(s)
+    elif name == "savepoint" and inside and depth < 5:
+        driver.savepoint(s)
+    elif name == "rollback_to" and depth:
+        driver.rollback_to(s, rest[0] % depth)
+    elif name == "release_savepoint" and depth:
+        driver.release_savepoint(s, rest[0] % depth)
+    elif name == "purge" and rest[0] in {None, *model.groups}:
+        driver.purge(s, *rest)      # others may not exist
+    elif name == "weight" and not inside and model.may_set(s):
+        driver.set_weight(s, *rest)
+    elif name in ("limit", "max_running", "pause", "resume", "max_attempts",
+                  "retention"):
+        _set(driver, s, name, *rest)
+    elif name == "reset":
+        driver.reset_hints(s)
+    elif name == "restart":
+        driver.restart(*rest)
+    elif name == "wait" and not inside:
+        driver.wait(s)
+    elif name == "tick":
+        driver.tick()
+    elif name in ("expire", "maintain", "redrive"):
+        _tend(driver, s, name, *rest)
+    elif name == "cancel":
+        _cancel(driver, s, *rest)
+    elif name == "look" and driver.sees_all(s):
+        _look(driver, s, *rest)
+    elif name == "stale":
+        _stale(driver, s, *rest)
+    elif name in ("complete", "complete_batch", "release", "fail", "extend"):
+        _work(driver, s, name, *rest)
+
+
+def _set(driver, s, name, *rest):
+    if not driver.may_set(s):
+        return
+    if name == "limit":
+        driver.set_limit(s, *rest)
+    elif name == "max_running":
+        driver.set_max_running(s, *rest)
+    elif name == "max_attempts":
+        driver.set_max_attempts(s, *rest)
+    elif name == "retention":
+        driver.set_retain(s, *rest)
+    elif name == "pause":
+        driver.set_paused(s, *rest, True)
+    else:
+        settings = driver.model.settings_of(s)
+        paused = sorted(settings.paused_groups)
+        if settings.paused:
+            paused.append(None)
+        if paused:
+            driver.set_paused(s, paused[rest[0] % len(paused)], False)
+
+
+def _work(driver, s, name, pick, *rest):
+    held = driver.model.held(s)
+    if not held:
+        return
+    pick %= len(held)
+    task = held[pick]
+    attempt = task.attempt if pick % 2 else None
+    if name == "complete":
+        driver.complete(s, task.id, attempt,
+                        result={"of": task.id} if pick % 3 else None)
+    elif name == "complete_batch":
+        driver.complete_batch(s, held[pick:pick + rest[0]])
+    elif name == "release":
+        driver.release(s, task.id, attempt, *rest)
+    elif name == "fail":
+        ahead, dead = rest
+        driver.fail(s, task.id, attempt, f"error of {task.id}, {pick}", ahead,
+                    dead)
+    else:
+        driver.extend(s, task.id, attempt, *rest)
+
+
+def _stale(driver, s, pick):
+    """Of another attempt, or of what is finished: nothing is done.  All but
+    complete lock the row, so they are not for transactions."""
+    model = driver.model
+    calls = (lambda *task: driver.complete(s, *task, valid=False),
+             lambda *task: driver.fail(s, *task, error="stale", valid=False),
+             lambda *task: driver.release(s, *task, valid=False),
+             lambda *task: driver.extend(s, *task, valid=False))
+    call = calls[0 if s in model.undo else pick % len(calls)]
+    held = model.held(s)
+    done = [id for id in model.finished_ids() if id not in model.tasks
+            or model.tasks[id].owner in (None, s)]
+    if held and (pick % 3 or not done):
+        task = held[pick % len(held)]
+        call(task.id, task.attempt + (1 if pick % 5 else -1))
+    elif done:
+        call(done[pick % len(done)], None)
+
+
+def _cancel(driver, s, pick):
+    """Mostly of an unfinished task, of whatever state."""
+    model = driver.model
+    tasks = [task for task in model.tasks.values()
+             if task.owner in (None, s)]
+    unfinished = [task for task in tasks if task.unfinished()]
+    if pick % 8 and unfinished:
+        driver.cancel(s, unfinished[pick % len(unfinished)].id)
+    elif tasks:
+        driver.cancel(s, tasks[pick % len(tasks)].id)
+
+
+def _look(driver, s, pick):
+    model = driver.model
+    ids = sorted(id for id in model.ids if id not in model.tasks
+                 or model.tasks[id].owner in (None, s))
+    if ids:
+        driver.look(s, ids[pick % len(ids)])
+
+
+def _tend(driver, s, name, *rest):
+    """What is done with many tasks at once."""
+    model = driver.model
+    if name == "expire":
+        driver.expire(s, *rest)
+    elif name == "maintain" and not model.undo:
+        driver.maintain(s)          # it may wait for the others to end
+    elif name == "redrive":
+        failed = [task for task in model.tasks.values()
+                  if task.outcome == FAILED]
+        known = model.groups | {task.group for task in failed} | {None}
+        # whose key is not free stays, locked
+        if rest[0] in known and (s not in model.undo or not any(
+                task.key for task in failed)):
+            driver.redrive(s, *rest)

@@ -1,0 +1,196 @@
+"""Who sees what: transactions, savepoints, and what they leave behind.
+
+A change belongs to the session that made it until its transaction ends.  All
+of them are noted in the order in which they were made, with what was there
+before, and undone from the end.
+"""
+
+from state import (GONE, PURGED, READY, RUNNING, SCHEDULED, Counts, Fifo,
+                   Lane, Settings)
+
+
+class Transactions:
+    def __init__(self, clock):
+        self.clock = clock
+        self.tasks = {}         # id: Task, all that are not gone for good
+        self.ids = set()        # all that were ever given
+        self.keys = {}          # dedup key: its tasks, of those
+        self.lanes = {}         # priority: Lane
+        self.undo = {}          # session in a transaction: [(task, state)]
+        self.savepoints = {}    # session in a transaction: [length of undo]
+        self.settings = Settings()
+        self.pending = {}       # session: settings that it has not committed
+        self.counts = {}        # group: what counts as running
+        self.total = Counts()   # the same of the queue
+        self.groups = set()     # those that had a committed task
+        self.places = 0
+
+    # ---- their ends
+
+    def begin(self, session):
+        self.undo[session] = []
+        self.savepoints[session] = []
+
+    def commit(self, session):
+        del self.savepoints[session]
+        self.settings = self.pending.pop(session, self.settings)
+        for task, _ in self.undo.pop(session):
+            if task is None or task.owner != session:
+                continue        # settled already, it is there twice
+            self._settle(task)
+
+    def rollback(self, session):
+        self._undo_to(session, 0)
+        del self.undo[session], self.savepoints[session]
+
+    def savepoint(self, session):
+        self.savepoints[session].append(len(self.undo[session]))
+
+    def rollback_to(self, session, depth):
+        """Back to the savepoint at this depth, which stays."""
+        del self.savepoints[session][depth + 1:]
+        self._undo_to(session, self.savepoints[session][depth])
+
+    def release_savepoint(self, session, depth):
+        del self.savepoints[session][depth:]
+
+    def _undo_to(self, session, length):
+        undo = self.undo[session]
+        while len(undo) > length:
+            task, state = undo.pop()
+            if task is None:
+                self._pend(session, state)
+                continue
+            fifo = self._fifo(task)
+            self._remove(task)
+            task.restore(state)
+            self._put(task)
+            fifo.regular = False
+            if task.status == GONE and task.owner is None and not task.outcome:
+                self._forget(task)
+                self.ids.discard(task.id)   # a crash may give it back
+                if task.group not in self.groups:
+                    self._unknown(task.group)
+            self._changed(fifo)
+
+    def _unknown(self, group):
+        """A group that has no tasks may get another seat."""
+        for lane in self.lanes.values():
+            for fifo in lane.groups.values():
+                fifo.since.pop(group, None)
+
+    # ---- changes
+
+    def _learn(self, task):
+        self.tasks[task.id] = task
+        self.ids.add(task.id)
+        if task.key is not None:
+            self.keys.setdefault(task.key, []).append(task)
+
+    def _forget(self, task):
+        del self.tasks[task.id]
+        if task.key is not None:
+            self.keys[task.key].remove(task)
+
+    def _remove(self, task):
+        self._fifo(task).remove(task)
+        self._counts(task.group).add(task, -1)
+        self.total.add(task, -1)
+
+    def _put(self, task):
+        self._fifo(task).put(task)
+        self._counts(task.group).add(task, 1)
+        self.total.add(task, 1)
+
+    def _change(self, session, task, status, last=False, lease=0, **values):
+        """The status and what is given; last: at the last place; a lease
+        more.  Who does not run and is not scheduled has no instant."""
+        fifo = self._fifo(task)
+        if session in self.undo:
+            self.undo[session].append((task, task.state()))
+            fifo.regular &= status != READY
+        fifo.regular &= status != SCHEDULED
+        self._remove(task)
+        task.status, task.owner = status, session
+        task.leases += lease
+        if status not in (SCHEDULED, RUNNING):
+            task.instant = None
+        if status == SCHEDULED:
+            task.place = 0
+        if last:
+            self.places += 1
+            task.place = self.places
+        for name, value in values.items():
+            setattr(task, name, value)
+        self._put(task)
+        if session not in self.undo:
+            self._settle(task)
+        self._changed(fifo)
+
+    def _settle(self, task):
+        self._remove(task)
+        task.owner = task.born = None
+        task.leases = int(task.status == RUNNING)
+        self.groups.add(task.group)
+        if task.status in (GONE, PURGED) and not task.outcome:
+            self._forget(task)
+        self._put(task)
+
+    def _changed(self, fifo):
+        """Who has nothing to be served any more has ended his wait."""
+        if fifo.nothing_ready() and not self._late_in(fifo):
+            fifo.since.clear()
+
+    def _fifo(self, task):
+        lane = self.lanes.setdefault(task.lane, Lane())
+        if task.group not in lane.groups:
+            lane.groups[task.group] = Fifo()
+        return lane.groups[task.group]
+
+    def _counts(self, group):
+        counts = self.counts.get(group)
+        if counts is None:
+            counts = self.counts[group] = Counts()
+        return counts
+
+    # ---- settings
+
+    def _pend(self, session, settings):
+        if settings is None:
+            del self.pending[session]
+        else:
+            self.pending[session] = settings
+
+    def set(self, session, **values):
+        """Change settings: the session's own until it commits."""
+        settings = self.settings_of(session).changed(**values)
+        if session in self.undo:
+            self.undo[session].append((None, self.pending.get(session)))
+            self.pending[session] = settings
+        else:
+            self.settings = settings
+
+    def set_limit(self, session, group, limit):
+        """0: none; of a group, or None: of the queue's groups."""
+        if group is None:
+            self.set(session, concurrency=limit or None)
+            return
+        limits = dict(self.settings_of(session).concurrency_of)
+        limits[group] = limit or None
+        self.set(session, concurrency_of=limits)
+
+    def set_paused(self, session, group, paused):
+        if group is None:
+            self.set(session, paused=paused)
+            return
+        groups = self.settings_of(session).paused_groups
+        groups = groups | {group} if paused else groups - {group}
+        self.set(session, paused_groups=groups)
+
+    def settings_of(self, session):
+        """Those that its calls act by."""
+        return self.pending.get(session, self.settings)
+
+    def may_set(self, session):
+        """Can it change settings, without waiting for another session?"""
+        return not self.pending.keys() - {session}
