@@ -1,0 +1,192 @@
+"""What all scenarios use: connections, waiting workers, and the report."""
+
+import os
+import select
+import socket
+import time
+
+import psycopg
+from psycopg.pq import ExecStatus
+
+now = time.monotonic
+
+
+class Fault(Exception):
+    """A promise that was not kept."""
+
+
+def connect(name="life"):
+    return psycopg.connect(
+        autocommit=True, application_name=name,
+        options="-c lock_timeout=60s -c statement_timeout=120s"
+                " -c client_min_messages=error")
+
+
+def server_version(db):
+    return db.info.server_version
+
+
+def value(db, sql, *arguments):
+    return db.execute(sql, arguments).fetchone()[0]
+
+
+def rows(db, sql, *arguments):
+    return db.execute(sql, arguments).fetchall()
+
+
+def column(db, sql, *arguments):
+    return [row[0] for row in db.execute(sql, arguments)]
+
+
+def expect(good, text):
+    if not good:
+        raise Fault(text)
+
+
+def sound(db, queue):
+    """check_queue() finds nothing."""
+    faults = column(db, "SELECT * FROM fairq.check_queue(%s)", queue)
+    expect(not faults, f"check_queue('{queue}'): {faults[:5]}")
+
+
+def drop(db, queue):
+    """A queue of an earlier try, or of a scenario that is through."""
+    if value(db, "SELECT count(*) FROM fairq.queues WHERE queue = %s", queue):
+        db.execute("SELECT fairq.drop_queue(%s, true)", [queue])
+
+
+def new_queue(db, queue, **options):
+    drop(db, queue)
+    names = "".join(f", {name} => %s" for name in options)
+    db.execute(f"SELECT fairq.create_queue(%s{names})",
+               [queue, *options.values()])
+    return queue
+
+
+def cut(db):
+    """
+    The client is gone, without a word: its end of the connection is closed,
+    whatever the server is doing.
+    """
+    try:
+        end = socket.socket(fileno=os.dup(db.pgconn.socket))
+        end.shutdown(socket.SHUT_RDWR)
+        end.close()
+    except (OSError, psycopg.Error):
+        pass
+    db.close()
+
+
+class Waiter:
+    """
+    A worker's connection on which fairq.wait() is called while this program
+    does something else.
+    """
+
+    def __init__(self, name="waiter"):
+        self.db = connect(name)
+        self.pid = self.db.info.backend_pid
+        self.answer = self.at = None
+
+    def start(self, queue, timeout="60 s"):
+        """Call fairq.wait()."""
+        self.send(f"CALL fairq.wait('{queue}', '{timeout}')")
+
+    def send(self, sql):
+        self.answer = self.at = None
+        self.db.pgconn.send_query(sql.encode())
+
+    def fileno(self):
+        return self.db.pgconn.socket
+
+    def look(self):
+        """
+        Is there an answer?  True or False, or the SQLSTATE of an error; of
+        other statements how many rows there were.
+        """
+        if self.answer is not None:
+            return True
+        pg = self.db.pgconn
+        try:
+            pg.consume_input()
+        except psycopg.OperationalError:
+            pass                # what was sent before the end can be read
+        if pg.is_busy():
+            return False
+        while (result := pg.get_result()) is not None:
+            if result.status == ExecStatus.TUPLES_OK:
+                first = result.get_value(0, 0) if result.ntuples else None
+                self.answer = (first == b"t" if first in (b"t", b"f")
+                               else result.ntuples)
+            elif (result.status == ExecStatus.FATAL_ERROR
+                  and self.answer is None):
+                state = result.error_field(ord("C"))
+                self.answer = state.decode() if state else "lost"
+        if self.answer is None:
+            self.answer = "lost"
+        self.at = now()
+        return True
+
+    def wait(self, seconds=60):
+        """The answer; None if there is none in that time."""
+        return self.answer if any_answer([self], seconds) else None
+
+    def close(self):
+        self.db.close()
+
+
+def any_answer(waiters, seconds):
+    """Those that have an answer, as soon as one has, or when time is over."""
+    end = now() + seconds
+    while True:
+        done = [waiter for waiter in waiters if waiter.look()]
+        left = end - now()
+        if done or left <= 0:
+            return done
+        select.select(waiters, [], [], left)
+
+
+def all_answers(waiters, seconds):
+    """Those that have an answer when all have, or when time is over."""
+    end = now() + seconds
+    while True:
+        open_ones = [waiter for waiter in waiters if not waiter.look()]
+        left = end - now()
+        if not open_ones or left <= 0:
+            return [waiter for waiter in waiters if waiter.look()]
+        select.select(open_ones, [], [], left)
+
+
+def asleep(db, waiters):
+    """How many of them sleep in fairq.wait()."""
+    return value(db, "SELECT count(*) FROM pg_stat_activity"
+                 " WHERE pid = ANY (%s) AND wait_event_type = 'Extension'",
+                 [waiter.pid for waiter in waiters])
+
+
+def put_to_sleep(db, waiters, queue, timeout="60 s"):
+    """
+    They wait, and sleep.  One after the other, so that the first one is the
+    first of those to be woken.
+    """
+    for waiter in waiters:
+        waiter.start(queue, timeout)
+        until(lambda: asleep(db, [waiter]) == 1 or waiter.look(),
+              "a waiter does not go to sleep")
+        expect(waiter.answer is None,
+               f"fairq.wait() returned {waiter.answer} when nothing was ready")
+
+
+def until(condition, text, seconds=30):
+    end = now() + seconds
+    while not condition():
+        expect(now() < end, f"{text} for {seconds} seconds")
+        time.sleep(0.001)
+
+
+def median(numbers):
+    return sorted(numbers)[len(numbers) // 2]
+
+
+def ms(seconds):
+    return f"{seconds * 1000:.1f} ms"

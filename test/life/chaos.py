@@ -1,0 +1,855 @@
+"""Chaos: workers die at every point of a task's life, and the books add up.
+
+4 producers and 10 workers do what such programs do, on four queues with and
+without limits: single and batch enqueues, some with a dedup_key, a run_at or a
+priority, and some rolled back; pop with leases of 100 to 500 ms, take, wait,
+extend, complete, fail, release.  They die all the time: their server process
+is terminated, or their end of the connection is closed without a word, before
+and after the commits of pop and of complete, while they work, while they wait,
+and between a COMMIT and its answer; in a shorter part with the whole server.
+Others are merely slow, and come back when their lease is long over.  Beside
+them tasks are cancelled, limits changed, groups paused, failed tasks redriven.
+
+fairq.maintain() and expire_leases() run now and then, and hints are thrown
+away.  That would hide that pops don't find something by themselves, or too
+late; so in the first half this is done to one queue only.
+
+The books are tables, written in the transactions that do what they say; "the
+work" of a task is its row in life_done, in the transaction of complete.  So
+they are right whatever becomes of sessions, and show in the end:
+
+    once        every task whose enqueue has committed was completed once, or
+                cancelled, or has failed for good, and nothing else was
+    attempts    the attempts of each task are 1, 2, 3 ..., none begins while
+                another's lease lasts, or before run_at, or past the last one;
+                the counters of fairq.queues are the sums of the books
+    limits      seen from outside, in one snapshot at a time: never more tasks
+                are running than may be; no dedup_key stands for two tasks
+    starved     no group that has work is passed over for 5 seconds
+    sound       fairq.check_queue() finds nothing, all the while and at the end
+"""
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+import traceback
+from collections import Counter, defaultdict, namedtuple
+
+import psycopg
+
+from base import (Fault, column, connect, cut, drop, expect, new_queue, now,
+                  rows, value)
+
+ENDED = ("57P01", "57P02", "57P03", "08006", "08003", "53300")
+
+Kind = namedtuple("Kind", "name options own")
+KINDS = [
+    Kind("life_free", dict(lease="300 ms", backoff="2 ms"), {}),
+    Kind("life_kept", dict(lease="300 ms", backoff="2 ms", retain="1 day",
+                           max_attempts=4), {}),
+    Kind("life_groups", dict(lease="300 ms", backoff="2 ms", concurrency=2,
+                             max_attempts=8), {"g0": 1, "g3": 5}),
+    Kind("life_tight", dict(lease="300 ms", backoff="2 ms", concurrency=3,
+                            max_running=6, retain="1 day"), {}),
+]
+HELPED = "life_kept"            # leases are taken back there all the time,
+                                # elsewhere only in the second half
+REDRIVEN = "life_tight"         # while the others are at it
+SHAKY = ("life_groups", "g5")   # its limit is changed all the time
+MOST_SHAKY = 4
+GROUPS = [f"g{n}" for n in range(8)]
+MOST_BACKLOG = 250
+SLICE = 5                       # seconds
+
+BOOKS = """
+    sent (id bigint PRIMARY KEY, queue text, grp text, priority int,
+          dedup_key text, max_attempts int, run_at timestamptz)
+    answers (id bigint, queue text, dedup_key text)
+    pops (id bigint, attempt int, lease_until timestamptz,
+          at timestamptz DEFAULT clock_timestamp())
+    extends (id bigint, attempt int, lease_until timestamptz,
+             at timestamptz DEFAULT clock_timestamp())
+    done (id bigint, attempt int, how text)
+    fails (id bigint, attempt int, error text, dead boolean)
+    releases (id bigint, attempt int)
+    cancels (id bigint, at timestamptz DEFAULT clock_timestamp())
+    redrives (queue text, tasks bigint)
+    again (id bigint)
+"""
+
+
+class Lost(Exception):
+    """The connection is gone."""
+
+
+class Session(threading.Thread):
+    """A client that may be killed, and begins anew."""
+
+    def __init__(self, chaos, name, seed):
+        super().__init__(name=name, daemon=True)
+        self.chaos = chaos
+        self.random = random.Random(f"{seed} {name}")
+        self.db = None
+        self.pid = 0
+
+    def run(self):
+        try:
+            while not self.is_over():
+                try:
+                    if self.db is None:
+                        self.db = connect("life " + self.name)
+                        self.pid = self.db.info.backend_pid
+                    self.act()
+                except psycopg.Error as error:
+                    if not self.is_lost(error):
+                        raise
+                    self.lose()
+                except Lost:
+                    self.lose()
+        except Fault as fault:
+            self.chaos.fail(f"{self.name}: {fault}")
+        except Exception:
+            self.chaos.fail(f"{self.name}: {traceback.format_exc()}")
+        finally:
+            if self.db is not None:
+                self.db.close()
+
+    def is_over(self):
+        return self.chaos.over.is_set()
+
+    def is_lost(self, error):
+        return (self.db is None or self.db.closed or self.db.broken
+                or error.sqlstate in ENDED)
+
+    def lose(self):
+        self.chaos.lost += 1
+        if self.db is not None:
+            self.db.close()
+        else:
+            # there may be no server
+            time.sleep(0.02)
+        self.db = None
+
+    # ---- death
+
+    def may_die(self, where, likely=0.015):
+        if self.chaos.calm or self.random.random() > likely:
+            return
+        self.chaos.deaths[where] += 1
+        if self.random.random() < 0.5:
+            self.chaos.end(self.pid)
+            # it is told when it asks for the next thing
+            while True:
+                self.db.execute("SELECT pg_sleep(0.001)")
+        cut(self.db)
+        raise Lost()
+
+    def commit(self, what):
+        """COMMIT, or ROLLBACK; or gone before there is an answer to COMMIT."""
+        if not self.chaos.calm and self.random.random() < 0.1:
+            time.sleep(self.random.random() * 0.15)
+        self.may_die(f"before the commit of {what}")
+        if not self.chaos.calm and self.random.random() < 0.01:
+            self.chaos.deaths[f"during the commit of {what}"] += 1
+            self.db.pgconn.send_query(b"COMMIT")
+            if self.random.random() < 0.5:
+                time.sleep(self.random.random() * 0.002)
+            cut(self.db)
+            raise Lost()
+        if self.random.random() < 0.07:
+            self.db.execute("ROLLBACK")
+            return False
+        self.db.execute("COMMIT")
+        self.may_die(f"after the commit of {what}")
+        return True
+
+
+class Producer(Session):
+    def is_over(self):
+        return self.chaos.calm
+
+    def act(self):
+        r = self.random
+        kind = r.choice(KINDS)
+        if self.chaos.backlog[kind.name] > MOST_BACKLOG:
+            time.sleep(0.01)
+            return
+        way = r.random()
+        if way < 0.5:
+            self.enqueue(kind.name, keyed=True)
+            self.may_die("after an enqueue", 0.005)
+        elif way < 0.7:
+            self.batch(kind.name)
+        else:
+            self.db.execute("BEGIN")
+            # keys in one order only, or two of these might wait for each
+            # other
+            for n in range(r.choice((1, 2, 5))):
+                self.enqueue(r.choice(KINDS).name, keyed=n == 0)
+            if r.random() < 0.3:
+                self.db.execute("SAVEPOINT s")
+                self.batch(kind.name, keyed=False)
+                self.db.execute(r.choice(("ROLLBACK TO s", "RELEASE s")))
+            self.commit("enqueues")
+
+    def group(self):
+        r = self.random
+        if r.random() < 0.08:
+            return f"guest{r.randrange(300)}"
+        return r.choice(GROUPS)
+
+    def key(self, likely=0.15):
+        r = self.random
+        return f"k{r.randrange(40)}" if r.random() < likely else None
+
+    def options(self):
+        r = self.random
+        return (r.choice((0, 0, 0, 0, 0, 1, 5)),
+                r.random() * 1.5 if r.random() < 0.15 else None)
+
+    def enqueue(self, queue, keyed):
+        r = self.random
+        group, key = self.group(), self.key() if keyed else None
+        priority, delay = self.options()
+        most = r.randint(1, 3) if r.random() < 0.1 else None
+        self.db.execute(
+            "WITH t AS MATERIALIZED (SELECT clock_timestamp()"
+            " + %s * interval '1 s' AS run_at),"
+            " e AS MATERIALIZED (SELECT fairq.enqueue(%s, %s, priority => %s,"
+            " run_at => run_at, dedup_key => %s, max_attempts => %s) AS id,"
+            " run_at FROM t),"
+            " a AS (INSERT INTO life_answers SELECT id, %s, %s FROM e)"
+            " INSERT INTO life_sent SELECT id, %s, %s, %s, %s, %s, run_at"
+            " FROM e ON CONFLICT DO NOTHING",
+            [delay, queue, group, priority, key, most, queue, key,
+             queue, group, priority, key, most])
+
+    def batch(self, queue, keyed=True):
+        count = self.random.choice((1, 3, 10, 30))
+        groups = [self.group() for _ in range(count)]
+        keys = [self.key(0.1 if keyed else 0) for _ in range(count)]
+        priority, delay = self.options()
+        self.db.execute(
+            "WITH t AS MATERIALIZED (SELECT clock_timestamp()"
+            " + %s * interval '1 s' AS run_at),"
+            " e AS MATERIALIZED (SELECT e.id, g.grp, g.key, e.n, t.run_at"
+            " FROM t, fairq.enqueue_batch(%s, %s::text[],"
+            " array_fill('{}'::jsonb, ARRAY[%s::int]), %s, t.run_at,"
+            " %s::text[]) WITH ORDINALITY AS e (id, n)"
+            " JOIN unnest(%s::text[], %s::text[]) WITH ORDINALITY"
+            " AS g (grp, key, n) ON e.n = g.n),"
+            " a AS (INSERT INTO life_answers SELECT id, %s, key FROM e)"
+            " INSERT INTO life_sent SELECT DISTINCT ON (id) id, %s, grp, %s,"
+            " key, NULL, run_at FROM e ORDER BY id, n"
+            " ON CONFLICT DO NOTHING",
+            [delay, queue, groups, count, priority, keys, groups, keys,
+             queue, queue, priority])
+
+
+class Worker(Session):
+    def act(self):
+        r = self.random
+        queue = r.choice(KINDS).name
+        if r.random() < 0.08:
+            self.take(queue)
+            return
+        tasks = self.pop(queue)
+        self.may_die("after a pop")
+        if not tasks:
+            if r.random() < 0.9:
+                self.wait(queue)
+        else:
+            while tasks:
+                self.work(tasks)
+
+    def wait(self, queue):
+        timeout = self.random.choice(("50 ms", "200 ms"))
+        if not self.chaos.calm and self.random.random() < 0.02:
+            self.chaos.deaths["while it waits"] += 1
+            self.db.pgconn.send_query(
+                f"CALL fairq.wait('{queue}', '{timeout}')".encode())
+            time.sleep(self.random.random() * 0.02)
+            cut(self.db)
+            raise Lost()
+        self.db.execute(f"CALL fairq.wait('{queue}', '{timeout}')")
+
+    def pop(self, queue):
+        r = self.random
+        call = ("WITH p AS MATERIALIZED (SELECT id, attempt, lease_until"
+                " FROM fairq.pop(%s, %s, lease => %s, worker => %s)),"
+                " b AS (INSERT INTO life_pops SELECT * FROM p)"
+                " SELECT id, attempt FROM p")
+        arguments = [queue, r.choice((1, 1, 1, 2, 4, 10)),
+                     f"{r.randint(100, 500)} ms", self.name]
+        if r.random() < 0.6:
+            return rows(self.db, call, *arguments)
+        self.db.execute("BEGIN")
+        tasks = rows(self.db, call, *arguments)
+        return tasks if self.commit("a pop") else []
+
+    def take(self, queue):
+        self.db.execute("BEGIN")
+        tasks = rows(self.db,
+                     "WITH p AS MATERIALIZED (SELECT id, attempt"
+                     " FROM fairq.take(%s, %s)),"
+                     " b AS (INSERT INTO life_pops"
+                     " SELECT id, attempt, '-infinity' FROM p),"
+                     " d AS (INSERT INTO life_done"
+                     " SELECT id, attempt, 'take' FROM p) SELECT id FROM p",
+                     queue, self.random.choice((1, 1, 3, 10)))
+        self.commit("a take")
+        if not tasks:
+            time.sleep(0.005)
+
+    def work(self, tasks):
+        r = self.random
+        id, attempt = tasks.pop(0)
+        time.sleep(r.random() * 0.01)
+        self.may_die("while it works")
+        if not self.chaos.calm and r.random() < 0.03:
+            self.chaos.slow += 1
+            time.sleep(r.random() * 0.7)
+        if r.random() < 0.15 and not self.extend(id, attempt):
+            if r.random() < 0.7:
+                return
+        way = r.random()
+        if self.chaos.calm:
+            way *= 0.75
+        if way < 0.65:
+            self.complete(id, attempt)
+        elif way < 0.75:
+            self.complete_batch([(id, attempt), *tasks])
+            tasks.clear()
+        elif way < 0.87:
+            self.fail(id, attempt)
+        elif way < 0.95:
+            self.release(id, attempt)
+        # or it is forgotten
+
+    def extend(self, id, attempt):
+        return value(self.db,
+                     "WITH e AS MATERIALIZED (SELECT"
+                     " fairq.extend(%s, %s, %s) AS until),"
+                     " b AS (INSERT INTO life_extends SELECT %s, %s, until"
+                     " FROM e WHERE until IS NOT NULL)"
+                     " SELECT until IS NOT NULL FROM e",
+                     id, attempt, f"{self.random.randint(50, 400)} ms",
+                     id, attempt)
+
+    def complete(self, id, attempt):
+        """Exactly once: the work and its end are one transaction."""
+        self.db.execute("BEGIN")
+        self.db.execute("INSERT INTO life_done VALUES (%s, %s, 'complete')",
+                        [id, attempt])
+        if value(self.db, "SELECT fairq.complete(%s, %s, %s)", id, attempt,
+                 json.dumps(attempt)):
+            self.commit("a complete")
+        else:
+            self.chaos.late += 1
+            self.db.execute("ROLLBACK")
+
+    def complete_batch(self, tasks):
+        ids, attempts = zip(*tasks)
+        self.db.execute("BEGIN")
+        done = value(self.db, "SELECT fairq.complete_batch(%s::bigint[],"
+                     " %s::int[])", list(ids), list(attempts))
+        if done == len(ids):
+            self.db.execute("INSERT INTO life_done SELECT *, 'batch'"
+                            " FROM unnest(%s::bigint[], %s::int[])",
+                            [list(ids), list(attempts)])
+            self.commit("a batch of completes")
+        else:
+            # which of them is not said
+            self.chaos.late += 1
+            self.db.execute("ROLLBACK")
+
+    def fail(self, id, attempt):
+        r = self.random
+        error = f"{self.name} {r.randrange(1000000)}"
+        retry_in = r.choice((None, None, "0", "3 ms", "20 ms"))
+        dead = r.random() < 0.05
+        self.db.execute("BEGIN")
+        self.db.execute(
+            "WITH f AS MATERIALIZED (SELECT fairq.fail(%s, %s, %s, %s, %s)"
+            " AS good) INSERT INTO life_fails"
+            " SELECT %s, %s, %s, %s FROM f WHERE good",
+            [id, attempt, error, retry_in, dead, id, attempt, error, dead])
+        self.commit("a fail")
+
+    def release(self, id, attempt):
+        self.db.execute("BEGIN")
+        self.db.execute(
+            "WITH f AS MATERIALIZED (SELECT fairq.release(%s, %s, %s) AS good)"
+            " INSERT INTO life_releases SELECT %s, %s FROM f WHERE good",
+            [id, attempt, self.random.choice(("0", "0", "10 ms")),
+             id, attempt])
+        self.commit("a release")
+
+
+class Admin(Session):
+    """What comes from outside.  Nobody kills it."""
+
+    def is_over(self):
+        return self.chaos.calm
+
+    def act(self):
+        r = self.random
+        time.sleep(r.random() * 0.05)
+        way = r.random()
+        kind = r.choice(KINDS)
+        if way < 0.6:
+            self.cancel()
+        elif way < 0.7:
+            self.db.execute("SELECT fairq.set_group(%s, %s,"
+                            " concurrency => %s)",
+                            [*SHAKY, r.randint(1, MOST_SHAKY)])
+        elif way < 0.76:
+            group = r.choice(GROUPS)
+            self.db.execute("SELECT fairq.pause(%s, %s)", [kind.name, group])
+            time.sleep(r.random() * 0.1)
+            self.db.execute("SELECT fairq.resume(%s, %s)", [kind.name, group])
+        elif way < 0.81:
+            self.db.execute(
+                "INSERT INTO life_redrives SELECT %s, fairq.redrive(%s,"
+                " max_tasks => 2)", [REDRIVEN, REDRIVEN])
+        else:
+            self.help(way, kind.name)
+
+    def help(self, way, queue):
+        """What might hide that pops don't find something by themselves."""
+        if self.chaos.unaided():
+            queue = HELPED
+        if way < 0.86:
+            self.db.execute("SELECT fairq.expire_leases(%s, 5)", [queue])
+        elif way < 0.9:
+            if not self.chaos.unaided() and self.random.random() < 0.3:
+                queue = None
+            self.db.execute("SELECT fairq.maintain(%s)", [queue])
+            self.chaos.maintained += 1
+        elif way < 0.91 and not self.chaos.unaided():
+            self.db.execute("SELECT fairq.reset_hints()")
+
+    def cancel(self):
+        ids = self.chaos.unfinished
+        if not ids:
+            return
+        self.db.execute("BEGIN")
+        for id in sorted(self.random.sample(ids, min(len(ids), 3))):
+            self.db.execute("WITH c AS MATERIALIZED (SELECT fairq.cancel(%s)"
+                            " AS good) INSERT INTO life_cancels"
+                            " SELECT %s FROM c WHERE good", [id, id])
+        self.db.execute(self.random.choice(("COMMIT", "COMMIT", "ROLLBACK")))
+
+
+class Checker(Session):
+    """fairq.check_queue(), all the time."""
+
+    def act(self):
+        for kind in KINDS:
+            # it looks again by itself at what may change in a moment
+            faults = set(self.look(kind))
+            if faults:
+                again = faults & set(self.look(kind))
+                if again:
+                    raise Fault(f"check_queue('{kind.name}'):"
+                                f" {sorted(again)[:5]}")
+                self.chaos.passing += 1
+            self.chaos.checked += 1
+            time.sleep(0.2)
+
+    def look(self, kind):
+        return column(self.db, "SELECT * FROM fairq.check_queue(%s)",
+                      kind.name)
+
+
+class Observer(Session):
+    """Limits, backlogs and keys, each time in one snapshot."""
+
+    def __init__(self, chaos, name, seed):
+        super().__init__(chaos, name, seed)
+        self.looks = self.full = 0
+        self.began = now()
+        self.waiting = defaultdict(set)     # slice -> groups at each look
+        self.least = {}
+
+    def act(self):
+        at, tasks, keys = self.db.execute(
+            "SELECT clock_timestamp(), (SELECT json_agg(json_build_array("
+            "q.name, s.group_key, t.id, t.lease_until IS NOT NULL,"
+            " t.priority = 0 AND t.lease_until IS NULL"
+            " AND (t.run_at IS NULL OR t.run_at < clock_timestamp())))"
+            " FROM fairq.task t JOIN fairq.queue q USING (queue_id)"
+            " CROSS JOIN LATERAL (SELECT group_key FROM fairq.seat s"
+            " WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no"
+            " LIMIT 1) s), (SELECT array_agg(dedup_key) FROM ("
+            "SELECT dedup_key FROM fairq.task WHERE dedup_key IS NOT NULL"
+            " GROUP BY queue_id, dedup_key HAVING count(*) > 1) k)").fetchone()
+        tasks = tasks or []
+        expect(not keys, f"two tasks have the dedup_key {keys}")
+        running = Counter()
+        backlog = Counter()
+        ready = set()
+        for queue, group, _, runs, is_ready in tasks:
+            running[queue, group] += runs
+            running[queue, None] += runs
+            backlog[queue] += 1
+            if is_ready and group in GROUPS:
+                ready.add((queue, group))
+        for kind in KINDS:
+            self.compare(kind, running)
+        self.chaos.backlog = backlog
+        self.chaos.unfinished = [task[2] for task in tasks]
+        self.looks += 1
+        if not self.chaos.calm:
+            part = int(at.timestamp()) // SLICE
+            self.least.setdefault(part, set(ready))
+            self.least[part] &= ready
+        time.sleep(0.02)
+
+    def compare(self, kind, running):
+        for (queue, group), count in running.items():
+            if queue != kind.name:
+                continue
+            if group is None:
+                most = kind.options.get("max_running")
+            elif (queue, group) == SHAKY:
+                most = MOST_SHAKY
+            else:
+                most = kind.own.get(group, kind.options.get("concurrency"))
+            if most is not None:
+                self.full += count == most
+                expect(count <= most, f"{count} tasks of group {group} of"
+                       f" {queue} are running, and {most} may be")
+
+
+class Chaos:
+    """crashes: how often the server is killed, too."""
+
+    def __init__(self, run, seconds, seed, crashes=0):
+        self.main, self.seconds, self.seed = run, seconds, seed
+        self.crashes = crashes
+        self.random = random.Random(f"{seed} chaos")
+        self.calm = False               # nobody dies any more
+        self.over = threading.Event()
+        self.backlog = Counter()
+        self.unfinished = []
+        self.deaths = Counter()
+        self.lost = self.slow = self.late = 0
+        self.checked = self.passing = self.maintained = 0
+        self.faults = []
+        self.killer = connect("killer")
+        self.killing = threading.Lock()
+
+    @property
+    def db(self):
+        return self.main.db
+
+    def fail(self, text):
+        self.faults.append(text)
+
+    def unaided(self):
+        return now() - self.start < self.seconds / 2
+
+    def end(self, pid):
+        with self.killing:
+            self.killer.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE pid = %s AND application_name ~ '^life [pw]'", [pid])
+
+    def look_for_faults(self):
+        if self.faults:
+            raise Fault(self.faults[0])
+
+    # ---- the course
+
+    def prepare(self):
+        for line in " ".join(BOOKS.split()).replace(") ", ")\n").split("\n"):
+            name = line.split()[0]
+            self.db.execute(f"DROP TABLE IF EXISTS life_{name}")
+            self.db.execute(f"CREATE TABLE life_{line}")
+        for kind in KINDS:
+            new_queue(self.db, kind.name, **kind.options)
+            for group, most in kind.own.items():
+                self.db.execute("SELECT fairq.set_group(%s, %s,"
+                                " concurrency => %s)", [kind.name, group, most])
+
+    def run(self):
+        """The load.  What it was is returned; what came of it is in books."""
+        self.prepare()
+        self.observer = Observer(self, "observer", self.seed)
+        workers = [Worker(self, f"w{n}", self.seed) for n in range(10)]
+        sessions = [Producer(self, f"p{n}", self.seed) for n in range(4)]
+        victims = workers + sessions
+        admin = Admin(self, "admin", self.seed)
+        sessions += workers + [admin, Checker(self, "checker", self.seed),
+                               self.observer]
+        self.start = now()
+        try:
+            for session in sessions:
+                session.start()
+            crashed = 0
+            while now() - self.start < self.seconds:
+                self.look_for_faults()
+                time.sleep(self.random.random() * 0.2)
+                part = self.seconds / (self.crashes + 1)
+                if (crashed < self.crashes
+                        and now() - self.start > part * (crashed + 1)):
+                    crashed += 1
+                    self.crash()
+                self.deaths["at any time"] += 1
+                self.end(self.random.choice(victims).pid)
+            self.calm = True
+            admin.join()
+            # whoever has paused them may have lost his connection
+            self.db.execute("SELECT fairq.resume(queue, group_key)"
+                            " FROM fairq.groups WHERE paused")
+            self.drain()
+            # failed ones get another chance
+            self.db.execute("INSERT INTO life_again SELECT id"
+                            " FROM fairq.archive WHERE status = 2")
+            for kind in KINDS:
+                self.db.execute("INSERT INTO life_redrives SELECT %s,"
+                                " fairq.redrive(%s)", [kind.name, kind.name])
+            self.drain()
+        finally:
+            self.calm = True
+            self.over.set()
+            for session in sessions:
+                if session.ident:
+                    session.join(130)
+            self.killer.close()
+        self.look_for_faults()
+        for book in ("done", "pops", "fails", "releases", "extends", "cancels"):
+            self.db.execute(f"CREATE INDEX ON life_{book} (id)")
+            self.db.execute(f"ANALYZE life_{book}")
+        self.db.execute("ANALYZE life_sent")
+        sent, pops = self.db.execute(
+            "SELECT (SELECT count(*) FROM life_sent),"
+            " (SELECT count(*) FROM life_pops)").fetchone()
+        expect(sent > 20 * self.seconds, f"only {sent} tasks were enqueued")
+        for where in ("before the commit of a pop", "after a pop",
+                      "while it works", "before the commit of a complete",
+                      "after the commit of a complete"):
+            expect(self.deaths[where] or self.seconds < 10,
+                   f"nobody died {where}")
+        deaths = ", ".join(f"{count} {where}" for where, count
+                           in sorted(self.deaths.items()))
+        return (f"{sent} tasks, {pops} pops; {self.slow} times slow,"
+                f" {self.late} times too late to complete; {self.lost} connections lost; deaths: {deaths}")
+
+    def crash(self):
+        """A server process is killed, which is the end of all of them."""
+        with self.killing:
+            pid = value(self.db, "SELECT pid FROM pg_stat_activity WHERE"
+                        " application_name ~ '^life [pw]' LIMIT 1")
+            os.kill(pid, signal.SIGKILL)
+            self.deaths["with all the server"] += 1
+            end = now() + 60
+            # the old one lives on for a moment
+            try:
+                while now() < end:
+                    self.killer.execute("SELECT pg_sleep(0.001)")
+            except psycopg.OperationalError:
+                pass
+            while True:
+                try:
+                    self.killer.close()
+                    self.killer = connect("killer")
+                    self.main.db.close()
+                    self.main.db = connect("life test")
+                    break
+                except psycopg.OperationalError:
+                    expect(now() < end, "the server does not come back")
+                    time.sleep(0.05)
+
+    def drain(self):
+        """With nobody dying, all is finished soon."""
+        end = now() + 60
+        while value(self.db, "SELECT count(*) FROM fairq.task"):
+            self.look_for_faults()
+            expect(now() < end, "a minute later there are still "
+                   + str(rows(self.db, "SELECT queue, group_key, status,"
+                              " count(*) FROM fairq.tasks WHERE finished_at"
+                              " IS NULL GROUP BY 1, 2, 3 LIMIT 10")))
+            time.sleep(0.05)
+
+    # ---- what the books say
+
+    def none(self, text, sql, *arguments):
+        found = rows(self.db, sql + " LIMIT 5", *arguments)
+        expect(not found, f"{text}: {found}")
+
+    def once(self):
+        self.none("completed more than once",
+                  "SELECT id, count(*) FROM life_done GROUP BY 1"
+                  " HAVING count(*) > 1")
+        self.none("completed, and its enqueue has not committed",
+                  "SELECT id FROM life_done EXCEPT SELECT id FROM life_sent")
+        self.none("popped, and its enqueue has not committed",
+                  "SELECT id FROM life_pops EXCEPT SELECT id FROM life_sent")
+        self.none("neither completed nor cancelled nor failed",
+                  "SELECT * FROM life_sent WHERE id NOT IN"
+                  " (SELECT id FROM life_done UNION ALL SELECT id FROM"
+                  " life_cancels UNION ALL SELECT id FROM fairq.archive"
+                  " WHERE status = 2)")
+        self.none("completed, and failed or cancelled in the archive",
+                  "SELECT id, status FROM life_done JOIN fairq.archive"
+                  " USING (id) WHERE status <> 1")
+        self.none("the archive of what is retained lacks",
+                  "SELECT id, status, how FROM life_sent"
+                  " LEFT JOIN life_done USING (id) LEFT JOIN fairq.archive"
+                  " USING (id) WHERE queue IN ('life_kept', 'life_tight')"
+                  " AND status IS DISTINCT FROM CASE WHEN how IS NULL THEN"
+                  " coalesce(status, 3) WHEN how <> 'take' THEN 1 END")
+        self.none("cancelled in the archive, and nobody has cancelled it",
+                  "SELECT id FROM fairq.archive WHERE status = 3"
+                  " EXCEPT SELECT id FROM life_cancels")
+        self.none("another result than was given",
+                  "SELECT id, d.attempt, result FROM fairq.archive JOIN"
+                  " life_done d USING (id) WHERE how = 'complete'"
+                  " AND result IS DISTINCT FROM to_jsonb(d.attempt)")
+        self.none("an enqueue was answered with the id of another key",
+                  "SELECT a.*, s.* FROM life_answers a JOIN life_sent s"
+                  " USING (id) WHERE a.queue <> s.queue OR a.dedup_key"
+                  " IS DISTINCT FROM s.dedup_key")
+        done, cancelled, failed, redriven = self.db.execute(
+            "SELECT (SELECT count(*) FROM life_done), (SELECT count(DISTINCT"
+            " id) FROM life_cancels WHERE id NOT IN (SELECT id FROM"
+            " life_done)), (SELECT count(*) FROM fairq.archive"
+            " WHERE status = 2), (SELECT sum(tasks) FROM life_redrives)"
+            ).fetchone()
+        return (f"{done} completed, {cancelled} cancelled, {failed} failed"
+                f" for good, {redriven} of those that had were redriven")
+
+    def attempts(self):
+        self.none("attempts are not 1, 2, 3 ...",
+                  "SELECT id, array_agg(attempt ORDER BY attempt) FROM"
+                  " life_pops GROUP BY 1"
+                  " HAVING count(*) <> max(attempt) OR min(attempt) <> 1"
+                  " OR count(DISTINCT attempt) <> count(*)")
+        self.none("completed by another attempt than the last",
+                  "SELECT d.id, d.attempt, max(p.attempt) FROM life_done d"
+                  " JOIN life_pops p USING (id) GROUP BY 1, 2"
+                  " HAVING d.attempt <> max(p.attempt)")
+        self.none("the archive has another attempt",
+                  "SELECT a.id, a.attempt, count(p.id) FROM fairq.archive a"
+                  " JOIN life_sent USING (id) LEFT JOIN life_pops p ON"
+                  " p.id = a.id GROUP BY 1, 2 HAVING a.attempt <> count(p.id)")
+        self.none("popped before the time",
+                  "SELECT id, run_at, at FROM life_sent JOIN life_pops"
+                  " USING (id) WHERE attempt = 1 AND at < run_at")
+        self.none("popped while another's lease lasts",
+                  "SELECT p.id, p.attempt, l.until, n.at FROM life_pops p"
+                  " JOIN life_pops n ON n.id = p.id"
+                  " AND n.attempt = p.attempt + 1 CROSS JOIN LATERAL ("
+                  "SELECT coalesce((SELECT lease_until FROM life_extends e"
+                  " WHERE e.id = p.id AND e.attempt = p.attempt"
+                  " ORDER BY e.at DESC LIMIT 1), p.lease_until) AS until) l"
+                  " WHERE n.at < l.until AND NOT EXISTS (SELECT FROM"
+                  " life_fails f WHERE f.id = p.id AND f.attempt = p.attempt)"
+                  " AND NOT EXISTS (SELECT FROM life_releases f"
+                  " WHERE f.id = p.id AND f.attempt = p.attempt)")
+        self.none("popped after its last attempt",
+                  "SELECT p.id, p.attempt, count(r.id) FROM life_sent s"
+                  " JOIN fairq.queue q ON q.name = s.queue"
+                  " JOIN life_pops p USING (id) LEFT JOIN life_releases r"
+                  " ON r.id = p.id AND r.attempt < p.attempt"
+                  " WHERE s.queue <> %s AND p.id NOT IN (TABLE life_again)"
+                  " GROUP BY 1, 2, s.max_attempts, q.max_attempts"
+                  " HAVING p.attempt - count(r.id)"
+                  " > coalesce(s.max_attempts, q.max_attempts)", REDRIVEN)
+        for book, what in ("pops", "popped"), ("extends", "extended"):
+            self.none(f"{what} after it was cancelled",
+                      "SELECT b.id, b.attempt, b.at, c.at"
+                      f" FROM life_{book} b JOIN life_cancels c USING (id)"
+                      " WHERE b.at > c.at")
+        # the server forgets its counters when it crashes
+        return self.sums() if not self.crashes else None
+
+    def read_counters(self):
+        names = ("popped", "completed", "released", "retried", "failed",
+                 "cancelled", "expired", "enqueued")
+        return {row[0]: Counter(dict(zip(names, row[1:]))) for row in
+                rows(self.db, f"SELECT queue, {', '.join(names)}"
+                     " FROM fairq.queues")}
+
+    def sums(self):
+        """The counters are the sums of the books."""
+        counters = self.read_counters()
+        expired = 0
+        for kind in KINDS:
+            def count(book, condition="true"):
+                return value(self.db, "SELECT count(*) FROM"
+                             f" life_{book} b JOIN life_sent USING (id)"
+                             " WHERE life_sent.queue = %s AND " + condition,
+                             kind.name)
+            is_ = counters[kind.name]
+            redriven = value(self.db, "SELECT coalesce(sum(tasks), 0)::int"
+                             " FROM life_redrives WHERE queue = %s", kind.name)
+            failed = value(self.db, "SELECT count(*) FROM fairq.archive"
+                           " JOIN fairq.queue USING (queue_id)"
+                           " WHERE name = %s AND archive.status = 2", kind.name)
+            taken = count("done", "how = 'take'")
+            fails = count("fails")
+            should = {
+                "popped": count("pops"),
+                "completed": count("done") - taken,
+                "released": count("releases"),
+                "failed": failed + redriven,
+                "enqueued": count("sent") + redriven,
+            }
+            found = {name: is_[name] for name in should}
+            expect(found == should, f"counters of {kind.name}: {found}, and"
+                   f" the books say {should}")
+            ended = (is_["completed"] + taken + is_["released"] + fails
+                     + is_["expired"])
+            expect(is_["popped"] == ended,
+                   f"{kind.name}: {is_['popped']} attempts have begun, and"
+                   f" {ended} have ended: {dict(is_)}, {taken} taken, {fails}"
+                   " failed")
+            expired += is_["expired"]
+        expect(expired > self.seconds, f"only {expired} leases expired")
+        return f"{expired} leases expired"
+
+    def limits(self):
+        expect(self.observer.full > self.seconds,
+               "hardly ever a limit was reached")
+        return (f"{self.observer.looks} looks, {self.observer.full} times at"
+                " a limit")
+
+    def starved(self):
+        parts = sorted(self.observer.least)[1:-1]
+        judged, least = 0, None
+        for part in parts:
+            served = dict(((queue, group), count) for queue, group, count in
+                          rows(self.db, "SELECT queue, grp, count(*)"
+                               " FROM life_pops JOIN life_sent USING (id)"
+                               " WHERE priority = 0 AND at >= to_timestamp(%s)"
+                               " AND at < to_timestamp(%s) GROUP BY 1, 2",
+                               part * SLICE, (part + 1) * SLICE))
+            for queue, group in self.observer.least[part]:
+                count = served.get((queue, group), 0)
+                expect(count, f"group {group} of {queue} had tasks for"
+                       f" {SLICE} seconds, and none of them was popped, but"
+                       f" {served}")
+                least = count if least is None else min(least, count)
+                judged += 1
+        expect(judged > 5 * len(parts) or self.seconds < 20,
+               f"only {judged} times a group had work all the time")
+        return (f"{judged} times a group had work for {SLICE} s; the least"
+                f" were {least} pops")
+
+    def sound(self):
+        for kind in KINDS:
+            found = column(self.db, "SELECT * FROM fairq.check_queue(%s)",
+                           kind.name)
+            expect(not found, f"check_queue('{kind.name}'): {found[:5]}")
+            left = rows(self.db, "SELECT ready, waiting, scheduled, running"
+                        " FROM fairq.queues WHERE queue = %s", kind.name)
+            expect(left == [(0, 0, 0, 0)], f"{kind.name} is not empty: {left}")
+            drop(self.db, kind.name)
+        return (f"{self.checked} checks, {self.passing} found something for a"
+                f" moment; {self.maintained} times maintained")

@@ -1,0 +1,663 @@
+"""Waiting workers: who wakes, when, and what it costs to sleep."""
+
+import os
+import signal
+import time
+
+from base import (Waiter, all_answers, any_answer, asleep, column, connect,
+                  cut, drop, expect, median, ms, new_queue, now, put_to_sleep,
+                  rows, sound, until, value)
+from wakes import CASES, Queue, as_timestamp
+
+MANY = 100
+PROMPT = 0.1                    # seconds, on a machine with nothing else to do
+LOST = 10                       # what takes so long was not told at all
+TRIES = 3
+
+
+def best_of(measure, limit, text):
+    """The least of a few measurements, if the first ones are above a limit."""
+    best = None
+    for _ in range(TRIES):
+        figure = measure()
+        best = figure if best is None else min(best, figure)
+        if best <= limit:
+            break
+    expect(best <= limit, f"{text}: {ms(best)}, and {ms(limit)} are allowed")
+    return best
+
+
+def crowd(count):
+    return [Waiter() for _ in range(count)]
+
+
+def dismiss(db, waiters):
+    """Their calls as well: a server does not notice that a client is gone."""
+    pids = [waiter.pid for waiter in waiters]
+    db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+               " WHERE pid = ANY (%s)", [pids])
+    until(lambda: not value(db, "SELECT count(*) FROM pg_stat_activity"
+                            " WHERE pid = ANY (%s)", pids),
+          "waiting workers cannot be ended")
+    for waiter in waiters:
+        waiter.close()
+
+
+# ---- what wakes
+
+def wakes(run, name, function):
+    """One case; how long it took."""
+    waiters = crowd(2)
+
+    def once():
+        q = Queue(run.db, "life_wake")
+        drop(run.db, q.name)
+        steps = function(q)
+        next(steps)
+        put_to_sleep(run.db, waiters, q.name)
+        start, due = now(), None
+        try:
+            next(steps)
+        except StopIteration as end:
+            due = end.value
+        at = due or now()
+        done = any_answer(waiters, at - now() + LOST)
+        expect(done, f"{LOST} seconds later nobody has been woken")
+        first = min(waiter.at for waiter in done)
+        expect([waiter.answer for waiter in done][0] is True,
+               f"fairq.wait() returned {done[0].answer}")
+        # the server's clock may have been read a moment before
+        expect(due is None or first > due - 0.002,
+               f"{ms(at - first)} too early")
+        if not q.pop():
+            # it has ended a task, and the place is free when it commits
+            expect(q.ends_one, "woken, but a pop finds nothing")
+            expect(value(run.db, f"CALL fairq.wait('{q.name}', '1 s')"),
+                   "one was ended, but the next one is not ready")
+            expect(q.pop(), "one was ended, but the next one is not there")
+        sound(run.db, q.name)
+        q.close()
+        # whoever still sleeps would be in the way next time
+        drop(run.db, q.name)
+        all_answers(waiters, LOST)
+        return max(first - max(at, start), 0)
+
+    try:
+        return best_of(once, PROMPT, "told")
+    finally:
+        dismiss(run.db, waiters)
+
+
+def one_for_one(run):
+    """Of 100 waiting workers one enqueue wakes one."""
+    queue = new_queue(run.db, "life_crowd")
+    waiters = crowd(MANY)
+    try:
+        put_to_sleep(run.db, waiters, queue)
+        run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
+        done = any_answer(waiters, LOST)
+        expect(len(done) == 1 and done[0].answer is True,
+               f"{[waiter.answer for waiter in done]} have answered")
+        time.sleep(0.3)
+        done = [waiter for waiter in waiters if waiter.look()]
+        expect(len(done) == 1, f"{len(done)} workers have come for one task")
+        expect(asleep(run.db, waiters) == MANY - 1, "the others don't sleep")
+        # the one that has come takes the task and waits again
+        expect(len(rows(run.db, "SELECT FROM fairq.pop(%s)", queue)) == 1,
+               "the task is not there")
+        put_to_sleep(run.db, done, queue)
+        for _ in range(5):
+            run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
+        until(lambda: sum(w.look() for w in waiters) >= 5, "5 don't come")
+        time.sleep(0.1)
+        came = sum(waiter.look() for waiter in waiters)
+        expect(came == 5, f"{came} workers have come for 5 tasks")
+    finally:
+        dismiss(run.db, waiters)
+        drop(run.db, queue)
+
+
+# ---- work for all
+
+def hands(run, prepare, event, limit, groups=MANY):
+    """
+    100 tasks become ready at once, while 100 workers sleep, each of which is
+    busy for good when it has got one: all are woken, and at once.
+    """
+    waiters = crowd(MANY)
+    vain = []
+
+    def once():
+        q = Queue(run.db, "life_hands")
+        drop(run.db, q.name)
+        q.groups = [f"g{n % groups}" for n in range(MANY)]
+        prepare(q)
+        put_to_sleep(run.db, waiters, q.name)
+        at = event(q) or now()
+        last = at
+        idle, popping = set(waiters), set()
+        end = at + LOST
+        vain.append(0)
+        while idle:
+            for waiter in any_answer(idle, max(end - now(), 0)):
+                if waiter not in popping:
+                    expect(waiter.answer is True,
+                           f"fairq.wait() returned {waiter.answer}")
+                    popping.add(waiter)
+                    waiter.send(f"SELECT 7 FROM fairq.{q.verb}('{q.name}')")
+                    continue
+                popping.discard(waiter)
+                if waiter.answer == 1:
+                    idle.discard(waiter)
+                    last = waiter.at
+                else:
+                    vain[-1] += 1
+                    waiter.start(q.name)
+            expect(now() < end or not idle,
+                   f"{len(idle)} of {MANY} tasks lie about, while"
+                   f" {asleep(run.db, idle)} workers sleep")
+        sound(run.db, q.name)
+        drop(run.db, q.name)
+        q.close()
+        return last - at
+
+    try:
+        took = best_of(once, limit, f"all {MANY} had one")
+    finally:
+        dismiss(run.db, waiters)
+    return f"{ms(took)}, {vain[-1]} came in vain"
+
+
+def by_take(prepare):
+    def and_take(q):
+        prepare(q)
+        q.verb = "take"
+    return and_take
+
+
+def created(q):
+    q.create()
+
+
+def in_transactions(of):
+    def enqueue(q):
+        for first in range(0, MANY, of):
+            with q.db.transaction():
+                for group in q.groups[first:first + of]:
+                    q.enqueue(group)
+    return enqueue
+
+
+def in_a_batch(q):
+    q.db.execute("SELECT count(*) FROM fairq.enqueue_batch(%s, %s,"
+                 " array_fill('{}'::jsonb, ARRAY[%s::int]))",
+                 [q.name, q.groups, MANY])
+
+
+def queue_paused(q):
+    q.create()
+    q.call("pause", q.name)
+    in_a_batch(q)
+
+
+def queue_resumed(q):
+    q.call("resume", q.name)
+
+
+def running_one(q):
+    q.create(max_running=1)
+    in_a_batch(q)
+    q.enqueue("g0")
+    q.pop()
+
+
+def queue_raised(q):
+    q.change(max_running=1 + MANY)
+
+
+def group_running_one(q):
+    q.create(concurrency=1)
+    in_a_batch(q)
+    q.enqueue("g0")
+    q.pop()
+
+
+def group_raised(q):
+    q.db.execute("SELECT fairq.set_group(%s, 'g0', concurrency => %s)",
+                 [q.name, 1 + MANY])
+
+
+def scheduled(q):
+    """Far enough for a hundred workers to go to sleep before."""
+    q.create()
+    q.at = now() + 4
+    q.db.execute("SELECT count(*) FROM fairq.enqueue_batch(%s, %s,"
+                 " array_fill('{}'::jsonb, ARRAY[%s::int]), run_at => %s)",
+                 [q.name, q.groups, MANY, as_timestamp(q.at)])
+
+
+def leased(q):
+    q.create()
+    in_a_batch(q)
+    tasks = q.pop(MANY, "4 s")
+    q.at = q.lease_ends(tasks[0][0])
+
+
+def is_time(q):
+    expect(now() < q.at, "the machine is too slow for this test")
+    return q.at
+
+
+def popped(q):
+    q.create()
+    in_a_batch(q)
+    db = q.session()
+    db.execute("BEGIN")
+    q.pop(MANY, db=db)
+
+
+def rolled_back(q):
+    q.others[-1].execute("ROLLBACK")
+
+
+def taken_over(q):
+    """A hundred leases that have expired, in an open transaction's hands."""
+    q.create()
+    in_a_batch(q)
+    q.pop(MANY, "1 ms")
+    time.sleep(0.01)
+    db = q.session()
+    db.execute("BEGIN")
+    expect(len(q.pop(MANY, db=db)) == MANY, "not all have expired")
+
+
+def failed(q):
+    q.create()
+    in_a_batch(q)
+    for id, attempt in q.pop(MANY):
+        q.db.execute("SELECT fairq.fail(%s, %s, dead => true)", [id, attempt])
+
+
+def redriven(q):
+    q.call("redrive", q.name)
+
+
+# what, and whether those who have come wake the next ones
+HANDS = [
+    ("a hundred enqueues in one transaction", created, in_transactions(MANY),
+     False),
+    ("ten times ten enqueues", created, in_transactions(10), False),
+    ("a hundred transactions", created, in_transactions(1), False),
+    ("a batch", created, in_a_batch, False),
+    ("a queue is resumed", queue_paused, queue_resumed, True),
+    ("a queue's limit is raised", running_one, queue_raised, True),
+    ("a hundred tasks fall due", scheduled, is_time, True),
+    ("a hundred tasks fall due and are taken", by_take(scheduled), is_time,
+     True),
+    ("a hundred leases expire", leased, is_time, True),
+    ("the rollback of a pop", popped, rolled_back, False),
+    ("the rollback of a pop of expired leases", taken_over, rolled_back, True),
+    ("redrive", failed, redriven, False),
+]
+HANDS_OF_ONE = [
+    ("a queue is resumed, and its tasks are taken", by_take(queue_paused),
+     queue_resumed, True),
+    ("a batch", created, in_a_batch, False),
+    ("a group's limit is raised", group_running_one, group_raised, True),
+    ("a hundred tasks fall due", scheduled, is_time, True),
+    ("a hundred leases expire", leased, is_time, True),
+    ("the rollback of a pop", popped, rolled_back, False),
+]
+
+
+# ---- sleep costs nothing
+
+def lxids(db, waiters):
+    """
+    The transaction in which each of them is, by its number in the backend:
+    whoever has looked meanwhile is in another one.  (pg_stat_database hears of
+    them only when the CALL is over.)
+    """
+    return dict(rows(db, "SELECT pid, virtualtransaction FROM pg_locks"
+                     " WHERE locktype = 'virtualxid' AND pid = ANY (%s)",
+                     [waiter.pid for waiter in waiters]))
+
+
+def switches(waiters):
+    """How often the kernel has put them to sleep."""
+    total = 0
+    for waiter in waiters:
+        with open(f"/proc/{waiter.pid}/status") as file:
+            total += sum(int(line.split()[1]) for line in file
+                         if line.startswith("voluntary_ctxt_switches"))
+    return total
+
+
+def idle_queue(db, queue):
+    """Nothing in it can be had, for various reasons."""
+    new_queue(db, queue, concurrency=1)
+    for group, lease in ("paused", "1 ms"), ("full", "1 hour"):
+        db.execute("SELECT fairq.enqueue(%s, %s)", [queue, group])
+        expect(rows(db, "SELECT FROM fairq.pop(%s, lease => %s)", queue,
+                    lease), "nothing was popped")
+        db.execute("SELECT fairq.enqueue(%s, %s)", [queue, group])
+        db.execute("SELECT fairq.enqueue(%s, %s,"
+                   " run_at => clock_timestamp() + '10 ms')", [queue, group])
+        if group == "paused":
+            db.execute("SELECT fairq.pause(%s, %s)", [queue, group])
+    db.execute("SELECT fairq.enqueue(%s, 'free',"
+               " run_at => clock_timestamp() + '1 hour')", [queue])
+    time.sleep(0.02)
+
+
+def no_polling(run):
+    """100 waiting workers do nothing for 3 seconds, and hold nothing."""
+    queue = "life_idle"
+    idle_queue(run.db, queue)
+    other = connect("another")
+    waiters = crowd(MANY)
+    pids = [waiter.pid for waiter in waiters]
+    try:
+        # rows in the hands of an open transaction
+        other.execute("BEGIN")
+        other.execute("SELECT fairq.enqueue(%s, 'open')", [queue])
+        put_to_sleep(run.db, waiters, queue)
+        before, slept = lxids(run.db, waiters), switches(waiters)
+        time.sleep(3)
+        looks = [pid for pid, vxid in lxids(run.db, waiters).items()
+                 if before[pid] != vxid]
+        slept = switches(waiters) - slept
+        expect(len(before) == MANY and not looks,
+               f"{len(looks)} of {len(before)} workers have looked")
+        expect(slept <= MANY / 10, f"they were woken {slept} times")
+        held = rows(run.db, "SELECT state, backend_xmin, backend_xid,"
+                    " count(*) FROM pg_stat_activity WHERE pid = ANY (%s)"
+                    " GROUP BY 1, 2, 3", pids)
+        expect(held == [("active", None, None, MANY)],
+               f"state, xmin, xid, number: {held}")
+        locks = rows(run.db, "SELECT locktype, mode, granted,"
+                     " relation::regclass FROM pg_locks WHERE pid = ANY (%s)"
+                     " AND (locktype <> 'virtualxid'"
+                     " OR virtualxid <> virtualtransaction) LIMIT 5", pids)
+        expect(not locks, f"they have locks: {locks}")
+        return f"{slept} wake-ups in 3 s"
+    finally:
+        other.close()
+        dismiss(run.db, waiters)
+        drop(run.db, queue)
+
+
+# ---- how it ends
+
+def ends(run):
+    """At the timeout with false, and by whatever ends statements."""
+    queue = new_queue(run.db, "life_ends")
+    waiters = crowd(6)
+    first, plain, timed, cancelled, ended, last = waiters
+    try:
+        start = now()
+        expect(value(run.db, f"CALL fairq.wait('{queue}', '0')") is False,
+               "not false at once")
+        expect(now() - start < LOST / 2, "a timeout of 0 takes time")
+        timed.db.execute("SET statement_timeout = '300 ms'")
+        plain.start(queue, "200 ms")
+        start = now()
+        put_to_sleep(run.db, [first, timed, cancelled, ended, last], queue)
+        run.db.execute("SELECT pg_cancel_backend(%s)", [cancelled.pid])
+        run.db.execute("SELECT pg_terminate_backend(%s)", [ended.pid])
+        for waiter, answer in ((plain, False), (timed, "57014"),
+                               (cancelled, "57014"), (ended, "57P01")):
+            waiter.wait(LOST)
+            expect(waiter.answer == answer,
+                   f"{waiter.answer} instead of {answer}")
+        expect(plain.at - start > 0.199, "too early")
+        expect(asleep(run.db, [first, last]) == 2, "the others don't sleep")
+        # they are as good as before
+        put_to_sleep(run.db, [plain, cancelled], queue)
+        for _ in range(4):
+            run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
+        done = all_answers([first, last, plain, cancelled], LOST)
+        expect([waiter.answer for waiter in done] == [True] * 4,
+               "not all have been woken afterwards")
+        return f"{ms(plain.at - start)} for 200 ms"
+    finally:
+        dismiss(run.db, waiters)
+        drop(run.db, queue)
+
+
+def errors(run):
+    """In a transaction block 25001, of no queue QF001."""
+    waiter = Waiter()
+    queue = new_queue(run.db, "life_errors")
+
+    def answer(sql):
+        waiter.send(sql)
+        return waiter.wait(LOST)
+
+    try:
+        waiter.db.execute("BEGIN")
+        state = answer(f"CALL fairq.wait('{queue}', '0')")
+        expect(state == "25001", f"in a block: {state}")
+        waiter.db.execute("ROLLBACK")
+        state = answer("CALL fairq.wait('life_no_such_queue', '0')")
+        expect(state == "QF001", f"of no queue: {state}")
+        state = answer(f"CALL fairq.wait('{queue}', '-1 s')")
+        expect(state == "QF003", f"for less than nothing: {state}")
+        expect(answer(f"CALL fairq.wait('{queue}', '0')") is False,
+               "errors have left something")
+    finally:
+        waiter.close()
+        drop(run.db, queue)
+
+
+def dropped(run):
+    """Waiting workers don't keep a queue from being dropped, and hear of it."""
+    waiters = crowd(20)
+    other = connect("another")
+
+    def once():
+        queue = new_queue(run.db, "life_dropped")
+        put_to_sleep(run.db, waiters, queue)
+        start = now()
+        other.execute("SELECT fairq.drop_queue(%s)", [queue])
+        took = now() - start
+        done = all_answers(waiters, LOST)
+        answers = {waiter.answer for waiter in done}
+        expect(len(done) == len(waiters) and answers == {"QF001"},
+               f"{len(done)} of {len(waiters)} have heard of it: {answers}")
+        return max(took, max(waiter.at for waiter in waiters) - start)
+
+    try:
+        return ms(best_of(once, PROMPT, "dropped, and all have heard of it"))
+    finally:
+        other.close()
+        dismiss(run.db, waiters)
+
+
+# ---- whoever is woken, or is to wake, may be gone
+
+def timekeeper(run, leave):
+    """
+    The first one to wait watches the clock for all.  It leaves, and so do
+    those who follow it: another one wakes when the task is due.
+    """
+    waiters = crowd(6)
+
+    def once():
+        queue = new_queue(run.db, "life_clock")
+        at = now() + 0.8
+        run.db.execute("SELECT fairq.enqueue(%s, 'bob', run_at => %s)",
+                       [queue, as_timestamp(at)])
+        left = list(waiters)
+        put_to_sleep(run.db, left, queue)
+        for n in range(4):
+            gone = leave(run.db, queue, left, n)
+            left.remove(gone)
+            time.sleep(0.05)
+            # whoever was told to watch the clock instead may have seen a task
+            # that was just being taken
+            put_to_sleep(run.db, [waiter for waiter in left
+                                  if waiter.look()], queue)
+        expect(now() < at, "the machine is too slow for this test")
+        done = any_answer(left, at - now() + LOST)
+        expect(done and done[0].answer is True,
+               "those who are left don't wake")
+        expect(len(rows(run.db, "SELECT FROM fairq.pop(%s)", queue)) == 1,
+               "there is nothing for it")
+        for n, waiter in enumerate(waiters):
+            if waiter.answer in ("57P01", "lost"):
+                waiter.close()
+                waiters[n] = Waiter()
+        drop(run.db, queue)
+        all_answers(left, LOST)
+        return max(done[0].at - at, 0)
+
+    try:
+        return ms(best_of(once, PROMPT, "after the time"))
+    finally:
+        dismiss(run.db, waiters)
+
+
+def is_ended(db, queue, left, n):
+    db.execute("SELECT pg_cancel_backend(%s)" if n % 2 else
+               "SELECT pg_terminate_backend(%s)", [left[0].pid])
+    left[0].wait(LOST)
+    return left[0]
+
+
+def gets_work(db, queue, left, n):
+    """Whoever it is: the first one comes first."""
+    db.execute("SELECT fairq.enqueue(%s, 'alice')", [queue])
+    done = any_answer(left, LOST)
+    expect(done, "nobody was told of a task")
+    done[0].send(f"SELECT 7 FROM fairq.take('{queue}')")
+    expect(done[0].wait(LOST) == 1, "the task is not there")
+    return done[0]
+
+
+def late_worker(run):
+    """
+    Whoever comes too late, in a transaction that stays open, keeps nobody
+    from the task, neither those who wait nor those who pop.
+    """
+    waiter, late = Waiter(), connect("late")
+    calls = ("fail(%s, 1)", "release(%s, 1)", "extend(%s, 1)",
+             "complete(%s, 1)", "complete_batch(ARRAY[%s::bigint], '{1}')")
+    try:
+        for options in {}, {"retain": "1 day"}:
+            queue = new_queue(run.db, "life_late", **options)
+            for call in calls:
+                id = value(run.db, "SELECT fairq.enqueue(%s, 'bob',"
+                           " dedup_key => 'k')", queue)
+                for attempt in 1, 2:
+                    expect(rows(run.db, "SELECT FROM fairq.pop(%s)", queue),
+                           "nothing was popped")
+                    run.db.execute("SELECT fairq.release(%s, %s)",
+                                   [id, attempt])
+                late.execute("BEGIN")
+                expect(not value(late, f"SELECT fairq.{call}", id),
+                       f"a lost lease, but {call}")
+                waiter.start(queue, "1 s")
+                expect(waiter.wait(LOST) is True, f"{call}: not ready")
+                expect(rows(run.db, "SELECT attempt FROM fairq.take(%s)",
+                            queue) == [(3,)], f"{call}: locked")
+                late.execute("COMMIT")
+            drop(run.db, queue)
+    finally:
+        late.close()
+        waiter.close()
+
+
+def passed_on(run, end):
+    """
+    One that is woken and ended before it has run passes it on.  It is stopped
+    in the meantime, so that both reach it at once.
+    """
+    queue = new_queue(run.db, "life_passed_on")
+    waiters = crowd(3)
+    stopped = []
+    try:
+        put_to_sleep(run.db, waiters, queue)
+        first = waiters[0]
+        stopped.append(first.pid)
+        os.kill(first.pid, signal.SIGSTOP)
+        # the others are behind it
+        run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
+        time.sleep(0.05)
+        expect(not first.look(), "it was not stopped")
+        if any(waiter.look() for waiter in waiters):
+            return "another one was woken"
+        end(run.db, first)
+        os.kill(stopped.pop(), signal.SIGCONT)
+        start = now()
+        first.wait(LOST)
+        if first.answer is True:
+            return "it got through"
+        done = any_answer(waiters[1:], LOST)
+        expect(done and done[0].answer is True,
+               f"the one that was woken ended with {first.answer}, and the"
+               " others sleep beside the task")
+        return ms(done[0].at - start)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        dismiss(run.db, waiters)
+        drop(run.db, queue)
+
+
+def cancel(db, waiter):
+    db.execute("SELECT pg_cancel_backend(%s)", [waiter.pid])
+
+
+def terminate(db, waiter):
+    db.execute("SELECT pg_terminate_backend(%s)", [waiter.pid])
+
+
+def hang_up(db, waiter):
+    cut(waiter.db)
+
+
+def dead_client(run):
+    """
+    A worker that died while it waited is not told of a task in others' place.
+    """
+    queue = new_queue(run.db, "life_dead_client")
+    waiters = crowd(3)
+    try:
+        put_to_sleep(run.db, waiters, queue)
+        pid = waiters[0].pid
+        cut(waiters[0].db)
+        time.sleep(0.05)
+        start = now()
+        run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
+        done = any_answer(waiters[1:], LOST)
+        expect(done and done[0].answer is True,
+               "nobody else is told of the task")
+        until(lambda: not value(run.db, "SELECT count(*) FROM pg_stat_activity"
+                                " WHERE pid = %s", pid), "its backend stays")
+        return ms(done[0].at - start)
+    finally:
+        dismiss(run.db, waiters)
+        drop(run.db, queue)
+
+
+def latency(run):
+    """From an enqueue's commit until a worker is told."""
+    queue = new_queue(run.db, "life_latency")
+    waiter, db = Waiter(), connect("producer")
+    times = []
+    try:
+        for _ in range(30):
+            put_to_sleep(run.db, [waiter], queue)
+            db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
+            at = now()
+            expect(waiter.wait(LOST) is True, "not woken")
+            times.append(max(waiter.at - at, 0))
+            expect(len(rows(db, "SELECT FROM fairq.take(%s)", queue)) == 1,
+                   "woken for nothing")
+    finally:
+        waiter.close()
+        db.close()
+        drop(run.db, queue)
+    expect(median(times) < PROMPT, f"the median is {ms(median(times))}")
+    return f"median {ms(median(times))}, most {ms(max(times))}"
