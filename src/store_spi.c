@@ -6,6 +6,8 @@
  * path but pg_catalog.  The snapshot is always a fresh one: at REPEATABLE READ
  * too a queue that was just made is there.
  *
+ * A procedure that commits by itself does that through SPI, too.
+ *
  * Locking: what the statements take.
  */
 #include "postgres.h"
@@ -74,4 +76,25 @@ fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
 	SetUserIdAndSecContext(user, context);
 	AtEOXact_GUC(true, nest_level);
 	return processed;
+}
+
+/* A procedure that has been called outside of a transaction block. */
+void
+fairq_procedure_begin(void)
+{
+	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect_ext failed");
+}
+
+/* Commit, and go on in a transaction that has no snapshot yet. */
+void
+fairq_procedure_commit(void)
+{
+	SPI_commit();
+}
+
+void
+fairq_procedure_end(void)
+{
+	SPI_finish();
 }

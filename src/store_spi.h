@@ -57,5 +57,8 @@ fairq_sql_interval(const Interval *value)
 
 extern uint64 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs,
 						int64 *result);
+extern void fairq_procedure_begin(void);
+extern void fairq_procedure_commit(void);
+extern void fairq_procedure_end(void);
 
 #endif							/* FAIRQ_STORE_SPI_H */

@@ -11,9 +11,7 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -24,6 +22,7 @@
 #include "args.h"
 #include "compat.h"
 #include "serve.h"
+#include "store_spi.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_wait);
@@ -64,7 +63,7 @@ look(const char *name, uint64 *events, TimestampTz *due)
 	ready = fairq_worth_a_pop(queue, tasks, now);
 	fairq_table_close(tasks);
 	*due = Max(next_due(queue), now + RETRY);
-	SPI_commit();
+	fairq_procedure_commit();
 	return ready;
 }
 
@@ -105,7 +104,7 @@ fairq_wait(PG_FUNCTION_ARGS)
 				errhint("Call it in autocommit mode."));
 	fairq_writes("fairq.wait()");
 
-	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	fairq_procedure_begin();
 	each = AllocSetContextCreate(CurrentMemoryContext, "fairq look",
 								 ALLOCSET_SMALL_SIZES);
 	for (;;)
@@ -129,6 +128,6 @@ fairq_wait(PG_FUNCTION_ARGS)
 				errcode(ERRCODE_CONNECTION_FAILURE),
 				errmsg("connection to client lost"));
 	fairq_wait_end(false, ready ? DT_NOEND : due);
-	SPI_finish();
+	fairq_procedure_end();
 	PG_RETURN_DATUM(result_row(ready));
 }
