@@ -355,7 +355,8 @@ class Model(Life):
                  self._may_have_room(session, task.group)}
         expired = fifo.late(session, self.clock.start, RUNNING)
         sure = [other for other in expired if other.owner is None]
-        views = [sure, sure + [task]] if task in expired else [sure]
+        views = [sure] + [sure + [other] for other in expired
+                          if other.owner is not None]
         if self._leaves_expired(session, fifo):
             views.append([])
             views += [[other for other in view
