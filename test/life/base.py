@@ -22,10 +22,6 @@ def connect(name="life"):
                 " -c client_min_messages=error")
 
 
-def server_version(db):
-    return db.info.server_version
-
-
 def value(db, sql, *arguments):
     return db.execute(sql, arguments).fetchone()[0]
 

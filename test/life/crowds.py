@@ -5,8 +5,8 @@ import threading
 import time
 from collections import Counter
 
-from base import (Fault, connect, drop, expect, median, ms, new_queue, now,
-                  rows, sound, value)
+from base import (Fault, connect, drop, expect, ms, new_queue, now, rows,
+                  sound, value)
 from wakes import as_timestamp
 
 TASKS = 100000
@@ -85,19 +85,23 @@ class Outage:
     queue = "life_outage"
 
     def fresh(self, run):
-        """A new task of alice waits for one of them."""
+        """A new task of alice waits for one of them, time and again."""
         db, queue = run.db, new_queue(run.db, self.queue)
         fill(db, queue, "bob", TASKS)
         start = now()
         expect(len(pop(db, queue, TASKS, "1 ms")) == TASKS, "not all popped")
         self.took = now() - start
         time.sleep(0.01)
-        db.execute("SELECT fairq.enqueue(%s, 'alice')", [queue])
-        count, _, longest = pops_until(db, queue, "alice", 2, "1 ms")
+        counts, longest = [], 0
+        for _ in range(10):
+            id = value(db, "SELECT fairq.enqueue(%s, 'alice')", queue)
+            count, _, slow = pops_until(db, queue, "alice", 2, "1 ms")
+            expect(value(db, "SELECT fairq.complete(%s)", id),
+                   "it was another one of alice's")
+            counts.append(count)
+            longest = max(longest, slow)
         sound(db, queue)
-        db.execute("SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = %s"
-                   " AND group_key = 'alice' AND status = 'running'", [queue])
-        return (f"pop no. {count}, the longest took {ms(longest)};"
+        return (f"pops no. {counts}, the longest took {ms(longest)};"
                 f" {TASKS} were popped in {self.took:.1f} s")
 
     def expired(self, run):
@@ -135,7 +139,7 @@ class Outage:
 
 
 class Due:
-    """100,000 tasks of bob fall due at one instant, and alice's right after."""
+    """100,000 tasks of bob fall due at once, and alice's right after."""
 
     queue = "life_due"
 
@@ -244,7 +248,8 @@ class Storm:
             except Exception as fault:
                 faults.append(fault)
 
-        threads = [threading.Thread(target=worker, args=(self.random.random(),))
+        threads = [threading.Thread(target=worker,
+                                    args=(self.random.random(),))
                    for _ in range(8)]
         for thread in threads:
             thread.start()

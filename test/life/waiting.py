@@ -4,10 +4,10 @@ import os
 import signal
 import time
 
-from base import (Waiter, all_answers, any_answer, asleep, column, connect,
-                  cut, drop, expect, median, ms, new_queue, now, put_to_sleep,
+from base import (Waiter, all_answers, any_answer, asleep, connect, cut,
+                  drop, expect, median, ms, new_queue, now, put_to_sleep,
                   rows, sound, until, value)
-from wakes import CASES, Queue, as_timestamp
+from wakes import Queue, as_timestamp
 
 MANY = 100
 PROMPT = 0.1                    # seconds, on a machine with nothing else to do
@@ -451,7 +451,7 @@ def errors(run):
 
 
 def dropped(run):
-    """Waiting workers don't keep a queue from being dropped, and hear of it."""
+    """Waiting workers don't keep a queue from being dropped; they hear it."""
     waiters = crowd(20)
     other = connect("another")
 
