@@ -1,1 +1,1 @@
-SELECT fairq.complete_batch(:ids)
+SELECT fairq.complete_batch(:ids, :attempts)

@@ -1,1 +1,2 @@
-SELECT coalesce(array_agg(id), '{}') AS ids FROM fairq.pop('bench', $n)
+SELECT count(*) AS popped, coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(attempt), '{}') AS attempts
+	FROM fairq.pop('bench', $n)

@@ -1,0 +1,128 @@
+"""The contenders: folders of SQL scripts, fairq being one of them.
+
+  setup.sql, groups.sql    make its tables; make the groups g1 .. g$groups
+                           known, if it needs that
+  empty.sql                remove all tasks
+  enqueue.sql              add one task of group 'g' || :group
+  enqueue_batch.sql        add $n tasks, whose groups the SQL expression $key
+                           gives
+  take.sql                 remove $n tasks and return them
+  pop.sql, complete.sql    lease $n tasks, as one row with "popped", how many,
+                           and arrays; finish those of the arrays, which are
+                           variables of pgbench by then
+  pop_one.sql, complete_one.sql
+                           the same for a single task without arrays, if there
+                           is a better way
+  block.sql                make "blocked" a group whose tasks may not be served
+  pop_unblocked.sql, take_unblocked.sql
+                           then instead of pop.sql or take.sql, if these are
+                           not enough
+
+All but setup.sql and fairq's pops are optional: a contender is measured in
+what it has.  $payload is the same for all.
+"""
+
+import os
+import re
+import string
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+PAYLOAD = ('{"url": "https://example.org/invoices/2024/000001.pdf",'
+           ' "locale": "en_GB", "format": "A4", "retry": 0}')
+
+
+def key_of(groups):
+    """An expression for the key of one of so many groups."""
+    if groups == 1:
+        return "'g1'"
+    return "'g' || (1 + floor(random() * %d))::int" % groups
+
+
+class Contender:
+    def __init__(self, name):
+        self.name = name
+        self.folder = os.path.join(HERE, name)
+
+    def has(self, script):
+        return os.path.exists(os.path.join(self.folder, script + ".sql"))
+
+    def sql(self, script, **values):
+        with open(os.path.join(self.folder, script + ".sql"),
+                  encoding="utf-8") as file:
+            text = file.read()
+        text = re.sub(r"^--.*\n", "", text, flags=re.M).strip()
+        if not values:
+            return text
+        return string.Template(text).substitute(dict(values, payload=PAYLOAD))
+
+    def run(self, connection, script, **values):
+        """Runs a script's statements, each a transaction."""
+        for statement in re.split(r";\s*\n|;$", self.sql(script, **values)):
+            if statement.strip():
+                connection.execute(statement)
+
+    def set_up(self, connection, groups):
+        self.run(connection, "setup")
+        if self.has("groups"):
+            self.run(connection, "groups", groups=groups)
+            # or batches would be planned for tables of no known size
+            connection.execute("ANALYZE")
+
+    def fill(self, connection, tasks, key, chunk=10000, until=None):
+        """Adds tasks from within the server, so many in a statement.
+
+        False if it took too long.
+        """
+        while tasks > 0:
+            if until and time.monotonic() > until:
+                return False
+            n = min(tasks, chunk)
+            connection.execute(self.sql("enqueue_batch", n=n, key=key))
+            tasks -= n
+        return True
+
+    # ------------------------------------------------- scripts for pgbench
+
+    def enqueue_script(self, group):
+        return "\\set group %s\n%s;\n" % (
+            group, self.sql("enqueue", group=group))
+
+    def batch_script(self, n, key):
+        return self.sql("enqueue_batch", n=n, key=key) + ";\n"
+
+    def take_script(self, n):
+        return self.sql("take", n=n) + ";\n"
+
+    def pop_sql(self, n):
+        one = "_one" if n == 1 and self.has("pop_one") else ""
+        return (self.sql("pop" + one, n=n), self.sql("complete" + one))
+
+    def work_script(self, n):
+        """A worker's turn: pop and complete, two transactions."""
+        return "%s \\gset\n%s;\n" % self.pop_sql(n)
+
+    def steps_script(self, n):
+        """A worker's turn in three runs of the script, a nap being the third.
+
+        So pgbench's log has the time of each.  The log does not say which of
+        the runs did something; but the nap is longer than doing nothing, and
+        so is completing, of which there is one or the other.
+        """
+        return ("\\set step (:step + 1) % 3\n"
+                "\\if :step = 1\n"
+                + self.sql("pop", n=n) + " \\gset\n"
+                "\\elif :step = 2 and :popped > 0\n"
+                + self.sql("complete") + ";\n"
+                "\\elif :step = 0 and :popped = 0\n"
+                "\\sleep 1 ms\n"
+                "\\endif\n")
+
+
+def contenders():
+    """All of them by name, fairq being the first."""
+    names = [name for name in os.listdir(HERE)
+             if os.path.exists(os.path.join(HERE, name, "setup.sql"))]
+    return {name: Contender(name)
+            for name in sorted(names, key=lambda name: (name != "fairq", name))}

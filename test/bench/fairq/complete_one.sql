@@ -1,0 +1,1 @@
+SELECT fairq.complete(:id, :attempt)

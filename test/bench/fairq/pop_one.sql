@@ -1,0 +1,1 @@
+SELECT id, attempt FROM fairq.pop('bench')

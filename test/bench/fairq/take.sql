@@ -1,0 +1,1 @@
+SELECT id, group_key, payload FROM fairq.take('bench', $n)

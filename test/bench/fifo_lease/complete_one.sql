@@ -1,0 +1,1 @@
+DELETE FROM fifo_lease.task WHERE id = :id

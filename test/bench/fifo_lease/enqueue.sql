@@ -1,0 +1,1 @@
+INSERT INTO fifo_lease.task (group_key, payload) VALUES ('g' || :group, '$payload')

@@ -1,0 +1,286 @@
+"""Flatness: what a call costs must not depend on what lies in the queue.
+
+Each measurement first draws a line for every contender, from little to much,
+and then holds fairq to its promise: the same calls in turn in two databases,
+one of each kind.  A round pops 100 tasks and completes them, and puts as many
+back, ten of them by single enqueues; so what lies there stays as it is.
+Nothing waits for its commit: that would make everything more alike.
+"""
+
+import random
+import statistics
+import time
+
+from contender import key_of
+from server import Cancelled, Session, connect, create_database, \
+    drop_database, fail, vacuum
+
+N = 100                 # tasks of a pop
+SINGLES = 10            # of them, how many are enqueued one by one
+WARMUP = 20             # rounds
+# A pop that takes longer ends its contender's line, and so does what must be
+# done before it.
+STATEMENT_SECONDS = 5
+POINT_SECONDS = 5
+POINT_ROUNDS = 60
+CHURN_SECONDS = 60
+FILL_SECONDS = 300
+
+# What fairq promises: at most so many times the time.
+SAME = 1.15
+SAME_BLOCKED = 1.1
+
+
+class Place:
+    """A contender in a database of its own."""
+
+    def __init__(self, database, contender, groups, limit=None,
+                 blocked=None):
+        self.database = database
+        self.contender = contender
+        self.groups = groups
+        create_database(database)
+        with connect(database) as connection:
+            contender.set_up(connection, groups)
+            if blocked is not None:
+                contender.run(connection, "block")
+                contender.fill(connection, blocked, "'blocked'")
+        self.session = Session(database, limit=limit)
+        suffix = ("_unblocked" if blocked is not None
+                  and (contender.has("pop_unblocked")
+                       or contender.has("take_unblocked")) else "")
+        if contender.has("pop"):
+            self.pop_sql = contender.sql("pop" + suffix, n=N)
+            self.complete_sql = contender.sql("complete")
+        else:
+            self.pop_sql = contender.sql("take" + suffix, n=N)
+            self.complete_sql = None
+        self.batch_sql = contender.sql("enqueue_batch", n=N - SINGLES,
+                                       key=key_of(groups))
+        self.enqueue_sql = contender.sql("enqueue", group="")
+
+    def fill(self, tasks):
+        with connect(self.database) as connection:
+            connection.execute("SET synchronous_commit = off")
+            if not self.contender.fill(
+                    connection, tasks, key_of(self.groups),
+                    until=time.monotonic() + FILL_SECONDS):
+                raise Cancelled("fill > %d s" % FILL_SECONDS)
+            vacuum(connection)
+
+    def turn(self):
+        """The time of a pop and its completion, two transactions."""
+        took, rows = self.session.run(self.pop_sql)
+        if self.complete_sql is None:
+            popped = len(rows)
+        else:
+            popped = int(rows[0]["popped"])
+            took += self.session.run(self.complete_sql, **rows[0])[0]
+        if popped != N:
+            fail("%s popped %d tasks instead of %d"
+                 % (self.contender.name, popped, N))
+        return took
+
+    def enqueue(self):
+        return self.session.run(self.enqueue_sql,
+                                group=random.randint(1, self.groups))[0]
+
+    def round(self):
+        """The times of a turn, and of an enqueue."""
+        turn = self.turn()
+        self.session.run(self.batch_sql)
+        return turn, statistics.median(self.enqueue() for _ in range(SINGLES))
+
+    def buffers(self):
+        """How many buffers a turn, and an enqueue, look at."""
+        connection = self.session.connection
+        counts = []
+        for _ in range(5):
+            # EXPLAIN keeps what a pop returns to itself, unless it goes into
+            # a table; a temporary one's buffers are not shared ones.
+            turn = explain(connection,
+                           "CREATE TEMP TABLE popped AS " + self.pop_sql)
+            _, rows = self.session.run("SELECT * FROM popped")
+            connection.execute("DROP TABLE popped")
+            turn += explain(connection, self.complete_sql, **rows[0])
+            counts.append((turn, explain(
+                connection, self.enqueue_sql,
+                group=random.randint(1, self.groups))))
+            self.session.run(self.batch_sql)
+            for _ in range(SINGLES - 1):
+                self.enqueue()
+        return [statistics.median(c[i] for c in counts) for i in range(2)]
+
+    def churn(self, tasks, chunk=5000):
+        """So many tasks come and go."""
+        fill = self.contender.sql("enqueue_batch", n=chunk,
+                                  key=key_of(self.groups))
+        script = "pop" if self.contender.has("pop") else "take"
+        pop = self.contender.sql(script, n=chunk)
+        start = time.monotonic()
+        for _ in range(tasks // chunk):
+            if time.monotonic() - start > CHURN_SECONDS:
+                raise Cancelled("> %d s to there" % CHURN_SECONDS)
+            self.session.run(fill)
+            rows = self.session.run(pop)[1]
+            if self.complete_sql:
+                self.session.run(self.complete_sql, **rows[0])
+
+    def drop(self):
+        self.session.close()
+        drop_database(self.database)
+
+
+def explain(connection, sql, **variables):
+    """How many buffers a statement looks at."""
+    for name, value in variables.items():
+        sql = sql.replace(":" + name, "'%s'" % value)
+    plan = connection.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
+                              + sql).fetchone()[0][0]["Plan"]
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
+# -------------------------------------------------------------------- lines
+
+def point(bench, plot, place, x, prepare):
+    """A point of a contender's line, after some preparation.
+
+    False if one or the other was too slow.
+    """
+    times = []
+    try:
+        prepare()
+        start = time.monotonic()
+        for i in range(WARMUP + POINT_ROUNDS):
+            took = place.round()[0]
+            if i >= WARMUP or took > 1000:
+                times.append(took)
+            if time.monotonic() - start > POINT_SECONDS and len(times) >= 3:
+                break
+    except Cancelled as why:
+        bench.results.cut(plot, place.contender.name, x, str(why))
+        return False
+    bench.results.point(plot, place.contender.name, x,
+                        statistics.median(times))
+    return True
+
+
+def drawn(bench):
+    """Those who get a line: all that offer the work, but one that is fairq's
+    floor for single calls only."""
+    return [bench.contenders[name]
+            for name in ["fairq"] + bench.having("pop", besides=["fairq"])
+            + bench.having("take", besides=["fairq", "fifo"])]
+
+
+def compare(bench, one, other, promise=SAME):
+    """Two rows of times and two of buffers, fairq here and there in turn."""
+    rounds = [[place.round() for place in (one, other)]
+              for _ in range(WARMUP + bench.sizes["rounds"])][WARMUP:]
+    counts = [place.buffers() for place in (one, other)]
+    for i, what in enumerate(("pop(100) + complete_batch", "enqueue")):
+        bench.results.row(what, [(a[i], b[i]) for a, b in rounds], " ms",
+                          at_most=promise)
+        bench.results.row(what + ", buffers looked at",
+                          [(counts[0][i], counts[1][i])], "")
+
+
+# ------------------------------------------------------------- measurements
+
+def backlog(bench):
+    """From a thousand tasks to ten million."""
+    sizes = bench.sizes["backlog"]
+    print("\npop(100) + complete, tasks queued")
+    for contender in reversed(drawn(bench)):
+        place = Place("flat_many", contender, 1000, limit=STATEMENT_SECONDS)
+        queued = 0
+        for size in sizes:
+            if not point(bench, "backlog", place, size,
+                         lambda: place.fill(size - queued)):
+                break
+            queued = size
+        if contender.name != "fairq":
+            place.drop()
+    # fairq was the last one
+    few = Place("flat_few", contender, 1000)
+    few.fill(10000)
+    bench.results.table("tasks queued", "{:,}".format(sizes[-1]), "10,000")
+    compare(bench, place, few)
+    place.drop()
+    few.drop()
+
+
+def groups(bench):
+    """From ten groups to a million."""
+    sizes = bench.sizes["groups"]
+    print("\npop(100) + complete, groups")
+    for contender in reversed(drawn(bench)):
+        for size in sizes:
+            place = Place("flat_many", contender, size,
+                          limit=STATEMENT_SECONDS)
+            fast = point(bench, "groups", place, size,
+                         lambda: place.fill(max(100000, 2 * size)))
+            if (contender.name, size) != ("fairq", sizes[-1]):
+                place.drop()
+            if not fast:
+                break
+    few = Place("flat_few", contender, sizes[0])
+    few.fill(max(100000, 2 * sizes[-1]))
+    bench.results.table("groups", "{:,}".format(sizes[-1]),
+                        "{:,}".format(sizes[0]))
+    compare(bench, place, few)
+    place.drop()
+    few.drop()
+
+
+def waiting(bench):
+    """Beside a blocked group with up to a million tasks."""
+    sizes = bench.sizes["blocked"]
+    print("\npop(100) + complete, waiting tasks of a blocked group")
+    kept = []
+    for contender in reversed(drawn(bench)):
+        for size in sizes:
+            keep = contender.name == "fairq" and size in (sizes[0], sizes[-1])
+            place = Place("flat_%d" % size if keep else "flat", contender,
+                          1000, limit=STATEMENT_SECONDS, blocked=size)
+            fast = point(bench, "blocked", place, size,
+                         lambda: place.fill(10000))
+            if keep:
+                kept.append(place)
+            else:
+                place.drop()
+            if not fast:
+                break
+    bench.results.table("waiting tasks of a blocked group",
+                        "{:,}".format(sizes[-1]), "none")
+    compare(bench, kept[1], kept[0], promise=SAME_BLOCKED)
+    for place in kept:
+        place.drop()
+
+
+def snapshot(bench):
+    """After many tasks came and went under an old snapshot."""
+    sizes = bench.sizes["churn"]
+    print("\npop(100) + complete, tasks that came and went")
+    for contender in reversed(drawn(bench)):
+        place = Place("flat_old", contender, 1000, limit=STATEMENT_SECONDS)
+        # a point before there is anything to be kept for anybody
+        point(bench, "snapshot", place, 0, lambda: place.fill(10000))
+        with connect("flat_old") as old:
+            old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            old.execute("SELECT count(*) FROM pg_class")
+            gone = 0
+            for size in sizes:
+                if not point(bench, "snapshot", place, size,
+                             lambda: place.churn(size - gone)):
+                    break
+                gone = size
+            if contender.name == "fairq":
+                fresh = Place("flat_new", contender, 1000)
+                fresh.fill(10000)
+                bench.results.table(
+                    "an old snapshot, %s tasks came and went"
+                    % "{:,}".format(sizes[-1]), "then", "at the start")
+                compare(bench, place, fresh)
+                fresh.drop()
+        place.drop()

@@ -1,0 +1,86 @@
+"""What was measured: printed as it comes, and kept for the report.
+
+The file is JSON: "machine" and "sizes", and under "measurements", by name,
+
+  tables   title, columns (two names), and rows: what, a and b (medians), unit,
+           ratio (the median of the pairs' ratios), and what is promised of it,
+           if anything is: at_least or at_most, met
+  lines    by plot and contender: points [x, y]; and if it became too slow to
+           go on, "cut", the x at which, and "why"
+  bars     by work and contender: a rate
+"""
+
+import json
+import statistics
+
+
+def number(value, unit):
+    if unit in (" ms", "x"):
+        return "%.3f%s" % (value, "" if unit == "x" else unit)
+    return "{:,.0f}{}".format(value, unit)
+
+
+class Results:
+    def __init__(self, machine, sizes):
+        self.data = {"machine": machine, "sizes": sizes, "measurements": {}}
+        self.missed = 0
+        self.promised = 0
+
+    def begin(self, name):
+        self.current = {"tables": [], "lines": {}, "bars": {}}
+        self.data["measurements"][name] = self.current
+
+    def table(self, title, a, b):
+        self.current["tables"].append(
+            {"title": title, "columns": [a, b], "rows": []})
+        print("\n%-52s%13s%13s%8s%9s" % (title, a, b, "ratio", "promise"),
+              flush=True)
+
+    def row(self, what, pairs, unit, at_least=None, at_most=None):
+        """From pairs of measurements (first column, second column)."""
+        ratios = [a / b for a, b in pairs if b]
+        row = {"what": what, "unit": unit,
+               "a": statistics.median(a for a, _ in pairs),
+               "b": statistics.median(b for _, b in pairs),
+               "ratio": statistics.median(ratios) if ratios else None}
+        promise = verdict = ""
+        if ratios and (at_least or at_most):
+            if at_least:
+                row["at_least"] = at_least
+                row["met"] = row["ratio"] >= at_least
+                promise = ">= %.2f" % at_least
+            else:
+                row["at_most"] = at_most
+                row["met"] = row["ratio"] <= at_most
+                promise = "<= %.2f" % at_most
+            self.promised += 1
+            self.missed += not row["met"]
+            verdict = "met" if row["met"] else "missed"
+        self.current["tables"][-1]["rows"].append(row)
+        print("  %-50s%13s%13s%8s%9s  %s"
+              % (what, number(row["a"], unit), number(row["b"], unit),
+                 "%.2f" % row["ratio"] if ratios else "-", promise, verdict),
+              flush=True)
+
+    def point(self, plot, contender, x, y):
+        self.line(plot, contender)["points"].append([x, y])
+        print("  %-30s%-12s%12s%16s" % (plot, contender, "{:,}".format(x),
+                                       "%.3f ms" % y), flush=True)
+
+    def cut(self, plot, contender, x, why):
+        self.line(plot, contender).update(cut=x, why=why)
+        print("  %-30s%-12s%12s%16s" % (plot, contender, "{:,}".format(x),
+                                       why), flush=True)
+
+    def line(self, plot, contender):
+        return self.current["lines"].setdefault(plot, {}).setdefault(
+            contender, {"points": []})
+
+    def bar(self, work, contender, rates):
+        self.current["bars"].setdefault(work, {})[contender] = (
+            statistics.median(rates))
+
+    def save(self, path):
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(self.data, file, indent=1)
+            file.write("\n")

@@ -1,0 +1,95 @@
+"""WAL: the bytes that a task writes through its life."""
+
+from contender import key_of
+from server import Session, connect, create_database, drop_database, vacuum
+
+GROUPS = 1000
+# What fairq promises: at most so many times fifo_lease's.
+PROMISE = 0.9
+PHASES = ("enqueue", "pop", "complete")
+
+
+def lsn(session):
+    return int(session.run("SELECT pg_current_wal_insert_lsn() - '0/0' AS at")
+               [1][0]["at"])
+
+
+def set_full_page_writes(value):
+    with connect("postgres") as connection:
+        connection.execute("ALTER SYSTEM " + value)
+        connection.execute("SELECT pg_reload_conf()")
+        # the next one to look has heard of it by then
+        connection.execute("SELECT pg_sleep(0.5)")
+
+
+def life(contender, session, tasks, enqueue_by, by):
+    """Bytes per task of each phase; for a take there is no third one."""
+    spent = dict.fromkeys(PHASES, 0)
+    at = lsn(session)
+
+    def add(phase):
+        nonlocal at
+        now = lsn(session)
+        spent[phase] += now - at
+        at = now
+
+    if enqueue_by == 1:
+        sql = contender.sql("enqueue", group="")
+        for i in range(tasks):
+            session.run(sql, group=1 + i * 7919 % GROUPS)
+    else:
+        sql = contender.sql("enqueue_batch", n=enqueue_by, key=key_of(GROUPS))
+        for _ in range(tasks // enqueue_by):
+            session.run(sql)
+    add("enqueue")
+    for _ in range(tasks // by):
+        if contender.has("pop"):
+            pop_sql, complete_sql = contender.pop_sql(by)
+            _, rows = session.run(pop_sql)
+            add("pop")
+            session.run(complete_sql, **rows[0])
+            add("complete")
+        else:
+            session.run(contender.sql("take", n=by))
+            add("pop")
+    return {phase: spent[phase] / tasks for phase in PHASES}
+
+
+def wal(bench):
+    """By single calls, and enqueued by 1,000, popped and completed by 100.
+
+    No page is written whole: how many would be depends on checkpoints only.
+    """
+    set_full_page_writes("SET full_page_writes = off")
+    names = ["fairq", "fifo_lease"]
+    names += bench.having("enqueue", besides=names)
+    for title, tasks, enqueue_by, by in (
+            ("by single calls", bench.sizes["wal_singles"], 1, 1),
+            ("by 1,000 and 100",
+             bench.sizes["wal_batch"], 1000, 100)):
+        spent = {}
+        for name in names:
+            contender = bench.contenders[name]
+            create_database("wal")
+            with connect("wal") as connection:
+                contender.set_up(connection, GROUPS)
+                contender.fill(connection, 10000, key_of(GROUPS))
+                vacuum(connection)
+            with Session("wal") as session:
+                # groups and indexes are as they stay, from then on
+                life(contender, session, 1000, enqueue_by, by)
+                spent[name] = life(contender, session, tasks, enqueue_by, by)
+            drop_database("wal")
+        for other in names[1:]:
+            bench.results.table("WAL bytes per task, " + title, "fairq", other)
+            for phase in PHASES:
+                bench.results.row(phase, [(spent["fairq"][phase],
+                                           spent[other][phase])], "")
+            bench.results.row(
+                "in all", [(sum(spent["fairq"].values()),
+                            sum(spent[other].values()))], "",
+                at_most=PROMISE if other == "fifo_lease" else None)
+        for name in names:
+            bench.results.bar("WAL bytes per task, " + title,
+                              name, [sum(spent[name].values())])
+    set_full_page_writes("RESET full_page_writes")
