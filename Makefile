@@ -3,13 +3,14 @@
 #   make, make install, make installcheck   as with every extension
 #   make test       everything that is tested, in a throw-away cluster
 #   make demo       the demo on real input (KEEP=1 keeps its cluster)
-#   make bench      the benchmarks
+#   make bench      the benchmarks, in minutes; make bench-full: in an hour
+#   make bench-plots    redraws the README's plots from what they measured
 #
 # PG_CONFIG=... chooses the PostgreSQL, WERROR=1 makes warnings errors.
 
 # These run in a copy of the tree, and prepare the machine first; so they need
 # no PostgreSQL to begin with.
-.PHONY: prepare test demo bench
+.PHONY: prepare test demo bench bench-full bench-plots
 prepare:
 	@test/prepare
 test:
@@ -18,10 +19,14 @@ demo: prepare
 	@test/cluster $(if $(KEEP),--keep) --fetch fairq-demo.svg demo/run
 bench: prepare
 	@test/bench/run
+bench-full: prepare
+	@test/bench/run --full
+bench-plots:
+	@test/bench/report --plots test/bench/plots
 
 # All else is PostgreSQL's own way of building extensions.
 .DEFAULT_GOAL := all
-ifneq ($(filter-out prepare test demo bench,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out prepare test demo bench bench-full bench-plots,$(or $(MAKECMDGOALS),all)),)
 
 EXTENSION = fairq
 DATA = fairq--1.0.sql

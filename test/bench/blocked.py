@@ -2,7 +2,7 @@
 
 import time
 
-from server import connect, create_database, drop_database, vacuum
+from server import connect, create_database, drop_database, one_core, vacuum
 
 WARMUP = 20
 # About the same, but for noise.
@@ -19,7 +19,8 @@ def blocked(bench):
             bench.contenders["fairq"].run(connection, "setup")
             make_blocked(connection, tasks)
             vacuum(connection)
-    with connect("blocked_many") as here, connect("blocked_few") as there:
+    with connect("blocked_many") as here, connect("blocked_few") as there, \
+            one_core(here, there):
         for connection in (here, there):
             connection.execute("SET synchronous_commit = off")
         columns = "{:,}".format(many), "10"

@@ -13,7 +13,7 @@ import time
 
 from contender import key_of
 from server import Cancelled, Session, connect, create_database, \
-    drop_database, fail, vacuum
+    drop_database, fail, one_core, vacuum
 
 N = 100                 # tasks of a pop
 SINGLES = 10            # of them, how many are enqueued one by one
@@ -151,12 +151,14 @@ def point(bench, plot, place, x, prepare):
     try:
         prepare()
         start = time.monotonic()
-        for i in range(WARMUP + POINT_ROUNDS):
-            took = place.round()[0]
-            if i >= WARMUP or took > 1000:
-                times.append(took)
-            if time.monotonic() - start > POINT_SECONDS and len(times) >= 3:
-                break
+        with one_core(place.session.connection):
+            for i in range(WARMUP + POINT_ROUNDS):
+                took = place.round()[0]
+                if i >= WARMUP or took > 1000:
+                    times.append(took)
+                if (time.monotonic() - start > POINT_SECONDS
+                        and len(times) >= 3):
+                    break
     except Cancelled as why:
         bench.results.cut(plot, place.contender.name, x, str(why))
         return False
@@ -175,8 +177,9 @@ def drawn(bench):
 
 def compare(bench, one, other, promise=SAME):
     """Two rows of times and two of buffers, fairq here and there in turn."""
-    rounds = [[place.round() for place in (one, other)]
-              for _ in range(WARMUP + bench.sizes["rounds"])][WARMUP:]
+    with one_core(one.session.connection, other.session.connection):
+        rounds = [[place.round() for place in (one, other)]
+                  for _ in range(WARMUP + bench.sizes["rounds"])][WARMUP:]
     counts = [place.buffers() for place in (one, other)]
     for i, what in enumerate(("pop(100) + complete_batch", "enqueue")):
         bench.results.row(what, [(a[i], b[i]) for a, b in rounds], " ms",

@@ -1,5 +1,6 @@
 """The server: databases, sessions, pgbench, and what machine it is."""
 
+import contextlib
 import glob
 import os
 import re
@@ -115,6 +116,27 @@ class Session:
 
     def __exit__(self, *_):
         self.close()
+
+
+@contextlib.contextmanager
+def one_core(*connections):
+    """Keeps this process and the servers of these connections on one core.
+
+    Else what is timed is also how long it takes to wake another core: as much
+    as a short call itself, and it differs from session to session.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    servers = [connection.info.backend_pid for connection in connections]
+    for process in [0] + servers:
+        os.sched_setaffinity(process, {max(cores)})
+    try:
+        yield
+    finally:
+        for process in [0] + servers:
+            os.sched_setaffinity(process, cores)
 
 
 # ------------------------------------------------------------------ pgbench

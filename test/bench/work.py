@@ -2,7 +2,7 @@
 
 from contender import key_of
 from server import Run, Session, connect, create_database, drop_database, \
-    fail, percentile, pgbench, vacuum
+    fail, one_core, percentile, pgbench, vacuum
 
 GROUPS = 1000
 BATCH = 1000
@@ -293,7 +293,7 @@ def pop(bench):
     stock = Stock(bench, names, max(bench.sizes["stock"], 200 * rounds))
     stock.top_up()
     times = {name: [] for name in names}
-    with Session("work") as session:
+    with Session("work") as session, one_core(session.connection):
         for _ in range(20 + rounds):
             for name in names:
                 pop_sql, complete_sql = bench.contenders[name].pop_sql(100)
