@@ -125,4 +125,4 @@ def contenders():
     names = [name for name in os.listdir(HERE)
              if os.path.exists(os.path.join(HERE, name, "setup.sql"))]
     return {name: Contender(name)
-            for name in sorted(names, key=lambda name: (name != "fairq", name))}
+            for name in sorted(names, key=lambda n: (n != "fairq", n))}

@@ -11,6 +11,7 @@ The file is JSON: "machine" and "sizes", and under "measurements", by name,
 """
 
 import json
+import os
 import statistics
 
 
@@ -25,6 +26,18 @@ class Results:
         self.data = {"machine": machine, "sizes": sizes, "measurements": {}}
         self.missed = 0
         self.promised = 0
+
+    def add_to(self, path):
+        """Keeps what the file has; false if that was measured otherwise."""
+        if not os.path.exists(path):
+            return True
+        with open(path, encoding="utf-8") as file:
+            before = json.load(file)
+        # as JSON has it: keys are strings there
+        if before["sizes"] != json.loads(json.dumps(self.data["sizes"])):
+            return False
+        self.data["measurements"] = before["measurements"]
+        return True
 
     def begin(self, name):
         self.current = {"tables": [], "lines": {}, "bars": {}}
