@@ -58,13 +58,14 @@ class Results:
                "ratio": statistics.median(ratios) if ratios else None}
         promise = verdict = ""
         if ratios and (at_least or at_most):
+            ratio = round(row["ratio"], 2)      # as it is printed
             if at_least:
                 row["at_least"] = at_least
-                row["met"] = row["ratio"] >= at_least
+                row["met"] = ratio >= at_least
                 promise = ">= %.2f" % at_least
             else:
                 row["at_most"] = at_most
-                row["met"] = row["ratio"] <= at_most
+                row["met"] = ratio <= at_most
                 promise = "<= %.2f" % at_most
             self.promised += 1
             self.missed += not row["met"]
