@@ -14,8 +14,8 @@
  *
  * What it costs: rules, row triggers, defaults, constraints other than unique
  * btree indexes, privileges and row security don't take part.  fairq's tables
- * have none of these that matter here, and fairq_table_open() refuses an
- * index that it cannot keep up.
+ * have none of these that matter here, and an index that fairq cannot keep up
+ * is refused.
  *
  * A dirty scan has one hole.  It copies an index page and then visits the
  * heap; a row that is moved (a new version with index entries of its own) and
@@ -24,7 +24,9 @@
  * commit.  fairq_task_find(), which must not miss, looks again when the
  * counter moved meanwhile.
  *
- * Locking: relation locks as asked for, kept to the end of the transaction.
+ * Locking: relation locks as asked for, kept to the end of the transaction.  An
+ * index is opened, and locked likewise, once it is needed: most claims and
+ * deletions need one or none, and locking them all is a third of a complete().
  * Buffers are pinned only while a slot holds a row.
  */
 #include "postgres.h"
@@ -82,6 +84,9 @@ static struct
 static FairqCatalog catalog;
 static bool catalog_valid = false;
 
+/* as they were found last; InvalidOid: not looked for, or they may be others */
+static Oid	known_indexes[FAIRQ_INDEXES];
+
 static void
 catalog_invalidate(Datum arg, Oid relid)
 {
@@ -89,7 +94,10 @@ catalog_invalidate(Datum arg, Oid relid)
 		relid == catalog.task || relid == catalog.seat ||
 		relid == catalog.queue || relid == catalog.setting ||
 		relid == catalog.dedup || relid == catalog.archive)
+	{
 		catalog_valid = false;
+		memset(known_indexes, 0, sizeof(known_indexes));
+	}
 }
 
 static Oid
@@ -141,10 +149,14 @@ fairq_catalog(void)
 }
 
 static Relation
-open_index(Oid indexoid, LOCKMODE lockmode)
+open_index(FairqTable *table, int i)
 {
-	Relation	index = index_open(indexoid, lockmode);
+	Relation	index = table->indexes[i];
 
+	if (index != NULL)
+		return index;
+	table->indexes[i] = index = index_open(table->indexoids[i],
+										   table->lockmode);
 	if (index->rd_rel->relam != BTREE_AM_OID ||
 		RelationGetIndexExpressions(index) != NIL ||
 		RelationGetIndexPredicate(index) != NIL ||
@@ -167,18 +179,13 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 	ListCell   *lc;
 
 	table->context = CurrentMemoryContext;
+	table->lockmode = lockmode;
 	table->rel = table_open(relid, lockmode);
 	indexoids = RelationGetIndexList(table->rel);
-	table->indexes = palloc(sizeof(Relation) * Max(list_length(indexoids), 1));
+	table->indexoids = palloc(sizeof(Oid) * Max(list_length(indexoids), 1));
+	table->indexes = palloc0(sizeof(Relation) * Max(list_length(indexoids), 1));
 	foreach(lc, indexoids)
-	{
-		Relation	index = open_index(lfirst_oid(lc), lockmode);
-
-		if (index->rd_index->indisready)
-			table->indexes[table->nindexes++] = index;
-		else
-			index_close(index, NoLock);
-	}
+		table->indexoids[table->nindexes++] = lfirst_oid(lc);
 	list_free(indexoids);
 	return table;
 }
@@ -197,8 +204,12 @@ fairq_table_close(FairqTable *table)
 	if (table->lock_slot)
 		ExecDropSingleTupleTableSlot(table->lock_slot);
 	for (int i = 0; i < table->nindexes; i++)
-		index_close(table->indexes[i], NoLock);
+	{
+		if (table->indexes[i] != NULL)
+			index_close(table->indexes[i], NoLock);
+	}
 	table_close(table->rel, NoLock);
+	pfree(table->indexoids);
 	pfree(table->indexes);
 	pfree(table);
 }
@@ -257,7 +268,12 @@ find_index(FairqTable *table, FairqIndex which)
 
 	for (int i = 0; i < table->nindexes; i++)
 	{
-		Form_pg_index form = table->indexes[i]->rd_index;
+		if (table->indexoids[i] == known_indexes[which])
+			return open_index(table, i);
+	}
+	for (int i = 0; i < table->nindexes; i++)
+	{
+		Form_pg_index form = open_index(table, i)->rd_index;
 		int			k = 0;
 
 		if (!form->indisvalid)
@@ -267,7 +283,10 @@ find_index(FairqTable *table, FairqIndex which)
 			   form->indkey.values[k] == columns[which][k])
 			k++;
 		if (k == FAIRQ_MAX_KEYS || columns[which][k] == 0)
+		{
+			known_indexes[which] = table->indexoids[i];
 			return table->indexes[i];
+		}
 	}
 	ereport(ERROR,
 			errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -284,12 +303,14 @@ insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_update)
 {
 	for (int i = 0; i < table->nindexes; i++)
 	{
-		Relation	index = table->indexes[i];
+		Relation	index = open_index(table, i);
 		Form_pg_index form = index->rd_index;
 		Datum		values[INDEX_MAX_KEYS];
 		bool		nulls[INDEX_MAX_KEYS];
 		IndexInfo	info = {.type = T_IndexInfo};
 
+		if (!form->indisready)
+			continue;
 		for (int k = 0; k < form->indnatts; k++)
 			values[k] = slot_getattr(slot, form->indkey.values[k], &nulls[k]);
 

@@ -120,8 +120,10 @@ typedef struct FairqTable
 {
 	Relation	rel;
 	MemoryContext context;		/* that it was opened in */
+	LOCKMODE	lockmode;
 	int			nindexes;
-	Relation   *indexes;
+	Oid		   *indexoids;
+	Relation   *indexes;		/* NULL: not opened yet */
 	TupleTableSlot *new_slot;	/* a version to be written */
 	TupleTableSlot *lock_slot;	/* the row as it was locked */
 	struct FairqScan *by_id;	/* for fairq_task_find() */
@@ -151,7 +153,8 @@ typedef enum FairqIndex
 	FAIRQ_QUEUE_BY_ID,			/* queue_id */
 	FAIRQ_SETTING_BY_GROUP,		/* queue_id, group_no */
 	FAIRQ_DEDUP_BY_KEY,			/* queue_id, dedup_key */
-	FAIRQ_ARCHIVE_BY_STATUS		/* queue_id, status */
+	FAIRQ_ARCHIVE_BY_STATUS,	/* queue_id, status */
+	FAIRQ_INDEXES
 } FairqIndex;
 
 #define FAIRQ_MAX_KEYS 4
