@@ -3,8 +3,9 @@
  *		fairq.enqueue, fairq.enqueue_batch.
  *
  * A task gets its id from a sequence and its address by reservation in shared
- * memory (place.c); then its row is written.  Between the two nothing is
- * locked, so nobody waits while a large payload is toasted.
+ * memory (place.c); then its row is written, and those of a batch a hundred at
+ * a time.  Between the two nothing is locked, so nobody waits while a large
+ * payload is toasted.
  *
  * A batch is all or nothing, as every statement is.  It takes what it needs
  * group by group, and waits nowhere: batches in opposite orders don't
@@ -34,6 +35,9 @@
 PG_FUNCTION_INFO_V1(fairq_enqueue);
 PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
 
+/* bytes of payloads that are kept until their rows are written together */
+#define MAX_KEPT (1024 * 1024)
+
 static void
 put(Datum *values, bool *nulls, AttrNumber attno, Datum value, bool isnull)
 {
@@ -41,15 +45,13 @@ put(Datum *values, bool *nulls, AttrNumber attno, Datum value, bool isnull)
 	nulls[attno - 1] = isnull;
 }
 
-/* Write a task that is ready, or scheduled. */
-void
-fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
+/* Give a task its address, whether it is ready or scheduled; make its row. */
+static void
+make_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values, bool *nulls)
 {
 	FairqLane  *lane = fairq_queue_lane(e->queue, new->priority);
 	int32		group_no = fairq_group_no(e->queue, new->group_key, true);
 	bool		scheduled = e->run_at != DT_NOBEGIN;
-	Datum		values[TASK_NATTS];
-	bool		nulls[TASK_NATTS];
 	FairqDebt  *debt;
 	int64		addr = scheduled ? fairq_scheduled_addr(e->run_at, new->id) :
 		fairq_place(e->queue, new->priority, group_no, new->id, e->tasks);
@@ -77,12 +79,30 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 		DatumGetPointer(new->dedup_key) == NULL);
 	put(values, nulls, TASK_ERROR, new->error,
 		DatumGetPointer(new->error) == NULL);
-	fairq_table_insert(e->tasks, values, nulls);
-	fairq_debt_written();
 	debt = fairq_debt(lane, group_no);
 	debt->counts[FAIRQ_ENQUEUED]++;
 	if (scheduled)
 		fairq_debt_scheduled(debt, addr);
+}
+
+/* Write a task that is ready, or scheduled. */
+void
+fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
+{
+	Datum		values[TASK_NATTS];
+	bool		nulls[TASK_NATTS];
+
+	make_row(e, new, values, nulls);
+	fairq_table_insert(e->tasks, values, nulls);
+	fairq_debt_written();
+}
+
+static void
+write_rows(FairqEnqueue *e, MemoryContext rows)
+{
+	fairq_table_insert_rows(e->tasks);
+	fairq_debt_written();
+	MemoryContextReset(rows);
 }
 
 /* The arguments that both functions have. */
@@ -223,10 +243,11 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	int64	   *ids = palloc(sizeof(int64) * Max(n, 1));
 	bool	   *add = palloc(sizeof(bool) * Max(n, 1));
 	bool		any = false;
+	int64		kept = 0;
 	FairqEnqueue e;
 	FairqNewTask new = {.attempt = 0};
-	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
-											   "fairq task",
+	MemoryContext rows = AllocSetContextCreate(CurrentMemoryContext,
+											   "fairq tasks",
 											   ALLOCSET_DEFAULT_SIZES);
 
 	new.priority = FAIRQ_ARG_INT(3, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
@@ -247,28 +268,37 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 		take_keys(&e, keys, key_nulls, n, ids, add);
 	for (int i = 0; i < n; i++)
 	{
-		MemoryContext old = MemoryContextSwitchTo(each);
+		MemoryContext old = MemoryContextSwitchTo(rows);
 		Datum		id = Int64GetDatum(ids[i]);
 		bool		isnull = false;
 
 		CHECK_FOR_INTERRUPTS();
 		if (add[i])
 		{
+			Datum		values[TASK_NATTS];
+			bool		nulls[TASK_NATTS];
+
 			new.id = ids[i];
 			new.group_key = DatumGetTextPP(group_keys[i]);
 			new.payload = payloads[i];
 			new.dedup_key = keys == NULL || key_nulls[i] ? (Datum) 0 : keys[i];
-			fairq_add_task(&e, &new);
+			make_row(&e, &new, values, nulls);
+			kept += VARSIZE_ANY(DatumGetPointer(new.payload));
+			if (fairq_table_put_off(e.tasks, values, nulls) || kept >= MAX_KEPT)
+			{
+				write_rows(&e, rows);
+				kept = 0;
+			}
 		}
 		any |= add[i];
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &id, &isnull);
 		MemoryContextSwitchTo(old);
-		MemoryContextReset(each);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &id, &isnull);
 	}
+	write_rows(&e, rows);
 	if (any)
 		end(&e);
 	else
 		fairq_table_close(e.tasks);
-	MemoryContextDelete(each);
+	MemoryContextDelete(rows);
 	return (Datum) 0;
 }

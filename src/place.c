@@ -225,8 +225,8 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no,
 /*
  * Give a task of the group its address: that of a turn, or one at which it
  * waits, in the given order (0, if the queue is not limited: it then waits
- * only behind others).  The caller writes the row next, with its index
- * entries, and then calls fairq_debt_written().
+ * only behind others).  The caller writes the row next, maybe together with
+ * others, and then calls fairq_debt_written().
  */
 int64
 fairq_place(FairqQueue *queue, int priority, int32 group_no, int64 order,
@@ -256,6 +256,9 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, int64 order,
 				fairq_recover(queue, priority, tasks);
 				break;
 			case FAIRQ_TAIL_UNKNOWN:
+				/* those that this call has put off must be there for the look */
+				fairq_table_insert_rows(tasks);
+				fairq_debt_written();
 				tail = read_tail(tasks, queue->id, priority, group_no,
 								 &doubtful);
 				highest = fairq_debts_highest(lane, group_no);

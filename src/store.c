@@ -201,6 +201,8 @@ fairq_table_close(FairqTable *table)
 		fairq_scan_end(table->by_id);
 	if (table->new_slot)
 		ExecDropSingleTupleTableSlot(table->new_slot);
+	for (int i = 0; table->rows && i < FAIRQ_MAX_ROWS; i++)
+		ExecDropSingleTupleTableSlot(table->rows[i]);
 	if (table->lock_slot)
 		ExecDropSingleTupleTableSlot(table->lock_slot);
 	for (int i = 0; i < table->nindexes; i++)
@@ -321,17 +323,67 @@ insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_update)
 	}
 }
 
+static void
+store(TupleTableSlot *slot, const Datum *values, const bool *nulls)
+{
+	int			natts = slot->tts_tupleDescriptor->natts;
+
+	ExecClearTuple(slot);
+	memcpy(slot->tts_values, values, sizeof(Datum) * natts);
+	memcpy(slot->tts_isnull, nulls, sizeof(bool) * natts);
+	ExecStoreVirtualTuple(slot);
+}
+
 void
 fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls)
 {
 	TupleTableSlot *slot = new_slot(table);
-	int			natts = slot->tts_tupleDescriptor->natts;
 
-	memcpy(slot->tts_values, values, sizeof(Datum) * natts);
-	memcpy(slot->tts_isnull, nulls, sizeof(bool) * natts);
-	ExecStoreVirtualTuple(slot);
+	store(slot, values, nulls);
 	table_tuple_insert(table->rel, slot, GetCurrentCommandId(true), 0, NULL);
 	insert_index_entries(table, slot, false);
+}
+
+static void
+make_rows(FairqTable *table)
+{
+	MemoryContext old = MemoryContextSwitchTo(table->context);
+
+	/* a copy, since a hundred references to the original take their time */
+	TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(table->rel));
+
+	table->rows = palloc(sizeof(TupleTableSlot *) * FAIRQ_MAX_ROWS);
+	for (int i = 0; i < FAIRQ_MAX_ROWS; i++)
+		table->rows[i] = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * A row that is to be inserted together with others; what its values point to
+ * must stay until then.  Returns whether it is time for that.
+ */
+bool
+fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls)
+{
+	if (table->rows == NULL)
+		make_rows(table);
+	store(table->rows[table->nrows++], values, nulls);
+	return table->nrows == FAIRQ_MAX_ROWS;
+}
+
+/* Insert these rows: with a log record for each page instead of each row. */
+void
+fairq_table_insert_rows(FairqTable *table)
+{
+	int			n = table->nrows;
+
+	if (n == 0)
+		return;
+	table->nrows = 0;
+	table_multi_insert(table->rel, table->rows, n, GetCurrentCommandId(true),
+					   0, NULL);
+	for (int i = 0; i < n; i++)
+		insert_index_entries(table, table->rows[i], false);
 }
 
 /* Delete a row that nobody else can be changing. */

@@ -126,6 +126,8 @@ typedef struct FairqTable
 	Relation   *indexes;		/* NULL: not opened yet */
 	TupleTableSlot *new_slot;	/* a version to be written */
 	TupleTableSlot *lock_slot;	/* the row as it was locked */
+	TupleTableSlot **rows;		/* to be inserted together */
+	int			nrows;
 	struct FairqScan *by_id;	/* for fairq_task_find() */
 	BlockNumber nblocks;		/* likewise; 0: not asked yet */
 	struct FairqTable *dedup;	/* of fairq.task: tables that are opened and */
@@ -138,6 +140,9 @@ extern FairqTable *fairq_table_beside(FairqTable *table,
 									  struct FairqTable **other, Oid relid);
 extern void fairq_table_insert(FairqTable *table, const Datum *values,
 							   const bool *nulls);
+extern bool fairq_table_put_off(FairqTable *table, const Datum *values,
+								const bool *nulls);
+extern void fairq_table_insert_rows(FairqTable *table);
 extern bool fairq_table_lock(FairqTable *table, ItemPointer tid);
 extern void fairq_table_delete(FairqTable *table, ItemPointer tid);
 
@@ -158,6 +163,9 @@ typedef enum FairqIndex
 } FairqIndex;
 
 #define FAIRQ_MAX_KEYS 4
+
+/* rows that are inserted together, at most */
+#define FAIRQ_MAX_ROWS 100
 
 /* A bound on one column of an index. */
 typedef enum FairqBound

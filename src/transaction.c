@@ -48,8 +48,9 @@ static bool to_show = false;	/* some debt changes what our own pops find */
 static bool to_undo = false;	/* some debt has ready_at_abort */
 static bool to_leave = false;	/* some debt has a counter to leave */
 
-/* the one reservation whose row is being written */
-static FairqReservation in_flight;
+/* the reservations whose rows are being written */
+static FairqReservation in_flight[FAIRQ_MAX_ROWS];
+static int	nin_flight = 0;
 
 /* something was written, if only a setting */
 static bool written = false;
@@ -227,7 +228,7 @@ settle(FairqDebt *debt, bool committed)
 static void
 end_call(void)
 {
-	fairq_unpin(&in_flight);
+	fairq_debt_written();
 	fairq_running_end();
 	fairq_look_end();
 }
@@ -478,13 +479,14 @@ fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr)
 }
 
 /*
- * An address was reserved; its row comes next.  Nothing may fail between the
- * reservation and this.
+ * An address was reserved; its row comes soon, with no more than the others of
+ * a batch before it.  Nothing may fail between the reservation and this.
  */
 void
 fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
 {
-	in_flight = *reservation;
+	Assert(nin_flight < FAIRQ_MAX_ROWS);
+	in_flight[nin_flight++] = *reservation;
 	if (debt->first_reserved == FAIRQ_ADDR_NONE)
 	{
 		debt->first_reserved = reservation->tail.addr;
@@ -517,11 +519,12 @@ fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
 	to_show = true;
 }
 
-/* The row of the last reservation is there, with its index entries. */
+/* The rows of the last reservations are there, with their index entries. */
 void
 fairq_debt_written(void)
 {
-	fairq_unpin(&in_flight);
+	while (nin_flight > 0)
+		fairq_unpin(&in_flight[--nin_flight]);
 }
 
 /*

@@ -6,6 +6,7 @@
 #define FAIRQ_TRANSACTION_H
 
 #include "lane.h"
+#include "store.h"
 
 /* Of tasks that are leased: the ends of their addresses, and of the first. */
 typedef struct FairqLeases
