@@ -229,7 +229,8 @@ SELECT * FROM pg_temp.check('storage');
 -- Indexes
 --
 
--- What fairq can't keep up it refuses; by whatever call, and until it is gone.
+-- What fairq can't keep up it refuses, until it is gone; but whoever has a task
+-- in hand may complete it.
 SELECT pg_temp.add('storage', 'a', 1, 2);
 CREATE INDEX storage_extra ON fairq.task (addr) WHERE lease_until IS NULL;
 SELECT fairq.enqueue('storage', 'a');

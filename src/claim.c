@@ -7,7 +7,8 @@
  * done with it is the affair of pop or take (pop.c), and what is owed if that is
  * rolled back is noted.
  *
- * Locking: the row is locked with SKIP LOCKED, so a call waits for nobody.
+ * Locking: a ready task's row is gripped for a moment, an expired one's is locked
+ * with SKIP LOCKED (store.c), so a call waits for nobody.
  */
 #include "postgres.h"
 
@@ -20,24 +21,26 @@
 /* how long a transaction block leaves that to others */
 #define LEFT_TO_OTHERS USECS_PER_SEC
 
-/* A task is served. */
-static bool
+/* A task is served, unless it is lost. */
+static FairqServed
 serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
 {
-	bool		removed;
+	FairqServed result;
 
-	debt->counts[FAIRQ_POPPED]++;
 	task->stood = task->addr;
 	if (task->running || fairq_is_waiting(task->stood))
 		task->addr = turn;
-	removed = s->server(s->tasks, task, s->arg);
-	if (!removed)
+	result = s->server(s->tasks, task, s->arg);
+	if (result == FAIRQ_LOST)
+		return result;
+	debt->counts[FAIRQ_POPPED]++;
+	if (result == FAIRQ_LEASED)
 		fairq_debt_leased_at_commit(debt, task->addr, task->lease_until);
 	if (s->per_group > 0 && s->last_block < 0)
 		s->last_block = s->per_group > PG_INT64_MAX - s->first_block ?
 			PG_INT64_MAX : s->first_block + s->per_group - 1;
 	s->served++;
-	return removed;
+	return result;
 }
 
 /* Who only wants to know stops here, as if the task could not be had. */
@@ -58,18 +61,24 @@ fairq_claim(FairqService *s, FairqTask *task, int64 turn)
 {
 	FairqDebt  *debt;
 	FairqClaimResult result = s->peek ? peek(s) :
-		fairq_task_lock(s->tasks, task);
+		fairq_task_grip(s->tasks, task);
+	FairqServed served;
 
 	if (result == FAIRQ_LOCKED && !fairq_is_waiting(task->addr))
 		s->locked = Min(s->locked, task->addr);
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	if (task->running)
+	{
+		fairq_task_let_go(s->tasks, task);
 		return FAIRQ_GONE;
-
+	}
 	debt = fairq_debt(s->lane, task->group_no);
 	fairq_debt_ready_at_abort(debt, task->addr);
-	fairq_place_is_used(debt, task, serve_task(s, task, turn, debt));
+	served = serve_task(s, task, turn, debt);
+	if (served == FAIRQ_LOST)
+		return FAIRQ_GONE;
+	fairq_place_is_used(debt, task, served == FAIRQ_REMOVED);
 	return FAIRQ_CLAIMED;
 }
 
@@ -125,7 +134,7 @@ fairq_take_over(FairqService *s, FairqTask *task, int64 turn)
 	debt = fairq_debt(s->lane, task->group_no);
 	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
 	debt->counts[FAIRQ_EXPIRED]++;
-	if (serve_task(s, task, turn, debt))
+	if (serve_task(s, task, turn, debt) == FAIRQ_REMOVED)
 		fairq_hold_end(debt);
 	else
 	{

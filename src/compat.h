@@ -12,6 +12,7 @@
 #include "access/genam.h"
 #include "access/tableam.h"
 #include "storage/condition_variable.h"
+#include "storage/lmgr.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/wait_event.h"
@@ -54,6 +55,16 @@ fairq_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
 	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0);
 #else
 	return index_beginscan(heap, index, snapshot, nkeys, 0);
+#endif
+}
+
+static inline bool
+fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
+{
+#if PG_VERSION_NUM >= 180000
+	return ConditionalLockTuple(rel, tid, ExclusiveLock, false);
+#else
+	return ConditionalLockTuple(rel, tid, ExclusiveLock);
 #endif
 }
 

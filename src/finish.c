@@ -67,7 +67,9 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		FairqLane  *lane;
 		FairqDebt  *debt;
 
-		if (!fairq_task_find(tasks, id, &task) || !is_leased(&task, attempt))
+		if (!(locked ? fairq_task_find_locked(tasks, id, &task) :
+			  fairq_task_find(tasks, id, &task)) ||
+			!is_leased(&task, attempt))
 			return false;
 		if (*queue == NULL || (*queue)->id != task.queue_id)
 			*queue = fairq_queue_use_id(task.queue_id, AccessShareLock);
@@ -93,8 +95,7 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 			return true;
 		}
 		fairq_hold_end(NULL);
-		/* somebody has the row: wait for him, have it locked, and look again */
-		fairq_task_wait(tasks, &task);
+		/* somebody has the row: have it locked, and look again */
 		locked = true;
 	}
 }
@@ -194,13 +195,13 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(done);
 }
 
-/* A task in the hands of this call: its row and its queue are locked. */
-typedef struct Grip
+/* A call to do with one task, whose row and queue are locked. */
+typedef struct Call
 {
 	FairqTable *tasks;
 	FairqQueue *queue;
 	FairqTask	task;
-} Grip;
+} Call;
 
 /*
  * Lock the task whose id is the first argument; with leased, if the attempt
@@ -208,7 +209,7 @@ typedef struct Grip
  * as everywhere.  A worker that comes too late locks nothing.
  */
 static bool
-grip(FunctionCallInfo fcinfo, const char *function, bool leased, Grip *g)
+begin_call(FunctionCallInfo fcinfo, const char *function, bool leased, Call *g)
 {
 	int32		queue_id;
 
@@ -226,7 +227,7 @@ grip(FunctionCallInfo fcinfo, const char *function, bool leased, Grip *g)
 }
 
 static void
-let_go(Grip *g, bool done)
+end_call(Call *g, bool done)
 {
 	fairq_table_close(g->tasks);
 	if (done)
@@ -238,7 +239,7 @@ let_go(Grip *g, bool done)
  * unless it was cancelled.
  */
 static void
-again(Grip *g, int64 delay, const text *error, bool counts)
+run_again(Call *g, int64 delay, const text *error, bool counts)
 {
 	if (g->task.cancelled)
 		fairq_finish(g->queue, g->tasks, &g->task, FAIRQ_CANCEL, error,
@@ -276,8 +277,8 @@ fairq_fail(PG_FUNCTION_ARGS)
 	int64		retry_in = PG_ARGISNULL(3) ? -1 :
 		fairq_check_delay("retry_in", PG_GETARG_INTERVAL_P(3));
 	bool		dead = PG_ARGISNULL(4) ? false : PG_GETARG_BOOL(4);
-	Grip		g;
-	bool		done = grip(fcinfo, "fairq.fail()", true, &g);
+	Call		g;
+	bool		done = begin_call(fcinfo, "fairq.fail()", true, &g);
 
 	if (done && !g.task.cancelled &&
 		(dead || fairq_attempts_used_up(g.queue, &g.task)))
@@ -290,10 +291,10 @@ fairq_fail(PG_FUNCTION_ARGS)
 		if (!g.task.cancelled)
 			fairq_debt(fairq_queue_lane(g.queue, g.task.priority),
 					   g.task.group_no)->counts[FAIRQ_RETRIED]++;
-		again(&g, retry_in >= 0 ? retry_in : backoff(g.queue, &g.task), error,
+		run_again(&g, retry_in >= 0 ? retry_in : backoff(g.queue, &g.task), error,
 			  true);
 	}
-	let_go(&g, done);
+	end_call(&g, done);
 	PG_RETURN_BOOL(done);
 }
 
@@ -302,29 +303,29 @@ fairq_release(PG_FUNCTION_ARGS)
 {
 	int64		delay = PG_ARGISNULL(2) ? 0 :
 		fairq_check_delay("delay", PG_GETARG_INTERVAL_P(2));
-	Grip		g;
-	bool		done = grip(fcinfo, "fairq.release()", true, &g);
+	Call		g;
+	bool		done = begin_call(fcinfo, "fairq.release()", true, &g);
 
 	if (done)
 	{
 		fairq_debt(fairq_queue_lane(g.queue, g.task.priority),
 				   g.task.group_no)->counts[FAIRQ_RELEASED]++;
-		again(&g, delay, NULL, false);
+		run_again(&g, delay, NULL, false);
 	}
-	let_go(&g, done);
+	end_call(&g, done);
 	PG_RETURN_BOOL(done);
 }
 
 Datum
 fairq_extend(PG_FUNCTION_ARGS)
 {
-	Grip		g;
+	Call		g;
 	bool		done;
 	TimestampTz until = 0;
 
 	if (!PG_ARGISNULL(2))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(2));
-	done = grip(fcinfo, "fairq.extend()", true, &g) && !g.task.cancelled;
+	done = begin_call(fcinfo, "fairq.extend()", true, &g) && !g.task.cancelled;
 	if (done)
 	{
 		FairqLane  *lane = fairq_queue_lane(g.queue, g.task.priority);
@@ -338,7 +339,7 @@ fairq_extend(PG_FUNCTION_ARGS)
 		fairq_task_extend(g.tasks, &g.task, until);
 		fairq_hold_end(NULL);
 	}
-	let_go(&g, done);
+	end_call(&g, done);
 	if (!done)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(until);
@@ -347,8 +348,8 @@ fairq_extend(PG_FUNCTION_ARGS)
 Datum
 fairq_cancel(PG_FUNCTION_ARGS)
 {
-	Grip		g;
-	bool		done = grip(fcinfo, "fairq.cancel()", false, &g);
+	Call		g;
+	bool		done = begin_call(fcinfo, "fairq.cancel()", false, &g);
 
 	if (done && !g.task.running)
 		fairq_finish(g.queue, g.tasks, &g.task, FAIRQ_CANCEL, NULL, (Datum) 0);
@@ -363,6 +364,6 @@ fairq_cancel(PG_FUNCTION_ARGS)
 		fairq_task_cancel(g.tasks, &g.task);
 		fairq_hold_end(NULL);
 	}
-	let_go(&g, done);
+	end_call(&g, done);
 	PG_RETURN_BOOL(done);
 }

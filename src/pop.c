@@ -70,31 +70,46 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 						 values, nulls);
 }
 
-static bool
+static FairqServed
+lost(Claims *claims, MemoryContext old)
+{
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(claims->each);
+	return FAIRQ_LOST;
+}
+
+static FairqServed
 serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 {
 	Claims	   *claims = arg;
 	MemoryContext old = MemoryContextSwitchTo(claims->each);
+	bool		moves = task->addr != task->stood;
 
 	/* who counts looks only at addresses of turns: see running.c */
-	if (!claims->remove || task->addr != task->stood)
-		fairq_task_lease(tasks, task, claims->lease_until, claims->worker,
-						 claims->worker_isnull);
-	else
-		task->attempt++;
+	if ((!claims->remove || moves) &&
+		!fairq_task_lease(tasks, task, claims->lease_until, claims->worker,
+						  claims->worker_isnull))
+		return lost(claims, old);
 	if (claims->remove)
 	{
+		/* what was moved is to be seen */
+		fairq_written();
+		if (!fairq_task_delete(tasks, task, !tasks->gripped))
+		{
+			if (moves)
+				elog(ERROR, "could not delete a task that was moved");
+			return lost(claims, old);
+		}
 		if (task->keyed)
 			fairq_dedup_free(tasks, task);
-		fairq_written();
-		if (!fairq_task_delete(tasks, task, true))
-			elog(ERROR, "could not delete a locked task");
+		if (!moves)
+			task->attempt++;
 		task->running = false;
 	}
 	put_claim(claims, tasks, task);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(claims->each);
-	return claims->remove;
+	return claims->remove ? FAIRQ_REMOVED : FAIRQ_LEASED;
 }
 
 static void

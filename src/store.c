@@ -273,9 +273,13 @@ find_index(FairqTable *table, FairqIndex which)
 		if (table->indexoids[i] == known_indexes[which])
 			return open_index(table, i);
 	}
+
+	/* there are others than before: refuse what cannot be kept up, too */
+	for (int i = 0; i < table->nindexes; i++)
+		open_index(table, i);
 	for (int i = 0; i < table->nindexes; i++)
 	{
-		Form_pg_index form = open_index(table, i)->rd_index;
+		Form_pg_index form = table->indexes[i]->rd_index;
 		int			k = 0;
 
 		if (!form->indisvalid)
@@ -654,12 +658,19 @@ make_lock_slot(FairqTable *table)
 static TM_Result
 lock_row(FairqTable *table, ItemPointer tid)
 {
+	ItemPointerData at = *tid;
 	TM_FailureData tmfd;
+	TM_Result	result;
 
+	/* whoever has it gripped is about to change it */
+	if (!fairq_conditional_lock_tuple(table->rel, &at))
+		return TM_WouldBlock;
 	make_lock_slot(table);
-	return table_tuple_lock(table->rel, tid, InvalidSnapshot, table->lock_slot,
-							GetCurrentCommandId(true), LockTupleNoKeyExclusive,
-							LockWaitSkip, 0, &tmfd);
+	result = table_tuple_lock(table->rel, tid, InvalidSnapshot,
+							  table->lock_slot, GetCurrentCommandId(true),
+							  LockTupleNoKeyExclusive, LockWaitSkip, 0, &tmfd);
+	UnlockTuple(table->rel, &at, ExclusiveLock);
+	return result;
 }
 
 /* The same.  False if it is in somebody's hands, or was. */
@@ -693,9 +704,65 @@ fairq_task_lock(FairqTable *table, FairqTask *task)
 }
 
 /*
- * Write the version of the locked row in which the given columns differ.
+ * Keep other calls away from a row that a scan found live, for as long as it
+ * takes to change it, and look again: as fairq_task_lock(), but without its
+ * trace in the table and in the log.
+ *
+ * This is the lock that PostgreSQL takes on a row for which it has to queue;
+ * whoever changes a ready task through fairq has it.  So nobody can be found
+ * changing the row after it was seen to be untouched, and nothing waits.  Only
+ * SQL that locks rows of the table behind fairq's back, in that very moment,
+ * would be waited for, and if it has changed the row, it is lost.
  */
-static void
+FairqClaimResult
+fairq_task_grip(FairqTable *table, FairqTask *task)
+{
+	int64		id = task->id;
+	SnapshotData snapshot;
+	HeapTupleHeader header;
+
+	if (!fairq_conditional_lock_tuple(table->rel, &task->tid))
+		return FAIRQ_LOCKED;
+	table->gripped = true;
+	make_lock_slot(table);
+	InitDirtySnapshot(snapshot);
+	if (!table_tuple_fetch_row_version(table->rel, &task->tid, &snapshot,
+									   table->lock_slot))
+	{
+		fairq_task_let_go(table, task);
+		return FAIRQ_GONE;
+	}
+	header = ExecFetchSlotHeapTuple(table->lock_slot, false, NULL)->t_data;
+	if (TransactionIdIsValid(snapshot.xmin) ||
+		!(header->t_infomask & HEAP_XMAX_INVALID))
+	{
+		/* it is being changed, or has been locked by somebody */
+		fairq_task_let_go(table, task);
+		return fairq_task_lock(table, task);
+	}
+	fairq_task_read(table->lock_slot, task);
+	if (task->id == id)
+		return FAIRQ_CLAIMED;
+	fairq_task_let_go(table, task);
+	return FAIRQ_GONE;
+}
+
+/* The row is not to be changed after all, or was. */
+void
+fairq_task_let_go(FairqTable *table, const FairqTask *task)
+{
+	ItemPointerData tid = task->tid;
+
+	if (table->gripped)
+		UnlockTuple(table->rel, &tid, ExclusiveLock);
+	table->gripped = false;
+}
+
+/*
+ * Write the version of the locked row in which the given columns differ.
+ * False if somebody has changed it who could not be kept away.
+ */
+static bool
 update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 			  const Datum *values, const bool *nulls, int nchanged)
 {
@@ -719,14 +786,18 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	result = fairq_tuple_update(table->rel, &task->tid, slot,
 								GetCurrentCommandId(true), &tmfd,
 								&update_indexes);
-	if (result != TM_Ok)
+	if (result != TM_Ok && !table->gripped)
 		elog(ERROR, "could not update a locked task: %d", (int) result);
+	fairq_task_let_go(table, task);
+	if (result != TM_Ok)
+		return false;
 	if (update_indexes)
 	{
 		insert_index_entries(table, slot, true);
 		pg_atomic_fetch_add_u64(&fairq_domain()->moves, 1);
 	}
 	task->tid = slot->tts_tid;
+	return true;
 }
 
 static void
@@ -737,10 +808,10 @@ remember_leased(const FairqTask *task)
 }
 
 /*
- * The locked task runs until lease_until, at task->addr; its attempt is the
- * next one.
+ * The task, locked or gripped, runs until lease_until, at task->addr; its
+ * attempt is the next one.  False if a gripped one was lost.
  */
-void
+bool
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
 				 Datum worker, bool worker_isnull)
 {
@@ -755,11 +826,13 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
 	};
 	const bool	nulls[] = {false, false, false, worker_isnull};
 
-	update_locked(table, task, changed, values, nulls, lengthof(changed));
+	if (!update_locked(table, task, changed, values, nulls, lengthof(changed)))
+		return false;
 	task->attempt++;
 	task->lease_until = lease_until;
 	task->running = true;
 	remember_leased(task);
+	return true;
 }
 
 /*
@@ -788,7 +861,7 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 		false, true, true, released == 0, false, false
 	};
 
-	update_locked(table, task, changed, values, nulls,
+	(void) update_locked(table, task, changed, values, nulls,
 				  error == NULL ? lengthof(changed) - 1 : lengthof(changed));
 	task->addr = new_addr;
 	task->released = released;
@@ -803,7 +876,7 @@ fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
 	const Datum value = TimestampTzGetDatum(lease_until);
 	const bool	isnull = false;
 
-	update_locked(table, task, &changed, &value, &isnull, 1);
+	(void) update_locked(table, task, &changed, &value, &isnull, 1);
 	task->lease_until = lease_until;
 	remember_leased(task);
 }
@@ -816,35 +889,67 @@ fairq_task_cancel(FairqTable *table, FairqTask *task)
 	const Datum value = BoolGetDatum(true);
 	const bool	isnull = false;
 
-	update_locked(table, task, &changed, &value, &isnull, 1);
+	(void) update_locked(table, task, &changed, &value, &isnull, 1);
 	task->cancelled = true;
 }
 
 /*
  * Delete a row.  False if it is not the current version any more; without
- * wait, also if anybody has it locked (we ourselves, too).
+ * wait, also if anybody has it locked (we ourselves, too).  If it may be ready
+ * it has to be locked or gripped.
  */
 bool
 fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
 {
 	ItemPointerData tid = task->tid;
 	TM_FailureData tmfd;
+	TM_Result	result = fairq_tuple_delete(table->rel, &tid,
+											GetCurrentCommandId(true), wait,
+											&tmfd);
 
-	return fairq_tuple_delete(table->rel, &tid, GetCurrentCommandId(true),
-							  wait, &tmfd) == TM_Ok;
+	fairq_task_let_go(table, task);
+	return result == TM_Ok;
 }
 
-/* Lock the row, waiting for whoever has it.  It may be gone then. */
+/*
+ * Wait for whoever has the row.  It is not locked then, as a rule: whoever does
+ * that has to keep away from those who have it gripped.
+ */
 void
 fairq_task_wait(FairqTable *table, const FairqTask *task)
 {
 	ItemPointerData tid = task->tid;
+	SnapshotData snapshot;
+	HeapTupleHeader header;
+	TransactionId xmax;
 	TM_FailureData tmfd;
 
 	make_lock_slot(table);
-	(void) table_tuple_lock(table->rel, &tid, InvalidSnapshot,
-							table->lock_slot, GetCurrentCommandId(true),
-							LockTupleNoKeyExclusive, LockWaitBlock, 0, &tmfd);
+	InitDirtySnapshot(snapshot);
+	if (!table_tuple_fetch_row_version(table->rel, &tid, &snapshot,
+									   table->lock_slot))
+		return;
+	header = ExecFetchSlotHeapTuple(table->lock_slot, false, NULL)->t_data;
+	xmax = HeapTupleHeaderGetRawXmax(header);
+	if (header->t_infomask & HEAP_XMAX_INVALID)
+	{
+		/* he is about to change it */
+		ExecClearTuple(table->lock_slot);
+		LockTuple(table->rel, &tid, ExclusiveLock);
+		UnlockTuple(table->rel, &tid, ExclusiveLock);
+	}
+	else if (header->t_infomask & HEAP_XMAX_IS_MULTI)
+		(void) table_tuple_lock(table->rel, &tid, InvalidSnapshot,
+								table->lock_slot, GetCurrentCommandId(true),
+								LockTupleNoKeyExclusive, LockWaitBlock, 0,
+								&tmfd);
+	else
+	{
+		/* don't keep a buffer pinned while asleep */
+		ExecClearTuple(table->lock_slot);
+		if (!TransactionIdIsCurrentTransactionId(xmax))
+			XactLockTableWait(xmax, NULL, NULL, XLTW_None);
+	}
 }
 
 /*

@@ -125,7 +125,8 @@ typedef struct FairqTable
 	Oid		   *indexoids;
 	Relation   *indexes;		/* NULL: not opened yet */
 	TupleTableSlot *new_slot;	/* a version to be written */
-	TupleTableSlot *lock_slot;	/* the row as it was locked */
+	TupleTableSlot *lock_slot;	/* the row as it was locked, or gripped */
+	bool		gripped;
 	TupleTableSlot **rows;		/* to be inserted together */
 	int			nrows;
 	struct FairqScan *by_id;	/* for fairq_task_find() */
@@ -240,7 +241,9 @@ typedef enum FairqClaimResult
 } FairqClaimResult;
 
 extern FairqClaimResult fairq_task_lock(FairqTable *table, FairqTask *task);
-extern void fairq_task_lease(FairqTable *table, FairqTask *task,
+extern FairqClaimResult fairq_task_grip(FairqTable *table, FairqTask *task);
+extern void fairq_task_let_go(FairqTable *table, const FairqTask *task);
+extern bool fairq_task_lease(FairqTable *table, FairqTask *task,
 							 TimestampTz lease_until, Datum worker,
 							 bool worker_isnull);
 extern void fairq_task_return(FairqTable *table, FairqTask *task,
