@@ -39,6 +39,10 @@
 /* then all is forgotten: the cache is bounded, about 10 MB with short keys */
 #define MAX_CACHED 65536
 
+/* groups whose keys are read at once, and how far apart those may be */
+#define MAX_AHEAD 64
+#define NEARBY 8
+
 typedef struct KeyId
 {
 	int32		queue_id;
@@ -333,6 +337,48 @@ fairq_existing_group(FairqQueue *queue, text *key)
 	return group_no;
 }
 
+/*
+ * How many groups to read when the key of one is not known.  Tasks are served
+ * in the order of their groups' numbers: if the last ones that were read have
+ * been asked for one after the other, this goes on, and one scan for many is
+ * a fraction of a scan for each.
+ */
+static int32
+read_ahead(FairqQueue *queue, int32 group_no)
+{
+	static int32 queue_id = 0;
+	static int64 end = 0;		/* read up to there */
+	static int32 ahead = 1;
+
+	ahead = queue_id == queue->id && group_no >= end &&
+		group_no - end <= NEARBY ? Min(ahead * 2, MAX_AHEAD) : 1;
+	queue_id = queue->id;
+	end = (int64) group_no + ahead;
+	return ahead;
+}
+
+/* A row of the group is committed, or our own. */
+static text *
+remember_number(FairqQueue *queue, int32 group_no, FairqScan *scan)
+{
+	NumberId	id = {queue->id, group_no};
+	bool		isnull;
+	MemoryContext old = MemoryContextSwitchTo(cache_context);
+	text	   *key = DatumGetTextPCopy(slot_getattr(fairq_scan_slot(scan),
+													 SEAT_GROUP_KEY, &isnull));
+	bool		found;
+	NumberEntry *entry = hash_search(by_number, &id, HASH_ENTER, &found);
+
+	MemoryContextSwitchTo(old);
+	if (found)
+		pfree(key);
+	else
+		entry->key = key;
+	if (fairq_scan_is_own(scan))
+		uncommitted = true;
+	return entry->key;
+}
+
 /* The key of a group that has, or had, a task: a text, or NULL (Datum 0). */
 Datum
 fairq_group_key(FairqQueue *queue, int32 group_no)
@@ -343,24 +389,29 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	FairqScan  *scan;
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
+		{2, FAIRQ_GE, Int32GetDatum(group_no)},
+		{2, FAIRQ_LT, (Datum) 0}
 	};
+	int			nkeys = 2;
 	text	   *key = NULL;
-	bool		committed = false;
 	bool		again = false;
+	int64		end;
 
 	check_cache();
 	entry = hash_search(by_number, &id, HASH_FIND, NULL);
 	if (entry != NULL)
 		return PointerGetDatum(entry->key);
 
+	end = (int64) group_no + read_ahead(queue, group_no);
+	if (end <= PG_INT32_MAX)
+		keys[nkeys++].value = Int32GetDatum((int32) end);
 	table = fairq_table_open(cached_relid, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, keys, lengthof(keys),
-							false);
-	while (!committed)
+	scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, keys, nkeys, false);
+	for (;;)
 	{
 		FairqRowState state = fairq_scan_next(scan);
 		bool		isnull;
+		int32		no;
 
 		if (state == FAIRQ_ROW_END)
 		{
@@ -368,33 +419,25 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 			if (again || key != NULL)
 				break;
 			again = true;
-			fairq_scan_again(scan, keys, lengthof(keys));
+			fairq_scan_again(scan, keys, nkeys);
 			continue;
 		}
+		no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan), SEAT_GROUP_NO,
+										&isnull));
 		/* all rows of a number say the same, also one that is just freed */
-		committed = state == FAIRQ_ROW_LIVE;
-		if (committed || key == NULL)
+		if (state == FAIRQ_ROW_LIVE &&
+			changes == pg_atomic_read_u64(&fairq_domain()->group_changes))
 		{
-			MemoryContext old = CurrentMemoryContext;
+			text	   *found = remember_number(queue, no, scan);
 
-			if (committed)
-				MemoryContextSwitchTo(cache_context);
+			if (no == group_no)
+				key = found;
+		}
+		else if (no == group_no && key == NULL)
 			key = DatumGetTextPCopy(slot_getattr(fairq_scan_slot(scan),
 												 SEAT_GROUP_KEY, &isnull));
-			MemoryContextSwitchTo(old);
-		}
-		if (committed && fairq_scan_is_own(scan))
-			uncommitted = true;
 	}
 	fairq_scan_end(scan);
 	fairq_table_close(table);
-	if (committed &&
-		changes == pg_atomic_read_u64(&fairq_domain()->group_changes))
-	{
-		bool		found;
-
-		entry = hash_search(by_number, &id, HASH_ENTER, &found);
-		entry->key = key;
-	}
 	return PointerGetDatum(key);
 }
