@@ -379,6 +379,7 @@ serve_lane(FairqService *s)
 	int64		last = FAIRQ_ADDR_NONE;
 	int32		left = 0;		/* that may be served at last */
 	int			in_vain = 0;
+	bool		tired = false;	/* too often: only the others are served */
 
 	while (!fairq_lane_note(s->lane, &s->note))
 		fairq_recover(s->queue, s->priority, s->tasks);
@@ -416,7 +417,7 @@ serve_lane(FairqService *s)
 		if (full && fairq_settings_are_old(s->queue))
 			break;
 		/* in a queue that is full there is only what has a place already */
-		have_turn = s->any_irregular &&
+		have_turn = s->any_irregular && !tired &&
 			fairq_lane_next_turn(s->lane, &s->note, cur,
 								 s->queue->block_length, full, false,
 								 FAIRQ_ADDR_MAX, &turn);
@@ -425,6 +426,7 @@ serve_lane(FairqService *s)
 			if (!find_due(s))
 				break;
 			s->any_irregular = true;
+			tired = false;
 			continue;
 		}
 
@@ -433,8 +435,14 @@ serve_lane(FairqService *s)
 
 		if (have_turn && (full || at != WALK_ROW || turn.addr <= task.addr))
 		{
-			if (past_blocks(s, turn.addr) || in_vain > most_in_vain(s, &turn, full))
+			if (past_blocks(s, turn.addr))
 				break;
+			if (in_vain > most_in_vain(s, &turn, full))
+			{
+				tired = true;
+				in_vain = 0;
+				continue;
+			}
 			if (!fairq_lane_next_turn(s->lane, &s->note, cur,
 									  s->queue->block_length, full, true,
 									  turn.addr, &turn))
@@ -493,6 +501,7 @@ serve_lane(FairqService *s)
 			else
 			{
 				in_vain = 0;
+				tired = false;
 				if (task.addr == last)
 					left--;
 				else if (task.addr == s->note.pos)
@@ -515,7 +524,10 @@ serve_lane(FairqService *s)
 		else if (looked_to != FAIRQ_ADDR_MAX)
 			looked_to = look_behind(s, looked_to, false);
 		else if (find_due(s))
+		{
 			s->any_irregular = true;
+			tired = false;
+		}
 		else if (s->homeless)
 		{
 			/* out of turn, but better than not at all; once */

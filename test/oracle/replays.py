@@ -109,6 +109,14 @@ REPLAYS = {
         "0 enqueue b b b b b b b; 0 begin; 0 pop 10 per_group 3; 0 enqueue a;"
         "0 take 7; 0 pop 1 per_group 4; 0 rollback; 0 pop 19 per_group 1",
 
+    # limits: a full group that cannot be parked, since this transaction has
+    # completed one of it, has turns in vain before another's far off
+    "limit: turns in vain before a task far off":
+        "2 begin; 3 enqueue c; 3 pop 1; 3 enqueue a; 1 limit c 2;"
+        "2 enqueue a a a a a a a a a a a a; 1 begin; 3 enqueue b; 3 begin;"
+        "1 enqueue c; 1 complete 1; 3 enqueue a; 1 enqueue a; 3 enqueue c;"
+        "3 pop 3; 1 pop 3",
+
     # limits: a look at a full group takes no turn that is still to come
     "limit: a look at a full group, then others":
         "0 limit a 1; 0 enqueue a a; 0 pop 5; 0 enqueue b b; 0 complete 1;"
