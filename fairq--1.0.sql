@@ -71,6 +71,20 @@ COMMENT ON COLUMN fairq.group_setting.weight IS 'How many tasks of the group are
 COMMENT ON COLUMN fairq.group_setting.paused IS 'Nothing of the group is popped while this is true.';
 COMMENT ON COLUMN fairq.group_setting.concurrency IS 'How many tasks of the group may be running; NULL: as the queue says.';
 
+-- A role is kept by its OID, and dumped by its name.
+CREATE TABLE fairq.queue_privilege (
+	queue_id int NOT NULL,
+	role regrole NOT NULL,
+	privilege text COLLATE "C" NOT NULL
+		CHECK (privilege IN ('enqueue', 'work', 'manage')),
+	PRIMARY KEY (queue_id, role, privilege)
+);
+
+COMMENT ON TABLE fairq.queue_privilege IS 'Who may do what with a queue, beside the owner of these tables.';
+COMMENT ON COLUMN fairq.queue_privilege.queue_id IS 'The queue.';
+COMMENT ON COLUMN fairq.queue_privilege.role IS 'Whoever has the privileges of this role.';
+COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work, or manage, which comprises the others.';
+
 -- In this order, so that there is little padding, and what is always there
 -- comes before what may be NULL.  The fillfactor leaves room for a second
 -- version of each row on its page: then a claim is HOT also while an old
@@ -175,6 +189,7 @@ SELECT pg_catalog.pg_extension_config_dump('fairq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.seat', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.group_setting', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.queue_privilege', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.task', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.dedup', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.archive', '');
@@ -246,6 +261,18 @@ CREATE FUNCTION fairq.purge(queue text, group_key text DEFAULT NULL)
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.purge(text, text)
 	IS 'Delete the tasks of a queue or group that are not running; how many there were.';
+
+CREATE FUNCTION fairq.grant_queue(queue text, role regrole, privilege text)
+	RETURNS void AS 'MODULE_PATHNAME', 'fairq_grant_queue'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.grant_queue(text, regrole, text)
+	IS 'Let a role enqueue into a queue, work on it, or manage it, which comprises the others.';
+
+CREATE FUNCTION fairq.revoke_queue(queue text, role regrole, privilege text)
+	RETURNS void AS 'MODULE_PATHNAME', 'fairq_revoke_queue'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.revoke_queue(text, regrole, text)
+	IS 'Undo fairq.grant_queue().';
 
 --
 -- Producers
@@ -388,13 +415,16 @@ CREATE FUNCTION fairq.counters(queue_id int, OUT enqueued bigint,
 COMMENT ON FUNCTION fairq.counters(int)
 	IS 'What was done with the tasks of a queue since the server started.';
 
-CREATE FUNCTION fairq.check_hints(queue text) RETURNS SETOF text
-	AS 'MODULE_PATHNAME', 'fairq_check_hints'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.check_hints(text)
-	IS 'The ready tasks that shared memory would let a pop pass over; part of check_queue.';
+CREATE FUNCTION fairq.has_queue_privilege(queue_id int, privilege text)
+	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_has_queue_privilege'
+	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.has_queue_privilege(int, text)
+	IS 'May the current user enqueue into a queue, work on it, manage it, or do anything with it ("any")?';
 
-CREATE VIEW fairq.tasks AS
+-- The views show what one may see, and let no condition of the caller's look
+-- at the rest.
+
+CREATE VIEW fairq.tasks WITH (security_barrier) AS
 	SELECT t.id, q.name AS queue, s.group_key,
 		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
 			WHEN t.addr < (1::bigint << 62) THEN 'queued'
@@ -412,6 +442,7 @@ CREATE VIEW fairq.tasks AS
 		SELECT s.group_key FROM fairq.seat s
 		WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no
 		LIMIT 1) s
+	WHERE fairq.has_queue_privilege(q.queue_id, 'work')
 	UNION ALL
 	SELECT a.id, q.name, a.group_key,
 		CASE a.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed'
@@ -420,15 +451,16 @@ CREATE VIEW fairq.tasks AS
 		coalesce(a.max_attempts, q.max_attempts), a.payload, a.result,
 		a.error, a.worker, a.enqueued_at, a.run_at, NULL, a.finished_at
 	FROM fairq.archive a
-	JOIN fairq.queue q USING (queue_id);
+	JOIN fairq.queue q USING (queue_id)
+	WHERE fairq.has_queue_privilege(q.queue_id, 'work');
 COMMENT ON VIEW fairq.tasks IS 'Tasks: queued; waiting, that is, without an address yet, as their group is limited; scheduled for later; running, that is, leased; and, from the archive, succeeded, failed or cancelled.';
 
-CREATE VIEW fairq.groups AS
-	SELECT g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
+CREATE VIEW fairq.all_groups AS
+	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
 		least(g.queued, g.places) AS ready,
 		g.queued - least(g.queued, g.places) AS waiting, g.scheduled, g.running
 	FROM (
-		SELECT q.name AS queue, s.group_key, s.group_no,
+		SELECT queue_id, q.name AS queue, s.group_key, s.group_no,
 			coalesce(w.concurrency, q.concurrency) AS concurrency,
 			coalesce(w.weight, 1) AS weight, coalesce(w.paused, false) AS paused,
 			coalesce(t.queued, 0) AS queued, coalesce(t.running, 0) AS running,
@@ -454,9 +486,16 @@ CREATE VIEW fairq.groups AS
 				FROM fairq.task) t
 			GROUP BY queue_id, group_no
 		) t USING (queue_id, group_no)) g;
+COMMENT ON VIEW fairq.all_groups IS 'What fairq.groups shows of all queues.';
+
+CREATE VIEW fairq.groups WITH (security_barrier) AS
+	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
+		waiting, scheduled, running
+	FROM fairq.all_groups
+	WHERE fairq.has_queue_privilege(queue_id, 'work');
 COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting for others of the group to end, scheduled for later, and running.';
 
-CREATE VIEW fairq.queues AS
+CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.name AS queue, q.concurrency, q.max_running, q.lease,
 		q.max_attempts, q.backoff, q.retain, q.notify,
 		q.block_length, q.paused, coalesce(g.ready, 0) AS ready,
@@ -466,12 +505,12 @@ CREATE VIEW fairq.queues AS
 		c.retried, c.failed, c.cancelled, c.expired
 	FROM fairq.queue q
 	LEFT JOIN (
-		SELECT queue, sum(ready)::bigint AS ready,
+		SELECT queue_id, sum(ready)::bigint AS ready,
 			sum(waiting)::bigint AS waiting,
 			sum(scheduled)::bigint AS scheduled,
 			sum(running)::bigint AS running
-		FROM fairq.groups GROUP BY queue
-	) g ON g.queue = q.name
+		FROM fairq.all_groups GROUP BY queue_id
+	) g USING (queue_id)
 	LEFT JOIN (
 		SELECT queue_id, min(enqueued_at) AS oldest_ready
 		FROM fairq.task
@@ -479,7 +518,8 @@ CREATE VIEW fairq.queues AS
 			OR run_at <= pg_catalog.clock_timestamp())
 		GROUP BY queue_id
 	) t USING (queue_id)
-	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
+	CROSS JOIN LATERAL fairq.counters(q.queue_id) c
+	WHERE fairq.has_queue_privilege(q.queue_id, 'any');
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started.';
 
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
@@ -495,17 +535,15 @@ CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 COMMENT ON FUNCTION fairq.maintain(text)
 	IS 'Delete what need not be retained any more, take back expired leases, forget groups that are not used. For cron; of one queue, or all.';
 
-CREATE FUNCTION fairq.check_queue(queue text) RETURNS SETOF text
+CREATE FUNCTION fairq.check_tables(queue_id int) RETURNS SETOF text
 	LANGUAGE sql VOLATILE PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 AS $$
 	WITH q AS (
-		SELECT * FROM fairq.queue WHERE name = $1
+		SELECT * FROM fairq.queue WHERE queue.queue_id = $1
 	), t AS (
 		SELECT t.*, q.block_length FROM fairq.task t JOIN q USING (queue_id)
 	)
-	SELECT * FROM fairq.check_hints($1)
-	UNION ALL
 	SELECT format('task %s has address %s, which is not at seat %s',
 		id, addr, group_no)
 	FROM t WHERE addr < 0
@@ -570,16 +608,23 @@ AS $$
 	FROM fairq.seat s JOIN q USING (queue_id)
 	WHERE s.group_no < 0 OR s.group_no >= q.block_length
 $$;
+COMMENT ON FUNCTION fairq.check_tables(int)
+	IS 'What is wrong with the rows of a queue; part of check_queue.';
+
+CREATE FUNCTION fairq.check_queue(queue text) RETURNS SETOF text
+	AS 'MODULE_PATHNAME', 'fairq_check_queue'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.check_queue(text)
 	IS 'What is wrong with a queue; no row: it is sound.';
 
 --
--- Privileges: the owner's alone, until he grants more.
+-- Privileges.  Everybody may call the functions, which ask for a privilege on
+-- the queue; nobody has one until it is granted.  The rest is the owner's.
 --
 
-REVOKE ALL ON SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
-REVOKE ALL ON ALL ROUTINES IN SCHEMA fairq FROM PUBLIC;
-REVOKE ALL ON TYPE fairq.claim FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION fairq.version() TO PUBLIC;
+REVOKE ALL ON FUNCTION fairq.create_queue, fairq.reset_hints,
+	fairq.check_tables, fairq.task_changed FROM PUBLIC;
+GRANT USAGE ON SCHEMA fairq TO PUBLIC;
+GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks TO PUBLIC;

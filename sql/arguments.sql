@@ -36,7 +36,7 @@ SELECT fairq.address('arguments', 'a', NULL);
 SELECT fairq.block_of(NULL, 0);
 SELECT fairq.block_of('arguments', NULL);
 SELECT fairq.check_queue(NULL);
-SELECT fairq.check_hints(NULL);
+SELECT fairq.check_queue(NULL);
 
 -- NULL where it means the default, or nobody
 SELECT fairq.enqueue('arguments', 'a', NULL, NULL) > 0 AS ok;

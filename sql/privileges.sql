@@ -1,131 +1,229 @@
--- Nobody but the owner may do anything, until he grants it; and who may call
--- the functions needs no right on the tables.
+-- Who may do what with a queue.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
-SELECT fairq.create_queue('privileges');
-SELECT count(*) FROM fairq.enqueue_batch('privileges', '{a,b}', '{1,2}');
-SELECT payload, id FROM fairq.pop('privileges') \gset
-CREATE ROLE regress_fairq_user;
+SELECT fairq.create_queue('privileges', max_attempts => 1);
+SELECT fairq.create_queue('privileges_other');
+SELECT fairq.enqueue('privileges_other', 'secret', '{"secret": true}') > 0 AS ok;
+CREATE ROLE regress_fairq_nobody;
+CREATE ROLE regress_fairq_enqueue;
+CREATE ROLE regress_fairq_work;
+CREATE ROLE regress_fairq_manage;
+CREATE ROLE regress_fairq_heir IN ROLE regress_fairq_work;
+CREATE ROLE regress_fairq_orphan NOINHERIT IN ROLE regress_fairq_work;
+SELECT fairq.grant_queue('privileges', 'regress_fairq_enqueue', 'enqueue');
+SELECT fairq.grant_queue('privileges', 'regress_fairq_work', 'work');
+SELECT fairq.grant_queue('privileges', 'regress_fairq_manage', 'manage');
+SELECT fairq.grant_queue('privileges', 'regress_fairq_manage', 'manage');
 
--- no right at all: not even the schema is seen
-SET ROLE regress_fairq_user;
-SELECT fairq.version();
-SELECT fairq.enqueue('privileges', 'a');
-SELECT * FROM fairq.task;
+--
+-- The matrix: what each role gets from each call
+--
+
+-- Runs a statement as each role, in a transaction that is rolled back.
+CREATE FUNCTION pg_temp.run_as(role text, statement text) RETURNS text
+	LANGUAGE plpgsql AS $$
+DECLARE
+	result text;
+BEGIN
+	EXECUTE format('SET LOCAL ROLE %I', role);
+	BEGIN
+		EXECUTE 'SELECT coalesce((' || statement || ')::text, ''NULL'')' INTO result;
+		RAISE SQLSTATE 'XXROL';
+	EXCEPTION
+		WHEN SQLSTATE 'XXROL' THEN NULL;
+		WHEN OTHERS THEN result := SQLSTATE;
+	END;
+	RESET ROLE;
+	RETURN CASE WHEN result IN ('42501', 'f', 'false', 'NULL', '0')
+		THEN result ELSE 'yes' END;
+END $$;
+
+SELECT fairq.enqueue('privileges', 'g', to_jsonb(n)) > 0 AS ok FROM generate_series(1, 3) n;
+SELECT id AS running FROM fairq.pop('privileges') \gset
+SELECT fairq.enqueue('privileges', 'dead') > 0 AS ok;
+SELECT count(fairq.fail(id)) FROM fairq.pop('privileges', 1);
+SELECT id AS ready FROM fairq.tasks WHERE queue = 'privileges' AND status = 'queued' LIMIT 1 \gset
+
+SELECT regexp_replace(call, '\d\d+', '...') AS call, r.*
+FROM (VALUES
+	(1, $$fairq.enqueue('privileges', 'g')$$),
+	(2, $$SELECT count(*) FROM fairq.enqueue_batch('privileges', '{g}', '{1}')$$),
+	(3, format('fairq.cancel(%s)', :ready)),
+	(4, $$SELECT count(*) FROM fairq.pop('privileges')$$),
+	(5, $$SELECT count(*) FROM fairq.take('privileges')$$),
+	(6, format('fairq.complete(%s)', :running)),
+	(7, format('fairq.complete_batch(ARRAY[%s])', :running)),
+	(8, format('fairq.fail(%s)', :running)),
+	(9, format('fairq.release(%s)', :running)),
+	(10, format('fairq.extend(%s)', :running)),
+	(11, $$SELECT 1 + fairq.expire_leases('privileges')$$),
+	(12, $$SELECT count(*) FROM fairq.tasks WHERE queue LIKE 'privileges%'$$),
+	(13, $$SELECT count(*) FROM fairq.groups WHERE queue LIKE 'privileges%'$$),
+	(14, $$SELECT count(*) FROM fairq.queues WHERE queue LIKE 'privileges%'$$),
+	(15, $$fairq.address('privileges', 'g', 1)$$),
+	(16, $$1 + fairq.block_of('privileges', 1)$$),
+	(17, $$SELECT 1 + count(*) FROM fairq.check_queue('privileges')$$),
+	(18, $$fairq.pause('privileges')::text = ''$$),
+	(19, $$fairq.pause('privileges', 'g')::text = ''$$),
+	(20, $$fairq.resume('privileges')::text = ''$$),
+	(21, $$fairq.set_group('privileges', 'g', weight => 2)::text = ''$$),
+	(22, $$fairq.alter_queue('privileges', lease => '1 hour')::text = ''$$),
+	(23, $$fairq.alter_queue('privileges', block_length => 100)::text = ''$$),
+	(24, $$fairq.redrive('privileges')$$),
+	(25, $$fairq.purge('privileges')$$),
+	(26, $$fairq.maintain('privileges')::text = ''$$),
+	(27, $$fairq.maintain()::text = ''$$),
+	(28, $$fairq.drop_queue('privileges', force => true)$$),
+	(29, $$fairq.grant_queue('privileges', 'regress_fairq_nobody', 'work')::text = ''$$),
+	(30, $$fairq.revoke_queue('privileges', 'regress_fairq_work', 'work')::text = ''$$),
+	(31, $$fairq.create_queue('privileges_new')::text = ''$$),
+	(32, $$fairq.reset_hints()::text = ''$$),
+	(33, $$SELECT 1 + count(*) FROM fairq.check_tables(1)$$),
+	(34, $$SELECT count(*) FROM fairq.task$$),
+	(35, $$SELECT count(*) FROM fairq.archive$$),
+	(36, $$SELECT count(*) FROM fairq.queue_privilege$$),
+	(37, $$SELECT count(*) FROM fairq.all_groups$$),
+	(38, $$nextval('fairq.task_id_seq')$$),
+	(39, $$fairq.version()$$)) c(n, call),
+	LATERAL (SELECT pg_temp.run_as('regress_fairq_nobody', call) AS nobody,
+		pg_temp.run_as('regress_fairq_enqueue', call) AS enqueue,
+		pg_temp.run_as('regress_fairq_work', call) AS work,
+		pg_temp.run_as('regress_fairq_manage', call) AS manage,
+		pg_temp.run_as('regress_fairq_heir', call) AS heir,
+		pg_temp.run_as('regress_fairq_orphan', call) AS orphan) r
+ORDER BY n;
+
+-- the queue that one has nothing to do with is not seen, whatever one asks
+SET ROLE regress_fairq_manage;
+SELECT queue FROM fairq.queues ORDER BY 1;
+SELECT DISTINCT queue FROM fairq.tasks ORDER BY 1;
+SELECT DISTINCT queue FROM fairq.groups ORDER BY 1;
+CREATE FUNCTION pg_temp.peep(jsonb, text) RETURNS boolean LANGUAGE plpgsql COST 0.0001
+	AS $$ BEGIN IF $2 = 'secret' THEN RAISE 'seen: %', $1; END IF; RETURN true; END $$;
+SELECT count(*) FROM fairq.tasks WHERE pg_temp.peep(payload, group_key);
+SELECT fairq.counters(queue_id) FROM generate_series(1, 3) queue_id
+	WHERE NOT fairq.has_queue_privilege(queue_id, 'any') LIMIT 1;
+SELECT fairq.pop('privileges_other');
 RESET ROLE;
 
--- the schema alone shows the version and nothing else
-GRANT USAGE ON SCHEMA fairq TO regress_fairq_user;
-SET ROLE regress_fairq_user;
-SELECT fairq.version() <> '' AS version;
-SELECT fairq.create_queue('privileges_x');
-SELECT fairq.alter_queue('privileges', lease => '1 hour');
-SELECT fairq.drop_queue('privileges', true);
-SELECT fairq.set_group('privileges', 'a', weight => 5);
-SELECT fairq.pause('privileges');
-SELECT fairq.pause('privileges', 'a');
-SELECT fairq.resume('privileges');
-SELECT fairq.resume('privileges', 'a');
-SELECT fairq.purge('privileges');
-SELECT fairq.enqueue('privileges', 'a');
-SELECT fairq.enqueue_batch('privileges', '{a}', '{1}');
-SELECT fairq.pop('privileges');
-SELECT fairq.take('privileges');
-SELECT fairq.complete(:id);
-SELECT fairq.complete_batch(ARRAY[:id]);
-SELECT fairq.release(:id);
-SELECT fairq.address('privileges', 'a', 0);
-SELECT fairq.block_of('privileges', 0);
-SELECT fairq.reset_hints();
-SELECT fairq.counters(1);
-SELECT fairq.check_hints('privileges');
-SELECT fairq.check_queue('privileges');
-SELECT * FROM fairq.queues;
-SELECT * FROM fairq.groups;
-SELECT * FROM fairq.tasks;
-SELECT * FROM fairq.queue;
-SELECT * FROM fairq.seat;
-SELECT * FROM fairq.group_setting;
-SELECT * FROM fairq.task;
-INSERT INTO fairq.task DEFAULT VALUES;
-UPDATE fairq.task SET addr = 0;
-DELETE FROM fairq.task;
-TRUNCATE fairq.task;
-SELECT nextval('fairq.task_id_seq');
-SELECT nextval('fairq.queue_id_seq');
-CREATE TABLE fairq.mine ();
-RESET ROLE;
-SELECT payload, status FROM fairq.tasks WHERE queue = 'privileges' ORDER BY id;
-
--- the producer's part
-GRANT EXECUTE ON FUNCTION fairq.enqueue, fairq.enqueue_batch TO regress_fairq_user;
-SET ROLE regress_fairq_user;
-SELECT fairq.enqueue('privileges', 'c', '3') > 0 AS ok;
-SELECT count(*) FROM fairq.enqueue_batch('privileges', '{c,d}', '{4,5}');
-SELECT fairq.pop('privileges');
-SELECT fairq.purge('privileges');
-SELECT * FROM fairq.task;
+-- fairq.wait() is a worker's, too
+SET ROLE regress_fairq_enqueue;
+CALL fairq.wait('privileges', '0');
+SET ROLE regress_fairq_work;
+CALL fairq.wait('privileges', '0');
 RESET ROLE;
 
--- the worker's part
-REVOKE EXECUTE ON FUNCTION fairq.enqueue, fairq.enqueue_batch FROM regress_fairq_user;
-GRANT EXECUTE ON FUNCTION fairq.pop, fairq.take, fairq.complete,
-	fairq.complete_batch, fairq.release TO regress_fairq_user;
-SET ROLE regress_fairq_user;
-SELECT fairq.enqueue('privileges', 'c', '3');
-SELECT group_key, payload FROM fairq.pop('privileges', 2);
-SELECT group_key, payload FROM fairq.take('privileges');
-SELECT fairq.release(:id);
-SELECT group_key, payload FROM fairq.pop('privileges', 100) ORDER BY payload;
-RESET ROLE;
-SELECT min(id) AS one, max(id) AS other FROM fairq.tasks WHERE queue = 'privileges' \gset
-SET ROLE regress_fairq_user;
-SELECT fairq.complete(:one), fairq.complete_batch(ARRAY[:other]);
-SELECT * FROM fairq.tasks;
-RESET ROLE;
+--
+-- Granting and revoking
+--
 
--- all functions: queues can be managed, still without a right on the tables
-GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fairq TO regress_fairq_user;
-SET ROLE regress_fairq_user;
+SELECT fairq.grant_queue('privileges', 'regress_fairq_nobody', 'all');
+SELECT fairq.grant_queue('privileges', 'regress_fairq_nobody', NULL);
+SELECT fairq.grant_queue('privileges', NULL, 'work');
+SELECT fairq.grant_queue(NULL, 'regress_fairq_nobody', 'work');
+SELECT fairq.grant_queue('privileges', '-', 'work');
+SELECT fairq.grant_queue('privileges', '4294967295', 'work');
+SELECT fairq.grant_queue('privileges', 'regress_fairq_none', 'work');
+SELECT fairq.grant_queue('privileges_none', 'regress_fairq_nobody', 'work');
+SELECT fairq.revoke_queue('privileges', 'regress_fairq_nobody', 'work');
+
+-- both hold from the next call on; a rollback undoes them
+BEGIN;
+SELECT fairq.grant_queue('privileges', 'regress_fairq_nobody', 'work');
+SET LOCAL ROLE regress_fairq_nobody;
+SELECT payload FROM fairq.pop('privileges');
+ROLLBACK;
+SET ROLE regress_fairq_nobody;
+SELECT payload FROM fairq.pop('privileges');
+RESET ROLE;
+SELECT fairq.revoke_queue('privileges', 'regress_fairq_work', 'work');
+SET ROLE regress_fairq_heir;
+SELECT payload FROM fairq.pop('privileges');
+SELECT fairq.complete(:running);
+RESET ROLE;
+-- a manager may do so himself, also to himself
+SET ROLE regress_fairq_manage;
+SELECT fairq.grant_queue('privileges', 'regress_fairq_work', 'work');
+SELECT fairq.revoke_queue('privileges', 'regress_fairq_manage', 'manage');
+SELECT fairq.grant_queue('privileges', 'regress_fairq_manage', 'manage');
+RESET ROLE;
+SELECT role, privilege FROM fairq.queue_privilege JOIN fairq.queue USING (queue_id)
+	WHERE name = 'privileges' ORDER BY 1, 2;
+
+-- a role that is dropped takes nothing with it that another one could get
+DROP ROLE regress_fairq_enqueue;
+CREATE ROLE regress_fairq_enqueue;
+SET ROLE regress_fairq_enqueue;
+SELECT fairq.enqueue('privileges', 'g');
+RESET ROLE;
+SELECT fairq.maintain('privileges');
+SELECT role, privilege FROM fairq.queue_privilege JOIN fairq.queue USING (queue_id)
+	WHERE name = 'privileges' ORDER BY 1, 2;
+
+--
+-- Who may create queues manages those that he has created
+--
+
+GRANT EXECUTE ON FUNCTION fairq.create_queue TO regress_fairq_nobody;
+SET ROLE regress_fairq_nobody;
 SELECT fairq.create_queue('privileges_mine');
 SELECT fairq.set_group('privileges_mine', 'a', weight => 2);
 SELECT count(*) FROM fairq.enqueue_batch('privileges_mine', '{b,b,a,a}', '{1,2,3,4}');
 SELECT string_agg(payload::text, ' ') FROM fairq.pop('privileges_mine', 2);
 SELECT fairq.alter_queue('privileges_mine', lease => '1 hour', block_length => 50);
-SELECT fairq.pause('privileges_mine');
-SELECT fairq.resume('privileges_mine');
 SELECT fairq.pause('privileges_mine', 'b');
 SELECT fairq.resume('privileges_mine', 'b');
 SELECT fairq.address('privileges_mine', 'b', 1);
 SELECT string_agg(payload::text, ' ') FROM fairq.pop('privileges_mine', 1);
+SELECT * FROM fairq.check_queue('privileges_mine');
+SELECT queue, ready, running FROM fairq.queues;
 SELECT fairq.purge('privileges_mine', 'b');
 SELECT fairq.drop_queue('privileges_mine');
 SELECT fairq.drop_queue('privileges_mine', force => true);
 SELECT current_user;
-SELECT * FROM fairq.queue;
-UPDATE fairq.task SET addr = 0;
-SELECT nextval('fairq.task_id_seq');
-SELECT * FROM fairq.queues;
 RESET ROLE;
+SELECT count(*) FROM fairq.queue_privilege p
+	WHERE NOT EXISTS (SELECT FROM fairq.queue q WHERE q.queue_id = p.queue_id);
 
--- the views are granted on their own
-GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks TO regress_fairq_user;
-SET ROLE regress_fairq_user;
-SELECT queue, running FROM fairq.queues WHERE queue = 'privileges';
-SELECT group_key, running FROM fairq.groups WHERE queue = 'privileges' ORDER BY 1;
-SELECT count(*) FROM fairq.tasks WHERE queue = 'privileges';
-SELECT * FROM fairq.task;
+-- with the rights of fairq's owner one may do anything
+CREATE ROLE regress_fairq_owner;
+BEGIN;
+ALTER TABLE fairq.task OWNER TO regress_fairq_owner;
+SET LOCAL ROLE regress_fairq_owner;
+SELECT count(*) FROM fairq.enqueue_batch('privileges', '{g}', '{1}');
+ROLLBACK;
+
+-- a function of the owner's that others may call
+CREATE FUNCTION privileges_enqueue(group_key text) RETURNS boolean
+	LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
+	AS $$ SELECT fairq.enqueue('privileges', group_key) > 0 $$;
+SET ROLE regress_fairq_nobody;
+SELECT fairq.enqueue('privileges', 'x');
+SELECT privileges_enqueue('x');
 RESET ROLE;
+DROP FUNCTION privileges_enqueue(text);
 
--- what the caller has in his search path is not used
-GRANT CREATE ON SCHEMA public TO regress_fairq_user;
-SET ROLE regress_fairq_user;
+--
+-- Names are only names, and what the caller has in his search path is not used
+--
+
+SELECT fairq.create_queue('x''; DROP TABLE fairq.task; --');
+SELECT fairq.enqueue('x''; DROP TABLE fairq.task; --', '"; SELECT 1; --') > 0 AS ok;
+SELECT fairq.set_group('x''; DROP TABLE fairq.task; --', '$1 '' " \', weight => 2);
+SELECT fairq.grant_queue('x''; DROP TABLE fairq.task; --', 'regress_fairq_manage', 'manage');
+SELECT * FROM fairq.check_queue('x''; DROP TABLE fairq.task; --');
+SELECT fairq.drop_queue('x''; DROP TABLE fairq.task; --', true);
+
+SELECT fairq.grant_queue('privileges', 'regress_fairq_nobody', 'manage');
+GRANT CREATE ON SCHEMA public TO regress_fairq_nobody;
+SET ROLE regress_fairq_nobody;
 CREATE FUNCTION public.not_equal(int, int) RETURNS boolean LANGUAGE plpgsql AS
 	$$ BEGIN RAISE 'called as %', current_user; END $$;
 CREATE OPERATOR public.= (LEFTARG = int, RIGHTARG = int, FUNCTION = public.not_equal);
+CREATE TEMP TABLE queue (name text);
 SET search_path = public, pg_catalog;
 SELECT 1 = 1;
 SELECT fairq.create_queue('privileges_path');
@@ -135,6 +233,10 @@ SELECT fairq.set_group('privileges_path', 'a', weight => 2);
 SELECT fairq.pause('privileges_path');
 SELECT fairq.pause('privileges_path', 'a');
 SELECT fairq.resume('privileges_path', 'a');
+SELECT fairq.grant_queue('privileges_path', 'regress_fairq_work', 'work');
+SELECT queue, ready FROM fairq.queues WHERE queue LIKE '%path';
+SELECT * FROM fairq.check_queue('privileges_path');
+SELECT fairq.maintain('privileges_path');
 SELECT fairq.drop_queue('privileges_path', true);
 SHOW search_path;
 RESET search_path;
@@ -142,19 +244,10 @@ DROP OPERATOR public.= (int, int);
 DROP FUNCTION public.not_equal;
 RESET ROLE;
 
--- a function of the owner's that others may call
-CREATE FUNCTION privileges_enqueue(group_key text) RETURNS boolean
-	LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
-	AS $$ SELECT fairq.enqueue('privileges', group_key) > 0 $$;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA fairq FROM regress_fairq_user;
-SET ROLE regress_fairq_user;
-SELECT fairq.enqueue('privileges', 'x');
-SELECT privileges_enqueue('x');
-RESET ROLE;
-DROP FUNCTION privileges_enqueue(text);
-SELECT group_key FROM fairq.pop('privileges', 100);
-
 SELECT * FROM fairq.check_queue('privileges');
 SELECT fairq.drop_queue('privileges', true);
-DROP OWNED BY regress_fairq_user;
-DROP ROLE regress_fairq_user;
+SELECT fairq.drop_queue('privileges_other', true);
+DROP OWNED BY regress_fairq_nobody, regress_fairq_manage;
+DROP ROLE regress_fairq_nobody, regress_fairq_enqueue, regress_fairq_work,
+	regress_fairq_manage, regress_fairq_heir, regress_fairq_orphan,
+	regress_fairq_owner;

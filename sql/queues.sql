@@ -23,13 +23,19 @@ WHERE c.relnamespace = 'fairq'::regnamespace AND c.relkind IN ('r', 'v', 'c')
 			obj_description(c.reltype, 'pg_type')) IS NULL
 		OR (a.attnum IS NOT NULL AND col_description(c.oid, a.attnum) IS NULL));
 
--- only what is constant may be folded, run in parallel, or called by anybody
+-- only what is constant may be folded, or run in parallel
 SELECT p.oid::regprocedure AS function, p.provolatile, p.proparallel
 FROM pg_proc p
 WHERE p.pronamespace = 'fairq'::regnamespace
-	AND (p.provolatile <> 'v' OR p.proparallel <> 'u'
-		OR has_function_privilege('public', p.oid, 'EXECUTE'))
+	AND (p.provolatile <> 'v' OR p.proparallel <> 'u')
 ORDER BY 1;
+
+-- what asks for no privilege on a queue is not for everybody
+SELECT p.oid::regprocedure AS function
+FROM pg_proc p
+WHERE p.pronamespace = 'fairq'::regnamespace
+	AND NOT has_function_privilege('public', p.oid, 'EXECUTE')
+ORDER BY p.proname;
 
 SELECT p.oid::regprocedure AS security_definer
 FROM pg_proc p

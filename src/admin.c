@@ -19,6 +19,7 @@
 #include "errors.h"
 #include "group.h"
 #include "outcome.h"
+#include "privilege.h"
 #include "store.h"
 #include "store_spi.h"
 #include "transaction.h"
@@ -99,6 +100,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		arg_delay(fcinfo, 6, "retain"),
 		fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7))
 	};
+	int64		id = 0;
 
 	if (length < 1 || length > FAIRQ_MAX_QUEUE_NAME)
 		ereport(ERROR,
@@ -118,11 +120,12 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 				  " (name, block_length, lease, concurrency, max_running,"
 				  " max_attempts, backoff, retain, notify)"
 				  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9)"
-				  " ON CONFLICT DO NOTHING",
-				  args, lengthof(args), NULL) == 0)
+				  " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
+				  args, lengthof(args), &id) == 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
 				errmsg("queue \"%s\" already exists", text_to_cstring(name)));
+	fairq_grant_creator((int32) id);
 	fairq_queue_changed();
 	PG_RETURN_VOID();
 }
@@ -186,7 +189,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
 	(void) arg_block_length(fcinfo, 8, 1);
 	fairq_writes("fairq.alter_queue()");
-	queue = fairq_queue_use(name, readdressing ? AccessExclusiveLock :
+	queue = fairq_queue_use(name, FAIRQ_MANAGE, readdressing ? AccessExclusiveLock :
 							ShareUpdateExclusiveLock);
 	block_length = arg_block_length(fcinfo, 8, queue->block_length);
 	if (block_length != queue->block_length)
@@ -250,7 +253,7 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 
 	keep.isnull = true;
 	fairq_writes(function);
-	queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
+	queue = fairq_queue_use(name, FAIRQ_MANAGE, ShareUpdateExclusiveLock);
 	if (PG_ARGISNULL(1))
 	{
 		FairqSqlArg args[] = {
@@ -302,7 +305,7 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	weight.isnull = PG_ARGISNULL(3);
 	keep.isnull = true;
 	fairq_writes("fairq.set_group()");
-	queue = fairq_queue_use(name, ShareUpdateExclusiveLock);
+	queue = fairq_queue_use(name, FAIRQ_MANAGE, ShareUpdateExclusiveLock);
 	group_no = fairq_group_no(queue, group_key, true);
 	if (!concurrency.isnull || !weight.isnull)
 		set_group(queue, group_no, concurrency, weight, keep);
@@ -360,7 +363,7 @@ fairq_purge(PG_FUNCTION_ARGS)
 	int32		group_no = -1;
 
 	fairq_writes("fairq.purge()");
-	queue = fairq_queue_use(name, AccessShareLock);
+	queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessShareLock);
 	if (!PG_ARGISNULL(1))
 		group_no = fairq_existing_group(queue, PG_GETARG_TEXT_PP(1));
 	PG_RETURN_INT64(delete_tasks(queue, group_no, false));
@@ -375,7 +378,7 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 	FairqSqlArg args[1];
 
 	fairq_writes("fairq.drop_queue()");
-	queue = fairq_queue_use(name, AccessExclusiveLock);
+	queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessExclusiveLock);
 	args[0] = fairq_sql_int4(queue->id);
 	if (!force &&
 		fairq_sql("SELECT 1::bigint FROM fairq.task WHERE queue_id = $1 LIMIT 1",
@@ -390,6 +393,8 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 	fairq_sql("DELETE FROM fairq.group_setting WHERE queue_id = $1", args, 1,
 			  NULL);
 	fairq_sql("DELETE FROM fairq.seat WHERE queue_id = $1", args, 1, NULL);
+	fairq_sql("DELETE FROM fairq.queue_privilege WHERE queue_id = $1", args, 1,
+			  NULL);
 	fairq_sql("DELETE FROM fairq.queue WHERE queue_id = $1", args, 1, NULL);
 	fairq_debt_dropped(queue->hints);
 	fairq_queue_changed();

@@ -1,8 +1,9 @@
 /*
  * check.c
- *		Whether hints are sound: a part of fairq.check_queue().
+ *		fairq.check_queue: whether a queue is sound.
  *
- * Four things must hold of shared memory when nobody is changing it:
+ * What must hold of the tables is a query, fairq.check_tables().  Four things
+ * must hold of shared memory when nobody is changing it:
  *
  * - Pops find every ready task: its group is irregular, or the walk comes by
  *	 (it is not below the mark, nor in the desert), or the search for strays.
@@ -29,9 +30,10 @@
 #include "compat.h"
 #include "group.h"
 #include "running.h"
+#include "store_spi.h"
 #include "transaction.h"
 
-PG_FUNCTION_INFO_V1(fairq_check_hints);
+PG_FUNCTION_INFO_V1(fairq_check_queue);
 
 /* how long the end of a transaction may take to reach the hints */
 #define SETTLE_MS 2000
@@ -171,20 +173,21 @@ contains(const List *faults, const char *fault)
 	return false;
 }
 
-/* fairq.check_hints(queue): a line for each fault that stays */
+/* fairq.check_queue(queue): a line for each fault that stays */
 Datum
-fairq_check_hints(PG_FUNCTION_ARGS)
+fairq_check_queue(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	TimestampTz end = GetCurrentTimestamp() + SETTLE_MS * INT64CONST(1000);
 	FairqQueue *queue;
 	FairqTable *tasks;
+	FairqSqlArg arg;
 	List	   *faults;
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	queue = fairq_queue_use(name, AccessShareLock);
+	queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessShareLock);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
 	fairq_debts_show_times();
 	faults = check_all(queue, tasks);
@@ -203,6 +206,10 @@ fairq_check_hints(PG_FUNCTION_ARGS)
 		}
 	}
 
+	arg = fairq_sql_int4(queue->id);
+	faults = list_concat(faults,
+						 fairq_sql_texts("SELECT * FROM fairq.check_tables($1)",
+										 &arg, 1));
 	foreach(lc, faults)
 	{
 		Datum		value = CStringGetTextDatum(lfirst(lc));

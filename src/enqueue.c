@@ -110,7 +110,7 @@ static void
 begin(FunctionCallInfo fcinfo, FairqEnqueue *e, FairqNewTask *new,
 	  text *queue_name)
 {
-	e->queue = fairq_queue_use(queue_name, AccessShareLock);
+	e->queue = fairq_queue_use(queue_name, FAIRQ_ENQUEUE, AccessShareLock);
 	e->tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	new->enqueued_at = GetCurrentTimestamp();
 	new->put_back_at = DT_NOBEGIN;

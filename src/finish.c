@@ -31,6 +31,7 @@
 
 #include "args.h"
 #include "outcome.h"
+#include "privilege.h"
 #include "running.h"
 #include "transaction.h"
 
@@ -73,7 +74,7 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 			return false;
 		if (*queue == NULL || (*queue)->id != task.queue_id)
 			*queue = fairq_queue_use_id(task.queue_id, AccessShareLock);
-		if (*queue == NULL)
+		if (*queue == NULL || !fairq_may(*queue, FAIRQ_WORK))
 			return false;
 		if ((*queue)->retains || task.keyed)
 		{
@@ -204,12 +205,13 @@ typedef struct Call
 } Call;
 
 /*
- * Lock the task whose id is the first argument; with leased, if the attempt
- * that is the second one holds its lease.  The queue is locked before the row,
+ * Lock the task whose id is the first argument, if the caller may work on its
+ * queue; with leased, if the attempt that is the second one holds its lease.  The queue is locked before the row,
  * as everywhere.  A worker that comes too late locks nothing.
  */
 static bool
-begin_call(FunctionCallInfo fcinfo, const char *function, bool leased, Call *g)
+begin_call(FunctionCallInfo fcinfo, const char *function, bool leased,
+		   Call *g)
 {
 	int32		queue_id;
 
@@ -220,6 +222,7 @@ begin_call(FunctionCallInfo fcinfo, const char *function, bool leased, Call *g)
 	queue_id = fairq_task_queue_of(g->tasks, PG_GETARG_INT64(0));
 	return queue_id != 0 &&
 		(g->queue = fairq_queue_use_id(queue_id, AccessShareLock)) != NULL &&
+		fairq_may(g->queue, leased ? FAIRQ_WORK : FAIRQ_ANY_PRIVILEGE) &&
 		(!leased || (fairq_task_find(g->tasks, PG_GETARG_INT64(0), &g->task) &&
 					 is_leased(&g->task, arg_attempt(fcinfo, 1)))) &&
 		fairq_task_find_locked(g->tasks, PG_GETARG_INT64(0), &g->task) &&

@@ -14,6 +14,7 @@
 #include "args.h"
 #include "compat.h"
 #include "group.h"
+#include "privilege.h"
 #include "store.h"
 
 PG_FUNCTION_INFO_V1(fairq_sql_address);
@@ -36,7 +37,7 @@ fairq_sql_address(PG_FUNCTION_ARGS)
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
 	int64		block = arg_bigint(fcinfo, 2, "block");
-	FairqQueue *queue = fairq_queue_use(name, AccessShareLock);
+	FairqQueue *queue = fairq_queue_use(name, FAIRQ_ANY_PRIVILEGE, AccessShareLock);
 	int32		group_no = fairq_existing_group(queue, group_key);
 	int64		addr = fairq_address(group_no, block, queue->block_length);
 
@@ -51,7 +52,7 @@ fairq_block_of(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	int64		addr = arg_bigint(fcinfo, 1, "addr");
-	FairqQueue *queue = fairq_queue_use(name, AccessShareLock);
+	FairqQueue *queue = fairq_queue_use(name, FAIRQ_ANY_PRIVILEGE, AccessShareLock);
 
 	PG_RETURN_INT64(fairq_block(addr, queue->block_length));
 }
@@ -67,7 +68,7 @@ fairq_counters(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	if (queue == NULL)
+	if (queue == NULL || !fairq_may(queue, FAIRQ_ANY_PRIVILEGE))
 		PG_RETURN_NULL();
 	for (int i = 0; i < FAIRQ_COUNTERS; i++)
 	{

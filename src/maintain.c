@@ -48,6 +48,7 @@
 #include "errors.h"
 #include "group.h"
 #include "outcome.h"
+#include "privilege.h"
 #include "store_spi.h"
 #include "transaction.h"
 
@@ -130,7 +131,8 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 	int64		most = FAIRQ_ARG_INT(1, "max_tasks", 1000, 1, PG_INT32_MAX);
 
 	fairq_writes("fairq.expire_leases()");
-	PG_RETURN_INT64(expire(fairq_queue_use(name, AccessShareLock), most));
+	PG_RETURN_INT64(expire(fairq_queue_use(name, FAIRQ_WORK,
+												  AccessShareLock), most));
 }
 
 /* --------------------------------------------------------------------- */
@@ -217,7 +219,7 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	int64		redriven = 0;
 
 	fairq_writes("fairq.redrive()");
-	e.queue = fairq_queue_use(name, AccessShareLock);
+	e.queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessShareLock);
 	e.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	archived = fairq_table_beside(e.tasks, &e.tasks->archive,
 								  fairq_catalog()->archive);
@@ -418,6 +420,9 @@ maintain_tasks(FairqQueue *queue)
 	fairq_sql("DELETE FROM fairq.dedup d WHERE d.queue_id = $1"
 			  " AND NOT EXISTS (SELECT FROM fairq.task t WHERE t.id = d.id)",
 			  &arg, 1, NULL);
+	fairq_sql("DELETE FROM fairq.queue_privilege p WHERE p.queue_id = $1"
+			  " AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = p.role)",
+			  &arg, 1, NULL);
 	(void) expire(queue, PG_INT64_MAX);
 }
 
@@ -430,12 +435,18 @@ fairq_maintain(PG_FUNCTION_ARGS)
 
 	fairq_writes("fairq.maintain()");
 	ids = PG_ARGISNULL(0) ? fairq_queue_ids() :
-		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0),
+		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_MANAGE,
 									   AccessShareLock)->id);
 	foreach(lc, ids)
 	{
-		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc), AccessShareLock);
+		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc), NoLock);
 
+		if (queue == NULL || !fairq_may(queue, FAIRQ_MANAGE))
+		{
+			ids = foreach_delete_current(ids, lc);
+			continue;
+		}
+		queue = fairq_queue_use_id(lfirst_int(lc), AccessShareLock);
 		/* it may have been dropped meanwhile */
 		if (queue != NULL)
 			maintain_tasks(queue);

@@ -33,6 +33,7 @@
 
 #include "compat.h"
 #include "errors.h"
+#include "privilege.h"
 #include "queue.h"
 #include "store.h"
 #include "transaction.h"
@@ -230,6 +231,40 @@ read_settings(FairqQueue *queue)
 	fairq_table_close(table);
 }
 
+/* A grant is a row that is never changed, so one scan does not miss it. */
+static void
+read_grants(FairqQueue *queue)
+{
+	FairqTable *table = fairq_table_open(fairq_catalog()->privilege,
+										 AccessShareLock);
+	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_PRIVILEGE_BY_QUEUE, &key,
+										1, false);
+
+	if (queue->grants)
+		pfree(queue->grants);
+	queue->grants = NULL;
+	queue->ngrants = 0;
+	while (next_current(scan))
+	{
+		TupleTableSlot *slot = fairq_scan_slot(scan);
+		FairqGrant *grant;
+		bool		isnull;
+
+		queue->grants = queue->grants == NULL ?
+			MemoryContextAlloc(TopMemoryContext, sizeof(FairqGrant)) :
+			repalloc(queue->grants, sizeof(FairqGrant) * (queue->ngrants + 1));
+		grant = &queue->grants[queue->ngrants++];
+		grant->role = DatumGetObjectId(slot_getattr(slot, PRIVILEGE_ROLE,
+													&isnull));
+		grant->privilege =
+			fairq_privilege_named(TextDatumGetCString(slot_getattr(slot, PRIVILEGE_PRIVILEGE,
+																   &isnull)));
+	}
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+}
+
 /* NULL if there is no such queue. */
 static FairqQueue *
 lookup_queue(int32 id)
@@ -294,6 +329,7 @@ lookup_queue(int32 id)
 		(void) slot_getattr(slot, QUEUE_RETAIN, &isnull);
 		queue->retains = !isnull;
 		read_settings(queue);
+		read_grants(queue);
 		queue->generation = now;
 	}
 	else
@@ -310,10 +346,11 @@ lock_queue(int32 id, LOCKMODE lockmode)
 }
 
 /*
- * The queue of that name, locked until the end of the transaction.
+ * The queue of that name, locked until the end of the transaction, for one of
+ * these privileges.  Whoever has none of them locks nothing.
  */
 FairqQueue *
-fairq_queue_use(text *name, LOCKMODE lockmode)
+fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 {
 	char		cname[FAIRQ_MAX_QUEUE_NAME + 1];
 	int32		id = 0;
@@ -327,13 +364,18 @@ fairq_queue_use(text *name, LOCKMODE lockmode)
 	while (id != 0)
 	{
 		int32		again;
-		FairqQueue *queue;
+		FairqQueue *queue = lookup_queue(id);
 
+		if (queue != NULL)
+			fairq_check_privilege(queue, any_privilege);
 		lock_queue(id, lockmode);
 		/* waiting for the lock, we may have heard that all is different */
 		again = lookup_id(cname);
 		if (again == id && (queue = lookup_queue(id)) != NULL)
+		{
+			fairq_check_privilege(queue, any_privilege);
 			return queue;
+		}
 		UnlockDatabaseObject(queue_relid, id, 0, lockmode);
 		id = again == id ? 0 : again;
 	}

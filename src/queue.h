@@ -23,6 +23,22 @@ typedef struct FairqSetting
 	int32		most;			/* running tasks; FAIRQ_NO_LIMIT, 0: paused */
 } FairqSetting;
 
+/* What one may do with a queue; these are bits. */
+typedef enum FairqPrivilege
+{
+	FAIRQ_ENQUEUE = 1,
+	FAIRQ_WORK = 2,
+	FAIRQ_MANAGE = 4			/* comprises the others */
+} FairqPrivilege;
+
+#define FAIRQ_ANY_PRIVILEGE (FAIRQ_ENQUEUE | FAIRQ_WORK)
+
+typedef struct FairqGrant
+{
+	Oid			role;
+	FairqPrivilege privilege;
+} FairqGrant;
+
 typedef struct FairqQueue
 {
 	int32		id;				/* hash key */
@@ -41,10 +57,13 @@ typedef struct FairqQueue
 	FairqSetting others;		/* for the groups that are not in settings */
 	int			nsettings;
 	FairqSetting *settings;		/* in the order of group_no */
+	int			ngrants;
+	FairqGrant *grants;
 	FairqHints *hints;
 } FairqQueue;
 
-extern FairqQueue *fairq_queue_use(text *name, LOCKMODE lockmode);
+extern FairqQueue *fairq_queue_use(text *name, int any_privilege,
+								   LOCKMODE lockmode);
 extern FairqQueue *fairq_queue_use_id(int32 id, LOCKMODE lockmode);
 extern bool fairq_queue_exists(const char *name);
 extern List *fairq_queue_ids(void);

@@ -93,6 +93,7 @@ catalog_invalidate(Datum arg, Oid relid)
 	if (relid == InvalidOid ||
 		relid == catalog.task || relid == catalog.seat ||
 		relid == catalog.queue || relid == catalog.setting ||
+		relid == catalog.privilege ||
 		relid == catalog.dedup || relid == catalog.archive)
 	{
 		catalog_valid = false;
@@ -134,6 +135,7 @@ fairq_catalog(void)
 	catalog.seat = relation_named(nspid, "seat");
 	catalog.queue = relation_named(nspid, "queue");
 	catalog.setting = relation_named(nspid, "group_setting");
+	catalog.privilege = relation_named(nspid, "queue_privilege");
 	catalog.dedup = relation_named(nspid, "dedup");
 	catalog.archive = relation_named(nspid, "archive");
 	catalog.task_id_seq = relation_named(nspid, "task_id_seq");
@@ -264,6 +266,7 @@ find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_QUEUE_BY_NAME] = {QUEUE_NAME},
 		[FAIRQ_QUEUE_BY_ID] = {QUEUE_ID},
 		[FAIRQ_SETTING_BY_GROUP] = {SETTING_QUEUE_ID, SETTING_GROUP_NO},
+		[FAIRQ_PRIVILEGE_BY_QUEUE] = {PRIVILEGE_QUEUE_ID, PRIVILEGE_ROLE},
 		[FAIRQ_DEDUP_BY_KEY] = {DEDUP_QUEUE_ID, DEDUP_KEY},
 		[FAIRQ_ARCHIVE_BY_STATUS] = {ARCHIVE_QUEUE_ID, ARCHIVE_STATUS},
 	};

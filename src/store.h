@@ -100,6 +100,15 @@ enum
 	SETTING_NATTS = SETTING_CONCURRENCY
 };
 
+/* fairq.queue_privilege */
+enum
+{
+	PRIVILEGE_QUEUE_ID = 1,
+	PRIVILEGE_ROLE,
+	PRIVILEGE_PRIVILEGE,
+	PRIVILEGE_NATTS = PRIVILEGE_PRIVILEGE
+};
+
 /* The OIDs of what CREATE EXTENSION made, looked up once per backend. */
 typedef struct FairqCatalog
 {
@@ -107,6 +116,7 @@ typedef struct FairqCatalog
 	Oid			seat;
 	Oid			queue;
 	Oid			setting;
+	Oid			privilege;
 	Oid			dedup;
 	Oid			archive;
 	Oid			task_id_seq;
@@ -158,6 +168,7 @@ typedef enum FairqIndex
 	FAIRQ_QUEUE_BY_NAME,		/* name */
 	FAIRQ_QUEUE_BY_ID,			/* queue_id */
 	FAIRQ_SETTING_BY_GROUP,		/* queue_id, group_no */
+	FAIRQ_PRIVILEGE_BY_QUEUE,	/* queue_id, role */
 	FAIRQ_DEDUP_BY_KEY,			/* queue_id, dedup_key */
 	FAIRQ_ARCHIVE_BY_STATUS,	/* queue_id, status */
 	FAIRQ_INDEXES

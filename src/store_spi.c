@@ -22,12 +22,15 @@
 
 #define MAX_ARGS 12
 
+/* What is done with the result, before it is gone. */
+typedef void (*Reader) (void *arg);
+
 /*
- * Run a statement as fairq's owner.  Returns the number of rows processed;
- * *result is the first column of the first row, a bigint, or unchanged.
+ * Run a statement as fairq's owner.  Returns the number of rows processed.
  */
-uint64
-fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
+static uint64
+run(const char *sql, const FairqSqlArg *args, int nargs, Reader reader,
+	void *arg)
 {
 	Oid			types[MAX_ARGS];
 	Datum		values[MAX_ARGS];
@@ -63,19 +66,66 @@ fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
 			 SPI_result_code_string(SPI_result));
 	processed = SPI_processed;
-	if (result != NULL && processed > 0)
-	{
-		bool		isnull;
-		Datum		value = SPI_getbinval(SPI_tuptable->vals[0],
-										  SPI_tuptable->tupdesc, 1, &isnull);
-
-		if (!isnull)
-			*result = DatumGetInt64(value);
-	}
+	if (processed > 0)
+		reader(arg);
 	SPI_finish();
 	SetUserIdAndSecContext(user, context);
 	AtEOXact_GUC(true, nest_level);
 	return processed;
+}
+
+static void
+read_number(void *arg)
+{
+	int64	   *result = arg;
+	bool		isnull;
+	Datum		value;
+
+	if (result == NULL)
+		return;
+	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+						  &isnull);
+	if (!isnull)
+		*result = DatumGetInt64(value);
+}
+
+/*
+ * Run a statement.  Returns the number of rows processed; *result is the first
+ * column of the first row, a bigint, or unchanged.
+ */
+uint64
+fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
+{
+	return run(sql, args, nargs, read_number, result);
+}
+
+typedef struct Texts
+{
+	List	   *list;
+	MemoryContext context;
+} Texts;
+
+static void
+read_texts(void *arg)
+{
+	Texts	   *texts = arg;
+	MemoryContext old = MemoryContextSwitchTo(texts->context);
+
+	for (uint64 i = 0; i < SPI_tuptable->numvals; i++)
+		texts->list = lappend(texts->list,
+							  SPI_getvalue(SPI_tuptable->vals[i],
+										   SPI_tuptable->tupdesc, 1));
+	MemoryContextSwitchTo(old);
+}
+
+/* Run a query.  Returns the first column, as strings. */
+List *
+fairq_sql_texts(const char *sql, const FairqSqlArg *args, int nargs)
+{
+	Texts		texts = {NIL, CurrentMemoryContext};
+
+	(void) run(sql, args, nargs, read_texts, &texts);
+	return texts.list;
 }
 
 /* A procedure that has been called outside of a transaction block. */

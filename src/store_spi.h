@@ -7,6 +7,7 @@
 
 #include "catalog/pg_type.h"
 #include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
 
 typedef struct FairqSqlArg
 {
@@ -27,6 +28,14 @@ static inline FairqSqlArg
 fairq_sql_int8(int64 value)
 {
 	FairqSqlArg arg = {INT8OID, Int64GetDatum(value), false};
+
+	return arg;
+}
+
+static inline FairqSqlArg
+fairq_sql_role(Oid value)
+{
+	FairqSqlArg arg = {REGROLEOID, ObjectIdGetDatum(value), false};
 
 	return arg;
 }
@@ -57,6 +66,8 @@ fairq_sql_interval(const Interval *value)
 
 extern uint64 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs,
 						int64 *result);
+extern List *fairq_sql_texts(const char *sql, const FairqSqlArg *args,
+							 int nargs);
 extern void fairq_procedure_begin(void);
 extern void fairq_procedure_commit(void);
 extern void fairq_procedure_end(void);

@@ -49,7 +49,7 @@ next_due(FairqQueue *queue)
 static bool
 look(const char *name, uint64 *events, TimestampTz *due)
 {
-	FairqQueue *queue = fairq_queue_use(cstring_to_text(name),
+	FairqQueue *queue = fairq_queue_use(cstring_to_text(name), FAIRQ_WORK,
 										AccessShareLock);
 	FairqTable *tasks;
 	TimestampTz now;

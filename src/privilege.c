@@ -1,0 +1,180 @@
+/*
+ * privilege.c
+ *		fairq.grant_queue, fairq.revoke_queue: who may do what with a queue.
+ *
+ * A privilege on a queue is a row (queue_id, role, privilege).  Whoever has the
+ * privileges of such a role has it; so do superusers and whoever has those of
+ * the role that owns fairq's tables.  FAIRQ_MANAGE comprises the others.
+ * Nothing is ever PUBLIC's.
+ *
+ * A role is kept by its OID, so that a new one of the same name inherits
+ * nothing.  Rows of roles that were dropped grant nobody anything, until
+ * fairq.maintain() deletes them.
+ *
+ * Locking: the rows of a queue are cached with its settings, and change like
+ * them (queue.c): what was granted or revoked holds from the next call on.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+#include "args.h"
+#include "errors.h"
+#include "privilege.h"
+#include "store.h"
+#include "store_spi.h"
+#include "transaction.h"
+
+PG_FUNCTION_INFO_V1(fairq_grant_queue);
+PG_FUNCTION_INFO_V1(fairq_revoke_queue);
+PG_FUNCTION_INFO_V1(fairq_has_queue_privilege);
+
+/* 0 if there is no such privilege */
+FairqPrivilege
+fairq_privilege_named(const char *name)
+{
+	if (strcmp(name, "enqueue") == 0)
+		return FAIRQ_ENQUEUE;
+	if (strcmp(name, "work") == 0)
+		return FAIRQ_WORK;
+	if (strcmp(name, "manage") == 0)
+		return FAIRQ_MANAGE;
+	return 0;
+}
+
+/* May the current user do anything at all, with any queue? */
+bool
+fairq_is_owner(void)
+{
+	return has_privs_of_role(GetUserId(), fairq_catalog()->owner);
+}
+
+/* Has the current user one of these privileges, or the one that comprises all? */
+bool
+fairq_may(const FairqQueue *queue, int any)
+{
+	any |= FAIRQ_MANAGE;
+	for (int i = 0; i < queue->ngrants; i++)
+	{
+		if ((queue->grants[i].privilege & any) &&
+			has_privs_of_role(GetUserId(), queue->grants[i].role))
+			return true;
+	}
+	return fairq_is_owner();
+}
+
+void
+fairq_check_privilege(const FairqQueue *queue, int any)
+{
+	if (!fairq_may(queue, any))
+		ereport(ERROR,
+				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				errmsg("permission denied for queue \"%s\"", queue->name));
+}
+
+static char *
+arg_privilege(FunctionCallInfo fcinfo, int n)
+{
+	char	   *name = text_to_cstring(fairq_arg_text(fcinfo, n, "privilege"));
+
+	if (fairq_privilege_named(name) == 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("privilege is \"%.100s\"", name),
+				errdetail("It must be \"enqueue\", \"work\" or \"manage\"."));
+	return name;
+}
+
+static Oid
+arg_role(FunctionCallInfo fcinfo, int n)
+{
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				errmsg("role must not be NULL"));
+	return PG_GETARG_OID(n);
+}
+
+/* With what privilege, of which role, on which queue: what all of them need. */
+static FairqQueue *
+arg_row(FunctionCallInfo fcinfo, const char *function, FairqSqlArg *args)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	Oid			role = arg_role(fcinfo, 1);
+	char	   *privilege = arg_privilege(fcinfo, 2);
+	FairqQueue *queue;
+
+	fairq_writes(function);
+	queue = fairq_queue_use(name, FAIRQ_MANAGE, ShareUpdateExclusiveLock);
+	args[0] = fairq_sql_int4(queue->id);
+	args[1] = fairq_sql_role(role);
+	args[2] = fairq_sql_text(cstring_to_text(privilege));
+	return queue;
+}
+
+static void
+grant(const FairqSqlArg *args)
+{
+	fairq_sql("INSERT INTO fairq.queue_privilege (queue_id, role, privilege)"
+			  " VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", args, 3, NULL);
+	fairq_queue_changed();
+}
+
+Datum
+fairq_grant_queue(PG_FUNCTION_ARGS)
+{
+	FairqSqlArg args[3];
+
+	(void) arg_row(fcinfo, "fairq.grant_queue()", args);
+	if (!SearchSysCacheExists1(AUTHOID, args[1].value))
+		ereport(ERROR,
+				errcode(ERRCODE_UNDEFINED_OBJECT),
+				errmsg("role with OID %u does not exist",
+					   DatumGetObjectId(args[1].value)));
+	grant(args);
+	PG_RETURN_VOID();
+}
+
+/* Also of a role that is gone, by its OID. */
+Datum
+fairq_revoke_queue(PG_FUNCTION_ARGS)
+{
+	FairqSqlArg args[3];
+
+	(void) arg_row(fcinfo, "fairq.revoke_queue()", args);
+	fairq_sql("DELETE FROM fairq.queue_privilege"
+			  " WHERE queue_id = $1 AND role = $2 AND privilege = $3",
+			  args, lengthof(args), NULL);
+	fairq_queue_changed();
+	PG_RETURN_VOID();
+}
+
+/* Who makes a queue manages it. */
+void
+fairq_grant_creator(int32 queue_id)
+{
+	FairqSqlArg args[] = {
+		fairq_sql_int4(queue_id),
+		fairq_sql_role(GetUserId()),
+		fairq_sql_text(cstring_to_text("manage"))
+	};
+
+	if (!fairq_is_owner())
+		grant(args);
+}
+
+/* fairq.has_queue_privilege(queue_id, privilege): for the views */
+Datum
+fairq_has_queue_privilege(PG_FUNCTION_ARGS)
+{
+	FairqQueue *queue = fairq_queue_use_id(PG_GETARG_INT32(0), NoLock);
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(1));
+
+	int			privilege = strcmp(name, "any") == 0 ? FAIRQ_ANY_PRIVILEGE :
+		fairq_privilege_named(name);
+
+	PG_RETURN_BOOL(queue != NULL && fairq_may(queue, privilege));
+}
