@@ -47,7 +47,7 @@ SELECT fairq.enqueue('privileges', 'dead') > 0 AS ok;
 SELECT count(fairq.fail(id)) FROM fairq.pop('privileges', 1);
 SELECT id AS ready FROM fairq.tasks WHERE queue = 'privileges' AND status = 'queued' LIMIT 1 \gset
 
-SELECT regexp_replace(call, '\d\d+', '...') AS call, r.*
+SELECT regexp_replace(call, '([[(])\d+', '\1...') AS call, r.*
 FROM (VALUES
 	(1, $$fairq.enqueue('privileges', 'g')$$),
 	(2, $$SELECT count(*) FROM fairq.enqueue_batch('privileges', '{g}', '{1}')$$),
@@ -107,6 +107,27 @@ SELECT count(*) FROM fairq.tasks WHERE pg_temp.peep(payload, group_key);
 SELECT fairq.counters(queue_id) FROM generate_series(1, 3) queue_id
 	WHERE NOT fairq.has_queue_privilege(queue_id, 'any') LIMIT 1;
 SELECT fairq.pop('privileges_other');
+SELECT fairq.has_queue_privilege(1, 'nothing');
+SET ROLE regress_fairq_nobody;
+CREATE FUNCTION pg_temp.leak(jsonb, text) RETURNS boolean LANGUAGE plpgsql COST 0.0001
+	AS $$ BEGIN RAISE 'leaked % %', $1, $2; END $$;
+SELECT * FROM fairq.tasks WHERE pg_temp.leak(payload, group_key);
+SELECT * FROM fairq.tasks WHERE pg_temp.leak(payload, error);
+SELECT * FROM fairq.groups WHERE pg_temp.leak(NULL, group_key);
+SELECT * FROM fairq.queues WHERE pg_temp.leak(NULL, queue);
+SELECT * FROM fairq.tasks WHERE payload::text::int > 0;
+SELECT * FROM fairq.tasks WHERE id = 1 AND payload::text::int > 0;
+-- nor is anything locked
+BEGIN;
+SELECT fairq.cancel(:running), fairq.complete(:running), fairq.fail(:running),
+	fairq.complete_batch(ARRAY[:running]), fairq.extend(-1);
+SAVEPOINT a;
+SELECT fairq.pop('privileges');
+ROLLBACK TO a;
+SELECT locktype, relation::regclass, classid::regclass, mode FROM pg_locks
+	WHERE pid = pg_backend_pid() AND (classid = 'fairq.queue'::regclass
+		OR relation = 'fairq.task'::regclass);
+COMMIT;
 RESET ROLE;
 
 -- fairq.wait() is a worker's, too

@@ -340,7 +340,7 @@ delete_tasks(FairqQueue *queue, int32 group_no, bool force)
 		if (task.running && !force)
 			continue;
 		if (force)
-			deleted += fairq_task_delete(tasks, &task, true);
+			deleted += fairq_task_delete(tasks, &task, true) == FAIRQ_CLAIMED;
 		else if (fairq_task_lock(tasks, &task) == FAIRQ_CLAIMED &&
 				 !task.running)
 		{

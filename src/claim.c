@@ -22,19 +22,19 @@
 #define LEFT_TO_OTHERS USECS_PER_SEC
 
 /* A task is served, unless it is lost. */
-static FairqServed
+static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
 {
-	FairqServed result;
+	FairqClaimResult result;
 
 	task->stood = task->addr;
 	if (task->running || fairq_is_waiting(task->stood))
 		task->addr = turn;
 	result = s->server(s->tasks, task, s->arg);
-	if (result == FAIRQ_LOST)
+	if (result != FAIRQ_CLAIMED)
 		return result;
 	debt->counts[FAIRQ_POPPED]++;
-	if (result == FAIRQ_LEASED)
+	if (task->running)
 		fairq_debt_leased_at_commit(debt, task->addr, task->lease_until);
 	if (s->per_group > 0 && s->last_block < 0)
 		s->last_block = s->per_group > PG_INT64_MAX - s->first_block ?
@@ -62,24 +62,27 @@ fairq_claim(FairqService *s, FairqTask *task, int64 turn)
 	FairqDebt  *debt;
 	FairqClaimResult result = s->peek ? peek(s) :
 		fairq_task_grip(s->tasks, task);
-	FairqServed served;
 
-	if (result == FAIRQ_LOCKED && !fairq_is_waiting(task->addr))
-		s->locked = Min(s->locked, task->addr);
-	if (result != FAIRQ_CLAIMED)
-		return result;
-	if (task->running)
+	if (result == FAIRQ_CLAIMED && task->running)
 	{
 		fairq_task_let_go(s->tasks, task);
 		return FAIRQ_GONE;
 	}
-	debt = fairq_debt(s->lane, task->group_no);
-	fairq_debt_ready_at_abort(debt, task->addr);
-	served = serve_task(s, task, turn, debt);
-	if (served == FAIRQ_LOST)
-		return FAIRQ_GONE;
-	fairq_place_is_used(debt, task, served == FAIRQ_REMOVED);
-	return FAIRQ_CLAIMED;
+	if (result == FAIRQ_CLAIMED)
+	{
+		int64		addr = task->addr;
+
+		debt = fairq_debt(s->lane, task->group_no);
+		fairq_debt_ready_at_abort(debt, addr);
+		result = serve_task(s, task, turn, debt);
+		if (result == FAIRQ_CLAIMED)
+			fairq_place_is_used(debt, task, !task->running);
+		else
+			task->addr = addr;
+	}
+	if (result == FAIRQ_LOCKED && !fairq_is_waiting(task->addr))
+		s->locked = Min(s->locked, task->addr);
+	return result;
 }
 
 /* May an expired task go on running, in other hands?  Its counters are held. */
@@ -134,7 +137,9 @@ fairq_take_over(FairqService *s, FairqTask *task, int64 turn)
 	debt = fairq_debt(s->lane, task->group_no);
 	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
 	debt->counts[FAIRQ_EXPIRED]++;
-	if (serve_task(s, task, turn, debt) == FAIRQ_REMOVED)
+	if (serve_task(s, task, turn, debt) != FAIRQ_CLAIMED)
+		elog(ERROR, "could not serve a locked task");
+	if (!task->running)
 		fairq_hold_end(debt);
 	else
 	{

@@ -91,7 +91,8 @@ fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
 								&update);
 #endif
 #if PG_VERSION_NUM >= 160000
-	*update_indexes = (update == TU_All);
+	/* one that summarizes is not supported: whoever wants to write it says so */
+	*update_indexes = (update != TU_None);
 #else
 	*update_indexes = update;
 #endif

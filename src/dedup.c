@@ -82,6 +82,7 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 								  VARSIZE_ANY_EXHDR(text_key)) & 0xFFFF;
 	Oid			relid = fairq_catalog()->dedup;
 
+	fairq_table_open_indexes(keys);
 	for (;;)
 	{
 		TransactionId other;

@@ -53,6 +53,21 @@ is_leased(const FairqTask *task, int32 attempt)
 }
 
 /*
+ * The queue of a task, locked, if the caller has one of these privileges on
+ * it; else nothing is locked.
+ */
+static FairqQueue *
+use_queue_of(const FairqTask *task, int any_privilege)
+{
+	FairqQueue *queue = fairq_queue_use_id(task->queue_id, NoLock);
+
+	if (queue == NULL || !fairq_may(queue, any_privilege))
+		return NULL;
+	queue = fairq_queue_use_id(task->queue_id, AccessShareLock);
+	return queue != NULL && fairq_may(queue, any_privilege) ? queue : NULL;
+}
+
+/*
  * Complete one task.  *queue is that of the task before, or NULL: its queue is
  * locked before anything is done to the row, once for a run of tasks.
  */
@@ -64,18 +79,22 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 
 	for (;;)
 	{
+		bool		changing;
 		FairqTask	task;
 		FairqLane  *lane;
 		FairqDebt  *debt;
 
-		if (!(locked ? fairq_task_find_locked(tasks, id, &task) :
-			  fairq_task_find(tasks, id, &task)) ||
-			!is_leased(&task, attempt))
+		CHECK_FOR_INTERRUPTS();
+		if (!fairq_task_look(tasks, id, &task, &changing))
 			return false;
 		if (*queue == NULL || (*queue)->id != task.queue_id)
-			*queue = fairq_queue_use_id(task.queue_id, AccessShareLock);
-		if (*queue == NULL || !fairq_may(*queue, FAIRQ_WORK))
+			*queue = use_queue_of(&task, FAIRQ_WORK);
+		if (*queue == NULL ||
+			((locked || changing) &&
+			 !fairq_task_find_locked(tasks, id, &task)) ||
+			!is_leased(&task, attempt))
 			return false;
+		locked |= changing;
 		if ((*queue)->retains || task.keyed)
 		{
 			if (!fairq_task_find_locked(tasks, id, &task) ||
@@ -88,7 +107,7 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		debt = fairq_debt(lane, task.group_no);
 		fairq_hold_begin(*queue, lane, task.group_no);
 		/* wait for nobody with a counter in hand */
-		if (fairq_task_delete(tasks, &task, locked))
+		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
 		{
 			debt->counts[FAIRQ_COMPLETED]++;
 			fairq_debt_leased_at_abort(debt, task.addr, task.lease_until);
@@ -99,6 +118,19 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		/* somebody has the row: have it locked, and look again */
 		locked = true;
 	}
+}
+
+/* Whoever has done nothing keeps no lock. */
+static void
+close_tasks(FairqTable *tasks, bool done)
+{
+	if (done)
+	{
+		fairq_table_close(tasks);
+		fairq_written();
+	}
+	else
+		fairq_table_leave(tasks);
 }
 
 /* A place was freed, if there are places at all. */
@@ -132,12 +164,9 @@ fairq_complete(PG_FUNCTION_ARGS)
 	done = complete(tasks, PG_GETARG_INT64(0), arg_attempt(fcinfo, 1),
 					PG_ARGISNULL(2) ? (Datum) 0 :
 					PointerGetDatum(PG_GETARG_JSONB_P(2)), &queue);
-	fairq_table_close(tasks);
+	close_tasks(tasks, done);
 	if (done)
-	{
 		notify_places(queue);
-		fairq_written();
-	}
 	PG_RETURN_BOOL(done);
 }
 
@@ -190,9 +219,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 			notify_places(queue);
 		}
 	}
-	fairq_table_close(tasks);
-	if (done > 0)
-		fairq_written();
+	close_tasks(tasks, done > 0);
 	PG_RETURN_INT64(done);
 }
 
@@ -213,16 +240,15 @@ static bool
 begin_call(FunctionCallInfo fcinfo, const char *function, bool leased,
 		   Call *g)
 {
-	int32		queue_id;
+	bool		changing;
 
 	fairq_writes(function);
 	g->tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	if (PG_ARGISNULL(0))
 		return false;
-	queue_id = fairq_task_queue_of(g->tasks, PG_GETARG_INT64(0));
-	return queue_id != 0 &&
-		(g->queue = fairq_queue_use_id(queue_id, AccessShareLock)) != NULL &&
-		fairq_may(g->queue, leased ? FAIRQ_WORK : FAIRQ_ANY_PRIVILEGE) &&
+	return fairq_task_look(g->tasks, PG_GETARG_INT64(0), &g->task, &changing) &&
+		(g->queue = use_queue_of(&g->task, leased ? FAIRQ_WORK :
+								 FAIRQ_ANY_PRIVILEGE)) != NULL &&
 		(!leased || (fairq_task_find(g->tasks, PG_GETARG_INT64(0), &g->task) &&
 					 is_leased(&g->task, arg_attempt(fcinfo, 1)))) &&
 		fairq_task_find_locked(g->tasks, PG_GETARG_INT64(0), &g->task) &&
@@ -232,9 +258,7 @@ begin_call(FunctionCallInfo fcinfo, const char *function, bool leased,
 static void
 end_call(Call *g, bool done)
 {
-	fairq_table_close(g->tasks);
-	if (done)
-		fairq_written();
+	close_tasks(g->tasks, done);
 }
 
 /*

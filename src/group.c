@@ -296,6 +296,7 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 		group_no = -1;
 	else if (!committed)
 	{
+		fairq_table_open_indexes(table);
 		LockDatabaseObject(cached_relid, queue->id, 0, ExclusiveLock);
 		group_no = find_key(table, queue, key, &committed);
 		if (!committed)

@@ -447,8 +447,8 @@ fairq_maintain(PG_FUNCTION_ARGS)
 			continue;
 		}
 		queue = fairq_queue_use_id(lfirst_int(lc), AccessShareLock);
-		/* it may have been dropped meanwhile */
-		if (queue != NULL)
+		/* it may have been dropped meanwhile, or the privilege revoked */
+		if (queue != NULL && fairq_may(queue, FAIRQ_MANAGE))
 			maintain_tasks(queue);
 	}
 

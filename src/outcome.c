@@ -108,7 +108,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		if (!fairq_is_waiting(task->addr))
 			fairq_debt_hole_at_commit(debt, task->addr);
 	}
-	if (!fairq_task_delete(tasks, task, true))
+	if (fairq_task_delete(tasks, task, true) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not delete a locked task");
 	if (task->running)
 		fairq_hold_end(debt);

@@ -222,6 +222,14 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no,
 	return tail;
 }
 
+/* Those that this call has put off must be there for a look at the table. */
+static void
+write_rows(FairqTable *tasks)
+{
+	fairq_table_insert_rows(tasks);
+	fairq_debt_written();
+}
+
 /*
  * Give a task of the group its address: that of a turn, or one at which it
  * waits, in the given order (0, if the queue is not limited: it then waits
@@ -253,12 +261,11 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, int64 order,
 				fairq_debt_reserved(debt, &reservation);
 				return reservation.tail.addr;
 			case FAIRQ_LANE_UNKNOWN:
+				write_rows(tasks);
 				fairq_recover(queue, priority, tasks);
 				break;
 			case FAIRQ_TAIL_UNKNOWN:
-				/* those that this call has put off must be there for the look */
-				fairq_table_insert_rows(tasks);
-				fairq_debt_written();
+				write_rows(tasks);
 				tail = read_tail(tasks, queue->id, priority, group_no,
 								 &doubtful);
 				highest = fairq_debts_highest(lane, group_no);

@@ -70,46 +70,48 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 						 values, nulls);
 }
 
-static FairqServed
-lost(Claims *claims, MemoryContext old)
+static FairqClaimResult
+remove_task(FairqTable *tasks, FairqTask *task, bool moved)
 {
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(claims->each);
-	return FAIRQ_LOST;
+	FairqClaimResult result;
+
+	/* what was moved is to be seen */
+	fairq_written();
+	result = fairq_task_delete(tasks, task, !tasks->gripped);
+	if (result != FAIRQ_CLAIMED)
+	{
+		if (moved)
+			elog(ERROR, "could not delete a task that was moved");
+		return result;
+	}
+	if (task->keyed)
+		fairq_dedup_free(tasks, task);
+	if (!moved)
+		task->attempt++;
+	task->running = false;
+	return FAIRQ_CLAIMED;
 }
 
-static FairqServed
+static FairqClaimResult
 serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 {
 	Claims	   *claims = arg;
 	MemoryContext old = MemoryContextSwitchTo(claims->each);
 	bool		moves = task->addr != task->stood;
+	FairqClaimResult result = FAIRQ_CLAIMED;
 
 	/* who counts looks only at addresses of turns: see running.c */
 	if ((!claims->remove || moves) &&
 		!fairq_task_lease(tasks, task, claims->lease_until, claims->worker,
 						  claims->worker_isnull))
-		return lost(claims, old);
-	if (claims->remove)
-	{
-		/* what was moved is to be seen */
-		fairq_written();
-		if (!fairq_task_delete(tasks, task, !tasks->gripped))
-		{
-			if (moves)
-				elog(ERROR, "could not delete a task that was moved");
-			return lost(claims, old);
-		}
-		if (task->keyed)
-			fairq_dedup_free(tasks, task);
-		if (!moves)
-			task->attempt++;
-		task->running = false;
-	}
-	put_claim(claims, tasks, task);
+		result = FAIRQ_GONE;
+	else if (claims->remove)
+		result = remove_task(tasks, task, moves);
+	if (result == FAIRQ_CLAIMED)
+		put_claim(claims, tasks, task);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(claims->each);
-	return claims->remove ? FAIRQ_REMOVED : FAIRQ_LEASED;
+	return result;
 }
 
 static void
@@ -123,6 +125,7 @@ serve_call(FunctionCallInfo fcinfo, Claims *claims, int64 max_tasks,
 	claims->each = AllocSetContextCreate(CurrentMemoryContext, "fairq claim",
 										 ALLOCSET_DEFAULT_SIZES);
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	tasks->claims_delete = claims->remove;
 	fairq_serve(claims->queue, tasks, claims->now, max_tasks, per_group,
 				serve_claim, claims);
 	fairq_table_close(tasks);

@@ -12,7 +12,9 @@
  * fairq.maintain() deletes them.
  *
  * Locking: the rows of a queue are cached with its settings, and change like
- * them (queue.c): what was granted or revoked holds from the next call on.
+ * them (queue.c): what was granted or revoked holds from the next call on.  A
+ * trigger sees to that, so that it is also true of what the owner changes by
+ * SQL.
  */
 #include "postgres.h"
 
@@ -31,6 +33,7 @@
 PG_FUNCTION_INFO_V1(fairq_grant_queue);
 PG_FUNCTION_INFO_V1(fairq_revoke_queue);
 PG_FUNCTION_INFO_V1(fairq_has_queue_privilege);
+PG_FUNCTION_INFO_V1(fairq_privilege_changed);
 
 /* 0 if there is no such privilege */
 FairqPrivilege
@@ -75,16 +78,22 @@ fairq_check_privilege(const FairqQueue *queue, int any)
 				errmsg("permission denied for queue \"%s\"", queue->name));
 }
 
+static void
+no_such_privilege(const char *name)
+{
+	ereport(ERROR,
+			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+			errmsg("privilege is \"%.100s\"", name),
+			errdetail("It must be \"enqueue\", \"work\" or \"manage\"."));
+}
+
 static char *
 arg_privilege(FunctionCallInfo fcinfo, int n)
 {
 	char	   *name = text_to_cstring(fairq_arg_text(fcinfo, n, "privilege"));
 
 	if (fairq_privilege_named(name) == 0)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("privilege is \"%.100s\"", name),
-				errdetail("It must be \"enqueue\", \"work\" or \"manage\"."));
+		no_such_privilege(name);
 	return name;
 }
 
@@ -120,7 +129,6 @@ grant(const FairqSqlArg *args)
 {
 	fairq_sql("INSERT INTO fairq.queue_privilege (queue_id, role, privilege)"
 			  " VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", args, 3, NULL);
-	fairq_queue_changed();
 }
 
 Datum
@@ -148,7 +156,6 @@ fairq_revoke_queue(PG_FUNCTION_ARGS)
 	fairq_sql("DELETE FROM fairq.queue_privilege"
 			  " WHERE queue_id = $1 AND role = $2 AND privilege = $3",
 			  args, lengthof(args), NULL);
-	fairq_queue_changed();
 	PG_RETURN_VOID();
 }
 
@@ -166,6 +173,14 @@ fairq_grant_creator(int32 queue_id)
 		grant(args);
 }
 
+/* Statement trigger on fairq.queue_privilege: by whomever it is changed. */
+Datum
+fairq_privilege_changed(PG_FUNCTION_ARGS)
+{
+	fairq_queue_changed();
+	PG_RETURN_POINTER(NULL);
+}
+
 /* fairq.has_queue_privilege(queue_id, privilege): for the views */
 Datum
 fairq_has_queue_privilege(PG_FUNCTION_ARGS)
@@ -176,5 +191,7 @@ fairq_has_queue_privilege(PG_FUNCTION_ARGS)
 	int			privilege = strcmp(name, "any") == 0 ? FAIRQ_ANY_PRIVILEGE :
 		fairq_privilege_named(name);
 
+	if (privilege == 0)
+		no_such_privilege(name);
 	PG_RETURN_BOOL(queue != NULL && fairq_may(queue, privilege));
 }

@@ -297,9 +297,20 @@ lookup_queue(int32 id)
 
 		/* what was committed before its version was counted up is read now */
 		pg_read_barrier();
-		fairq_scan_again(scan, &key, 1);
-		while (!next_current(scan))
+		for (int tries = 0; tries < 3; tries++)
+		{
 			fairq_scan_again(scan, &key, 1);
+			found = next_current(scan);
+			if (found)
+				break;
+		}
+		if (!found)
+		{
+			/* it has just been dropped */
+			fairq_scan_end(scan);
+			fairq_table_close(table);
+			return NULL;
+		}
 		queue = hash_search(queues, &id, HASH_ENTER, &found);
 		if (!found)
 			memset((char *) queue + sizeof(int32), 0,
@@ -366,8 +377,15 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 		int32		again;
 		FairqQueue *queue = lookup_queue(id);
 
-		if (queue != NULL)
-			fairq_check_privilege(queue, any_privilege);
+		if (queue != NULL && !fairq_may(queue, any_privilege))
+		{
+			/* it may just have been granted */
+			AcceptInvalidationMessages();
+			check_cache();
+			queue = lookup_queue(id);
+			if (queue != NULL)
+				fairq_check_privilege(queue, any_privilege);
+		}
 		lock_queue(id, lockmode);
 		/* waiting for the lock, we may have heard that all is different */
 		again = lookup_id(cname);

@@ -522,7 +522,10 @@ serve_lane(FairqService *s)
 			}
 		}
 		else if (looked_to != FAIRQ_ADDR_MAX)
+		{
 			looked_to = look_behind(s, looked_to, false);
+			tired = false;
+		}
 		else if (find_due(s))
 		{
 			s->any_irregular = true;
@@ -533,9 +536,13 @@ serve_lane(FairqService *s)
 			/* out of turn, but better than not at all; once */
 			(void) look_behind(s, s->note.mark, true);
 			s->homeless = false;
+			tired = false;
 		}
 		else if (s->strays != FAIRQ_ADDR_MAX)
+		{
 			look_for_strays(s);
+			tired = false;
+		}
 		else
 			break;
 	}

@@ -8,21 +8,14 @@
 #include "queue.h"
 #include "store.h"
 
-/* What was done with a task. */
-typedef enum FairqServed
-{
-	FAIRQ_LEASED,
-	FAIRQ_REMOVED,
-	FAIRQ_LOST					/* nothing: its row was changed by somebody */
-} FairqServed;
-
 /*
  * What is done with a task that was chosen: its row is locked or gripped, and
  * in tasks->lock_slot.  Its addr is that of its turn, and a new one unless it
- * stood there.  Only one that is gripped can be lost.
+ * stood there.  It is running afterwards, or removed.  One that is gripped can
+ * still be lost to somebody.
  */
-typedef FairqServed (*FairqServer) (FairqTable *tasks, FairqTask *task,
-									void *arg);
+typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
+										 void *arg);
 
 /* per_group: 0 for no limit */
 extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,

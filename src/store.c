@@ -192,13 +192,24 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 	return table;
 }
 
+/*
+ * For who will hold something in the meantime for which others wait: whoever
+ * is changing an index keeps us here, and not then.
+ */
 void
-fairq_table_close(FairqTable *table)
+fairq_table_open_indexes(FairqTable *table)
+{
+	for (int i = 0; i < table->nindexes; i++)
+		open_index(table, i);
+}
+
+static void
+table_end(FairqTable *table, LOCKMODE lockmode)
 {
 	if (table->dedup)
-		fairq_table_close(table->dedup);
+		table_end(table->dedup, NoLock);
 	if (table->archive)
-		fairq_table_close(table->archive);
+		table_end(table->archive, NoLock);
 	if (table->by_id)
 		fairq_scan_end(table->by_id);
 	if (table->new_slot)
@@ -210,12 +221,25 @@ fairq_table_close(FairqTable *table)
 	for (int i = 0; i < table->nindexes; i++)
 	{
 		if (table->indexes[i] != NULL)
-			index_close(table->indexes[i], NoLock);
+			index_close(table->indexes[i], lockmode);
 	}
-	table_close(table->rel, NoLock);
+	table_close(table->rel, lockmode);
 	pfree(table->indexoids);
 	pfree(table->indexes);
 	pfree(table);
+}
+
+void
+fairq_table_close(FairqTable *table)
+{
+	table_end(table, NoLock);
+}
+
+/* The same, by a call that has done nothing: its locks are not kept. */
+void
+fairq_table_leave(FairqTable *table)
+{
+	table_end(table, table->lockmode);
 }
 
 /*
@@ -278,8 +302,7 @@ find_index(FairqTable *table, FairqIndex which)
 	}
 
 	/* there are others than before: refuse what cannot be kept up, too */
-	for (int i = 0; i < table->nindexes; i++)
-		open_index(table, i);
+	fairq_table_open_indexes(table);
 	for (int i = 0; i < table->nindexes; i++)
 	{
 		Form_pg_index form = table->indexes[i]->rd_index;
@@ -657,30 +680,64 @@ make_lock_slot(FairqTable *table)
 	MemoryContextSwitchTo(old);
 }
 
+static TM_Result
+lock_at_once(FairqTable *table, ItemPointer tid, LockTupleMode mode)
+{
+	TM_FailureData tmfd;
+
+	return table_tuple_lock(table->rel, tid, InvalidSnapshot,
+							table->lock_slot, GetCurrentCommandId(true), mode,
+							LockWaitSkip, 0, &tmfd);
+}
+
+/*
+ * Have we ourselves the row locked already?  If there is more than one who
+ * has, then maybe.
+ */
+static bool
+may_be_ours(FairqTable *table, ItemPointer tid)
+{
+	SnapshotData snapshot;
+	HeapTupleHeader header;
+
+	InitDirtySnapshot(snapshot);
+	if (!table_tuple_fetch_row_version(table->rel, tid, &snapshot,
+									   table->lock_slot))
+		return false;
+	header = ExecFetchSlotHeapTuple(table->lock_slot, false, NULL)->t_data;
+	return !(header->t_infomask & HEAP_XMAX_INVALID) &&
+		((header->t_infomask & HEAP_XMAX_IS_MULTI) ||
+		 TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetRawXmax(header)));
+}
+
 /* Lock a row that a scan found live, waiting for nobody. */
 static TM_Result
-lock_row(FairqTable *table, ItemPointer tid)
+lock_row(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 {
 	ItemPointerData at = *tid;
-	TM_FailureData tmfd;
 	TM_Result	result;
 
-	/* whoever has it gripped is about to change it */
-	if (!fairq_conditional_lock_tuple(table->rel, &at))
-		return TM_WouldBlock;
 	make_lock_slot(table);
-	result = table_tuple_lock(table->rel, tid, InvalidSnapshot,
-							  table->lock_slot, GetCurrentCommandId(true),
-							  LockTupleNoKeyExclusive, LockWaitSkip, 0, &tmfd);
-	UnlockTuple(table->rel, &at, ExclusiveLock);
-	return result;
+	if (fairq_conditional_lock_tuple(table->rel, &at))
+	{
+		result = lock_at_once(table, tid, mode);
+		UnlockTuple(table->rel, &at, ExclusiveLock);
+		return result;
+	}
+
+	/*
+	 * Somebody has it gripped and is about to change it; or he waits for
+	 * whoever has it locked, and that may be us.
+	 */
+	return may_be_ours(table, tid) ? lock_at_once(table, tid, mode) :
+		TM_WouldBlock;
 }
 
 /* The same.  False if it is in somebody's hands, or was. */
 bool
 fairq_table_lock(FairqTable *table, ItemPointer tid)
 {
-	return lock_row(table, tid) == TM_Ok;
+	return lock_row(table, tid, LockTupleExclusive) == TM_Ok;
 }
 
 /*
@@ -688,12 +745,12 @@ fairq_table_lock(FairqTable *table, ItemPointer tid)
  * locked version is in table->lock_slot and in *task.  The caller decides
  * whether it is still what it wants.
  */
-FairqClaimResult
-fairq_task_lock(FairqTable *table, FairqTask *task)
+static FairqClaimResult
+lock_task(FairqTable *table, FairqTask *task, LockTupleMode mode)
 {
 	int64		id = task->id;
 
-	switch (lock_row(table, &task->tid))
+	switch (lock_row(table, &task->tid, mode))
 	{
 		case TM_Ok:
 			fairq_task_read(table->lock_slot, task);
@@ -704,6 +761,21 @@ fairq_task_lock(FairqTable *table, FairqTask *task)
 		default:
 			return FAIRQ_GONE;
 	}
+}
+
+/* The same, for whatever is to be done; to delete it waits for nobody then. */
+FairqClaimResult
+fairq_task_lock(FairqTable *table, FairqTask *task)
+{
+	return lock_task(table, task, LockTupleExclusive);
+}
+
+static FairqClaimResult
+lock_to_claim(FairqTable *table, FairqTask *task)
+{
+	/* a foreign key's check of the row is in nobody's way but who deletes it */
+	return lock_task(table, task, table->claims_delete ? LockTupleExclusive :
+					 LockTupleNoKeyExclusive);
 }
 
 /*
@@ -725,7 +797,7 @@ fairq_task_grip(FairqTable *table, FairqTask *task)
 	HeapTupleHeader header;
 
 	if (!fairq_conditional_lock_tuple(table->rel, &task->tid))
-		return FAIRQ_LOCKED;
+		return lock_to_claim(table, task);
 	table->gripped = true;
 	make_lock_slot(table);
 	InitDirtySnapshot(snapshot);
@@ -741,7 +813,7 @@ fairq_task_grip(FairqTable *table, FairqTask *task)
 	{
 		/* it is being changed, or has been locked by somebody */
 		fairq_task_let_go(table, task);
-		return fairq_task_lock(table, task);
+		return lock_to_claim(table, task);
 	}
 	fairq_task_read(table->lock_slot, task);
 	if (task->id == id)
@@ -897,11 +969,11 @@ fairq_task_cancel(FairqTable *table, FairqTask *task)
 }
 
 /*
- * Delete a row.  False if it is not the current version any more; without
- * wait, also if anybody has it locked (we ourselves, too).  If it may be ready
- * it has to be locked or gripped.
+ * Delete a row: FAIRQ_GONE if it is not the current version any more;
+ * FAIRQ_LOCKED, without wait, if anybody has it locked (we ourselves, too).
+ * If it may be ready it has to be locked or gripped.
  */
-bool
+FairqClaimResult
 fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
 {
 	ItemPointerData tid = task->tid;
@@ -911,7 +983,8 @@ fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
 											&tmfd);
 
 	fairq_task_let_go(table, task);
-	return result == TM_Ok;
+	return result == TM_Ok ? FAIRQ_CLAIMED :
+		result == TM_BeingModified ? FAIRQ_LOCKED : FAIRQ_GONE;
 }
 
 /*
@@ -944,8 +1017,7 @@ fairq_task_wait(FairqTable *table, const FairqTask *task)
 	else if (header->t_infomask & HEAP_XMAX_IS_MULTI)
 		(void) table_tuple_lock(table->rel, &tid, InvalidSnapshot,
 								table->lock_slot, GetCurrentCommandId(true),
-								LockTupleNoKeyExclusive, LockWaitBlock, 0,
-								&tmfd);
+								LockTupleExclusive, LockWaitBlock, 0, &tmfd);
 	else
 	{
 		/* don't keep a buffer pinned while asleep */
@@ -1031,16 +1103,17 @@ look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 	return found;
 }
 
-/* The queue of a task, without a lock; 0 if there is no such task. */
-int32
-fairq_task_queue_of(FairqTable *table, int64 id)
+/*
+ * Look for a task by its id, waiting for nobody.  If somebody is changing it,
+ * *task is as it was before.
+ */
+bool
+fairq_task_look(FairqTable *table, int64 id, FairqTask *task, bool *changing)
 {
-	FairqTask	task;
 	TransactionId changer;
 
-	if (look_for(table, id, &task, &changer) || TransactionIdIsValid(changer))
-		return task.queue_id;
-	return 0;
+	*changing = !look_for(table, id, task, &changer);
+	return !*changing || TransactionIdIsValid(changer);
 }
 
 /*
@@ -1069,6 +1142,7 @@ fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 {
 	while (fairq_task_find(table, id, task))
 	{
+		CHECK_FOR_INTERRUPTS();
 		switch (fairq_task_lock(table, task))
 		{
 			case FAIRQ_CLAIMED:

@@ -137,6 +137,7 @@ typedef struct FairqTable
 	TupleTableSlot *new_slot;	/* a version to be written */
 	TupleTableSlot *lock_slot;	/* the row as it was locked, or gripped */
 	bool		gripped;
+	bool		claims_delete;	/* who claims a task deletes it */
 	TupleTableSlot **rows;		/* to be inserted together */
 	int			nrows;
 	struct FairqScan *by_id;	/* for fairq_task_find() */
@@ -146,7 +147,9 @@ typedef struct FairqTable
 } FairqTable;
 
 extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);
+extern void fairq_table_open_indexes(FairqTable *table);
 extern void fairq_table_close(FairqTable *table);
+extern void fairq_table_leave(FairqTable *table);
 extern FairqTable *fairq_table_beside(FairqTable *table,
 									  struct FairqTable **other, Oid relid);
 extern void fairq_table_insert(FairqTable *table, const Datum *values,
@@ -263,10 +266,11 @@ extern void fairq_task_return(FairqTable *table, FairqTask *task,
 extern void fairq_task_extend(FairqTable *table, FairqTask *task,
 							  TimestampTz lease_until);
 extern void fairq_task_cancel(FairqTable *table, FairqTask *task);
-extern bool fairq_task_delete(FairqTable *table, const FairqTask *task,
-							  bool wait);
+extern FairqClaimResult fairq_task_delete(FairqTable *table,
+										  const FairqTask *task, bool wait);
 extern void fairq_task_wait(FairqTable *table, const FairqTask *task);
-extern int32 fairq_task_queue_of(FairqTable *table, int64 id);
+extern bool fairq_task_look(FairqTable *table, int64 id, FairqTask *task,
+							bool *changing);
 extern bool fairq_task_find(FairqTable *table, int64 id, FairqTask *task);
 extern bool fairq_task_find_locked(FairqTable *table, int64 id,
 								   FairqTask *task);
