@@ -389,6 +389,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool done = false;
 
 	/* whoever changes settings, or maintains it, too, goes first */
 	if (!fairq_queue_try_lock(queue, ShareUpdateExclusiveLock))
@@ -396,7 +397,20 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	/* its settings may have changed in between */
 	queue = fairq_queue_use_id(queue->id, NoLock);
 	BeginInternalSubTransaction(NULL);
-	if (forget_unused(queue, end))
+	PG_TRY();
+	{
+		done = forget_unused(queue, end);
+	}
+	PG_CATCH();
+	{
+		/* or else the client would be left in it, who has not begun it */
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (done)
 		ReleaseCurrentSubTransaction();
 	else
 		RollbackAndReleaseCurrentSubTransaction();

@@ -51,6 +51,27 @@ is($node->safe_psql('postgres', "SELECT fairq.release($id)"),
 is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.take('q')}),
 	'1', 'and the task is ready');
 
+# So can fairq.maintain(), which waits for others inside a subtransaction of
+# its own: the session must not be left in that.
+$node->safe_psql('postgres',
+	q{SELECT fairq.set_group('q', 'unused', weight => 2), fairq.set_group('q', 'unused', weight => 0)}
+);
+$session = $node->background_psql('postgres');
+$session->query_safe(q{BEGIN; SELECT fairq.enqueue('q', 'a')});
+($status, $stdout, $stderr) = $node->psql(
+	'postgres', q{
+	SET statement_timeout = '100ms';
+	SELECT fairq.maintain('q');
+	SELECT 'goes on';
+	ROLLBACK;
+	SELECT 'and on'},
+	on_error_stop => 0);
+like($stderr, qr/canceling statement due to statement timeout/,
+	'a call of maintain that waits is timed out');
+is($stdout, "goes on\nand on", 'and the session goes on');
+$session->query_safe('ROLLBACK');
+$session->quit;
+
 unlike(slurp_file($node->logfile),
 	qr/PANIC|TRAP|terminated by signal|could not (update|delete) a locked task/,
 	'nothing has crashed');
