@@ -211,14 +211,31 @@ CREATE TRIGGER task_changed
 	FOR EACH STATEMENT EXECUTE FUNCTION fairq.task_changed();
 ALTER TABLE fairq.task ENABLE ALWAYS TRIGGER task_changed;
 
--- Backends have privileges cached.
-CREATE FUNCTION fairq.privilege_changed() RETURNS trigger
-	AS 'MODULE_PATHNAME', 'fairq_privilege_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq.privilege_changed() IS 'Trigger: privileges are changed.';
-CREATE TRIGGER privilege_changed
+-- Backends have groups, settings and privileges cached.  What fairq's functions
+-- write through SQL fires these, too.
+CREATE FUNCTION fairq.seat_changed() RETURNS trigger
+	AS 'MODULE_PATHNAME', 'fairq_seat_changed' LANGUAGE C;
+COMMENT ON FUNCTION fairq.seat_changed() IS 'Trigger: groups are changed behind fairq''s back.';
+CREATE TRIGGER seat_changed
+	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.seat
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq.seat_changed();
+ALTER TABLE fairq.seat ENABLE ALWAYS TRIGGER seat_changed;
+
+CREATE FUNCTION fairq.settings_changed() RETURNS trigger
+	AS 'MODULE_PATHNAME', 'fairq_settings_changed' LANGUAGE C;
+COMMENT ON FUNCTION fairq.settings_changed() IS 'Trigger: queues, settings or privileges are changed.';
+CREATE TRIGGER settings_changed
+	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.queue
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq.settings_changed();
+ALTER TABLE fairq.queue ENABLE ALWAYS TRIGGER settings_changed;
+CREATE TRIGGER settings_changed
+	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.group_setting
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq.settings_changed();
+ALTER TABLE fairq.group_setting ENABLE ALWAYS TRIGGER settings_changed;
+CREATE TRIGGER settings_changed
 	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.queue_privilege
-	FOR EACH STATEMENT EXECUTE FUNCTION fairq.privilege_changed();
-ALTER TABLE fairq.queue_privilege ENABLE ALWAYS TRIGGER privilege_changed;
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq.settings_changed();
+ALTER TABLE fairq.queue_privilege ENABLE ALWAYS TRIGGER settings_changed;
 
 --
 -- Queues and groups
@@ -560,8 +577,9 @@ CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 COMMENT ON FUNCTION fairq.maintain(text)
 	IS 'Delete what need not be retained any more, take back expired leases, forget groups that are not used. For cron; of one queue, or all.';
 
+-- STABLE, so that it uses its caller's snapshot, which is a fresh one.
 CREATE FUNCTION fairq.check_tables(queue_id int) RETURNS SETOF text
-	LANGUAGE sql VOLATILE PARALLEL UNSAFE
+	LANGUAGE sql STABLE PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
 AS $$
 	WITH q AS (
@@ -650,7 +668,7 @@ COMMENT ON FUNCTION fairq.check_queue(text)
 REVOKE ALL ON ALL TABLES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON FUNCTION fairq.create_queue, fairq.reset_hints,
-	fairq.check_tables, fairq.task_changed, fairq.privilege_changed
-	FROM PUBLIC;
+	fairq.check_tables, fairq.task_changed, fairq.seat_changed,
+	fairq.settings_changed FROM PUBLIC;
 GRANT USAGE ON SCHEMA fairq TO PUBLIC;
 GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks TO PUBLIC;

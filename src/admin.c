@@ -33,6 +33,8 @@ PG_FUNCTION_INFO_V1(fairq_resume);
 PG_FUNCTION_INFO_V1(fairq_purge);
 PG_FUNCTION_INFO_V1(fairq_reset_hints);
 PG_FUNCTION_INFO_V1(fairq_task_changed);
+PG_FUNCTION_INFO_V1(fairq_seat_changed);
+PG_FUNCTION_INFO_V1(fairq_settings_changed);
 
 /* as fairq_is_waiting() says it */
 #define HAS_TURN "addr < (1::bigint << 62)"
@@ -416,5 +418,21 @@ Datum
 fairq_task_changed(PG_FUNCTION_ARGS)
 {
 	fairq_debt_reset();
+	PG_RETURN_POINTER(NULL);
+}
+
+/* The same on fairq.seat: backends have groups cached. */
+Datum
+fairq_seat_changed(PG_FUNCTION_ARGS)
+{
+	fairq_debt_groups(false);
+	PG_RETURN_POINTER(NULL);
+}
+
+/* And on what they have cached of queues, by whomever it is changed. */
+Datum
+fairq_settings_changed(PG_FUNCTION_ARGS)
+{
+	fairq_queue_changed();
 	PG_RETURN_POINTER(NULL);
 }

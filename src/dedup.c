@@ -98,7 +98,7 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 			values[DEDUP_QUEUE_ID - 1] = Int32GetDatum(queue->id);
 			values[DEDUP_KEY - 1] = key;
 			values[DEDUP_TASK_ID - 1] = Int64GetDatum(id);
-			fairq_table_insert(keys, values, nulls);
+			fairq_table_insert(keys, values, nulls, DEDUP_NATTS);
 			owner = id;
 		}
 		UnlockDatabaseObject(relid, queue->id, hash, ExclusiveLock);

@@ -93,7 +93,7 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 	bool		nulls[TASK_NATTS];
 
 	make_row(e, new, values, nulls);
-	fairq_table_insert(e->tasks, values, nulls);
+	fairq_table_insert(e->tasks, values, nulls, TASK_NATTS);
 	fairq_debt_written();
 }
 
@@ -284,7 +284,8 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 			new.dedup_key = keys == NULL || key_nulls[i] ? (Datum) 0 : keys[i];
 			make_row(&e, &new, values, nulls);
 			kept += VARSIZE_ANY(DatumGetPointer(new.payload));
-			if (fairq_table_put_off(e.tasks, values, nulls) || kept >= MAX_KEPT)
+			if (fairq_table_put_off(e.tasks, values, nulls, TASK_NATTS) ||
+				kept >= MAX_KEPT)
 			{
 				write_rows(&e, rows);
 				kept = 0;

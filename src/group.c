@@ -257,7 +257,7 @@ fairq_put_seat(FairqTable *table, FairqQueue *queue, int32 group_no, text *key)
 	values[SEAT_QUEUE_ID - 1] = Int32GetDatum(queue->id);
 	values[SEAT_GROUP_NO - 1] = Int32GetDatum(group_no);
 	values[SEAT_GROUP_KEY - 1] = PointerGetDatum(key);
-	fairq_table_insert(table, values, nulls);
+	fairq_table_insert(table, values, nulls, SEAT_NATTS);
 }
 
 /*

@@ -369,7 +369,7 @@ forget_unused(FairqQueue *queue, TimestampTz end)
 	bool		done = true;
 
 	if (n > 0)
-		fairq_debt_groups();
+		fairq_debt_groups(true);
 	fairq_written();
 	if (n > 0 && (done = wait_for_users(queue, end)))
 	{

@@ -70,7 +70,7 @@ archive(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 		PointerGetDatum(cstring_to_text(""));
 	values[ARCHIVE_RESULT - 1] = result;
 	nulls[ARCHIVE_RESULT - 1] = DatumGetPointer(result) == NULL;
-	fairq_table_insert(archived, values, nulls);
+	fairq_table_insert(archived, values, nulls, ARCHIVE_NATTS);
 }
 
 /*

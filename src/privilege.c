@@ -33,7 +33,6 @@
 PG_FUNCTION_INFO_V1(fairq_grant_queue);
 PG_FUNCTION_INFO_V1(fairq_revoke_queue);
 PG_FUNCTION_INFO_V1(fairq_has_queue_privilege);
-PG_FUNCTION_INFO_V1(fairq_privilege_changed);
 
 /* 0 if there is no such privilege */
 FairqPrivilege
@@ -171,14 +170,6 @@ fairq_grant_creator(int32 queue_id)
 
 	if (!fairq_is_owner())
 		grant(args);
-}
-
-/* Statement trigger on fairq.queue_privilege: by whomever it is changed. */
-Datum
-fairq_privilege_changed(PG_FUNCTION_ARGS)
-{
-	fairq_queue_changed();
-	PG_RETURN_POINTER(NULL);
 }
 
 /* fairq.has_queue_privilege(queue_id, privilege): for the views */

@@ -46,8 +46,16 @@
 /* counters past which the idle ones are looked for and freed */
 #define MANY_LIMITS 16384
 
+/*
+ * To be counted up by each version that changes anything in shared memory, be
+ * it the meaning of a field: sessions that have an old library and such as
+ * have a new one must not share it.
+ */
+#define LAYOUT 1
+
 typedef struct Control
 {
+	uint32		layout;			/* LAYOUT of the library that made it */
 	LWLock		lock;
 	int			control_tranche;
 	int			area_tranche;
@@ -100,6 +108,7 @@ init_control(FAIRQ_INIT_ARGS)
 {
 	Control    *c = ptr;
 
+	c->layout = LAYOUT;
 	c->control_tranche = fairq_new_tranche("fairq");
 	c->area_tranche = fairq_new_tranche("fairq_area");
 	c->lane_tranche = fairq_new_tranche("fairq_lane");
@@ -122,6 +131,11 @@ attach_control(void)
 	Control    *c;
 
 	c = fairq_named_segment("fairq", sizeof(Control), init_control);
+	if (c->layout != LAYOUT)
+		ereport(ERROR,
+				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				errmsg("shared memory was set up by another version of fairq"),
+				errhint("Restart the server."));
 	fairq_register_tranche(c->control_tranche, "fairq");
 	fairq_register_tranche(c->area_tranche, "fairq_area");
 	fairq_register_tranche(c->lane_tranche, "fairq_lane");

@@ -353,23 +353,31 @@ insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_update)
 	}
 }
 
+/* Columns that were added since by somebody else are NULL. */
 static void
-store(TupleTableSlot *slot, const Datum *values, const bool *nulls)
+store(TupleTableSlot *slot, const Datum *values, const bool *nulls, int natts)
 {
-	int			natts = slot->tts_tupleDescriptor->natts;
-
+	if (natts > slot->tts_tupleDescriptor->natts)
+		ereport(ERROR,
+				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				errmsg("a table of fairq has %d columns instead of %d",
+					   slot->tts_tupleDescriptor->natts, natts),
+				errhint("Run ALTER EXTENSION fairq UPDATE."));
 	ExecClearTuple(slot);
+	memset(slot->tts_isnull, true,
+		   sizeof(bool) * slot->tts_tupleDescriptor->natts);
 	memcpy(slot->tts_values, values, sizeof(Datum) * natts);
 	memcpy(slot->tts_isnull, nulls, sizeof(bool) * natts);
 	ExecStoreVirtualTuple(slot);
 }
 
 void
-fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls)
+fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls,
+				   int natts)
 {
 	TupleTableSlot *slot = new_slot(table);
 
-	store(slot, values, nulls);
+	store(slot, values, nulls, natts);
 	table_tuple_insert(table->rel, slot, GetCurrentCommandId(true), 0, NULL);
 	insert_index_entries(table, slot, false);
 }
@@ -393,11 +401,12 @@ make_rows(FairqTable *table)
  * must stay until then.  Returns whether it is time for that.
  */
 bool
-fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls)
+fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,
+					int natts)
 {
 	if (table->rows == NULL)
 		make_rows(table);
-	store(table->rows[table->nrows++], values, nulls);
+	store(table->rows[table->nrows++], values, nulls, natts);
 	return table->nrows == FAIRQ_MAX_ROWS;
 }
 

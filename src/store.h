@@ -153,9 +153,9 @@ extern void fairq_table_leave(FairqTable *table);
 extern FairqTable *fairq_table_beside(FairqTable *table,
 									  struct FairqTable **other, Oid relid);
 extern void fairq_table_insert(FairqTable *table, const Datum *values,
-							   const bool *nulls);
+							   const bool *nulls, int natts);
 extern bool fairq_table_put_off(FairqTable *table, const Datum *values,
-								const bool *nulls);
+								const bool *nulls, int natts);
 extern void fairq_table_insert_rows(FairqTable *table);
 extern bool fairq_table_lock(FairqTable *table, ItemPointer tid);
 extern void fairq_table_delete(FairqTable *table, ItemPointer tid);

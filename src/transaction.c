@@ -59,8 +59,9 @@ static bool settings_pending = false;
 /* rows were changed by others' means, in this domain */
 static FairqDomain *changed = NULL;
 
-/* numbers of groups in it were freed */
+/* groups in it were changed, and numbers of them freed */
 static FairqDomain *groups_changed = NULL;
+static bool groups_freed = false;
 
 /* A task is scheduled there. */
 static void
@@ -249,6 +250,7 @@ settle_all(bool committed)
 	if (groups_changed)
 		pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
 	groups_changed = NULL;
+	groups_freed = false;
 	if (!committed)
 	{
 		fairq_wait_end(true, DT_NOEND);
@@ -680,12 +682,16 @@ fairq_debt_reset(void)
 	changed = fairq_domain();
 }
 
-/* From now on, and once more at the end, what is cached of groups is void. */
+/*
+ * From now on, and once more at the end, what is cached of groups is void.
+ * Numbers of some may have been freed.
+ */
 void
-fairq_debt_groups(void)
+fairq_debt_groups(bool freed)
 {
 	fairq_watch_transaction();
 	groups_changed = fairq_domain();
+	groups_freed |= freed;
 	pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
 }
 
@@ -693,7 +699,7 @@ fairq_debt_groups(void)
 bool
 fairq_groups_freed(void)
 {
-	return groups_changed != NULL;
+	return groups_freed;
 }
 
 void

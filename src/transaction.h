@@ -85,7 +85,7 @@ extern void fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit,
 							  int32 at_commit, int32 at_abort);
 extern bool fairq_debts_running(FairqHints *hints, int32 group_no,
 								int32 *running, bool *doubtful);
-extern void fairq_debt_groups(void);
+extern void fairq_debt_groups(bool freed);
 extern bool fairq_groups_freed(void);
 extern void fairq_debt_reset(void);
 extern void fairq_reset_hints_now(void);

@@ -238,16 +238,12 @@ is( $session->query_safe(
 	),
 	'',
 	'known: the session goes by the new limits');
-TODO:
-{
-	local $TODO = 'groups are cached as long as nobody has freed their numbers';
-	$session->query_safe(
-		q{SELECT fairq.enqueue('life', 'l', '"number"', run_at => 'infinity')});
-	is( $session->query_safe(
-			q{SELECT group_key FROM fairq.tasks WHERE payload = '"number"'}),
-		'l',
-		'known: and by the new numbers of groups');
-}
+$session->query_safe(
+	q{SELECT fairq.enqueue('life', 'l', '"number"', run_at => 'infinity')});
+is( $session->query_safe(
+		q{SELECT group_key FROM fairq.tasks WHERE payload = '"number"'}),
+	'l',
+	'known: and by the new numbers of groups');
 $session->query_safe(
 	q{SELECT fairq.cancel(id) FROM fairq.tasks WHERE payload = '"number"'});
 $session->quit;
@@ -347,12 +343,8 @@ is( $foreign->safe_psql('foreign_copy',
 		q{SET ROLE worker; SELECT count(*) FROM fairq.pop('life')}),
 	'0',
 	'foreign_copy: they hold for new sessions');
-TODO:
-{
-	local $TODO = 'settings are cached as long as nobody calls a function for them';
-	$worker->query(q{SELECT fairq.pop('life')});
-	is($worker->{stderr}, '', 'foreign_copy: and for those that were there');
-}
+$worker->query(q{SELECT fairq.pop('life')});
+is($worker->{stderr}, '', 'foreign_copy: and for those that were there');
 $worker->quit;
 goes_on($foreign, 'foreign_copy');
 
