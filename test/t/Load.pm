@@ -78,8 +78,7 @@ sub new_server
 	my ($name, %settings) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
-	$node->init(allows_streaming => $settings{allows_streaming});
-	delete $settings{allows_streaming};
+	$node->init(map { $_ => delete $settings{$_} } qw(allows_streaming has_archiving));
 	$node->append_conf('postgresql.conf', "$_ = '$settings{$_}'")
 	  foreach sort keys %settings;
 	$node->start;

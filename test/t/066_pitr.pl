@@ -1,0 +1,86 @@
+# A server is restored to a point in the middle of all kinds of work: what was
+# committed by then is there, all adds up, and work goes on.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Life;
+use Load;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $primary = new_server('primary', allows_streaming => 1, has_archiving => 1);
+prepare_life($primary);
+
+# The backup is one of a server at work, too.
+my $life = start_life($primary, 4);
+usleep(500_000);
+$primary->backup('backup');
+
+# What is committed, and a point after that.
+sub pick
+{
+	my ($point) = @_;
+	my $ended = $primary->safe_psql('postgres',
+		q{SELECT string_agg(format('(%s, %s)', id, attempt), ', ') FROM ended});
+	my $most = $primary->safe_psql('postgres', 'SELECT max(id) FROM sent');
+
+	return { ended => $ended, most => $most, point => $primary->safe_psql('postgres', $point) };
+}
+usleep(500_000);
+my $named = pick(q{SELECT pg_create_restore_point('middle')});
+usleep(300_000 + rand(300_000));
+my $lsn = pick(q{SELECT pg_current_wal_insert_lsn()});
+usleep(300_000);
+end_life($life, 1);
+my $last = $primary->safe_psql('postgres', 'SELECT pg_walfile_name(pg_switch_wal())');
+$primary->poll_query_until('postgres',
+	"SELECT last_archived_wal >= '$last' FROM pg_stat_archiver")
+  or die 'nothing is archived';
+
+foreach my $target (
+	[ 'name', 'recovery_target_name = middle', $named ],
+	[ 'lsn', "recovery_target_lsn = '$lsn->{point}'", $lsn ])
+{
+	my ($name, $setting, $point) = @$target;
+	my $node = PostgreSQL::Test::Cluster->new("restored_$name");
+
+	$node->init_from_backup($primary, 'backup', has_restoring => 1, standby => 0);
+	$node->append_conf('postgresql.conf',
+		"$setting\nrecovery_target_action = promote\narchive_mode = off");
+	$node->start;
+	$node->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()')
+	  or die 'the server is not restored';
+
+	is($node->safe_psql('postgres', 'SELECT problems() LIMIT 20'),
+		'', "$name: all adds up");
+	is( $node->safe_psql(
+			'postgres',
+			"SELECT count(*) FROM (VALUES $point->{ended}) v (id, attempt) LEFT JOIN ended USING (id, attempt) WHERE how IS NULL"
+		),
+		'0',
+		"$name: what had ended is there");
+	cmp_ok(
+		$node->safe_psql('postgres', 'SELECT count(*) FROM sent'), '<',
+		$primary->safe_psql('postgres', 'SELECT count(*) FROM sent'),
+		"$name: and not what came later");
+
+	# ids are not used again, and work goes on
+	cmp_ok(
+		$node->safe_psql('postgres',
+			q{SELECT fairq.enqueue('life', 'g0') AS id \gset
+			  INSERT INTO sent VALUES (:id) RETURNING id}),
+		'>',
+		$point->{most},
+		"$name: ids go on");
+	$life = start_life($node, 4);
+	usleep(700_000);
+	end_life($life, 1);
+	is_kept($node, $life, $name);
+	finish_life($node, $name);
+	$node->stop;
+}
+
+done_testing();
