@@ -44,7 +44,9 @@ foreach my $call (
 	q{fairq.drop_queue('q')},
 	q{fairq.set_group('q', 'a', weight => 2)},
 	q{fairq.pause('q')},
-	q{fairq.resume('q')})
+	q{fairq.resume('q')},
+	q{fairq.grant_queue('q', 'postgres', 'work')},
+	q{fairq.revoke_queue('q', 'postgres', 'work')})
 {
 	my ($status, $stdout, $stderr) =
 	  $standby->psql('postgres', "\\set VERBOSITY sqlstate\nSELECT $call");

@@ -36,7 +36,17 @@ foreach my $call (
 	q{SELECT fairq.create_queue('r')},
 	q{SELECT fairq.drop_queue('q', true)},
 	q{SELECT fairq.set_group('q', 'new')},
-	q{SELECT fairq.pause('q')})
+	q{SELECT fairq.pause('q')},
+	q{SELECT fairq.enqueue_batch('q', ARRAY['a'], ARRAY['1']::jsonb[])},
+	q{SELECT fairq.complete_batch(ARRAY[1])},
+	q{SELECT fairq.alter_queue('q', lease => '1 hour')},
+	q{SELECT fairq.resume('q')},
+	q{SELECT fairq.grant_queue('q', 'postgres', 'work')},
+	q{SELECT fairq.revoke_queue('q', 'postgres', 'work')},
+	q{SELECT fairq.extend(1, lease => '1 microsecond'), fairq.expire_leases('q')},
+	q{SELECT fairq.extend(1, lease => '1 microsecond'), fairq.maintain('q')},
+	q{DELETE FROM fairq.task},
+	q{TRUNCATE fairq.task})
 {
 	my ($status, $stdout, $stderr) = $node->psql('postgres',
 		"\\set VERBOSITY sqlstate\nBEGIN; $call; PREPARE TRANSACTION 'p'");
@@ -48,15 +58,77 @@ foreach my $call (
 }
 
 # These wrote nothing.
+$node->safe_psql(
+	'postgres', q{
+	SELECT fairq.create_queue('full', max_running => 1), fairq.create_queue('paused');
+	SELECT fairq.enqueue('full', 'a', dedup_key => 'k'), fairq.enqueue('full', 'a'), fairq.enqueue('paused', 'a');
+	SELECT fairq.pop('full'), fairq.pause('paused');
+});
 foreach my $call (
 	q{SELECT fairq.pop('empty')},
+	q{SELECT fairq.take('empty')},
+	q{SELECT fairq.pop('full')},
+	q{SELECT fairq.pop('paused')},
 	q{SELECT fairq.complete(1000)},
-	q{SELECT * FROM fairq.tasks})
+	q{SELECT fairq.complete_batch(ARRAY[1000, 1001])},
+	q{SELECT fairq.fail(1000), fairq.release(1000), fairq.extend(1000), fairq.cancel(1000)},
+	q{SELECT fairq.complete(1, 7), fairq.fail(1, 7), fairq.release(1, 7), fairq.extend(1, 7)},
+	# of a key that is taken
+	q{SELECT fairq.enqueue('full', 'a', dedup_key => 'k')},
+	q{SELECT fairq.enqueue_batch('full', ARRAY['a'], ARRAY['1']::jsonb[], dedup_keys => ARRAY['k'])},
+	q{SELECT fairq.enqueue_batch('q', '{}', '{}')},
+	q{SELECT fairq.purge('empty'), fairq.expire_leases('q'), fairq.redrive('q')},
+	q{SELECT fairq.version(), fairq.address('q', 'a', 1), fairq.block_of('q', 1)},
+	q{SELECT fairq.check_queue('q')},
+	q{SELECT fairq.reset_hints()},
+	q{SELECT * FROM fairq.queues, fairq.groups},
+	q{SELECT * FROM fairq.tasks},
+	q{SELECT * FROM fairq.task FOR UPDATE})
 {
 	$node->safe_psql('postgres', "BEGIN; $call; PREPARE TRANSACTION 'p'");
 	$node->safe_psql('postgres', q{COMMIT PREPARED 'p'});
 	pass("prepared: $call");
 }
+is( $node->safe_psql(
+		'postgres',
+		q{SELECT string_agg(queue || payload || left(status, 1), ' ' ORDER BY id) FROM fairq.tasks WHERE queue IN ('full', 'paused')}
+	),
+	'full{}r full{}q paused{}q',
+	'nothing has become of it');
+
+# One that has used a queue keeps it from being dropped, for as long as it is
+# prepared, whatever happens to the server; and one that has locked a task
+# keeps that.
+$node->safe_psql(
+	'postgres', q{
+	BEGIN; SELECT fairq.pop('empty'); PREPARE TRANSACTION 'uses';
+	BEGIN; SELECT * FROM fairq.task WHERE id = 1 FOR UPDATE; PREPARE TRANSACTION 'locks';
+});
+foreach my $mode ('fast', 'immediate')
+{
+	foreach my $call (
+		q{fairq.drop_queue('empty')},
+		q{fairq.alter_queue('empty', block_length => 10)},
+		q{fairq.complete(1)})
+	{
+		my ($status, $stdout, $stderr) = $node->psql('postgres',
+			"\\set VERBOSITY sqlstate\nSET lock_timeout = '50ms'; SELECT $call");
+		like($stderr, qr/ERROR:  55P03/, "$mode: waits for the prepared: $call");
+	}
+	is( $node->safe_psql(
+			'postgres', q{
+			BEGIN; SELECT count(*) FROM fairq.pop('q', 2); ROLLBACK;
+			SELECT fairq.enqueue('empty', 'a') > 0;
+			SELECT count(*) FROM fairq.take('empty')}),
+		"2\nt\n1",
+		"$mode: all else doesn't");
+	$node->stop($mode);
+	$node->start;
+}
+$node->safe_psql('postgres', q{COMMIT PREPARED 'uses'});
+$node->safe_psql('postgres', q{ROLLBACK PREPARED 'locks'});
+is($node->safe_psql('postgres', q{SELECT fairq.drop_queue('empty')}),
+	't', 'and does not any more');
 
 # Nor did this one, which waited for somebody who was faster; but it was about to.
 {
