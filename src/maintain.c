@@ -419,6 +419,8 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	fairq_queue_unlock(queue, ShareUpdateExclusiveLock);
 }
 
+#define NO_ROLE "NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = p.role)"
+
 static void
 maintain_tasks(FairqQueue *queue)
 {
@@ -434,9 +436,12 @@ maintain_tasks(FairqQueue *queue)
 	fairq_sql("DELETE FROM fairq.dedup d WHERE d.queue_id = $1"
 			  " AND NOT EXISTS (SELECT FROM fairq.task t WHERE t.id = d.id)",
 			  &arg, 1, NULL);
-	fairq_sql("DELETE FROM fairq.queue_privilege p WHERE p.queue_id = $1"
-			  " AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = p.role)",
-			  &arg, 1, NULL);
+	/* its trigger makes all backends read settings again: not for nothing */
+	if (fairq_sql("SELECT 1::bigint FROM fairq.queue_privilege p"
+				  " WHERE p.queue_id = $1 AND " NO_ROLE " LIMIT 1",
+				  &arg, 1, NULL) > 0)
+		fairq_sql("DELETE FROM fairq.queue_privilege p"
+				  " WHERE p.queue_id = $1 AND " NO_ROLE, &arg, 1, NULL);
 	(void) expire(queue, PG_INT64_MAX);
 }
 
