@@ -100,7 +100,7 @@ foreach my $round (1 .. 2)
 	}
 	ok($up, 'the server starts again');
 	# Now the node knows it, too.
-	$node->restart('immediate');
+	$node->restart;
 }
 usleep(1_500_000);
 end_load($load);

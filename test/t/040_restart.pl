@@ -88,12 +88,8 @@ foreach my $mode ('fast', 'immediate')
 		q{SELECT id, attempt, lease_until FROM fairq.tasks WHERE status = 'running' ORDER BY id}
 	);
 
-	$node->restart($mode) if $mode eq 'fast';
-	if ($mode eq 'immediate')
-	{
-		$node->stop('immediate');
-		$node->start;
-	}
+	$node->stop($mode);
+	$node->start;
 
 	is( $node->safe_psql(
 			'postgres',
