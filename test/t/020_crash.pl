@@ -39,8 +39,11 @@ foreach my $call (
 	my $pid = $session->query_safe('SELECT pg_backend_pid()');
 
 	$session->query_safe("BEGIN; $call");
+	my $offset = -s $node->logfile;
 	kill 'KILL', $pid;
 	$session->{run}->finish;
+	# Until the postmaster has noticed, the server still takes connections.
+	$node->wait_for_log(qr/reinitializing/, $offset);
 	wait_until_up();
 	is( $node->safe_psql(
 			'postgres',
