@@ -40,7 +40,8 @@
  * hints.  So a transaction that stays open after its pop keeps back its own
  * tasks, and nobody else's.
  *
- * Locking: row locks are taken with SKIP LOCKED, so a call waits for nobody.
+ * Locking: rows are gripped, or locked with SKIP LOCKED (store.c), so a call
+ * waits for nobody.
  * Lanes' locks are held for moments, see lane.c.
  */
 #include "postgres.h"

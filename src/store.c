@@ -9,8 +9,8 @@
  *   isolation level, and are told of rows that an open transaction inserts or
  *   changes.  No predicate lock is taken, so that no serialization failure is
  *   of fairq's making.
- * - A claim is one row lock that waits for nobody and one update whose
- *   outcome (HOT or not) is known.
+ * - A claim waits for nobody, leaves no lock in the row, and is one update
+ *   whose outcome (HOT or not) is known.
  *
  * What it costs: rules, row triggers, defaults, constraints other than unique
  * btree indexes, privileges and row security don't take part.  fairq's tables
