@@ -95,12 +95,12 @@ SELECT fairq.purge('retries');
 -- After some time, which nobody else has to bring about.
 SELECT pg_temp.add('retries', 'a1', 'a2');
 SELECT pg_temp.pop('retries');
-SELECT fairq.fail(pg_temp.id('retries', 'a1'), 1, 'again', '350 milliseconds');
-SELECT fairq.release(pg_temp.id('retries', 'a2'), 1, '300 milliseconds');
+SELECT fairq.release(pg_temp.id('retries', 'a2'), 1, '1 second');
+SELECT fairq.fail(pg_temp.id('retries', 'a1'), 1, 'again', '1.05 seconds');
 SELECT status FROM fairq.tasks WHERE queue = 'retries' AND status <> 'failed';
 SELECT pg_temp.pop('retries');
 SELECT * FROM fairq.check_queue('retries');
-SELECT pg_sleep(0.35);
+SELECT pg_sleep(1.1);
 SELECT status FROM fairq.tasks WHERE queue = 'retries' AND status <> 'failed';
 SELECT * FROM fairq.check_queue('retries');
 -- in the order of their times
