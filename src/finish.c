@@ -319,7 +319,7 @@ fairq_fail(PG_FUNCTION_ARGS)
 			fairq_debt(fairq_queue_lane(g.queue, g.task.priority),
 					   g.task.group_no)->counts[FAIRQ_RETRIED]++;
 		run_again(&g, retry_in >= 0 ? retry_in : backoff(g.queue, &g.task), error,
-			  true);
+				  true);
 	}
 	end_call(&g, done);
 	PG_RETURN_BOOL(done);

@@ -132,7 +132,7 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 
 	fairq_writes("fairq.expire_leases()");
 	PG_RETURN_INT64(expire(fairq_queue_use(name, FAIRQ_WORK,
-												  AccessShareLock), most));
+										   AccessShareLock), most));
 }
 
 /* --------------------------------------------------------------------- */

@@ -56,7 +56,7 @@
 /* rows passed over in a row that are worth remembering */
 #define DESERT 64
 
-/* how much further a walk looks that has not found enough, before it looks at all */
+/* how much further a walk looks that has not found enough, before all of it */
 #define WALK_LONGER 64
 
 /* tasks that a walk is begun for */
@@ -292,7 +292,8 @@ passed_to(FairqService *s, int64 addr)
  * Walk on to the next ready row of a regular group, but not past limit.
  */
 static Walk
-walk(FairqService *s, FairqScan *scan, int64 limit, FairqTask *task, int64 *reached)
+walk(FairqService *s, FairqScan *scan, int64 limit, FairqTask *task,
+	 int64 *reached)
 {
 	for (;;)
 	{
@@ -333,7 +334,8 @@ most_in_vain(FairqService *s, const FairqTurn *turn, bool full)
 {
 	/* each look in vain at one makes these fewer */
 	s->most_expired = Max(s->most_expired, turn->nexpired);
-	return full ? s->most_expired + s->ended : s->note.nirregular + turn->nirregular + 8;
+	return full ? s->most_expired + s->ended :
+		s->note.nirregular + turn->nirregular + 8;
 }
 
 /*

@@ -946,7 +946,7 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 	};
 
 	(void) update_locked(table, task, changed, values, nulls,
-				  error == NULL ? lengthof(changed) - 1 : lengthof(changed));
+						 error == NULL ? lengthof(changed) - 1 : lengthof(changed));
 	task->addr = new_addr;
 	task->released = released;
 	task->running = false;

@@ -19,8 +19,7 @@ typedef struct FairqTimes
 	pg_atomic_uint64 timers;	/* below, no task is scheduled but of groups
 								 * that were told; written under the lock */
 	pg_atomic_uint64 sweep;		/* where the search for expired leases goes
-								 * on; FAIRQ_ADDR_MAX: there is none; likewise
-								 * */
+								 * on; FAIRQ_ADDR_MAX: there is none; likewise */
 	int64		timers_since;	/* lowest one entered since the last look
 								 * began */
 	int64		sweep_end;		/* up to there, that included */
