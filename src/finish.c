@@ -233,8 +233,9 @@ typedef struct Call
 
 /*
  * Lock the task whose id is the first argument, if the caller may work on its
- * queue; with leased, if the attempt that is the second one holds its lease.  The queue is locked before the row,
- * as everywhere.  A worker that comes too late locks nothing.
+ * queue; with leased, if the attempt that is the second one holds its lease.
+ * The queue is locked before the row, as everywhere.  A worker that comes too
+ * late locks nothing.
  */
 static bool
 begin_call(FunctionCallInfo fcinfo, const char *function, bool leased,

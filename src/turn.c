@@ -23,7 +23,8 @@
 
 /* Look for a group's tasks at or past an address, and before end. */
 void
-fairq_search_group(FairqService *s, FairqSearch *search, int32 group_no, int64 from, int64 end)
+fairq_search_group(FairqService *s, FairqSearch *search, int32 group_no,
+				   int64 from, int64 end)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
