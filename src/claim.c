@@ -21,14 +21,18 @@
 /* how long a transaction block leaves that to others */
 #define LEFT_TO_OTHERS USECS_PER_SEC
 
-/* A task is served, unless it is lost. */
+/*
+ * A task is served, unless it is lost.  It gets the address of the turn unless
+ * it stands in order, or this is in a full queue (FAIRQ_ADDR_NONE).
+ */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
 {
 	FairqClaimResult result;
 
 	task->stood = task->addr;
-	if (task->running || fairq_is_waiting(task->stood))
+	if (turn != FAIRQ_ADDR_NONE &&
+		(task->running || fairq_is_waiting(task->stood)))
 		task->addr = turn;
 	result = s->server(s->tasks, task, s->arg);
 	if (result != FAIRQ_CLAIMED)
@@ -36,7 +40,7 @@ serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
 	debt->counts[FAIRQ_POPPED]++;
 	if (task->running)
 		fairq_debt_leased_at_commit(debt, task->addr, task->lease_until);
-	if (s->per_group > 0 && s->last_block < 0)
+	if (s->per_group > 0 && s->last_block < 0 && turn != FAIRQ_ADDR_NONE)
 		s->last_block = s->per_group > PG_INT64_MAX - s->first_block ?
 			PG_INT64_MAX : s->first_block + s->per_group - 1;
 	s->served++;

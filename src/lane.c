@@ -61,6 +61,11 @@
  * passed over its rows until now.  When it becomes irregular, from starts at
  * or below the mark, since its rows have stood in order until now.
  *
+ * In a queue that is full nobody can be served but who has a place already:
+ * tasks whose leases have expired.  Their groups are served in the order of
+ * their seats, up to their weights, but beside the turns: pos stays, for the
+ * others, who cannot be served now, would lose the turns that it passes.
+ *
  * Waiting tasks of limited groups stand outside the order of service, from
  * FAIRQ_WAITING on.  A group that has some is irregular: they are served at
  * its turns, behind its others.  "waiting_from" is for them what from is for
@@ -839,8 +844,7 @@ next_turn_of(FairqLane *lane, FairqGroup *group, int64 cur, int64 block_length)
  * that of cur on, and once around.
  */
 static FairqGroup *
-next_irregular(FairqLane *lane, int64 cur, int64 block_length,
-			   bool only_expired, int64 *turnp)
+next_irregular(FairqLane *lane, int64 cur, int64 block_length, int64 *turnp)
 {
 	int64		block = fairq_block(cur, block_length);
 	int32		seat = (int32) Min(cur - block * block_length, PG_INT32_MAX);
@@ -855,16 +859,14 @@ next_irregular(FairqLane *lane, int64 cur, int64 block_length,
 		while (group != NULL && (part == 0 || group->group_no < seat))
 		{
 			int64		turn = next_turn_of(lane, group, cur, block_length);
-			bool		counts = !only_expired ||
-				group->expired_from != FAIRQ_ADDR_MAX;
 
-			if (counts && (best == NULL || turn < best_turn))
+			if (best == NULL || turn < best_turn)
 			{
 				best = group;
 				best_turn = turn;
 			}
 			/* nobody further along this way can be earlier */
-			if ((counts && fairq_block(turn, block_length) == block + part) ||
+			if (fairq_block(turn, block_length) == block + part ||
 				group->group_no == PG_INT32_MAX)
 			{
 				*turnp = best_turn;
@@ -877,41 +879,47 @@ next_irregular(FairqLane *lane, int64 cur, int64 block_length,
 	return best;
 }
 
+/* What a call is to know that looks at the group's tasks. */
+static void
+read_group(const FairqLane *lane, const FairqGroup *group, FairqTurn *turn)
+{
+	turn->group_no = group->group_no;
+	turn->from = group->from;
+	turn->waiting_from = group->waiting_from;
+	turn->full_seat = lane->full_seat;
+	turn->nirregular = lane->nirregular;
+	turn->nexpired = lane->nexpired;
+	turn->taken_before = group->taken;
+	turn->version = group->version;
+	turn->expiries = group->expiries;
+	turn->due_from = group->due_from;
+	turn->expired_from = group->expired_from;
+	turn->expired_to = group->expired_to;
+	turn->told_at = group->told_at;
+}
+
 /*
  * The next turn of an irregular group at or past cur, if it comes no later
- * than bound; or of one that was told of an expired lease.  With take, it is
- * the caller's: nobody else gets the same one.
+ * than bound.  With take, it is the caller's: nobody else gets the same one.
  */
 bool
 fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
-					 int64 block_length, bool only_expired, bool take,
-					 int64 bound, FairqTurn *turn)
+					 int64 block_length, bool take, int64 bound,
+					 FairqTurn *turn)
 {
 	FairqGroup *group = NULL;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == note->lane_no &&
-		(only_expired ? lane->nexpired : lane->nirregular) > 0)
+	if (lane->lane_no == note->lane_no && lane->nirregular > 0)
 	{
 		group = next_irregular(lane, Max(Max(cur, lane->pos), 0),
-							   block_length, only_expired, &turn->addr);
+							   block_length, &turn->addr);
 		if (turn->addr > bound)
 			group = NULL;
 	}
 	if (group != NULL)
 	{
-		turn->group_no = group->group_no;
-		turn->from = group->from;
-		turn->waiting_from = group->waiting_from;
-		turn->nirregular = lane->nirregular;
-		turn->nexpired = lane->nexpired;
-		turn->taken_before = group->taken;
-		turn->version = group->version;
-		turn->expiries = group->expiries;
-		turn->due_from = group->due_from;
-		turn->expired_from = group->expired_from;
-		turn->expired_to = group->expired_to;
-		turn->told_at = group->told_at;
+		read_group(lane, group, turn);
 		turn->left = left_of_turn(lane, group, turn->addr);
 		if (take)
 		{
@@ -920,6 +928,52 @@ fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
 			if (turn->addr == lane->pos)
 				lane->pos_left = 0;
 		}
+	}
+	LWLockRelease(&lane->lock);
+	return group != NULL;
+}
+
+/* The first group from a seat on that was told of an expired lease. */
+static FairqGroup *
+expired_from_seat(FairqLane *lane, int32 seat)
+{
+	FairqGroup *group = fairq_seats_from(lane->irregular, seat);
+
+	while (group != NULL && group->expired_from == FAIRQ_ADDR_MAX)
+		group = group->group_no == PG_INT32_MAX ? NULL :
+			fairq_seats_from(lane->irregular, group->group_no + 1);
+	return group;
+}
+
+/*
+ * In a full queue: the group with an expired lease whose seat is next.  With
+ * vain_seat, which is -1 otherwise, past that one.  It is the caller's, as a turn
+ * would be.
+ */
+bool
+fairq_lane_next_in_full(FairqLane *lane, const FairqNote *note,
+						int32 vain_seat, FairqTurn *turn)
+{
+	FairqGroup *group = NULL;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == note->lane_no && lane->nexpired > 0)
+	{
+		int32		seat = vain_seat < 0 ? lane->full_seat : vain_seat;
+
+		if (vain_seat >= 0 || lane->full_left == 0)
+			seat = seat == PG_INT32_MAX ? 0 : seat + 1;
+		group = expired_from_seat(lane, seat);
+		if (group == NULL)
+			group = expired_from_seat(lane, 0);
+	}
+	if (group != NULL)
+	{
+		read_group(lane, group, turn);
+		turn->addr = FAIRQ_ADDR_NONE;
+		turn->left = group->group_no == lane->full_seat ? lane->full_left : 0;
+		lane->full_seat = group->group_no;
+		lane->full_left = 0;
 	}
 	LWLockRelease(&lane->lock);
 	return group != NULL;
@@ -938,7 +992,16 @@ fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == note->lane_no)
 		group = find_irregular(lane, turn->group_no);
-	if (group != NULL && group->taken == turn->addr)
+	if (turn->addr == FAIRQ_ADDR_NONE)
+	{
+		if (lane->full_seat == turn->group_no)
+		{
+			lane->full_seat = turn->full_seat;
+			if (turn->full_seat == turn->group_no)
+				lane->full_left = turn->left;
+		}
+	}
+	else if (group != NULL && group->taken == turn->addr)
 	{
 		group->taken = turn->taken_before;
 		if (turn->addr == turn->taken_before)
@@ -958,7 +1021,12 @@ fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
 	FairqGroup *group;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == note->lane_no)
+	if (turn->addr == FAIRQ_ADDR_NONE)
+	{
+		if (lane->full_seat == turn->group_no)
+			lane->full_left = left;
+	}
+	else if (lane->lane_no == note->lane_no)
 	{
 		advance(lane, turn->addr, 0);
 		group = find_irregular(lane, turn->group_no);

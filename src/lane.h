@@ -52,6 +52,8 @@ typedef struct FairqLane
 	int32		parked;			/* those of them that have no room */
 	int32		ntold;			/* groups of which something has fallen due */
 	int32		nexpired;		/* and those of which leases have expired */
+	int32		full_seat;		/* the last one served in a full queue */
+	int32		full_left;		/* tasks that may still be served at it */
 	FairqTimes	times;
 
 	/* without a lock */
@@ -117,7 +119,7 @@ typedef enum FairqReserved
 typedef struct FairqTurn
 {
 	int32		group_no;
-	int64		addr;			/* the turn */
+	int64		addr;			/* the turn; FAIRQ_ADDR_NONE: in a full queue */
 	int64		from;			/* where its first ready task may be */
 	int64		waiting_from;	/* or, of the waiting ones, this */
 	int64		taken_before;	/* the turn that was taken last */
@@ -128,6 +130,7 @@ typedef struct FairqTurn
 	int64		expired_to;		/* up to there */
 	TimestampTz told_at;		/* by a clock that may be ahead of one's own */
 	int32		left;			/* tasks left of a turn begun before, or 0 */
+	int32		full_seat;		/* of the lane, before */
 	int32		nirregular;		/* of the lane */
 	int32		nexpired;		/* of these, groups with an expired lease */
 } FairqTurn;
@@ -177,9 +180,10 @@ extern void fairq_lane_advance(FairqLane *lane, const FairqNote *note,
 							   int64 addr, int32 left);
 extern bool fairq_lane_is_irregular(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_next_turn(FairqLane *lane, const FairqNote *note,
-								 int64 cur, int64 block_length,
-								 bool only_expired, bool take, int64 bound,
-								 FairqTurn *turn);
+								 int64 cur, int64 block_length, bool take,
+								 int64 bound, FairqTurn *turn);
+extern bool fairq_lane_next_in_full(FairqLane *lane, const FairqNote *note,
+									int32 vain_seat, FairqTurn *turn);
 extern void fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
 								 const FairqTurn *turn);
 extern void fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,

@@ -326,16 +326,12 @@ walk(FairqService *s, FairqScan *scan, int64 limit, FairqTask *task,
 
 /*
  * How many looks in a row may be in vain: one at each group that was or has
- * become irregular, and some that others have a hand in.  In a queue that is
- * full, at those only that have an expired lease, or had one that was ended.
+ * become irregular, and some that others have a hand in.
  */
 static int
-most_in_vain(FairqService *s, const FairqTurn *turn, bool full)
+most_in_vain(FairqService *s, const FairqTurn *turn)
 {
-	/* each look in vain at one makes these fewer */
-	s->most_expired = Max(s->most_expired, turn->nexpired);
-	return full ? s->most_expired + s->ended :
-		s->note.nirregular + turn->nirregular + 8;
+	return s->note.nirregular + turn->nirregular + 8;
 }
 
 /*
@@ -369,6 +365,56 @@ find_due(FairqService *s)
 	return fairq_find_due(s->queue, s->priority, s->tasks, s->now, &s->found);
 }
 
+/*
+ * In a full queue: has each group had as many rounds as per_group says?
+ */
+static bool
+past_rounds(FairqService *s, const FairqTurn *turn)
+{
+	int32		seat = turn->group_no;
+	int32		last = s->full_last;
+
+	s->full_last = seat;
+	if (s->full_first < 0)
+		s->full_first = seat;
+	else if (turn->left == 0 &&
+			 (last < seat ? last < s->full_first && s->full_first <= seat :
+			  last < s->full_first || s->full_first <= seat))
+		s->full_rounds++;
+	return s->per_group > 0 && s->full_rounds >= s->per_group;
+}
+
+/*
+ * In a queue that is full only expired tasks have a place.  Serve those of one
+ * group, or find out otherwise that there is more to do.  False if not.
+ */
+static bool
+serve_in_full(FairqService *s)
+{
+	int32		vain_seat = -1;
+	int32		most_expired = 0;
+	FairqTurn	turn;
+
+	/* each look in vain makes these fewer, or else others have a hand in it */
+	for (int looks = 0;
+		 fairq_lane_next_in_full(s->lane, &s->note, vain_seat, &turn);
+		 looks++)
+	{
+		most_expired = Max(most_expired, turn.nexpired);
+		if (looks > most_expired || past_rounds(s, &turn))
+		{
+			fairq_lane_turn_back(s->lane, &s->note, &turn);
+			return false;
+		}
+		/* a place is free if one was brought to its end */
+		if (fairq_serve_turn(s, &turn) || s->served >= s->max_tasks ||
+			fairq_place_in_queue(s->tasks))
+			return true;
+		vain_seat = turn.group_no;
+	}
+	return false;
+}
+
 static void
 serve_lane(FairqService *s)
 {
@@ -400,6 +446,8 @@ serve_lane(FairqService *s)
 	s->passed = 0;
 	s->jumped_to = FAIRQ_ADDR_NONE;
 	s->last_block = -1;
+	s->full_first = -1;
+	s->full_rounds = 0;
 	cur = Max(s->note.pos, 0);
 
 	if (s->note.mark < s->note.pos)
@@ -414,41 +462,44 @@ serve_lane(FairqService *s)
 	while (s->served < s->max_tasks)
 	{
 		FairqTurn	turn = {.addr = FAIRQ_ADDR_MAX};
-		bool		full = !fairq_place_in_queue(s->tasks);
 		bool		have_turn;
 
-		if (full && fairq_settings_are_old(s->queue))
-			break;
-		/* in a queue that is full there is only what has a place already */
-		have_turn = s->any_irregular && !tired &&
-			fairq_lane_next_turn(s->lane, &s->note, cur,
-								 s->queue->block_length, full, false,
-								 FAIRQ_ADDR_MAX, &turn);
-		if (full && !have_turn)
+		if (!fairq_place_in_queue(s->tasks))
 		{
-			if (!find_due(s))
+			/* with per_group it is either turns or rounds in a full queue */
+			if (fairq_settings_are_old(s->queue) || s->last_block >= 0)
+				break;
+			if (serve_in_full(s))
+				(void) find_due(s);
+			else if (!find_due(s))
 				break;
 			s->any_irregular = true;
 			tired = false;
 			continue;
 		}
+		if (s->per_group > 0 && s->full_first >= 0 && s->served > 0)
+			break;
+		have_turn = s->any_irregular && !tired &&
+			fairq_lane_next_turn(s->lane, &s->note, cur,
+								 s->queue->block_length, false,
+								 FAIRQ_ADDR_MAX, &turn);
 
-		if (!full && at == WALK_ON)
+		if (at == WALK_ON)
 			at = walk(s, scan, turn.addr, &task, &reached);
 
-		if (have_turn && (full || at != WALK_ROW || turn.addr <= task.addr))
+		if (have_turn && (at != WALK_ROW || turn.addr <= task.addr))
 		{
 			if (past_blocks(s, turn.addr))
 				break;
-			if (in_vain > most_in_vain(s, &turn, full))
+			if (in_vain > most_in_vain(s, &turn))
 			{
 				tired = true;
 				in_vain = 0;
 				continue;
 			}
 			if (!fairq_lane_next_turn(s->lane, &s->note, cur,
-									  s->queue->block_length, full, true,
-									  turn.addr, &turn))
+									  s->queue->block_length, true, turn.addr,
+									  &turn))
 				continue;
 			s->any_regular = false;
 			if (fairq_serve_turn(s, &turn))

@@ -46,8 +46,10 @@ typedef struct FairqService
 	int64		first_block;	/* with per_group: that is looked at now */
 	int64		last_block;		/* once something was served; before, -1 */
 	FairqNote	note;
+	int32		full_first;		/* the seat served first in a full queue, or -1 */
+	int32		full_last;		/* and the last one */
+	int64		full_rounds;	/* so often the first one was come by again */
 	bool		any_irregular;
-	int32		most_expired;	/* groups with expired leases, so far */
 	bool		any_regular;	/* a group became regular at the last turn */
 	bool		homeless;		/* tasks are behind whose group has no entry */
 	int64		locked;			/* lowest row that was merely locked */

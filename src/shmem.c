@@ -276,6 +276,7 @@ init_lane(FairqLane *lane, int priority)
 	lane->pos = FAIRQ_ADDR_NONE;
 	lane->strays = FAIRQ_ADDR_MAX;
 	lane->irregular = lane->parked = FAIRQ_NOBODY;
+	lane->full_seat = PG_INT32_MAX;
 	fairq_times_init(&lane->times);
 	for (int i = 0; i < FAIRQ_RING; i++)
 	{

@@ -194,8 +194,9 @@ first_of(FairqSearch *a, FairqSearch *b)
 }
 
 /*
- * Serve an irregular group at its turn: its first ready tasks.  False if
- * nothing came of it, and the group is as irregular as before, or parked.
+ * Serve an irregular group at its turn: its first ready tasks; or in a full
+ * queue (the turn is FAIRQ_ADDR_NONE) its first expired ones.  False if nothing
+ * came of it, and the group is as irregular as before, or parked.
  */
 bool
 fairq_serve_turn(FairqService *s, const FairqTurn *turn)
@@ -232,12 +233,14 @@ fairq_serve_turn(FairqService *s, const FairqTurn *turn)
 
 			/*
 			 * There is no need to look if it has no room.  The group first:
-			 * it is to be parked also if the queue is full.
+			 * it is to be parked also if the queue is full, and its counter
+			 * is to be known.
 			 */
 			have_place = fairq_place_in_group(s->lane, &s->note,
 											  may_park ? turn : NULL,
 											  turn->group_no, turn->from,
 											  s->tasks, &parked) &&
+				turn->addr != FAIRQ_ADDR_NONE &&
 				fairq_place_in_queue(s->tasks);
 			full = !have_place;
 		}

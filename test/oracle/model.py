@@ -56,7 +56,10 @@ fifo      within lane and group the first visible task is served.  A released
           first ones of both the one whose instant came first.
 turn      while a group h waits properly, and is not served, any other group g
           is served at most w_g tasks, w_g its weight (the greatest it has had
-          in this queue, if that was changed).
+          in this queue, if that was changed).  What is served in a full queue
+          (expired tasks) counts by itself: only for whom waits for the same,
+          and the wait of others, whom only that keeps out, goes on after it.
+          It does not count for the share below.
 
           Proof: service goes round by round, each group has one seat in each
           round, and a group is served at most its weight there.  Between two
@@ -162,8 +165,13 @@ class Model(Life):
             fifo = self._fifo(task)
             self._check_limits(session, task)
             self._check_order(session, fifo, task)
-            self._turn(lane, waiting, task)
-            self._share(session, lane, waiting, task)
+            in_full = self._served_in_full(session, task)
+            if in_full is None:
+                self._end_stretches(lane)
+            else:
+                self._turn(session, lane, waiting, task, in_full)
+            if in_full is False:
+                self._share(session, lane, waiting, task)
             self.services += 1
             self._serve(session, claim, task, take)
             if not self._waits(session, task.group, fifo):
@@ -197,9 +205,13 @@ class Model(Life):
     def forget(self):
         """The hints were thrown away: all stretches end."""
         for lane in self.lanes.values():
-            lane.stretches.clear()
-            for fifo in lane.groups.values():
-                fifo.since.clear()
+            self._end_stretches(lane)
+
+    @staticmethod
+    def _end_stretches(lane):
+        lane.stretches.clear()
+        for fifo in lane.groups.values():
+            fifo.since.clear()
 
     # ---- who may be served
 
@@ -259,9 +271,12 @@ class Model(Life):
         return ((limit is None or self._counts(group).running < limit)
                 and (most is None or self.total.running < most))
 
+    def _is_ready(self, session, fifo):
+        return fifo.in_order(session) or self._due(session, fifo)
+
     def _waits(self, session, group, fifo):
-        return self._can_serve(session, group, fifo, fifo.in_order(session)
-                               or self._due(session, fifo))
+        return self._can_serve(session, group, fifo,
+                               self._is_ready(session, fifo))
 
     def available(self, session):
         """How many tasks must be served if so many are wanted."""
@@ -418,29 +433,50 @@ class Model(Life):
                             f" still not {self.ending(session, task)}")
 
     def _waiting(self, session, lane):
-        """The groups that wait properly; ends the stretches of others."""
+        """The groups that wait properly; ends the stretches of others, but
+        of those whom only a full queue keeps out."""
         waiting = set()
         for group, fifo in lane.groups.items():
             if self._waits(session, group, fifo):
                 waiting.add(group)
-            else:
+            elif not (self._is_ready(session, fifo)
+                      and self._places(session, group) > 0):
                 fifo.since.clear()
+            if not self._expired(session, fifo):
+                self._served_since(fifo, True)
             if not self._full(session, group, fifo):
                 fifo.stretch += 1
         return waiting
 
-    def _turn(self, lane, waiting, task):
+    @staticmethod
+    def _served_since(fifo, in_full):
+        """The group was served: others count anew."""
+        for key in [key for key in fifo.since if key[1] == in_full]:
+            del fifo.since[key]
+
+    def _served_in_full(self, session, task):
+        """In a full queue there are no turns.  None: nobody knows."""
+        most = self.settings_of(session).max_running
+        if task.status != RUNNING or most is None:
+            return False
+        if self.total.running >= most:
+            return True
+        return None if self._queue_places(session) <= 0 else False
+
+    def _turn(self, session, lane, waiting, task, in_full):
         weight = self._weight(task.group)[1]
         for group in waiting:
-            if group == task.group:
+            fifo = lane.groups[group]
+            if group == task.group or (
+                    in_full and not self._expired(session, fifo)):
                 continue
-            since = lane.groups[group].since
-            served = since[task.group] = since.get(task.group, 0) + 1
+            key = (task.group, in_full)
+            served = fifo.since[key] = fifo.since.get(key, 0) + 1
             if served > weight:
                 raise Fault("turn", f"task {task.id} of {task.group} (weight"
                             f" {weight}) is the {served}th of its group while"
                             f" {group} waits")
-        lane.groups[task.group].since.clear()
+        self._served_since(lane.groups[task.group], in_full)
 
     def _full(self, session, group, fifo):
         weight = self._weight(group)[0]

@@ -213,6 +213,21 @@ REPLAYS = {
     "expired: in a full queue, two of one group":
         "0 max_running 4; 0 enqueue a b c b; 0 pop 14 lease 1; 0 tick;"
         "0 pop 20",
+    "expired: in a full queue, nobody loses his turn by that":
+        "0 weight b 3; 0 max_running 2; 0 enqueue a b b b b b b c c;"
+        "0 pop 1 lease 1; 0 pop 1; 0 tick; 1 pop 1; 1 complete 1; 1 pop 1;"
+        "1 complete 3; 1 pop 1; 1 complete 4; 1 pop 1; 1 complete 8;"
+        "1 pop 1",
+    "expired: in a full queue, again and again the first":
+        "0 max_running 2; 0 enqueue a b b b c; 0 pop 1 lease 1; 0 pop 1;"
+        "0 tick; 1 pop 1 lease 1; 0 complete 2; 1 pop 1; 0 tick;"
+        "1 pop 1 lease 1; 1 complete 5; 1 pop 1; 0 tick; 1 pop 1 lease 1;"
+        "1 complete 3; 1 pop 1",
+    "expired: in a full queue, each in its turn, a tick apart":
+        "0 max_running 3; 0 enqueue a b c a b c; 0 pop 3 lease 1; 0 tick;"
+        "0 pop 1 lease 1; 0 pop 1 lease 3; 0 tick; 0 pop 1 lease 1;"
+        "0 pop 1 lease 1; 0 complete 3; 0 pop 1; 0 tick; 0 pop 9; 0 tick;"
+        "0 pop 9",
     "expired: in a full group, enqueued before and after":
         "0 limit a 1; 0 enqueue a a; 0 pop 2 lease 1; 0 tick; 0 enqueue a;"
         "0 pop 5; 0 complete 1; 0 pop 5",

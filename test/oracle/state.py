@@ -122,7 +122,8 @@ class Fifo:
         self.tasks = {}         # place: task
         self.timed = []         # (instant, id, task), scheduled or running
         self.regular = True
-        self.since = {}         # group: services while this one waited
+        # (group, in a full queue): services while this one waited
+        self.since = {}
         self.stretch = 0        # grows with every end of a stretch ("share")
 
     def _list(self, task):

@@ -77,7 +77,8 @@ class Transactions:
         """A group that has no tasks may get another seat."""
         for lane in self.lanes.values():
             for fifo in lane.groups.values():
-                fifo.since.pop(group, None)
+                fifo.since.pop((group, False), None)
+                fifo.since.pop((group, True), None)
 
     # ---- changes
 
