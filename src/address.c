@@ -49,6 +49,14 @@ fairq_address(int32 group_no, int64 block, int64 block_length)
 	return group_no + block_length * block;
 }
 
+/* The highest address of the group. */
+int64
+fairq_last_address(int32 group_no, int64 block_length)
+{
+	return fairq_address(group_no, fairq_last_block(group_no, block_length),
+						 block_length);
+}
+
 /*
  * The first address of the group's seat that is not below from;
  * FAIRQ_ADDR_MAX if there is none.

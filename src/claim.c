@@ -23,7 +23,8 @@
 
 /*
  * A task is served, unless it is lost.  It gets the address of the turn unless
- * it stands in order, or this is in a full queue (FAIRQ_ADDR_NONE).
+ * it stands in order, or this is in a full queue (FAIRQ_ADDR_NONE); or if there
+ * is no turn any more (FAIRQ_ADDR_MAX), the group's last address.
  */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
@@ -33,7 +34,8 @@ serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
 	task->stood = task->addr;
 	if (turn != FAIRQ_ADDR_NONE &&
 		(task->running || fairq_is_waiting(task->stood)))
-		task->addr = turn;
+		task->addr = turn != FAIRQ_ADDR_MAX ? turn :
+			fairq_last_address(task->group_no, s->queue->block_length);
 	result = s->server(s->tasks, task, s->arg);
 	if (result != FAIRQ_CLAIMED)
 		return result;
