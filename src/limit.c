@@ -92,6 +92,7 @@ void
 fairq_limit_unpin(FairqLimit *limit)
 {
 	SpinLockAcquire(&limit->mutex);
+	Assert(limit->pins > 0);
 	limit->pins--;
 	SpinLockRelease(&limit->mutex);
 }
@@ -153,6 +154,7 @@ void
 fairq_limit_let_go(FairqLimit *limit)
 {
 	SpinLockAcquire(&limit->mutex);
+	Assert(limit->holds > 0);
 	limit->holds--;
 	SpinLockRelease(&limit->mutex);
 }
@@ -169,7 +171,10 @@ fairq_limit_leave(FairqLimit *limit, uint64 as_of, int32 n, uint64 count_no)
 	SpinLockAcquire(&limit->mutex);
 	refresh(limit, as_of);
 	if (limit->known && limit->count_no == count_no)
+	{
+		Assert(limit->running >= n);
 		limit->running -= n;
+	}
 	else if (n > 0)
 		limit->doubtful = true;
 	limit->changes++;
