@@ -1006,6 +1006,8 @@ fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
 		group->taken = turn->taken_before;
 		if (turn->addr == turn->taken_before)
 			group->tasks_left = turn->left;
+		else if (turn->addr == lane->pos)
+			lane->pos_left = turn->left;
 	}
 	LWLockRelease(&lane->lock);
 }

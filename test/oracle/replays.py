@@ -228,6 +228,9 @@ REPLAYS = {
         "0 pop 1 lease 1; 0 pop 1 lease 3; 0 tick; 0 pop 1 lease 1;"
         "0 pop 1 lease 1; 0 complete 3; 0 pop 1; 0 tick; 0 pop 9; 0 tick;"
         "0 pop 9",
+    "expired: a wait in the middle of a turn":
+        "0 weight a 4; 0 enqueue a; 0 pop 1; 0 enqueue a a a a a a a a a b b b"
+        " b b; 0 pop 1; 0 pop 1 lease 1; 0 tick; 0 wait; 0 pop 9",
     "expired: in a full group, enqueued before and after":
         "0 limit a 1; 0 enqueue a a; 0 pop 2 lease 1; 0 tick; 0 enqueue a;"
         "0 pop 5; 0 complete 1; 0 pop 5",
