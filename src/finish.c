@@ -53,21 +53,6 @@ is_leased(const FairqTask *task, int32 attempt)
 }
 
 /*
- * The queue of a task, locked, if the caller has one of these privileges on
- * it; else nothing is locked.
- */
-static FairqQueue *
-use_queue_of(const FairqTask *task, int any_privilege)
-{
-	FairqQueue *queue = fairq_queue_use_id(task->queue_id, NoLock);
-
-	if (queue == NULL || !fairq_may(queue, any_privilege))
-		return NULL;
-	queue = fairq_queue_use_id(task->queue_id, AccessShareLock);
-	return queue != NULL && fairq_may(queue, any_privilege) ? queue : NULL;
-}
-
-/*
  * Complete one task.  *queue is that of the task before, or NULL: its queue is
  * locked before anything is done to the row, once for a run of tasks.
  */
@@ -88,7 +73,7 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		if (!fairq_task_look(tasks, id, &task, &changing))
 			return false;
 		if (*queue == NULL || (*queue)->id != task.queue_id)
-			*queue = use_queue_of(&task, FAIRQ_WORK);
+			*queue = fairq_queue_use_id(task.queue_id, FAIRQ_WORK);
 		if (*queue == NULL ||
 			((locked || changing) &&
 			 !fairq_task_find_locked(tasks, id, &task)) ||
@@ -248,18 +233,12 @@ begin_call(FunctionCallInfo fcinfo, const char *function, bool leased,
 	if (PG_ARGISNULL(0))
 		return false;
 	return fairq_task_look(g->tasks, PG_GETARG_INT64(0), &g->task, &changing) &&
-		(g->queue = use_queue_of(&g->task, leased ? FAIRQ_WORK :
-								 FAIRQ_ANY_PRIVILEGE)) != NULL &&
+		(g->queue = fairq_queue_use_id(g->task.queue_id, leased ? FAIRQ_WORK :
+									   FAIRQ_ANY_PRIVILEGE)) != NULL &&
 		(!leased || (fairq_task_find(g->tasks, PG_GETARG_INT64(0), &g->task) &&
 					 is_leased(&g->task, arg_attempt(fcinfo, 1)))) &&
 		fairq_task_find_locked(g->tasks, PG_GETARG_INT64(0), &g->task) &&
 		(!leased || is_leased(&g->task, arg_attempt(fcinfo, 1)));
-}
-
-static void
-end_call(Call *g, bool done)
-{
-	close_tasks(g->tasks, done);
 }
 
 /*
@@ -322,7 +301,7 @@ fairq_fail(PG_FUNCTION_ARGS)
 		run_again(&g, retry_in >= 0 ? retry_in : backoff(g.queue, &g.task), error,
 				  true);
 	}
-	end_call(&g, done);
+	close_tasks(g.tasks, done);
 	PG_RETURN_BOOL(done);
 }
 
@@ -340,7 +319,7 @@ fairq_release(PG_FUNCTION_ARGS)
 				   g.task.group_no)->counts[FAIRQ_RELEASED]++;
 		run_again(&g, delay, NULL, false);
 	}
-	end_call(&g, done);
+	close_tasks(g.tasks, done);
 	PG_RETURN_BOOL(done);
 }
 
@@ -367,7 +346,7 @@ fairq_extend(PG_FUNCTION_ARGS)
 		fairq_task_extend(g.tasks, &g.task, until);
 		fairq_hold_end(NULL);
 	}
-	end_call(&g, done);
+	close_tasks(g.tasks, done);
 	if (!done)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(until);
@@ -392,6 +371,6 @@ fairq_cancel(PG_FUNCTION_ARGS)
 		fairq_task_cancel(g.tasks, &g.task);
 		fairq_hold_end(NULL);
 	}
-	end_call(&g, done);
+	close_tasks(g.tasks, done);
 	PG_RETURN_BOOL(done);
 }

@@ -61,7 +61,7 @@ fairq_block_of(PG_FUNCTION_ARGS)
 Datum
 fairq_counters(PG_FUNCTION_ARGS)
 {
-	FairqQueue *queue = fairq_queue_use_id(PG_GETARG_INT32(0), NoLock);
+	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
 	TupleDesc	desc;
 	Datum		values[FAIRQ_COUNTERS];
 	bool		nulls[FAIRQ_COUNTERS] = {0};

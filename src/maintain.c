@@ -395,7 +395,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	if (!fairq_queue_try_lock(queue, ShareUpdateExclusiveLock))
 		return;
 	/* its settings may have changed in between */
-	queue = fairq_queue_use_id(queue->id, NoLock);
+	queue = fairq_queue_by_id(queue->id);
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
 	{
@@ -458,17 +458,12 @@ fairq_maintain(PG_FUNCTION_ARGS)
 									   AccessShareLock)->id);
 	foreach(lc, ids)
 	{
-		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc), NoLock);
+		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc), FAIRQ_MANAGE);
 
-		if (queue == NULL || !fairq_may(queue, FAIRQ_MANAGE))
-		{
-			ids = foreach_delete_current(ids, lc);
-			continue;
-		}
-		queue = fairq_queue_use_id(lfirst_int(lc), AccessShareLock);
-		/* it may have been dropped meanwhile, or the privilege revoked */
-		if (queue != NULL && fairq_may(queue, FAIRQ_MANAGE))
+		if (queue != NULL)
 			maintain_tasks(queue);
+		else
+			ids = foreach_delete_current(ids, lc);
 	}
 
 	/* in a transaction block groups may be added afterwards: see above */
@@ -477,7 +472,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	end = GetCurrentTimestamp() + PATIENCE_MS * INT64CONST(1000);
 	foreach(lc, ids)
 	{
-		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc), NoLock);
+		FairqQueue *queue = fairq_queue_by_id(lfirst_int(lc));
 
 		if (queue != NULL)
 			maintain_groups(queue, end);

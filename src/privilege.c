@@ -176,7 +176,7 @@ fairq_grant_creator(int32 queue_id)
 Datum
 fairq_has_queue_privilege(PG_FUNCTION_ARGS)
 {
-	FairqQueue *queue = fairq_queue_use_id(PG_GETARG_INT32(0), NoLock);
+	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
 	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
 	int			privilege = strcmp(name, "any") == 0 ? FAIRQ_ANY_PRIVILEGE :

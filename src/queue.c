@@ -265,6 +265,50 @@ read_grants(FairqQueue *queue)
 	fairq_table_close(table);
 }
 
+/*
+ * Have the scan at the current row of those keys.  A concurrent update can hide
+ * a row from one dirty scan, and hardly from several.
+ */
+static bool
+find_current(FairqScan *scan, const FairqKey *key)
+{
+	for (int tries = 0; tries < 3; tries++)
+	{
+		fairq_scan_again(scan, key, 1);
+		if (next_current(scan))
+			return true;
+	}
+	return false;
+}
+
+/* Read the queue's settings from its row. */
+static void
+read_queue(FairqQueue *queue, TupleTableSlot *slot)
+{
+	bool		isnull;
+
+	queue->block_length =
+		DatumGetInt64(slot_getattr(slot, QUEUE_BLOCK_LENGTH, &isnull));
+	queue->paused = DatumGetBool(slot_getattr(slot, QUEUE_PAUSED, &isnull));
+	queue->max_running = get_limit(slot, QUEUE_MAX_RUNNING);
+	queue->others.weight = 1;
+	queue->others.most = get_limit(slot, QUEUE_CONCURRENCY);
+	queue->limited = queue->max_running != FAIRQ_NO_LIMIT ||
+		queue->others.most != FAIRQ_NO_LIMIT;
+	text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
+													   &isnull)),
+						   queue->name, sizeof(queue->name));
+	queue->lease = *DatumGetIntervalP(slot_getattr(slot, QUEUE_LEASE, &isnull));
+	queue->max_attempts =
+		DatumGetInt32(slot_getattr(slot, QUEUE_MAX_ATTEMPTS, &isnull));
+	queue->backoff = (int64)
+		fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_BACKOFF,
+															 &isnull)));
+	queue->notify = DatumGetBool(slot_getattr(slot, QUEUE_NOTIFY, &isnull));
+	(void) slot_getattr(slot, QUEUE_RETAIN, &isnull);
+	queue->retains = !isnull;
+}
+
 /* NULL if there is no such queue. */
 static FairqQueue *
 lookup_queue(int32 id)
@@ -274,77 +318,38 @@ lookup_queue(int32 id)
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(id)};
 	FairqScan  *scan;
 	uint64		now = generation;
-	bool		found;
 
 	if (queue != NULL && queue->generation == generation &&
 		queue->version == pg_atomic_read_u64(&queue->hints->version))
 		return queue;
 
+	queue = NULL;
 	table = fairq_table_open(queue_relid, AccessShareLock);
 	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, &key, 1, false);
-	found = next_current(scan);
-	if (!found)
+	if (find_current(scan, &key))
 	{
-		fairq_scan_again(scan, &key, 1);
-		found = next_current(scan);
-	}
-	if (found)
-	{
-		TupleTableSlot *slot = fairq_scan_slot(scan);
 		FairqHints *hints = fairq_shmem_queue(id);
 		uint64		version = pg_atomic_read_u64(&hints->version);
-		bool		isnull;
 
 		/* what was committed before its version was counted up is read now */
 		pg_read_barrier();
-		for (int tries = 0; tries < 3; tries++)
+		if (find_current(scan, &key))
 		{
-			fairq_scan_again(scan, &key, 1);
-			found = next_current(scan);
-			if (found)
-				break;
+			bool		found;
+
+			queue = hash_search(queues, &id, HASH_ENTER, &found);
+			if (!found)
+				memset((char *) queue + sizeof(int32), 0,
+					   sizeof(FairqQueue) - sizeof(int32));
+			queue->generation = 0;
+			queue->hints = hints;
+			queue->version = version;
+			read_queue(queue, fairq_scan_slot(scan));
+			read_settings(queue);
+			read_grants(queue);
+			queue->generation = now;
 		}
-		if (!found)
-		{
-			/* it has just been dropped */
-			fairq_scan_end(scan);
-			fairq_table_close(table);
-			return NULL;
-		}
-		queue = hash_search(queues, &id, HASH_ENTER, &found);
-		if (!found)
-			memset((char *) queue + sizeof(int32), 0,
-				   sizeof(FairqQueue) - sizeof(int32));
-		queue->generation = 0;
-		queue->hints = hints;
-		queue->version = version;
-		queue->block_length =
-			DatumGetInt64(slot_getattr(slot, QUEUE_BLOCK_LENGTH, &isnull));
-		queue->paused = DatumGetBool(slot_getattr(slot, QUEUE_PAUSED, &isnull));
-		queue->max_running = get_limit(slot, QUEUE_MAX_RUNNING);
-		queue->others.weight = 1;
-		queue->others.most = get_limit(slot, QUEUE_CONCURRENCY);
-		queue->limited = queue->max_running != FAIRQ_NO_LIMIT ||
-			queue->others.most != FAIRQ_NO_LIMIT;
-		text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
-														   &isnull)),
-							   queue->name, sizeof(queue->name));
-		queue->lease = *DatumGetIntervalP(slot_getattr(slot, QUEUE_LEASE,
-													   &isnull));
-		queue->max_attempts =
-			DatumGetInt32(slot_getattr(slot, QUEUE_MAX_ATTEMPTS, &isnull));
-		queue->backoff = (int64)
-			fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_BACKOFF,
-																 &isnull)));
-		queue->notify = DatumGetBool(slot_getattr(slot, QUEUE_NOTIFY, &isnull));
-		(void) slot_getattr(slot, QUEUE_RETAIN, &isnull);
-		queue->retains = !isnull;
-		read_settings(queue);
-		read_grants(queue);
-		queue->generation = now;
 	}
-	else
-		queue = NULL;
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 	return queue;
@@ -404,14 +409,29 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 			errhint("Create it with fairq.create_queue()."));
 }
 
-/* The queue of a task; NULL if it is gone. */
+/* The queue of that number, not locked; NULL if it is gone. */
 FairqQueue *
-fairq_queue_use_id(int32 id, LOCKMODE lockmode)
+fairq_queue_by_id(int32 id)
 {
 	check_cache();
-	if (lockmode != NoLock)
-		lock_queue(id, lockmode);
 	return lookup_queue(id);
+}
+
+/*
+ * The same, locked as by fairq_queue_use(), if the caller has one of these
+ * privileges on it; else NULL.
+ */
+FairqQueue *
+fairq_queue_use_id(int32 id, int any_privilege)
+{
+	FairqQueue *queue = fairq_queue_by_id(id);
+
+	if (queue == NULL || !fairq_may(queue, any_privilege))
+		return NULL;
+	lock_queue(id, AccessShareLock);
+	queue = fairq_queue_by_id(id);
+	/* it may have been dropped meanwhile, or the privilege revoked */
+	return queue != NULL && fairq_may(queue, any_privilege) ? queue : NULL;
 }
 
 bool

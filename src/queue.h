@@ -64,7 +64,8 @@ typedef struct FairqQueue
 
 extern FairqQueue *fairq_queue_use(text *name, int any_privilege,
 								   LOCKMODE lockmode);
-extern FairqQueue *fairq_queue_use_id(int32 id, LOCKMODE lockmode);
+extern FairqQueue *fairq_queue_by_id(int32 id);
+extern FairqQueue *fairq_queue_use_id(int32 id, int any_privilege);
 extern bool fairq_queue_exists(const char *name);
 extern List *fairq_queue_ids(void);
 extern bool fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode);

@@ -643,7 +643,7 @@ serve(FairqService *s)
 		/* changed limits act at once, also in the middle of a call */
 		if (s->served > 0 || s->peeked || !fairq_settings_are_old(s->queue))
 			break;
-		s->queue = fairq_queue_use_id(s->queue->id, NoLock);
+		s->queue = fairq_queue_by_id(s->queue->id);
 	}
 	if (s->queued.scan)
 		fairq_scan_end(s->queued.scan);
