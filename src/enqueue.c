@@ -100,8 +100,7 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 static void
 write_rows(FairqEnqueue *e, MemoryContext rows)
 {
-	fairq_table_insert_rows(e->tasks);
-	fairq_debt_written();
+	fairq_placed_insert(e->tasks);
 	MemoryContextReset(rows);
 }
 

@@ -222,9 +222,12 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no,
 	return tail;
 }
 
-/* Those that this call has put off must be there for a look at the table. */
-static void
-write_rows(FairqTable *tasks)
+/*
+ * Insert the tasks that the call has put off.  They must be there for whoever
+ * looks at the table for addresses.
+ */
+void
+fairq_placed_insert(FairqTable *tasks)
 {
 	fairq_table_insert_rows(tasks);
 	fairq_debt_written();
@@ -261,11 +264,11 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no, int64 order,
 				fairq_debt_reserved(debt, &reservation);
 				return reservation.tail.addr;
 			case FAIRQ_LANE_UNKNOWN:
-				write_rows(tasks);
+				fairq_placed_insert(tasks);
 				fairq_recover(queue, priority, tasks);
 				break;
 			case FAIRQ_TAIL_UNKNOWN:
-				write_rows(tasks);
+				fairq_placed_insert(tasks);
 				tail = read_tail(tasks, queue->id, priority, group_no,
 								 &doubtful);
 				highest = fairq_debts_highest(lane, group_no);

@@ -689,6 +689,21 @@ make_lock_slot(FairqTable *table)
 	MemoryContextSwitchTo(old);
 }
 
+/*
+ * Fetch a row as it is now, whoever is changing it, into table->lock_slot; NULL
+ * if it is not there.
+ */
+static HeapTupleHeader
+fetch_row(FairqTable *table, ItemPointer tid, SnapshotData *snapshot)
+{
+	make_lock_slot(table);
+	InitDirtySnapshot(*snapshot);
+	if (!table_tuple_fetch_row_version(table->rel, tid, snapshot,
+									   table->lock_slot))
+		return NULL;
+	return ExecFetchSlotHeapTuple(table->lock_slot, false, NULL)->t_data;
+}
+
 static TM_Result
 lock_at_once(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 {
@@ -707,19 +722,13 @@ static bool
 may_be_ours(FairqTable *table, ItemPointer tid)
 {
 	SnapshotData snapshot;
-	HeapTupleHeader header;
+	HeapTupleHeader header = fetch_row(table, tid, &snapshot);
 
-	InitDirtySnapshot(snapshot);
-	if (!table_tuple_fetch_row_version(table->rel, tid, &snapshot,
-									   table->lock_slot))
-		return false;
-	header = ExecFetchSlotHeapTuple(table->lock_slot, false, NULL)->t_data;
-	return !(header->t_infomask & HEAP_XMAX_INVALID) &&
+	return header != NULL && !(header->t_infomask & HEAP_XMAX_INVALID) &&
 		((header->t_infomask & HEAP_XMAX_IS_MULTI) ||
 		 TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetRawXmax(header)));
 }
 
-/* Lock a row that a scan found live, waiting for nobody. */
 static TM_Result
 lock_row(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 {
@@ -742,18 +751,16 @@ lock_row(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 		TM_WouldBlock;
 }
 
-/* The same.  False if it is in somebody's hands, or was. */
+/*
+ * Lock a row that a scan found live, waiting for nobody.  False if it is in
+ * somebody's hands, or was.
+ */
 bool
 fairq_table_lock(FairqTable *table, ItemPointer tid)
 {
 	return lock_row(table, tid, LockTupleExclusive) == TM_Ok;
 }
 
-/*
- * Lock a row that a scan found live, waiting for nobody, and look again: the
- * locked version is in table->lock_slot and in *task.  The caller decides
- * whether it is still what it wants.
- */
 static FairqClaimResult
 lock_task(FairqTable *table, FairqTask *task, LockTupleMode mode)
 {
@@ -772,7 +779,11 @@ lock_task(FairqTable *table, FairqTask *task, LockTupleMode mode)
 	}
 }
 
-/* The same, for whatever is to be done; to delete it waits for nobody then. */
+/*
+ * Lock a row that a scan found live, waiting for nobody, and look again: the
+ * locked version is in table->lock_slot and in *task.  The caller decides
+ * whether it is still what it wants.  To delete it then waits for nobody.
+ */
 FairqClaimResult
 fairq_task_lock(FairqTable *table, FairqTask *task)
 {
@@ -808,15 +819,12 @@ fairq_task_grip(FairqTable *table, FairqTask *task)
 	if (!fairq_conditional_lock_tuple(table->rel, &task->tid))
 		return lock_to_claim(table, task);
 	table->gripped = true;
-	make_lock_slot(table);
-	InitDirtySnapshot(snapshot);
-	if (!table_tuple_fetch_row_version(table->rel, &task->tid, &snapshot,
-									   table->lock_slot))
+	header = fetch_row(table, &task->tid, &snapshot);
+	if (header == NULL)
 	{
 		fairq_task_let_go(table, task);
 		return FAIRQ_GONE;
 	}
-	header = ExecFetchSlotHeapTuple(table->lock_slot, false, NULL)->t_data;
 	if (TransactionIdIsValid(snapshot.xmin) ||
 		!(header->t_infomask & HEAP_XMAX_INVALID))
 	{
@@ -1005,16 +1013,12 @@ fairq_task_wait(FairqTable *table, const FairqTask *task)
 {
 	ItemPointerData tid = task->tid;
 	SnapshotData snapshot;
-	HeapTupleHeader header;
+	HeapTupleHeader header = fetch_row(table, &tid, &snapshot);
 	TransactionId xmax;
 	TM_FailureData tmfd;
 
-	make_lock_slot(table);
-	InitDirtySnapshot(snapshot);
-	if (!table_tuple_fetch_row_version(table->rel, &tid, &snapshot,
-									   table->lock_slot))
+	if (header == NULL)
 		return;
-	header = ExecFetchSlotHeapTuple(table->lock_slot, false, NULL)->t_data;
 	xmax = HeapTupleHeaderGetRawXmax(header);
 	if (header->t_infomask & HEAP_XMAX_INVALID)
 	{
@@ -1054,10 +1058,7 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 	if (ItemPointerGetBlockNumber(tid) >= table->nblocks)
 		return false;
 
-	make_lock_slot(table);
-	InitDirtySnapshot(snapshot);
-	if (!table_tuple_fetch_row_version(table->rel, tid, &snapshot,
-									   table->lock_slot) ||
+	if (fetch_row(table, tid, &snapshot) == NULL ||
 		TransactionIdIsValid(snapshot.xmin) ||
 		TransactionIdIsValid(snapshot.xmax))
 		return false;
