@@ -46,6 +46,8 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
+
 #include "place.h"
 #include "running.h"
 #include "service.h"
@@ -464,6 +466,7 @@ serve_lane(FairqService *s)
 		FairqTurn	turn = {.addr = FAIRQ_ADDR_MAX};
 		bool		have_turn;
 
+		CHECK_FOR_INTERRUPTS();
 		if (!fairq_place_in_queue(s->tasks))
 		{
 			/* with per_group it is either turns or rounds in a full queue */
