@@ -145,6 +145,8 @@ fairq_take_over(FairqService *s, FairqTask *task, int64 turn)
 	debt->counts[FAIRQ_EXPIRED]++;
 	if (serve_task(s, task, turn, debt) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
+	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
+		 task->id, s->queue->name);
 	if (!task->running)
 		fairq_hold_end(debt);
 	else

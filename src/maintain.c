@@ -380,6 +380,8 @@ forget_unused(FairqQueue *queue, TimestampTz end)
 	}
 	fairq_table_close(seats);
 	fairq_table_close(tasks);
+	elog(DEBUG1, "%d groups of queue \"%s\" are not used: %s", n, queue->name,
+		 done ? "forgotten" : "left, as others are at work");
 	return done;
 }
 

@@ -160,6 +160,9 @@ fairq_expire(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {
 	fairq_debt(fairq_queue_lane(queue, task->priority),
 			   task->group_no)->counts[FAIRQ_EXPIRED]++;
+	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is %s",
+		 task->id, queue->name, task->cancelled ? "cancelled" :
+		 fairq_attempts_used_up(queue, task) ? "failed" : "queued again");
 	if (task->cancelled)
 		fairq_finish(queue, tasks, task, FAIRQ_CANCEL, NULL, (Datum) 0);
 	else if (fairq_attempts_used_up(queue, task))

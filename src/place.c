@@ -177,6 +177,8 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks)
 		fairq_lane_reaches(lane, fairq_debts_reach(lane));
 		fairq_lane_publish(lane, resets, epoch, attempt < 2, heads, nheads,
 						   highest, queue->block_length);
+		elog(DEBUG1, "read priority %d of queue \"%s\" off its table: " INT64_FORMAT " groups have tasks",
+			 priority, queue->name, nheads);
 		if (heads)
 			pfree(heads);
 	}

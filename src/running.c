@@ -258,7 +258,15 @@ count(FairqLimit *limit, int32 group_no, FairqTable *tasks)
 				return false;
 			running += count_running(queue, group_no, tasks, &doubtful);
 			if (fairq_limit_counted(limit, as_of, changes, running, doubtful))
+			{
+				if (group_no < 0)
+					elog(DEBUG1, "counted the running tasks of queue \"%s\": %d",
+						 queue->name, running);
+				else
+					elog(DEBUG2, "counted the running tasks of group number %d of queue \"%s\": %d",
+						 group_no, queue->name, running);
 				return true;
+			}
 		}
 		if (call.waits++ >= COUNT_WAITS)
 			return false;
