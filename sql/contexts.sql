@@ -31,16 +31,18 @@ $$;
 SELECT fairq.create_queue('contexts_set');
 SELECT pg_temp.add('contexts_set', 'a1', 'a2', 'b1', 'b2', 'c1', 'c2');
 SELECT fairq.enqueue('contexts_set', 'z', '"z1"', priority => 9, dedup_key => 'z') > 0 AS ok;
--- read-only for the time of the function, and not after it
+-- read-only in a part of a function, and not after it
 CREATE FUNCTION pg_temp.pop_read_only(queue text) RETURNS text
-LANGUAGE sql SET transaction_read_only = on AS $$
-	SELECT payload #>> '{}' FROM fairq.pop(queue)
-$$;
+LANGUAGE plpgsql AS $$
+BEGIN
+	SET LOCAL transaction_read_only = on;
+	RETURN (SELECT payload #>> '{}' FROM fairq.pop(queue));
+EXCEPTION WHEN read_only_sql_transaction THEN
+	RETURN SQLSTATE;
+END $$;
 SELECT pg_temp.pop_read_only('contexts_set');
 BEGIN;
-SAVEPOINT s;
 SELECT pg_temp.pop_read_only('contexts_set');
-ROLLBACK TO s;
 SELECT pg_temp.pop('contexts_set', 1);
 COMMIT;
 -- this is for transactions to come
