@@ -52,16 +52,39 @@ static bool to_leave = false;	/* some debt has a counter to leave */
 static FairqReservation in_flight[FAIRQ_MAX_ROWS];
 static int	nin_flight = 0;
 
-/* something was written, if only a setting */
-static bool written = false;
+/*
+ * Something was written, if only a setting: at what level of subtransactions,
+ * that is, the lowest one; 0: at none.
+ */
+static int	written_at = 0;
 static bool settings_pending = false;
 
-/* rows were changed by others' means, in this domain */
+/* likewise, rows were changed by others' means, in this domain */
+static int	changed_at = 0;
 static FairqDomain *changed = NULL;
 
-/* groups in it were changed, and numbers of them freed */
+/* likewise, groups in it were changed, and numbers of them freed */
+static int	groups_changed_at = 0;
 static FairqDomain *groups_changed = NULL;
 static bool groups_freed = false;
+
+static void
+note_level(int *at)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	*at = *at == 0 ? level : Min(*at, level);
+}
+
+/* What was done in the subtransaction that ends is its parent's, or undone. */
+static void
+end_level(int *at, bool committed)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	if (*at >= level)
+		*at = committed ? level - 1 : 0;
+}
 
 /* A task is scheduled there. */
 static void
@@ -243,14 +266,13 @@ settle_all(bool committed)
 	debts = NULL;
 	maxdebts = 0;
 	to_show = to_undo = to_leave = false;
-	written = settings_pending = false;
+	written_at = changed_at = groups_changed_at = 0;
+	settings_pending = groups_freed = false;
 	if (changed)
 		pg_atomic_fetch_add_u64(&changed->resets, 1);
-	changed = NULL;
 	if (groups_changed)
 		pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
-	groups_changed = NULL;
-	groups_freed = false;
+	changed = groups_changed = NULL;
 	if (!committed)
 	{
 		fairq_wait_end(true, DT_NOEND);
@@ -270,9 +292,12 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 			settle_all(false);
 			break;
+		case XACT_EVENT_PREPARE:
+			/* debts of who has written nothing owe nothing */
+			settle_all(false);
+			break;
 		case XACT_EVENT_PRE_PREPARE:
-			/* a debt that owes nothing would have to be let go of, too */
-			if (written || changed || groups_changed || ndebts > 0)
+			if (Max(Max(written_at, changed_at), groups_changed_at) > 0)
 				ereport(ERROR,
 						errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("cannot PREPARE a transaction that has written to tables of fairq"));
@@ -335,6 +360,9 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		while (ndebts > 1 && debts[ndebts - 1].group_no < 0 &&
 			   merge_into_lane_debt_below(ndebts - 1))
 			ndebts--;
+		end_level(&written_at, true);
+		end_level(&changed_at, true);
+		end_level(&groups_changed_at, true);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
@@ -344,6 +372,9 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
 		fairq_groups_forget_uncommitted();
+		end_level(&written_at, false);
+		end_level(&changed_at, false);
+		end_level(&groups_changed_at, false);
 	}
 }
 
@@ -365,7 +396,7 @@ void
 fairq_written(void)
 {
 	fairq_watch_transaction();
-	written = true;
+	note_level(&written_at);
 	CommandCounterIncrement();
 }
 
@@ -679,6 +710,7 @@ void
 fairq_debt_reset(void)
 {
 	fairq_watch_transaction();
+	note_level(&changed_at);
 	changed = fairq_domain();
 }
 
@@ -690,6 +722,7 @@ void
 fairq_debt_groups(bool freed)
 {
 	fairq_watch_transaction();
+	note_level(&groups_changed_at);
 	groups_changed = fairq_domain();
 	groups_freed |= freed;
 	pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);

@@ -32,6 +32,7 @@ foreach my $call (
 	q{SELECT fairq.enqueue('q', 'a', dedup_key => 'k')},
 	q{SELECT fairq.purge('q')},
 	q{SAVEPOINT s; SELECT fairq.pop('q'); RELEASE s},
+	q{SAVEPOINT s; SAVEPOINT t; SELECT fairq.pop('q'); RELEASE t; RELEASE s; SAVEPOINT s; SELECT fairq.pop('q'); ROLLBACK TO s},
 	q{UPDATE fairq.task SET payload = '3'},
 	q{SELECT fairq.create_queue('r')},
 	q{SELECT fairq.drop_queue('q', true)},
@@ -83,7 +84,11 @@ foreach my $call (
 	q{SELECT fairq.reset_hints()},
 	q{SELECT * FROM fairq.queues, fairq.groups},
 	q{SELECT * FROM fairq.tasks},
-	q{SELECT * FROM fairq.task FOR UPDATE})
+	q{SELECT * FROM fairq.task FOR UPDATE},
+	# or it is undone
+	q{SAVEPOINT s; SELECT fairq.pop('q'); ROLLBACK TO s},
+	q{SAVEPOINT s; SAVEPOINT t; SELECT fairq.enqueue('q', 'new'); RELEASE t; ROLLBACK TO s; SAVEPOINT s; SELECT fairq.complete(1), fairq.pause('q'); ROLLBACK TO s},
+	q{SAVEPOINT s; UPDATE fairq.task SET payload = '3'; DELETE FROM fairq.seat; ROLLBACK TO s; RELEASE s})
 {
 	$node->safe_psql('postgres', "BEGIN; $call; PREPARE TRANSACTION 'p'");
 	$node->safe_psql('postgres', q{COMMIT PREPARED 'p'});
