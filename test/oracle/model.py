@@ -412,7 +412,9 @@ class Model(Life):
         if firsts:
             late = min(firsts, key=lambda other: (came(other),
                                                   other is not task))
-            if ready is None or came(late) < ready.since[0]:
+            # an instant may lie in the call that made the other one ready
+            before = ready and ready.since[1 if late is task else 0]
+            if ready is None or came(late) < before:
                 return late
         return ready
 
