@@ -23,8 +23,8 @@
 
 /*
  * A task is served, unless it is lost.  It gets the address of the turn unless
- * it stands in order, or this is in a full queue (FAIRQ_ADDR_NONE); or if there
- * is no turn any more (FAIRQ_ADDR_MAX), the group's last address.
+ * it stands in order; or if there is no turn any more (FAIRQ_ADDR_MAX), the
+ * group's last address.
  */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
@@ -32,8 +32,7 @@ serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
 	FairqClaimResult result;
 
 	task->stood = task->addr;
-	if (turn != FAIRQ_ADDR_NONE &&
-		(task->running || fairq_is_waiting(task->stood)))
+	if (task->running || fairq_is_waiting(task->stood))
 		task->addr = turn != FAIRQ_ADDR_MAX ? turn :
 			fairq_last_address(task->group_no, s->queue->block_length);
 	result = s->server(s->tasks, task, s->arg);
@@ -42,7 +41,7 @@ serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
 	debt->counts[FAIRQ_POPPED]++;
 	if (task->running)
 		fairq_debt_leased_at_commit(debt, task->addr, task->lease_until);
-	if (s->per_group > 0 && s->last_block < 0 && turn != FAIRQ_ADDR_NONE)
+	if (s->per_group > 0 && s->last_block < 0 && !s->in_full)
 		s->last_block = s->per_group > PG_INT64_MAX - s->first_block ?
 			PG_INT64_MAX : s->first_block + s->per_group - 1;
 	s->served++;

@@ -886,7 +886,8 @@ read_group(const FairqLane *lane, const FairqGroup *group, FairqTurn *turn)
 	turn->group_no = group->group_no;
 	turn->from = group->from;
 	turn->waiting_from = group->waiting_from;
-	turn->full_seat = lane->full_seat;
+	turn->full_seat_before = lane->full_seat;
+	turn->full_left_before = lane->full_left;
 	turn->nirregular = lane->nirregular;
 	turn->nexpired = lane->nexpired;
 	turn->taken_before = group->taken;
@@ -920,6 +921,7 @@ fairq_lane_next_turn(FairqLane *lane, const FairqNote *note, int64 cur,
 	if (group != NULL)
 	{
 		read_group(lane, group, turn);
+		turn->in_full = false;
 		turn->left = left_of_turn(lane, group, turn->addr);
 		if (take)
 		{
@@ -948,11 +950,11 @@ expired_from_seat(FairqLane *lane, int32 seat)
 /*
  * In a full queue: the group with an expired lease whose seat is next.  With
  * vain_seat, which is -1 otherwise, past that one.  It is the caller's, as a turn
- * would be.
+ * would be.  The address is one to come.
  */
 bool
 fairq_lane_next_in_full(FairqLane *lane, const FairqNote *note,
-						int32 vain_seat, FairqTurn *turn)
+						int32 vain_seat, int64 block_length, FairqTurn *turn)
 {
 	FairqGroup *group = NULL;
 
@@ -970,7 +972,9 @@ fairq_lane_next_in_full(FairqLane *lane, const FairqNote *note,
 	if (group != NULL)
 	{
 		read_group(lane, group, turn);
-		turn->addr = FAIRQ_ADDR_NONE;
+		turn->addr = fairq_turn_from(group->group_no, lane->pos + 1,
+									 block_length);
+		turn->in_full = true;
 		turn->left = group->group_no == lane->full_seat ? lane->full_left : 0;
 		lane->full_seat = group->group_no;
 		lane->full_left = 0;
@@ -992,13 +996,12 @@ fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == note->lane_no)
 		group = find_irregular(lane, turn->group_no);
-	if (turn->addr == FAIRQ_ADDR_NONE)
+	if (turn->in_full)
 	{
 		if (lane->full_seat == turn->group_no)
 		{
-			lane->full_seat = turn->full_seat;
-			if (turn->full_seat == turn->group_no)
-				lane->full_left = turn->left;
+			lane->full_seat = turn->full_seat_before;
+			lane->full_left = turn->full_left_before;
 		}
 	}
 	else if (group != NULL && group->taken == turn->addr)
@@ -1006,7 +1009,7 @@ fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
 		group->taken = turn->taken_before;
 		if (turn->addr == turn->taken_before)
 			group->tasks_left = turn->left;
-		else if (turn->addr == lane->pos)
+		else if (turn->addr == lane->pos && turn->left > 0)
 			lane->pos_left = turn->left;
 	}
 	LWLockRelease(&lane->lock);
@@ -1023,7 +1026,7 @@ fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
 	FairqGroup *group;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (turn->addr == FAIRQ_ADDR_NONE)
+	if (turn->in_full)
 	{
 		if (lane->full_seat == turn->group_no)
 			lane->full_left = left;

@@ -119,7 +119,8 @@ typedef enum FairqReserved
 typedef struct FairqTurn
 {
 	int32		group_no;
-	int64		addr;			/* the turn; FAIRQ_ADDR_NONE: in a full queue */
+	int64		addr;			/* the turn */
+	bool		in_full;		/* it is none, but service in a full queue */
 	int64		from;			/* where its first ready task may be */
 	int64		waiting_from;	/* or, of the waiting ones, this */
 	int64		taken_before;	/* the turn that was taken last */
@@ -130,7 +131,8 @@ typedef struct FairqTurn
 	int64		expired_to;		/* up to there */
 	TimestampTz told_at;		/* by a clock that may be ahead of one's own */
 	int32		left;			/* tasks left of a turn begun before, or 0 */
-	int32		full_seat;		/* of the lane, before */
+	int32		full_seat_before;	/* of the lane */
+	int32		full_left_before;
 	int32		nirregular;		/* of the lane */
 	int32		nexpired;		/* of these, groups with an expired lease */
 } FairqTurn;
@@ -183,7 +185,8 @@ extern bool fairq_lane_next_turn(FairqLane *lane, const FairqNote *note,
 								 int64 cur, int64 block_length, bool take,
 								 int64 bound, FairqTurn *turn);
 extern bool fairq_lane_next_in_full(FairqLane *lane, const FairqNote *note,
-									int32 vain_seat, FairqTurn *turn);
+									int32 vain_seat, int64 block_length,
+									FairqTurn *turn);
 extern void fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
 								 const FairqTurn *turn);
 extern void fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,

@@ -367,23 +367,18 @@ find_due(FairqService *s)
 	return fairq_find_due(s->queue, s->priority, s->tasks, s->now, &s->found);
 }
 
-/*
- * In a full queue: has each group had as many rounds as per_group says?
- */
+/* In a full queue: has each group had its round, if this one has another? */
 static bool
-past_rounds(FairqService *s, const FairqTurn *turn)
+begins_round(FairqService *s, const FairqTurn *turn)
 {
 	int32		seat = turn->group_no;
+	int32		first = s->full_first;
 	int32		last = s->full_last;
 
-	s->full_last = seat;
-	if (s->full_first < 0)
-		s->full_first = seat;
-	else if (turn->left == 0 &&
-			 (last < seat ? last < s->full_first && s->full_first <= seat :
-			  last < s->full_first || s->full_first <= seat))
-		s->full_rounds++;
-	return s->per_group > 0 && s->full_rounds >= s->per_group;
+	if (first < 0 || (seat == last && turn->left > 0))
+		return false;
+	return last < seat ? last < first && first <= seat :
+		last < first || first <= seat;
 }
 
 /*
@@ -399,17 +394,32 @@ serve_in_full(FairqService *s)
 
 	/* each look in vain makes these fewer, or else others have a hand in it */
 	for (int looks = 0;
-		 fairq_lane_next_in_full(s->lane, &s->note, vain_seat, &turn);
+		 s->ended < FAIRQ_MAX_ENDED &&
+		 fairq_lane_next_in_full(s->lane, &s->note, vain_seat,
+								 s->queue->block_length, &turn);
 		 looks++)
 	{
+		int64		round = s->full_rounds + (begins_round(s, &turn) ? 1 : 0);
+		bool		served;
+
 		most_expired = Max(most_expired, turn.nexpired);
-		if (looks > most_expired || past_rounds(s, &turn))
+		if (looks > most_expired || (s->per_group > 0 && round >= s->per_group))
 		{
 			fairq_lane_turn_back(s->lane, &s->note, &turn);
 			return false;
 		}
-		/* a place is free if one was brought to its end */
-		if (fairq_serve_turn(s, &turn) || s->served >= s->max_tasks ||
+		s->in_full = true;
+		served = fairq_serve_turn(s, &turn);
+		s->in_full = false;
+		if (served)
+		{
+			if (s->full_first < 0)
+				s->full_first = turn.group_no;
+			s->full_last = turn.group_no;
+			s->full_rounds = round;
+		}
+		/* others may have left a place meanwhile */
+		if (served || s->served >= s->max_tasks ||
 			fairq_place_in_queue(s->tasks))
 			return true;
 		vain_seat = turn.group_no;

@@ -46,7 +46,8 @@ typedef struct FairqService
 	int64		first_block;	/* with per_group: that is looked at now */
 	int64		last_block;		/* once something was served; before, -1 */
 	FairqNote	note;
-	int32		full_first;		/* the seat served first in a full queue, or -1 */
+	bool		in_full;		/* what is served now is in a full queue */
+	int32		full_first;		/* the seat served first in one, or -1 */
 	int32		full_last;		/* and the last one */
 	int64		full_rounds;	/* so often the first one was come by again */
 	bool		any_irregular;

@@ -195,8 +195,8 @@ first_of(FairqSearch *a, FairqSearch *b)
 
 /*
  * Serve an irregular group at its turn: its first ready tasks; or in a full
- * queue (the turn is FAIRQ_ADDR_NONE) its first expired ones.  False if nothing
- * came of it, and the group is as irregular as before, or parked.
+ * queue its first expired ones.  False if nothing came of it, and the group is
+ * as irregular as before, or parked.
  */
 bool
 fairq_serve_turn(FairqService *s, const FairqTurn *turn)
@@ -206,6 +206,14 @@ fairq_serve_turn(FairqService *s, const FairqTurn *turn)
 	int32		weight = turn->left > 0 ?
 		Min(turn->left, setting->weight) : setting->weight;
 	Course		course = {.turn = turn};
+
+	/*
+	 * One that is taken over goes behind all others that have expired: they
+	 * are served by their addresses, and it may expire again before them.
+	 */
+	int64		behind = fairq_turn_from(turn->group_no,
+										 Max(turn->addr, turn->expired_to + 1),
+										 s->queue->block_length);
 
 	/* a limited one would soon be parked, and its rows be in the way again */
 	bool		limited = setting->most != FAIRQ_NO_LIMIT;
@@ -240,8 +248,7 @@ fairq_serve_turn(FairqService *s, const FairqTurn *turn)
 											  may_park ? turn : NULL,
 											  turn->group_no, turn->from,
 											  s->tasks, &parked) &&
-				turn->addr != FAIRQ_ADDR_NONE &&
-				fairq_place_in_queue(s->tasks);
+				!turn->in_full && fairq_place_in_queue(s->tasks);
 			full = !have_place;
 		}
 		if (have_place)
@@ -257,7 +264,7 @@ fairq_serve_turn(FairqService *s, const FairqTurn *turn)
 			break;
 		}
 		next->have = false;
-		switch (next == &s->expired ? fairq_take_over(s, &next->task, turn->addr) :
+		switch (next == &s->expired ? fairq_take_over(s, &next->task, behind) :
 				fairq_claim(s, &next->task, turn->addr))
 		{
 			case FAIRQ_CLAIMED:

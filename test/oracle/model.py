@@ -54,6 +54,9 @@ fifo      within lane and group the first visible task is served.  A released
           in the order of their instants, in milliseconds, the expired ones in
           that of their addresses, equal ones in that of their ids; of the
           first ones of both the one whose instant came first.
+behind    a task that is popped again after its lease has expired stands
+          behind all of its group's that have, so they come before it if it
+          expires again.
 turn      while a group h waits properly, and is not served, any other group g
           is served at most w_g tasks, w_g its weight (the greatest it has had
           in this queue, if that was changed).  What is served in a full queue
@@ -165,6 +168,7 @@ class Model(Life):
             fifo = self._fifo(task)
             self._check_limits(session, task)
             self._check_order(session, fifo, task)
+            self._check_behind(session, fifo, task, claim, take)
             in_full = self._served_in_full(session, task)
             if in_full is None:
                 self._end_stretches(lane)
@@ -363,6 +367,15 @@ class Model(Life):
                         f" ({task.status}) before "
                         + " or ".join(f"{first.id} ({first.status})"
                                       for first in firsts))
+
+    def _check_behind(self, session, fifo, task, claim, take):
+        if task.status != RUNNING or take:
+            return
+        for other in self._expired(session, fifo):
+            if other is not task and other.addr >= claim.addr:
+                raise Fault("behind", f"task {task.id}, taken over at"
+                            f" {claim.addr}, is not behind {other.id}, which"
+                            f" has expired at {other.addr}")
 
     def _firsts(self, session, fifo, task):
         """The group's first; several where it is in doubt."""

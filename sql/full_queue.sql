@@ -1,0 +1,105 @@
+-- In a queue that is full by max_running only tasks with expired leases are
+-- served, as they have a place already: in rounds of their own, by weight, each
+-- group's first one first, and beside the turns of all others.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Adds tasks; the group is the first letter of each.
+CREATE FUNCTION pg_temp.add(queue text, VARIADIC payloads text[]) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
+$$;
+
+-- What a pop serves, in its order.
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, per_group int DEFAULT NULL,
+	lease interval DEFAULT '1 microsecond') RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n, lease, per_group)
+$$;
+
+-- A queue, full of tasks that have expired: five of a, two of b, c and d.
+CREATE FUNCTION pg_temp.full_queue(queue text) RETURNS text
+LANGUAGE sql AS $$
+	SELECT fairq.create_queue(queue, max_running => 11, max_attempts => 100);
+	SELECT fairq.set_group(queue, 'a', weight => 3);
+	SELECT pg_temp.add(queue, 'a1', 'a2', 'a3', 'a4', 'a5', 'b1', 'b2', 'c1', 'c2', 'd1', 'd2');
+	SELECT pg_temp.pop(queue);
+$$;
+
+-- By weight, in one call and in several.
+SELECT pg_temp.full_queue('full_1');
+SELECT pg_temp.pop('full_1', 12, lease => '1 hour');
+SELECT pg_temp.full_queue('full_2');
+SELECT string_agg(pg_temp.pop('full_2', 1, lease => '1 hour'), ' ') FROM generate_series(1, 11);
+SELECT pg_temp.pop('full_2', 1) IS NULL AS nothing;
+SELECT * FROM fairq.check_queue('full_2');
+
+-- per_group counts rounds; a turn that was begun is a part of one.
+SELECT pg_temp.full_queue('full_3');
+SELECT pg_temp.pop('full_3', per_group => 1, lease => '1 hour');
+SELECT pg_temp.pop('full_3', per_group => 1, lease => '1 hour');
+SELECT pg_temp.pop('full_3', per_group => 1, lease => '1 hour');
+SELECT pg_temp.full_queue('full_4');
+SELECT pg_temp.pop('full_4', 1, lease => '1 hour');
+SELECT pg_temp.pop('full_4', per_group => 1, lease => '1 hour');
+SELECT pg_temp.pop('full_4', per_group => 2, lease => '1 hour');
+SELECT pg_temp.full_queue('full_5');
+SELECT pg_temp.pop('full_5', per_group => 2, lease => '1 hour');
+-- either turns or these rounds: what is ready first, until the queue is full
+SELECT pg_temp.full_queue('full_6');
+SELECT fairq.alter_queue('full_6', max_running => 12);
+SELECT pg_temp.add('full_6', 'e1', 'e2');
+SELECT pg_temp.pop('full_6', per_group => 1, lease => '1 hour');
+SELECT pg_temp.pop('full_6', per_group => 1, lease => '1 hour');
+SELECT * FROM fairq.check_queue('full_6');
+
+-- One that expires again and again does not keep out the others of its group.
+SELECT fairq.create_queue('full_again', max_running => 3, max_attempts => 100);
+SELECT pg_temp.add('full_again', 'a1', 'a2', 'b1');
+SELECT pg_temp.pop('full_again');
+\t on
+SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
+-- nor if it is full only now and then
+SELECT fairq.alter_queue('full_again', max_running => 4);
+SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 5) \gexec
+SELECT fairq.alter_queue('full_again', max_running => 3);
+SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
+\t off
+SELECT * FROM fairq.check_queue('full_again');
+
+-- Nobody loses his turn by that: b has had two of its three when a's lease
+-- expires, and c none.
+SELECT fairq.create_queue('full_turns', max_running => 3);
+SELECT pg_temp.add('full_turns', 'a1');
+SELECT fairq.set_group('full_turns', 'b', weight => 3);
+SELECT pg_temp.add('full_turns', 'b1', 'b2', 'b3', 'b4', 'c1', 'c2');
+SELECT pg_temp.pop('full_turns', 1);
+SELECT pg_temp.pop('full_turns', 2, lease => '1 hour');
+\t on
+SELECT $$SELECT pg_temp.pop('full_turns', 1)$$ FROM generate_series(1, 3) \gexec
+\t off
+SELECT fairq.alter_queue('full_turns', max_running => 0);
+SELECT pg_temp.pop('full_turns', lease => '1 hour');
+SELECT * FROM fairq.check_queue('full_turns');
+
+-- A look in vain is no round.  What has just used up its attempts is left to
+-- others by a transaction that goes on, and b's lease is found after many that
+-- have not expired.
+SELECT fairq.create_queue('full_vain', max_running => 20002, max_attempts => 1);
+SELECT pg_temp.add('full_vain', 'a1');
+SELECT pg_temp.pop('full_vain', lease => '400 ms');
+SELECT count(*) FROM fairq.enqueue_batch('full_vain',
+	array_fill('c'::text, ARRAY[20000]), array_fill('1'::jsonb, ARRAY[20000]));
+SELECT count(*) FROM fairq.pop('full_vain', 20000);
+SELECT fairq.enqueue('full_vain', 'b', '"b1"', max_attempts => 5) > 0 AS ok;
+SELECT pg_temp.pop('full_vain', 1, lease => '1 microsecond');
+SELECT pg_sleep(greatest(extract(epoch FROM lease_until - clock_timestamp()) + 0.01, 0))
+FROM fairq.tasks WHERE queue = 'full_vain' AND payload = '"a1"';
+BEGIN;
+SELECT pg_temp.pop('full_vain', 10, per_group => 1, lease => '1 hour');
+COMMIT;
+SELECT * FROM fairq.check_queue('full_vain');
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'full_%';
