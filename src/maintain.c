@@ -397,7 +397,11 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	if (!fairq_queue_try_lock(queue, ShareUpdateExclusiveLock))
 		return;
 	/* its settings may have changed in between */
-	queue = fairq_queue_by_id(queue->id);
+	if (fairq_queue_by_id(queue->id) == NULL)
+	{
+		fairq_queue_unlock(queue, ShareUpdateExclusiveLock);
+		return;
+	}
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
 	{

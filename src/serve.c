@@ -646,6 +646,8 @@ serve_lanes(FairqService *s)
 static void
 serve(FairqService *s)
 {
+	int32		id;
+
 	/* by our own settings there may be room for those who are parked */
 	if (fairq_settings_pending())
 		fairq_unpark_all(s->queue->hints);
@@ -656,7 +658,10 @@ serve(FairqService *s)
 		/* changed limits act at once, also in the middle of a call */
 		if (s->served > 0 || s->peeked || !fairq_settings_are_old(s->queue))
 			break;
-		s->queue = fairq_queue_by_id(s->queue->id);
+		id = s->queue->id;
+		s->queue = fairq_queue_by_id(id);
+		if (s->queue == NULL)
+			elog(ERROR, "could not read the settings of queue %d", id);
 	}
 	if (s->queued.scan)
 		fairq_scan_end(s->queued.scan);
