@@ -103,15 +103,19 @@ class Session(threading.Thread):
         entry = [now(), None, self.name, sql, arguments, None]
         self.load.log.append(entry)
         try:
-            cursor = self.connection.execute(sql, arguments)
+            # A timeout in the very moment of a prepared COMMIT is told by its
+            # Sync: an error of a statement that has taken effect.  Of one that
+            # is not prepared the next one is told.
+            cursor = self.connection.execute(
+                sql, arguments, prepare=None if arguments else False)
             rows = cursor.fetchall() if cursor.description else None
             entry[5] = rows
         except psycopg.Error as error:
             entry[5] = f"{error.sqlstate}: {error}"
             self._failed(error, error.sqlstate, sql)
         except ValueError as error:
-            # a result and an error: a shutdown, or a timeout that came late,
-            # of which nobody knows what it has ended
+            # a result and an error, while it was prepared: a shutdown, or a
+            # timeout that came late, of which nobody knows what it has ended
             entry[5] = str(error)
             if self.risky:
                 with self.outside.lock:
@@ -300,8 +304,11 @@ class Session(threading.Thread):
 
     def rollback_to(self, first):
         self._gone(first)
-        self.execute(f"ROLLBACK TO SAVEPOINT s{first}")
-        self.levels[first:] = [Level()]
+        try:
+            self.execute(f"ROLLBACK TO SAVEPOINT s{first}")
+        finally:
+            # in any case that one is still there, and no further one
+            self.levels[first:] = [Level()]
 
     def rollback(self):
         self._gone(0)
