@@ -69,9 +69,11 @@ def wakes(run, name, function):
         # the server's clock may have been read a moment before
         expect(due is None or first > due - 0.002,
                f"{ms(at - first)} too early")
-        if not q.pop():
+        # the other one, whom the clock wakes, may just look, with the place
+        if not q.ends_one:
+            until(q.pop, "woken, but pops find nothing", 1)
+        elif not q.pop():
             # it has ended a task, and the place is free when it commits
-            expect(q.ends_one, "woken, but a pop finds nothing")
             expect(value(run.db, f"CALL fairq.wait('{q.name}', '1 s')"),
                    "one was ended, but the next one is not ready")
             expect(q.pop(), "one was ended, but the next one is not there")
@@ -111,7 +113,9 @@ def one_for_one(run):
         until(lambda: sum(w.look() for w in waiters) >= 5, "5 don't come")
         time.sleep(0.1)
         came = sum(waiter.look() for waiter in waiters)
-        expect(came == 5, f"{came} workers have come for 5 tasks")
+        # if one of them has minded the clock, another one is woken for that,
+        # and finds tasks that nobody has taken yet
+        expect(came in (5, 6), f"{came} workers have come for 5 tasks")
     finally:
         dismiss(run.db, waiters)
         drop(run.db, queue)
