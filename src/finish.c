@@ -341,6 +341,7 @@ fairq_extend(PG_FUNCTION_ARGS)
 		until = fairq_arg_lease(fcinfo, 2, g.queue, GetCurrentTimestamp());
 		fairq_debt_leased_at_abort(debt, g.task.addr, g.task.lease_until);
 		fairq_debt_leased_at_commit(debt, g.task.addr, until);
+
 		/*
 		 * It may be moved, and whoever counts must not miss it; nor whoever
 		 * has just read how far tasks may be running, after a restart.

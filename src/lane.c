@@ -948,9 +948,9 @@ expired_from_seat(FairqLane *lane, int32 seat)
 }
 
 /*
- * In a full queue: the group with an expired lease whose seat is next.  With
- * vain_seat, which is -1 otherwise, past that one.  It is the caller's, as a turn
- * would be.  The address is one to come.
+ * In a full queue: the group with an expired lease whose seat is next; with
+ * vain_seat, which is -1 otherwise, past that one.  It is the caller's, as a
+ * turn would be.  The address is one to come.
  */
 bool
 fairq_lane_next_in_full(FairqLane *lane, const FairqNote *note,
