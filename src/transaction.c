@@ -290,10 +290,8 @@ xact_callback(XactEvent event, void *arg)
 			settle_all(true);
 			break;
 		case XACT_EVENT_ABORT:
-			settle_all(false);
-			break;
 		case XACT_EVENT_PREPARE:
-			/* debts of who has written nothing owe nothing */
+			/* of who has written nothing, debts owe nothing either way */
 			settle_all(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
