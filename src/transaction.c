@@ -78,12 +78,16 @@ note_level(int *at)
 
 /* What was done in the subtransaction that ends is its parent's, or undone. */
 static void
-end_level(int *at, bool committed)
+end_level(bool committed)
 {
+	int		   *const all[] = {&written_at, &changed_at, &groups_changed_at};
 	int			level = GetCurrentTransactionNestLevel();
 
-	if (*at >= level)
-		*at = committed ? level - 1 : 0;
+	for (int i = 0; i < lengthof(all); i++)
+	{
+		if (*all[i] >= level)
+			*all[i] = committed ? level - 1 : 0;
+	}
 }
 
 /* A task is scheduled there. */
@@ -358,9 +362,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		while (ndebts > 1 && debts[ndebts - 1].group_no < 0 &&
 			   merge_into_lane_debt_below(ndebts - 1))
 			ndebts--;
-		end_level(&written_at, true);
-		end_level(&changed_at, true);
-		end_level(&groups_changed_at, true);
+		end_level(true);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
@@ -370,9 +372,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
 		fairq_groups_forget_uncommitted();
-		end_level(&written_at, false);
-		end_level(&changed_at, false);
-		end_level(&groups_changed_at, false);
+		end_level(false);
 	}
 }
 
