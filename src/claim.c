@@ -99,14 +99,14 @@ runs_on(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Serve a task whose lease has expired.  It has a place already, which goes
- * over with it.  One that is not to be run again is brought to its end; and
- * one that may not be run just now, since a limit was lowered, is put back.
- * Both are done for others: in a transaction block only if nobody else has for
- * a while.
+ * Serve a task whose lease has expired, at that address.  It has a place
+ * already, which goes over with it.  One that is not to be run again is brought
+ * to its end; and one that may not be run just now, since a limit was lowered,
+ * is put back.  Both are done for others: in a transaction block only if nobody
+ * else has for a while.
  */
 FairqClaimResult
-fairq_take_over(FairqService *s, FairqTask *task, int64 turn)
+fairq_take_over(FairqService *s, FairqTask *task, int64 addr)
 {
 	FairqClaimResult result;
 	FairqDebt  *debt;
@@ -142,7 +142,7 @@ fairq_take_over(FairqService *s, FairqTask *task, int64 turn)
 	debt = fairq_debt(s->lane, task->group_no);
 	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
 	debt->counts[FAIRQ_EXPIRED]++;
-	if (serve_task(s, task, turn, debt) != FAIRQ_CLAIMED)
+	if (serve_task(s, task, addr, debt) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
 		 task->id, s->queue->name);

@@ -26,6 +26,9 @@
  * order of service; when their group is served one at its turn, that turn
  * becomes its address.
  *
+ * A queue that is full (max_running) has no turns: only tasks whose leases have
+ * expired are served, in rounds of their groups (lane.c).
+ *
  * If the mark is below the service position, there may be ready tasks of
  * groups that are not known to be irregular (a mark lowered for want of room,
  * or in a race with a pop).  They are looked for first, a number of rows at a

@@ -72,7 +72,7 @@ typedef struct FairqService
 extern FairqClaimResult fairq_claim(FairqService *s, FairqTask *task,
 									int64 turn);
 extern FairqClaimResult fairq_take_over(FairqService *s, FairqTask *task,
-										int64 turn);
+										int64 addr);
 extern void fairq_search_group(FairqService *s, FairqSearch *search,
 							   int32 group_no, int64 from, int64 end);
 extern bool fairq_next_is_regular(FairqService *s, int32 group_no,
