@@ -196,6 +196,24 @@ SELECT fairq.create_queue('queues_e');
 SELECT count(*) FROM fairq.pop('queues_e');
 SELECT * FROM fairq.groups WHERE queue = 'queues_e';
 
+-- what is done to a queue is done in all its priorities, and in no other queue
+SELECT fairq.create_queue('queues_f'), fairq.create_queue('queues_g'), fairq.create_queue('queues_h');
+SELECT count(fairq.enqueue(queue, 'x', to_jsonb(queue), priority))
+FROM unnest('{queues_f, queues_g, queues_h}'::text[]) queue, unnest('{0, 9, 9}'::int[]) priority;
+SELECT count(fairq.enqueue('queues_g', group_key, priority => 9))
+FROM unnest('{y, z}'::text[]) group_key;
+SELECT fairq.alter_queue('queues_g', block_length => 1000);
+SELECT queue, group_key, priority, addr FROM fairq.tasks
+WHERE queue IN ('queues_f', 'queues_g', 'queues_h') ORDER BY 1, 2, 3, 4;
+SELECT fairq.purge('queues_g', 'x');
+SELECT fairq.maintain('queues_g');
+SELECT group_key, ready FROM fairq.groups WHERE queue = 'queues_g' ORDER BY 1;
+SELECT fairq.drop_queue('queues_g');
+SELECT fairq.purge('queues_g');
+SELECT fairq.drop_queue('queues_g');
+SELECT string_agg(payload #>> '{}', ' ') FROM (
+	SELECT * FROM fairq.pop('queues_f', 10) UNION ALL SELECT * FROM fairq.pop('queues_h', 10)) t;
+
 -- nothing is left of what was dropped
 SELECT fairq.drop_queue(queue, true)
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;

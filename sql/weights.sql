@@ -89,6 +89,36 @@ SELECT pg_temp.pop('weights_rollback', 6);
 SELECT pg_temp.pop('weights_rollback', 6);
 SELECT * FROM fairq.check_queue('weights_rollback');
 
+-- those at one address come in the order of their ids, wherever their rows are:
+-- here the other way round; at turns of a regular group, and of an irregular one
+CREATE FUNCTION pg_temp.in_order(queue text, popped_before int) RETURNS TABLE
+	(addresses bigint, popped bigint, in_order boolean, found text)
+LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM fairq.create_queue(queue);
+	PERFORM fairq.set_group(queue, 'a', weight => 50);
+	PERFORM pg_temp.add(queue, 'a', 1, 120), pg_temp.add(queue, 'b', 1, 3);
+	UPDATE fairq.task t SET id = -id FROM fairq.queue q
+	WHERE q.name = queue AND t.queue_id = q.queue_id;
+	BEGIN
+		PERFORM fairq.pop(queue, popped_before) WHERE popped_before > 0;
+		RAISE SQLSTATE 'TEST0';
+	EXCEPTION WHEN SQLSTATE 'TEST0' THEN
+	END;
+	CREATE TEMP TABLE popped (n serial, id bigint, addr bigint, group_key text);
+	FOR i IN 1..20 LOOP
+		INSERT INTO popped (id, addr, group_key)
+		SELECT p.id, p.addr, p.group_key FROM fairq.pop(queue, 7) p;
+	END LOOP;
+	RETURN QUERY SELECT count(DISTINCT (p.group_key, p.addr)), count(*),
+		bool_and(p.id > p.last), (SELECT string_agg(c, ' ') FROM fairq.check_queue(queue) c)
+	FROM (SELECT *, lag(id, 1, id - 1) OVER (PARTITION BY group_key, addr ORDER BY n) AS last
+		FROM popped) p;
+	DROP TABLE popped;
+END $$;
+SELECT * FROM pg_temp.in_order('weights_regular', 0);
+SELECT * FROM pg_temp.in_order('weights_irregular', 123);
+
 -- priorities 0 to 9
 SELECT fairq.create_queue('priorities');
 SELECT count(fairq.enqueue('priorities', 'a', to_jsonb(p), p))

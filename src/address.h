@@ -1,6 +1,7 @@
 /*
  * address.h
- *		Blocks, seats and turns: the arithmetic of the round-robin ID.
+ *		Lanes, and in a lane blocks, seats and turns: the arithmetic of the
+ *		round-robin ID.
  */
 #ifndef FAIRQ_ADDRESS_H
 #define FAIRQ_ADDRESS_H
@@ -8,6 +9,9 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+
+/* never another number: it is in fairq.task.lane */
+#define FAIRQ_PRIORITIES	10
 
 /* "no address": below every address, and above every address */
 #define FAIRQ_ADDR_NONE		INT64CONST(-1)
@@ -37,6 +41,16 @@ typedef struct FairqTail
 	int64		addr;			/* FAIRQ_ADDR_NONE: no task */
 	int32		count;
 } FairqTail;
+
+/*
+ * The number of a lane: one column of the indexes instead of two.  Their
+ * sequence keeps the ids of queues so low that it fits.
+ */
+static inline int32
+fairq_task_lane(int32 queue_id, int priority)
+{
+	return queue_id * FAIRQ_PRIORITIES + priority;
+}
 
 static inline int64
 fairq_block(int64 addr, int64 block_length)

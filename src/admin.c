@@ -36,6 +36,9 @@ PG_FUNCTION_INFO_V1(fairq_task_changed);
 PG_FUNCTION_INFO_V1(fairq_seat_changed);
 PG_FUNCTION_INFO_V1(fairq_settings_changed);
 
+/* as fairq_task_lane() numbers its lanes: the indexes begin with them */
+#define OF_QUEUE "lane BETWEEN $1 * 10 AND $1 * 10 + 9"
+
 /* as fairq_is_waiting() says it */
 #define HAS_TURN "addr < (1::bigint << 62)"
 
@@ -147,7 +150,7 @@ readdress(FairqQueue *queue, int64 block_length)
 	fairq_sql("SELECT max(group_no)::bigint FROM fairq.seat WHERE queue_id = $1",
 			  args, 1, &max_group_no);
 	fairq_sql("SELECT max(addr) / $2 FROM fairq.task"
-			  " WHERE queue_id = $1 AND " HAS_TURN,
+			  " WHERE " OF_QUEUE " AND " HAS_TURN,
 			  args, 2, &max_block);
 	if (max_group_no >= block_length)
 		ereport(ERROR,
@@ -166,7 +169,7 @@ readdress(FairqQueue *queue, int64 block_length)
 						  max_block == 0 ? PG_INT64_MAX :
 						  (FAIRQ_WAITING - 1 - max_group_no) / max_block));
 	fairq_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
-			  " WHERE queue_id = $1 AND " HAS_TURN, args, 3, NULL);
+			  " WHERE " OF_QUEUE " AND " HAS_TURN, args, 3, NULL);
 	/* for what this transaction does from here on; see fairq_task_changed */
 	fairq_reset_hints_now();
 }
@@ -314,17 +317,12 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/*
- * Delete the tasks of a queue, or of one group (-1: all).  Running ones only
- * with force, which is for a caller that has the queue for himself.
- */
 static int64
-delete_tasks(FairqQueue *queue, int32 group_no, bool force)
+delete_in_lane(FairqQueue *queue, int priority, int32 group_no, bool force,
+			   FairqTable *tasks)
 {
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
-										 RowExclusiveLock);
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
 		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
 	};
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
@@ -351,6 +349,22 @@ delete_tasks(FairqQueue *queue, int32 group_no, bool force)
 		}
 	}
 	fairq_scan_end(scan);
+	return deleted;
+}
+
+/*
+ * Delete the tasks of a queue, or of one group (-1: all).  Running ones only
+ * with force, which is for a caller that has the queue for himself.
+ */
+static int64
+delete_tasks(FairqQueue *queue, int32 group_no, bool force)
+{
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
+										 RowExclusiveLock);
+	int64		deleted = 0;
+
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+		deleted += delete_in_lane(queue, priority, group_no, force, tasks);
 	fairq_table_close(tasks);
 	if (deleted > 0)
 		fairq_written();
@@ -383,7 +397,7 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 	queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessExclusiveLock);
 	args[0] = fairq_sql_int4(queue->id);
 	if (!force &&
-		fairq_sql("SELECT 1::bigint FROM fairq.task WHERE queue_id = $1 LIMIT 1",
+		fairq_sql("SELECT 1::bigint FROM fairq.task WHERE " OF_QUEUE " LIMIT 1",
 				  args, 1, NULL) > 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_NOT_EMPTY),

@@ -60,8 +60,7 @@ check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_EQ, Int16GetDatum(priority)}
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))}
 	};
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
 										lengthof(keys), false);

@@ -81,9 +81,8 @@ find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 {
 	int64		end = fairq_due_end(now);
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_EQ, Int16GetDatum(lane->priority)},
-		{3, FAIRQ_GE, Int64GetDatum(from)}
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, lane->priority))},
+		{2, FAIRQ_GE, Int64GetDatum(from)}
 	};
 	FairqScan  *scan;
 	int64		next = FAIRQ_ADDR_MAX;
@@ -102,7 +101,7 @@ find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 		if (state == FAIRQ_ROW_LATER)
 		{
 			/* but so far that the next look gets further */
-			next = fairq_scan_reached(scan, 3);
+			next = fairq_scan_reached(scan);
 			if (next > from)
 				break;
 			next = FAIRQ_ADDR_MAX;
@@ -135,10 +134,9 @@ find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 			 FairqFound *found)
 {
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_EQ, Int16GetDatum(lane->priority)},
-		{3, FAIRQ_GE, Int64GetDatum(look->sweep)},
-		{3, FAIRQ_LT, Int64GetDatum(look->sweep_end + 1)}
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, lane->priority))},
+		{2, FAIRQ_GE, Int64GetDatum(look->sweep)},
+		{2, FAIRQ_LT, Int64GetDatum(look->sweep_end + 1)}
 	};
 	int64		from = look->sweep;
 	int64		left = FAIRQ_ADDR_MAX;
@@ -159,7 +157,7 @@ find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 
 		if (state == FAIRQ_ROW_LATER)
 		{
-			look->sweep = fairq_scan_reached(scan, 3);
+			look->sweep = fairq_scan_reached(scan);
 			if (look->sweep > from)
 				break;
 			look->sweep = FAIRQ_ADDR_MAX;

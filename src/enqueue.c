@@ -62,9 +62,11 @@ make_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values, bool *nulls)
 		TimestampTzGetDatum(new->enqueued_at), false);
 	put(values, nulls, TASK_QUEUE_ID, Int32GetDatum(e->queue->id), false);
 	put(values, nulls, TASK_GROUP_NO, Int32GetDatum(group_no), false);
-	put(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->attempt), false);
+	put(values, nulls, TASK_LANE,
+		Int32GetDatum(fairq_task_lane(e->queue->id, new->priority)), false);
 	put(values, nulls, TASK_PRIORITY, Int16GetDatum(new->priority), false);
 	put(values, nulls, TASK_CANCELLED, BoolGetDatum(false), false);
+	put(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->attempt), false);
 	put(values, nulls, TASK_LEASE_UNTIL, (Datum) 0, true);
 	put(values, nulls, TASK_RUN_AT,
 		TimestampTzGetDatum(scheduled ? e->run_at : new->put_back_at),

@@ -11,7 +11,6 @@
 #include "times.h"
 #include "wake.h"
 
-#define FAIRQ_PRIORITIES 10
 #define FAIRQ_RING 32
 
 typedef enum FairqCounter

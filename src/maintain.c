@@ -70,24 +70,22 @@ expire_in_lane(FairqQueue *queue, int priority, FairqTable *tasks, int64 most,
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	TimestampTz now = GetCurrentTimestamp();
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_EQ, Int16GetDatum(priority)},
-		{3, FAIRQ_LT, Int64GetDatum(fairq_lane_reach(lane) + 1)}
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
+		{2, FAIRQ_LT, Int64GetDatum(fairq_lane_reach(lane) + 1)}
 	};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
-										lengthof(keys), false);
+	FairqScan  *scan = fairq_scan_in_order(tasks, FAIRQ_TASK_BY_LANE, keys,
+										   lengthof(keys));
+	FairqTask	task;
 	FairqRowState state;
 	int64		expired = 0;
 
 	while (expired < most &&
-		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+		   (state = fairq_task_next(scan, &task, true)) != FAIRQ_ROW_END)
 	{
 		MemoryContext old;
-		FairqTask	task;
 
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
-		fairq_task_read(fairq_scan_slot(scan), &task);
 		if (!task.running || task.lease_until > now ||
 			fairq_task_lock(tasks, &task) != FAIRQ_CLAIMED ||
 			!task.running || task.lease_until > now)
@@ -286,20 +284,29 @@ wait_for_users(FairqQueue *queue, TimestampTz end)
 	return true;
 }
 
-/* Has the group any task, whatever somebody is doing with it? */
+/*
+ * Has the group any task, whatever somebody is doing with it?  *scan is for one
+ * question after the other, NULL at first.
+ */
 static bool
-has_tasks(FairqTable *tasks, int32 queue_id, int32 group_no)
+has_tasks(FairqTable *tasks, int32 queue_id, int32 group_no, FairqScan **scan)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
-	};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
-										lengthof(keys), false);
-	bool		has = fairq_scan_next(scan) != FAIRQ_ROW_END;
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		FairqKey	keys[] = {
+			{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
+			{2, FAIRQ_EQ, Int32GetDatum(group_no)}
+		};
 
-	fairq_scan_end(scan);
-	return has;
+		if (*scan == NULL)
+			*scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
+									 lengthof(keys), false);
+		else
+			fairq_scan_again(*scan, keys, lengthof(keys));
+		if (fairq_scan_next(*scan) != FAIRQ_ROW_END)
+			return true;
+	}
+	return false;
 }
 
 /* What was a row of fairq.seat. */
@@ -316,6 +323,7 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
 	FairqScan  *scan = fairq_scan_begin(seats, FAIRQ_SEAT_BY_NO, &key, 1,
 										false);
+	FairqScan  *of_group = NULL;
 	int			max = 64;
 	Seat	   *unused = palloc(sizeof(Seat) * max);
 	int32		last = -1;
@@ -334,7 +342,7 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		last = group_no;
-		if (has_tasks(tasks, queue->id, group_no) ||
+		if (has_tasks(tasks, queue->id, group_no, &of_group) ||
 			fairq_group_setting(queue, group_no) != &queue->others)
 		{
 			/* one row of it is enough */
@@ -352,6 +360,8 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
 															  SEAT_GROUP_KEY));
 		fairq_table_delete(seats, &slot->tts_tid);
 	}
+	if (of_group)
+		fairq_scan_end(of_group);
 	fairq_scan_end(scan);
 	return unused;
 }
@@ -373,9 +383,13 @@ forget_unused(FairqQueue *queue, TimestampTz end)
 	fairq_written();
 	if (n > 0 && (done = wait_for_users(queue, end)))
 	{
+		FairqScan  *of_group = NULL;
+
 		for (int i = 0; i < n; i++)
-			if (has_tasks(tasks, queue->id, unused[i].group_no))
+			if (has_tasks(tasks, queue->id, unused[i].group_no, &of_group))
 				fairq_put_seat(seats, queue, unused[i].group_no, unused[i].key);
+		if (of_group)
+			fairq_scan_end(of_group);
 		fairq_written();
 	}
 	fairq_table_close(seats);

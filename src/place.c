@@ -7,9 +7,9 @@
  * behind fairq's back, when a group's entry was evicted.
  *
  * Recovery of a lane reads the first ready task of each group, and the first
- * one that waits: two or three index descents per group that the queue has,
- * not a walk over its tasks.  All
- * backends may do it at once; the first one to finish makes the lane known.
+ * one that waits: two or three index descents per group that has tasks there,
+ * not a walk over its tasks.  All backends may do it at once; the first one to
+ * finish makes the lane known.
  *
  * The tail of a group is one backward probe.  Committed rows and those of open
  * transactions count alike.
@@ -32,11 +32,10 @@ read_head(FairqScan *scan, int32 queue_id, int32 group_no, int priority,
 		  int64 from, int64 end)
 {
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
 		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_EQ, Int16GetDatum(priority)},
-		{4, FAIRQ_GE, Int64GetDatum(from)},
-		{4, FAIRQ_LT, Int64GetDatum(end)}
+		{3, FAIRQ_GE, Int64GetDatum(from)},
+		{3, FAIRQ_LT, Int64GetDatum(end)}
 	};
 	FairqRowState state;
 
@@ -62,9 +61,8 @@ static int64
 read_highest(FairqTable *tasks, int32 queue_id, int priority, int64 end)
 {
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
-		{2, FAIRQ_EQ, Int16GetDatum(priority)},
-		{3, FAIRQ_LT, Int64GetDatum(end)}
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
+		{2, FAIRQ_LT, Int64GetDatum(end)}
 	};
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
 										lengthof(keys), true);
@@ -95,15 +93,14 @@ read_heads(FairqTable *tasks, int32 queue_id, int priority, bool some_wait,
 		   int64 *nheads)
 {
 	FairqKey	next[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
 		{2, FAIRQ_GE, Int32GetDatum(0)}
 	};
 	FairqKey	head[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
 		{2, FAIRQ_EQ, Int32GetDatum(0)},
-		{3, FAIRQ_EQ, Int16GetDatum(priority)},
-		{4, FAIRQ_GE, Int64GetDatum(0)},
-		{4, FAIRQ_LT, Int64GetDatum(0)}
+		{3, FAIRQ_GE, Int64GetDatum(0)},
+		{3, FAIRQ_LT, Int64GetDatum(0)}
 	};
 	FairqScan  *groups = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, next,
 										  lengthof(next), false);
@@ -194,10 +191,9 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no,
 		  bool *doubtful)
 {
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
 		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_EQ, Int16GetDatum(priority)},
-		{4, FAIRQ_LT, Int64GetDatum(FAIRQ_SCHEDULED)}
+		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_SCHEDULED)}
 	};
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
 										lengthof(keys), true);

@@ -211,15 +211,13 @@ count_running(FairqQueue *queue, int32 group_no, FairqTable *tasks,
 	{
 		int64		end = fairq_lane_reach(fairq_queue_lane(queue, priority)) + 1;
 		FairqKey	of_lane[] = {
-			{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-			{2, FAIRQ_EQ, Int16GetDatum(priority)},
-			{3, FAIRQ_LT, Int64GetDatum(end)}
+			{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
+			{2, FAIRQ_LT, Int64GetDatum(end)}
 		};
 		FairqKey	of_group[] = {
-			{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+			{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
 			{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-			{3, FAIRQ_EQ, Int16GetDatum(priority)},
-			{4, FAIRQ_LT, Int64GetDatum(end)}
+			{3, FAIRQ_LT, Int64GetDatum(end)}
 		};
 		FairqScan  *scan = group_no < 0 ?
 			fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, of_lane,

@@ -117,21 +117,20 @@ static int64
 look_behind(FairqService *s, int64 from, bool serve)
 {
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
-		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{3, FAIRQ_GE, Int64GetDatum(from)},
-		{3, FAIRQ_LT, Int64GetDatum(s->note.pos)}
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(s->queue->id, s->priority))},
+		{2, FAIRQ_GE, Int64GetDatum(from)},
+		{2, FAIRQ_LT, Int64GetDatum(s->note.pos)}
 	};
-	FairqScan  *scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
-										lengthof(keys), false);
+	FairqScan  *scan = fairq_scan_in_order(s->tasks, FAIRQ_TASK_BY_LANE, keys,
+										   lengthof(keys));
 	int64		upto = FAIRQ_ADDR_MAX;
+	FairqTask	task;
 	FairqRowState state;
 
-	for (int rows = 0; (state = fairq_scan_next(scan)) != FAIRQ_ROW_END; rows++)
+	for (int rows = 0;
+		 (state = fairq_task_next(scan, &task, serve)) != FAIRQ_ROW_END;
+		 rows++)
 	{
-		FairqTask	task;
-
-		fairq_task_read(fairq_scan_slot(scan), &task);
 		if (serve ? s->served == s->max_tasks :
 			rows >= LOOK_BEHIND && task.addr > from)
 		{
@@ -179,23 +178,23 @@ static void
 look_for_strays(FairqService *s)
 {
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
-		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{3, FAIRQ_GE, Int64GetDatum(s->strays)},
-		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_SCHEDULED)}
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(s->queue->id, s->priority))},
+		{2, FAIRQ_GE, Int64GetDatum(s->strays)},
+		{2, FAIRQ_LT, Int64GetDatum(FAIRQ_SCHEDULED)}
 	};
-	FairqScan  *scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
-										lengthof(keys), false);
+	FairqScan  *scan = fairq_scan_in_order(s->tasks, FAIRQ_TASK_BY_LANE, keys,
+										   lengthof(keys));
 	int64		from = s->strays;
+	FairqTask	task;
 	FairqRowState state;
 
 	s->strays = FAIRQ_ADDR_MAX;
-	for (int rows = 0; (state = fairq_scan_next(scan)) != FAIRQ_ROW_END; rows++)
+	for (int rows = 0;
+		 (state = fairq_task_next(scan, &task, true)) != FAIRQ_ROW_END;
+		 rows++)
 	{
-		FairqTask	task;
 		int64		served = s->served;
 
-		fairq_task_read(fairq_scan_slot(scan), &task);
 		if (s->served == s->max_tasks ||
 			(rows >= LOOK_BEHIND && task.addr > from))
 		{
@@ -243,18 +242,17 @@ static FairqScan *
 walk_from(FairqService *s, FairqScan *scan, int64 from)
 {
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
-		{2, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{3, FAIRQ_GE, Int64GetDatum(from)},
-		{3, FAIRQ_LT, (Datum) 0}
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(s->queue->id, s->priority))},
+		{2, FAIRQ_GE, Int64GetDatum(from)},
+		{2, FAIRQ_LT, (Datum) 0}
 	};
 
 	s->walk_end = s->walk_length < FAIRQ_WAITING - from ?
 		Max(from, 0) + s->walk_length : FAIRQ_WAITING;
-	keys[3].value = Int64GetDatum(s->walk_end);
+	keys[2].value = Int64GetDatum(s->walk_end);
 	if (scan == NULL)
-		return fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_LANE, keys,
-								lengthof(keys), false);
+		return fairq_scan_in_order(s->tasks, FAIRQ_TASK_BY_LANE, keys,
+								   lengthof(keys));
 	fairq_scan_again(scan, keys, lengthof(keys));
 	return scan;
 }
@@ -302,7 +300,7 @@ walk(FairqService *s, FairqScan *scan, int64 limit, FairqTask *task,
 {
 	for (;;)
 	{
-		FairqRowState state = fairq_scan_next(scan);
+		FairqRowState state = fairq_task_next(scan, task, true);
 
 		if (state == FAIRQ_ROW_END)
 		{
@@ -316,7 +314,6 @@ walk(FairqService *s, FairqScan *scan, int64 limit, FairqTask *task,
 			(void) walk_from(s, scan, s->walk_end);
 			continue;
 		}
-		fairq_task_read(fairq_scan_slot(scan), task);
 		*reached = task->addr;
 		s->walked++;
 		if (state == FAIRQ_ROW_LIVE && !task->running &&

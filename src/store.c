@@ -12,10 +12,10 @@
  * - A claim waits for nobody, leaves no lock in the row, and is one update
  *   whose outcome (HOT or not) is known.
  *
- * What it costs: rules, row triggers, defaults, constraints other than unique
- * btree indexes, privileges and row security don't take part.  fairq's tables
- * have none of these that matter here, and an index that fairq cannot keep up
- * is refused.
+ * What it costs: rules, row triggers, defaults, generated columns, constraints
+ * other than unique btree indexes, privileges and row security don't take part.
+ * fairq's tables have none of these that matter here, but for task.lane, which
+ * enqueue.c writes; and an index that fairq cannot keep up is refused.
  *
  * A dirty scan has one hole.  It copies an index page and then visits the
  * heap; a row that is moved (a new version with index entries of its own) and
@@ -50,6 +50,7 @@
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -59,6 +60,20 @@
 #include "shmem.h"
 #include "store.h"
 
+/*
+ * Rows at one address that are put in order at a time: there can be as many as
+ * the highest weight, again as many that were served late at that turn, and of
+ * those that are being changed another version.
+ */
+#define MAX_ABREAST 4096
+
+/* A task that a scan has come by. */
+typedef struct ScannedTask
+{
+	FairqRowState state;
+	FairqTask	task;
+} ScannedTask;
+
 struct FairqScan
 {
 	IndexScanDesc desc;
@@ -67,6 +82,12 @@ struct FairqScan
 	ScanDirection direction;
 	int			budget;			/* index entries that may still be looked at */
 	bool		at_entry;		/* at one of which the row was not looked at */
+	bool		at_end;			/* there are no more entries */
+	int			addr_column;	/* of the index, if it has addr */
+	ScannedTask *abreast;		/* tasks at one address that were read ahead */
+	int			nabreast;
+	int			max_abreast;
+	int			next_abreast;
 };
 
 /*
@@ -283,8 +304,8 @@ find_index(FairqTable *table, FairqIndex which)
 {
 	static const AttrNumber columns[][FAIRQ_MAX_KEYS] = {
 		[FAIRQ_TASK_BY_ID] = {TASK_ID},
-		[FAIRQ_TASK_BY_LANE] = {TASK_QUEUE_ID, TASK_PRIORITY, TASK_ADDR, TASK_ID},
-		[FAIRQ_TASK_BY_GROUP] = {TASK_QUEUE_ID, TASK_GROUP_NO, TASK_PRIORITY, TASK_ADDR},
+		[FAIRQ_TASK_BY_LANE] = {TASK_LANE, TASK_ADDR},
+		[FAIRQ_TASK_BY_GROUP] = {TASK_LANE, TASK_GROUP_NO, TASK_ADDR},
 		[FAIRQ_SEAT_BY_KEY] = {SEAT_QUEUE_ID, SEAT_GROUP_KEY},
 		[FAIRQ_SEAT_BY_NO] = {SEAT_QUEUE_ID, SEAT_GROUP_NO},
 		[FAIRQ_QUEUE_BY_NAME] = {QUEUE_NAME},
@@ -485,8 +506,12 @@ fill_keys(Relation index, const FairqKey *keys, int nkeys, ScanKey scankeys)
 
 static FairqScan *
 scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
-		   int nkeys, bool backward, int budget)
+		   int nkeys, bool backward, int budget, bool in_order)
 {
+	static const int addr_columns[FAIRQ_INDEXES] = {
+		[FAIRQ_TASK_BY_LANE] = 2,
+		[FAIRQ_TASK_BY_GROUP] = 3
+	};
 	FairqScan  *scan = palloc0(sizeof(FairqScan));
 	Relation	index = find_index(table, which);
 	ScanKeyData scankeys[FAIRQ_MAX_KEYS + 1];
@@ -496,9 +521,11 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
 	scan->slot = table_slot_create(table->rel, NULL);
 	scan->desc = fairq_index_beginscan(table->rel, index, &scan->snapshot,
 									   nkeys);
+	Assert(!in_order || budget == PG_INT32_MAX);
 	scan->budget = budget;
-	/* where it is, must be known also when there is no row to read it from */
-	scan->desc->xs_want_itup = budget < PG_INT32_MAX;
+	scan->addr_column = addr_columns[which];
+	/* to know the address there without a look at the row */
+	scan->desc->xs_want_itup = budget < PG_INT32_MAX || in_order;
 	fill_keys(index, keys, nkeys, scankeys);
 	index_rescan(scan->desc, scankeys, nkeys, NULL, 0);
 	return scan;
@@ -508,7 +535,15 @@ FairqScan *
 fairq_scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
 				 int nkeys, bool backward)
 {
-	return scan_begin(table, which, keys, nkeys, backward, PG_INT32_MAX);
+	return scan_begin(table, which, keys, nkeys, backward, PG_INT32_MAX, false);
+}
+
+/* A scan for fairq_task_next(). */
+FairqScan *
+fairq_scan_in_order(FairqTable *table, FairqIndex which, const FairqKey *keys,
+					int nkeys)
+{
+	return scan_begin(table, which, keys, nkeys, false, PG_INT32_MAX, true);
 }
 
 /*
@@ -520,7 +555,7 @@ FairqScan *
 fairq_scan_some(FairqTable *table, FairqIndex which, const FairqKey *keys,
 				int nkeys, int budget)
 {
-	return scan_begin(table, which, keys, nkeys, false, budget);
+	return scan_begin(table, which, keys, nkeys, false, budget, false);
 }
 
 /* One more than the budget says. */
@@ -530,13 +565,13 @@ fairq_scan_more(FairqScan *scan)
 	scan->budget++;
 }
 
-/* After FAIRQ_ROW_LATER: a bigint column of the index, there. */
+/* The address at an entry whose row was not looked at. */
 int64
-fairq_scan_reached(FairqScan *scan, int column)
+fairq_scan_reached(FairqScan *scan)
 {
 	bool		isnull;
 
-	return DatumGetInt64(index_getattr(scan->desc->xs_itup, column,
+	return DatumGetInt64(index_getattr(scan->desc->xs_itup, scan->addr_column,
 									   scan->desc->xs_itupdesc, &isnull));
 }
 
@@ -547,8 +582,38 @@ fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys)
 	ScanKeyData scankeys[FAIRQ_MAX_KEYS + 1];
 
 	ExecClearTuple(scan->slot);
+	scan->at_entry = scan->at_end = false;
+	scan->nabreast = scan->next_abreast = 0;
 	fill_keys(scan->desc->indexRelation, keys, nkeys, scankeys);
 	index_rescan(scan->desc, scankeys, nkeys, NULL, 0);
+}
+
+/* Go on to the next entry.  An index that has come to its end would start anew. */
+static bool
+next_entry(FairqScan *scan)
+{
+	CHECK_FOR_INTERRUPTS();
+	scan->at_end = scan->at_end ||
+		index_getnext_tid(scan->desc, scan->direction) == NULL;
+	return !scan->at_end;
+}
+
+/*
+ * The row of the entry, or another version of it; FAIRQ_ROW_END if there is none
+ * any more.
+ */
+static FairqRowState
+look_at_entry(FairqScan *scan)
+{
+	if (!index_fetch_heap(scan->desc, scan->slot))
+		return FAIRQ_ROW_END;
+	if (TransactionIdIsValid(scan->snapshot.xmin))
+		return FAIRQ_ROW_INSERTING;
+	if (TransactionIdIsValid(scan->snapshot.xmax))
+		return FAIRQ_ROW_CHANGING;
+	/* nothing in its HOT chain can come after it */
+	scan->desc->xs_heap_continue = false;
+	return FAIRQ_ROW_LIVE;
 }
 
 /*
@@ -559,16 +624,15 @@ fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys)
 FairqRowState
 fairq_scan_next(FairqScan *scan)
 {
-	IndexScanDesc desc = scan->desc;
-
 	for (;;)
 	{
+		FairqRowState state;
+
 		if (scan->at_entry)
 			scan->at_entry = false;
-		else if (!desc->xs_heap_continue)
+		else if (!scan->desc->xs_heap_continue)
 		{
-			CHECK_FOR_INTERRUPTS();
-			if (index_getnext_tid(desc, scan->direction) == NULL)
+			if (!next_entry(scan))
 				return FAIRQ_ROW_END;
 			if (scan->budget != PG_INT32_MAX && scan->budget-- <= 0)
 			{
@@ -576,15 +640,9 @@ fairq_scan_next(FairqScan *scan)
 				return FAIRQ_ROW_LATER;
 			}
 		}
-		if (!index_fetch_heap(desc, scan->slot))
-			continue;
-		if (TransactionIdIsValid(scan->snapshot.xmin))
-			return FAIRQ_ROW_INSERTING;
-		if (TransactionIdIsValid(scan->snapshot.xmax))
-			return FAIRQ_ROW_CHANGING;
-		/* nothing in its HOT chain can come after it */
-		desc->xs_heap_continue = false;
-		return FAIRQ_ROW_LIVE;
+		state = look_at_entry(scan);
+		if (state != FAIRQ_ROW_END)
+			return state;
 	}
 }
 
@@ -633,10 +691,96 @@ fairq_scan_is_deleted(FairqScan *scan)
 	return TransactionIdIsValid(xmax) && !TransactionIdDidAbort(xmax);
 }
 
+/*
+ * Is there more to look at, at that address?  If not, the scan stands at the
+ * entry behind it.
+ */
+static bool
+is_more_at(FairqScan *scan, int64 addr)
+{
+	/* versions of a row whose entry is the same stand at the same address */
+	if (scan->desc->xs_heap_continue)
+		return true;
+	scan->at_entry = next_entry(scan);
+	return scan->at_entry && fairq_scan_reached(scan) == addr;
+}
+
+static int
+compare_ids(const void *a, const void *b)
+{
+	int64		x = ((const ScannedTask *) a)->task.id;
+	int64		y = ((const ScannedTask *) b)->task.id;
+
+	return x < y ? -1 : x > y;
+}
+
+/* A task was read, and there is more at its address.  Read all of it. */
+static void
+read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
+{
+	int			n = 0;
+
+	if (scan->abreast == NULL)
+	{
+		scan->max_abreast = 16;
+		scan->abreast = MemoryContextAlloc(GetMemoryChunkContext(scan),
+										   sizeof(ScannedTask) * scan->max_abreast);
+	}
+	scan->abreast[n].state = state;
+	scan->abreast[n++].task = *task;
+	do
+	{
+		scan->at_entry = false;
+		state = look_at_entry(scan);
+		if (state == FAIRQ_ROW_END)
+			continue;
+		if (n == scan->max_abreast)
+		{
+			scan->max_abreast *= 2;
+			scan->abreast = repalloc(scan->abreast,
+									 sizeof(ScannedTask) * scan->max_abreast);
+		}
+		scan->abreast[n].state = state;
+		fairq_task_read(scan->slot, &scan->abreast[n++].task);
+	} while (n < MAX_ABREAST && is_more_at(scan, task->addr));
+	scan->nabreast = n;
+	scan->next_abreast = 0;
+	qsort(scan->abreast, n, sizeof(ScannedTask), compare_ids);
+}
+
+/*
+ * The task of the next row, as fairq_scan_next() returns it; but in order, those
+ * that stand abreast, at one address, come by their ids.  There are such where a
+ * group has a weight.  If the indexes had the ids, all entries of all tasks would
+ * be a third longer.
+ */
+FairqRowState
+fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
+{
+	ScannedTask *next;
+
+	if (scan->next_abreast == scan->nabreast)
+	{
+		FairqRowState state = fairq_scan_next(scan);
+
+		if (state == FAIRQ_ROW_END)
+			return state;
+		fairq_task_read(scan->slot, task);
+		if (!in_order || !is_more_at(scan, task->addr))
+			return state;
+		read_abreast(scan, state, task);
+	}
+	next = &scan->abreast[scan->next_abreast++];
+	*task = next->task;
+	return next->state;
+}
+
 void
 fairq_scan_end(FairqScan *scan)
 {
 	index_endscan(scan->desc);
+	if (scan->abreast)
+		pfree(scan->abreast);
 	ExecDropSingleTupleTableSlot(scan->slot);
 	pfree(scan);
 }

@@ -19,9 +19,10 @@ enum
 	TASK_ENQUEUED_AT,
 	TASK_QUEUE_ID,
 	TASK_GROUP_NO,
-	TASK_ATTEMPT,
+	TASK_LANE,
 	TASK_PRIORITY,
 	TASK_CANCELLED,
+	TASK_ATTEMPT,
 	TASK_LEASE_UNTIL,
 	TASK_RUN_AT,
 	TASK_MAX_ATTEMPTS,
@@ -164,8 +165,8 @@ extern void fairq_table_delete(FairqTable *table, ItemPointer tid);
 typedef enum FairqIndex
 {
 	FAIRQ_TASK_BY_ID,			/* id */
-	FAIRQ_TASK_BY_LANE,			/* queue_id, priority, addr, id */
-	FAIRQ_TASK_BY_GROUP,		/* queue_id, group_no, priority, addr, id */
+	FAIRQ_TASK_BY_LANE,			/* lane, addr */
+	FAIRQ_TASK_BY_GROUP,		/* lane, group_no, addr */
 	FAIRQ_SEAT_BY_KEY,			/* queue_id, group_key */
 	FAIRQ_SEAT_BY_NO,			/* queue_id, group_no */
 	FAIRQ_QUEUE_BY_NAME,		/* name */
@@ -211,11 +212,13 @@ typedef struct FairqScan FairqScan;
 extern FairqScan *fairq_scan_begin(FairqTable *table, FairqIndex index,
 								   const FairqKey *keys, int nkeys,
 								   bool backward);
+extern FairqScan *fairq_scan_in_order(FairqTable *table, FairqIndex index,
+									  const FairqKey *keys, int nkeys);
 extern void fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys);
 extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
 								  const FairqKey *keys, int nkeys, int budget);
 extern void fairq_scan_more(FairqScan *scan);
-extern int64 fairq_scan_reached(FairqScan *scan, int column);
+extern int64 fairq_scan_reached(FairqScan *scan);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
 extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
 extern TransactionId fairq_scan_changer(FairqScan *scan);
@@ -245,6 +248,8 @@ typedef struct FairqTask
 } FairqTask;
 
 extern void fairq_task_read(TupleTableSlot *slot, FairqTask *task);
+extern FairqRowState fairq_task_next(FairqScan *scan, FairqTask *task,
+									 bool in_order);
 extern int64 fairq_task_new_id(void);
 
 typedef enum FairqClaimResult

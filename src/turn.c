@@ -27,11 +27,10 @@ fairq_search_group(FairqService *s, FairqSearch *search, int32 group_no,
 				   int64 from, int64 end)
 {
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(s->queue->id)},
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(s->queue->id, s->priority))},
 		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_EQ, Int16GetDatum(s->priority)},
-		{4, FAIRQ_GE, Int64GetDatum(from)},
-		{4, FAIRQ_LT, Int64GetDatum(end)}
+		{3, FAIRQ_GE, Int64GetDatum(from)},
+		{3, FAIRQ_LT, Int64GetDatum(end)}
 	};
 
 	search->have = false;
@@ -41,8 +40,8 @@ fairq_search_group(FairqService *s, FairqSearch *search, int32 group_no,
 	if (!search->open)
 		return;
 	if (search->scan == NULL)
-		search->scan = fairq_scan_begin(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
-										lengthof(keys), false);
+		search->scan = fairq_scan_in_order(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
+										   lengthof(keys));
 	else
 		fairq_scan_again(search->scan, keys, lengthof(keys));
 }
@@ -59,12 +58,11 @@ fairq_next_is_regular(FairqService *s, int32 group_no, int64 turn)
 
 	for (int i = 0; i < LOOK_AHEAD; i++)
 	{
-		FairqRowState state = fairq_scan_next(s->queued.scan);
 		FairqTask	task;
+		FairqRowState state = fairq_task_next(s->queued.scan, &task, false);
 
 		if (state == FAIRQ_ROW_END)
 			return true;
-		fairq_task_read(fairq_scan_slot(s->queued.scan), &task);
 		if (state == FAIRQ_ROW_LIVE && !task.running)
 			return task.addr == next_turn;
 	}
@@ -75,12 +73,14 @@ fairq_next_is_regular(FairqService *s, int32 group_no, int64 turn)
 static bool
 nothing_waits(FairqService *s, const FairqTurn *turn)
 {
+	FairqTask	task;
 	FairqRowState state;
 
 	fairq_search_group(s, &s->queued, turn->group_no, turn->waiting_from,
 					   FAIRQ_SCHEDULED);
 	while (s->queued.open &&
-		   (state = fairq_scan_next(s->queued.scan)) != FAIRQ_ROW_END)
+		   (state = fairq_task_next(s->queued.scan, &task,
+									false)) != FAIRQ_ROW_END)
 		if (state == FAIRQ_ROW_LIVE)
 			return false;
 	return true;
@@ -135,7 +135,8 @@ look_for_queued(FairqService *s, Course *course)
 
 	while (search->open && !search->have)
 	{
-		FairqRowState state = fairq_scan_next(search->scan);
+		FairqRowState state = fairq_task_next(search->scan, &search->task,
+											  true);
 
 		if (state == FAIRQ_ROW_END)
 		{
@@ -153,7 +154,6 @@ look_for_queued(FairqService *s, Course *course)
 			}
 			continue;
 		}
-		fairq_task_read(fairq_scan_slot(search->scan), &search->task);
 		search->from = search->task.addr;
 		/* or, if it was put back since, then */
 		search->since = Max(search->task.enqueued_at, search->task.run_at);
@@ -168,7 +168,8 @@ look_for_due(FairqService *s, FairqSearch *search, bool expired)
 {
 	while (search->open && !search->have)
 	{
-		FairqRowState state = fairq_scan_next(search->scan);
+		FairqRowState state = fairq_task_next(search->scan, &search->task,
+											  true);
 
 		if (state == FAIRQ_ROW_END)
 		{
@@ -176,7 +177,6 @@ look_for_due(FairqService *s, FairqSearch *search, bool expired)
 			search->from = FAIRQ_ADDR_MAX;
 			continue;
 		}
-		fairq_task_read(fairq_scan_slot(search->scan), &search->task);
 		search->from = search->task.addr;
 		search->since = expired ? search->task.lease_until : search->task.run_at;
 		search->have = state == FAIRQ_ROW_LIVE &&
