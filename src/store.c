@@ -969,10 +969,16 @@ fairq_task_grip(FairqTable *table, FairqTask *task)
 		fairq_task_let_go(table, task);
 		return FAIRQ_GONE;
 	}
+	if (TransactionIdIsValid(snapshot.xmax))
+	{
+		/* somebody is changing it since: as if the scan had found it so */
+		fairq_task_let_go(table, task);
+		return FAIRQ_GONE;
+	}
 	if (TransactionIdIsValid(snapshot.xmin) ||
 		!(header->t_infomask & HEAP_XMAX_INVALID))
 	{
-		/* it is being changed, or has been locked by somebody */
+		/* it is new, or has been locked by somebody */
 		fairq_task_let_go(table, task);
 		return lock_to_claim(table, task);
 	}
