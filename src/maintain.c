@@ -285,25 +285,56 @@ wait_for_users(FairqQueue *queue, TimestampTz end)
 }
 
 /*
- * Has the group any task, whatever somebody is doing with it?  *scan is for one
- * question after the other, NULL at first.
+ * For asking which groups have tasks: by a scan that is begun once, and only in
+ * those lanes that had any then.
  */
-static bool
-has_tasks(FairqTable *tasks, int32 queue_id, int32 group_no, FairqScan **scan)
+typedef struct TasksLook
 {
+	FairqScan  *scan;
+	int			nlanes;
+	int32		lanes[FAIRQ_PRIORITIES];
+} TasksLook;
+
+/* Is there a task of such groups in the lane, whatever somebody does with it? */
+static bool
+has_any(FairqScan *scan, int32 lane, FairqBound bound, int32 group_no)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(lane)},
+		{2, bound, Int32GetDatum(group_no)}
+	};
+
+	fairq_scan_again(scan, keys, lengthof(keys));
+	return fairq_scan_next(scan) != FAIRQ_ROW_END;
+}
+
+static TasksLook
+begin_look(FairqTable *tasks, int32 queue_id)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(0)},
+		{2, FAIRQ_EQ, Int32GetDatum(0)}
+	};
+	TasksLook	look = {0};
+
+	look.scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
+								 lengthof(keys), false);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
-		FairqKey	keys[] = {
-			{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
-			{2, FAIRQ_EQ, Int32GetDatum(group_no)}
-		};
+		int32		lane = fairq_task_lane(queue_id, priority);
 
-		if (*scan == NULL)
-			*scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
-									 lengthof(keys), false);
-		else
-			fairq_scan_again(*scan, keys, lengthof(keys));
-		if (fairq_scan_next(*scan) != FAIRQ_ROW_END)
+		if (has_any(look.scan, lane, FAIRQ_GE, 0))
+			look.lanes[look.nlanes++] = lane;
+	}
+	return look;
+}
+
+static bool
+has_tasks(const TasksLook *look, int32 group_no)
+{
+	for (int i = 0; i < look->nlanes; i++)
+	{
+		if (has_any(look->scan, look->lanes[i], FAIRQ_EQ, group_no))
 			return true;
 	}
 	return false;
@@ -323,7 +354,7 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
 	FairqScan  *scan = fairq_scan_begin(seats, FAIRQ_SEAT_BY_NO, &key, 1,
 										false);
-	FairqScan  *of_group = NULL;
+	TasksLook	look = begin_look(tasks, queue->id);
 	int			max = 64;
 	Seat	   *unused = palloc(sizeof(Seat) * max);
 	int32		last = -1;
@@ -342,7 +373,7 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		last = group_no;
-		if (has_tasks(tasks, queue->id, group_no, &of_group) ||
+		if (has_tasks(&look, group_no) ||
 			fairq_group_setting(queue, group_no) != &queue->others)
 		{
 			/* one row of it is enough */
@@ -360,8 +391,7 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
 															  SEAT_GROUP_KEY));
 		fairq_table_delete(seats, &slot->tts_tid);
 	}
-	if (of_group)
-		fairq_scan_end(of_group);
+	fairq_scan_end(look.scan);
 	fairq_scan_end(scan);
 	return unused;
 }
@@ -383,13 +413,13 @@ forget_unused(FairqQueue *queue, TimestampTz end)
 	fairq_written();
 	if (n > 0 && (done = wait_for_users(queue, end)))
 	{
-		FairqScan  *of_group = NULL;
+		/* a new one: they may have tasks in other lanes now */
+		TasksLook	look = begin_look(tasks, queue->id);
 
 		for (int i = 0; i < n; i++)
-			if (has_tasks(tasks, queue->id, unused[i].group_no, &of_group))
+			if (has_tasks(&look, unused[i].group_no))
 				fairq_put_seat(seats, queue, unused[i].group_no, unused[i].key);
-		if (of_group)
-			fairq_scan_end(of_group);
+		fairq_scan_end(look.scan);
 		fairq_written();
 	}
 	fairq_table_close(seats);
