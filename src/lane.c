@@ -102,13 +102,22 @@ is_known(FairqLane *lane)
 		lane->resets == pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
 }
 
-static FairqGroupSet *
-set_of(uint32 lane_no, int32 group_no)
+/* The two sets that may have a group's entry. */
+static void
+sets_of(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
 {
 	uint32		hash = hash_combine(murmurhash32(lane_no),
 									murmurhash32((uint32) group_no));
 
-	return &fairq_group_sets()[hash % FAIRQ_SETS];
+	sets[0] = &fairq_group_sets()[hash % FAIRQ_SETS];
+	sets[1] = &fairq_group_sets()[murmurhash32(hash) % FAIRQ_SETS];
+}
+
+/* The set that an entry lies in. */
+static FairqGroupSet *
+set_with(const FairqGroup *group)
+{
+	return &fairq_group_sets()[fairq_group_index(group) / FAIRQ_SET_WAYS];
 }
 
 static FairqGroup *
@@ -131,59 +140,108 @@ victim(FairqGroupSet *set)
 	return NULL;
 }
 
-/*
- * Find a group's entry, or make one.  If there is one, its set's mutex is
- * held on return: it may go away once that is released, unless it is pinned
- * or irregular by then.
- */
-static FairqGroup *
-lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **setp)
+/* How little room a set has: by entries that must stay, then by any. */
+static int
+crowdedness(FairqGroupSet *set)
 {
-	FairqGroupSet *set = set_of(lane->lane_no, group_no);
-	FairqGroup *group = NULL;
+	int			stay = 0;
+	int			used = 0;
 
 	SpinLockAcquire(&set->mutex);
 	for (int i = 0; i < FAIRQ_SET_WAYS; i++)
 	{
-		if (set->ways[i].lane_no == lane->lane_no &&
-			set->ways[i].group_no == group_no)
-		{
-			group = &set->ways[i];
-			break;
-		}
-	}
-	if (group == NULL && create && (group = victim(set)) != NULL)
-	{
-		uint32		version = group->version;
+		const FairqGroup *group = &set->ways[i];
 
-		memset(group, 0, sizeof(FairqGroup));
-		group->lane_no = lane->lane_no;
-		group->group_no = group_no;
-		group->tail = TAIL_UNKNOWN;
-		group->waiting_from = FAIRQ_WAITING;
-		group->due_from = group->expired_from = FAIRQ_ADDR_MAX;
-		group->version = version + 1;
+		used += group->lane_no != 0;
+		stay += group->lane_no != 0 && (group->pins > 0 || group->irregular);
 	}
-	if (group == NULL)
-		SpinLockRelease(&set->mutex);
-	*setp = set;
-	return group;
+	SpinLockRelease(&set->mutex);
+	return stay * (FAIRQ_SET_WAYS + 1) + used;
 }
 
-/* An irregular group stays where it is as long as the lane is locked. */
+/* Make an entry, in the set that has more room.  The lane's lock is exclusive. */
+static FairqGroup *
+lock_new_group(FairqLane *lane, int32 group_no, FairqGroupSet *sets[2],
+			   FairqGroupSet **setp)
+{
+	int			first = crowdedness(sets[0]) > crowdedness(sets[1]) ? 1 : 0;
+
+	for (int i = 0; i < 2; i++)
+	{
+		FairqGroupSet *set = sets[(first + i) % 2];
+		FairqGroup *group;
+
+		SpinLockAcquire(&set->mutex);
+		group = victim(set);
+		if (group != NULL)
+		{
+			uint32		version = group->version;
+
+			memset(group, 0, sizeof(FairqGroup));
+			group->lane_no = lane->lane_no;
+			group->group_no = group_no;
+			group->tail = TAIL_UNKNOWN;
+			group->waiting_from = FAIRQ_WAITING;
+			group->due_from = group->expired_from = FAIRQ_ADDR_MAX;
+			group->version = version + 1;
+			*setp = set;
+			return group;
+		}
+		SpinLockRelease(&set->mutex);
+	}
+	return NULL;
+}
+
+/*
+ * Find a group's entry, or make one.  If there is one, its set's mutex is
+ * held on return: it may be another group's once that is released, unless it
+ * is pinned or irregular by then.
+ */
+static FairqGroup *
+lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **setp)
+{
+	FairqGroupSet *sets[2];
+
+	sets_of(lane->lane_no, group_no, sets);
+	for (int i = 0; i < 2; i++)
+	{
+		FairqGroupSet *set = sets[i];
+
+		SpinLockAcquire(&set->mutex);
+		for (int way = 0; way < FAIRQ_SET_WAYS; way++)
+		{
+			if (set->ways[way].lane_no == lane->lane_no &&
+				set->ways[way].group_no == group_no)
+			{
+				*setp = set;
+				return &set->ways[way];
+			}
+		}
+		SpinLockRelease(&set->mutex);
+	}
+	return create ? lock_new_group(lane, group_no, sets, setp) : NULL;
+}
+
+/*
+ * The entry of an irregular group, which stays where it is as long as the lane
+ * is locked; NULL if the group is not irregular.
+ */
 static FairqGroup *
 find_irregular(FairqLane *lane, int32 group_no)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
+	bool		irregular;
 
 	if (lane->nirregular == 0 && lane->parked == FAIRQ_NOBODY)
 		return NULL;
 	group = lock_group(lane, group_no, false, &set);
 	if (group == NULL)
 		return NULL;
+	/* a regular one may be another group's as soon as the mutex is released */
+	irregular = group->irregular;
 	SpinLockRelease(&set->mutex);
-	return group->irregular ? group : NULL;
+	return irregular ? group : NULL;
 }
 
 static void
@@ -249,10 +307,11 @@ take_back(FairqLane *lane, FairqGroup *group)
 	}
 }
 
+/* Whoever calls this must not touch the entry afterwards. */
 static void
 become_regular(FairqLane *lane, FairqGroup *group)
 {
-	FairqGroupSet *set = set_of(group->lane_no, group->group_no);
+	FairqGroupSet *set = set_with(group);
 
 	take_out_of_set(lane, group);
 	set_told(lane, group, FAIRQ_ADDR_MAX, FAIRQ_ADDR_MAX);
@@ -661,7 +720,7 @@ fairq_unpin(FairqReservation *reservation)
 
 	if (group == NULL)
 		return;
-	set = set_of(group->lane_no, group->group_no);
+	set = set_with(group);
 	SpinLockAcquire(&set->mutex);
 	group->pins--;
 	SpinLockRelease(&set->mutex);
@@ -1054,7 +1113,7 @@ fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
 static void
 start_afresh(FairqGroup *group)
 {
-	FairqGroupSet *set = set_of(group->lane_no, group->group_no);
+	FairqGroupSet *set = set_with(group);
 
 	SpinLockAcquire(&set->mutex);
 	if (group->pins == 0 && fairq_is_waiting(group->tail))
@@ -1083,16 +1142,16 @@ fairq_lane_settle(FairqLane *lane, const FairqNote *note,
 	if (group != NULL && group->version == turn->version &&
 		!(regular && group->until > turn->addr))
 	{
-		become_regular(lane, group);
+		group->waiting_from = FAIRQ_ADDR_MAX;
+		if (drained)
+			start_afresh(group);
 		if (regular)
 		{
 			group->gap = false;
 			lower(lane, turn->addr);
 			void_desert(lane);
 		}
-		group->waiting_from = FAIRQ_ADDR_MAX;
-		if (drained)
-			start_afresh(group);
+		become_regular(lane, group);
 	}
 	LWLockRelease(&lane->lock);
 }

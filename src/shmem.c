@@ -247,9 +247,9 @@ fairq_group_at(int32 index)
 }
 
 int32
-fairq_group_index(FairqGroup *group)
+fairq_group_index(const FairqGroup *group)
 {
-	int32		set = ((char *) group - (char *) group_sets) / sizeof(FairqGroupSet);
+	int32		set = ((const char *) group - (char *) group_sets) / sizeof(FairqGroupSet);
 
 	return set * FAIRQ_SET_WAYS + (group - group_sets[set].ways);
 }

@@ -25,11 +25,14 @@ typedef struct FairqDomain
 /*
  * What is remembered of a group in a lane; see lane.c for what it means.
  *
- * An entry is found through its set.  The set's mutex protects the key, the
- * pins and the choice of a victim; all else is protected by the lock of the
- * lane whose number the entry bears.  An entry's place is its name: sets of
- * groups are linked by index.  A pinned or irregular entry is never a
- * victim.
+ * An entry lies in one of the two sets that its key leads to, so that sets fill
+ * up evenly: 131,072 entries have room for some 120,000 irregular groups.  The
+ * set's mutex protects the key, the pins and the choice of a victim; all else
+ * is protected by the lock of the lane whose number the entry bears, and only
+ * as long as the entry is pinned or irregular: such a one is never a victim.
+ * Any other may be given to a group of another lane as soon as the mutex is
+ * released, and is not touched without it.  An entry's place is its name: sets
+ * of groups are linked by index.
  */
 typedef struct FairqGroup
 {
@@ -76,7 +79,7 @@ extern FairqDomain *fairq_domain(void);
 extern FairqDomain *fairq_domain_at(int32 index);
 extern FairqGroupSet *fairq_group_sets(void);
 extern FairqGroup *fairq_group_at(int32 index);
-extern int32 fairq_group_index(FairqGroup *group);
+extern int32 fairq_group_index(const FairqGroup *group);
 extern FairqHints *fairq_shmem_queue(int32 queue_id);
 extern FairqLimit *fairq_shmem_limit(int32 queue_id, int32 group_no);
 extern int	fairq_shmem_limits(int32 queue_id, int32 **group_nos);
