@@ -95,6 +95,9 @@
 /* groups of a lane that can have been told that something has fallen due */
 #define MAX_TOLD 16384
 
+/* parked groups that are taken back under one hold of the lane's lock */
+#define UNPARK_AT_ONCE 256
+
 static bool
 is_known(FairqLane *lane)
 {
@@ -1259,18 +1262,40 @@ fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked)
 	}
 }
 
-/* There may be room for every group again. */
+/*
+ * Take parked groups back, at most so many, from a seat on; *seat is then that
+ * of the next one.  False if there are no more.
+ */
+static bool
+unpark_some(FairqLane *lane, int32 *seat, int most)
+{
+	FairqGroup *group;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	while ((group = fairq_seats_from(lane->parked, *seat)) != NULL &&
+		   most-- > 0)
+	{
+		*seat = group->group_no;
+		take_back(lane, group);
+	}
+	LWLockRelease(&lane->lock);
+	return group != NULL;
+}
+
+/*
+ * There may be room for every group again.  A lane is not kept locked for as
+ * long as a hundred thousand groups take; a group that is parked behind the
+ * one that is taken back just now is parked by the present settings.
+ */
 void
 fairq_unpark_all(FairqHints *hints)
 {
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
-		FairqLane  *lane = &hints->lanes[priority];
+		int32		seat = 0;
 
-		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-		while (lane->parked != FAIRQ_NOBODY)
-			take_back(lane, fairq_group_at(lane->parked));
-		LWLockRelease(&lane->lock);
+		while (unpark_some(&hints->lanes[priority], &seat, UNPARK_AT_ONCE))
+			;
 	}
 }
 
