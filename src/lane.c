@@ -66,6 +66,13 @@
  * their seats, up to their weights, but beside the turns: pos stays, for the
  * others, who cannot be served now, would lose the turns that it passes.
  *
+ * What a transaction has enqueued and not committed is seen by its own pops
+ * alone.  It says so before they look (transaction.c), and whatever call of
+ * another backend then finds out "nothing is ready there" has passed over it,
+ * and makes that void.  So the lane counts how often another backend than
+ * before has found such a thing out, or taken a turn ("narrowings"): as long
+ * as nobody else has, what was said once still stands.
+ *
  * Waiting tasks of limited groups stand outside the order of service, from
  * FAIRQ_WAITING on.  A group that has some is irregular: they are served at
  * its turns, behind its others.  "waiting_from" is for them what from is for
@@ -82,6 +89,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "miscadmin.h"
 #include "utils/timestamp.h"
 
 #include "lane.h"
@@ -322,6 +330,16 @@ become_regular(FairqLane *lane, FairqGroup *group)
 	SpinLockAcquire(&set->mutex);
 	group->irregular = false;
 	SpinLockRelease(&set->mutex);
+}
+
+/* This backend has found out where nothing is ready, or takes a turn. */
+static void
+narrow(FairqLane *lane)
+{
+	if (lane->narrower == MyProcPid)
+		return;
+	lane->narrower = MyProcPid;
+	pg_atomic_fetch_add_u64(&lane->narrowings, 1);
 }
 
 /* Something has become ready, at one of these addresses. */
@@ -583,6 +601,7 @@ fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
 		LWLockRelease(&lane->lock);
 		return;
 	}
+	narrow(lane);
 	all_become_regular(lane);
 	lane->lane_no = fairq_new_lane_no();
 	lane->resets = resets;
@@ -808,6 +827,7 @@ fairq_lane_raise(FairqLane *lane, const FairqNote *note, int64 upto,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == note->lane_no)
 	{
+		narrow(lane);
 		upto = Min(upto, lowest_since(lane, note->epoch));
 		lane->mark = Max(lane->mark, upto);
 		if (stride > 0)
@@ -829,6 +849,7 @@ fairq_lane_desert(FairqLane *lane, const FairqNote *note, int64 from,
 	{
 		int64		highest = highest_since(lane, note->epoch);
 
+		narrow(lane);
 		if (highest >= from)
 			from = Min(highest, to - 1) + 1;
 		if (to - from > lane->desert_to - lane->desert_from)
@@ -848,6 +869,7 @@ advance(FairqLane *lane, int64 addr, int32 left)
 	fairq_lane_reaches(lane, addr);
 	if (addr < lane->pos)
 		return;
+	narrow(lane);
 	lane->pos_left = addr > lane->pos ? left : Min(lane->pos_left, left);
 	lane->pos = addr;
 }
@@ -1145,6 +1167,7 @@ fairq_lane_settle(FairqLane *lane, const FairqNote *note,
 	if (group != NULL && group->version == turn->version &&
 		!(regular && group->until > turn->addr))
 	{
+		narrow(lane);
 		group->waiting_from = FAIRQ_ADDR_MAX;
 		if (drained)
 			start_afresh(group);
@@ -1176,6 +1199,7 @@ fairq_lane_looked_upto(FairqLane *lane, const FairqNote *note,
 		group = find_irregular(lane, turn->group_no);
 	if (group != NULL && group->version == turn->version)
 	{
+		narrow(lane);
 		group->from = Max(group->from, Min(from, FAIRQ_WAITING));
 		group->waiting_from = Max(group->waiting_from, from);
 		set_told(lane, group, due_from, expired_from);
@@ -1321,6 +1345,7 @@ void
 fairq_lane_look_end(FairqLane *lane, uint32 lane_no, const FairqLook *look)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	narrow(lane);
 	if (look != NULL && lane->lane_no == lane_no)
 		fairq_times_end(&lane->times, look);
 	else
@@ -1423,7 +1448,10 @@ fairq_lane_no_strays(FairqLane *lane, const FairqNote *note, int64 upto)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == note->lane_no && lane->nstrays == note->nstrays)
+	{
+		narrow(lane);
 		lane->strays = Max(lane->strays, upto);
+	}
 	LWLockRelease(&lane->lock);
 }
 
@@ -1540,8 +1568,25 @@ void
 fairq_lane_forget(FairqLane *lane)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	narrow(lane);
 	lower(lane, FAIRQ_ADDR_NONE);
 	all_become_regular(lane);
 	lane->lane_no = 0;
 	LWLockRelease(&lane->lock);
+}
+
+/*
+ * The caller is about to say what its own pops see.  What it says stands until
+ * the number that is returned is another one.
+ */
+uint64
+fairq_lane_narrow(FairqLane *lane)
+{
+	uint64		narrowings;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	narrow(lane);
+	narrowings = pg_atomic_read_u64(&lane->narrowings);
+	LWLockRelease(&lane->lock);
+	return narrowings;
 }

@@ -54,6 +54,10 @@ typedef struct FairqLane
 	int32		full_seat;		/* the last one served in a full queue */
 	int32		full_left;		/* tasks that may still be served at it */
 	FairqTimes	times;
+	int			narrower;		/* pid of whose call last found out where
+								 * nothing is ready, or took a turn */
+	pg_atomic_uint64 narrowings;	/* times that this became another one;
+									 * written under lock */
 
 	/* without a lock */
 	pg_atomic_uint64 reach;		/* no task further on is running */
@@ -224,5 +228,6 @@ extern void fairq_lane_hole(FairqLane *lane, int32 group_no, int64 lowest,
 							int64 highest);
 extern void fairq_lane_lower(FairqLane *lane, int64 addr);
 extern void fairq_lane_forget(FairqLane *lane);
+extern uint64 fairq_lane_narrow(FairqLane *lane);
 
 #endif							/* FAIRQ_LANE_H */

@@ -696,7 +696,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 
 	uint32		surplus = fairq_wake_surplus(&queue->hints->wakeup);
 
-	fairq_debts_show();
+	fairq_debts_show(queue->hints);
 	serve(&s);
 	if (s.served > 0 || s.ended > 0)
 		fairq_written();

@@ -283,6 +283,7 @@ init_lane(FairqLane *lane, int priority)
 		lane->ring[i] = FAIRQ_ADDR_MAX;
 		lane->ring_high[i] = FAIRQ_ADDR_NONE;
 	}
+	pg_atomic_init_u64(&lane->narrowings, 0);
 	pg_atomic_init_u64(&lane->reach, 0);
 	for (int i = 0; i < FAIRQ_COUNTERS; i++)
 		pg_atomic_init_u64(&lane->counters[i], 0);

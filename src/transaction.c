@@ -15,9 +15,15 @@
  * they are settled in reverse order and popped.  The reverse order lets
  * reservations be put back one after the other.
  *
- * The stack is bounded.  Past MAX_DEBTS groups a transaction owes by lanes
- * only: at commit the mark is lowered to the lowest address, and an abort
- * throws away what is known of the lane, which is then read off the table.
+ * The stack is bounded by the number of groups that the cache has entries for.
+ * Past that a transaction owes by lanes only: at commit the mark is lowered to
+ * the lowest address, and an abort throws away what is known of the lane, which
+ * is then read off the table.
+ *
+ * A debt is found through a hash table of the topmost ones for each group of a
+ * lane; each debt knows the one below it.  Debts come and go as on a stack, so a
+ * slot is simply given back to the one below, or emptied: whatever was put in
+ * behind it has gone before.
  *
  * Locking: the callbacks take lanes' locks, one at a time.  They must neither
  * fail (an ERROR there would be a PANIC) nor allocate: all memory is had when
@@ -35,16 +41,25 @@
 #include "shmem.h"
 #include "transaction.h"
 
-/* about 4 MB; more than any round of service has groups on a usual system */
-#define MAX_DEBTS 16384
-#define LOOKUP_SLOTS 4096
-#define LOOKUP_PROBES 4
+/* some 40 MB, for who has as many groups */
+#define MAX_DEBTS (FAIRQ_SETS * FAIRQ_SET_WAYS)
+
+/* what a debt, a slot or a list has none of */
+#define NO_DEBT (-1)
 
 static FairqDebt *debts = NULL; /* in TopTransactionContext */
 static int	ndebts = 0;
 static int	maxdebts = 0;
-static int	lookup[LOOKUP_SLOTS];	/* lossy: where to look, by hash */
-static bool to_show = false;	/* some debt changes what our own pops find */
+static int32 *topmost = NULL;	/* 2 * maxdebts slots, likewise */
+
+/* debts that change what our own pops find, and of which that was not said */
+static int32 unshown = NO_DEBT;
+
+/* what was said of the others, in lanes of this queue; NULL: nothing */
+static FairqHints *shown = NULL;
+static uint16 shown_lanes = 0;	/* which, as bits */
+static uint64 shown_at[FAIRQ_PRIORITIES];	/* their narrowings then */
+
 static bool to_undo = false;	/* some debt has ready_at_abort */
 static bool to_leave = false;	/* some debt has a counter to leave */
 
@@ -101,34 +116,43 @@ say_scheduled(FairqDebt *debt, int64 addr)
 					   fairq_due_time(addr));
 }
 
+/* Tasks of the debt's group, or of its lane, are ready from there on. */
 static void
-say_committed(FairqDebt *debt)
+say_ready(FairqDebt *debt, int64 addr, int64 highest)
 {
-	say_scheduled(debt, debt->scheduled_at_commit);
-	if (debt->ready_at_commit != FAIRQ_ADDR_MAX)
+	if (addr == FAIRQ_ADDR_MAX)
+		return;
+	if (debt->group_no >= 0)
+		fairq_lane_ready(debt->lane, debt->group_no, addr, highest);
+	else
+		fairq_lane_lower(debt->lane, addr);
+}
+
+static void
+say_leased(FairqLane *lane, const FairqLeases *leases)
+{
+	if (leases->lowest == FAIRQ_ADDR_MAX)
+		return;
+	fairq_times_leased(&lane->times, leases->lowest, leases->highest,
+					   leases->until);
+	fairq_wake_in_time(&fairq_hints_of(lane)->wakeup, leases->until);
+}
+
+static void
+say(FairqDebt *debt, const FairqNews *news)
+{
+	say_scheduled(debt, news->scheduled);
+	say_ready(debt, news->ready, debt->highest_at_commit);
+	say_ready(debt, news->waiting, FAIRQ_ADDR_MAX);
+	if (news->hole != FAIRQ_ADDR_MAX)
 	{
 		if (debt->group_no >= 0)
-			fairq_lane_ready(debt->lane, debt->group_no,
-							 debt->ready_at_commit, debt->highest_at_commit);
-		else
-			fairq_lane_lower(debt->lane, debt->ready_at_commit);
-	}
-	if (debt->waiting_at_commit != FAIRQ_ADDR_MAX)
-	{
-		if (debt->group_no >= 0)
-			fairq_lane_ready(debt->lane, debt->group_no,
-							 debt->waiting_at_commit, FAIRQ_ADDR_MAX);
-		else
-			fairq_lane_lower(debt->lane, debt->waiting_at_commit);
-	}
-	if (debt->hole_at_commit != FAIRQ_ADDR_MAX)
-	{
-		if (debt->group_no >= 0)
-			fairq_lane_hole(debt->lane, debt->group_no, debt->hole_at_commit,
+			fairq_lane_hole(debt->lane, debt->group_no, news->hole,
 							debt->highest_hole);
 		else
 			fairq_lane_forget(debt->lane);
 	}
+	say_leased(debt->lane, &news->leased);
 }
 
 /* n tasks are not running any more. */
@@ -185,6 +209,18 @@ static const FairqLeases no_leases = {
 	.until = DT_NOEND
 };
 
+static const FairqNews no_news = {
+	.ready = FAIRQ_ADDR_MAX,
+	.waiting = FAIRQ_ADDR_MAX,
+	.scheduled = FAIRQ_ADDR_MAX,
+	.hole = FAIRQ_ADDR_MAX,
+	.leased = {
+		.lowest = FAIRQ_ADDR_MAX,
+		.highest = FAIRQ_ADDR_NONE,
+		.until = DT_NOEND
+	}
+};
+
 static void
 add_leases(FairqLeases *leases, const FairqLeases *more)
 {
@@ -194,13 +230,13 @@ add_leases(FairqLeases *leases, const FairqLeases *more)
 }
 
 static void
-say_leased(FairqLane *lane, const FairqLeases *leases)
+add_news(FairqNews *news, const FairqNews *more)
 {
-	if (leases->lowest == FAIRQ_ADDR_MAX)
-		return;
-	fairq_times_leased(&lane->times, leases->lowest, leases->highest,
-					   leases->until);
-	fairq_wake_in_time(&fairq_hints_of(lane)->wakeup, leases->until);
+	news->ready = Min(news->ready, more->ready);
+	news->waiting = Min(news->waiting, more->waiting);
+	news->scheduled = Min(news->scheduled, more->scheduled);
+	news->hole = Min(news->hole, more->hole);
+	add_leases(&news->leased, &more->leased);
 }
 
 /* Its tasks are not there, or again where they stood. */
@@ -234,8 +270,7 @@ settle(FairqDebt *debt, bool committed)
 
 	if (committed)
 	{
-		say_committed(debt);
-		say_leased(lane, &debt->leased_at_commit);
+		say(debt, &debt->at_commit);
 		for (int i = 0; i < FAIRQ_COUNTERS; i++)
 			if (debt->counts[i] > 0)
 				pg_atomic_fetch_add_u64(&lane->counters[i], debt->counts[i]);
@@ -252,6 +287,107 @@ settle(FairqDebt *debt, bool committed)
 		fairq_wake(&fairq_hints_of(lane)->wakeup, nready);
 }
 
+/* Others hear of that at commit, our own pops before they look. */
+static void
+owe_news(FairqDebt *debt, FairqNews news)
+{
+	add_news(&debt->at_commit, &news);
+	add_news(&debt->unsaid, &news);
+	if (debt->unshown)
+		return;
+	debt->unshown = true;
+	debt->prev_unshown = NO_DEBT;
+	debt->next_unshown = unshown;
+	unshown = debt - debts;
+	if (debt->next_unshown != NO_DEBT)
+		debts[debt->next_unshown].prev_unshown = unshown;
+}
+
+static void
+remove_unshown(FairqDebt *debt)
+{
+	if (!debt->unshown)
+		return;
+	debt->unsaid = no_news;
+	debt->unshown = false;
+	if (debt->next_unshown != NO_DEBT)
+		debts[debt->next_unshown].prev_unshown = debt->prev_unshown;
+	if (debt->prev_unshown != NO_DEBT)
+		debts[debt->prev_unshown].next_unshown = debt->next_unshown;
+	else
+		unshown = debt->next_unshown;
+}
+
+/* The slot of the topmost debt for that, or the empty one where it belongs. */
+static int32 *
+slot_of(FairqLane *lane, int32 group_no)
+{
+	uint32		mask = 2 * maxdebts - 1;
+	uint32		at = hash_combine(murmurhash32((uint32) ((uintptr_t) lane >> 6)),
+								  murmurhash32((uint32) group_no)) & mask;
+
+	while (topmost[at] != NO_DEBT &&
+		   (debts[topmost[at]].lane != lane ||
+			debts[topmost[at]].group_no != group_no))
+		at = (at + 1) & mask;
+	return &topmost[at];
+}
+
+/* The topmost debt for a group of a lane, or the lane (-1); NULL: none. */
+static FairqDebt *
+topmost_debt(FairqLane *lane, int32 group_no)
+{
+	int32		index = ndebts == 0 ? NO_DEBT : *slot_of(lane, group_no);
+
+	return index == NO_DEBT ? NULL : &debts[index];
+}
+
+static FairqDebt *
+debt_below(const FairqDebt *debt)
+{
+	return debt->below == NO_DEBT ? NULL : &debts[debt->below];
+}
+
+/* Take the last debt off the stack. */
+static FairqDebt *
+pop_debt(void)
+{
+	FairqDebt  *debt = &debts[ndebts - 1];
+
+	*slot_of(debt->lane, debt->group_no) = debt->below;
+	remove_unshown(debt);
+	ndebts--;
+	return debt;
+}
+
+/* Make room for one more debt. */
+static void
+grow(void)
+{
+	int			n = maxdebts == 0 ? 16 : maxdebts * 2;
+	FairqDebt  *more;
+	int32	   *slots;
+
+	if (ndebts < maxdebts)
+		return;
+	slots = MemoryContextAllocHuge(TopTransactionContext,
+								   sizeof(int32) * 2 * n);
+	more = MemoryContextAllocHuge(TopTransactionContext,
+								  sizeof(FairqDebt) * n);
+	if (debts != NULL)
+	{
+		memcpy(more, debts, sizeof(FairqDebt) * ndebts);
+		pfree(debts);
+		pfree(topmost);
+	}
+	debts = more;
+	topmost = slots;
+	maxdebts = n;
+	memset(topmost, 0xFF, sizeof(int32) * 2 * n);
+	for (int i = 0; i < ndebts; i++)
+		*slot_of(debts[i].lane, debts[i].group_no) = i;
+}
+
 /* What was being done, an error or the end has ended it. */
 static void
 end_call(void)
@@ -266,10 +402,14 @@ settle_all(bool committed)
 {
 	end_call();
 	while (ndebts > 0)
-		settle(&debts[--ndebts], committed);
+		settle(pop_debt(), committed);
 	debts = NULL;
+	topmost = NULL;
 	maxdebts = 0;
-	to_show = to_undo = to_leave = false;
+	unshown = NO_DEBT;
+	shown = NULL;
+	shown_lanes = 0;
+	to_undo = to_leave = false;
 	written_at = changed_at = groups_changed_at = 0;
 	settings_pending = groups_freed = false;
 	if (changed)
@@ -323,22 +463,14 @@ merge_into_lane_debt_below(int index)
 			return false;
 		if (below->lane != debt->lane)
 			continue;
-		below->ready_at_commit = Min(below->ready_at_commit,
-									 debt->ready_at_commit);
-		below->waiting_at_commit = Min(below->waiting_at_commit,
-									   debt->waiting_at_commit);
-		below->scheduled_at_commit = Min(below->scheduled_at_commit,
-										 debt->scheduled_at_commit);
+		owe_news(below, debt->at_commit);
 		below->scheduled_at_abort = Min(below->scheduled_at_abort,
 										debt->scheduled_at_abort);
-		add_leases(&below->leased_at_commit, &debt->leased_at_commit);
 		add_leases(&below->leased_at_abort, &debt->leased_at_abort);
 		below->nready_at_commit += debt->nready_at_commit;
 		below->nready_at_abort += debt->nready_at_abort;
 		below->highest_at_abort = Max(below->highest_at_abort,
 									  debt->highest_at_abort);
-		below->hole_at_commit = Min(below->hole_at_commit,
-									debt->hole_at_commit);
 		below->first_reserved = Max(below->first_reserved,
 									debt->first_reserved);
 		below->settings |= debt->settings;
@@ -361,14 +493,14 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 			debts[i].sub = parent;
 		while (ndebts > 1 && debts[ndebts - 1].group_no < 0 &&
 			   merge_into_lane_debt_below(ndebts - 1))
-			ndebts--;
+			(void) pop_debt();
 		end_level(true);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
 		end_call();
 		while (ndebts > 0 && debts[ndebts - 1].sub == sub)
-			settle(&debts[--ndebts], false);
+			settle(pop_debt(), false);
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
 		fairq_groups_forget_uncommitted();
@@ -407,48 +539,29 @@ fairq_debt(FairqLane *lane, int32 group_no)
 {
 	SubTransactionId sub = GetCurrentSubTransactionId();
 	FairqDebt  *debt;
-	int		   *slot = NULL;
-	uint32		hash;
+	int32	   *slot;
 
 	fairq_watch_transaction();
 
 	if (ndebts >= MAX_DEBTS)
 		group_no = -1;
-	hash = hash_combine(murmurhash32((uint32) ((uintptr_t) lane >> 6)),
-						murmurhash32((uint32) group_no));
-	for (int probe = 0; probe < LOOKUP_PROBES; probe++)
-	{
-		slot = &lookup[(hash + probe) % LOOKUP_SLOTS];
-		if (*slot >= ndebts)
-			break;
-		debt = &debts[*slot];
-		if (debt->lane == lane && debt->group_no == group_no &&
-			debt->sub == sub)
-			return debt;
-	}
+	debt = topmost_debt(lane, group_no);
+	if (debt != NULL && debt->sub == sub)
+		return debt;
 
-	if (ndebts == maxdebts)
-	{
-		int			n = maxdebts == 0 ? 16 : maxdebts * 2;
-
-		if (debts == NULL)
-			debts = MemoryContextAlloc(TopTransactionContext,
-									   sizeof(FairqDebt) * n);
-		else
-			debts = repalloc_huge(debts, sizeof(FairqDebt) * n);
-		maxdebts = n;
-	}
-	*slot = ndebts;
-	debt = &debts[ndebts++];
+	grow();
+	slot = slot_of(lane, group_no);
+	debt = &debts[ndebts];
 	memset(debt, 0, sizeof(FairqDebt));
 	debt->sub = sub;
 	debt->lane = lane;
 	debt->group_no = group_no;
-	debt->ready_at_commit = debt->waiting_at_commit = FAIRQ_ADDR_MAX;
+	debt->below = *slot;
+	*slot = ndebts++;
+	debt->at_commit = debt->unsaid = no_news;
 	debt->ready_at_abort = debt->waiting_at_abort = FAIRQ_ADDR_MAX;
-	debt->scheduled_at_commit = debt->scheduled_at_abort = FAIRQ_ADDR_MAX;
-	debt->leased_at_commit = debt->leased_at_abort = no_leases;
-	debt->hole_at_commit = FAIRQ_ADDR_MAX;
+	debt->scheduled_at_abort = FAIRQ_ADDR_MAX;
+	debt->leased_at_abort = no_leases;
 	debt->highest_at_commit = FAIRQ_ADDR_NONE;
 	debt->highest_at_abort = FAIRQ_ADDR_NONE;
 	debt->highest_hole = FAIRQ_ADDR_NONE;
@@ -478,17 +591,20 @@ fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr)
 void
 fairq_debt_scheduled(FairqDebt *debt, int64 addr)
 {
-	debt->scheduled_at_commit = Min(debt->scheduled_at_commit, addr);
-	to_show = true;
+	FairqNews	news = no_news;
+
+	news.scheduled = addr;
+	owe_news(debt, news);
 }
 
 /* A task there is leased until then, if we commit. */
 void
 fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr, TimestampTz until)
 {
-	const FairqLeases lease = {addr, addr, until};
+	FairqNews	news = no_news;
 
-	add_leases(&debt->leased_at_commit, &lease);
+	news.leased = (FairqLeases) {addr, addr, until};
+	owe_news(debt, news);
 }
 
 /* A lease of which nobody has thought while we had it in our hands. */
@@ -504,9 +620,11 @@ fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr, TimestampTz until)
 void
 fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr)
 {
-	debt->hole_at_commit = Min(debt->hole_at_commit, addr);
+	FairqNews	news = no_news;
+
+	news.hole = addr;
 	debt->highest_hole = Max(debt->highest_hole, addr);
-	to_show = true;
+	owe_news(debt, news);
 }
 
 /*
@@ -516,6 +634,8 @@ fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr)
 void
 fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
 {
+	FairqNews	news = no_news;
+
 	Assert(nin_flight < FAIRQ_MAX_ROWS);
 	in_flight[nin_flight++] = *reservation;
 	if (debt->first_reserved == FAIRQ_ADDR_NONE)
@@ -538,16 +658,14 @@ fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
 	debt->last = reservation->tail;
 	debt->nready_at_commit++;
 	if (fairq_is_waiting(reservation->tail.addr))
-		debt->waiting_at_commit = Min(debt->waiting_at_commit,
-									  reservation->tail.addr);
+		news.waiting = reservation->tail.addr;
 	else
 	{
-		debt->ready_at_commit = Min(debt->ready_at_commit,
-									reservation->tail.addr);
+		news.ready = reservation->tail.addr;
 		debt->highest_at_commit = Max(debt->highest_at_commit,
 									  reservation->tail.addr);
 	}
-	to_show = true;
+	owe_news(debt, news);
 }
 
 /* The rows of the last reservations are there, with their index entries. */
@@ -558,25 +676,68 @@ fairq_debt_written(void)
 		fairq_unpin(&in_flight[--nin_flight]);
 }
 
-/*
- * A pop sees what its own transaction enqueued and purged: say so before it
- * looks.  The others find nothing of it, and hear it again at commit.
- */
-void
-fairq_debts_show(void)
+/* Our own pops find by it what others find once it is committed. */
+static void
+show(FairqDebt *debt, const FairqNews *news)
 {
-	for (int i = 0; to_show && i < ndebts; i++)
-		say_committed(&debts[i]);
+	FairqLane  *lane = debt->lane;
+	uint16		bit = 1 << lane->priority;
+
+	if ((shown_lanes & bit) == 0)
+	{
+		shown_at[lane->priority] = fairq_lane_narrow(lane);
+		shown_lanes |= bit;
+	}
+	say(debt, news);
+	remove_unshown(debt);
 }
 
-/* The same, of what will fall due, for whoever checks. */
+/*
+ * A pop sees what its own transaction has enqueued, purged and leased: say so
+ * before it looks.  The others find nothing of it, and hear it again at commit.
+ * It is said once in each lane, unless another backend has made it void since.
+ */
 void
-fairq_debts_show_times(void)
+fairq_debts_show(FairqHints *hints)
 {
-	for (int i = 0; i < ndebts; i++)
+	bool		again = shown != hints;
+
+	if (ndebts == 0)
+		return;
+	if (again)
+		shown_lanes = 0;
+	shown = hints;
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
-		say_leased(debts[i].lane, &debts[i].leased_at_commit);
-		say_scheduled(&debts[i], debts[i].scheduled_at_commit);
+		if ((shown_lanes & (1 << priority)) != 0 &&
+			pg_atomic_read_u64(&hints->lanes[priority].narrowings) !=
+			shown_at[priority])
+		{
+			shown_lanes &= ~(1 << priority);
+			again = true;
+		}
+	}
+	if (again)
+	{
+		uint16		still = shown_lanes;
+
+		for (int i = 0; i < ndebts; i++)
+		{
+			FairqDebt  *debt = &debts[i];
+
+			if (fairq_hints_of(debt->lane) == hints &&
+				(still & (1 << debt->lane->priority)) == 0 &&
+				memcmp(&debt->at_commit, &no_news, sizeof(FairqNews)) != 0)
+				show(debt, &debt->at_commit);
+		}
+	}
+	for (int32 i = unshown; i != NO_DEBT;)
+	{
+		FairqDebt  *debt = &debts[i];
+
+		i = debt->next_unshown;
+		if (fairq_hints_of(debt->lane) == hints)
+			show(debt, &debt->unsaid);
 	}
 }
 
@@ -590,9 +751,11 @@ fairq_debts_highest(FairqLane *lane, int32 group_no)
 {
 	int64		highest = FAIRQ_ADDR_NONE;
 
-	for (int i = 0; to_undo && i < ndebts; i++)
-		if (debts[i].lane == lane && debts[i].group_no == group_no)
-			highest = Max(highest, debts[i].highest_at_abort);
+	if (!to_undo)
+		return highest;
+	for (FairqDebt *debt = topmost_debt(lane, group_no); debt != NULL;
+		 debt = debt_below(debt))
+		highest = Max(highest, debt->highest_at_abort);
 	return highest;
 }
 
@@ -677,6 +840,14 @@ fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit, uint64 count_no,
 	debt->leave_at_abort += at_abort;
 }
 
+static bool
+add_running(const FairqDebt *debt, int32 *running, bool *doubtful)
+{
+	*running += debt->leave_at_commit;
+	*doubtful |= debt->leave_at_commit > 0 || debt->leave_at_abort > 0;
+	return !debt->uncounted;
+}
+
 /*
  * How many tasks of the group, or of the queue (-1), count as running though
  * we don't see them any more.  It is doubtful if some of what we owe may be
@@ -687,18 +858,29 @@ fairq_debts_running(FairqHints *hints, int32 group_no, int32 *running,
 					bool *doubtful)
 {
 	*running = 0;
-	for (int i = 0; to_leave && i < ndebts; i++)
+	if (!to_leave)
+		return true;
+	if (group_no < 0)
 	{
-		FairqDebt  *debt = &debts[i];
+		for (int i = 0; i < ndebts; i++)
+		{
+			if (fairq_hints_of(debts[i].lane) == hints &&
+				!add_running(&debts[i], running, doubtful))
+				return false;
+		}
+		return true;
+	}
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		FairqLane  *lane = &hints->lanes[priority];
 
-		if (fairq_hints_of(debt->lane) != hints)
-			continue;
-		if (debt->uncounted)
-			return false;
-		if (group_no >= 0 && debt->group_no != group_no)
-			continue;
-		*running += debt->leave_at_commit;
-		*doubtful |= debt->leave_at_commit > 0 || debt->leave_at_abort > 0;
+		for (FairqDebt *debt = topmost_debt(lane, -1); debt != NULL;
+			 debt = debt_below(debt))
+			if (debt->uncounted)
+				return false;
+		for (FairqDebt *debt = topmost_debt(lane, group_no); debt != NULL;
+			 debt = debt_below(debt))
+			(void) add_running(debt, running, doubtful);
 	}
 	return true;
 }

@@ -16,6 +16,16 @@ typedef struct FairqLeases
 	TimestampTz until;
 } FairqLeases;
 
+/* What others are to hear of a group; addresses are FAIRQ_ADDR_MAX for none. */
+typedef struct FairqNews
+{
+	int64		ready;			/* lowest address of a new task */
+	int64		waiting;		/* lowest one of those that have to wait */
+	int64		scheduled;		/* lowest one of those that are scheduled */
+	int64		hole;			/* lowest one of those that went away unserved */
+	FairqLeases leased;
+} FairqNews;
+
 /*
  * Of one group in one lane, in one subtransaction; or, once there are too
  * many of them, of a lane.
@@ -25,21 +35,23 @@ typedef struct FairqDebt
 	SubTransactionId sub;
 	FairqLane  *lane;
 	int32		group_no;		/* -1: the lane */
+	int32		below;			/* the debt before it, for the same; -1: none */
+	int32		next_unshown;	/* see fairq_debts_show(); -1: none */
+	int32		prev_unshown;
+	bool		unshown;		/* in that list */
+	bool		shows;			/* has been */
 	uint32		lane_no;		/* when it reserved */
-	int64		ready_at_commit;	/* lowest address; FAIRQ_ADDR_MAX: none */
-	int64		highest_at_commit;
-	int64		waiting_at_commit;	/* lowest one of those that have to wait */
+	FairqNews	at_commit;
+	FairqNews	unsaid;			/* of that, what our own pops were not told */
+	int64		highest_at_commit;	/* of the new tasks that don't wait */
+	int64		highest_hole;
 	int64		ready_at_abort;
 	int64		waiting_at_abort;
 	int64		highest_at_abort;
-	int64		scheduled_at_commit;	/* lowest address */
 	int64		scheduled_at_abort;
-	FairqLeases leased_at_commit;
 	FairqLeases leased_at_abort;
 	int32		nready_at_commit;	/* so many tasks are to be popped then */
 	int32		nready_at_abort;
-	int64		hole_at_commit;
-	int64		highest_hole;
 	int64		first_reserved; /* FAIRQ_ADDR_NONE: nothing */
 	FairqTail	before;			/* the tail before that */
 	FairqTail	last;			/* the last reserved */
@@ -70,8 +82,7 @@ extern void fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr,
 										TimestampTz until);
 extern void fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr,
 									   TimestampTz until);
-extern void fairq_debts_show(void);
-extern void fairq_debts_show_times(void);
+extern void fairq_debts_show(FairqHints *hints);
 extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
 extern int64 fairq_debts_reach(FairqLane *lane);
 extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr);
