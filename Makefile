@@ -60,6 +60,7 @@ OBJS = \
 	src/times.o \
 	src/wake.o \
 	src/transaction.o \
+	src/registry.o \
 	src/shmem.o \
 	src/store.o \
 	src/store_spi.o

@@ -20,6 +20,7 @@
 #include "group.h"
 #include "outcome.h"
 #include "privilege.h"
+#include "registry.h"
 #include "store.h"
 #include "store_spi.h"
 #include "transaction.h"
@@ -130,6 +131,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
 				errmsg("queue \"%s\" already exists", text_to_cstring(name)));
+	fairq_debt_created(fairq_shmem_queue((int32) id));
 	fairq_grant_creator((int32) id);
 	fairq_queue_changed();
 	PG_RETURN_VOID();

@@ -29,6 +29,7 @@
 #include "args.h"
 #include "compat.h"
 #include "group.h"
+#include "registry.h"
 #include "running.h"
 #include "store_spi.h"
 #include "transaction.h"

@@ -200,6 +200,7 @@ lock_new_group(FairqLane *lane, int32 group_no, FairqGroupSet *sets[2],
 		}
 		SpinLockRelease(&set->mutex);
 	}
+	fairq_say_crowded();
 	return NULL;
 }
 

@@ -26,10 +26,10 @@ typedef enum FairqCounter
 	FAIRQ_COUNTERS
 } FairqCounter;
 
-/* In shared memory, never moved or freed.  All is under lock, but the end. */
+/* In shared memory, part of FairqHints.  All is under lock, but the end. */
 typedef struct FairqLane
 {
-	LWLock		lock;
+	LWLock		lock;			/* first; outlives the queue */
 	int32		domain;			/* constant */
 	int32		priority;		/* constant */
 	uint32		lane_no;		/* new after each recovery; 0: never done */
@@ -64,10 +64,17 @@ typedef struct FairqLane
 	pg_atomic_uint64 counters[FAIRQ_COUNTERS];	/* since the server started */
 } FairqLane;
 
-/* What shared memory knows of a queue.  Never moved or freed. */
+/*
+ * What shared memory knows of a queue.  Never moved; given to another queue when
+ * this one is dropped (registry.c).
+ */
 struct FairqHints
 {
-	pg_atomic_uint64 version;	/* of its settings */
+	FairqQueueKey key;			/* constant as long as it is this queue's */
+	dsa_pointer self;			/* constant */
+	dsa_pointer next;			/* in a list of the registry; under its lock */
+	pg_atomic_uint64 version;	/* of its settings; never goes back, whatever
+								 * queue it is */
 	pg_atomic_uint64 uncounted; /* times that counters missed what ended */
 	pg_atomic_uint32 limited;	/* all running tasks are counted, from now on */
 	pg_atomic_uint32 calls;		/* in progress that don't count */

@@ -80,6 +80,18 @@ fairq_limit_is_idle(FairqLimit *limit)
 	return idle;
 }
 
+/* Has anybody a pointer to it? */
+bool
+fairq_limit_is_pinned(FairqLimit *limit)
+{
+	bool		pinned;
+
+	SpinLockAcquire(&limit->mutex);
+	pinned = limit->pins > 0;
+	SpinLockRelease(&limit->mutex);
+	return pinned;
+}
+
 void
 fairq_limit_pin(FairqLimit *limit)
 {

@@ -37,6 +37,7 @@ typedef enum FairqRoom
 
 extern void fairq_limit_init(FairqLimit *limit);
 extern bool fairq_limit_is_idle(FairqLimit *limit);
+extern bool fairq_limit_is_pinned(FairqLimit *limit);
 extern void fairq_limit_pin(FairqLimit *limit);
 extern void fairq_limit_unpin(FairqLimit *limit);
 extern FairqRoom fairq_limit_enter(FairqLimit *limit, uint64 as_of, int32 most,

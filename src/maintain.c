@@ -49,6 +49,7 @@
 #include "group.h"
 #include "outcome.h"
 #include "privilege.h"
+#include "registry.h"
 #include "store_spi.h"
 #include "transaction.h"
 

@@ -35,6 +35,7 @@
 #include "errors.h"
 #include "privilege.h"
 #include "queue.h"
+#include "registry.h"
 #include "store.h"
 #include "transaction.h"
 

@@ -30,6 +30,7 @@
 #include "miscadmin.h"
 
 #include "place.h"
+#include "registry.h"
 #include "running.h"
 
 /* how often a call waits to count, for what is done in a moment */

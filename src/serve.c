@@ -52,6 +52,7 @@
 #include "miscadmin.h"
 
 #include "place.h"
+#include "registry.h"
 #include "running.h"
 #include "service.h"
 
@@ -696,6 +697,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 
 	uint32		surplus = fairq_wake_surplus(&queue->hints->wakeup);
 
+	fairq_shmem_make_room();
 	fairq_debts_show(queue->hints);
 	serve(&s);
 	if (s.served > 0 || s.ended > 0)

@@ -4,22 +4,22 @@
  *
  * A small control struct lives in the main shared memory segment (its slack
  * is small, and shared with other extensions) or, from version 17 on, in a
- * named dynamic segment.  Behind it stands a pinned DSA area with
+ * named dynamic segment.  Behind it stands a pinned DSA area with the groups, a
+ * cache of fixed size, and with what registry.c keeps there.
  *
- *	- the queues with their lanes, allocated on first use and found through a
- *	  dshash,
- *	- the groups, a set-associative cache of fixed size, and
- *	- the counters of running tasks of groups, in a dshash.
- *
- * None is ever moved.  A counter is freed some time after it is idle, and not
- * while it is pinned; the others are never freed.  Each backend maps what it
- * may touch before it owes anything to it.  So commit and abort callbacks can
- * follow these pointers without allocating, attaching or failing.
+ * Each backend maps what it may touch before it owes anything to it.  So commit
+ * and abort callbacks can follow pointers into the area without allocating,
+ * attaching or failing.
  *
  * All of it can be lost at any time (a crash, an immediate shutdown) and is
- * then read off the tables again.  Keys hold the database and the OID of
- * fairq.task, so an extension that was dropped and created again never meets
- * what was known of the old one.
+ * then read off the tables again.  What is kept of a database is known by the
+ * database's OID and birth and the OID of fairq.task, so neither an extension
+ * that was dropped and created again nor a database that was made anew under
+ * its old OID meets what was known of the old one.
+ *
+ * Where an allocation fails (dynamic shared memory is a file system, and can be
+ * full), nothing is left behind that the next attempt would trip over, and the
+ * error says what can be done.
  *
  * Locking: control->lock is held while the area is made, and nothing else is
  * taken under it but locks of the DSA.  Which lock protects what else is said
@@ -27,8 +27,9 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
+
 #include "common/hashfn.h"
-#include "lib/dshash.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
@@ -37,21 +38,18 @@
 
 #include "compat.h"
 #include "lane.h"
-#include "seats.h"
+#include "registry.h"
 #include "shmem.h"
 #include "store.h"
 
 #define DOMAINS 64
-
-/* counters past which the idle ones are looked for and freed */
-#define MANY_LIMITS 16384
 
 /*
  * To be counted up by each version that changes anything in shared memory, be
  * it the meaning of a field: sessions that have an old library and such as
  * have a new one must not share it.
  */
-#define LAYOUT 1
+#define LAYOUT 2
 
 typedef struct Control
 {
@@ -62,45 +60,16 @@ typedef struct Control
 	int			lane_tranche;
 	pg_atomic_uint32 next_lane_no;
 	FairqDomain domains[DOMAINS];
-	/* the rest is under lock, and constant once area is valid */
+	/* these are under lock, and constant once area is valid */
 	dsa_handle	area;
-	dshash_table_handle queues;
-	dshash_table_handle limits;
 	dsa_pointer group_sets;
-	pg_atomic_uint32 nlimits;
-	pg_atomic_uint32 many_limits;	/* sweep when there are more */
+	FairqRegistry registry;
 } Control;
-
-typedef struct QueueKey
-{
-	Oid			database;
-	Oid			task;			/* the table */
-	int32		queue_id;
-} QueueKey;
-
-typedef struct QueueEntry
-{
-	QueueKey	key;
-	dsa_pointer hints;
-} QueueEntry;
-
-typedef struct LimitKey
-{
-	QueueKey	queue;
-	int32		group_no;
-} LimitKey;
-
-typedef struct LimitEntry
-{
-	LimitKey	key;
-	FairqLimit	limit;
-} LimitEntry;
 
 /* this backend's view */
 static Control *control = NULL;
+static MemoryContext area_context = NULL;
 static dsa_area *area = NULL;
-static dshash_table *queues = NULL;
-static dshash_table *limits = NULL;
 static FairqGroupSet *group_sets = NULL;
 
 static void
@@ -120,9 +89,8 @@ init_control(FAIRQ_INIT_ARGS)
 		pg_atomic_init_u64(&c->domains[i].moves, 0);
 		pg_atomic_init_u64(&c->domains[i].group_changes, 0);
 	}
-	pg_atomic_init_u32(&c->nlimits, 0);
-	pg_atomic_init_u32(&c->many_limits, MANY_LIMITS);
 	c->area = DSA_HANDLE_INVALID;
+	fairq_registry_init(&c->registry, c->control_tranche);
 }
 
 static Control *
@@ -156,67 +124,156 @@ make_group_sets(dsa_area *dsa)
 }
 
 /*
- * Attach to everything, making what is not there yet.  An error on the way
- * leaves nothing behind that the next attempt would trip over.
+ * Attach to the area, or make it.  An error on the way destroys a new one: it
+ * is not pinned yet.
  */
 static void
 attach(void)
 {
 	MemoryContext oldcontext;
-	dshash_parameters queue_params = {
-		.key_size = sizeof(QueueKey),
-		.entry_size = sizeof(QueueEntry),
-		FAIRQ_DSHASH_MEM_FUNCTIONS
-	};
-	dshash_parameters limit_params = {
-		.key_size = sizeof(LimitKey),
-		.entry_size = sizeof(LimitEntry),
-		FAIRQ_DSHASH_MEM_FUNCTIONS
-	};
 
 	if (control == NULL)
 		control = attach_control();
-	queue_params.tranche_id = limit_params.tranche_id = control->area_tranche;
-
-	oldcontext = MemoryContextSwitchTo(TopMemoryContext);
-	LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-	if (control->area == DSA_HANDLE_INVALID)
+	if (area == NULL)
 	{
-		dsa_area   *new_area = dsa_create(control->area_tranche);
-
-		/* an error from here on detaches and so destroys it: not pinned yet */
-		control->group_sets = make_group_sets(new_area);
-		queues = dshash_create(new_area, &queue_params, NULL);
-		control->queues = dshash_get_hash_table_handle(queues);
-		limits = dshash_create(new_area, &limit_params, NULL);
-		control->limits = dshash_get_hash_table_handle(limits);
-		dsa_pin(new_area);
-		dsa_pin_mapping(new_area);
-		control->area = dsa_get_handle(new_area);
-		area = new_area;
-	}
-	else
-	{
-		if (area == NULL)
+		/* what an attempt that has failed has allocated */
+		if (area_context != NULL)
+			MemoryContextReset(area_context);
+		else
+			area_context = AllocSetContextCreate(TopMemoryContext,
+												 "fairq shared memory",
+												 ALLOCSET_DEFAULT_SIZES);
+		oldcontext = MemoryContextSwitchTo(area_context);
+		LWLockAcquire(&control->lock, LW_EXCLUSIVE);
+		if (control->area == DSA_HANDLE_INVALID)
 		{
-			area = dsa_attach(control->area);
-			dsa_pin_mapping(area);
+			dsa_area   *new_area = dsa_create(control->area_tranche);
+
+			control->group_sets = make_group_sets(new_area);
+			dsa_pin(new_area);
+			dsa_pin_mapping(new_area);
+			control->area = dsa_get_handle(new_area);
+			area = new_area;
 		}
-		queues = dshash_attach(area, &queue_params, control->queues, NULL);
-		limits = dshash_attach(area, &limit_params, control->limits, NULL);
+		else
+		{
+			dsa_area   *old_area = dsa_attach(control->area);
+
+			dsa_pin_mapping(old_area);
+			area = old_area;
+		}
+		LWLockRelease(&control->lock);
+		MemoryContextSwitchTo(oldcontext);
 	}
-	LWLockRelease(&control->lock);
-	MemoryContextSwitchTo(oldcontext);
 	group_sets = dsa_get_address(area, control->group_sets);
 }
 
-static int32
-domain_index(void)
+/* Of shared memory that cannot be had: what is to be done. */
+static void
+explain(void *arg)
 {
-	uint32		hash = hash_combine(murmurhash32(MyDatabaseId),
-									murmurhash32(fairq_catalog()->task));
+	if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES)
+		errhint("Dynamic shared memory is full, or the server's memory. Make it larger (in a container, that of /dev/shm), or drop queues that are not used.");
+}
 
-	return hash % DOMAINS;
+/*
+ * From here to fairq_explain_end(), errors for want of memory tell what can be
+ * done about it.
+ */
+void
+fairq_explain_begin(ErrorContextCallback *callback)
+{
+	callback->callback = explain;
+	callback->arg = NULL;
+	callback->previous = error_context_stack;
+	error_context_stack = callback;
+}
+
+void
+fairq_explain_end(ErrorContextCallback *callback)
+{
+	error_context_stack = callback->previous;
+}
+
+/* The area; it is made if it is not there. */
+dsa_area *
+fairq_area(void)
+{
+	if (group_sets == NULL)
+	{
+		ErrorContextCallback callback;
+
+		fairq_explain_begin(&callback);
+		attach();
+		fairq_explain_end(&callback);
+	}
+	return area;
+}
+
+FairqRegistry *
+fairq_registry_shared(void)
+{
+	return &control->registry;
+}
+
+int
+fairq_area_tranche(void)
+{
+	return control->area_tranche;
+}
+
+int
+fairq_lane_tranche(void)
+{
+	return control->lane_tranche;
+}
+
+/*
+ * What tells a database from one that had its OID before: the file that CREATE
+ * DATABASE writes and nobody changes.  A backend's database stays the same.
+ */
+static uint64
+database_born(void)
+{
+	static uint64 born = 0;
+	char		path[MAXPGPATH];
+	struct stat st;
+	uint64		made[3];
+
+	if (born != 0)
+		return born;
+	snprintf(path, sizeof(path), "%s/PG_VERSION", DatabasePath);
+	if (stat(path, &st) != 0)
+		ereport(ERROR,
+				errcode_for_file_access(),
+				errmsg("could not stat file \"%s\": %m", path));
+	made[0] = st.st_ino;
+	made[1] = st.st_mtim.tv_sec;
+	made[2] = st.st_mtim.tv_nsec;
+	born = hash_bytes_extended((const unsigned char *) made, sizeof(made), 0);
+	return born;
+}
+
+FairqQueueKey
+fairq_key(int32 queue_id, int32 group_no)
+{
+	FairqQueueKey key = {
+		.born = database_born(),
+		.database = MyDatabaseId,
+		.task = fairq_catalog()->task,
+		.queue_id = queue_id,
+		.group_no = group_no
+	};
+
+	return key;
+}
+
+int32
+fairq_domain_index(void)
+{
+	FairqQueueKey key = fairq_key(0, -1);
+
+	return hash_bytes((const unsigned char *) &key, sizeof(key)) % DOMAINS;
 }
 
 FairqDomain *
@@ -224,7 +281,7 @@ fairq_domain(void)
 {
 	if (control == NULL)
 		control = attach_control();
-	return fairq_domain_at(domain_index());
+	return fairq_domain_at(fairq_domain_index());
 }
 
 /* For callbacks, which must not look up anything. */
@@ -266,156 +323,10 @@ fairq_new_lane_no(void)
 	return lane_no;
 }
 
-static void
-init_lane(FairqLane *lane, int priority)
+/* A group was not remembered, as all entries that it could have are in use. */
+void
+fairq_say_crowded(void)
 {
-	memset(lane, 0, sizeof(FairqLane));
-	LWLockInitialize(&lane->lock, control->lane_tranche);
-	lane->domain = domain_index();
-	lane->priority = priority;
-	lane->pos = FAIRQ_ADDR_NONE;
-	lane->strays = FAIRQ_ADDR_MAX;
-	lane->irregular = lane->parked = FAIRQ_NOBODY;
-	lane->full_seat = PG_INT32_MAX;
-	fairq_times_init(&lane->times);
-	for (int i = 0; i < FAIRQ_RING; i++)
-	{
-		lane->ring[i] = FAIRQ_ADDR_MAX;
-		lane->ring_high[i] = FAIRQ_ADDR_NONE;
-	}
-	pg_atomic_init_u64(&lane->narrowings, 0);
-	pg_atomic_init_u64(&lane->reach, 0);
-	for (int i = 0; i < FAIRQ_COUNTERS; i++)
-		pg_atomic_init_u64(&lane->counters[i], 0);
-}
-
-static void
-init_hints(FairqHints *hints)
-{
-	pg_atomic_init_u64(&hints->version, 0);
-	pg_atomic_init_u64(&hints->uncounted, 0);
-	pg_atomic_init_u32(&hints->limited, 0);
-	pg_atomic_init_u32(&hints->calls, 0);
-	fairq_limit_init(&hints->running);
-	fairq_wakeup_init(&hints->wakeup);
-	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		init_lane(&hints->lanes[priority], priority);
-}
-
-static QueueKey
-queue_key(int32 queue_id)
-{
-	QueueKey	key = {
-		.database = MyDatabaseId,
-		.task = fairq_catalog()->task,
-		.queue_id = queue_id
-	};
-
-	return key;
-}
-
-/* Find or make a queue.  The pointer stays good as long as the server runs. */
-FairqHints *
-fairq_shmem_queue(int32 queue_id)
-{
-	QueueKey	key = queue_key(queue_id);
-	QueueEntry *entry;
-	bool		found;
-	dsa_pointer ptr;
-
-	if (group_sets == NULL)
-		attach();
-
-	entry = dshash_find_or_insert(queues, &key, &found);
-	if (!found)
-	{
-		ptr = dsa_allocate_extended(area, sizeof(FairqHints), DSA_ALLOC_NO_OOM);
-		if (!DsaPointerIsValid(ptr))
-		{
-			dshash_delete_entry(queues, entry);
-			ereport(ERROR,
-					errcode(ERRCODE_OUT_OF_MEMORY),
-					errmsg("out of shared memory"));
-		}
-		init_hints(dsa_get_address(area, ptr));
-		entry->hints = ptr;
-	}
-	ptr = entry->hints;
-	dshash_release_lock(queues, entry);
-	return dsa_get_address(area, ptr);
-}
-
-/*
- * Free the counters that are idle.  Done whenever there are twice as many as
- * the last time left, so it costs a constant time per new counter.
- */
-static void
-free_idle_limits(void)
-{
-	dshash_seq_status status;
-	LimitEntry *entry;
-	uint32		left = 0;
-
-	dshash_seq_init(&status, limits, true);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		if (fairq_limit_is_idle(&entry->limit))
-		{
-			dshash_delete_current(&status);
-			pg_atomic_fetch_sub_u32(&control->nlimits, 1);
-		}
-		else
-			left++;
-	}
-	dshash_seq_term(&status);
-	pg_atomic_write_u32(&control->many_limits, Max(MANY_LIMITS, 2 * left));
-}
-
-/* Find or make the counter of a group.  It is pinned. */
-FairqLimit *
-fairq_shmem_limit(int32 queue_id, int32 group_no)
-{
-	LimitKey	key = {.queue = queue_key(queue_id), .group_no = group_no};
-	LimitEntry *entry;
-	bool		found;
-
-	if (pg_atomic_read_u32(&control->nlimits) >
-		pg_atomic_read_u32(&control->many_limits))
-		free_idle_limits();
-	entry = dshash_find_or_insert(limits, &key, &found);
-	if (!found)
-	{
-		fairq_limit_init(&entry->limit);
-		pg_atomic_fetch_add_u32(&control->nlimits, 1);
-	}
-	fairq_limit_pin(&entry->limit);
-	dshash_release_lock(limits, entry);
-	return &entry->limit;
-}
-
-/* The groups of a queue that have counters.  Returns how many. */
-int
-fairq_shmem_limits(int32 queue_id, int32 **group_nos)
-{
-	QueueKey	key = queue_key(queue_id);
-	dshash_seq_status status;
-	LimitEntry *entry;
-	int			max = 64;
-	int			n = 0;
-
-	*group_nos = palloc(sizeof(int32) * max);
-	dshash_seq_init(&status, limits, false);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		if (memcmp(&entry->key.queue, &key, sizeof(key)) != 0)
-			continue;
-		if (n == max)
-		{
-			max *= 2;
-			*group_nos = repalloc_huge(*group_nos, sizeof(int32) * max);
-		}
-		(*group_nos)[n++] = entry->key.group_no;
-	}
-	dshash_seq_term(&status);
-	return n;
+	if (pg_atomic_read_u32(&control->registry.crowded) == 0)
+		pg_atomic_write_u32(&control->registry.crowded, 1);
 }

@@ -9,6 +9,7 @@
 #include "port/atomics.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
+#include "utils/dsa.h"
 
 /*
  * What belongs to one fairq.task, that is, to one CREATE EXTENSION in one
@@ -72,6 +73,38 @@ typedef struct FairqGroupSet
 	FairqGroup	ways[FAIRQ_SET_WAYS];
 } FairqGroupSet;
 
+/*
+ * What a queue, or with a group the group's counter, is known by.  There are no
+ * gaps in it: it is compared as bytes.
+ */
+typedef struct FairqQueueKey
+{
+	uint64		born;			/* when the database was made, and where */
+	Oid			database;
+	Oid			task;			/* the table, of one CREATE EXTENSION */
+	int32		queue_id;		/* 0: of the extension itself */
+	int32		group_no;		/* -1: of the queue itself */
+} FairqQueueKey;
+
+/* Where to find queues and counters; see registry.c.  Part of the control. */
+typedef struct FairqRegistry
+{
+	LWLock		lock;
+	/* under lock, and constant once they are valid */
+	dsa_pointer queues;			/* of hash tables */
+	dsa_pointer limits;
+	dsa_pointer extensions;
+	/* under lock: lists of FairqHints */
+	dsa_pointer free;			/* of no queue */
+	dsa_pointer dropped;		/* of a queue that is gone */
+	/* without a lock */
+	pg_atomic_uint32 nlimits;
+	pg_atomic_uint32 many_limits;	/* sweep when there are more */
+	pg_atomic_uint32 crowded;	/* a group found no entry in the cache */
+	pg_atomic_uint64 swept_at;	/* TimestampTz: the last look for extensions
+								 * that are gone */
+} FairqRegistry;
+
 typedef struct FairqHints FairqHints;
 typedef struct FairqLimit FairqLimit;
 
@@ -80,9 +113,15 @@ extern FairqDomain *fairq_domain_at(int32 index);
 extern FairqGroupSet *fairq_group_sets(void);
 extern FairqGroup *fairq_group_at(int32 index);
 extern int32 fairq_group_index(const FairqGroup *group);
-extern FairqHints *fairq_shmem_queue(int32 queue_id);
-extern FairqLimit *fairq_shmem_limit(int32 queue_id, int32 group_no);
-extern int	fairq_shmem_limits(int32 queue_id, int32 **group_nos);
+extern dsa_area *fairq_area(void);
+extern FairqRegistry *fairq_registry_shared(void);
+extern FairqQueueKey fairq_key(int32 queue_id, int32 group_no);
+extern int	fairq_area_tranche(void);
+extern int	fairq_lane_tranche(void);
+extern int32 fairq_domain_index(void);
+extern void fairq_say_crowded(void);
+extern void fairq_explain_begin(struct ErrorContextCallback *callback);
+extern void fairq_explain_end(struct ErrorContextCallback *callback);
 extern uint32 fairq_new_lane_no(void);
 
 #endif							/* FAIRQ_SHMEM_H */

@@ -37,6 +37,7 @@
 
 #include "due.h"
 #include "group.h"
+#include "registry.h"
 #include "running.h"
 #include "shmem.h"
 #include "transaction.h"
@@ -183,12 +184,7 @@ leave(FairqDebt *debt, int32 n)
 		fairq_wake(&hints->wakeup, n);
 	}
 	if (debt->dropped)
-	{
-		/* let go of what is remembered of its groups */
-		for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-			fairq_lane_forget(&hints->lanes[priority]);
 		fairq_wake_all(&hints->wakeup);
-	}
 	else if (debt->settings)
 		fairq_wake_chain(&hints->wakeup);
 	if (debt->limit != NULL)
@@ -397,12 +393,27 @@ end_call(void)
 	fairq_look_end();
 }
 
+/*
+ * Settle the debts from an index on, the last one first.  The hints of queues
+ * that are gone by that are given back after all that was owed to them.
+ */
+static void
+settle_from(int first, bool committed)
+{
+	int			end = ndebts;
+
+	while (ndebts > first)
+		settle(pop_debt(), committed);
+	for (int i = first; i < end; i++)
+		if (committed ? debts[i].dropped : debts[i].created)
+			fairq_shmem_release(fairq_hints_of(debts[i].lane));
+}
+
 static void
 settle_all(bool committed)
 {
 	end_call();
-	while (ndebts > 0)
-		settle(pop_debt(), committed);
+	settle_from(0, committed);
 	debts = NULL;
 	topmost = NULL;
 	maxdebts = 0;
@@ -475,6 +486,7 @@ merge_into_lane_debt_below(int index)
 									debt->first_reserved);
 		below->settings |= debt->settings;
 		below->dropped |= debt->dropped;
+		below->created |= debt->created;
 		below->uncounted |= debt->uncounted;
 		for (int c = 0; c < FAIRQ_COUNTERS; c++)
 			below->counts[c] += debt->counts[c];
@@ -498,9 +510,12 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
+		int			first = ndebts;
+
 		end_call();
-		while (ndebts > 0 && debts[ndebts - 1].sub == sub)
-			settle(pop_debt(), false);
+		while (first > 0 && debts[first - 1].sub == sub)
+			first--;
+		settle_from(first, false);
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
 		fairq_groups_forget_uncommitted();
@@ -791,6 +806,13 @@ fairq_debt_settings(FairqHints *hints, int32 group_no, FairqLimit *limit)
 	else if (limit != NULL)
 		fairq_limit_unpin(limit);
 	settings_pending = true;
+}
+
+/* The queue is new: if we abort, it has never been there. */
+void
+fairq_debt_created(FairqHints *hints)
+{
+	fairq_debt(&hints->lanes[0], -1)->created = true;
 }
 
 /* Whoever waits for its tasks is to hear that the queue is gone. */

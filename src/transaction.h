@@ -58,6 +58,7 @@ typedef struct FairqDebt
 	bool		torn;			/* others have reserved in between */
 	bool		settings;		/* settings were changed */
 	bool		dropped;		/* of a lane: the queue was */
+	bool		created;		/* likewise */
 	bool		uncounted;		/* of a lane: counters will have missed
 								 * something */
 	FairqLimit *limit;			/* the group's counter, pinned; or NULL */
@@ -89,6 +90,7 @@ extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr);
 extern void fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr);
 extern void fairq_debt_settings(FairqHints *hints, int32 group_no,
 								FairqLimit *limit);
+extern void fairq_debt_created(FairqHints *hints);
 extern void fairq_debt_dropped(FairqHints *hints);
 extern bool fairq_settings_pending(void);
 extern void fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit,

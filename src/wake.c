@@ -38,6 +38,7 @@
 static FairqWakeup *waiting_at = NULL;
 static TimestampTz minding = DT_NOEND;
 
+/* Once, when shared memory is had for it. */
 void
 fairq_wakeup_init(FairqWakeup *wakeup)
 {
@@ -46,6 +47,24 @@ fairq_wakeup_init(FairqWakeup *wakeup)
 	pg_atomic_init_u32(&wakeup->surplus, 0);
 	pg_atomic_init_u64(&wakeup->events, 0);
 	pg_atomic_init_u64(&wakeup->minded, (uint64) DT_NOEND);
+}
+
+/* It is a queue's from now on, and nobody waits. */
+void
+fairq_wakeup_begin(FairqWakeup *wakeup)
+{
+	pg_atomic_write_u32(&wakeup->surplus, 0);
+	pg_atomic_write_u64(&wakeup->minded, (uint64) DT_NOEND);
+}
+
+/*
+ * Does nobody wait there?  Whoever has just left may still wake somebody, which
+ * is one look in vain.
+ */
+bool
+fairq_wakeup_is_left(FairqWakeup *wakeup)
+{
+	return pg_atomic_read_u32(&wakeup->waiters) == 0;
 }
 
 /* Is anybody to be told?  Then count an event. */
@@ -154,13 +173,15 @@ void
 fairq_wait_end(bool pass_on, TimestampTz due)
 {
 	FairqWakeup *wakeup = waiting_at;
+	bool		minded;
 
 	if (wakeup == NULL)
 		return;
 	waiting_at = NULL;
 	fairq_cancel_sleep(&wakeup->sleepers);
+	minded = mind_no_more(wakeup);
 	pg_atomic_fetch_sub_u32(&wakeup->waiters, 1);
-	if (mind_no_more(wakeup) || pass_on)
+	if (minded || pass_on)
 		fairq_wake(wakeup, 1);
 	else
 		fairq_wake_in_time(wakeup, due);

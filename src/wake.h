@@ -22,6 +22,8 @@ typedef struct FairqWakeup
 } FairqWakeup;
 
 extern void fairq_wakeup_init(FairqWakeup *wakeup);
+extern void fairq_wakeup_begin(FairqWakeup *wakeup);
+extern bool fairq_wakeup_is_left(FairqWakeup *wakeup);
 extern void fairq_wake(FairqWakeup *wakeup, int32 n);
 extern void fairq_wake_all(FairqWakeup *wakeup);
 extern void fairq_wake_chain(FairqWakeup *wakeup);

@@ -1,0 +1,590 @@
+/*
+ * registry.c
+ *		Which queues and counters shared memory has: found, made, given back.
+ *
+ * Three hash tables in the area of shmem.c: queues, the counters of groups
+ * ("limits"), and the extensions they belong to, one per CREATE EXTENSION in a
+ * database.
+ *
+ * A queue's hints are given back, and then are another queue's.  They are never
+ * freed, so a pointer to them can always be followed; whether they still are
+ * this queue's is known by who holds a lock on the queue.  They are given back
+ *
+ * - when drop_queue has committed, or the create_queue that made them has been
+ *	 rolled back (transaction.c).  Then nobody has a lock on the queue, and so
+ *	 nobody's transaction owes anything to its lanes or has its counters in
+ *	 hand.  Two may still point there: who waits for the queue's tasks, and holds
+ *	 no lock while asleep; and each backend's cache (queue.c), which looks at the
+ *	 version only, and that never goes back.  So hints at which somebody waits
+ *	 are kept in a list of their own ("dropped") until he has left.
+ *
+ * - when the extension or its database is gone.  Nobody is told of that (whoever
+ *	 drops a database is connected to another one), so they are looked for: when
+ *	 an extension comes by that is new here, when the cache of groups has no room
+ *	 ("crowded"), and by fairq.maintain().
+ *
+ * A counter is freed when it is idle and nobody has it pinned; one of a queue
+ * that is gone also if it is not idle.  They are looked for whenever there are
+ * twice as many as the last time left, so it costs a constant time per new one.
+ *
+ * If an allocation fails, nothing is half there: what is needed for an entry is
+ * had before the entry is made.
+ *
+ * Locking: a partition of a hash table, of limits before one of queues; then a
+ * lane's lock, or registry->lock, and under that what the DSA takes.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "lib/dshash.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "registry.h"
+#include "seats.h"
+
+/* counters past which those are looked for that can be freed */
+#define MANY_LIMITS 16384
+
+/*
+ * Hints that are allocated together: 66 kB.  By itself each would be just over
+ * what the DSA has a size for, and cost half as much again.
+ */
+#define HINTS_AT_ONCE 8
+
+/* how often extensions that are gone are looked for because of a full cache */
+#define SWEEP_EVERY (INT64CONST(1) * USECS_PER_SEC)
+
+typedef struct QueueEntry
+{
+	FairqQueueKey key;
+	dsa_pointer hints;
+} QueueEntry;
+
+typedef struct LimitEntry
+{
+	FairqQueueKey key;
+	FairqLimit	limit;
+} LimitEntry;
+
+typedef struct ExtensionEntry
+{
+	FairqQueueKey key;			/* queue_id is 0 */
+} ExtensionEntry;
+
+/* this backend's view */
+static dsa_area *area = NULL;
+static FairqRegistry *registry = NULL;
+static dshash_table *queues = NULL;
+static dshash_table *limits = NULL;
+static dshash_table *extensions = NULL;
+
+/* the extension that this backend has entered, or found entered */
+static Oid	entered = InvalidOid;
+
+/* When shared memory is made. */
+void
+fairq_registry_init(FairqRegistry *r, int tranche)
+{
+	LWLockInitialize(&r->lock, tranche);
+	r->queues = r->limits = r->extensions = InvalidDsaPointer;
+	r->free = r->dropped = InvalidDsaPointer;
+	pg_atomic_init_u32(&r->nlimits, 0);
+	pg_atomic_init_u32(&r->many_limits, MANY_LIMITS);
+	pg_atomic_init_u32(&r->crowded, 0);
+	pg_atomic_init_u64(&r->swept_at, 0);
+}
+
+/* Attach to a table, or make it; it stays as it is if this has been done. */
+static void
+open_table(dshash_table **table, dsa_pointer *handle, size_t entry_size)
+{
+	dshash_parameters params = {
+		.key_size = sizeof(FairqQueueKey),
+		.entry_size = entry_size,
+		FAIRQ_DSHASH_MEM_FUNCTIONS
+	};
+
+	if (*table != NULL)
+		return;
+	params.tranche_id = fairq_area_tranche();
+	if (DsaPointerIsValid(*handle))
+		*table = dshash_attach(area, &params, *handle, NULL);
+	else
+	{
+		*table = dshash_create(area, &params, NULL);
+		*handle = dshash_get_hash_table_handle(*table);
+	}
+}
+
+static void
+attach(void)
+{
+	MemoryContext old;
+
+	if (extensions != NULL)
+		return;
+	area = fairq_area();
+	registry = fairq_registry_shared();
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
+	open_table(&queues, &registry->queues, sizeof(QueueEntry));
+	open_table(&limits, &registry->limits, sizeof(LimitEntry));
+	open_table(&extensions, &registry->extensions, sizeof(ExtensionEntry));
+	LWLockRelease(&registry->lock);
+	MemoryContextSwitchTo(old);
+}
+
+/* --------------------------------------------------------------------- */
+
+/* Put hints, which are mapped, into a list.  Cannot fail. */
+static void
+push(dsa_pointer *list, FairqHints *hints)
+{
+	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
+	hints->next = *list;
+	*list = hints->self;
+	LWLockRelease(&registry->lock);
+}
+
+/* NULL if the list is empty. */
+static FairqHints *
+pop(dsa_pointer *list)
+{
+	FairqHints *hints = NULL;
+
+	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
+	if (DsaPointerIsValid(*list))
+	{
+		hints = dsa_get_address(area, *list);
+		*list = hints->next;
+	}
+	LWLockRelease(&registry->lock);
+	return hints;
+}
+
+/* What stays the same, whichever queue it is of. */
+static void
+init_once(FairqHints *hints, dsa_pointer self)
+{
+	hints->self = self;
+	pg_atomic_init_u64(&hints->version, 0);
+	fairq_wakeup_init(&hints->wakeup);
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+		LWLockInitialize(&hints->lanes[priority].lock, fairq_lane_tranche());
+}
+
+static void
+make_hints(void)
+{
+	dsa_pointer ptr = dsa_allocate0(area, sizeof(FairqHints) * HINTS_AT_ONCE);
+	FairqHints *hints = dsa_get_address(area, ptr);
+
+	for (int i = 0; i < HINTS_AT_ONCE; i++)
+	{
+		init_once(&hints[i], ptr + sizeof(FairqHints) * i);
+		push(&registry->free, &hints[i]);
+	}
+}
+
+static void
+init_lane(FairqLane *lane, int priority)
+{
+	memset((char *) lane + sizeof(LWLock), 0,
+		   sizeof(FairqLane) - sizeof(LWLock));
+	lane->domain = fairq_domain_index();
+	lane->priority = priority;
+	lane->pos = FAIRQ_ADDR_NONE;
+	lane->strays = FAIRQ_ADDR_MAX;
+	lane->irregular = lane->parked = FAIRQ_NOBODY;
+	lane->full_seat = PG_INT32_MAX;
+	fairq_times_init(&lane->times);
+	for (int i = 0; i < FAIRQ_RING; i++)
+	{
+		lane->ring[i] = FAIRQ_ADDR_MAX;
+		lane->ring_high[i] = FAIRQ_ADDR_NONE;
+	}
+	pg_atomic_init_u64(&lane->narrowings, 0);
+	pg_atomic_init_u64(&lane->reach, 0);
+	for (int i = 0; i < FAIRQ_COUNTERS; i++)
+		pg_atomic_init_u64(&lane->counters[i], 0);
+}
+
+/* They are a queue's from now on. */
+static void
+init_hints(FairqHints *hints, const FairqQueueKey *key)
+{
+	hints->key = *key;
+	pg_atomic_fetch_add_u64(&hints->version, 1);
+	pg_atomic_init_u64(&hints->uncounted, 0);
+	pg_atomic_init_u32(&hints->limited, 0);
+	pg_atomic_init_u32(&hints->calls, 0);
+	fairq_limit_init(&hints->running);
+	fairq_wakeup_begin(&hints->wakeup);
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+		init_lane(&hints->lanes[priority], priority);
+}
+
+/*
+ * Find hints in the list of those that were dropped at which nobody waits any
+ * more, and with take, take them out of it; NULL if there are none.
+ */
+static FairqHints *
+find_dropped(FairqHints *wanted)
+{
+	FairqHints *found = NULL;
+	dsa_pointer *at = &registry->dropped;
+
+	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
+	while (found == NULL && DsaPointerIsValid(*at))
+	{
+		FairqHints *hints = dsa_get_address(area, *at);
+
+		if (wanted == hints ||
+			(wanted == NULL && fairq_wakeup_is_left(&hints->wakeup)))
+			found = hints;
+		else
+			at = &hints->next;
+	}
+	if (wanted != NULL && found != NULL)
+		*at = found->next;
+	LWLockRelease(&registry->lock);
+	return found;
+}
+
+/*
+ * Let those be used again that were dropped.  Several backends may be at it:
+ * whoever takes them out of the list puts them into the other.
+ */
+static void
+reclaim_dropped(void)
+{
+	FairqHints *hints;
+
+	while ((hints = find_dropped(NULL)) != NULL)
+	{
+		FairqQueueKey key = hints->key;
+
+		/* nobody asks for that queue any more */
+		(void) dshash_delete_key(queues, &key);
+		if (find_dropped(hints) == hints)
+			push(&registry->free, hints);
+	}
+}
+
+static FairqHints *
+take_free(void)
+{
+	FairqHints *hints;
+
+	reclaim_dropped();
+	while ((hints = pop(&registry->free)) == NULL)
+		make_hints();
+	return hints;
+}
+
+/*
+ * The queue of these hints is gone, or has never been there.  For callbacks,
+ * too: nothing that is done here can fail.
+ */
+void
+fairq_shmem_release(FairqHints *hints)
+{
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+		fairq_lane_forget(&hints->lanes[priority]);
+	/* whoever has it cached reads it again */
+	pg_atomic_fetch_add_u64(&hints->version, 1);
+	push(&registry->dropped, hints);
+}
+
+/* --------------------------------------------------------------------- */
+
+/* Is that table of this database dropped for good? */
+static bool
+table_is_gone(Oid task)
+{
+	LOCKTAG		tag;
+	LockAcquireResult result;
+
+	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(task)) ||
+		RecoveryInProgress())
+		return false;
+	/* if we ourselves have dropped it, that may be rolled back */
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, task);
+	result = LockAcquire(&tag, AccessExclusiveLock, false, true);
+	if (result != LOCKACQUIRE_NOT_AVAIL)
+		LockRelease(&tag, AccessExclusiveLock, false);
+	return result == LOCKACQUIRE_OK;
+}
+
+static bool
+extension_is_gone(const FairqQueueKey *key)
+{
+	FairqQueueKey own = fairq_key(0, -1);
+
+	if (key->database != MyDatabaseId)
+		return !SearchSysCacheExists1(DATABASEOID,
+									  ObjectIdGetDatum(key->database));
+	return key->born != own.born || table_is_gone(key->task);
+}
+
+static bool
+is_of_extension(const FairqQueueKey *key, const FairqQueueKey *extension)
+{
+	return key->born == extension->born &&
+		key->database == extension->database && key->task == extension->task;
+}
+
+/* Give back the hints of all queues of an extension. */
+static void
+release_queues(const FairqQueueKey *extension)
+{
+	dshash_seq_status status;
+	QueueEntry *entry;
+
+	dshash_seq_init(&status, queues, true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (is_of_extension(&entry->key, extension))
+		{
+			FairqHints *hints = dsa_get_address(area, entry->hints);
+
+			dshash_delete_current(&status);
+			fairq_shmem_release(hints);
+		}
+	}
+	dshash_seq_term(&status);
+}
+
+/*
+ * Give back what belongs to extensions and databases that are gone.  The caller
+ * has a table of fairq open: so nobody has an extension here that others don't
+ * see yet.
+ */
+void
+fairq_shmem_sweep(void)
+{
+	dshash_seq_status status;
+	ExtensionEntry *entry;
+	int			max = 16;
+	int			n = 0;
+	FairqQueueKey *keys = palloc(sizeof(FairqQueueKey) * max);
+
+	attach();
+	dshash_seq_init(&status, extensions, false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (n == max)
+		{
+			max *= 2;
+			keys = repalloc_huge(keys, sizeof(FairqQueueKey) * max);
+		}
+		keys[n++] = entry->key;
+	}
+	dshash_seq_term(&status);
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!extension_is_gone(&keys[i]))
+			continue;
+		release_queues(&keys[i]);
+		(void) dshash_delete_key(extensions, &keys[i]);
+	}
+	pfree(keys);
+	pg_atomic_write_u64(&registry->swept_at, GetCurrentTimestamp());
+}
+
+/* The cache of groups was found to be full: maybe of what is gone. */
+void
+fairq_shmem_make_room(void)
+{
+	if (pg_atomic_read_u32(&registry->crowded) == 0 ||
+		GetCurrentTimestamp() < (int64) pg_atomic_read_u64(&registry->swept_at) +
+		SWEEP_EVERY)
+		return;
+	pg_atomic_write_u32(&registry->crowded, 0);
+	fairq_shmem_sweep();
+}
+
+/* An extension that was not here before: maybe another is gone. */
+static void
+enter_extension(void)
+{
+	FairqQueueKey key = fairq_key(0, -1);
+	bool		found;
+
+	if (entered == key.task)
+		return;
+	dshash_release_lock(extensions,
+						dshash_find_or_insert(extensions, &key, &found));
+	if (!found)
+		fairq_shmem_sweep();
+	entered = key.task;
+}
+
+static FairqHints *
+find_queue(const FairqQueueKey *key)
+{
+	QueueEntry *entry = dshash_find(queues, key, false);
+	dsa_pointer ptr;
+
+	if (entry == NULL)
+		return NULL;
+	ptr = entry->hints;
+	dshash_release_lock(queues, entry);
+	return dsa_get_address(area, ptr);
+}
+
+/* Hints are at hand: put them into the table, unless somebody else has. */
+static FairqHints *
+enter_queue(const FairqQueueKey *key, FairqHints *hints)
+{
+	QueueEntry *entry;
+	bool		found;
+	dsa_pointer ptr;
+
+	PG_TRY();
+	{
+		entry = dshash_find_or_insert(queues, key, &found);
+	}
+	PG_CATCH();
+	{
+		push(&registry->free, hints);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (!found)
+		entry->hints = hints->self;
+	ptr = entry->hints;
+	dshash_release_lock(queues, entry);
+	if (!found)
+		return hints;
+	push(&registry->free, hints);
+	return dsa_get_address(area, ptr);
+}
+
+/*
+ * Find or make a queue's hints.  They are its own as long as the queue is there,
+ * which the caller knows by its row, and keeps by a lock.
+ */
+FairqHints *
+fairq_shmem_queue(int32 queue_id)
+{
+	FairqQueueKey key = fairq_key(queue_id, -1);
+	FairqHints *hints;
+	ErrorContextCallback callback;
+
+	attach();
+	hints = find_queue(&key);
+	if (hints == NULL)
+	{
+		fairq_explain_begin(&callback);
+		enter_extension();
+		hints = take_free();
+		init_hints(hints, &key);
+		hints = enter_queue(&key, hints);
+		fairq_explain_end(&callback);
+	}
+	return hints;
+}
+
+/* --------------------------------------------------------------------- */
+
+/* A counter may be freed, though it is not idle, if its queue is gone. */
+static bool
+is_of_no_queue(const FairqQueueKey *key)
+{
+	FairqQueueKey queue = *key;
+	QueueEntry *entry;
+
+	queue.group_no = -1;
+	entry = dshash_find(queues, &queue, false);
+	if (entry == NULL)
+		return true;
+	dshash_release_lock(queues, entry);
+	return false;
+}
+
+static void
+free_idle_limits(void)
+{
+	dshash_seq_status status;
+	LimitEntry *entry;
+	uint32		left = 0;
+
+	reclaim_dropped();
+	dshash_seq_init(&status, limits, true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (fairq_limit_is_idle(&entry->limit) ||
+			(!fairq_limit_is_pinned(&entry->limit) &&
+			 is_of_no_queue(&entry->key)))
+		{
+			dshash_delete_current(&status);
+			pg_atomic_fetch_sub_u32(&registry->nlimits, 1);
+		}
+		else
+			left++;
+	}
+	dshash_seq_term(&status);
+	pg_atomic_write_u32(&registry->many_limits, Max(MANY_LIMITS, 2 * left));
+}
+
+/* Find or make the counter of a group.  It is pinned. */
+FairqLimit *
+fairq_shmem_limit(int32 queue_id, int32 group_no)
+{
+	FairqQueueKey key = fairq_key(queue_id, group_no);
+	LimitEntry *entry;
+	bool		found;
+	ErrorContextCallback callback;
+
+	fairq_explain_begin(&callback);
+	attach();
+	if (pg_atomic_read_u32(&registry->nlimits) >
+		pg_atomic_read_u32(&registry->many_limits))
+		free_idle_limits();
+	entry = dshash_find_or_insert(limits, &key, &found);
+	if (!found)
+	{
+		fairq_limit_init(&entry->limit);
+		pg_atomic_fetch_add_u32(&registry->nlimits, 1);
+	}
+	fairq_limit_pin(&entry->limit);
+	dshash_release_lock(limits, entry);
+	fairq_explain_end(&callback);
+	return &entry->limit;
+}
+
+/* The groups of a queue that have counters.  Returns how many. */
+int
+fairq_shmem_limits(int32 queue_id, int32 **group_nos)
+{
+	FairqQueueKey key = fairq_key(queue_id, -1);
+	dshash_seq_status status;
+	LimitEntry *entry;
+	int			max = 64;
+	int			n = 0;
+
+	attach();
+	*group_nos = palloc(sizeof(int32) * max);
+	dshash_seq_init(&status, limits, false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (!is_of_extension(&entry->key, &key) ||
+			entry->key.queue_id != queue_id)
+			continue;
+		if (n == max)
+		{
+			max *= 2;
+			*group_nos = repalloc_huge(*group_nos, sizeof(int32) * max);
+		}
+		(*group_nos)[n++] = entry->key.group_no;
+	}
+	dshash_seq_term(&status);
+	return n;
+}

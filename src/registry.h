@@ -1,0 +1,19 @@
+/*
+ * registry.h
+ *		Which queues and counters shared memory has: found, made, given back.
+ */
+#ifndef FAIRQ_REGISTRY_H
+#define FAIRQ_REGISTRY_H
+
+#include "lane.h"
+#include "shmem.h"
+
+extern void fairq_registry_init(FairqRegistry *registry, int tranche);
+extern FairqHints *fairq_shmem_queue(int32 queue_id);
+extern void fairq_shmem_release(FairqHints *hints);
+extern FairqLimit *fairq_shmem_limit(int32 queue_id, int32 group_no);
+extern int	fairq_shmem_limits(int32 queue_id, int32 **group_nos);
+extern void fairq_shmem_sweep(void);
+extern void fairq_shmem_make_room(void);
+
+#endif							/* FAIRQ_REGISTRY_H */
