@@ -94,6 +94,7 @@
 
 #include "lane.h"
 #include "seats.h"
+#include "stall.h"
 
 #define TAIL_UNKNOWN INT64CONST(-2)
 
@@ -111,6 +112,14 @@ is_known(FairqLane *lane)
 {
 	return lane->lane_no != 0 &&
 		lane->resets == pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
+}
+
+/* Let go of a set.  From now on others may take what is not kept in it. */
+static void
+release_set(FairqGroupSet *set)
+{
+	SpinLockRelease(&set->mutex);
+	fairq_stall();
 }
 
 /* The two sets that may have a group's entry. */
@@ -166,7 +175,7 @@ crowdedness(FairqGroupSet *set)
 		used += group->lane_no != 0;
 		stay += group->lane_no != 0 && (group->pins > 0 || group->irregular);
 	}
-	SpinLockRelease(&set->mutex);
+	release_set(set);
 	return stay * (FAIRQ_SET_WAYS + 1) + used;
 }
 
@@ -198,7 +207,7 @@ lock_new_group(FairqLane *lane, int32 group_no, FairqGroupSet *sets[2],
 			*setp = set;
 			return group;
 		}
-		SpinLockRelease(&set->mutex);
+		release_set(set);
 	}
 	fairq_say_crowded();
 	return NULL;
@@ -229,7 +238,7 @@ lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **setp)
 				return &set->ways[way];
 			}
 		}
-		SpinLockRelease(&set->mutex);
+		release_set(set);
 	}
 	return create ? lock_new_group(lane, group_no, sets, setp) : NULL;
 }
@@ -252,7 +261,7 @@ find_irregular(FairqLane *lane, int32 group_no)
 		return NULL;
 	/* a regular one may be another group's as soon as the mutex is released */
 	irregular = group->irregular;
-	SpinLockRelease(&set->mutex);
+	release_set(set);
 	return irregular ? group : NULL;
 }
 
@@ -330,7 +339,7 @@ become_regular(FairqLane *lane, FairqGroup *group)
 	group->forgot = false;
 	SpinLockAcquire(&set->mutex);
 	group->irregular = false;
-	SpinLockRelease(&set->mutex);
+	release_set(set);
 }
 
 /* This backend has found out where nothing is ready, or takes a turn. */
@@ -423,7 +432,7 @@ make_irregular(FairqLane *lane, int32 group_no)
 		return NULL;
 	was_irregular = group->irregular;
 	group->irregular = true;
-	SpinLockRelease(&set->mutex);
+	release_set(set);
 
 	if (!was_irregular)
 	{
@@ -729,7 +738,7 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight, int32 most,
 		}
 	}
 	if (group != NULL)
-		SpinLockRelease(&set->mutex);
+		release_set(set);
 	LWLockRelease(&lane->lock);
 	return result;
 }
@@ -746,7 +755,7 @@ fairq_unpin(FairqReservation *reservation)
 	set = set_with(group);
 	SpinLockAcquire(&set->mutex);
 	group->pins--;
-	SpinLockRelease(&set->mutex);
+	release_set(set);
 	reservation->pinned = NULL;
 }
 
@@ -779,7 +788,7 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 				group->tail_count = before.count;
 				put_back = true;
 			}
-			SpinLockRelease(&set->mutex);
+			release_set(set);
 		}
 		/* among waiting tasks there are no holes, but only an order */
 		if (!put_back && !fairq_is_waiting(first))
@@ -1148,7 +1157,7 @@ start_afresh(FairqGroup *group)
 		group->tail = TAIL_UNKNOWN;
 		group->until = FAIRQ_ADDR_NONE;
 	}
-	SpinLockRelease(&set->mutex);
+	release_set(set);
 }
 
 /*
@@ -1481,7 +1490,7 @@ fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr, int64 highest)
 			group->tail == TAIL_UNKNOWN;
 
 		if (group != NULL)
-			SpinLockRelease(&set->mutex);
+			release_set(set);
 		if (irregular)
 			lower_group(group, addr);
 		else if (gap && lane->nirregular < MAX_BY_SUSPICION)
@@ -1536,7 +1545,7 @@ fairq_lane_undone(FairqLane *lane, int32 group_no, int64 lowest, int64 highest)
 				group->until = Max(group->until, highest);
 				group->gap = true;
 			}
-			SpinLockRelease(&set->mutex);
+			release_set(set);
 		}
 	}
 	else

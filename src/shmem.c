@@ -173,7 +173,7 @@ static void
 explain(void *arg)
 {
 	if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES)
-		errhint("Dynamic shared memory is full, or the server's memory. Make it larger (in a container, that of /dev/shm), or drop queues that are not used.");
+		errhint("If it is dynamic shared memory that is full, make it larger (in a container, that of /dev/shm), or drop queues that are not used.");
 }
 
 /*

@@ -1,0 +1,140 @@
+"""Each gap between two looks of a pop into the cache of groups: see run.
+
+The cache has room for eight groups of all queues.  All but one are taken by such
+that must stay: groups of the queue "m" that have tasks waiting for a limit, and
+maybe group z of the queue "l".  The last one is that of group x of "l", which a
+pop looks at.  In the gap behind each look another group of "m" comes and takes
+the entry of x, if it can.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import psycopg
+
+WAIT = 20                       # seconds for what takes a moment
+
+
+def connect():
+    return psycopg.connect(autocommit=True, options="-c statement_timeout=60s")
+
+
+class Gaps:
+    def __init__(self):
+        self.db = connect()
+        self.data = self.value("SHOW data_directory")
+        self.other = connect()
+        self.pid = self.other.info.backend_pid
+
+    def rows(self, sql, *arguments):
+        cursor = self.db.execute(sql, arguments)
+        return cursor.fetchall() if cursor.description else []
+
+    def value(self, sql, *arguments):
+        return self.rows(sql, *arguments)[0][0]
+
+    def prepare(self, how):
+        """The states in which a group is looked at, or becomes regular."""
+        self.rows("SELECT fairq.drop_queue(queue, true) FROM fairq.queues")
+        limited = how in ("settle", "settle regular")
+        self.rows("SELECT fairq.create_queue('l', concurrency => %s),"
+                  " fairq.create_queue('m', concurrency => 1)", 1 if limited else None)
+        self.rows("SELECT fairq.enqueue('l', 'x', '\"x1\"')")
+        for i in range(7 if limited else 6):
+            for _ in range(2):
+                self.rows("SELECT fairq.enqueue('m', %s)", f"y{i}")
+        if limited:
+            self.rows("SELECT fairq.enqueue('l', 'x', '\"x2\"')")
+            if how == "settle":
+                for _ in range(2):
+                    self.rows("SELECT fairq.complete(id, attempt) FROM fairq.pop('l')")
+            return
+        z = [self.value("SELECT fairq.enqueue('l', 'z')") for _ in range(3)]
+        if how == "park":
+            self.rows("SELECT fairq.enqueue('l', 'x')")
+            self.rows("SELECT id FROM fairq.pop('l')")
+            self.rows("SELECT fairq.set_group('l', 'x', concurrency => 1)")
+        # z is irregular, so each row's group is looked for in the cache
+        self.rows("SELECT fairq.cancel(%s)", z[1])
+
+    def pop(self, tasks, result):
+        try:
+            result.append(self.other.execute("SELECT id FROM fairq.pop('l', %s)", [tasks]).fetchall())
+        except psycopg.Error as error:
+            result.append(error)
+
+    def held_up(self, n):
+        """A pop that is held up at its n-th look.  False: it has no more."""
+        asked, done = (f"{self.data}/fairq_{name}.{self.pid}" for name in ("stall", "stalled"))
+        with open(asked + ".new", "w") as file:
+            file.write(str(n))
+        os.rename(asked + ".new", asked)
+        result = []
+        thread = threading.Thread(target=self.pop, args=[10, result], daemon=True)
+        thread.start()
+        end = time.monotonic() + WAIT
+        while thread.is_alive() and not os.path.exists(done) and time.monotonic() < end:
+            time.sleep(0.001)
+        stopped = os.path.exists(done)
+        if stopped:
+            for k in (1, 2):
+                self.rows("SELECT fairq.enqueue('m', 'y7', %s)", f'"y7 no {k}"')
+            os.unlink(done)
+        else:
+            os.unlink(asked)
+        thread.join(WAIT)
+        if thread.is_alive():
+            return stopped, "it hangs"
+        if isinstance(result[0], psycopg.Error):
+            return stopped, str(result[0])
+        return stopped, None
+
+    def drained(self):
+        """What is left when all that is running is completed, again and again."""
+        for queue in ("l", "m"):
+            for _ in range(30):
+                self.rows("SELECT fairq.complete(id, attempt) FROM fairq.pop(%s, 10)", queue)
+                self.rows("SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = %s"
+                          " AND status = 'running'", queue)
+        left = self.rows("SELECT queue, group_key, status, payload::text FROM fairq.tasks")
+        faults = [fault for queue in ("l", "m")
+                  for fault, in self.rows("SELECT * FROM fairq.check_queue(%s)", queue)]
+        return left + faults
+
+    def each(self, how):
+        """Every gap.  What was wrong, and how many there were."""
+        n = 0
+        while True:
+            n += 1
+            self.prepare(how)
+            # a session's first call recovers the lanes, which others have done
+            stopped, fault = self.held_up(n)
+            fault = fault or self.drained() or None
+            if fault:
+                return f"gap {n}: {fault}", n
+            if not stopped:
+                return None, n - 1
+
+
+def main():
+    failed = False
+    gaps = Gaps()
+    gaps.other.execute("SELECT fairq.version()")
+    for number, how in enumerate(("find", "park", "settle", "settle regular"), 1):
+        fault, count = gaps.each(how)
+        if fault is None and count < 2:
+            fault = f"only {count} gaps were seen"
+        failed |= fault is not None
+        print(f"{'ok' if fault is None else 'not ok'} {number} - {how}: "
+              f"{fault or str(count) + ' gaps'}", flush=True)
+        if fault and "hangs" in fault:
+            subprocess.run(["pg_ctl", "-D", gaps.data, "-m", "immediate", "stop"], check=False)
+            break
+    os._exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
