@@ -144,7 +144,16 @@ SELECT count(*) FROM name, fairq.pop(name) p WHERE p.payload = to_jsonb(name);
 SELECT count(*) FROM name JOIN fairq.queues q ON q.queue = name WHERE q.running = 1;
 SELECT count(*) FROM name, fairq.check_queue(name);
 SELECT fairq.create_queue(repeat('n', 57));
+-- one that is too long is that of no queue, wherever it would be cut
+SELECT fairq.pop(repeat('ä', 28) || 'nä');
+CALL fairq.wait(repeat('ä', 28) || 'nä', '0');
 SELECT count(*) FROM name, fairq.drop_queue(name, true) AS dropped WHERE dropped;
+-- in messages names are cut between characters, or else they could not be sent
+SET client_encoding = 'LATIN1';
+SELECT fairq.pop(repeat('x', 99) || repeat(chr(228), 10));
+CALL fairq.wait(repeat('x', 99) || repeat(chr(228), 10));
+SELECT fairq.grant_queue('arguments', current_user::regrole, repeat('x', 99) || repeat(chr(228), 10));
+SET client_encoding = 'UTF8';
 
 SELECT fairq.enqueue('arguments', repeat('k', 1025));
 SELECT fairq.enqueue('arguments', repeat('ä', 513));

@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -82,7 +83,8 @@ no_such_privilege(const char *name)
 {
 	ereport(ERROR,
 			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-			errmsg("privilege is \"%.100s\"", name),
+			errmsg("privilege is \"%.*s\"",
+				   pg_mbcliplen(name, strlen(name), 100), name),
 			errdetail("It must be \"enqueue\", \"work\" or \"manage\"."));
 }
 

@@ -362,6 +362,19 @@ lock_queue(int32 id, LOCKMODE lockmode)
 	LockDatabaseObject(queue_relid, id, 0, lockmode);
 }
 
+static void
+no_such_queue(text *name)
+{
+	char		shown[100 + 1];
+
+	/* cuts between characters: a part of one could not be sent to the client */
+	text_to_cstring_buffer(name, shown, sizeof(shown));
+	ereport(ERROR,
+			errcode(ERRCODE_FAIRQ_NO_QUEUE),
+			errmsg("queue \"%s\" does not exist", shown),
+			errhint("Create it with fairq.create_queue()."));
+}
+
 /*
  * The queue of that name, locked until the end of the transaction, for one of
  * these privileges.  Whoever has none of them locks nothing.
@@ -403,11 +416,8 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 		UnlockDatabaseObject(queue_relid, id, 0, lockmode);
 		id = again == id ? 0 : again;
 	}
-	ereport(ERROR,
-			errcode(ERRCODE_FAIRQ_NO_QUEUE),
-			errmsg("queue \"%.*s\" does not exist",
-				   (int) Min(VARSIZE_ANY_EXHDR(name), 100), VARDATA_ANY(name)),
-			errhint("Create it with fairq.create_queue()."));
+	no_such_queue(name);
+	return NULL;				/* keep compiler quiet */
 }
 
 /* The queue of that number, not locked; NULL if it is gone. */

@@ -47,10 +47,9 @@ next_due(FairqQueue *queue)
 
 /* One look, a transaction of its own. */
 static bool
-look(const char *name, uint64 *events, TimestampTz *due)
+look(text *name, uint64 *events, TimestampTz *due)
 {
-	FairqQueue *queue = fairq_queue_use(cstring_to_text(name), FAIRQ_WORK,
-										AccessShareLock);
+	FairqQueue *queue = fairq_queue_use(name, FAIRQ_WORK, AccessShareLock);
 	FairqTable *tasks;
 	TimestampTz now;
 	bool		ready;
@@ -91,10 +90,6 @@ fairq_wait(PG_FUNCTION_ARGS)
 	TimestampTz due;
 	bool		ready;
 
-	/* what the argument points to need not live as long as this */
-	char		cname[FAIRQ_MAX_QUEUE_NAME + 2];
-
-	text_to_cstring_buffer(name, cname, sizeof(cname));
 	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
 		castNode(CallContext, fcinfo->context)->atomic)
 		ereport(ERROR,
@@ -105,6 +100,8 @@ fairq_wait(PG_FUNCTION_ARGS)
 	fairq_writes("fairq.wait()");
 
 	fairq_procedure_begin();
+	/* what the argument points to need not live as long as this */
+	name = DatumGetTextPCopy(PointerGetDatum(name));
 	each = AllocSetContextCreate(CurrentMemoryContext, "fairq look",
 								 ALLOCSET_SMALL_SIZES);
 	for (;;)
@@ -114,7 +111,7 @@ fairq_wait(PG_FUNCTION_ARGS)
 
 		MemoryContextReset(each);
 		old = MemoryContextSwitchTo(each);
-		ready = look(cname, &events, &due);
+		ready = look(name, &events, &due);
 		MemoryContextSwitchTo(old);
 		if (ready || GetCurrentTimestamp() >= end)
 			break;
