@@ -19,10 +19,14 @@
  * row by then, with a dirty snapshot.  Reading takes no lock.
  *
  * Keys and numbers are cached in the backend.  What was read while our own
- * row was not committed is forgotten if that is rolled back.
+ * row was not committed is forgotten if that is rolled back.  On a standby
+ * nothing is remembered: that a number was freed on the primary is counted in
+ * the primary's shared memory and not in the log, so nobody would hear of it,
+ * and after a promotion the session could write by what it remembers.
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "common/hashfn.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -276,9 +280,11 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	int32		group_no;
 	bool		committed;
 	uint64		changes_before;
+	bool		in_recovery;
 
 	check_cache();
 	changes_before = changes;
+	in_recovery = RecoveryInProgress();
 	entry = hash_search(by_key, &id, HASH_FIND, NULL);
 	if (entry != NULL)
 		return entry->group_no;
@@ -318,7 +324,7 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	{
 		/* what was read before a change must not be remembered after it */
 		check_cache();
-		if (changes == changes_before)
+		if (changes == changes_before && !in_recovery)
 			remember_key(queue, key, group_no);
 	}
 	return group_no;
@@ -396,6 +402,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	int			nkeys = 2;
 	text	   *key = NULL;
 	bool		again = false;
+	bool		in_recovery = RecoveryInProgress();
 	int64		end;
 
 	check_cache();
@@ -426,7 +433,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 		no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan), SEAT_GROUP_NO,
 										&isnull));
 		/* all rows of a number say the same, also one that is just freed */
-		if (state == FAIRQ_ROW_LIVE &&
+		if (state == FAIRQ_ROW_LIVE && !in_recovery &&
 			changes == pg_atomic_read_u64(&fairq_domain()->group_changes))
 		{
 			text	   *found = remember_number(queue, no, scan);
