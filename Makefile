@@ -40,6 +40,7 @@ OBJS = \
 	src/wait.o \
 	src/maintain.o \
 	src/admin.o \
+	src/changed.o \
 	src/privilege.o \
 	src/inspect.o \
 	src/check.o \

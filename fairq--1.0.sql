@@ -208,7 +208,9 @@ SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
 
 -- Whoever changes rows by other means than fairq's functions makes what
 -- shared memory knows void.  BEFORE, so that it also fires for a statement
--- that fails half-way.
+-- that fails half-way.  The worker that applies what comes by logical
+-- replication fires no triggers of statements; for it there is another one,
+-- which costs nobody else anything.
 CREATE FUNCTION fairq.task_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_task_changed' LANGUAGE C;
 COMMENT ON FUNCTION fairq.task_changed() IS 'Trigger: rows are changed behind fairq''s back.';
@@ -216,9 +218,13 @@ CREATE TRIGGER task_changed
 	BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.task
 	FOR EACH STATEMENT EXECUTE FUNCTION fairq.task_changed();
 ALTER TABLE fairq.task ENABLE ALWAYS TRIGGER task_changed;
+CREATE TRIGGER task_applied
+	AFTER INSERT OR UPDATE OR DELETE ON fairq.task
+	FOR EACH ROW EXECUTE FUNCTION fairq.task_changed();
+ALTER TABLE fairq.task ENABLE REPLICA TRIGGER task_applied;
 
 -- Backends have groups, settings and privileges cached.  What fairq's functions
--- write through SQL fires these, too.
+-- write through SQL fires these, too: so settings are told of by them alone.
 CREATE FUNCTION fairq.seat_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_seat_changed' LANGUAGE C;
 COMMENT ON FUNCTION fairq.seat_changed() IS 'Trigger: groups are changed behind fairq''s back.';
@@ -226,22 +232,38 @@ CREATE TRIGGER seat_changed
 	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.seat
 	FOR EACH STATEMENT EXECUTE FUNCTION fairq.seat_changed();
 ALTER TABLE fairq.seat ENABLE ALWAYS TRIGGER seat_changed;
+CREATE TRIGGER seat_applied
+	AFTER INSERT OR UPDATE OR DELETE ON fairq.seat
+	FOR EACH ROW EXECUTE FUNCTION fairq.seat_changed();
+ALTER TABLE fairq.seat ENABLE REPLICA TRIGGER seat_applied;
 
 CREATE FUNCTION fairq.settings_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_settings_changed' LANGUAGE C;
 COMMENT ON FUNCTION fairq.settings_changed() IS 'Trigger: queues, settings or privileges are changed.';
 CREATE TRIGGER settings_changed
-	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.queue
-	FOR EACH STATEMENT EXECUTE FUNCTION fairq.settings_changed();
+	AFTER INSERT OR UPDATE OR DELETE ON fairq.queue
+	FOR EACH ROW EXECUTE FUNCTION fairq.settings_changed();
 ALTER TABLE fairq.queue ENABLE ALWAYS TRIGGER settings_changed;
-CREATE TRIGGER settings_changed
-	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.group_setting
+CREATE TRIGGER settings_truncated
+	AFTER TRUNCATE ON fairq.queue
 	FOR EACH STATEMENT EXECUTE FUNCTION fairq.settings_changed();
+ALTER TABLE fairq.queue ENABLE ALWAYS TRIGGER settings_truncated;
+CREATE TRIGGER settings_changed
+	AFTER INSERT OR UPDATE OR DELETE ON fairq.group_setting
+	FOR EACH ROW EXECUTE FUNCTION fairq.settings_changed();
 ALTER TABLE fairq.group_setting ENABLE ALWAYS TRIGGER settings_changed;
-CREATE TRIGGER settings_changed
-	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.queue_privilege
+CREATE TRIGGER settings_truncated
+	AFTER TRUNCATE ON fairq.group_setting
 	FOR EACH STATEMENT EXECUTE FUNCTION fairq.settings_changed();
+ALTER TABLE fairq.group_setting ENABLE ALWAYS TRIGGER settings_truncated;
+CREATE TRIGGER settings_changed
+	AFTER INSERT OR UPDATE OR DELETE ON fairq.queue_privilege
+	FOR EACH ROW EXECUTE FUNCTION fairq.settings_changed();
 ALTER TABLE fairq.queue_privilege ENABLE ALWAYS TRIGGER settings_changed;
+CREATE TRIGGER settings_truncated
+	AFTER TRUNCATE ON fairq.queue_privilege
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq.settings_changed();
+ALTER TABLE fairq.queue_privilege ENABLE ALWAYS TRIGGER settings_truncated;
 
 --
 -- Queues and groups

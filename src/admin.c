@@ -2,7 +2,8 @@
  * admin.c
  *		Queues and groups are made, changed, paused, purged and dropped here.
  *
- * Settings are written through SPI, see store_spi.c.
+ * Settings are written through SPI (store_spi.c), so triggers tell others of
+ * them (changed.c), as of those that are changed by hand.
  *
  * Locking: see queue.c.  drop_queue, and alter_queue with a block_length, wait
  * for all transactions that have worked on the queue, and the queue's users
@@ -33,9 +34,6 @@ PG_FUNCTION_INFO_V1(fairq_pause);
 PG_FUNCTION_INFO_V1(fairq_resume);
 PG_FUNCTION_INFO_V1(fairq_purge);
 PG_FUNCTION_INFO_V1(fairq_reset_hints);
-PG_FUNCTION_INFO_V1(fairq_task_changed);
-PG_FUNCTION_INFO_V1(fairq_seat_changed);
-PG_FUNCTION_INFO_V1(fairq_settings_changed);
 
 /* as fairq_task_lane() numbers its lanes: the indexes begin with them */
 #define OF_QUEUE "lane BETWEEN $1 * 10 AND $1 * 10 + 9"
@@ -73,19 +71,6 @@ arg_delay(FunctionCallInfo fcinfo, int n, const char *name)
 		return fairq_sql_interval(NULL);
 	(void) fairq_check_delay(name, PG_GETARG_INTERVAL_P(n));
 	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
-}
-
-/*
- * The settings of a group, or of the queue (-1), were changed: say so when it
- * is visible.
- */
-static void
-settings_changed(FairqQueue *queue, int32 group_no)
-{
-	fairq_debt_settings(queue->hints, group_no, group_no < 0 ? NULL :
-						fairq_shmem_limit(queue->id, group_no));
-	fairq_notify(queue);
-	fairq_queue_changed();
 }
 
 Datum
@@ -133,7 +118,6 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 				errmsg("queue \"%s\" already exists", text_to_cstring(name)));
 	fairq_debt_created(fairq_shmem_queue((int32) id));
 	fairq_grant_creator((int32) id);
-	fairq_queue_changed();
 	PG_RETURN_VOID();
 }
 
@@ -214,7 +198,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 			  " notify = coalesce($9, notify)"
 			  " WHERE queue_id = $1",
 			  args, lengthof(args), NULL);
-	settings_changed(queue, -1);
+	fairq_notify(queue);
 	PG_RETURN_VOID();
 }
 
@@ -247,7 +231,7 @@ set_group(FairqQueue *queue, int32 group_no, FairqSqlArg concurrency,
 			  " WHERE queue_id = $1 AND group_no = $2"
 			  " AND concurrency IS NULL AND weight = 1 AND NOT paused",
 			  args, 2, NULL);
-	settings_changed(queue, group_no);
+	fairq_notify(queue);
 }
 
 /* Of a whole queue, or of one group. */
@@ -270,7 +254,7 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 
 		fairq_sql("UPDATE fairq.queue SET paused = $2 WHERE queue_id = $1",
 				  args, lengthof(args), NULL);
-		settings_changed(queue, -1);
+		fairq_notify(queue);
 	}
 	else
 	{
@@ -405,6 +389,9 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 				errcode(ERRCODE_FAIRQ_QUEUE_NOT_EMPTY),
 				errmsg("queue \"%s\" is not empty", queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
+	/* first, so that its groups' settings are nobody's concern any more */
+	fairq_debt_dropped(queue->hints);
+	fairq_debt_removed(queue->hints);
 	delete_tasks(queue, -1, true);
 	fairq_sql("DELETE FROM fairq.dedup WHERE queue_id = $1", args, 1, NULL);
 	fairq_sql("DELETE FROM fairq.archive WHERE queue_id = $1", args, 1, NULL);
@@ -414,8 +401,6 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 	fairq_sql("DELETE FROM fairq.queue_privilege WHERE queue_id = $1", args, 1,
 			  NULL);
 	fairq_sql("DELETE FROM fairq.queue WHERE queue_id = $1", args, 1, NULL);
-	fairq_debt_dropped(queue->hints);
-	fairq_queue_changed();
 	PG_RETURN_BOOL(true);
 }
 
@@ -424,31 +409,4 @@ fairq_reset_hints(PG_FUNCTION_ARGS)
 {
 	fairq_reset_hints_now();
 	PG_RETURN_VOID();
-}
-
-/*
- * Statement trigger on fairq.task: rows are about to be changed by somebody
- * else than fairq.
- */
-Datum
-fairq_task_changed(PG_FUNCTION_ARGS)
-{
-	fairq_debt_reset();
-	PG_RETURN_POINTER(NULL);
-}
-
-/* The same on fairq.seat: backends have groups cached. */
-Datum
-fairq_seat_changed(PG_FUNCTION_ARGS)
-{
-	fairq_debt_groups(false);
-	PG_RETURN_POINTER(NULL);
-}
-
-/* And on what they have cached of queues, by whomever it is changed. */
-Datum
-fairq_settings_changed(PG_FUNCTION_ARGS)
-{
-	fairq_queue_changed();
-	PG_RETURN_POINTER(NULL);
 }

@@ -144,6 +144,13 @@ fairq_groups_forget_uncommitted(void)
 		stale = true;
 }
 
+/* This backend does not know any groups. */
+void
+fairq_groups_forget(void)
+{
+	stale = true;
+}
+
 /* At the end of a transaction. */
 void
 fairq_groups_committed(void)

@@ -14,6 +14,7 @@ extern int32 fairq_group_no(FairqQueue *queue, text *key, bool create);
 extern int32 fairq_existing_group(FairqQueue *queue, text *key);
 extern Datum fairq_group_key(FairqQueue *queue, int32 group_no);
 extern void fairq_groups_forget_uncommitted(void);
+extern void fairq_groups_forget(void);
 extern void fairq_groups_committed(void);
 
 #endif							/* FAIRQ_GROUP_H */

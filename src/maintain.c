@@ -487,7 +487,7 @@ maintain_tasks(FairqQueue *queue)
 	fairq_sql("DELETE FROM fairq.dedup d WHERE d.queue_id = $1"
 			  " AND NOT EXISTS (SELECT FROM fairq.task t WHERE t.id = d.id)",
 			  &arg, 1, NULL);
-	/* its trigger makes all backends read settings again: not for nothing */
+	/* its trigger makes all backends read the queue again: not for nothing */
 	if (fairq_sql("SELECT 1::bigint FROM fairq.queue_privilege p"
 				  " WHERE p.queue_id = $1 AND " NO_ROLE " LIMIT 1",
 				  &arg, 1, NULL) > 0)

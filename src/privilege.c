@@ -13,8 +13,8 @@
  *
  * Locking: the rows of a queue are cached with its settings, and change like
  * them (queue.c): what was granted or revoked holds from the next call on.  A
- * trigger sees to that, so that it is also true of what the owner changes by
- * SQL.
+ * trigger sees to that (changed.c), so that it is also true of what the owner
+ * changes by SQL.
  */
 #include "postgres.h"
 

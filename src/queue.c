@@ -87,9 +87,12 @@ check_cache(void)
 	}
 }
 
-/* A change of settings is visible to others once it has committed. */
+/*
+ * Something in one of the tables that are cached here is changed: for ourselves
+ * from now on, for others once it has committed.
+ */
 void
-fairq_queue_changed(void)
+fairq_queue_changed(Oid relid)
 {
 	CacheInvalidateRelcacheByRelid(fairq_catalog()->queue);
 	fairq_written();

@@ -72,7 +72,7 @@ extern bool fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode);
 extern void fairq_queue_unlock(FairqQueue *queue, LOCKMODE lockmode);
 extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
 											   int32 group_no);
-extern void fairq_queue_changed(void);
+extern void fairq_queue_changed(Oid relid);
 extern void fairq_notify(const FairqQueue *queue);
 extern double fairq_interval_length(const Interval *interval);
 

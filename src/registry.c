@@ -492,6 +492,43 @@ fairq_shmem_queue(int32 queue_id)
 	return hints;
 }
 
+/* The same, if shared memory knows the queue; nothing is made.  Else NULL. */
+FairqHints *
+fairq_shmem_find_queue(int32 queue_id)
+{
+	FairqQueueKey key = fairq_key(queue_id, -1);
+
+	if (!fairq_area_is_made())
+		return NULL;
+	attach();
+	return find_queue(&key);
+}
+
+/*
+ * All queues of that fairq.task that shared memory knows.  The table may be
+ * half dropped by now.
+ */
+List *
+fairq_shmem_queues(Oid task)
+{
+	FairqQueueKey key = fairq_key_of(task, 0, -1);
+	dshash_seq_status status;
+	QueueEntry *entry;
+	List	   *all = NIL;
+
+	if (!fairq_area_is_made())
+		return NIL;
+	attach();
+	dshash_seq_init(&status, queues, false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (is_of_extension(&entry->key, &key))
+			all = lappend(all, dsa_get_address(area, entry->hints));
+	}
+	dshash_seq_term(&status);
+	return all;
+}
+
 /* --------------------------------------------------------------------- */
 
 /* A counter may be freed, though it is not idle, if its queue is gone. */

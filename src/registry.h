@@ -6,10 +6,13 @@
 #define FAIRQ_REGISTRY_H
 
 #include "lane.h"
+#include "nodes/pg_list.h"
 #include "shmem.h"
 
 extern void fairq_registry_init(FairqRegistry *registry, int tranche);
 extern FairqHints *fairq_shmem_queue(int32 queue_id);
+extern FairqHints *fairq_shmem_find_queue(int32 queue_id);
+extern List *fairq_shmem_queues(Oid task);
 extern void fairq_shmem_release(FairqHints *hints);
 extern FairqLimit *fairq_shmem_limit(int32 queue_id, int32 group_no);
 extern int	fairq_shmem_limits(int32 queue_id, int32 **group_nos);

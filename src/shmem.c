@@ -195,6 +195,22 @@ fairq_explain_end(ErrorContextCallback *callback)
 	error_context_stack = callback->previous;
 }
 
+/* Has anybody made the area? */
+bool
+fairq_area_is_made(void)
+{
+	bool		made;
+
+	if (group_sets != NULL)
+		return true;
+	if (control == NULL)
+		control = attach_control();
+	LWLockAcquire(&control->lock, LW_SHARED);
+	made = control->area != DSA_HANDLE_INVALID;
+	LWLockRelease(&control->lock);
+	return made;
+}
+
 /* The area; it is made if it is not there. */
 dsa_area *
 fairq_area(void)
@@ -254,18 +270,25 @@ database_born(void)
 	return born;
 }
 
+/* What belongs to that fairq.task of this database. */
 FairqQueueKey
-fairq_key(int32 queue_id, int32 group_no)
+fairq_key_of(Oid task, int32 queue_id, int32 group_no)
 {
 	FairqQueueKey key = {
 		.born = database_born(),
 		.database = MyDatabaseId,
-		.task = fairq_catalog()->task,
+		.task = task,
 		.queue_id = queue_id,
 		.group_no = group_no
 	};
 
 	return key;
+}
+
+FairqQueueKey
+fairq_key(int32 queue_id, int32 group_no)
+{
+	return fairq_key_of(fairq_catalog()->task, queue_id, group_no);
 }
 
 int32

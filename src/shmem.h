@@ -117,8 +117,11 @@ extern FairqDomain *fairq_domain_at(int32 index);
 extern FairqGroupSet *fairq_group_sets(void);
 extern FairqGroup *fairq_group_at(int32 index);
 extern int32 fairq_group_index(const FairqGroup *group);
+extern bool fairq_area_is_made(void);
 extern dsa_area *fairq_area(void);
 extern FairqRegistry *fairq_registry_shared(void);
+extern FairqQueueKey fairq_key_of(Oid task, int32 queue_id,
+								   int32 group_no);
 extern FairqQueueKey fairq_key(int32 queue_id, int32 group_no);
 extern int	fairq_area_tranche(void);
 extern int	fairq_lane_tranche(void);

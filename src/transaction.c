@@ -162,7 +162,7 @@ leave(FairqDebt *debt, int32 n)
 {
 	FairqHints *hints = fairq_hints_of(debt->lane);
 
-	if (debt->settings)
+	if (debt->settings || debt->granted || debt->dropped)
 		pg_atomic_fetch_add_u64(&hints->version, 1);
 	if (debt->group_no < 0)
 	{
@@ -405,7 +405,7 @@ settle_from(int first, bool committed)
 	while (ndebts > first)
 		settle(pop_debt(), committed);
 	for (int i = first; i < end; i++)
-		if (committed ? debts[i].dropped : debts[i].created)
+		if (committed ? debts[i].removed : debts[i].created)
 			fairq_shmem_release(fairq_hints_of(debts[i].lane));
 }
 
@@ -485,8 +485,10 @@ merge_into_lane_debt_below(int index)
 		below->first_reserved = Max(below->first_reserved,
 									debt->first_reserved);
 		below->settings |= debt->settings;
+		below->granted |= debt->granted;
 		below->dropped |= debt->dropped;
 		below->created |= debt->created;
+		below->removed |= debt->removed;
 		below->uncounted |= debt->uncounted;
 		for (int c = 0; c < FAIRQ_COUNTERS; c++)
 			below->counts[c] += debt->counts[c];
@@ -545,6 +547,16 @@ fairq_written(void)
 	CommandCounterIncrement();
 }
 
+/* The debt of this subtransaction for a group of a lane; NULL: none. */
+static FairqDebt *
+find_debt(FairqLane *lane, int32 group_no)
+{
+	FairqDebt  *debt = topmost_debt(lane, group_no);
+
+	return debt != NULL && debt->sub == GetCurrentSubTransactionId() ?
+		debt : NULL;
+}
+
 /*
  * The debt of this subtransaction for a group of a lane, owing nothing yet if
  * it is new.  Valid until the next call.
@@ -552,7 +564,6 @@ fairq_written(void)
 FairqDebt *
 fairq_debt(FairqLane *lane, int32 group_no)
 {
-	SubTransactionId sub = GetCurrentSubTransactionId();
 	FairqDebt  *debt;
 	int32	   *slot;
 
@@ -560,15 +571,15 @@ fairq_debt(FairqLane *lane, int32 group_no)
 
 	if (ndebts >= MAX_DEBTS)
 		group_no = -1;
-	debt = topmost_debt(lane, group_no);
-	if (debt != NULL && debt->sub == sub)
+	debt = find_debt(lane, group_no);
+	if (debt != NULL)
 		return debt;
 
 	grow();
 	slot = slot_of(lane, group_no);
 	debt = &debts[ndebts];
 	memset(debt, 0, sizeof(FairqDebt));
-	debt->sub = sub;
+	debt->sub = GetCurrentSubTransactionId();
 	debt->lane = lane;
 	debt->group_no = group_no;
 	debt->below = *slot;
@@ -790,22 +801,24 @@ fairq_debts_reach(FairqLane *lane)
 }
 
 /*
- * The settings of a group, or of the queue (-1), are changed.  The group's
- * counter is pinned, which the debt takes over.  Others must not park anybody
- * by the old settings once the new ones are visible, nor by the new ones if
- * they are rolled back; so this is settled in both cases.
+ * The settings of a group, or of the queue (-1), are changed.  Others must not
+ * park anybody by the old settings once the new ones are visible, nor by the
+ * new ones if they are rolled back; so this is settled in both cases.
  */
 void
-fairq_debt_settings(FairqHints *hints, int32 group_no, FairqLimit *limit)
+fairq_debt_settings(FairqHints *hints, int32 queue_id, int32 group_no)
 {
-	FairqDebt  *debt = fairq_debt(&hints->lanes[0], group_no);
+	FairqLane  *lane = &hints->lanes[0];
+	FairqDebt  *debt = find_debt(lane, -1);
 
-	debt->settings = true;
-	if (limit != NULL && debt->group_no >= 0 && debt->limit == NULL)
-		debt->limit = limit;
-	else if (limit != NULL)
-		fairq_limit_unpin(limit);
 	settings_pending = true;
+	/* with the whole queue all of its groups are told */
+	if (debt != NULL && (debt->settings || debt->dropped))
+		return;
+	debt = fairq_debt(lane, group_no);
+	debt->settings = true;
+	if (debt->group_no >= 0 && debt->limit == NULL)
+		debt->limit = fairq_shmem_limit(queue_id, group_no);
 }
 
 /* The queue is new: if we abort, it has never been there. */
@@ -815,7 +828,27 @@ fairq_debt_created(FairqHints *hints)
 	fairq_debt(&hints->lanes[0], -1)->created = true;
 }
 
-/* Whoever waits for its tasks is to hear that the queue is gone. */
+/*
+ * The queue is dropped, and the caller has it locked so that nobody else can use
+ * it: if we commit, its hints are given back.
+ */
+void
+fairq_debt_removed(FairqHints *hints)
+{
+	fairq_debt(&hints->lanes[0], -1)->removed = true;
+}
+
+/* The privileges of the queue are changed: that is read anew, and no more. */
+void
+fairq_debt_granted(FairqHints *hints)
+{
+	fairq_debt(&hints->lanes[0], -1)->granted = true;
+}
+
+/*
+ * The queue is gone, or has another name.  Whoever waits for its tasks is to
+ * hear of it.
+ */
 void
 fairq_debt_dropped(FairqHints *hints)
 {
@@ -918,16 +951,22 @@ fairq_debt_reset(void)
 
 /*
  * From now on, and once more at the end, what is cached of groups is void.
- * Numbers of some may have been freed.
+ * Numbers of some may have been freed.  Otherwise others are told once, though
+ * it is called for each row: what they read meanwhile is void at the end.
  */
 void
 fairq_debt_groups(bool freed)
 {
+	bool		first = groups_changed == NULL;
+
 	fairq_watch_transaction();
 	note_level(&groups_changed_at);
 	groups_changed = fairq_domain();
 	groups_freed |= freed;
-	pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
+	if (first || freed)
+		pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
+	else
+		fairq_groups_forget();
 }
 
 /* Has this transaction freed numbers of groups? */

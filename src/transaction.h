@@ -57,8 +57,10 @@ typedef struct FairqDebt
 	FairqTail	last;			/* the last reserved */
 	bool		torn;			/* others have reserved in between */
 	bool		settings;		/* settings were changed */
+	bool		granted;		/* of a lane: the queue's privileges were */
 	bool		dropped;		/* of a lane: the queue was */
-	bool		created;		/* likewise */
+	bool		created;		/* likewise: it was made */
+	bool		removed;		/* likewise: it was dropped, by who had it locked */
 	bool		uncounted;		/* of a lane: counters will have missed
 								 * something */
 	FairqLimit *limit;			/* the group's counter, pinned; or NULL */
@@ -88,9 +90,11 @@ extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
 extern int64 fairq_debts_reach(FairqLane *lane);
 extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr);
 extern void fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr);
-extern void fairq_debt_settings(FairqHints *hints, int32 group_no,
-								FairqLimit *limit);
+extern void fairq_debt_settings(FairqHints *hints, int32 queue_id,
+								int32 group_no);
 extern void fairq_debt_created(FairqHints *hints);
+extern void fairq_debt_removed(FairqHints *hints);
+extern void fairq_debt_granted(FairqHints *hints);
 extern void fairq_debt_dropped(FairqHints *hints);
 extern bool fairq_settings_pending(void);
 extern void fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit,

@@ -1,0 +1,168 @@
+/*
+ * changed.c
+ *		Triggers: what whoever changes fairq's tables owes to shared memory.
+ *
+ * What fairq writes directly (store.c) fires none of these and says itself
+ * what it owes.  All else does: SQL by hand, COPY, the worker that applies
+ * what comes by logical replication, and what fairq writes through SPI, that
+ * is, settings and privileges.  They are all ENABLE ALWAYS or ENABLE REPLICA,
+ * since that worker fires no others.
+ *
+ * Tasks and groups: a statement voids all that is known.  The worker fires no
+ * triggers of statements but TRUNCATE; for it alone there are row triggers,
+ * ENABLE REPLICA, so that nobody else pays for them.
+ *
+ * Settings and privileges: the row says of which queue and group they are, so
+ * only these are told.  Of a queue of which shared memory has nothing, nobody
+ * need be told, and nothing is made there for it.
+ *
+ * Locking: none here; what is owed is settled at the end (transaction.c).
+ */
+#include "postgres.h"
+
+#include "commands/trigger.h"
+#include "utils/builtins.h"
+
+#include "queue.h"
+#include "registry.h"
+#include "store.h"
+#include "transaction.h"
+
+PG_FUNCTION_INFO_V1(fairq_task_changed);
+PG_FUNCTION_INFO_V1(fairq_seat_changed);
+PG_FUNCTION_INFO_V1(fairq_settings_changed);
+
+static TriggerData *
+trigger_data(FunctionCallInfo fcinfo)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				errmsg("function was not called by trigger manager"));
+	return (TriggerData *) fcinfo->context;
+}
+
+/* Trigger on fairq.task: rows are changed by somebody else than fairq. */
+Datum
+fairq_task_changed(PG_FUNCTION_ARGS)
+{
+	(void) trigger_data(fcinfo);
+	fairq_debt_reset();
+	PG_RETURN_POINTER(NULL);
+}
+
+/* The same on fairq.seat: backends have groups cached. */
+Datum
+fairq_seat_changed(PG_FUNCTION_ARGS)
+{
+	(void) trigger_data(fcinfo);
+	fairq_debt_groups(false);
+	PG_RETURN_POINTER(NULL);
+}
+
+static int32
+int_of(TupleTableSlot *slot, AttrNumber attno)
+{
+	bool		isnull;
+
+	return DatumGetInt32(slot_getattr(slot, attno, &isnull));
+}
+
+static text *
+name_of(TupleTableSlot *slot)
+{
+	bool		isnull;
+
+	return DatumGetTextPP(slot_getattr(slot, QUEUE_NAME, &isnull));
+}
+
+static bool
+is_same_queue(TupleTableSlot *old, TupleTableSlot *new)
+{
+	text	   *a = name_of(old);
+	text	   *b = name_of(new);
+
+	return int_of(old, QUEUE_ID) == int_of(new, QUEUE_ID) &&
+		VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
+		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
+}
+
+/* A version of a row of fairq.queue; gone: there is no such queue any more. */
+static void
+queue_changed(TupleTableSlot *slot, bool gone)
+{
+	FairqHints *hints = fairq_shmem_find_queue(int_of(slot, QUEUE_ID));
+
+	if (hints == NULL)
+		return;
+	if (gone)
+		fairq_debt_dropped(hints);
+	else
+		fairq_debt_settings(hints, int_of(slot, QUEUE_ID), -1);
+}
+
+/* Of a row of the other tables. */
+static void
+setting_changed(TupleTableSlot *slot, bool of_group)
+{
+	int32		queue_id = int_of(slot, SETTING_QUEUE_ID);
+	FairqHints *hints = fairq_shmem_find_queue(queue_id);
+
+	StaticAssertDecl((int) SETTING_QUEUE_ID == (int) PRIVILEGE_QUEUE_ID,
+					 "rows that begin alike");
+	if (hints == NULL)
+		return;
+	if (of_group)
+		fairq_debt_settings(hints, queue_id, int_of(slot, SETTING_GROUP_NO));
+	else
+		fairq_debt_granted(hints);
+}
+
+/* All rows of the table are gone. */
+static void
+all_changed(Oid relid)
+{
+	ListCell   *lc;
+
+	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+	{
+		FairqHints *hints = lfirst(lc);
+
+		if (relid == fairq_catalog()->queue)
+			fairq_debt_dropped(hints);
+		else if (relid == fairq_catalog()->setting)
+			fairq_debt_settings(hints, 0, -1);
+		else
+			fairq_debt_granted(hints);
+	}
+}
+
+/* On what backends have cached of queues, by whomever it is changed. */
+Datum
+fairq_settings_changed(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = trigger_data(fcinfo);
+	Oid			relid = RelationGetRelid(data->tg_relation);
+	bool		update = TRIGGER_FIRED_BY_UPDATE(data->tg_event);
+
+	if (!TRIGGER_FIRED_FOR_ROW(data->tg_event))
+		all_changed(relid);
+	else if (relid == fairq_catalog()->queue)
+	{
+		queue_changed(data->tg_trigslot,
+					  TRIGGER_FIRED_BY_DELETE(data->tg_event) ||
+					  (update && !is_same_queue(data->tg_trigslot,
+												data->tg_newslot)));
+		if (update)
+			queue_changed(data->tg_newslot, false);
+	}
+	else
+	{
+		setting_changed(data->tg_trigslot, relid == fairq_catalog()->setting);
+		if (update)
+			setting_changed(data->tg_newslot,
+							relid == fairq_catalog()->setting);
+	}
+	fairq_queue_changed(relid);
+	PG_RETURN_POINTER(NULL);
+}
