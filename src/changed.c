@@ -13,8 +13,8 @@
  * ENABLE REPLICA, so that nobody else pays for them.
  *
  * Settings and privileges: the row says of which queue and group they are, so
- * only these are told.  Of a queue of which shared memory has nothing, nobody
- * need be told, and nothing is made there for it.
+ * only these are told.  For a queue of which shared memory has nothing, nothing
+ * is made there; whoever comes to know it meanwhile reads it again afterwards.
  *
  * Locking: none here; what is owed is settled at the end (transaction.c).
  */
@@ -94,8 +94,8 @@ queue_changed(TupleTableSlot *slot, bool gone)
 	FairqHints *hints = fairq_shmem_find_queue(int_of(slot, QUEUE_ID));
 
 	if (hints == NULL)
-		return;
-	if (gone)
+		fairq_debt_unknown_settings();
+	else if (gone)
 		fairq_debt_dropped(hints);
 	else
 		fairq_debt_settings(hints, int_of(slot, QUEUE_ID), -1);
@@ -111,8 +111,12 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 	StaticAssertDecl((int) SETTING_QUEUE_ID == (int) PRIVILEGE_QUEUE_ID,
 					 "rows that begin alike");
 	if (hints == NULL)
-		return;
-	if (of_group)
+	{
+		/* others see nothing of a queue that we are just making */
+		if (!fairq_queue_is_own(queue_id))
+			fairq_debt_unknown_settings();
+	}
+	else if (of_group)
 		fairq_debt_settings(hints, queue_id, int_of(slot, SETTING_GROUP_NO));
 	else
 		fairq_debt_granted(hints);
@@ -147,22 +151,21 @@ fairq_settings_changed(PG_FUNCTION_ARGS)
 
 	if (!TRIGGER_FIRED_FOR_ROW(data->tg_event))
 		all_changed(relid);
-	else if (relid == fairq_catalog()->queue)
-	{
-		queue_changed(data->tg_trigslot,
-					  TRIGGER_FIRED_BY_DELETE(data->tg_event) ||
-					  (update && !is_same_queue(data->tg_trigslot,
-												data->tg_newslot)));
-		if (update)
-			queue_changed(data->tg_newslot, false);
-	}
-	else
+	else if (relid != fairq_catalog()->queue)
 	{
 		setting_changed(data->tg_trigslot, relid == fairq_catalog()->setting);
 		if (update)
 			setting_changed(data->tg_newslot,
 							relid == fairq_catalog()->setting);
 	}
-	fairq_queue_changed(relid);
+	else if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
+	{
+		queue_changed(data->tg_trigslot,
+					  !update || !is_same_queue(data->tg_trigslot,
+												data->tg_newslot));
+		if (update)
+			queue_changed(data->tg_newslot, false);
+	}
+	fairq_queue_changed();
 	PG_RETURN_POINTER(NULL);
 }

@@ -10,16 +10,39 @@
  * lock on (fairq.queue, queue_id), to the end of the transaction.  Dropping it
  * and changing its block length take AccessExclusiveLock.  Other settings
  * change under ShareUpdateExclusiveLock, that is, one at a time and beside all
- * work.  A change invalidates fairq.queue in the relation cache, which is what
- * throws the entries here away; they are looked at after the lock is held, as
- * for tables.  It also counts up their version in shared memory, which is
- * heard of earlier (limit.c says what for).
+ * work.
+ *
+ * Ids are cached by names, and thrown away when fairq.queue is invalidated in
+ * the relation cache, which each change of it does.  They are looked at after
+ * the lock is held, as for tables.
+ *
+ * Settings, with those of groups and with privileges, are read again only if
+ * those of this very queue have changed: a queue can have very many.  Who
+ * changes them counts the queue's version in shared memory up when it ends
+ * (changed.c, transaction.c).  That is enough:
+ *
+ * - The version is counted up after the change is visible, and noted here before
+ *   anything is read.  So what was read before the change bears an old version,
+ *   and is read again.
+ * - It is counted up before locks are released, before invalidation messages are
+ *   sent and before the client hears of the commit.  So whoever has heard of a
+ *   change in any of these ways finds the new version.
+ * - It is counted up at an abort, too, of a subtransaction as well: others may
+ *   have read the row while it was changed, and we ourselves what we wrote.
+ * - What our own transaction has changed, and not ended, we hear of in
+ *   fairq_queue_changed(), and if it is undone in fairq_queue_changes_end():
+ *   "reading" counts up.
+ * - If shared memory had nothing of the queue when it was changed, it may have
+ *   by the time that is visible; so then a count of the domain goes up instead.
+ * - On a standby nobody counts any of these up.  There invalidations tell, as
+ *   they are replayed, and what was read there is void after the promotion.
  *
  * Entries are never freed, only read again: a pointer stays good for the
  * backend's life, its content until the next fairq_queue_use().
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
 #include "miscadmin.h"
@@ -48,14 +71,21 @@ typedef struct QueueName
 
 static HTAB *queues = NULL;
 static HTAB *names = NULL;
-static uint64 generation = 1;	/* counts invalidations */
+static uint64 generation = 1;	/* counts invalidations of names */
+static uint64 reading = 1;		/* counts what makes all settings void */
+static bool changing = false;	/* our own transaction has changed some */
+static bool replaying = false;	/* what was read so far, was so on a standby */
 static Oid	queue_relid = InvalidOid;
 
 static void
 invalidate(Datum arg, Oid relid)
 {
 	if (relid == InvalidOid || relid == queue_relid)
+	{
 		generation++;
+		if (replaying)
+			reading++;
+	}
 }
 
 static void
@@ -84,6 +114,12 @@ check_cache(void)
 		/* the extension was dropped and created again */
 		queue_relid = relid;
 		generation++;
+		reading++;
+	}
+	if (replaying != RecoveryInProgress())
+	{
+		replaying = !replaying;
+		reading++;
 	}
 }
 
@@ -92,11 +128,22 @@ check_cache(void)
  * from now on, for others once it has committed.
  */
 void
-fairq_queue_changed(Oid relid)
+fairq_queue_changed(void)
 {
 	CacheInvalidateRelcacheByRelid(fairq_catalog()->queue);
 	fairq_written();
+	changing = true;
 	generation++;
+	reading++;
+}
+
+/* They are through, or undone; all of them, or those of a subtransaction. */
+void
+fairq_queue_changes_end(bool committed, bool all)
+{
+	if (changing && !committed)
+		reading++;
+	changing &= !all;
 }
 
 /*
@@ -321,9 +368,12 @@ lookup_queue(int32 id)
 	FairqTable *table;
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(id)};
 	FairqScan  *scan;
-	uint64		now = generation;
+	uint64		now = reading;
+	uint64		unknown = pg_atomic_read_u64(&fairq_domain()->settings);
 
-	if (queue != NULL && queue->generation == generation &&
+	/* in this order: of another extension it points to what may be gone */
+	if (queue != NULL && queue->reading == reading &&
+		queue->unknown == unknown &&
 		queue->version == pg_atomic_read_u64(&queue->hints->version))
 		return queue;
 
@@ -345,13 +395,16 @@ lookup_queue(int32 id)
 			if (!found)
 				memset((char *) queue + sizeof(int32), 0,
 					   sizeof(FairqQueue) - sizeof(int32));
-			queue->generation = 0;
+			queue->reading = 0;
 			queue->hints = hints;
 			queue->version = version;
+			queue->unknown = unknown;
 			read_queue(queue, fairq_scan_slot(scan));
 			read_settings(queue);
 			read_grants(queue);
-			queue->generation = now;
+			queue->reading = now;
+			elog(DEBUG2, "read the settings of queue \"%s\": %d groups have some",
+				 queue->name, queue->nsettings);
 		}
 	}
 	fairq_scan_end(scan);
@@ -446,6 +499,22 @@ fairq_queue_use_id(int32 id, int any_privilege)
 	queue = fairq_queue_by_id(id);
 	/* it may have been dropped meanwhile, or the privilege revoked */
 	return queue != NULL && fairq_may(queue, any_privilege) ? queue : NULL;
+}
+
+/* Is the queue being made by this very transaction? */
+bool
+fairq_queue_is_own(int32 id)
+{
+	FairqTable *table = fairq_table_open(fairq_catalog()->queue,
+										 AccessShareLock);
+	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(id)};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, &key, 1,
+										false);
+	bool		own = next_current(scan) && fairq_scan_is_own(scan);
+
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	return own;
 }
 
 bool

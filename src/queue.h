@@ -42,8 +42,10 @@ typedef struct FairqGrant
 typedef struct FairqQueue
 {
 	int32		id;				/* hash key */
-	uint64		generation;		/* of the cache, when it was read */
-	uint64		version;		/* of the settings, likewise */
+	uint64		version;		/* of its settings, when they were read */
+	uint64		unknown;		/* changes of those without version, likewise */
+	uint64		reading;		/* of this backend, that it was read in; 0: it
+								 * is void */
 	char		name[FAIRQ_MAX_QUEUE_NAME + 1];
 	int64		block_length;
 	bool		paused;
@@ -66,13 +68,15 @@ extern FairqQueue *fairq_queue_use(text *name, int any_privilege,
 								   LOCKMODE lockmode);
 extern FairqQueue *fairq_queue_by_id(int32 id);
 extern FairqQueue *fairq_queue_use_id(int32 id, int any_privilege);
+extern bool fairq_queue_is_own(int32 id);
 extern bool fairq_queue_exists(const char *name);
 extern List *fairq_queue_ids(void);
 extern bool fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode);
 extern void fairq_queue_unlock(FairqQueue *queue, LOCKMODE lockmode);
 extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
 											   int32 group_no);
-extern void fairq_queue_changed(Oid relid);
+extern void fairq_queue_changed(void);
+extern void fairq_queue_changes_end(bool committed, bool all);
 extern void fairq_notify(const FairqQueue *queue);
 extern double fairq_interval_length(const Interval *interval);
 

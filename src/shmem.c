@@ -88,6 +88,7 @@ init_control(FAIRQ_INIT_ARGS)
 		pg_atomic_init_u64(&c->domains[i].resets, 0);
 		pg_atomic_init_u64(&c->domains[i].moves, 0);
 		pg_atomic_init_u64(&c->domains[i].group_changes, 0);
+		pg_atomic_init_u64(&c->domains[i].settings, 0);
 	}
 	c->area = DSA_HANDLE_INVALID;
 	fairq_registry_init(&c->registry, c->control_tranche);

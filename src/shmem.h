@@ -21,6 +21,8 @@ typedef struct FairqDomain
 	pg_atomic_uint64 resets;	/* hints from before the last one are void */
 	pg_atomic_uint64 moves;		/* rows given new index entries; see store.c */
 	pg_atomic_uint64 group_changes; /* counts what makes cached groups void */
+	pg_atomic_uint64 settings;	/* counts changes of settings of queues that
+								 * had no version to be counted up */
 } FairqDomain;
 
 /*

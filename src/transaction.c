@@ -37,6 +37,7 @@
 
 #include "due.h"
 #include "group.h"
+#include "queue.h"
 #include "registry.h"
 #include "running.h"
 #include "shmem.h"
@@ -83,6 +84,9 @@ static FairqDomain *changed = NULL;
 static int	groups_changed_at = 0;
 static FairqDomain *groups_changed = NULL;
 static bool groups_freed = false;
+
+/* settings in it were changed of queues that shared memory did not know */
+static FairqDomain *settings_changed = NULL;
 
 static void
 note_level(int *at)
@@ -427,13 +431,16 @@ settle_all(bool committed)
 		pg_atomic_fetch_add_u64(&changed->resets, 1);
 	if (groups_changed)
 		pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
-	changed = groups_changed = NULL;
+	if (settings_changed)
+		pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
+	changed = groups_changed = settings_changed = NULL;
 	if (!committed)
 	{
 		fairq_wait_end(true, DT_NOEND);
 		fairq_groups_forget_uncommitted();
 	}
 	fairq_groups_committed();
+	fairq_queue_changes_end(committed, true);
 }
 
 static void
@@ -520,7 +527,10 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		settle_from(first, false);
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
+		if (settings_changed)
+			pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
 		fairq_groups_forget_uncommitted();
+		fairq_queue_changes_end(false, false);
 		end_level(false);
 	}
 }
@@ -843,6 +853,17 @@ void
 fairq_debt_granted(FairqHints *hints)
 {
 	fairq_debt(&hints->lanes[0], -1)->granted = true;
+}
+
+/*
+ * Settings are changed of a queue that shared memory does not know: whoever
+ * may have read them meanwhile is to do it again.
+ */
+void
+fairq_debt_unknown_settings(void)
+{
+	fairq_watch_transaction();
+	settings_changed = fairq_domain();
 }
 
 /*

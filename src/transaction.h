@@ -95,6 +95,7 @@ extern void fairq_debt_settings(FairqHints *hints, int32 queue_id,
 extern void fairq_debt_created(FairqHints *hints);
 extern void fairq_debt_removed(FairqHints *hints);
 extern void fairq_debt_granted(FairqHints *hints);
+extern void fairq_debt_unknown_settings(void);
 extern void fairq_debt_dropped(FairqHints *hints);
 extern bool fairq_settings_pending(void);
 extern void fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit,

@@ -51,6 +51,60 @@ $node->safe_psql('postgres',
 like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.maintain('q')}),
 	qr/\d groups of queue "q" are not used: forgotten/, 'groups are forgotten');
 
+# Settings are read once, and again only if those of this queue have changed, by
+# whomever and by whatever means.
+{
+	my $pop = q{SELECT fairq.pop('q')};
+	my $session = $node->background_psql('postgres');
+	$session->query_safe(q{SET log_min_messages = debug2});
+
+	my $reads = sub {
+		my ($by_others, $sql) = @_;
+		$node->safe_psql('postgres', $by_others) if $by_others;
+		my $before = -s $node->logfile;
+		$session->query_safe($sql // $pop);
+		return join ',', map { /read the settings of queue "(\w+)"/ ? $1 : () } split /^/m,
+		  slurp_file($node->logfile, $before);
+	};
+	is($reads->(''), 'q', 'the first call reads the settings');
+	is($reads->(''), '', 'the next one does not');
+	$node->safe_psql('postgres', q{SELECT fairq.create_queue('other'); CREATE ROLE someone});
+	is($reads->($_), '', "nor after: $_")
+	  foreach q{SELECT fairq.create_queue('gone')}, q{SELECT fairq.drop_queue('gone')},
+	  q{SELECT fairq.alter_queue('other', 1)}, q{SELECT fairq.set_group('other', 'a', weight => 2)},
+	  q{SELECT fairq.pause('other')}, q{SELECT fairq.grant_queue('other', 'someone', 'work')},
+	  q{UPDATE fairq.queue SET max_attempts = 7 WHERE name = 'other'},
+	  q{DELETE FROM fairq.group_setting WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'other')},
+	  q{SELECT fairq.enqueue('q', 'new'), fairq.enqueue('other', 'new')};
+	is($reads->($_), 'q', "but after: $_")
+	  foreach q{SELECT fairq.alter_queue('q', 1)}, q{SELECT fairq.set_group('q', 'a', weight => 2)},
+	  q{SELECT fairq.grant_queue('q', 'someone', 'work')}, q{SELECT fairq.revoke_queue('q', 'someone', 'work')},
+	  q{UPDATE fairq.queue SET max_attempts = 7 WHERE name = 'q'},
+	  q{BEGIN; SELECT fairq.pause('q'); ROLLBACK},
+	  q{DELETE FROM fairq.group_setting WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'q')},
+	  q{TRUNCATE fairq.queue_privilege};
+	is($reads->('', "BEGIN; $pop; SELECT fairq.pause('q', 'a'); $pop; $pop; ROLLBACK"),
+		'q', 'and what one has changed oneself is read once');
+	is($reads->(''), 'q', 'and once it is rolled back');
+	is($reads->('', "BEGIN; SAVEPOINT s; SELECT fairq.pause('q', 'a'); $pop; ROLLBACK TO s; $pop; COMMIT"),
+		'q,q', 'of a subtransaction, too');
+	# nothing is known of a queue that is changed by hand after a restart
+	$session->quit;
+	$node->restart;
+	$session = $node->background_psql('postgres');
+	my $changing = $node->background_psql('postgres');
+	$session->query_safe(q{SET log_min_messages = debug2});
+	$changing->query_safe(
+		q{BEGIN; INSERT INTO fairq.group_setting (queue_id, group_no, weight, paused) SELECT queue_id, 0, 1, true FROM fairq.queue WHERE name = 'q'});
+	is($reads->(''), 'q', 'read beside an open change');
+	is($reads->(''), '', 'once');
+	$changing->query_safe('COMMIT');
+	is($reads->(''), 'q', 'and when that is through');
+	$changing->quit;
+	$session->quit;
+	$node->safe_psql('postgres', q{TRUNCATE fairq.group_setting; SELECT fairq.alter_queue('q', 0)});
+}
+
 # A session that waits.
 my $waiter = $node->background_psql('postgres');
 $waiter->query_until(qr/begun/, "\\echo begun\nCALL fairq.wait('q', '1 hour');\n");
