@@ -48,10 +48,19 @@ serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
 	return result;
 }
 
-/* Who only wants to know stops here, as if the task could not be had. */
+/*
+ * Who only wants to know stops at a task that could be had, as if it could not,
+ * and goes on past one that a pop would pass over.
+ */
 static FairqClaimResult
-peek(FairqService *s)
+peek(FairqService *s, FairqTask *task, bool to_delete)
 {
+	FairqClaimResult result = fairq_task_peek(s->tasks, task, to_delete);
+
+	if (result == FAIRQ_LOCKED)
+		s->saw_locked = true;
+	if (result != FAIRQ_CLAIMED)
+		return result;
 	s->peeked = true;
 	s->max_tasks = s->served;
 	return FAIRQ_LOCKED;
@@ -65,7 +74,8 @@ FairqClaimResult
 fairq_claim(FairqService *s, FairqTask *task, int64 turn)
 {
 	FairqDebt  *debt;
-	FairqClaimResult result = s->peek ? peek(s) :
+	FairqClaimResult result = s->peek ?
+		peek(s, task, s->tasks->claims_delete) :
 		fairq_task_grip(s->tasks, task);
 
 	if (result == FAIRQ_CLAIMED && task->running)
@@ -112,7 +122,7 @@ fairq_take_over(FairqService *s, FairqTask *task, int64 addr)
 	FairqDebt  *debt;
 
 	if (s->peek)
-		return peek(s);
+		return peek(s, task, true);
 	fairq_hold_begin(s->queue, s->lane, task->group_no);
 	if (!runs_on(s, task) && IsTransactionBlock() &&
 		task->lease_until > s->by - LEFT_TO_OTHERS)

@@ -678,6 +678,13 @@ serve(FairqService *s)
 }
 
 /*
+ * Does this backend's worker take tasks away?  Who waits does not say for which
+ * of pop and take; a worker uses one of them.  It matters beside a row that is
+ * locked FOR KEY SHARE, which is in the way of take only.
+ */
+static bool takes = false;
+
+/*
  * Choose up to max_tasks tasks, in the order of service, and have each of them
  * served.  Returns how many there were.
  */
@@ -697,6 +704,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 
 	uint32		surplus = fairq_wake_surplus(&queue->hints->wakeup);
 
+	takes = tasks->claims_delete;
 	fairq_shmem_make_room();
 	fairq_debts_show(queue->hints);
 	serve(&s);
@@ -709,10 +717,12 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 
 /*
  * Would a pop find something?  It looks as one does, and raises marks and
- * parks groups, but touches no row.
+ * parks groups, but touches no row.  If not, *saw_locked tells whether it would
+ * but for rows that others have locked: nobody says when they are unlocked.
  */
 bool
-fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now)
+fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
+				  bool *saw_locked)
 {
 	FairqService s = {
 		.queue = queue,
@@ -722,6 +732,8 @@ fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now)
 		.max_tasks = 1
 	};
 
+	tasks->claims_delete = takes;
 	serve(&s);
+	*saw_locked = s.saw_locked && !s.peeked;
 	return s.peeked;
 }

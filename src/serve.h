@@ -22,6 +22,6 @@ extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,
 						 TimestampTz now, int64 max_tasks, int64 per_group,
 						 FairqServer server, void *arg);
 extern bool fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks,
-							  TimestampTz now);
+							  TimestampTz now, bool *saw_locked);
 
 #endif							/* FAIRQ_SERVE_H */

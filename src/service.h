@@ -36,6 +36,7 @@ typedef struct FairqService
 	TimestampTz now;
 	bool		peek;			/* don't serve, but say whether one could */
 	bool		peeked;			/* yes */
+	bool		saw_locked;		/* not those whose rows are merely locked */
 	int64		max_tasks;
 	int64		served;			/* in all lanes */
 	int64		ended;			/* likewise, brought to their end */

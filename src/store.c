@@ -34,6 +34,7 @@
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
+#include "access/multixact.h"
 #include "access/sysattr.h"
 #include "access/tableam.h"
 #include "access/transam.h"
@@ -47,6 +48,7 @@
 #include "nodes/execnodes.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "storage/procarray.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -987,6 +989,61 @@ fairq_task_grip(FairqTable *table, FairqTask *task)
 		return FAIRQ_CLAIMED;
 	fairq_task_let_go(table, task);
 	return FAIRQ_GONE;
+}
+
+/* Is a lock in the way of who claims a row? */
+static bool
+in_the_way(TransactionId xid, bool key_share, bool to_delete)
+{
+	return !(key_share && !to_delete) &&
+		!TransactionIdIsCurrentTransactionId(xid) && TransactionIdIsInProgress(xid);
+}
+
+/* Has anybody the row locked in a way that keeps others from claiming it? */
+static bool
+is_locked(HeapTupleHeader header, bool to_delete)
+{
+	TransactionId xmax = HeapTupleHeaderGetRawXmax(header);
+	MultiXactMember *members;
+	int			nmembers;
+	bool		locked = false;
+
+	if (header->t_infomask & HEAP_XMAX_INVALID)
+		return false;
+	if (!(header->t_infomask & HEAP_XMAX_IS_MULTI))
+		return in_the_way(xmax, HEAP_XMAX_IS_KEYSHR_LOCKED(header->t_infomask),
+						  to_delete);
+	nmembers = GetMultiXactIdMembers(xmax, &members, false,
+									 HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask));
+	for (int i = 0; i < nmembers && !locked; i++)
+		locked = in_the_way(members[i].xid,
+							members[i].status == MultiXactStatusForKeyShare,
+							to_delete);
+	if (nmembers > 0)
+		pfree(members);
+	return locked;
+}
+
+/*
+ * Could the caller claim a row that a scan found live?  As fairq_task_grip()
+ * would say, but nothing is locked, written or waited for: so it is true of
+ * this moment only.  With to_delete, the claim would take what
+ * LockTupleExclusive takes.
+ */
+FairqClaimResult
+fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
+{
+	int64		id = task->id;
+	SnapshotData snapshot;
+	HeapTupleHeader header = fetch_row(table, &task->tid, &snapshot);
+
+	if (header == NULL || TransactionIdIsValid(snapshot.xmin) ||
+		TransactionIdIsValid(snapshot.xmax))
+		return FAIRQ_GONE;
+	fairq_task_read(table->lock_slot, task);
+	if (task->id != id)
+		return FAIRQ_GONE;
+	return is_locked(header, to_delete) ? FAIRQ_LOCKED : FAIRQ_CLAIMED;
 }
 
 /* The row is not to be changed after all, or was. */

@@ -261,6 +261,8 @@ typedef enum FairqClaimResult
 
 extern FairqClaimResult fairq_task_lock(FairqTable *table, FairqTask *task);
 extern FairqClaimResult fairq_task_grip(FairqTable *table, FairqTask *task);
+extern FairqClaimResult fairq_task_peek(FairqTable *table, FairqTask *task,
+										bool to_delete);
 extern void fairq_task_let_go(FairqTable *table, const FairqTask *task);
 extern bool fairq_task_lease(FairqTable *table, FairqTask *task,
 							 TimestampTz lease_until, Datum worker,

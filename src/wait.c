@@ -7,6 +7,10 @@
  * while it sleeps, no snapshot and no lock.  So vacuum goes on, and the queue
  * can be dropped, of which the next look hears.
  *
+ * A row that somebody has merely locked is not worth a pop, which would pass it
+ * over, and nobody says when it is unlocked.  Who has seen nothing but such rows
+ * looks again by himself, at intervals that grow.
+ *
  * Locking: each look takes AccessShareLock on the queue and on fairq.task.
  */
 #include "postgres.h"
@@ -32,6 +36,9 @@ PG_FUNCTION_INFO_V1(fairq_wait);
 /* until it is worth to look again at what is due and cannot be had just now */
 #define RETRY (INT64CONST(10) * 1000)
 
+/* the same, beside rows that are merely locked: twice as long each time, up to */
+#define LONGEST_RETRY USECS_PER_SEC
+
 /* When does something of the queue fall due? */
 static TimestampTz
 next_due(FairqQueue *queue)
@@ -45,13 +52,17 @@ next_due(FairqQueue *queue)
 	return next;
 }
 
-/* One look, a transaction of its own. */
+/*
+ * One look, a transaction of its own.  *due is when to look again.  *retry is
+ * how long the look was put off by nothing but locked rows, and will be.
+ */
 static bool
-look(text *name, uint64 *events, TimestampTz *due)
+look(text *name, uint64 *events, TimestampTz *due, int64 *retry)
 {
 	FairqQueue *queue = fairq_queue_use(name, FAIRQ_WORK, AccessShareLock);
 	FairqTable *tasks;
 	TimestampTz now;
+	bool		saw_locked;
 	bool		ready;
 
 	fairq_watch_transaction();
@@ -59,9 +70,25 @@ look(text *name, uint64 *events, TimestampTz *due)
 	*events = fairq_wake_events();
 	now = GetCurrentTimestamp();
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
-	ready = fairq_worth_a_pop(queue, tasks, now);
+	ready = fairq_worth_a_pop(queue, tasks, now, &saw_locked);
 	fairq_table_close(tasks);
-	*due = Max(next_due(queue), now + RETRY);
+	*due = next_due(queue);
+	if (saw_locked)
+	{
+		*retry = Min(Max(*retry * 2, RETRY), LONGEST_RETRY);
+		elog(DEBUG2, "tasks of queue \"%s\" are locked: looking again after %d ms",
+			 queue->name, (int) (*retry / 1000));
+		*due = *due > now ? Min(Max(*due, now + RETRY), now + *retry) :
+			now + *retry;
+	}
+	else
+	{
+		/* others may have been unlocked, too, and nobody knows how many */
+		if (ready && *retry > 0)
+			fairq_wake_chain(&queue->hints->wakeup);
+		*retry = 0;
+		*due = Max(*due, now + RETRY);
+	}
 	fairq_procedure_commit();
 	return ready;
 }
@@ -88,6 +115,7 @@ fairq_wait(PG_FUNCTION_ARGS)
 	TimestampTz end = GetCurrentTimestamp() + timeout;
 	MemoryContext each;
 	TimestampTz due;
+	int64		retry = 0;
 	bool		ready;
 
 	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
@@ -111,7 +139,7 @@ fairq_wait(PG_FUNCTION_ARGS)
 
 		MemoryContextReset(each);
 		old = MemoryContextSwitchTo(each);
-		ready = look(name, &events, &due);
+		ready = look(name, &events, &due, &retry);
 		MemoryContextSwitchTo(old);
 		if (ready || GetCurrentTimestamp() >= end)
 			break;

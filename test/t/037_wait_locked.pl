@@ -1,0 +1,109 @@
+# fairq.wait beside rows that somebody has merely locked: a pop would pass them
+# over, so it is not woken thousands of times, and looks again by itself.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = new_server('locked');
+$node->safe_psql('postgres',
+	q{SELECT fairq.create_queue('q'); SELECT fairq.enqueue('q', 'a', '1')});
+my ($holder, $another, $worker) = map { $node->background_psql('postgres') } 1 .. 3;
+$worker->query_safe(q{SET log_min_messages = debug2; SET application_name = 'worker'});
+
+# How often was it looked again, in the log from there on?
+sub looks
+{
+	my ($from) = @_;
+	my @looks = slurp_file($node->logfile, $from) =~ /are locked: looking again/g;
+	return scalar @looks;
+}
+my $wait = q{CALL fairq.wait('q', '1 s')};
+my $nothing = q{BEGIN; SELECT count(*) FROM fairq.pop('q'); ROLLBACK};
+my $row = q{SELECT 1 FROM fairq.task WHERE payload = '1'};
+
+is($worker->query_safe($wait), 't', 'a task is there');
+foreach my $mode ('FOR UPDATE', 'FOR NO KEY UPDATE', 'FOR SHARE')
+{
+	$holder->query_safe("BEGIN; $row $mode");
+	is($worker->query_safe($nothing), '0', "$mode: cannot be popped");
+	my $from = -s $node->logfile;
+	is($worker->query_safe($wait), 'f', "$mode: and so is not waited for");
+	my $looks = looks($from);
+	cmp_ok($looks, '>', 1, "$mode: it looks again");
+	cmp_ok($looks, '<', 20, "$mode: $looks times");
+	$holder->query_safe('ROLLBACK');
+	is($worker->query_safe($wait), 't', "$mode: unlocked");
+}
+
+# FOR KEY SHARE is in the way of take, and not of pop.
+$holder->query_safe("BEGIN; $row FOR KEY SHARE");
+is($worker->query_safe($nothing), '1', 'FOR KEY SHARE: can be popped');
+is($worker->query_safe($wait), 't', 'and is ready for who pops');
+is( $worker->query_safe(q{BEGIN; SELECT count(*) FROM fairq.take('q'); ROLLBACK}),
+	'0', 'but cannot be taken');
+is($worker->query_safe($wait), 'f', 'and is not for who takes');
+# with two of them there is a multixact; with one that has ended, too
+$another->query_safe("BEGIN; $row FOR KEY SHARE");
+is($worker->query_safe($wait), 'f', 'two lockers, for who takes');
+is($worker->query_safe("$nothing; $wait"), "1\nt", 'two lockers, for who pops');
+$another->query_safe("ROLLBACK; BEGIN; $row FOR SHARE");
+is($worker->query_safe("$nothing; $wait"), "0\nf", 'one of them in the way');
+$another->query_safe('ROLLBACK');
+is($worker->query_safe("$nothing; $wait"), "1\nt", 'it has ended');
+$holder->query_safe('ROLLBACK');
+is($worker->query_safe(q{BEGIN; SELECT count(*) FROM fairq.take('q'); ROLLBACK}),
+	'1', 'all of them have');
+is($worker->query_safe("$wait"), 't', 'for who takes, too');
+
+# Another task is ready at once, wherever it stands.
+$worker->query_safe($nothing);
+$node->safe_psql('postgres',
+	q{SELECT fairq.enqueue('q', 'a', '2')});
+$holder->query_safe("BEGIN; $row FOR UPDATE");
+is($worker->query_safe($wait), 't', 'another task of the group is ready');
+$node->safe_psql('postgres',
+	q{SELECT fairq.complete(id) FROM fairq.pop('q')});
+is($worker->query_safe($wait), 'f', 'it is gone');
+$node->safe_psql('postgres', q{SELECT fairq.enqueue('q', 'b', '3')});
+is($worker->query_safe($wait), 't', 'one of another group is');
+$node->safe_psql('postgres',
+	q{SELECT fairq.complete(id) FROM fairq.pop('q')});
+
+# One that waits hears of the end of the lock, and of what comes meanwhile.
+sub begin_wait
+{
+	$worker->query_until(qr/begun/, "\\echo begun\nCALL fairq.wait('q', '1 minute');\n");
+	$node->poll_query_until('postgres',
+		q{SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'worker' AND wait_event_type = 'Extension'
+		AND backend_xid IS NULL AND backend_xmin IS NULL})
+	  or die 'it does not wait';
+	return;
+}
+begin_wait();
+$node->safe_psql('postgres', q{SELECT fairq.enqueue('q', 'b', '4')});
+like($worker->query('SELECT 1'), qr/^t/, 'what comes meanwhile wakes it');
+$node->safe_psql('postgres', q{SELECT fairq.complete(id) FROM fairq.pop('q')});
+begin_wait();
+$holder->query_safe('ROLLBACK');
+like($worker->query('SELECT 1'), qr/^t/, 'it finds what is unlocked');
+
+# An expired lease whose row is locked.
+$node->safe_psql('postgres',
+	q{SELECT id FROM fairq.pop('q', lease => '1 microsecond')});
+$holder->query_safe("BEGIN; $row FOR KEY SHARE");
+{
+	my $from = -s $node->logfile;
+	is($worker->query_safe($wait), 'f', 'nor is it waited for when it has expired');
+	cmp_ok(looks($from), '<', 20, 'looked at now and then');
+}
+$holder->query_safe('ROLLBACK');
+is($worker->query_safe($wait), 't', 'it is, when it is unlocked');
+is($node->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
+	'', 'the queue is sound');
+$_->quit foreach $holder, $another, $worker;
+
+done_testing();
