@@ -16,10 +16,16 @@
  * only these are told.  For a queue of which shared memory has nothing, nothing
  * is made there; whoever comes to know it meanwhile reads it again afterwards.
  *
+ * When the extension is dropped, whoever waits for tasks is to hear of it.  No
+ * trigger fires then; but a backend that has worked with queues notices that
+ * fairq.task goes.  Of others' doing a waiter hears by itself (wait.c).
+ *
  * Locking: none here; what is owed is settled at the end (transaction.c).
  */
 #include "postgres.h"
 
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
 #include "commands/trigger.h"
 #include "utils/builtins.h"
 
@@ -168,4 +174,30 @@ fairq_settings_changed(PG_FUNCTION_ARGS)
 	}
 	fairq_queue_changed();
 	PG_RETURN_POINTER(NULL);
+}
+
+static object_access_hook_type next_hook = NULL;
+
+/* Something is looked at, made or dropped. */
+static void
+object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
+			  void *arg)
+{
+	ListCell   *lc;
+
+	if (next_hook)
+		next_hook(access, class_id, object_id, sub_id, arg);
+	/* nobody is kept from dropping it by the state of shared memory */
+	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
+		fairq_group_sets() == NULL || !fairq_is_task_table(object_id))
+		return;
+	foreach(lc, fairq_shmem_queues(object_id))
+		fairq_debt_dropped(lfirst(lc));
+}
+
+void
+fairq_watch_drops(void)
+{
+	next_hook = object_access_hook;
+	object_access_hook = object_access;
 }

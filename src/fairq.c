@@ -2,9 +2,9 @@
  * fairq.c
  *		The module: magic and version.
  *
- * Nothing is set up when the library is loaded, by design: it can be loaded at
- * any time, in any backend.  Shared memory, caches and callbacks are had on
- * first use.  Nothing here locks.
+ * Next to nothing is set up when the library is loaded, by design: it can be
+ * loaded at any time, in any backend.  Shared memory, caches and callbacks are
+ * had on first use.  Nothing here locks.
  */
 #include "postgres.h"
 
@@ -14,6 +14,7 @@
 
 #include "compat.h"
 #include "errors.h"
+#include "transaction.h"
 
 FAIRQ_MODULE_MAGIC;
 
@@ -24,6 +25,7 @@ _PG_init(void)
 {
 	/* there are no settings yet; nobody else may make some in our name */
 	MarkGUCPrefixReserved("fairq");
+	fairq_watch_drops();
 }
 
 Datum

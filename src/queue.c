@@ -418,8 +418,8 @@ lock_queue(int32 id, LOCKMODE lockmode)
 	LockDatabaseObject(queue_relid, id, 0, lockmode);
 }
 
-static void
-no_such_queue(text *name)
+void
+fairq_no_such_queue(text *name)
 {
 	char		shown[100 + 1];
 
@@ -472,7 +472,7 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 		UnlockDatabaseObject(queue_relid, id, 0, lockmode);
 		id = again == id ? 0 : again;
 	}
-	no_such_queue(name);
+	fairq_no_such_queue(name);
 	return NULL;				/* keep compiler quiet */
 }
 

@@ -45,6 +45,7 @@
 #include "commands/sequence.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "nodes/execnodes.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -138,6 +139,49 @@ relation_named(Oid nspid, const char *name)
 	return relid;
 }
 
+/* It was there when its OID was looked up, and may have been dropped since. */
+static Relation
+open_relation(Oid relid, LOCKMODE lockmode)
+{
+	Relation	rel = try_table_open(relid, lockmode);
+
+	if (rel == NULL)
+		ereport(ERROR,
+				errcode(ERRCODE_UNDEFINED_TABLE),
+				errmsg("a table of fairq does not exist any more"),
+				errhint("The extension has to be created in this database."));
+	return rel;
+}
+
+/* As far as this backend has heard, are the tables still what they were? */
+bool
+fairq_catalog_is_valid(void)
+{
+	return catalog_valid;
+}
+
+/* Is it there, and will be until the end of the transaction? */
+bool
+fairq_extension_exists(void)
+{
+	RangeVar   *queue = makeRangeVar("fairq", "queue", -1);
+
+	return OidIsValid(RangeVarGetRelid(queue, AccessShareLock, true));
+}
+
+/* For who may not have looked any of them up. */
+bool
+fairq_is_task_table(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+	char	   *schema;
+
+	if (name == NULL || strcmp(name, "task") != 0)
+		return false;
+	schema = get_namespace_name(get_rel_namespace(relid));
+	return schema != NULL && strcmp(schema, "fairq") == 0;
+}
+
 /* Valid until invalidation messages are accepted: don't keep the pointer. */
 const FairqCatalog *
 fairq_catalog(void)
@@ -164,7 +208,7 @@ fairq_catalog(void)
 	catalog.task_id_seq = relation_named(nspid, "task_id_seq");
 	catalog.task = relation_named(nspid, "task");
 	{
-		Relation	rel = table_open(catalog.task, AccessShareLock);
+		Relation	rel = open_relation(catalog.task, AccessShareLock);
 
 		catalog.owner = rel->rd_rel->relowner;
 		table_close(rel, AccessShareLock);
@@ -205,7 +249,7 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 
 	table->context = CurrentMemoryContext;
 	table->lockmode = lockmode;
-	table->rel = table_open(relid, lockmode);
+	table->rel = open_relation(relid, lockmode);
 	indexoids = RelationGetIndexList(table->rel);
 	table->indexoids = palloc(sizeof(Oid) * Max(list_length(indexoids), 1));
 	table->indexes = palloc0(sizeof(Relation) * Max(list_length(indexoids), 1));

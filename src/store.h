@@ -125,6 +125,9 @@ typedef struct FairqCatalog
 } FairqCatalog;
 
 extern const FairqCatalog *fairq_catalog(void);
+extern bool fairq_catalog_is_valid(void);
+extern bool fairq_extension_exists(void);
+extern bool fairq_is_task_table(Oid relid);
 
 /* An open table, for one call of an SQL function. */
 typedef struct FairqTable

@@ -75,6 +75,7 @@ typedef struct FairqDebt
 #define FAIRQ_MIXED_COUNTS PG_UINT64_MAX
 
 extern void fairq_watch_transaction(void);
+extern void fairq_watch_drops(void);
 extern void fairq_written(void);
 extern FairqDebt *fairq_debt(FairqLane *lane, int32 group_no);
 extern void fairq_debt_reserved(FairqDebt *debt,

@@ -7,6 +7,14 @@
  * while it sleeps, no snapshot and no lock.  So vacuum goes on, and the queue
  * can be dropped, of which the next look hears.
  *
+ * Two things nobody may tell a sleeper: that the extension was dropped, by a
+ * backend that has nothing to do with fairq; and that rows were changed by
+ * others' means, which voids what shared memory knows, of all queues at once.
+ * So once a second each sleeper has a look at the messages by which PostgreSQL
+ * tells backends of changed tables, and at a counter: neither takes a snapshot
+ * or a lock.  Dropped by a backend that has worked with queues, the extension
+ * is missed at once (changed.c).
+ *
  * A row that somebody has merely locked is not worth a pop, which would pass it
  * over, and nobody says when it is unlocked.  Who has seen nothing but such rows
  * looks again by himself, at intervals that grow.
@@ -20,7 +28,9 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "args.h"
@@ -39,6 +49,19 @@ PG_FUNCTION_INFO_V1(fairq_wait);
 /* the same, beside rows that are merely locked: twice as long each time, up to */
 #define LONGEST_RETRY USECS_PER_SEC
 
+/* how often a sleeper listens */
+#define LISTEN_EVERY USECS_PER_SEC
+
+/* What a look has found, beside that there is nothing. */
+typedef struct Look
+{
+	uint64		events;			/* of the queue, before it */
+	FairqDomain *domain;
+	uint64		resets;			/* of the domain, before it */
+	TimestampTz due;			/* when to look again */
+	int64		retry;			/* put off so long by locked rows; 0: not */
+} Look;
+
 /* When does something of the queue fall due? */
 static TimestampTz
 next_due(FairqQueue *queue)
@@ -52,45 +75,68 @@ next_due(FairqQueue *queue)
 	return next;
 }
 
-/*
- * One look, a transaction of its own.  *due is when to look again.  *retry is
- * how long the look was put off by nothing but locked rows, and will be.
- */
+/* One look, a transaction of its own.  *last is the one before. */
 static bool
-look(text *name, uint64 *events, TimestampTz *due, int64 *retry)
+look(text *name, Look *last)
 {
-	FairqQueue *queue = fairq_queue_use(name, FAIRQ_WORK, AccessShareLock);
+	FairqQueue *queue;
 	FairqTable *tasks;
 	TimestampTz now;
 	bool		saw_locked;
 	bool		ready;
 
+	if (!fairq_extension_exists())
+		fairq_no_such_queue(name);
+	queue = fairq_queue_use(name, FAIRQ_WORK, AccessShareLock);
 	fairq_watch_transaction();
 	fairq_wait_begin(&queue->hints->wakeup);
-	*events = fairq_wake_events();
+	last->events = fairq_wake_events();
+	last->domain = fairq_domain();
+	last->resets = pg_atomic_read_u64(&last->domain->resets);
 	now = GetCurrentTimestamp();
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
 	ready = fairq_worth_a_pop(queue, tasks, now, &saw_locked);
 	fairq_table_close(tasks);
-	*due = next_due(queue);
+	last->due = next_due(queue);
 	if (saw_locked)
 	{
-		*retry = Min(Max(*retry * 2, RETRY), LONGEST_RETRY);
+		last->retry = Min(Max(last->retry * 2, RETRY), LONGEST_RETRY);
 		elog(DEBUG2, "tasks of queue \"%s\" are locked: looking again after %d ms",
-			 queue->name, (int) (*retry / 1000));
-		*due = *due > now ? Min(Max(*due, now + RETRY), now + *retry) :
-			now + *retry;
+			 queue->name, (int) (last->retry / 1000));
+		last->due = last->due > now ? Min(Max(last->due, now + RETRY), now + last->retry) :
+			now + last->retry;
 	}
 	else
 	{
 		/* others may have been unlocked, too, and nobody knows how many */
-		if (ready && *retry > 0)
+		if (ready && last->retry > 0)
 			fairq_wake_chain(&queue->hints->wakeup);
-		*retry = 0;
-		*due = Max(*due, now + RETRY);
+		last->retry = 0;
+		last->due = Max(last->due, now + RETRY);
 	}
 	fairq_procedure_commit();
 	return ready;
+}
+
+/* Sleep until then, or until there is reason to look again. */
+static void
+sleep_until(TimestampTz until, const Look *last)
+{
+	for (;;)
+	{
+		fairq_sleep(last->events,
+					Min(until, GetCurrentTimestamp() + LISTEN_EVERY));
+		CHECK_FOR_INTERRUPTS();
+		if (fairq_wake_events() != last->events ||
+			GetCurrentTimestamp() >= until)
+			return;
+		AcceptInvalidationMessages();
+		/* it may have been needed for that */
+		InvalidateCatalogSnapshot();
+		if (!fairq_catalog_is_valid() ||
+			pg_atomic_read_u64(&last->domain->resets) != last->resets)
+			return;
+	}
 }
 
 static Datum
@@ -114,8 +160,7 @@ fairq_wait(PG_FUNCTION_ARGS)
 		fairq_check_delay("timeout", PG_GETARG_INTERVAL_P(1));
 	TimestampTz end = GetCurrentTimestamp() + timeout;
 	MemoryContext each;
-	TimestampTz due;
-	int64		retry = 0;
+	Look		last = {0};
 	bool		ready;
 
 	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
@@ -134,17 +179,15 @@ fairq_wait(PG_FUNCTION_ARGS)
 								 ALLOCSET_SMALL_SIZES);
 	for (;;)
 	{
-		uint64		events;
 		MemoryContext old;
 
 		MemoryContextReset(each);
 		old = MemoryContextSwitchTo(each);
-		ready = look(name, &events, &due, &retry);
+		ready = look(name, &last);
 		MemoryContextSwitchTo(old);
 		if (ready || GetCurrentTimestamp() >= end)
 			break;
-		fairq_sleep(events, fairq_mind_time(due, end));
-		CHECK_FOR_INTERRUPTS();
+		sleep_until(fairq_mind_time(last.due, end), &last);
 	}
 
 	/* if nobody is there to hear it, it is news for somebody else */
@@ -152,7 +195,7 @@ fairq_wait(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				errcode(ERRCODE_CONNECTION_FAILURE),
 				errmsg("connection to client lost"));
-	fairq_wait_end(false, ready ? DT_NOEND : due);
+	fairq_wait_end(false, ready ? DT_NOEND : last.due);
 	fairq_procedure_end();
 	PG_RETURN_DATUM(result_row(ready));
 }
