@@ -148,6 +148,10 @@ SELECT fairq.create_queue(repeat('n', 57));
 SELECT fairq.pop(repeat('ä', 28) || 'nä');
 CALL fairq.wait(repeat('ä', 28) || 'nä', '0');
 SELECT count(*) FROM name, fairq.drop_queue(name, true) AS dropped WHERE dropped;
+-- triggers are called as such only
+SELECT fairq.task_changed();
+SELECT fairq.seat_changed();
+SELECT fairq.settings_changed();
 -- in messages names are cut between characters, or else they could not be sent
 SET client_encoding = 'LATIN1';
 SELECT fairq.pop(repeat('x', 99) || repeat(chr(228), 10));

@@ -65,6 +65,18 @@ $node->safe_psql('postgres',
 	q{SELECT fairq.enqueue_batch('q', '{a,b,c}', '{1,2,3}')});
 like($_->query('SELECT 1'), qr/^t\n1$/, 'rolled back: they wait on, and are woken')
   foreach @waiters;
+# Other calls wait for the drop, and come too late.
+$dropper->query_safe('BEGIN; DROP EXTENSION fairq');
+$waiters[0]->query_until(qr/begun/, "\\echo begun\nSELECT fairq.enqueue('q', 'a');\n");
+$node->poll_query_until('postgres',
+	q{SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'waiter' AND wait_event_type = 'Lock'})
+  or die 'it does not wait for the drop';
+$dropper->query_safe('COMMIT');
+$waiters[0]->query('SELECT 1');
+like($waiters[0]->{stderr}, qr/ERROR:  42P01/, 'a call that comes too late');
+$waiters[0]->{stderr} = '';
+$node->safe_psql('postgres',
+	q{CREATE EXTENSION fairq; SELECT fairq.create_queue('q'); SELECT fairq.enqueue_batch('q', '{a,b,c}', '{1,2,3}')});
 $dropper->quit;
 
 # Rows that come by SQL.
