@@ -275,7 +275,7 @@ CREATE FUNCTION fairq.create_queue(queue text,
 	backoff interval DEFAULT '1 second', retain interval DEFAULT NULL,
 	notify boolean DEFAULT false, block_length bigint DEFAULT 1048576)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
 	boolean, bigint)
 	IS 'Create a queue.';
@@ -286,50 +286,50 @@ CREATE FUNCTION fairq.alter_queue(queue text,
 	backoff interval DEFAULT NULL, retain interval DEFAULT NULL,
 	notify boolean DEFAULT NULL, block_length bigint DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
 	boolean, bigint)
 	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit away.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_drop_queue'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.drop_queue(text, boolean)
 	IS 'Drop a queue; with force, also if there are tasks in it.';
 
 CREATE FUNCTION fairq.set_group(queue text, group_key text,
 	concurrency int DEFAULT NULL, weight int DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_set_group'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.set_group(text, text, int, int)
 	IS 'Give a group a limit of running tasks, or a weight of 1 to 1000, of its own; NULL keeps it, 0 takes it away.';
 
 CREATE FUNCTION fairq.pause(queue text, group_key text DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_pause'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.pause(text, text)
 	IS 'Let nothing be popped from a queue, or of one group.';
 
 CREATE FUNCTION fairq.resume(queue text, group_key text DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_resume'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.resume(text, text) IS 'Undo fairq.pause().';
 
 CREATE FUNCTION fairq.purge(queue text, group_key text DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_purge'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.purge(text, text)
 	IS 'Delete the tasks of a queue or group that are not running; how many there were.';
 
 CREATE FUNCTION fairq.grant_queue(queue text, role regrole, privilege text)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_grant_queue'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.grant_queue(text, regrole, text)
 	IS 'Let a role enqueue into a queue, work on it, or manage it, which comprises the others.';
 
 CREATE FUNCTION fairq.revoke_queue(queue text, role regrole, privilege text)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_revoke_queue'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.revoke_queue(text, regrole, text)
 	IS 'Undo fairq.grant_queue().';
 
@@ -342,7 +342,7 @@ CREATE FUNCTION fairq.enqueue(queue text, group_key text,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 	max_attempts int DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_enqueue'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int)
 	IS 'Add a task for a group; its id. With a dedup_key that an unfinished task of the queue has: nothing, but that task''s id.';
 
@@ -350,13 +350,13 @@ CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_keys text[] DEFAULT NULL)
 	RETURNS SETOF bigint AS 'MODULE_PATHNAME', 'fairq_enqueue_batch'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 100;
 COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[])
 	IS 'Add many tasks at once, all or none; their ids in the order of the input.';
 
 CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_cancel'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.cancel(bigint)
 	IS 'Take a task back; of a running one the worker is told by fairq.extend(). False if it is finished, or unknown.';
 
@@ -380,27 +380,27 @@ CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 	lease interval DEFAULT NULL, per_group int DEFAULT NULL,
 	worker text DEFAULT NULL)
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_pop'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
 COMMENT ON FUNCTION fairq.pop(text, int, interval, int, text)
 	IS 'Lease up to max_tasks tasks, in the order of service.';
 
 CREATE FUNCTION fairq.take(queue text, max_tasks int DEFAULT 1,
 	per_group int DEFAULT NULL)
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_take'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
 COMMENT ON FUNCTION fairq.take(text, int, int)
 	IS 'Remove up to max_tasks tasks, in the order of service; a rollback puts them back.';
 
 CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL,
 	result jsonb DEFAULT NULL)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_complete'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.complete(bigint, int, jsonb)
 	IS 'Finish a running task; false if the lease, of that attempt if given, is lost.';
 
 CREATE FUNCTION fairq.complete_batch(ids bigint[], attempts int[] DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_complete_batch'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.complete_batch(bigint[], int[])
 	IS 'Finish many running tasks; how many of them were.';
 
@@ -408,21 +408,21 @@ CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
 	error text DEFAULT NULL, retry_in interval DEFAULT NULL,
 	dead boolean DEFAULT false)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_fail'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.fail(bigint, int, text, interval, boolean)
 	IS 'An attempt has failed: the task is retried later or, if it has no attempts left or is called dead, failed for good.';
 
 CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL,
 	delay interval DEFAULT '0')
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_release'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.release(bigint, int, interval)
 	IS 'Hand a running task back: it is ready again, behind its group''s others, and the attempt does not count.';
 
 CREATE FUNCTION fairq.extend(id bigint, attempt int DEFAULT NULL,
 	lease interval DEFAULT NULL)
 	RETURNS timestamptz AS 'MODULE_PATHNAME', 'fairq_extend'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.extend(bigint, int, interval)
 	IS 'Let a lease begin anew; until when it is. NULL: it is lost, or the task cancelled; stop working.';
 
@@ -434,7 +434,7 @@ COMMENT ON PROCEDURE fairq.wait(text, interval, boolean)
 
 CREATE FUNCTION fairq.expire_leases(queue text, max_tasks int DEFAULT 1000)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_expire_leases'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.expire_leases(text, int)
 	IS 'Take tasks back from workers whose leases have expired; how many there were. Pop finds them, too.';
 
@@ -461,7 +461,7 @@ COMMENT ON FUNCTION fairq.version() IS 'The version of the library.';
 
 CREATE FUNCTION fairq.reset_hints() RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_reset_hints'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.reset_hints()
 	IS 'Throw away what shared memory knows of this database; it is read off the tables again.';
 
@@ -597,13 +597,13 @@ COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they hav
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
 	max_tasks int DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_redrive'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.redrive(text, text, int)
 	IS 'Put failed tasks back into the queue, those first that failed first; how many there were.';
 
 CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_maintain'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.maintain(text)
 	IS 'Delete what need not be retained any more, take back expired leases, forget groups that are not used. For cron; of one queue, or all.';
 

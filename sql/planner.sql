@@ -1,0 +1,26 @@
+-- What the planner makes of fairq's functions, in the statements of others.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+--
+-- What changes something comes after all that is cheaper
+--
+
+-- Those that only read; whoever adds a function that writes gives it a cost.
+SELECT proname FROM pg_proc
+WHERE pronamespace = 'fairq'::regnamespace AND prokind = 'f' AND provolatile = 'v'
+	AND prorettype <> 'trigger'::regtype AND procost < 1000
+ORDER BY proname;
+
+SELECT fairq.create_queue('planner');
+SELECT count(*) FROM fairq.enqueue_batch('planner', '{a,a,a,a,a,bb,bb,bb,bb,bb}', array_fill('1'::jsonb, '{10}'));
+CREATE TEMP TABLE popped AS SELECT * FROM fairq.pop('planner', 10);
+SELECT count(*) FROM popped WHERE length(group_key) = 2 AND fairq.release(id, attempt);
+SELECT group_key, status, count(*) FROM fairq.tasks WHERE queue = 'planner' GROUP BY 1, 2 ORDER BY 1;
+SELECT count(*) FROM popped WHERE fairq.complete(id, attempt) AND length(group_key) = 1;
+SELECT group_key, status, count(*) FROM fairq.tasks WHERE queue = 'planner' GROUP BY 1, 2 ORDER BY 1;
+SELECT * FROM fairq.check_queue('planner');
+SELECT fairq.drop_queue('planner', true);
+DROP TABLE popped;
