@@ -702,4 +702,5 @@ REVOKE ALL ON FUNCTION fairq.create_queue, fairq.reset_hints,
 	fairq.check_tables, fairq.task_changed, fairq.seat_changed,
 	fairq.settings_changed FROM PUBLIC;
 GRANT USAGE ON SCHEMA fairq TO PUBLIC;
-GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks TO PUBLIC;
+GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks, fairq.live_tasks,
+	fairq.finished_tasks TO PUBLIC;

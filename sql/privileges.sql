@@ -87,7 +87,9 @@ FROM (VALUES
 	(36, $$SELECT count(*) FROM fairq.queue_privilege$$),
 	(37, $$SELECT count(*) FROM fairq.all_groups$$),
 	(38, $$nextval('fairq.task_id_seq')$$),
-	(39, $$fairq.version()$$)) c(n, call),
+	(39, $$fairq.version()$$),
+	(40, $$SELECT count(*) FROM fairq.live_tasks WHERE queue LIKE 'privileges%'$$),
+	(41, $$SELECT count(*) FROM fairq.finished_tasks WHERE queue LIKE 'privileges%'$$)) c(n, call),
 	LATERAL (SELECT pg_temp.run_as('regress_fairq_nobody', call) AS nobody,
 		pg_temp.run_as('regress_fairq_enqueue', call) AS enqueue,
 		pg_temp.run_as('regress_fairq_work', call) AS work,
@@ -100,6 +102,8 @@ ORDER BY n;
 SET ROLE regress_fairq_manage;
 SELECT queue FROM fairq.queues ORDER BY 1;
 SELECT DISTINCT queue FROM fairq.tasks ORDER BY 1;
+SELECT DISTINCT queue FROM fairq.live_tasks ORDER BY 1;
+SELECT DISTINCT queue FROM fairq.finished_tasks ORDER BY 1;
 SELECT DISTINCT queue FROM fairq.groups ORDER BY 1;
 CREATE FUNCTION pg_temp.peep(jsonb, text) RETURNS boolean LANGUAGE plpgsql COST 0.0001
 	AS $$ BEGIN IF $2 = 'secret' THEN RAISE 'seen: %', $1; END IF; RETURN true; END $$;
@@ -113,6 +117,8 @@ CREATE FUNCTION pg_temp.leak(jsonb, text) RETURNS boolean LANGUAGE plpgsql COST 
 	AS $$ BEGIN RAISE 'leaked % %', $1, $2; END $$;
 SELECT * FROM fairq.tasks WHERE pg_temp.leak(payload, group_key);
 SELECT * FROM fairq.tasks WHERE pg_temp.leak(payload, error);
+SELECT * FROM fairq.live_tasks WHERE pg_temp.leak(payload, group_key);
+SELECT * FROM fairq.finished_tasks WHERE pg_temp.leak(payload, error);
 SELECT * FROM fairq.groups WHERE pg_temp.leak(NULL, group_key);
 SELECT * FROM fairq.queues WHERE pg_temp.leak(NULL, queue);
 SELECT * FROM fairq.tasks WHERE payload::text::int > 0;
