@@ -3,7 +3,9 @@
  *		fairq.expire_leases, fairq.redrive, fairq.maintain.
  *
  * None of these is needed for the promises: pops find what has expired by
- * themselves.  maintain is for what would only pile up.
+ * themselves.  maintain is for what would only pile up; but a queue in which
+ * more groups come and go than its block length needs it, or has no number for
+ * a new one.
  *
  * Groups that are not used.  A group without tasks and settings is forgotten,
  * and its number is free.  The danger is an enqueue that has looked up the
