@@ -328,5 +328,54 @@ SELECT fairq.maintain('dedup');
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
 
+-- So does who wants the key, if he comes first.
+SELECT pg_temp.put('dedup', 'g1', 'g'), pg_temp.put('dedup', 'h1', 'h', 'infinity'), pg_temp.put('dedup', 'i1', 'i');
+DELETE FROM fairq.task WHERE dedup_key IN ('g', 'h', 'i');
+BEGIN;
+SELECT pg_temp.put('dedup', 'g2', 'g');
+SELECT pg_temp.put('dedup', 'g3', 'g');
+ROLLBACK;
+SELECT pg_temp.put('dedup', 'g4', 'g');
+SELECT pg_temp.put('dedup', 'g5', 'g');
+SELECT pg_temp.put_batch('dedup', '{i2,g6,h2,i3,h3,j1}', '{i,g,h,i,h,NULL}');
+SELECT * FROM pg_temp.keys('dedup') WHERE key BETWEEN 'g' AND 'i';
+SELECT * FROM fairq.check_queue('dedup');
+-- all in one transaction
+BEGIN;
+SELECT pg_temp.put('dedup', 'g7', 'g'), pg_temp.put('dedup', 'm1', 'm');
+DELETE FROM fairq.task WHERE dedup_key IN ('g', 'm');
+SELECT pg_temp.put('dedup', 'g8', 'g'), pg_temp.put('dedup', 'm2', 'm');
+SAVEPOINT a;
+DELETE FROM fairq.task WHERE dedup_key IN ('g', 'm');
+SELECT pg_temp.put('dedup', 'g9', 'g'), pg_temp.put('dedup', 'm3', 'm');
+ROLLBACK TO a;
+SELECT pg_temp.put('dedup', 'g10', 'g'), pg_temp.put('dedup', 'm4', 'm');
+COMMIT;
+SELECT * FROM pg_temp.keys('dedup') WHERE key IN ('g', 'm');
+SELECT * FROM fairq.check_queue('dedup');
+-- a task of that id that does not have the key, or not in this queue
+UPDATE fairq.dedup SET id = pg_temp.id('dedup', 'j1') WHERE dedup_key = 'g';
+UPDATE fairq.task SET dedup_key = NULL WHERE dedup_key = 'g';
+SELECT pg_temp.put('dedup', 'g11', 'g');
+SELECT fairq.create_queue('dedup_there');
+SELECT pg_temp.put('dedup_there', 'g12', 'g');
+INSERT INTO fairq.dedup SELECT q.queue_id, 'g13', pg_temp.id('dedup_there', 'g12') FROM fairq.queue q WHERE name = 'dedup';
+UPDATE fairq.task SET dedup_key = 'g13' WHERE id = pg_temp.id('dedup_there', 'g12');
+SELECT pg_temp.put('dedup', 'g13', 'g13');
+UPDATE fairq.task SET dedup_key = 'g' WHERE id = pg_temp.id('dedup_there', 'g12');
+SELECT * FROM fairq.check_queue('dedup');
+SELECT * FROM fairq.check_queue('dedup_there');
+-- failed tasks are redriven, be it that the key is stale by their own id
+SELECT fairq.purge('dedup');
+SELECT pg_temp.put('dedup', 'n1', 'n'), pg_temp.put('dedup', 'o1', 'o');
+SELECT count(fairq.fail(id, dead => true)) FROM fairq.pop('dedup', 2);
+SELECT pg_temp.put('dedup', 'n2', 'n');
+INSERT INTO fairq.dedup SELECT queue_id, dedup_key, id FROM fairq.archive WHERE dedup_key = 'o';
+SELECT fairq.redrive('dedup', 'n');
+DELETE FROM fairq.task WHERE id = pg_temp.id('dedup', 'n2');
+SELECT fairq.redrive('dedup', 'n'), fairq.redrive('dedup', 'o');
+SELECT * FROM pg_temp.keys('dedup');
+SELECT * FROM fairq.check_queue('dedup');
+
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'dedup%';
 SELECT count(*) FROM fairq.dedup;

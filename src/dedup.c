@@ -8,18 +8,25 @@
  * transaction has to wait for that one's end, since only then it is known
  * whether there is such a task.  Tasks without a key don't come here.
  *
+ * The row may be stale: fairq.task was truncated, or comes from a dump without
+ * its rows.  So who finds a key looks whether its task is there, and deletes
+ * the row if not.  A task that anybody has in hand is there.
+ *
  * Locking: between the look and the new row, ExclusiveLock on the object
  * (fairq.dedup, queue_id, hash of the key), released at once: nobody waits for
- * a transaction under it.  Waiting is for the end of whoever has the row.
+ * a transaction under it.  Waiting is for the end of whoever has the row.  A
+ * stale row is locked before it is deleted, if that can be had at once.
  * Those who take several keys in a call take them in order; in several calls
  * they may deadlock, as with every unique key, and PostgreSQL ends one of
  * them.
  */
 #include "postgres.h"
 
+#include "catalog/pg_collation.h"
 #include "common/hashfn.h"
-#include "fmgr.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/fmgrprotos.h"
 
 #include "compat.h"
 #include "dedup.h"
@@ -43,11 +50,12 @@ find_key(FairqTable *keys, int32 queue_id, Datum key)
 }
 
 /*
- * Whose is the key?  0 if it is nobody's; then *other is who has it in hand,
- * if anybody does.
+ * Whose is the key?  Then *tid is the row.  0 if it is nobody's; then *other is
+ * who has it in hand, if anybody does.
  */
 static int64
-look_up(FairqTable *keys, int32 queue_id, Datum key, TransactionId *other)
+look_up(FairqTable *keys, int32 queue_id, Datum key, ItemPointer tid,
+		TransactionId *other)
 {
 	FairqScan  *scan = find_key(keys, queue_id, key);
 	FairqRowState state;
@@ -59,8 +67,11 @@ look_up(FairqTable *keys, int32 queue_id, Datum key, TransactionId *other)
 		bool		isnull;
 
 		if (state == FAIRQ_ROW_LIVE)
+		{
 			id = DatumGetInt64(slot_getattr(fairq_scan_slot(scan),
 											DEDUP_TASK_ID, &isnull));
+			*tid = fairq_scan_slot(scan)->tts_tid;
+		}
 		else
 			*other = fairq_scan_changer(scan);
 	}
@@ -68,9 +79,63 @@ look_up(FairqTable *keys, int32 queue_id, Datum key, TransactionId *other)
 	return id;
 }
 
+/* Has the task of the scan's row that key of the queue? */
+static bool
+has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, TASK_DEDUP_KEY, &isnull);
+
+	return !isnull &&
+		DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID, value,
+											 key)) &&
+		DatumGetInt32(slot_getattr(slot, TASK_QUEUE_ID, &isnull)) == queue_id;
+}
+
 /*
- * Take a key for a task.  Returns whose it is then: that task's, or that of
- * the one that has it.  Without wait, 0 if nobody knows as yet.
+ * Is there a task of that id and key, be it that somebody is about to insert or
+ * to delete it?  A row that is moved meanwhile is not missed: see store.c.
+ */
+static bool
+has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
+{
+	FairqKey	scankey = {1, FAIRQ_EQ, Int64GetDatum(id)};
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_ID, &scankey, 1,
+										false);
+	pg_atomic_uint64 *moves = &fairq_domain()->moves;
+	uint64		moves_before;
+	bool		found = false;
+
+	for (;;)
+	{
+		moves_before = pg_atomic_read_u64(moves);
+		pg_read_barrier();
+		while (!found && fairq_scan_next(scan) != FAIRQ_ROW_END)
+			found = has_key(fairq_scan_slot(scan), queue_id, key);
+		if (found || pg_atomic_read_u64(moves) == moves_before)
+			break;
+		fairq_scan_again(scan, &scankey, 1);
+	}
+	fairq_scan_end(scan);
+	return found;
+}
+
+static void
+put_key(FairqTable *keys, int32 queue_id, Datum key, int64 id)
+{
+	Datum		values[DEDUP_NATTS];
+	bool		nulls[DEDUP_NATTS] = {0};
+
+	values[DEDUP_QUEUE_ID - 1] = Int32GetDatum(queue_id);
+	values[DEDUP_KEY - 1] = key;
+	values[DEDUP_TASK_ID - 1] = Int64GetDatum(id);
+	fairq_table_insert(keys, values, nulls, DEDUP_NATTS);
+}
+
+/*
+ * Take a key for a task, which is written before another key is taken that
+ * equals it.  Returns whose it is then: that task's, or that of the one that has
+ * it.  Without wait, 0 if nobody knows as yet.
  */
 int64
 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
@@ -81,30 +146,47 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 	uint16		hash = hash_bytes((unsigned char *) VARDATA_ANY(text_key),
 								  VARSIZE_ANY_EXHDR(text_key)) & 0xFFFF;
 	Oid			relid = fairq_catalog()->dedup;
+	int64		gone = 0;		/* a task that had the key and was not there */
 
 	fairq_table_open_indexes(keys);
 	for (;;)
 	{
+		ItemPointerData tid;
 		TransactionId other;
 		int64		owner;
+		bool		stale;
+		bool		taken = false;
 
+		CHECK_FOR_INTERRUPTS();
 		LockDatabaseObject(relid, queue->id, hash, ExclusiveLock);
-		owner = look_up(keys, queue->id, key, &other);
-		if (owner == 0 && !TransactionIdIsValid(other))
+		owner = look_up(keys, queue->id, key, &tid, &other);
+		stale = owner != 0 && owner == gone &&
+			!has_task(tasks, queue->id, key, owner);
+		if (stale ? fairq_table_lock(keys, &tid) :
+			owner == 0 && !TransactionIdIsValid(other))
 		{
-			Datum		values[DEDUP_NATTS];
-			bool		nulls[DEDUP_NATTS] = {0};
-
-			values[DEDUP_QUEUE_ID - 1] = Int32GetDatum(queue->id);
-			values[DEDUP_KEY - 1] = key;
-			values[DEDUP_TASK_ID - 1] = Int64GetDatum(id);
-			fairq_table_insert(keys, values, nulls, DEDUP_NATTS);
-			owner = id;
+			if (stale)
+				fairq_table_delete(keys, &tid);
+			put_key(keys, queue->id, key, id);
+			taken = true;
 		}
 		UnlockDatabaseObject(relid, queue->id, hash, ExclusiveLock);
-		if (owner != 0 || !wait)
-			return owner;
-		XactLockTableWait(other, NULL, NULL, XLTW_None);
+		if (taken)
+			return id;
+		if (owner != 0 && !stale)
+		{
+			if (has_task(tasks, queue->id, key, owner))
+				return owner;
+			/* look again under the lock, where nothing may be waited for */
+			fairq_table_open_indexes(tasks);
+			gone = owner;
+		}
+		else if (!wait)
+			return 0;
+		else if (stale)
+			fairq_table_wait(keys, &tid);
+		else
+			XactLockTableWait(other, NULL, NULL, XLTW_None);
 	}
 }
 

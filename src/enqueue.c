@@ -194,6 +194,14 @@ compare_keys(const void *a, const void *b)
 	return order != 0 ? order : x->task - y->task;
 }
 
+static bool
+equal_keys(const KeyOfTask *x, const KeyOfTask *y)
+{
+	return VARSIZE_ANY_EXHDR(x->key) == VARSIZE_ANY_EXHDR(y->key) &&
+		memcmp(VARDATA_ANY(x->key), VARDATA_ANY(y->key),
+			   VARSIZE_ANY_EXHDR(x->key)) == 0;
+}
+
 /*
  * Take the keys of a batch.  A task whose key is another's has that one's id
  * afterwards, and is not to be added.
@@ -219,9 +227,13 @@ take_keys(FairqEnqueue *e, Datum *keys, const bool *nulls, int n, int64 *ids,
 		int64		owner;
 
 		CHECK_FOR_INTERRUPTS();
-		owner = fairq_dedup_take(e->queue, e->tasks,
-								 PointerGetDatum(sorted[i].key), ids[task],
-								 true);
+		/* whose the last key is, is only known here: no task is written yet */
+		if (i > 0 && equal_keys(&sorted[i - 1], &sorted[i]))
+			owner = ids[sorted[i - 1].task];
+		else
+			owner = fairq_dedup_take(e->queue, e->tasks,
+									 PointerGetDatum(sorted[i].key), ids[task],
+									 true);
 		add[task] = owner == ids[task];
 		ids[task] = owner;
 	}

@@ -1260,9 +1260,9 @@ fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
  * that has to keep away from those who have it gripped.
  */
 void
-fairq_task_wait(FairqTable *table, const FairqTask *task)
+fairq_table_wait(FairqTable *table, ItemPointer row)
 {
-	ItemPointerData tid = task->tid;
+	ItemPointerData tid = *row;
 	SnapshotData snapshot;
 	HeapTupleHeader header = fetch_row(table, &tid, &snapshot);
 	TransactionId xmax;
@@ -1411,7 +1411,7 @@ fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 			case FAIRQ_GONE:
 				break;
 			case FAIRQ_LOCKED:
-				fairq_task_wait(table, task);
+				fairq_table_wait(table, &task->tid);
 				break;
 		}
 	}

@@ -163,6 +163,7 @@ extern bool fairq_table_put_off(FairqTable *table, const Datum *values,
 extern void fairq_table_insert_rows(FairqTable *table);
 extern bool fairq_table_lock(FairqTable *table, ItemPointer tid);
 extern void fairq_table_delete(FairqTable *table, ItemPointer tid);
+extern void fairq_table_wait(FairqTable *table, ItemPointer row);
 
 /* Which index: by its columns, in their order. */
 typedef enum FairqIndex
@@ -278,7 +279,6 @@ extern void fairq_task_extend(FairqTable *table, FairqTask *task,
 extern void fairq_task_cancel(FairqTable *table, FairqTask *task);
 extern FairqClaimResult fairq_task_delete(FairqTable *table,
 										  const FairqTask *task, bool wait);
-extern void fairq_task_wait(FairqTable *table, const FairqTask *task);
 extern bool fairq_task_look(FairqTable *table, int64 id, FairqTask *task,
 							bool *changing);
 extern bool fairq_task_find(FairqTable *table, int64 id, FairqTask *task);
