@@ -99,24 +99,25 @@ has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 static bool
 has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 {
-	FairqKey	scankey = {1, FAIRQ_EQ, Int64GetDatum(id)};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_ID, &scankey, 1,
-										false);
 	pg_atomic_uint64 *moves = &fairq_domain()->moves;
 	uint64		moves_before;
 	bool		found = false;
+	/* for what the scan needs later on, in another call */
+	MemoryContext old = MemoryContextSwitchTo(tasks->context);
 
-	for (;;)
+	do
 	{
+		FairqScan  *scan;
+
 		moves_before = pg_atomic_read_u64(moves);
 		pg_read_barrier();
+		scan = fairq_task_scan_by_id(tasks, id);
 		while (!found && fairq_scan_next(scan) != FAIRQ_ROW_END)
 			found = has_key(fairq_scan_slot(scan), queue_id, key);
-		if (found || pg_atomic_read_u64(moves) == moves_before)
-			break;
-		fairq_scan_again(scan, &scankey, 1);
-	}
-	fairq_scan_end(scan);
+		/* don't keep a buffer pinned that nobody looks at */
+		ExecClearTuple(fairq_scan_slot(scan));
+	} while (!found && pg_atomic_read_u64(moves) != moves_before);
+	MemoryContextSwitchTo(old);
 	return found;
 }
 
@@ -210,4 +211,37 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task)
 			fairq_table_delete(keys, &slot->tts_tid);
 	}
 	fairq_scan_end(scan);
+}
+
+/*
+ * Delete the keys of a queue whose tasks are gone, but those that somebody has
+ * in hand.  Returns how many there were.
+ */
+int64
+fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks)
+{
+	FairqTable *keys = open_keys(tasks);
+	FairqKey	scankey = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
+	FairqScan  *scan = fairq_scan_begin(keys, FAIRQ_DEDUP_BY_KEY, &scankey, 1,
+										false);
+	FairqRowState state;
+	int64		forgotten = 0;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		TupleTableSlot *slot = fairq_scan_slot(scan);
+		ItemPointerData tid = slot->tts_tid;
+		bool		isnull;
+
+		if (state == FAIRQ_ROW_LIVE &&
+			!has_task(tasks, queue->id, slot_getattr(slot, DEDUP_KEY, &isnull),
+					  DatumGetInt64(slot_getattr(slot, DEDUP_TASK_ID, &isnull))) &&
+			fairq_table_lock(keys, &tid))
+		{
+			fairq_table_delete(keys, &tid);
+			forgotten++;
+		}
+	}
+	fairq_scan_end(scan);
+	return forgotten;
 }

@@ -12,6 +12,7 @@
 
 extern int64 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key,
 							  int64 id, bool wait);
+extern int64 fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks);
 extern void fairq_dedup_free(FairqTable *tasks, const FairqTask *task);
 
 #endif							/* FAIRQ_DEDUP_H */

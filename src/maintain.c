@@ -29,8 +29,10 @@
  *
  * Locking: AccessShareLock on the queue; for a moment ShareUpdateExclusiveLock
  * for the groups, if it can be had at once: a change of settings in progress
- * may be for one of them.  Rows are locked with SKIP LOCKED: what is in
- * others' hands is left alone.
+ * may be for one of them.  maintain goes through the queues one after the
+ * other, and lets each go in which it has changed nothing: there may be more of
+ * them than the server has room for locks.  Rows in others' hands are left
+ * alone.
  */
 #include "postgres.h"
 
@@ -41,6 +43,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "args.h"
@@ -350,9 +353,13 @@ typedef struct Seat
 	text	   *key;
 } Seat;
 
-/* Delete the rows of groups that are not used.  Returns them. */
+/*
+ * Delete the rows of groups that are not used, which are returned, and such as
+ * stand there more than once.
+ */
 static Seat *
-delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
+delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n,
+			  bool *written)
 {
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
 	FairqScan  *scan = fairq_scan_begin(seats, FAIRQ_SEAT_BY_NO, &key, 1,
@@ -364,6 +371,7 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
 	FairqRowState state;
 
 	*n = 0;
+	*written = false;
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		TupleTableSlot *slot = fairq_scan_slot(scan);
@@ -382,6 +390,7 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
 			/* one row of it is enough */
 			if (again)
 				fairq_table_delete(seats, &slot->tts_tid);
+			*written |= again;
 			continue;
 		}
 		if (*n == max)
@@ -393,22 +402,23 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n)
 		unused[(*n)++].key = (text *) DatumGetPointer(copy_of(slot,
 															  SEAT_GROUP_KEY));
 		fairq_table_delete(seats, &slot->tts_tid);
+		*written = true;
 	}
 	fairq_scan_end(look.scan);
 	fairq_scan_end(scan);
 	return unused;
 }
 
-/* False if others go on for too long. */
+/* False if others go on for too long.  *written: has anything changed? */
 static bool
-forget_unused(FairqQueue *queue, TimestampTz end)
+forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 {
 	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
 										 AccessShareLock);
 	FairqTable *seats = fairq_table_open(fairq_catalog()->seat,
 										 RowExclusiveLock);
 	int			n;
-	Seat	   *unused = delete_unused(queue, seats, tasks, &n);
+	Seat	   *unused = delete_unused(queue, seats, tasks, &n, written);
 	bool		done = true;
 
 	if (n > 0)
@@ -432,27 +442,33 @@ forget_unused(FairqQueue *queue, TimestampTz end)
 	return done;
 }
 
-/* Forget the groups of a queue that are not used, if that can be had in time. */
-static void
+/*
+ * Forget the groups of a queue that are not used, if that can be had in time.
+ * Returns whether it has.
+ */
+static bool
 maintain_groups(FairqQueue *queue, TimestampTz end)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	volatile bool done = false;
+	bool		written = false;
 
 	/* whoever changes settings, or maintains it, too, goes first */
 	if (!fairq_queue_try_lock(queue, ShareUpdateExclusiveLock))
-		return;
+		return false;
 	/* its settings may have changed in between */
 	if (fairq_queue_by_id(queue->id) == NULL)
 	{
 		fairq_queue_unlock(queue, ShareUpdateExclusiveLock);
-		return;
+		return false;
 	}
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
 	{
-		done = forget_unused(queue, end);
+		/* what it leaves in its own context stays to the end of all */
+		MemoryContextSwitchTo(context);
+		done = forget_unused(queue, end, &written);
 	}
 	PG_CATCH();
 	{
@@ -470,65 +486,113 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
 	fairq_queue_unlock(queue, ShareUpdateExclusiveLock);
+	return done && written;
 }
 
-#define NO_ROLE "NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = p.role)"
+/* Grants to roles that were dropped.  Returns how many there were. */
+static uint64
+forget_roles(FairqQueue *queue)
+{
+	FairqSqlArg args[] = {
+		fairq_sql_int4(queue->id),
+		fairq_sql_role(InvalidOid)
+	};
+	List	   *gone = NIL;
+	ListCell   *lc;
+	uint64		n = 0;
 
-static void
+	for (int i = 0; i < queue->ngrants; i++)
+	{
+		if (!SearchSysCacheExists1(AUTHOID,
+								   ObjectIdGetDatum(queue->grants[i].role)))
+			gone = list_append_unique_oid(gone, queue->grants[i].role);
+	}
+	/* its trigger makes all backends read settings again: not for nothing */
+	foreach(lc, gone)
+	{
+		args[1] = fairq_sql_role(lfirst_oid(lc));
+		n += fairq_sql("DELETE FROM fairq.queue_privilege"
+					   " WHERE queue_id = $1 AND role = $2",
+					   args, lengthof(args), NULL);
+	}
+	return n;
+}
+
+/* Only after tasks were deleted by other means are there any. */
+static int64
+forget_keys(FairqQueue *queue)
+{
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
+										 RowExclusiveLock);
+	int64		n = fairq_dedup_forget(queue, tasks);
+
+	fairq_table_close(tasks);
+	if (n > 0)
+		fairq_written();
+	return n;
+}
+
+/* Returns whether anything was changed. */
+static bool
 maintain_tasks(FairqQueue *queue)
 {
 	FairqSqlArg arg = fairq_sql_int4(queue->id);
+	uint64		changed;
 
-	fairq_sql("DELETE FROM fairq.archive a USING fairq.queue q"
-			  " WHERE q.queue_id = $1 AND a.queue_id = $1"
-			  " AND a.status IN (1, 3)"
-			  " AND (q.retain IS NULL"
-			  " OR a.finished_at < clock_timestamp() - q.retain)",
-			  &arg, 1, NULL);
-	/* only after tasks were deleted by other means */
-	fairq_sql("DELETE FROM fairq.dedup d WHERE d.queue_id = $1"
-			  " AND NOT EXISTS (SELECT FROM fairq.task t WHERE t.id = d.id)",
-			  &arg, 1, NULL);
-	/* its trigger makes all backends read the queue again: not for nothing */
-	if (fairq_sql("SELECT 1::bigint FROM fairq.queue_privilege p"
-				  " WHERE p.queue_id = $1 AND " NO_ROLE " LIMIT 1",
-				  &arg, 1, NULL) > 0)
-		fairq_sql("DELETE FROM fairq.queue_privilege p"
-				  " WHERE p.queue_id = $1 AND " NO_ROLE, &arg, 1, NULL);
-	(void) expire(queue, PG_INT64_MAX);
+	/* the setting is read once, whatever the planner thinks */
+	changed = fairq_sql("DELETE FROM fairq.archive a"
+						" WHERE a.queue_id = $1 AND a.status IN (1, 3)"
+						" AND coalesce(a.finished_at < clock_timestamp()"
+						" - (SELECT q.retain FROM fairq.queue q"
+						" WHERE q.queue_id = $1), true)",
+						&arg, 1, NULL);
+	changed += forget_keys(queue);
+	changed += forget_roles(queue);
+	changed += expire(queue, PG_INT64_MAX);
+	return changed > 0;
+}
+
+/*
+ * Do one part for each of these queues that may be managed and still is there.
+ * What was changed may be dropped or altered when we have ended, all else at
+ * once.
+ */
+static void
+for_each(const List *ids, bool groups, MemoryContext each)
+{
+	TimestampTz end = GetCurrentTimestamp() + PATIENCE_MS * INT64CONST(1000);
+	MemoryContext old = MemoryContextSwitchTo(each);
+	const ListCell *lc;
+
+	foreach(lc, ids)
+	{
+		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc), FAIRQ_MANAGE);
+
+		CHECK_FOR_INTERRUPTS();
+		if (queue != NULL &&
+			!(groups ? maintain_groups(queue, end) : maintain_tasks(queue)))
+			fairq_queue_unlock(queue, AccessShareLock);
+		MemoryContextReset(each);
+	}
+	MemoryContextSwitchTo(old);
 }
 
 Datum
 fairq_maintain(PG_FUNCTION_ARGS)
 {
+	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
+											   "fairq queue",
+											   ALLOCSET_DEFAULT_SIZES);
 	List	   *ids;
-	ListCell   *lc;
-	TimestampTz end;
 
 	fairq_writes("fairq.maintain()");
 	ids = PG_ARGISNULL(0) ? fairq_queue_ids() :
 		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_MANAGE,
 									   AccessShareLock)->id);
-	foreach(lc, ids)
-	{
-		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc), FAIRQ_MANAGE);
-
-		if (queue != NULL)
-			maintain_tasks(queue);
-		else
-			ids = foreach_delete_current(ids, lc);
-	}
-
+	for_each(ids, false, each);
 	/* in a transaction block groups may be added afterwards: see above */
-	if (IsTransactionBlock())
-		PG_RETURN_VOID();
-	end = GetCurrentTimestamp() + PATIENCE_MS * INT64CONST(1000);
-	foreach(lc, ids)
-	{
-		FairqQueue *queue = fairq_queue_by_id(lfirst_int(lc));
-
-		if (queue != NULL)
-			maintain_groups(queue, end);
-	}
+	if (!IsTransactionBlock())
+		for_each(ids, true, each);
+	MemoryContextDelete(each);
 	PG_RETURN_VOID();
 }

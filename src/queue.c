@@ -498,7 +498,10 @@ fairq_queue_use_id(int32 id, int any_privilege)
 	lock_queue(id, AccessShareLock);
 	queue = fairq_queue_by_id(id);
 	/* it may have been dropped meanwhile, or the privilege revoked */
-	return queue != NULL && fairq_may(queue, any_privilege) ? queue : NULL;
+	if (queue != NULL && fairq_may(queue, any_privilege))
+		return queue;
+	UnlockDatabaseObject(queue_relid, id, 0, AccessShareLock);
+	return NULL;
 }
 
 /* Is the queue being made by this very transaction? */

@@ -1318,49 +1318,59 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 }
 
 /*
+ * A scan of the rows of that id, the same one each time until the table is
+ * closed: whoever goes on with it does so in the table's memory context.
+ */
+FairqScan *
+fairq_task_scan_by_id(FairqTable *table, int64 id)
+{
+	FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(id)};
+
+	if (table->by_id == NULL)
+		table->by_id = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, &key, 1,
+										false);
+	else
+		fairq_scan_again(table->by_id, &key, 1);
+	return table->by_id;
+}
+
+/*
  * Look for a task by its id.  If it is not there, *changer is whoever is
  * changing it, if anybody is.
  */
 static bool
 look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 {
-	FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(id)};
 	pg_atomic_uint64 *moves = &fairq_domain()->moves;
 	uint64		moves_before;
 	bool		found = false;
+	MemoryContext old;
 
 	*changer = InvalidTransactionId;
 	if (look_where_leased(table, id, task))
 		return true;
+	old = MemoryContextSwitchTo(table->context);
 	do
 	{
+		FairqScan  *scan;
 		FairqRowState state;
 
 		moves_before = pg_atomic_read_u64(moves);
 		pg_read_barrier();
-		if (table->by_id == NULL)
-		{
-			MemoryContext old = MemoryContextSwitchTo(table->context);
-
-			table->by_id = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, &key, 1,
-											false);
-			MemoryContextSwitchTo(old);
-		}
-		else
-			fairq_scan_again(table->by_id, &key, 1);
-		while (!found &&
-			   (state = fairq_scan_next(table->by_id)) != FAIRQ_ROW_END)
+		scan = fairq_task_scan_by_id(table, id);
+		while (!found && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 		{
 			if (state == FAIRQ_ROW_INSERTING)
 				continue;
-			fairq_task_read(fairq_scan_slot(table->by_id), task);
+			fairq_task_read(fairq_scan_slot(scan), task);
 			if (state == FAIRQ_ROW_LIVE)
 				found = true;
 			else
-				*changer = fairq_scan_changer(table->by_id);
+				*changer = fairq_scan_changer(scan);
 		}
 	} while (!found && !TransactionIdIsValid(*changer) &&
 			 pg_atomic_read_u64(moves) != moves_before);
+	MemoryContextSwitchTo(old);
 	return found;
 }
 

@@ -279,6 +279,7 @@ extern void fairq_task_extend(FairqTable *table, FairqTask *task,
 extern void fairq_task_cancel(FairqTable *table, FairqTask *task);
 extern FairqClaimResult fairq_task_delete(FairqTable *table,
 										  const FairqTask *task, bool wait);
+extern FairqScan *fairq_task_scan_by_id(FairqTable *table, int64 id);
 extern bool fairq_task_look(FairqTable *table, int64 id, FairqTask *task,
 							bool *changing);
 extern bool fairq_task_find(FairqTable *table, int64 id, FairqTask *task);
