@@ -530,13 +530,14 @@ COMMENT ON VIEW fairq.tasks IS 'Tasks: queued; waiting, that is, without an addr
 CREATE VIEW fairq.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
 		least(g.queued, g.places) AS ready,
-		g.queued - least(g.queued, g.places) AS waiting, g.scheduled, g.running
+		g.queued - least(g.queued, g.places) AS waiting, g.scheduled, g.running,
+		g.oldest_ready
 	FROM (
 		SELECT queue_id, q.name AS queue, s.group_key, s.group_no,
 			coalesce(w.concurrency, q.concurrency) AS concurrency,
 			coalesce(w.weight, 1) AS weight, coalesce(w.paused, false) AS paused,
 			coalesce(t.queued, 0) AS queued, coalesce(t.running, 0) AS running,
-			coalesce(t.scheduled, 0) AS scheduled,
+			coalesce(t.scheduled, 0) AS scheduled, t.oldest_ready,
 			CASE WHEN w.paused THEN 0
 				WHEN coalesce(w.concurrency, q.concurrency) IS NOT NULL
 				THEN greatest(coalesce(w.concurrency, q.concurrency)
@@ -548,9 +549,10 @@ CREATE VIEW fairq.all_groups AS
 			SELECT queue_id, group_no,
 				count(*) FILTER (WHERE status = 'queued') AS queued,
 				count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
-				count(*) FILTER (WHERE status = 'running') AS running
+				count(*) FILTER (WHERE status = 'running') AS running,
+				min(enqueued_at) FILTER (WHERE status = 'queued') AS oldest_ready
 			FROM (
-				SELECT queue_id, group_no,
+				SELECT queue_id, group_no, enqueued_at,
 					CASE WHEN lease_until IS NOT NULL THEN 'running'
 						WHEN addr < (3::bigint << 61)
 							OR run_at <= pg_catalog.clock_timestamp()
@@ -560,38 +562,51 @@ CREATE VIEW fairq.all_groups AS
 		) t USING (queue_id, group_no)) g;
 COMMENT ON VIEW fairq.all_groups IS 'What fairq.groups shows of all queues.';
 
-CREATE VIEW fairq.groups WITH (security_barrier) AS
-	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
-		waiting, scheduled, running
-	FROM fairq.all_groups
-	WHERE fairq.has_queue_privilege(queue_id, 'work');
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting for others of the group to end, scheduled for later, and running.';
-
-CREATE VIEW fairq.queues WITH (security_barrier) AS
-	SELECT q.name AS queue, q.concurrency, q.max_running, q.lease,
+CREATE VIEW fairq.all_queues AS
+	SELECT q.queue_id, q.name AS queue, q.concurrency, q.max_running, q.lease,
 		q.max_attempts, q.backoff, q.retain, q.notify,
 		q.block_length, q.paused, coalesce(g.ready, 0) AS ready,
 		coalesce(g.waiting, 0) AS waiting,
 		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
-		t.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
-		c.retried, c.failed, c.cancelled, c.expired
+		g.oldest_ready
 	FROM fairq.queue q
 	LEFT JOIN (
 		SELECT queue_id, sum(ready)::bigint AS ready,
 			sum(waiting)::bigint AS waiting,
 			sum(scheduled)::bigint AS scheduled,
-			sum(running)::bigint AS running
+			sum(running)::bigint AS running, min(oldest_ready) AS oldest_ready
 		FROM fairq.all_groups GROUP BY queue_id
-	) g USING (queue_id)
-	LEFT JOIN (
-		SELECT queue_id, min(enqueued_at) AS oldest_ready
-		FROM fairq.task
-		WHERE lease_until IS NULL AND (addr < (3::bigint << 61)
-			OR run_at <= pg_catalog.clock_timestamp())
-		GROUP BY queue_id
-	) t USING (queue_id)
-	CROSS JOIN LATERAL fairq.counters(q.queue_id) c
-	WHERE fairq.has_queue_privilege(q.queue_id, 'any');
+	) g USING (queue_id);
+COMMENT ON VIEW fairq.all_queues IS 'What fairq.queues shows of all queues, but the counters.';
+
+-- These read the two views above as their owner, with settings of their own,
+-- for the queues on which the caller has a privilege.
+CREATE FUNCTION fairq.visible_groups() RETURNS SETOF fairq.all_groups
+	AS 'MODULE_PATHNAME', 'fairq_visible_groups'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.visible_groups()
+	IS 'The groups of the queues on which the current user may work.';
+
+CREATE FUNCTION fairq.visible_queues() RETURNS SETOF fairq.all_queues
+	AS 'MODULE_PATHNAME', 'fairq_visible_queues'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION fairq.visible_queues()
+	IS 'The queues with which the current user may do anything.';
+
+CREATE VIEW fairq.groups WITH (security_barrier) AS
+	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
+		waiting, scheduled, running
+	FROM fairq.visible_groups();
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting for others of the group to end, scheduled for later, and running.';
+
+CREATE VIEW fairq.queues WITH (security_barrier) AS
+	SELECT q.queue, q.concurrency, q.max_running, q.lease,
+		q.max_attempts, q.backoff, q.retain, q.notify,
+		q.block_length, q.paused, q.ready, q.waiting, q.scheduled, q.running,
+		q.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
+		c.retried, c.failed, c.cancelled, c.expired
+	FROM fairq.visible_queues() q
+	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started.';
 
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
@@ -607,10 +622,13 @@ CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 COMMENT ON FUNCTION fairq.maintain(text)
 	IS 'Delete what need not be retained any more, take back expired leases, forget groups that are not used. For cron; of one queue, or all.';
 
--- STABLE, so that it uses its caller's snapshot, which is a fresh one.
+-- STABLE, so that it uses its caller's snapshot, which is a fresh one.  The
+-- settings: see src/store_spi.c.
 CREATE FUNCTION fairq.check_tables(queue_id int) RETURNS SETOF text
 	LANGUAGE sql STABLE PARALLEL UNSAFE
 	SET search_path = pg_catalog, pg_temp
+	SET enable_nestloop = off SET enable_mergejoin = off
+	SET enable_hashjoin = on SET jit = off
 AS $$
 	WITH q AS (
 		SELECT * FROM fairq.queue WHERE queue.queue_id = $1

@@ -1,14 +1,23 @@
 /*
  * inspect.c
- *		Looking in: addresses, blocks, counters.
+ *		Looking in: addresses, blocks, counters, and what stands behind the
+ *		views of queues and groups.
+ *
+ * A view is planned in its caller's statement, with his settings.  What reads
+ * and counts tasks has to take linear time whatever the planner believes
+ * (store_spi.c), so it is a query of its own.
  *
  * Locking: AccessShareLock on the queue, where one is given, and on the
  * tables.
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "catalog/pg_type.h"
+#include "executor/executor.h"
 #include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 
 #include "args.h"
@@ -16,10 +25,13 @@
 #include "group.h"
 #include "privilege.h"
 #include "store.h"
+#include "store_spi.h"
 
 PG_FUNCTION_INFO_V1(fairq_sql_address);
 PG_FUNCTION_INFO_V1(fairq_block_of);
 PG_FUNCTION_INFO_V1(fairq_counters);
+PG_FUNCTION_INFO_V1(fairq_visible_groups);
+PG_FUNCTION_INFO_V1(fairq_visible_queues);
 
 static int64
 arg_bigint(FunctionCallInfo fcinfo, int n, const char *name)
@@ -80,4 +92,65 @@ fairq_counters(PG_FUNCTION_ARGS)
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
+}
+
+/*
+ * Of the queues that the caller's statement sees, those on which he has one of
+ * these privileges: an array of their ids.
+ */
+static Datum
+visible_ids(int any_privilege)
+{
+	Tuplestorestate *store = tuplestore_begin_heap(false, false, work_mem);
+	TupleDesc	desc = CreateTemplateTupleDesc(1);
+	TupleTableSlot *slot;
+	ArrayBuildState *ids = initArrayResult(INT4OID, CurrentMemoryContext,
+										   false);
+	bool		isnull;
+
+	TupleDescInitEntry(desc, 1, "queue_id", INT4OID, -1, 0);
+	fairq_finalize_tupdesc(desc);
+	slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+	fairq_sql_view("SELECT queue_id FROM fairq.queue", NULL, 0, store);
+	while (tuplestore_gettupleslot(store, true, false, slot))
+	{
+		Datum		id = slot_getattr(slot, 1, &isnull);
+		FairqQueue *queue = fairq_queue_by_id(DatumGetInt32(id));
+
+		if (queue != NULL && fairq_may(queue, any_privilege))
+			(void) accumArrayResult(ids, id, false, INT4OID,
+									CurrentMemoryContext);
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	tuplestore_end(store);
+	return makeArrayResult(ids, CurrentMemoryContext);
+}
+
+static Datum
+visible(FunctionCallInfo fcinfo, int any_privilege, const char *sql)
+{
+	FairqSqlArg arg = {INT4ARRAYOID, visible_ids(any_privilege), false};
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	fairq_sql_view(sql, &arg, 1,
+				   ((ReturnSetInfo *) fcinfo->resultinfo)->setResult);
+	return (Datum) 0;
+}
+
+/* fairq.visible_groups() */
+Datum
+fairq_visible_groups(PG_FUNCTION_ARGS)
+{
+	return visible(fcinfo, FAIRQ_WORK,
+				   "SELECT * FROM fairq.all_groups"
+				   " WHERE queue_id IN (SELECT unnest($1))");
+}
+
+/* fairq.visible_queues() */
+Datum
+fairq_visible_queues(PG_FUNCTION_ARGS)
+{
+	return visible(fcinfo, FAIRQ_ANY_PRIVILEGE,
+				   "SELECT * FROM fairq.all_queues"
+				   " WHERE queue_id IN (SELECT unnest($1))");
 }

@@ -4,7 +4,14 @@
  *
  * Statements run as the owner of fairq's tables, with nothing in the search
  * path but pg_catalog.  The snapshot is always a fresh one: at REPEATABLE READ
- * too a queue that was just made is there.
+ * too a queue that was just made is there.  Only what the views show is read
+ * with the snapshot of the statement that asks.
+ *
+ * Tables of a queue are empty at one moment and full at the next, and what the
+ * planner knows of them is of another moment.  If it takes a full table for an
+ * empty one, a nested loop is the cheapest join, and a merge join by a part of
+ * the columns hardly dearer; both then take quadratic time.  So only hash joins
+ * are left to it, which take linear time whatever it believes.
  *
  * A procedure that commits by itself does that through SPI, too.
  *
@@ -13,7 +20,10 @@
 #include "postgres.h"
 
 #include "executor/spi.h"
+#include "executor/tstoreReceiver.h"
 #include "miscadmin.h"
+#include "nodes/params.h"
+#include "tcop/dest.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
 
@@ -25,6 +35,62 @@
 /* What is done with the result, before it is gone. */
 typedef void (*Reader) (void *arg);
 
+static void
+set(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* What was the case before owner_begin(). */
+typedef struct Caller
+{
+	Oid			user;
+	int			context;
+	int			nest_level;
+} Caller;
+
+/* From here on statements run as fairq's owner. */
+static void
+owner_begin(Caller *caller)
+{
+	caller->nest_level = NewGUCNestLevel();
+	set("search_path", "pg_catalog, pg_temp");
+	set("enable_nestloop", "off");
+	set("enable_mergejoin", "off");
+	set("enable_hashjoin", "on");
+	set("jit", "off");
+	GetUserIdAndSecContext(&caller->user, &caller->context);
+	SetUserIdAndSecContext(fairq_catalog()->owner,
+						   caller->context | SECURITY_LOCAL_USERID_CHANGE);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+}
+
+static void
+owner_end(const Caller *caller)
+{
+	SPI_finish();
+	SetUserIdAndSecContext(caller->user, caller->context);
+	AtEOXact_GUC(true, caller->nest_level);
+}
+
+static SPIPlanPtr
+prepare(const char *sql, const FairqSqlArg *args, int nargs)
+{
+	Oid			types[MAX_ARGS];
+	SPIPlanPtr	plan;
+
+	Assert(nargs <= (int) lengthof(types));
+	for (int i = 0; i < nargs; i++)
+		types[i] = args[i].type;
+	plan = SPI_prepare(sql, nargs, types);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s",
+			 SPI_result_code_string(SPI_result));
+	return plan;
+}
+
 /*
  * Run a statement as fairq's owner.  Returns the number of rows processed.
  */
@@ -32,46 +98,60 @@ static uint64
 run(const char *sql, const FairqSqlArg *args, int nargs, Reader reader,
 	void *arg)
 {
-	Oid			types[MAX_ARGS];
 	Datum		values[MAX_ARGS];
 	char		nulls[MAX_ARGS];
-	SPIPlanPtr	plan;
-	Oid			user;
-	int			context;
-	int			nest_level = NewGUCNestLevel();
+	Caller		caller;
 	uint64		processed;
 
-	Assert(nargs <= (int) lengthof(types));
 	for (int i = 0; i < nargs; i++)
 	{
-		types[i] = args[i].type;
 		values[i] = args[i].value;
 		nulls[i] = args[i].isnull ? 'n' : ' ';
 	}
-
-	(void) set_config_option("search_path", "pg_catalog, pg_temp",
-							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true,
-							 0, false);
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(fairq_catalog()->owner,
-						   context | SECURITY_LOCAL_USERID_CHANGE);
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	plan = SPI_prepare(sql, nargs, types);
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare failed: %s",
-			 SPI_result_code_string(SPI_result));
-	if (SPI_execute_snapshot(plan, values, nulls, GetLatestSnapshot(),
-							 InvalidSnapshot, false, true, 0) < 0)
+	owner_begin(&caller);
+	if (SPI_execute_snapshot(prepare(sql, args, nargs), values, nulls,
+							 GetLatestSnapshot(), InvalidSnapshot, false, true,
+							 0) < 0)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
 			 SPI_result_code_string(SPI_result));
 	processed = SPI_processed;
 	if (processed > 0)
 		reader(arg);
-	SPI_finish();
-	SetUserIdAndSecContext(user, context);
-	AtEOXact_GUC(true, nest_level);
+	owner_end(&caller);
 	return processed;
+}
+
+/*
+ * Run a query as fairq's owner, with the snapshot of the caller's statement.
+ * Its rows go into the store.
+ */
+void
+fairq_sql_view(const char *sql, const FairqSqlArg *args, int nargs,
+			   Tuplestorestate *store)
+{
+	DestReceiver *dest = CreateDestReceiver(DestTuplestore);
+	ParamListInfo params = makeParamList(nargs);
+	SPIExecuteOptions options = {0};
+	Caller		caller;
+
+	for (int i = 0; i < nargs; i++)
+	{
+		params->params[i].value = args[i].value;
+		params->params[i].isnull = args[i].isnull;
+		params->params[i].pflags = PARAM_FLAG_CONST;
+		params->params[i].ptype = args[i].type;
+	}
+	SetTuplestoreDestReceiverParams(dest, store, CurrentMemoryContext, false,
+									NULL, NULL);
+	options.params = params;
+	options.read_only = true;
+	options.dest = dest;
+	owner_begin(&caller);
+	if (SPI_execute_plan_extended(prepare(sql, args, nargs), &options) < 0)
+		elog(ERROR, "SPI_execute_plan_extended failed: %s",
+			 SPI_result_code_string(SPI_result));
+	owner_end(&caller);
+	dest->rDestroy(dest);
 }
 
 static void

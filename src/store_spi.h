@@ -8,6 +8,7 @@
 #include "catalog/pg_type.h"
 #include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
+#include "utils/tuplestore.h"
 
 typedef struct FairqSqlArg
 {
@@ -66,6 +67,8 @@ fairq_sql_interval(const Interval *value)
 
 extern uint64 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs,
 						int64 *result);
+extern void fairq_sql_view(const char *sql, const FairqSqlArg *args, int nargs,
+						   Tuplestorestate *store);
 extern List *fairq_sql_texts(const char *sql, const FairqSqlArg *args,
 							 int nargs);
 extern void fairq_procedure_begin(void);
