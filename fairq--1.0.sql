@@ -210,7 +210,8 @@ SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
 -- shared memory knows void.  BEFORE, so that it also fires for a statement
 -- that fails half-way.  The worker that applies what comes by logical
 -- replication fires no triggers of statements; for it there is another one,
--- which costs nobody else anything.
+-- which costs nobody else anything.  fairq.check_tables() has a
+-- list of all triggers.
 CREATE FUNCTION fairq.task_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_task_changed' LANGUAGE C;
 COMMENT ON FUNCTION fairq.task_changed() IS 'Trigger: rows are changed behind fairq''s back.';
@@ -699,9 +700,31 @@ AS $$
 	SELECT format('group number %s is not below the block length', s.group_no)
 	FROM fairq.seat s JOIN q USING (queue_id)
 	WHERE s.group_no < 0 OR s.group_no >= q.block_length
+	UNION ALL
+	-- each trigger of this script, and when it fires
+	SELECT CASE WHEN g.oid IS NULL THEN format('trigger "%s" of table %s is missing',
+			e.name, e.rel)
+		ELSE format('trigger "%s" of table %s does not fire when it should: ALTER TABLE %s ENABLE%s TRIGGER %I',
+			e.name, e.rel, e.rel,
+			CASE e.enabled WHEN 'A' THEN ' ALWAYS' WHEN 'R' THEN ' REPLICA' END,
+			e.name) END
+	FROM (VALUES
+		('fairq.task', 'task_changed', 'A'),
+		('fairq.task', 'task_applied', 'R'),
+		('fairq.seat', 'seat_changed', 'A'),
+		('fairq.seat', 'seat_applied', 'R'),
+		('fairq.queue', 'settings_changed', 'A'),
+		('fairq.queue', 'settings_truncated', 'A'),
+		('fairq.group_setting', 'settings_changed', 'A'),
+		('fairq.group_setting', 'settings_truncated', 'A'),
+		('fairq.queue_privilege', 'settings_changed', 'A'),
+		('fairq.queue_privilege', 'settings_truncated', 'A')
+	) e (rel, name, enabled)
+	LEFT JOIN pg_trigger g ON g.tgrelid = e.rel::regclass AND g.tgname = e.name
+	WHERE g.oid IS NULL OR g.tgenabled <> e.enabled::"char"
 $$;
 COMMENT ON FUNCTION fairq.check_tables(int)
-	IS 'What is wrong with the rows of a queue; part of check_queue.';
+	IS 'What is wrong with the rows of a queue, or with triggers of the tables; part of check_queue.';
 
 CREATE FUNCTION fairq.check_queue(queue text) RETURNS SETOF text
 	AS 'MODULE_PATHNAME', 'fairq_check_queue'
