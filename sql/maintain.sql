@@ -217,6 +217,64 @@ SELECT payload, group_key, status FROM fairq.tasks WHERE queue = 'maintain_g';
 SELECT fairq.drop_queue('maintain_g');
 
 --
+-- Numbers when all were given: the first that is free again, without a look at
+-- all that are not
+--
+
+-- Adds a task for a group; its number, and whether few rows were looked at.
+CREATE FUNCTION pg_temp.number(queue text, group_key text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	looked bigint := pg_stat_get_xact_tuples_returned('fairq.seat_by_no'::regclass);
+BEGIN
+	PERFORM fairq.enqueue(queue, group_key);
+	RETURN fairq.address(queue, group_key, 0) || CASE
+		WHEN pg_stat_get_xact_tuples_returned('fairq.seat_by_no'::regclass) - looked < 300
+		THEN ' soon' ELSE '' END;
+END $$;
+
+SELECT fairq.create_queue('maintain_n', block_length => 1000);
+SELECT count(*) FROM fairq.enqueue_batch('maintain_n', (SELECT array_agg('g' || n) FROM generate_series(0, 999) n), array_fill('1'::jsonb, '{1000}'));
+SELECT pg_temp.number('maintain_n', 'x');
+SELECT fairq.purge('maintain_n', 'g' || n) FROM unnest('{600,601,602,603,998}'::int[]) n;
+SELECT pg_temp.number('maintain_n', 'x');
+SELECT fairq.maintain('maintain_n');
+SELECT pg_temp.number('maintain_n', 'x');
+SELECT pg_temp.number('maintain_n', 'y');
+-- rolled back, it is free for the next one
+BEGIN;
+SELECT pg_temp.number('maintain_n', 'z');
+SAVEPOINT s;
+SELECT pg_temp.number('maintain_n', 'z2');
+ROLLBACK TO s;
+SELECT pg_temp.number('maintain_n', 'z3');
+ROLLBACK;
+-- the one below, which became free by the rollback alone: when there is no other
+SELECT pg_temp.number('maintain_n', 'u');
+SELECT pg_temp.number('maintain_n', 'v');
+SELECT pg_temp.number('maintain_n', 'w');
+SELECT pg_temp.number('maintain_n', 'none');
+-- freed below the last walk: by maintain, and by hand
+SELECT fairq.purge('maintain_n', 'g7');
+SELECT fairq.maintain('maintain_n');
+SELECT pg_temp.number('maintain_n', 'a');
+DELETE FROM fairq.task WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'maintain_n') AND group_no = 3;
+DELETE FROM fairq.seat WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'maintain_n') AND group_no = 3;
+SELECT pg_temp.number('maintain_n', 'b');
+SELECT pg_temp.number('maintain_n', 'none');
+-- the same after a longer block
+SELECT fairq.alter_queue('maintain_n', block_length => 1001);
+SELECT pg_temp.number('maintain_n', 'c');
+SELECT pg_temp.number('maintain_n', 'none');
+-- all are free again
+SELECT fairq.purge('maintain_n');
+SELECT fairq.set_group('maintain_n', 'c', weight => 2);
+SELECT fairq.maintain('maintain_n');
+SELECT pg_temp.number('maintain_n', k) FROM unnest('{d,e,f,g}'::text[]) k;
+SELECT count(DISTINCT group_no), count(DISTINCT group_key), count(*) FROM fairq.groups WHERE queue = 'maintain_n';
+SELECT * FROM fairq.check_queue('maintain_n');
+SELECT fairq.drop_queue('maintain_n', true);
+
+--
 -- In a transaction with other things groups are left alone
 --
 

@@ -10,8 +10,9 @@
  * the same number.  Whichever of them commits, the number is right; equal rows
  * are harmless.
  *
- * Numbers are given in order.  When they are used up, the first that is free
- * again is taken.  maintain.c frees those of groups that are not used.
+ * Numbers are given in order.  When they are used up, one that is free again is
+ * taken, as a rule the first.  maintain.c frees those of groups that are not
+ * used.
  *
  * Locking: giving a number, and inserting a second row for one, happen under
  * ExclusiveLock on the object (fairq.seat, queue_id), released at once:
@@ -46,6 +47,9 @@
 /* groups whose keys are read at once, and how far apart those may be */
 #define MAX_AHEAD 64
 #define NEARBY 8
+
+/* numbers that the walk for a free one looks at together */
+#define WALK_STEP 256
 
 typedef struct KeyId
 {
@@ -206,47 +210,93 @@ find_key(FairqTable *table, FairqQueue *queue, text *key, bool *committed)
 	return group_no;
 }
 
-/* The lowest number that no row has: a walk over all of them. */
+/*
+ * The lowest number from there on that no row has; limit, if there is none
+ * below.  It goes by steps, so that it does not come by the dead entries of all
+ * the numbers that are free behind the first one.
+ */
 static int32
-first_free_number(FairqTable *table, FairqQueue *queue)
+next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
 {
-	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, &key, 1,
-										false);
-	int32		free_no = 0;
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+		{2, FAIRQ_GE, (Datum) 0},
+		{2, FAIRQ_LT, (Datum) 0}
+	};
+	FairqScan  *scan = NULL;
+	int32		free_no = from;
+	int32		end = from;
 
-	while (fairq_scan_next(scan) != FAIRQ_ROW_END)
+	while (free_no == end && end < limit)
 	{
-		bool		isnull;
-		int32		group_no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
-														  SEAT_GROUP_NO,
-														  &isnull));
+		end = Min((int64) end + WALK_STEP, limit);
+		keys[1].value = Int32GetDatum(free_no);
+		keys[2].value = Int32GetDatum(end);
+		if (scan == NULL)
+			scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, keys,
+									lengthof(keys), false);
+		else
+			fairq_scan_again(scan, keys, lengthof(keys));
+		while (fairq_scan_next(scan) != FAIRQ_ROW_END)
+		{
+			bool		isnull;
+			int32		group_no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
+															  SEAT_GROUP_NO,
+															  &isnull));
 
-		if (group_no > free_no)
-			break;
-		if (group_no == free_no)
-			free_no++;
+			if (group_no > free_no)
+				break;
+			if (group_no == free_no)
+				free_no++;
+		}
 	}
-	fairq_scan_end(scan);
+	if (scan != NULL)
+		fairq_scan_end(scan);
+	return free_no;
+}
+
+/*
+ * A number that is free again; limit, if there is none.  Under the lock for
+ * giving numbers.
+ *
+ * Where the last walk ended is kept in shared memory, together with what
+ * group_changes was before.  That counts when numbers are freed, and then the
+ * walk begins anew.  A number may also become free without that, when a new
+ * group is rolled back.  So before all are called used up they are all looked
+ * at.
+ */
+static int32
+first_free_number(FairqTable *table, FairqQueue *queue, int32 limit)
+{
+	pg_atomic_uint64 *hint = &queue->hints->free_number;
+	uint64		last = pg_atomic_read_u64(hint);
+	uint32		freed = (uint32) pg_atomic_read_u64(&fairq_domain()->group_changes);
+	int32		from = (uint32) (last >> 32) == freed ? (int32) (uint32) last : 0;
+	int32		free_no = next_free_number(table, queue, from, limit);
+
+	if (free_no >= limit && from > 0)
+		free_no = next_free_number(table, queue, 0, limit);
+	pg_atomic_write_u64(hint, ((uint64) freed << 32) | (uint32) free_no);
 	return free_no;
 }
 
 static int32
 new_number(FairqTable *table, FairqQueue *queue)
 {
-	int64		limit = Min(queue->block_length, PG_INT32_MAX);
+	int32		limit = (int32) Min(queue->block_length, PG_INT32_MAX);
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, &key, 1,
 										true);
-	int32		group_no = 0;
+	int64		next = 0;
+	int32		group_no;
 	bool		isnull;
 
 	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
-		group_no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
-											  SEAT_GROUP_NO, &isnull)) + 1;
+		next = (int64) DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
+												  SEAT_GROUP_NO, &isnull)) + 1;
 	fairq_scan_end(scan);
-	if (group_no >= limit)
-		group_no = first_free_number(table, queue);
+	group_no = next < limit ? (int32) next :
+		first_free_number(table, queue, limit);
 	if (group_no >= limit)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_GROUPS_USED_UP),

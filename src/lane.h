@@ -78,6 +78,7 @@ struct FairqHints
 	pg_atomic_uint64 uncounted; /* times that counters missed what ended */
 	pg_atomic_uint32 limited;	/* all running tasks are counted, from now on */
 	pg_atomic_uint32 calls;		/* in progress that don't count */
+	pg_atomic_uint64 free_number;	/* where to look for one; see group.c */
 	FairqLimit	running;		/* of the whole queue */
 	FairqWakeup wakeup;
 	FairqLane	lanes[FAIRQ_PRIORITIES];

@@ -223,6 +223,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u64(&hints->uncounted, 0);
 	pg_atomic_init_u32(&hints->limited, 0);
 	pg_atomic_init_u32(&hints->calls, 0);
+	pg_atomic_init_u64(&hints->free_number, 0);
 	fairq_limit_init(&hints->running);
 	fairq_wakeup_begin(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
