@@ -280,6 +280,48 @@ SELECT count(*) FROM fairq.task WHERE worker || '' = 'storage';
 SELECT * FROM pg_temp.check('storage');
 DROP INDEX fairq.storage_lease, fairq.storage_worker, fairq.storage_unique;
 
+-- Of the same columns, but in another order: kept up, and not taken for fairq's
+-- own once that is younger.
+CREATE INDEX storage_down ON fairq.task (lane, addr DESC);
+CREATE INDEX storage_nulls ON fairq.task (lane, addr NULLS FIRST);
+CREATE INDEX storage_down_too ON fairq.task (lane, group_no DESC, addr);
+CREATE INDEX storage_locale ON fairq.seat (queue_id, group_key COLLATE "POSIX");
+CREATE INDEX storage_pattern ON fairq.seat (queue_id, group_key text_pattern_ops);
+REINDEX TABLE CONCURRENTLY fairq.task;
+REINDEX INDEX CONCURRENTLY fairq.task_by_lane;
+REINDEX INDEX CONCURRENTLY fairq.task_by_group;
+REINDEX INDEX CONCURRENTLY fairq.seat_by_key;
+SELECT fairq.create_queue('storage_order');
+SELECT count(fairq.enqueue('storage_order', g, to_jsonb(g || n)))
+FROM generate_series(1, 3) n, unnest('{a,b,c}'::text[]) g;
+SELECT pg_temp.pop('storage_order', 4);
+SELECT pg_temp.add('storage_order', 'd', 1, 1);
+SELECT pg_temp.pop('storage_order', 4);
+DELETE FROM fairq.task WHERE payload = '"c3"';
+SELECT pg_temp.pop('storage_order', 4);
+SELECT * FROM pg_temp.check('storage_order');
+DROP INDEX fairq.storage_down, fairq.storage_down_too, fairq.storage_locale;
+-- What a REINDEX CONCURRENTLY that was cancelled leaves is neither used nor in
+-- the way.
+CREATE INDEX storage_leftover ON fairq.task (lane, addr);
+UPDATE pg_index SET indisvalid = false, indisready = false
+WHERE indexrelid = 'fairq.storage_leftover'::regclass;
+REINDEX INDEX CONCURRENTLY fairq.task_by_lane;
+SELECT pg_temp.add('storage_order', 'a', 4, 6);
+SELECT pg_temp.pop('storage_order', 2);
+-- They don't do for one that is missing, either.
+BEGIN;
+DROP INDEX fairq.task_by_lane;
+SELECT fairq.pop('storage_order');
+ROLLBACK;
+BEGIN;
+DROP INDEX fairq.seat_by_key;
+SELECT fairq.enqueue('storage_order', 'e');
+ROLLBACK;
+DROP INDEX fairq.storage_nulls, fairq.storage_pattern, fairq.storage_leftover;
+SELECT pg_temp.pop('storage_order', 4);
+SELECT fairq.drop_queue('storage_order', true);
+
 -- One that is missing is missed, and can be made again under another name.
 BEGIN;
 DROP INDEX fairq.task_by_lane;

@@ -41,7 +41,9 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
+#include "commands/defrem.h"
 #include "commands/sequence.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
@@ -342,6 +344,34 @@ new_slot(FairqTable *table)
 }
 
 /*
+ * Are the first columns of the index the wanted ones, in the order in which
+ * scans rely on them?  Somebody may have made an index of the same columns that
+ * goes down, compares them otherwise, or has another collation; all text that
+ * fairq looks for is in "C".
+ */
+static bool
+is_in_order(Relation index, TupleDesc desc, const AttrNumber *columns)
+{
+	Form_pg_index form = index->rd_index;
+
+	for (int k = 0; k < FAIRQ_MAX_KEYS && columns[k] != 0; k++)
+	{
+		Oid			type = TupleDescAttr(desc, columns[k] - 1)->atttypid;
+		Oid			opclass = GetDefaultOpClass(type, BTREE_AM_OID);
+
+		if (k >= form->indnkeyatts ||
+			form->indkey.values[k] != columns[k] ||
+			index->rd_opfamily[k] != get_opclass_family(opclass) ||
+			index->rd_opcintype[k] != get_opclass_input_type(opclass) ||
+			index->rd_indcollation[k] !=
+			(type == TEXTOID ? C_COLLATION_OID : InvalidOid) ||
+			index->rd_indoption[k] != 0)
+			return false;
+	}
+	return true;
+}
+
+/*
  * An index whose first columns are the wanted ones, whatever its name: it may
  * have been rebuilt.
  */
@@ -372,16 +402,9 @@ find_index(FairqTable *table, FairqIndex which)
 	fairq_table_open_indexes(table);
 	for (int i = 0; i < table->nindexes; i++)
 	{
-		Form_pg_index form = table->indexes[i]->rd_index;
-		int			k = 0;
-
-		if (!form->indisvalid)
-			continue;
-		while (k < FAIRQ_MAX_KEYS && columns[which][k] != 0 &&
-			   k < form->indnkeyatts &&
-			   form->indkey.values[k] == columns[which][k])
-			k++;
-		if (k == FAIRQ_MAX_KEYS || columns[which][k] == 0)
+		if (table->indexes[i]->rd_index->indisvalid &&
+			is_in_order(table->indexes[i], RelationGetDescr(table->rel),
+						columns[which]))
 		{
 			known_indexes[which] = table->indexoids[i];
 			return table->indexes[i];
