@@ -64,6 +64,7 @@ OBJS = \
 	src/registry.o \
 	src/shmem.o \
 	src/store.o \
+	src/store_check.o \
 	src/store_spi.o
 
 REGRESS = $(sort $(basename $(notdir $(wildcard sql/*.sql))))

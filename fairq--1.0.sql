@@ -8,7 +8,9 @@ COMMENT ON SCHEMA fairq IS 'A fair queue for tasks of many tenants.';
 
 --
 -- Tables.  They hold the truth; what is in shared memory is read off them.
--- The C code knows their columns by number: see src/store.h.
+-- The C code knows their columns by number (src/store.h), and refuses tables
+-- that have what it would bypass (src/store_check.c): a column, a NOT NULL or a
+-- check constraint that is added here has to be added there.
 --
 
 -- A lane's number is ten times as much, and an int, too.
@@ -27,7 +29,7 @@ CREATE TABLE fairq.queue (
 	concurrency int CHECK (concurrency > 0),
 	max_running int CHECK (max_running > 0),
 	retain interval
-) WITH (fillfactor = 50);
+) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
 COMMENT ON TABLE fairq.queue IS 'Queues and their settings.';
@@ -48,7 +50,7 @@ CREATE TABLE fairq.seat (
 	queue_id int NOT NULL,
 	group_no int NOT NULL,
 	group_key text COLLATE "C" NOT NULL
-);
+) USING heap;
 CREATE INDEX seat_by_key ON fairq.seat (queue_id, group_key);
 CREATE INDEX seat_by_no ON fairq.seat (queue_id, group_no);
 
@@ -64,7 +66,7 @@ CREATE TABLE fairq.group_setting (
 	paused boolean NOT NULL,
 	concurrency int CHECK (concurrency > 0),
 	PRIMARY KEY (queue_id, group_no)
-) WITH (fillfactor = 50);
+) USING heap WITH (fillfactor = 50);
 
 COMMENT ON TABLE fairq.group_setting IS 'Settings of those groups that have any.';
 COMMENT ON COLUMN fairq.group_setting.queue_id IS 'The queue.';
@@ -80,7 +82,7 @@ CREATE TABLE fairq.queue_privilege (
 	privilege text COLLATE "C" NOT NULL
 		CHECK (privilege IN ('enqueue', 'work', 'manage')),
 	PRIMARY KEY (queue_id, role, privilege)
-);
+) USING heap;
 
 COMMENT ON TABLE fairq.queue_privilege IS 'Who may do what with a queue, beside the owner of these tables.';
 COMMENT ON COLUMN fairq.queue_privilege.queue_id IS 'The queue.';
@@ -115,7 +117,7 @@ CREATE TABLE fairq.task (
 	dedup_key text COLLATE "C",
 	error text,
 	PRIMARY KEY (id)
-) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02,
+) USING heap WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_threshold = 2000);
 CREATE INDEX task_by_lane ON fairq.task (lane, addr)
 	WITH (deduplicate_items = off);
@@ -148,7 +150,7 @@ CREATE TABLE fairq.dedup (
 	dedup_key text COLLATE "C" NOT NULL,
 	id bigint NOT NULL,
 	PRIMARY KEY (queue_id, dedup_key)
-);
+) USING heap;
 
 COMMENT ON TABLE fairq.dedup IS 'The keys of unfinished tasks.';
 COMMENT ON COLUMN fairq.dedup.queue_id IS 'The queue.';
@@ -172,7 +174,7 @@ CREATE TABLE fairq.archive (
 	dedup_key text COLLATE "C",
 	error text,
 	result jsonb
-);
+) USING heap;
 CREATE INDEX archive_by_status
 	ON fairq.archive (queue_id, status, finished_at, id)
 	WITH (deduplicate_items = off);

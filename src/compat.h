@@ -11,6 +11,7 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "access/tupdesc.h"
 #include "storage/condition_variable.h"
 #include "storage/lmgr.h"
 #include "storage/lwlock.h"
@@ -164,6 +165,18 @@ fairq_cancel_sleep(ConditionVariable *cv)
 	/* does so by itself */
 	(void) cv;
 	ConditionVariableCancelSleep();
+#endif
+}
+
+/* NOT ENFORCED came in version 18 */
+static inline bool
+fairq_check_is_enforced(const ConstrCheck *check)
+{
+#if PG_VERSION_NUM >= 180000
+	return check->ccenforced;
+#else
+	(void) check;
+	return true;
 #endif
 }
 

@@ -12,10 +12,12 @@
  * - A claim waits for nobody, leaves no lock in the row, and is one update
  *   whose outcome (HOT or not) is known.
  *
- * What it costs: rules, row triggers, defaults, generated columns, constraints
- * other than unique btree indexes, privileges and row security don't take part.
- * fairq's tables have none of these that matter here, but for task.lane, which
- * enqueue.c writes; and an index that fairq cannot keep up is refused.
+ * What it costs: rules, triggers, defaults, generated columns, constraints other
+ * than unique btree indexes, privileges and row security don't take part.
+ * fairq's own script makes none of these that matters here, but for task.lane,
+ * which enqueue.c writes.  A table to which somebody has added one is refused
+ * when it is opened (store_check.c); an index that fairq cannot keep up, when it
+ * is.
  *
  * A dirty scan has one hole.  It copies an index page and then visits the
  * heap; a row that is moved (a new version with index entries of its own) and
@@ -64,6 +66,7 @@
 #include "errors.h"
 #include "shmem.h"
 #include "store.h"
+#include "store_check.h"
 
 /*
  * Rows at one address that are put in order at a time: there can be as many as
@@ -110,8 +113,24 @@ static struct
 static FairqCatalog catalog;
 static bool catalog_valid = false;
 
+/* counts up whenever one of the tables may have been changed */
+static uint64 invalidations = 0;
+
 /* as they were found last; InvalidOid: not looked for, or they may be others */
 static Oid	known_indexes[FAIRQ_INDEXES];
+
+/* What a table must be good for, to be checked once until it is changed. */
+typedef enum Use
+{
+	TO_READ = 1 << 0,
+	TO_WRITE = 1 << 1
+} Use;
+
+static struct
+{
+	Oid			relid;
+	int			uses;			/* those that were checked */
+}			known_tables[FAIRQ_TABLES];
 
 static void
 catalog_invalidate(Datum arg, Oid relid)
@@ -123,7 +142,9 @@ catalog_invalidate(Datum arg, Oid relid)
 		relid == catalog.dedup || relid == catalog.archive)
 	{
 		catalog_valid = false;
+		invalidations++;
 		memset(known_indexes, 0, sizeof(known_indexes));
+		memset(known_tables, 0, sizeof(known_tables));
 	}
 }
 
@@ -219,6 +240,33 @@ fairq_catalog(void)
 	return &catalog;
 }
 
+static int *
+checked_uses(Oid relid)
+{
+	for (int i = 0; i < FAIRQ_TABLES; i++)
+	{
+		if (!OidIsValid(known_tables[i].relid))
+			known_tables[i].relid = relid;
+		if (known_tables[i].relid == relid)
+			return &known_tables[i].uses;
+	}
+	elog(ERROR, "there are more tables of fairq than %d", FAIRQ_TABLES);
+}
+
+/* Returns if the table, which is locked, is good for that. */
+static void
+check_use(Relation rel, Use use)
+{
+	uint64		as_of = invalidations;
+
+	if (*checked_uses(RelationGetRelid(rel)) & use)
+		return;
+	fairq_store_check(rel, use == TO_WRITE);
+	/* what was looked at may be changed again, and we have just heard of it */
+	if (invalidations == as_of)
+		*checked_uses(RelationGetRelid(rel)) |= use;
+}
+
 static Relation
 open_index(FairqTable *table, int i)
 {
@@ -252,6 +300,7 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 	table->context = CurrentMemoryContext;
 	table->lockmode = lockmode;
 	table->rel = open_relation(relid, lockmode);
+	check_use(table->rel, lockmode == AccessShareLock ? TO_READ : TO_WRITE);
 	indexoids = RelationGetIndexList(table->rel);
 	table->indexoids = palloc(sizeof(Oid) * Max(list_length(indexoids), 1));
 	table->indexes = palloc0(sizeof(Relation) * Max(list_length(indexoids), 1));
@@ -391,6 +440,7 @@ find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_DEDUP_BY_KEY] = {DEDUP_QUEUE_ID, DEDUP_KEY},
 		[FAIRQ_ARCHIVE_BY_STATUS] = {ARCHIVE_QUEUE_ID, ARCHIVE_STATUS},
 	};
+	uint64		as_of;
 
 	for (int i = 0; i < table->nindexes; i++)
 	{
@@ -399,6 +449,7 @@ find_index(FairqTable *table, FairqIndex which)
 	}
 
 	/* there are others than before: refuse what cannot be kept up, too */
+	as_of = invalidations;
 	fairq_table_open_indexes(table);
 	for (int i = 0; i < table->nindexes; i++)
 	{
@@ -406,7 +457,8 @@ find_index(FairqTable *table, FairqIndex which)
 			is_in_order(table->indexes[i], RelationGetDescr(table->rel),
 						columns[which]))
 		{
-			known_indexes[which] = table->indexoids[i];
+			if (invalidations == as_of)
+				known_indexes[which] = table->indexoids[i];
 			return table->indexes[i];
 		}
 	}
@@ -1006,7 +1058,7 @@ fairq_task_lock(FairqTable *table, FairqTask *task)
 static FairqClaimResult
 lock_to_claim(FairqTable *table, FairqTask *task)
 {
-	/* a foreign key's check of the row is in nobody's way but who deletes it */
+	/* FOR KEY SHARE, which SQL can say, is in nobody's way but who deletes it */
 	return lock_task(table, task, table->claims_delete ? LockTupleExclusive :
 					 LockTupleNoKeyExclusive);
 }

@@ -124,6 +124,8 @@ typedef struct FairqCatalog
 	Oid			owner;			/* of fairq.task, and so of all of it */
 } FairqCatalog;
 
+#define FAIRQ_TABLES 7
+
 extern const FairqCatalog *fairq_catalog(void);
 extern bool fairq_catalog_is_valid(void);
 extern bool fairq_extension_exists(void);
