@@ -53,6 +53,9 @@ CREATE TABLE fairq.seat (
 ) USING heap;
 CREATE INDEX seat_by_key ON fairq.seat (queue_id, group_key);
 CREATE INDEX seat_by_no ON fairq.seat (queue_id, group_no);
+-- All others have a primary key.  Of equal rows a subscriber deletes one for each
+-- that is deleted here.
+ALTER TABLE fairq.seat REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE fairq.seat IS 'The number of each group. Equal rows may stand here more than once.';
 COMMENT ON COLUMN fairq.seat.queue_id IS 'The queue.';

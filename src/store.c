@@ -17,7 +17,8 @@
  * fairq's own script makes none of these that matters here, but for task.lane,
  * which enqueue.c writes.  A table to which somebody has added one is refused
  * when it is opened (store_check.c); an index that fairq cannot keep up, when it
- * is.
+ * is.  What the executor asks about publications is asked here, too: whether they
+ * can tell which row was updated or deleted.
  *
  * A dirty scan has one hole.  It copies an index page and then visits the
  * heap; a row that is moved (a new version with index entries of its own) and
@@ -47,6 +48,7 @@
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "commands/sequence.h"
+#include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -123,7 +125,9 @@ static Oid	known_indexes[FAIRQ_INDEXES];
 typedef enum Use
 {
 	TO_READ = 1 << 0,
-	TO_WRITE = 1 << 1
+	TO_WRITE = 1 << 1,
+	TO_UPDATE = 1 << 2,
+	TO_DELETE = 1 << 3
 } Use;
 
 static struct
@@ -261,7 +265,19 @@ check_use(Relation rel, Use use)
 
 	if (*checked_uses(RelationGetRelid(rel)) & use)
 		return;
-	fairq_store_check(rel, use == TO_WRITE);
+	switch (use)
+	{
+		case TO_READ:
+		case TO_WRITE:
+			fairq_store_check(rel, use == TO_WRITE);
+			break;
+		case TO_UPDATE:
+		case TO_DELETE:
+			/* whether publications could say which row it was */
+			CheckCmdReplicaIdentity(rel, use == TO_UPDATE ? CMD_UPDATE :
+									CMD_DELETE);
+			break;
+	}
 	/* what was looked at may be changed again, and we have just heard of it */
 	if (invalidations == as_of)
 		*checked_uses(RelationGetRelid(rel)) |= use;
@@ -572,10 +588,11 @@ void
 fairq_table_delete(FairqTable *table, ItemPointer tid)
 {
 	TM_FailureData tmfd;
-	TM_Result	result = fairq_tuple_delete(table->rel, tid,
-											GetCurrentCommandId(true), true,
-											&tmfd);
+	TM_Result	result;
 
+	check_use(table->rel, TO_DELETE);
+	result = fairq_tuple_delete(table->rel, tid, GetCurrentCommandId(true),
+								true, &tmfd);
 	if (result != TM_Ok)
 		elog(ERROR, "could not delete a row of \"%s\": %d",
 			 RelationGetRelationName(table->rel), (int) result);
@@ -1191,6 +1208,7 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	TM_Result	result;
 	bool		update_indexes;
 
+	check_use(table->rel, TO_UPDATE);
 	slot_getallattrs(old);
 	memcpy(slot->tts_values, old->tts_values, sizeof(Datum) * natts);
 	memcpy(slot->tts_isnull, old->tts_isnull, sizeof(bool) * natts);
@@ -1321,10 +1339,11 @@ fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
 {
 	ItemPointerData tid = task->tid;
 	TM_FailureData tmfd;
-	TM_Result	result = fairq_tuple_delete(table->rel, &tid,
-											GetCurrentCommandId(true), wait,
-											&tmfd);
+	TM_Result	result;
 
+	check_use(table->rel, TO_DELETE);
+	result = fairq_tuple_delete(table->rel, &tid, GetCurrentCommandId(true),
+								wait, &tmfd);
 	fairq_task_let_go(table, task);
 	return result == TM_Ok ? FAIRQ_CLAIMED :
 		result == TM_BeingModified ? FAIRQ_LOCKED : FAIRQ_GONE;
