@@ -71,9 +71,21 @@ REGRESS = $(sort $(basename $(notdir $(wildcard sql/*.sql))))
 REGRESS_OPTS = --encoding=UTF8
 ISOLATION = $(sort $(basename $(notdir $(wildcard test/specs/*.spec))))
 ISOLATION_OPTS = --inputdir=test
-ifneq ($(wildcard test/t/*.pl),)
-TAP_TESTS = 1
 PROVE_TESTS = $(sort $(wildcard test/t/*.pl))
+
+# The TAP tests start servers of their own.  Where that cannot be, and they were
+# not asked for by TAP_TESTS=1, installcheck leaves them out.
+ifeq ($(origin TAP_TESTS),undefined)
+TAP_TESTS = 1
+ifneq ($(filter installcheck,$(MAKECMDGOALS)),)
+ifeq ($(shell id -u),0)
+$(warning TAP tests are left out: root cannot start the servers that they need)
+undefine TAP_TESTS
+else ifneq ($(shell perl -MIPC::Run -MTest::More -e 'print "found"' 2>/dev/null),found)
+$(warning TAP tests are left out: please install the Perl module IPC::Run, on Debian libipc-run-perl)
+undefine TAP_TESTS
+endif
+endif
 endif
 
 # PostgreSQL's own headers and idioms are not clean under -Wextra.
