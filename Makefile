@@ -1,6 +1,7 @@
 # fairq: a fair multi-tenant task queue inside PostgreSQL
 #
-#   make, make install, make installcheck   as with every extension
+#   make, make install      as with every extension
+#   make installcheck       tests what is installed, on a running server
 #   make test       everything that is tested, in a throw-away cluster
 #   make demo       the demo on real input (KEEP=1 keeps its cluster)
 #   make bench      the benchmarks, in minutes; make bench-full: in half an hour
@@ -68,9 +69,9 @@ OBJS = \
 	src/store_spi.o
 
 REGRESS = $(sort $(basename $(notdir $(wildcard sql/*.sql))))
-REGRESS_OPTS = --encoding=UTF8
+REGRESS_OPTS = --encoding=UTF8 --no-locale
 ISOLATION = $(sort $(basename $(notdir $(wildcard test/specs/*.spec))))
-ISOLATION_OPTS = --inputdir=test
+ISOLATION_OPTS = --inputdir=test --encoding=UTF8 --no-locale
 PROVE_TESTS = $(sort $(wildcard test/t/*.pl))
 
 # The TAP tests start servers of their own.  Where that cannot be, and they were
@@ -102,9 +103,24 @@ pg_version := $(shell $(PG_CONFIG) --version)
 ifeq ($(pg_version),)
 $(error "$(PG_CONFIG)" does not run: install PostgreSQL's server headers, or set PG_CONFIG)
 endif
-ifneq ($(filter 7 8 9 10 11 12 13 14,$(shell echo '$(pg_version)' | sed 's/^[^0-9]*\([0-9]*\).*/\1/')),)
+pg_major := $(shell echo '$(pg_version)' | sed 's/^[^0-9]*\([0-9]*\).*/\1/')
+ifneq ($(filter 7 8 9 10 11 12 13 14,$(pg_major)),)
 $(error fairq needs PostgreSQL 15 or later, but this is $(pg_version))
 endif
+
+# A server of the user's may be configured in any way.  What the tests depend on
+# is set to PostgreSQL's defaults for their sessions, beside what pg_regress sets.
+installcheck: override export PGOPTIONS += \
+	-c search_path=public \
+	-c client_min_messages=notice \
+	-c default_transaction_isolation=read\ committed \
+	-c default_transaction_read_only=off \
+	-c statement_timeout=0 \
+	-c lock_timeout=0 \
+	-c idle_in_transaction_session_timeout=0 \
+	-c max_parallel_workers_per_gather=2 \
+	-c quote_all_identifiers=off \
+	$(if $(filter-out 15 16,$(pg_major)),-c transaction_timeout=0)
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 

@@ -75,6 +75,7 @@ SELECT lease, block_length, ready, running FROM fairq.queues WHERE queue = 'cont
 SELECT concurrency FROM fairq.groups WHERE queue = 'contexts_set' AND group_key = 'c';
 SET client_min_messages = warning;
 DROP SCHEMA contexts_evil CASCADE;
+DROP ROLE IF EXISTS regress_fairq_contexts;	-- of a run that was broken off
 RESET client_min_messages;
 -- as somebody else
 CREATE ROLE regress_fairq_contexts;

@@ -1,6 +1,10 @@
 -- Who may do what with a queue.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
+-- of a run that was broken off
+DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue,
+	regress_fairq_work, regress_fairq_manage, regress_fairq_heir,
+	regress_fairq_orphan, regress_fairq_owner;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 

@@ -16,6 +16,10 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
+# PostgreSQL's modules leave these, the caller's and those that the Makefile has
+# for tests on a running server.  They would win over a test's own settings.
+delete $ENV{PGOPTIONS};
+
 our @EXPORT = qw(new_server prepare_account start_load end_load account);
 
 my $produce = <<'SQL';
