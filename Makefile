@@ -124,10 +124,12 @@ installcheck: override export PGOPTIONS += \
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 
-# A PostgreSQL built with LLVM wants bitcode, whose compiler is often missing;
-# all works without.
-clang := $(shell sed -n 's/^CLANG[[:blank:]]*=[[:blank:]]*//p' '$(dir $(PGXS))../Makefile.global')
-ifeq ($(shell command -v $(clang)),)
+# A PostgreSQL built with LLVM wants bitcode, whose compiler or linker is often
+# missing; all works without.
+of_server = $(shell sed -n 's/^$(1)[[:blank:]]*=[[:blank:]]*//p' '$(dir $(PGXS))../Makefile.global')
+clang := $(call of_server,CLANG)
+llvm_lto := $(call of_server,LLVM_BINPATH)/llvm-lto
+ifeq ($(and $(shell command -v $(clang)),$(shell command -v $(llvm_lto))),)
 override with_llvm := no
 endif
 
