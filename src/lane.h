@@ -70,7 +70,9 @@ typedef struct FairqLane
  */
 struct FairqHints
 {
-	FairqQueueKey key;			/* constant as long as it is this queue's */
+	FairqQueueKey key;			/* of the queue; under the registry's lock, and
+								 * constant as long as the queue is there */
+	bool		released;		/* it was given back; likewise */
 	dsa_pointer self;			/* constant */
 	dsa_pointer next;			/* in a list of the registry; under its lock */
 	pg_atomic_uint64 version;	/* of its settings; never goes back, whatever

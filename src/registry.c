@@ -218,7 +218,10 @@ init_lane(FairqLane *lane, int priority)
 static void
 init_hints(FairqHints *hints, const FairqQueueKey *key)
 {
+	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
 	hints->key = *key;
+	hints->released = false;
+	LWLockRelease(&registry->lock);
 	pg_atomic_fetch_add_u64(&hints->version, 1);
 	pg_atomic_init_u64(&hints->uncounted, 0);
 	pg_atomic_init_u32(&hints->limited, 0);
@@ -289,17 +292,33 @@ take_free(void)
 }
 
 /*
- * The queue of these hints is gone, or has never been there.  For callbacks,
- * too: nothing that is done here can fail.
+ * The queue of that key, whose hints these are, is gone or has never been there.
+ * Who looks for what is gone may come by hints that were given back before, or
+ * even are another queue's by now.  For callbacks, too: nothing that is done here
+ * can fail.
  */
-void
-fairq_shmem_release(FairqHints *hints)
+static void
+release(FairqHints *hints, const FairqQueueKey *key)
 {
+	bool		ours;
+
+	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
+	ours = !hints->released && memcmp(&hints->key, key, sizeof(*key)) == 0;
+	hints->released |= ours;
+	LWLockRelease(&registry->lock);
+	if (!ours)
+		return;
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		fairq_lane_forget(&hints->lanes[priority]);
 	/* whoever has it cached reads it again */
 	pg_atomic_fetch_add_u64(&hints->version, 1);
 	push(&registry->dropped, hints);
+}
+
+void
+fairq_shmem_release(FairqHints *hints)
+{
+	release(hints, &hints->key);
 }
 
 /* --------------------------------------------------------------------- */
@@ -353,9 +372,10 @@ release_queues(const FairqQueueKey *extension)
 		if (is_of_extension(&entry->key, extension))
 		{
 			FairqHints *hints = dsa_get_address(area, entry->hints);
+			FairqQueueKey key = entry->key;
 
 			dshash_delete_current(&status);
-			fairq_shmem_release(hints);
+			release(hints, &key);
 		}
 	}
 	dshash_seq_term(&status);
