@@ -9,7 +9,10 @@
  * Recovery of a lane reads the first ready task of each group, and the first
  * one that waits: two or three index descents per group that has tasks there,
  * not a walk over its tasks.  All backends may do it at once; the first one to
- * finish makes the lane known.
+ * finish makes the lane known.  With very many groups that takes longer than a
+ * statement may last.  So what a backend has read is kept when its call is ended
+ * by an error, and its next call goes on from there; what becomes ready meanwhile
+ * is entered in the lane, as it is beside a single call.
  *
  * The tail of a group is one backward probe.  Committed rows and those of open
  * transactions count alike.
@@ -18,6 +21,8 @@
  * moment in which the result is written down.
  */
 #include "postgres.h"
+
+#include "utils/memutils.h"
 
 #include "errors.h"
 #include "place.h"
@@ -88,13 +93,73 @@ compare_heads(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static FairqHead *
-read_heads(FairqTable *tasks, int32 queue_id, int priority, bool some_wait,
-		   int64 *nheads)
+/* What this backend has read of a lane to make it known. */
+static struct
 {
+	FairqLane  *lane;			/* NULL: none */
+	int32		queue_id;
+	uint64		resets;			/* of the domain, when it began */
+	uint64		epoch;			/* of the lane, likewise */
+	int64		highest;		/* address in the lane, likewise */
+	int64		next;			/* number of the group to go on with */
+	FairqHead  *heads;
+	int64		nheads;
+	int64		max_heads;
+	bool		own;			/* by a transaction that had written: what it saw
+								 * of itself may have been rolled back */
+}			recovery;
+
+static void
+end_recovery(void)
+{
+	if (recovery.heads != NULL)
+		pfree(recovery.heads);
+	memset(&recovery, 0, sizeof(recovery));
+}
+
+/* Begin, unless what was read before of the lane still is of use. */
+static void
+begin_recovery(FairqQueue *queue, FairqLane *lane, FairqTable *tasks)
+{
+	uint64		resets = pg_atomic_read_u64(&fairq_domain()->resets);
+
+	if (recovery.lane == lane && recovery.queue_id == queue->id &&
+		recovery.resets == resets && !recovery.own && !fairq_has_written())
+		return;
+	end_recovery();
+	recovery.own = fairq_has_written();
+	recovery.resets = resets;
+	recovery.epoch = fairq_lane_epoch(lane);
+	recovery.highest = read_highest(tasks, queue->id, lane->priority,
+									FAIRQ_SCHEDULED);
+	recovery.queue_id = queue->id;
+	recovery.lane = lane;
+}
+
+static void
+add_head(const FairqHead *head)
+{
+	if (recovery.nheads == recovery.max_heads)
+	{
+		int64		max = Max(64, 2 * recovery.max_heads);
+
+		recovery.heads = recovery.heads == NULL ?
+			MemoryContextAlloc(TopMemoryContext, sizeof(FairqHead) * max) :
+			repalloc_huge(recovery.heads, sizeof(FairqHead) * max);
+		recovery.max_heads = max;
+	}
+	recovery.heads[recovery.nheads++] = *head;
+}
+
+/* Read the first tasks of the groups that were not read yet. */
+static void
+read_heads(FairqTable *tasks, int priority)
+{
+	int32		queue_id = recovery.queue_id;
+	bool		some_wait = fairq_is_waiting(recovery.highest);
 	FairqKey	next[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
-		{2, FAIRQ_GE, Int32GetDatum(0)}
+		{2, FAIRQ_GE, Int32GetDatum((int32) recovery.next)}
 	};
 	FairqKey	head[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
@@ -102,14 +167,15 @@ read_heads(FairqTable *tasks, int32 queue_id, int priority, bool some_wait,
 		{3, FAIRQ_GE, Int64GetDatum(0)},
 		{3, FAIRQ_LT, Int64GetDatum(0)}
 	};
-	FairqScan  *groups = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, next,
-										  lengthof(next), false);
-	FairqScan  *heads_of = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, head,
-											lengthof(head), false);
-	int64		max = 64;
-	FairqHead  *heads = palloc(sizeof(FairqHead) * max);
+	FairqScan  *groups;
+	FairqScan  *heads_of;
 
-	*nheads = 0;
+	if (recovery.highest == FAIRQ_ADDR_NONE || recovery.next > PG_INT32_MAX)
+		return;
+	groups = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, next,
+							  lengthof(next), false);
+	heads_of = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, head,
+								lengthof(head), false);
 	while (fairq_scan_next(groups) != FAIRQ_ROW_END)
 	{
 		FairqTask	task;
@@ -123,23 +189,17 @@ read_heads(FairqTable *tasks, int32 queue_id, int priority, bool some_wait,
 			head.waiting = read_head(heads_of, queue_id, task.group_no,
 									 priority, FAIRQ_WAITING, FAIRQ_SCHEDULED);
 		if (Min(head.addr, head.waiting) != FAIRQ_ADDR_MAX)
-		{
-			if (*nheads == max)
-			{
-				max *= 2;
-				heads = repalloc_huge(heads, sizeof(FairqHead) * max);
-			}
-			heads[(*nheads)++] = head;
-		}
-		if (task.group_no == PG_INT32_MAX)
+			add_head(&head);
+		recovery.next = task.group_no + INT64CONST(1);
+		if (recovery.next > PG_INT32_MAX)
 			break;
-		next[1].value = Int32GetDatum(task.group_no + 1);
+		next[1].value = Int32GetDatum((int32) recovery.next);
 		fairq_scan_again(groups, next, lengthof(next));
 	}
+	recovery.next = PG_INT32_MAX + INT64CONST(1);
 	fairq_scan_end(groups);
 	fairq_scan_end(heads_of);
-	qsort(heads, *nheads, sizeof(FairqHead), compare_heads);
-	return heads;
+	qsort(recovery.heads, recovery.nheads, sizeof(FairqHead), compare_heads);
 }
 
 /* Read off the table what is to be known of a lane, if it is not known. */
@@ -147,21 +207,15 @@ void
 fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
-	FairqDomain *domain = fairq_domain();
 
 	for (int attempt = 0; !fairq_lane_known(lane); attempt++)
 	{
-		uint64		resets = pg_atomic_read_u64(&domain->resets);
-		uint64		epoch = fairq_lane_epoch(lane);
-		int64		highest = read_highest(tasks, queue->id, priority,
-										   FAIRQ_SCHEDULED);
-		bool		some_wait = fairq_is_waiting(highest);
-		FairqHead  *heads = NULL;
-		int64		nheads = 0;
+		int64		highest;
 
-		if (highest != FAIRQ_ADDR_NONE)
-			heads = read_heads(tasks, queue->id, priority, some_wait, &nheads);
-		if (some_wait)
+		begin_recovery(queue, lane, tasks);
+		read_heads(tasks, priority);
+		highest = recovery.highest;
+		if (fairq_is_waiting(highest))
 			highest = read_highest(tasks, queue->id, priority, FAIRQ_WAITING);
 
 		/*
@@ -169,16 +223,24 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks)
 		 * read; the mark then starts from the bottom, so nothing is missed.
 		 */
 		if (attempt >= 2)
-			resets = pg_atomic_read_u64(&domain->resets);
+			recovery.resets = pg_atomic_read_u64(&fairq_domain()->resets);
 		/* others count what we ourselves have finished as long as it is open */
 		fairq_lane_reaches(lane, fairq_debts_reach(lane));
-		fairq_lane_publish(lane, resets, epoch, attempt < 2, heads, nheads,
-						   highest, queue->block_length);
+		fairq_lane_publish(lane, recovery.resets, recovery.epoch, attempt < 2,
+						   recovery.heads, recovery.nheads, highest,
+						   queue->block_length);
 		elog(DEBUG1, "read priority %d of queue \"%s\" off its table: " INT64_FORMAT " groups have tasks",
-			 priority, queue->name, nheads);
-		if (heads)
-			pfree(heads);
+			 priority, queue->name, recovery.nheads);
+		end_recovery();
 	}
+}
+
+/* Another backend may have made known what this one had begun to read. */
+void
+fairq_recover_end(void)
+{
+	if (recovery.lane != NULL && fairq_lane_known(recovery.lane))
+		end_recovery();
 }
 
 /*

@@ -12,6 +12,7 @@
 extern int64 fairq_place(FairqQueue *queue, int priority, int32 group_no,
 						 int64 order, FairqTable *tasks);
 extern void fairq_placed_insert(FairqTable *tasks);
+extern void fairq_recover_end(void);
 extern void fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks);
 
 #endif							/* FAIRQ_PLACE_H */

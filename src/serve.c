@@ -705,6 +705,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	uint32		surplus = fairq_wake_surplus(&queue->hints->wakeup);
 
 	takes = tasks->claims_delete;
+	fairq_recover_end();
 	fairq_shmem_make_room();
 	fairq_debts_show(queue->hints);
 	serve(&s);

@@ -557,6 +557,13 @@ fairq_written(void)
 	CommandCounterIncrement();
 }
 
+/* Has this transaction written anything that is not rolled back? */
+bool
+fairq_has_written(void)
+{
+	return written_at > 0;
+}
+
 /* The debt of this subtransaction for a group of a lane; NULL: none. */
 static FairqDebt *
 find_debt(FairqLane *lane, int32 group_no)

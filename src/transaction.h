@@ -77,6 +77,7 @@ typedef struct FairqDebt
 extern void fairq_watch_transaction(void);
 extern void fairq_watch_drops(void);
 extern void fairq_written(void);
+extern bool fairq_has_written(void);
 extern FairqDebt *fairq_debt(FairqLane *lane, int32 group_no);
 extern void fairq_debt_reserved(FairqDebt *debt,
 								const FairqReservation *reservation);
