@@ -594,5 +594,8 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	if (!IsTransactionBlock())
 		for_each(ids, true, each);
 	MemoryContextDelete(each);
+	/* what dropped databases have left in shared memory */
+	if (PG_ARGISNULL(0))
+		fairq_shmem_sweep();
 	PG_RETURN_VOID();
 }
