@@ -23,6 +23,10 @@
  *	 an extension comes by that is new here, when the cache of groups has no room
  *	 ("crowded"), and by fairq.maintain().
  *
+ * The number of a queue that is gone can come back, with the rows of a dump.  So
+ * hints that were given back are not found any more, and new ones begin with a
+ * number that makes counters of the same queue void (fairq_lane_as_of()).
+ *
  * A counter is freed when it is idle and nobody has it pinned; one of a queue
  * that is gone also if it is not idle.  They are looked for whenever there are
  * twice as many as the last time left, so it costs a constant time per new one.
@@ -97,6 +101,7 @@ fairq_registry_init(FairqRegistry *r, int tranche)
 	pg_atomic_init_u32(&r->many_limits, MANY_LIMITS);
 	pg_atomic_init_u32(&r->crowded, 0);
 	pg_atomic_init_u64(&r->swept_at, 0);
+	pg_atomic_init_u64(&r->tenures, 0);
 }
 
 /* Attach to a table, or make it; it stays as it is if this has been done. */
@@ -223,7 +228,9 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	hints->released = false;
 	LWLockRelease(&registry->lock);
 	pg_atomic_fetch_add_u64(&hints->version, 1);
-	pg_atomic_init_u64(&hints->uncounted, 0);
+	/* counters that have outlived a queue of the same number are void */
+	pg_atomic_init_u64(&hints->uncounted,
+					   pg_atomic_add_fetch_u64(&registry->tenures, 1) << 32);
 	pg_atomic_init_u32(&hints->limited, 0);
 	pg_atomic_init_u32(&hints->calls, 0);
 	pg_atomic_init_u64(&hints->free_number, 0);
@@ -261,6 +268,23 @@ find_dropped(FairqHints *wanted)
 }
 
 /*
+ * Nobody is to find these hints by the key of their queue any more.  The queue's
+ * number may be another one's by now, where rows were restored from a dump.
+ */
+static void
+remove_entry(const FairqQueueKey *key, dsa_pointer self)
+{
+	QueueEntry *entry = dshash_find(queues, key, true);
+
+	if (entry == NULL)
+		return;
+	if (entry->hints == self)
+		dshash_delete_entry(queues, entry);
+	else
+		dshash_release_lock(queues, entry);
+}
+
+/*
  * Let those be used again that were dropped.  Several backends may be at it:
  * whoever takes them out of the list puts them into the other.
  */
@@ -273,8 +297,7 @@ reclaim_dropped(void)
 	{
 		FairqQueueKey key = hints->key;
 
-		/* nobody asks for that queue any more */
-		(void) dshash_delete_key(queues, &key);
+		remove_entry(&key, hints->self);
 		if (find_dropped(hints) == hints)
 			push(&registry->free, hints);
 	}
@@ -451,13 +474,18 @@ static FairqHints *
 find_queue(const FairqQueueKey *key)
 {
 	QueueEntry *entry = dshash_find(queues, key, false);
+	FairqHints *hints;
 	dsa_pointer ptr;
 
 	if (entry == NULL)
 		return NULL;
 	ptr = entry->hints;
 	dshash_release_lock(queues, entry);
-	return dsa_get_address(area, ptr);
+	hints = dsa_get_address(area, ptr);
+	if (!hints->released)
+		return hints;
+	remove_entry(key, ptr);
+	return NULL;
 }
 
 /* Hints are at hand: put them into the table, unless somebody else has. */
@@ -543,8 +571,13 @@ fairq_shmem_queues(Oid task)
 	dshash_seq_init(&status, queues, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		if (is_of_extension(&entry->key, &key))
-			all = lappend(all, dsa_get_address(area, entry->hints));
+		FairqHints *hints;
+
+		if (!is_of_extension(&entry->key, &key))
+			continue;
+		hints = dsa_get_address(area, entry->hints);
+		if (!hints->released)
+			all = lappend(all, hints);
 	}
 	dshash_seq_term(&status);
 	return all;

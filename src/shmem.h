@@ -109,6 +109,7 @@ typedef struct FairqRegistry
 	pg_atomic_uint32 crowded;	/* a group found no entry in the cache */
 	pg_atomic_uint64 swept_at;	/* TimestampTz: the last look for extensions
 								 * that are gone */
+	pg_atomic_uint64 tenures;	/* counts how often hints became a queue's */
 } FairqRegistry;
 
 typedef struct FairqHints FairqHints;
