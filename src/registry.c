@@ -241,28 +241,29 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 }
 
 /*
- * Find hints in the list of those that were dropped at which nobody waits any
- * more, and with take, take them out of it; NULL if there are none.
+ * Take hints at which nobody waits any more out of the list of those that were
+ * dropped; *key is that of their queue.  NULL if there are none.
  */
 static FairqHints *
-find_dropped(FairqHints *wanted)
+pop_dropped(FairqQueueKey *key)
 {
-	FairqHints *found = NULL;
 	dsa_pointer *at = &registry->dropped;
+	FairqHints *found = NULL;
 
 	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
 	while (found == NULL && DsaPointerIsValid(*at))
 	{
 		FairqHints *hints = dsa_get_address(area, *at);
 
-		if (wanted == hints ||
-			(wanted == NULL && fairq_wakeup_is_left(&hints->wakeup)))
+		if (fairq_wakeup_is_left(&hints->wakeup))
+		{
 			found = hints;
+			*key = hints->key;
+			*at = hints->next;
+		}
 		else
 			at = &hints->next;
 	}
-	if (wanted != NULL && found != NULL)
-		*at = found->next;
 	LWLockRelease(&registry->lock);
 	return found;
 }
@@ -284,22 +285,26 @@ remove_entry(const FairqQueueKey *key, dsa_pointer self)
 		dshash_release_lock(queues, entry);
 }
 
-/*
- * Let those be used again that were dropped.  Several backends may be at it:
- * whoever takes them out of the list puts them into the other.
- */
+/* Let those be used again that were dropped. */
 static void
 reclaim_dropped(void)
 {
+	FairqQueueKey key;
 	FairqHints *hints;
 
-	while ((hints = find_dropped(NULL)) != NULL)
+	while ((hints = pop_dropped(&key)) != NULL)
 	{
-		FairqQueueKey key = hints->key;
-
-		remove_entry(&key, hints->self);
-		if (find_dropped(hints) == hints)
-			push(&registry->free, hints);
+		PG_TRY();
+		{
+			remove_entry(&key, hints->self);
+		}
+		PG_CATCH();
+		{
+			push(&registry->dropped, hints);
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
+		push(&registry->free, hints);
 	}
 }
 
@@ -470,6 +475,19 @@ enter_extension(void)
 	entered = key.task;
 }
 
+/* Are these hints still of that queue? */
+static bool
+is_of_queue(FairqHints *hints, const FairqQueueKey *key)
+{
+	bool		is_its;
+
+	LWLockAcquire(&registry->lock, LW_SHARED);
+	is_its = !hints->released &&
+		memcmp(&hints->key, key, sizeof(*key)) == 0;
+	LWLockRelease(&registry->lock);
+	return is_its;
+}
+
 static FairqHints *
 find_queue(const FairqQueueKey *key)
 {
@@ -482,7 +500,7 @@ find_queue(const FairqQueueKey *key)
 	ptr = entry->hints;
 	dshash_release_lock(queues, entry);
 	hints = dsa_get_address(area, ptr);
-	if (!hints->released)
+	if (is_of_queue(hints, key))
 		return hints;
 	remove_entry(key, ptr);
 	return NULL;
@@ -576,7 +594,7 @@ fairq_shmem_queues(Oid task)
 		if (!is_of_extension(&entry->key, &key))
 			continue;
 		hints = dsa_get_address(area, entry->hints);
-		if (!hints->released)
+		if (is_of_queue(hints, &entry->key))
 			all = lappend(all, hints);
 	}
 	dshash_seq_term(&status);
