@@ -403,8 +403,10 @@ lookup_queue(int32 id)
 			read_settings(queue);
 			read_grants(queue);
 			queue->reading = now;
-			elog(DEBUG2, "read the settings of queue \"%s\": %d groups have some",
-				 queue->name, queue->nsettings);
+			/* names are for those who may do something with the queue */
+			if (fairq_may(queue, FAIRQ_ANY_PRIVILEGE))
+				elog(DEBUG2, "read the settings of queue \"%s\": %d groups have some",
+					 queue->name, queue->nsettings);
 		}
 	}
 	fairq_scan_end(scan);
