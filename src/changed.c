@@ -107,6 +107,17 @@ queue_changed(TupleTableSlot *slot, bool gone)
 		fairq_debt_settings(hints, int_of(slot, QUEUE_ID), -1);
 }
 
+/* A new row: nobody knows the queue, unless a row was put in another's place. */
+static void
+queue_added(TupleTableSlot *slot)
+{
+	int32		queue_id = int_of(slot, QUEUE_ID);
+	FairqHints *hints = fairq_shmem_find_queue(queue_id);
+
+	if (hints != NULL)
+		fairq_debt_settings(hints, queue_id, -1);
+}
+
 /* Of a row of the other tables. */
 static void
 setting_changed(TupleTableSlot *slot, bool of_group)
@@ -134,6 +145,7 @@ all_changed(Oid relid)
 {
 	ListCell   *lc;
 
+	fairq_debt_unknown_settings();
 	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
 	{
 		FairqHints *hints = lfirst(lc);
@@ -164,7 +176,9 @@ fairq_settings_changed(PG_FUNCTION_ARGS)
 			setting_changed(data->tg_newslot,
 							relid == fairq_catalog()->setting);
 	}
-	else if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
+	else if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
+		queue_added(data->tg_trigslot);
+	else
 	{
 		queue_changed(data->tg_trigslot,
 					  !update || !is_same_queue(data->tg_trigslot,

@@ -541,6 +541,7 @@ fairq_watch_transaction(void)
 {
 	static bool registered = false;
 
+		groups_freed &= groups_changed_at > 0;
 	if (registered)
 		return;
 	RegisterXactCallback(xact_callback, NULL);
@@ -830,7 +831,7 @@ fairq_debt_settings(FairqHints *hints, int32 queue_id, int32 group_no)
 
 	settings_pending = true;
 	/* with the whole queue all of its groups are told */
-	if (debt != NULL && (debt->settings || debt->dropped))
+	if (debt != NULL && (debt->settings || debt->removed))
 		return;
 	debt = fairq_debt(lane, group_no);
 	debt->settings = true;
@@ -863,13 +864,14 @@ fairq_debt_granted(FairqHints *hints)
 }
 
 /*
- * Settings are changed of a queue that shared memory does not know: whoever
- * may have read them meanwhile is to do it again.
+ * Settings are changed of queues that shared memory does not know.  By the time
+ * we commit it may: then all that is known is void, also which groups are parked,
+ * and whoever has read the settings meanwhile is to do it again.
  */
 void
 fairq_debt_unknown_settings(void)
 {
-	fairq_watch_transaction();
+	fairq_debt_reset();
 	settings_changed = fairq_domain();
 }
 

@@ -1,0 +1,43 @@
+-- Rows of fairq.queue that are changed by SQL: what was parked by the old
+-- settings is taken back, whatever else the transaction does to the row.
+\set VERBOSITY sqlstate
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+CREATE FUNCTION pg_temp.pop(queue text) RETURNS bigint LANGUAGE sql AS
+	$$SELECT count(*) FROM fairq.pop($1, 100)$$;
+CREATE FUNCTION pg_temp.fill(queue text, n int) RETURNS bigint LANGUAGE sql AS
+	$$SELECT count(fairq.enqueue($1, 'bob')) FROM generate_series(1, $2)$$;
+
+-- a new name, and a group that is resumed
+SELECT fairq.create_queue('by_hand');
+SELECT pg_temp.fill('by_hand', 1), fairq.pause('by_hand', 'bob');
+SELECT pg_temp.pop('by_hand');
+BEGIN;
+UPDATE fairq.queue SET name = 'by_hand_2' WHERE name = 'by_hand';
+SELECT fairq.resume('by_hand_2', 'bob');
+COMMIT;
+SELECT pg_temp.pop('by_hand'), pg_temp.pop('by_hand_2');
+SELECT pg_temp.pop('by_hand_2');
+SELECT * FROM fairq.check_queue('by_hand_2');
+SELECT fairq.drop_queue('by_hand_2', true);
+
+-- a new name, and a higher limit
+SELECT fairq.create_queue('by_hand', concurrency => 1);
+SELECT pg_temp.fill('by_hand', 5);
+SELECT pg_temp.pop('by_hand');
+SELECT pg_temp.pop('by_hand');
+UPDATE fairq.queue SET name = 'by_hand_2', concurrency = 4 WHERE name = 'by_hand';
+SELECT pg_temp.pop('by_hand_2');
+SELECT * FROM fairq.check_queue('by_hand_2');
+
+-- a row in the place of another
+CREATE TEMP TABLE saved AS SELECT * FROM fairq.queue WHERE name = 'by_hand_2';
+UPDATE saved SET concurrency = 5;
+BEGIN;
+DELETE FROM fairq.queue WHERE name = 'by_hand_2';
+INSERT INTO fairq.queue SELECT * FROM saved;
+COMMIT;
+SELECT pg_temp.pop('by_hand_2');
+SELECT * FROM fairq.check_queue('by_hand_2');
+
+SELECT fairq.drop_queue('by_hand_2', true);
