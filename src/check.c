@@ -189,7 +189,7 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessShareLock);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
-	fairq_debts_show(queue->hints);
+	(void) fairq_debts_show(queue->hints);
 	faults = check_all(queue, tasks);
 	for (int looks = 1; faults != NIL &&
 		 (looks < LOOK_AT_LEAST || GetCurrentTimestamp() < end); looks++)

@@ -65,6 +65,9 @@
 /* how much further a walk looks that has not found enough, before all of it */
 #define WALK_LONGER 64
 
+/* how often a call looks again for its own transaction's tasks */
+#define LOOK_FOR_OWN 100
+
 /* tasks that a walk is begun for */
 #define WALK_FOR 1000
 
@@ -652,9 +655,18 @@ serve(FairqService *s)
 	/* by our own settings there may be room for those who are parked */
 	if (fairq_settings_pending())
 		fairq_unpark_all(s->queue->hints);
-	for (;;)
+	for (int looks = 0;; looks++)
 	{
 		serve_lanes(s);
+
+		/*
+		 * What our transaction has enqueued may have been made void while we
+		 * looked, by others who come by.  That ends: each of them is done.
+		 */
+		if (fairq_has_own_tasks() && !s->peek && s->served < s->max_tasks &&
+			s->per_group == 0 && looks < LOOK_FOR_OWN &&
+			fairq_debts_show(s->queue->hints))
+			continue;
 
 		/* changed limits act at once, also in the middle of a call */
 		if (s->served > 0 || s->peeked || !fairq_settings_are_old(s->queue))
@@ -707,7 +719,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	takes = tasks->claims_delete;
 	fairq_recover_end();
 	fairq_shmem_make_room();
-	fairq_debts_show(queue->hints);
+	(void) fairq_debts_show(queue->hints);
 	serve(&s);
 	if (s.served > 0 || s.ended > 0)
 		fairq_written();

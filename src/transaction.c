@@ -62,6 +62,7 @@ static FairqHints *shown = NULL;
 static uint16 shown_lanes = 0;	/* which, as bits */
 static uint64 shown_at[FAIRQ_PRIORITIES];	/* their narrowings then */
 
+static bool own_tasks = false;	/* some debt makes tasks ready at commit */
 static bool to_undo = false;	/* some debt has ready_at_abort */
 static bool to_leave = false;	/* some debt has a counter to leave */
 
@@ -287,10 +288,18 @@ settle(FairqDebt *debt, bool committed)
 		fairq_wake(&fairq_hints_of(lane)->wakeup, nready);
 }
 
+static bool
+has_tasks(const FairqNews *news)
+{
+	return Min(Min(news->ready, news->waiting),
+			   news->scheduled) != FAIRQ_ADDR_MAX;
+}
+
 /* Others hear of that at commit, our own pops before they look. */
 static void
 owe_news(FairqDebt *debt, FairqNews news)
 {
+	own_tasks |= has_tasks(&news);
 	add_news(&debt->at_commit, &news);
 	add_news(&debt->unsaid, &news);
 	if (debt->unshown)
@@ -424,7 +433,7 @@ settle_all(bool committed)
 	unshown = NO_DEBT;
 	shown = NULL;
 	shown_lanes = 0;
-	to_undo = to_leave = false;
+	own_tasks = to_undo = to_leave = false;
 	written_at = changed_at = groups_changed_at = 0;
 	settings_pending = groups_freed = false;
 	if (changed)
@@ -532,6 +541,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		fairq_groups_forget_uncommitted();
 		fairq_queue_changes_end(false, false);
 		end_level(false);
+		groups_freed &= groups_changed_at > 0;
 	}
 }
 
@@ -541,7 +551,6 @@ fairq_watch_transaction(void)
 {
 	static bool registered = false;
 
-		groups_freed &= groups_changed_at > 0;
 	if (registered)
 		return;
 	RegisterXactCallback(xact_callback, NULL);
@@ -740,14 +749,16 @@ show(FairqDebt *debt, const FairqNews *news)
  * A pop sees what its own transaction has enqueued, purged and leased: say so
  * before it looks.  The others find nothing of it, and hear it again at commit.
  * It is said once in each lane, unless another backend has made it void since.
+ * Returns whether there were tasks to speak of.
  */
-void
+bool
 fairq_debts_show(FairqHints *hints)
 {
 	bool		again = shown != hints;
+	bool		any = false;
 
 	if (ndebts == 0)
-		return;
+		return false;
 	if (again)
 		shown_lanes = 0;
 	shown = hints;
@@ -772,7 +783,10 @@ fairq_debts_show(FairqHints *hints)
 			if (fairq_hints_of(debt->lane) == hints &&
 				(still & (1 << debt->lane->priority)) == 0 &&
 				memcmp(&debt->at_commit, &no_news, sizeof(FairqNews)) != 0)
+			{
+				any |= has_tasks(&debt->at_commit);
 				show(debt, &debt->at_commit);
+			}
 		}
 	}
 	for (int32 i = unshown; i != NO_DEBT;)
@@ -781,8 +795,19 @@ fairq_debts_show(FairqHints *hints)
 
 		i = debt->next_unshown;
 		if (fairq_hints_of(debt->lane) == hints)
+		{
+			any |= has_tasks(&debt->unsaid);
 			show(debt, &debt->unsaid);
+		}
 	}
+	return any;
+}
+
+/* Has this transaction made tasks that only its own pops see? */
+bool
+fairq_has_own_tasks(void)
+{
+	return own_tasks;
 }
 
 /*

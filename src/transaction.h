@@ -87,7 +87,8 @@ extern void fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr,
 										TimestampTz until);
 extern void fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr,
 									   TimestampTz until);
-extern void fairq_debts_show(FairqHints *hints);
+extern bool fairq_debts_show(FairqHints *hints);
+extern bool fairq_has_own_tasks(void);
 extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
 extern int64 fairq_debts_reach(FairqLane *lane);
 extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr);

@@ -1,0 +1,52 @@
+# A transaction's pops find all that it has enqueued itself, also while others
+# do the same in the same lanes, and find nothing of it: each of their looks may
+# make void what the first one has said of its tasks in advance.  Seen to fail
+# when a pop says so only before it begins to look.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = new_server('own');
+my $script = PostgreSQL::Test::Utils::tempdir() . '/own.sql';
+
+# nothing of it is ever committed as ready
+append_to_file(
+	$script, q{
+\set group random(1, 6)
+DO $$
+DECLARE
+	found int;
+	total int := 0;
+	wanted int;
+BEGIN
+	FOR i IN 1 .. 5 LOOP
+		PERFORM fairq.enqueue('own', :group || ' of ' || pg_backend_pid(), priority => i % 3);
+	END LOOP;
+	FOREACH wanted IN ARRAY ARRAY[1, 1, 10] LOOP
+		SELECT count(*) INTO found FROM fairq.take('own', wanted);
+		total := total + found;
+	END LOOP;
+	IF total <> 5 THEN
+		RAISE EXCEPTION 'only % of 5', total;
+	END IF;
+END $$;
+});
+$node->safe_psql('postgres', q{SELECT fairq.create_queue('own')});
+$node->command_checks_all(
+	[ 'pgbench', '-n', '-c', 4, '-j', 2, '-T', 4, '-f', $script, 'postgres' ],
+	0,
+	[qr/number of transactions actually processed: [1-9]/],
+	[qr/^(?!.*only \d of 5)/s],
+	'each pop finds all of its own');
+is( $node->safe_psql(
+		'postgres',
+		q{SELECT count(*) FROM fairq.task; SELECT * FROM fairq.check_queue('own')}
+	),
+	'0', 'nothing is left');
+
+$node->stop;
+done_testing();
