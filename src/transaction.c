@@ -46,6 +46,9 @@
 /* some 40 MB, for who has as many groups */
 #define MAX_DEBTS (FAIRQ_SETS * FAIRQ_SET_WAYS)
 
+/* queues of which a transaction remembers what its own pops were told */
+#define MAX_SHOWN 16
+
 /* what a debt, a slot or a list has none of */
 #define NO_DEBT (-1)
 
@@ -57,10 +60,17 @@ static int32 *topmost = NULL;	/* 2 * maxdebts slots, likewise */
 /* debts that change what our own pops find, and of which that was not said */
 static int32 unshown = NO_DEBT;
 
-/* what was said of the others, in lanes of this queue; NULL: nothing */
-static FairqHints *shown = NULL;
-static uint16 shown_lanes = 0;	/* which, as bits */
-static uint64 shown_at[FAIRQ_PRIORITIES];	/* their narrowings then */
+/* Of a queue's debts our own pops were told, but for those in unshown. */
+typedef struct Shown
+{
+	FairqHints *hints;
+	uint16		lanes;			/* in which lanes, as bits */
+	uint64		at[FAIRQ_PRIORITIES];	/* their narrowings then */
+} Shown;
+
+static Shown shown[MAX_SHOWN];
+static int	nshown = 0;
+static int	next_shown = 0;		/* the one to give up when all are in use */
 
 static bool own_tasks = false;	/* some debt makes tasks ready at commit */
 static bool to_undo = false;	/* some debt has ready_at_abort */
@@ -406,6 +416,15 @@ end_call(void)
 	fairq_look_end();
 }
 
+/* The queue's hints may be another's from now on. */
+static void
+forget_shown(FairqHints *hints)
+{
+	for (int i = 0; i < nshown; i++)
+		if (shown[i].hints == hints)
+			shown[i].hints = NULL;
+}
+
 /*
  * Settle the debts from an index on, the last one first.  The hints of queues
  * that are gone by that are given back after all that was owed to them.
@@ -418,8 +437,15 @@ settle_from(int first, bool committed)
 	while (ndebts > first)
 		settle(pop_debt(), committed);
 	for (int i = first; i < end; i++)
+	{
+		FairqHints *hints = fairq_hints_of(debts[i].lane);
+
 		if (committed ? debts[i].removed : debts[i].created)
-			fairq_shmem_release(fairq_hints_of(debts[i].lane));
+		{
+			forget_shown(hints);
+			fairq_shmem_release(hints);
+		}
+	}
 }
 
 static void
@@ -431,8 +457,7 @@ settle_all(bool committed)
 	topmost = NULL;
 	maxdebts = 0;
 	unshown = NO_DEBT;
-	shown = NULL;
-	shown_lanes = 0;
+	nshown = next_shown = 0;
 	own_tasks = to_undo = to_leave = false;
 	written_at = changed_at = groups_changed_at = 0;
 	settings_pending = groups_freed = false;
@@ -729,17 +754,40 @@ fairq_debt_written(void)
 		fairq_unpin(&in_flight[--nin_flight]);
 }
 
+/* What our own pops were told of a queue's debts; nothing, if it is new. */
+static Shown *
+shown_of(FairqHints *hints, bool *is_new)
+{
+	Shown	   *found;
+
+	*is_new = false;
+	for (int i = 0; i < nshown; i++)
+		if (shown[i].hints == hints)
+			return &shown[i];
+	*is_new = true;
+	if (nshown < MAX_SHOWN)
+		found = &shown[nshown++];
+	else
+	{
+		found = &shown[next_shown];
+		next_shown = (next_shown + 1) % MAX_SHOWN;
+	}
+	found->hints = hints;
+	found->lanes = 0;
+	return found;
+}
+
 /* Our own pops find by it what others find once it is committed. */
 static void
-show(FairqDebt *debt, const FairqNews *news)
+show(Shown *to, FairqDebt *debt, const FairqNews *news)
 {
 	FairqLane  *lane = debt->lane;
 	uint16		bit = 1 << lane->priority;
 
-	if ((shown_lanes & bit) == 0)
+	if ((to->lanes & bit) == 0)
 	{
-		shown_at[lane->priority] = fairq_lane_narrow(lane);
-		shown_lanes |= bit;
+		to->at[lane->priority] = fairq_lane_narrow(lane);
+		to->lanes |= bit;
 	}
 	say(debt, news);
 	remove_unshown(debt);
@@ -754,27 +802,26 @@ show(FairqDebt *debt, const FairqNews *news)
 bool
 fairq_debts_show(FairqHints *hints)
 {
-	bool		again = shown != hints;
+	Shown	   *to;
+	bool		again;
 	bool		any = false;
 
 	if (ndebts == 0)
 		return false;
-	if (again)
-		shown_lanes = 0;
-	shown = hints;
+	to = shown_of(hints, &again);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
-		if ((shown_lanes & (1 << priority)) != 0 &&
+		if ((to->lanes & (1 << priority)) != 0 &&
 			pg_atomic_read_u64(&hints->lanes[priority].narrowings) !=
-			shown_at[priority])
+			to->at[priority])
 		{
-			shown_lanes &= ~(1 << priority);
+			to->lanes &= ~(1 << priority);
 			again = true;
 		}
 	}
 	if (again)
 	{
-		uint16		still = shown_lanes;
+		uint16		still = to->lanes;
 
 		for (int i = 0; i < ndebts; i++)
 		{
@@ -785,7 +832,7 @@ fairq_debts_show(FairqHints *hints)
 				memcmp(&debt->at_commit, &no_news, sizeof(FairqNews)) != 0)
 			{
 				any |= has_tasks(&debt->at_commit);
-				show(debt, &debt->at_commit);
+				show(to, debt, &debt->at_commit);
 			}
 		}
 	}
@@ -797,7 +844,7 @@ fairq_debts_show(FairqHints *hints)
 		if (fairq_hints_of(debt->lane) == hints)
 		{
 			any |= has_tasks(&debt->unsaid);
-			show(debt, &debt->unsaid);
+			show(to, debt, &debt->unsaid);
 		}
 	}
 	return any;

@@ -1,0 +1,249 @@
+-- A transaction works on what it has enqueued itself: in time that is linear in
+-- what it does, and it finds a lease of its own that has lapsed.
+--
+-- Fails when each pop says anew what its transaction has enqueued, and so reads
+-- the entries again of all that it has finished (fairq_debts_show() in
+-- transaction.c).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+
+-- What scans have read of both indexes in this transaction.
+CREATE FUNCTION pg_temp.entries() RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT pg_stat_get_xact_tuples_returned('fairq.task_by_lane'::regclass)
+		+ pg_stat_get_xact_tuples_returned('fairq.task_by_group'::regclass)
+$$;
+
+CREATE FUNCTION pg_temp.begin() RETURNS void
+LANGUAGE sql AS $$
+	SELECT set_config('own.entries', pg_temp.entries()::text, false)
+$$;
+
+-- Quadratic would be 250 entries and more for each of that many tasks.
+CREATE FUNCTION pg_temp.read_for(tasks int) RETURNS text
+LANGUAGE sql AS $$
+	SELECT CASE
+		WHEN pg_temp.entries() - current_setting('own.entries')::bigint < 10 * tasks THEN 'linear'
+		ELSE format('%s entries', pg_temp.entries() - current_setting('own.entries')::bigint)
+	END
+$$;
+
+CREATE FUNCTION pg_temp.add(queue text, groups int, tasks int) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(*) FROM fairq.enqueue_batch(queue,
+		ARRAY(SELECT 'g' || i % groups FROM generate_series(1, tasks) i),
+		ARRAY(SELECT to_jsonb(i) FROM generate_series(1, tasks) i))
+$$;
+
+-- Pop a task and complete it.
+CREATE FUNCTION pg_temp.work(queue text) RETURNS int
+LANGUAGE sql AS $$
+	SELECT count(*)::int FROM fairq.pop(queue) WHERE fairq.complete(id, attempt)
+$$;
+
+--
+-- How much is read
+--
+
+-- one group
+SELECT fairq.create_queue('own_one');
+BEGIN;
+SELECT pg_temp.begin();
+SELECT pg_temp.add('own_one', 1, 2000);
+SELECT sum(pg_temp.work('own_one')) FROM generate_series(1, 2001);
+SELECT pg_temp.read_for(2000);
+COMMIT;
+SELECT * FROM fairq.check_queue('own_one');
+
+-- several groups
+SELECT fairq.create_queue('own_groups');
+BEGIN;
+SELECT pg_temp.begin();
+SELECT pg_temp.add('own_groups', 40, 2000);
+SELECT sum(pg_temp.work('own_groups')) FROM generate_series(1, 2001);
+SELECT pg_temp.read_for(2000);
+COMMIT;
+SELECT * FROM fairq.check_queue('own_groups');
+
+-- limited ones, which keep their places until the commit
+SELECT fairq.create_queue('own_limited', concurrency => 1);
+BEGIN;
+SELECT pg_temp.begin();
+SELECT pg_temp.add('own_limited', 4, 2000);
+SELECT sum(pg_temp.work('own_limited')) FROM generate_series(1, 2001);
+SELECT pg_temp.read_for(2000);
+COMMIT;
+SELECT * FROM fairq.check_queue('own_limited');
+
+-- take
+SELECT fairq.create_queue('own_take');
+BEGIN;
+SELECT pg_temp.begin();
+SELECT pg_temp.add('own_take', 4, 2000);
+SELECT sum((SELECT count(*) FROM fairq.take('own_take') WHERE i > 0)) FROM generate_series(1, 2001) i;
+SELECT pg_temp.read_for(2000);
+COMMIT;
+SELECT * FROM fairq.check_queue('own_take');
+
+-- one after the other, with others before it
+SELECT fairq.create_queue('own_turns');
+BEGIN;
+SELECT pg_temp.begin();
+SELECT pg_temp.add('own_turns', 1, 10);
+DO $$
+BEGIN
+	FOR i IN 1 .. 2000 LOOP
+		PERFORM fairq.enqueue('own_turns', 'g0', to_jsonb(10 + i));
+		-- each is served in its turn
+		ASSERT (SELECT payload = to_jsonb(i) AND fairq.complete(id) FROM fairq.pop('own_turns'));
+	END LOOP;
+END
+$$;
+SELECT pg_temp.read_for(2000);
+SELECT payload FROM fairq.pop('own_turns', 100);
+COMMIT;
+SELECT * FROM fairq.check_queue('own_turns');
+
+-- two queues
+SELECT fairq.create_queue('own_left'), fairq.create_queue('own_right');
+BEGIN;
+SELECT pg_temp.begin();
+SELECT pg_temp.add('own_left', 1, 1000), pg_temp.add('own_right', 3, 1000);
+SELECT sum(pg_temp.work('own_left')), sum(pg_temp.work('own_right')) FROM generate_series(1, 1001);
+SELECT pg_temp.read_for(2000);
+COMMIT;
+SELECT * FROM fairq.check_queue('own_left');
+SELECT * FROM fairq.check_queue('own_right');
+
+-- more queues than it keeps in mind, some of them gone again
+BEGIN;
+DO $$
+BEGIN
+	BEGIN
+		PERFORM fairq.create_queue('own_gone' || q), fairq.enqueue('own_gone' || q, 'a'),
+			pg_temp.work('own_gone' || q) FROM generate_series(1, 5) q;
+		RAISE division_by_zero;
+	EXCEPTION WHEN division_by_zero THEN
+	END;
+	PERFORM fairq.create_queue('own_many' || q), pg_temp.add('own_many' || q, 1, 5)
+	FROM generate_series(1, 20) q;
+	FOR i IN 1 .. 5 LOOP
+		ASSERT (SELECT bool_and((SELECT payload = to_jsonb(i) FROM fairq.pop('own_many' || q)))
+			FROM generate_series(1, 20) q);
+		PERFORM fairq.enqueue('own_many' || q, 'g0', to_jsonb(i + 5)) FROM generate_series(1, 20) q;
+	END LOOP;
+END
+$$;
+SELECT sum((SELECT count(*) FROM fairq.pop('own_many' || q, 100))) FROM generate_series(1, 20) q;
+COMMIT;
+SELECT f.* FROM generate_series(1, 20) q, fairq.check_queue('own_many' || q) f;
+
+-- two priorities
+SELECT fairq.create_queue('own_lanes');
+BEGIN;
+SELECT pg_temp.begin();
+DO $$
+BEGIN
+	PERFORM fairq.enqueue_batch('own_lanes', array_fill('a'::text, '{1000}'),
+		array_fill('"low"'::jsonb, '{1000}'), priority => 5);
+	FOR i IN 1 .. 1000 LOOP
+		ASSERT (SELECT payload = '"low"' AND fairq.complete(id) FROM fairq.pop('own_lanes'));
+		PERFORM fairq.enqueue('own_lanes', 'a', '"high"');
+		ASSERT (SELECT payload = '"high"' AND fairq.complete(id) FROM fairq.pop('own_lanes'));
+	END LOOP;
+END
+$$;
+SELECT pg_temp.read_for(2000);
+COMMIT;
+SELECT * FROM fairq.check_queue('own_lanes');
+
+-- savepoints that are released
+SELECT fairq.create_queue('own_released');
+BEGIN;
+SELECT pg_temp.begin();
+SELECT pg_temp.add('own_released', 3, 1000);
+DO $$
+DECLARE
+	served int := 0;
+BEGIN
+	FOR i IN 1 .. 1000 LOOP
+		BEGIN
+			PERFORM fairq.enqueue('own_released', 'g1', '0');
+			served := served + pg_temp.work('own_released');
+		EXCEPTION WHEN division_by_zero THEN
+		END;
+		served := served + pg_temp.work('own_released');
+	END LOOP;
+	ASSERT served = 2000, served;
+END
+$$;
+SELECT pg_temp.read_for(2000);
+SELECT count(*) FROM fairq.pop('own_released');
+COMMIT;
+SELECT * FROM fairq.check_queue('own_released');
+
+-- and such as are rolled back
+SELECT fairq.create_queue('own_undone');
+BEGIN;
+SELECT pg_temp.begin();
+SELECT pg_temp.add('own_undone', 3, 1000);
+DO $$
+DECLARE
+	served int := 0;
+BEGIN
+	FOR i IN 1 .. 1000 LOOP
+		BEGIN
+			PERFORM fairq.enqueue('own_undone', 'g1', '0');
+			ASSERT pg_temp.work('own_undone') = 1;
+			RAISE division_by_zero;
+		EXCEPTION WHEN division_by_zero THEN
+		END;
+		served := served + pg_temp.work('own_undone');
+	END LOOP;
+	ASSERT served = 1000, served;
+END
+$$;
+SELECT pg_temp.read_for(2000);
+SELECT count(*) FROM fairq.pop('own_undone');
+COMMIT;
+SELECT * FROM fairq.check_queue('own_undone');
+
+--
+-- A lease that lapses in the transaction that gave it
+--
+
+-- pop finds it
+SELECT fairq.create_queue('own_leases');
+BEGIN;
+SELECT count(fairq.enqueue('own_leases', g, to_jsonb(g))) FROM unnest('{a,b}'::text[]) g;
+SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 microsecond');
+SELECT payload, attempt FROM fairq.pop('own_leases', 1, '1 hour');
+SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
+SELECT payload, attempt FROM fairq.pop('own_leases', 100);
+-- one that was made shorter, too
+SELECT count(*) FROM fairq.live_tasks
+WHERE queue = 'own_leases' AND payload = '"a"' AND fairq.extend(id, 2, '1 microsecond') IS NOT NULL;
+SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 microsecond');
+-- in the hands of expire_leases it is one, too
+SELECT fairq.expire_leases('own_leases'), fairq.expire_leases('own_leases');
+SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
+COMMIT;
+SELECT payload, status, attempt FROM fairq.tasks WHERE queue = 'own_leases' ORDER BY id;
+SELECT expired FROM fairq.queues WHERE queue = 'own_leases';
+SELECT * FROM fairq.check_queue('own_leases');
+-- a lease that was there before, and is given again in a savepoint that goes
+SELECT count(*) FROM fairq.live_tasks
+WHERE queue = 'own_leases' AND fairq.extend(id, attempt, '1 microsecond') IS NOT NULL;
+BEGIN;
+SAVEPOINT s;
+SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
+ROLLBACK TO s;
+SELECT payload, attempt FROM fairq.pop('own_leases', 1, '1 microsecond');
+SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
+COMMIT;
+SELECT payload, status, attempt FROM fairq.tasks WHERE queue = 'own_leases' ORDER BY id;
+SELECT * FROM fairq.check_queue('own_leases');
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'own_leases';
+
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'own\_%';
