@@ -1,0 +1,56 @@
+-- One call enqueues in more groups than were once remembered of a transaction
+-- (16,384): each round serves each of them once all the same.
+--
+-- Fails when a transaction has fewer debts than that (MAX_DEBTS in
+-- transaction.c).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+SET synchronous_commit = off;
+
+SELECT fairq.create_queue('many_groups', concurrency => 1);
+SELECT count(*) FROM fairq.enqueue_batch('many_groups',
+	ARRAY(SELECT 'g' || i % 20000 FROM generate_series(1, 60000) i),
+	array_fill('1'::jsonb, '{60000}'));
+
+CREATE TEMPORARY TABLE served (round int, group_key text);
+-- a thousand at a time, as one worker does
+DO $$
+BEGIN
+	FOR round IN 1 .. 3 LOOP
+		FOR part IN 1 .. 20 LOOP
+			INSERT INTO served SELECT round, group_key
+			FROM fairq.pop('many_groups', 1000) WHERE fairq.complete(id, attempt);
+			COMMIT;
+		END LOOP;
+	END LOOP;
+END
+$$;
+SELECT round, count(*), count(DISTINCT group_key) FROM served GROUP BY 1 ORDER BY 1;
+SELECT count(*) FROM fairq.pop('many_groups');
+
+-- A rollback leaves what stood before: nothing is forgotten, and each has its turn.
+TRUNCATE served;
+SELECT count(*) FROM fairq.enqueue_batch('many_groups',
+	ARRAY(SELECT 'g' || i % 20000 FROM generate_series(1, 40000) i),
+	array_fill('1'::jsonb, '{40000}'));
+BEGIN;
+SELECT count(*) FROM fairq.enqueue_batch('many_groups',
+	ARRAY(SELECT 'g' || i FROM generate_series(0, 19999) i),
+	array_fill('2'::jsonb, '{20000}'));
+SELECT count(*), count(DISTINCT group_key) FROM fairq.pop('many_groups', 20000);
+ROLLBACK;
+DO $$
+BEGIN
+	FOR round IN 1 .. 2 LOOP
+		FOR part IN 1 .. 20 LOOP
+			INSERT INTO served SELECT round, group_key
+			FROM fairq.pop('many_groups', 1000) WHERE fairq.complete(id, attempt);
+			COMMIT;
+		END LOOP;
+	END LOOP;
+END
+$$;
+SELECT round, count(*), count(DISTINCT group_key) FROM served GROUP BY 1 ORDER BY 1;
+SELECT * FROM fairq.check_queue('many_groups');
+SELECT fairq.drop_queue('many_groups');
