@@ -280,6 +280,21 @@ first_free_number(FairqTable *table, FairqQueue *queue, int32 limit)
 	return free_no;
 }
 
+static bool
+is_used(FairqTable *table, FairqQueue *queue, int32 group_no)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
+		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
+	};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, keys,
+										lengthof(keys), false);
+	bool		used = fairq_scan_next(scan) != FAIRQ_ROW_END;
+
+	fairq_scan_end(scan);
+	return used;
+}
+
 static int32
 new_number(FairqTable *table, FairqQueue *queue)
 {
@@ -297,6 +312,9 @@ new_number(FairqTable *table, FairqQueue *queue)
 	fairq_scan_end(scan);
 	group_no = next < limit ? (int32) next :
 		first_free_number(table, queue, limit);
+	/* one scan can miss a row that was just put back, two cannot */
+	while (group_no < limit && is_used(table, queue, group_no))
+		group_no = next_free_number(table, queue, group_no + 1, limit);
 	if (group_no >= limit)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_GROUPS_USED_UP),
@@ -362,6 +380,9 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 		fairq_table_open_indexes(table);
 		LockDatabaseObject(cached_relid, queue->id, 0, ExclusiveLock);
 		group_no = find_key(table, queue, key, &committed);
+		/* maintain() may have put it back in that moment: see maintain.c */
+		if (group_no < 0)
+			group_no = find_key(table, queue, key, &committed);
 		if (!committed)
 		{
 			if (fairq_groups_freed())

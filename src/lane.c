@@ -328,7 +328,7 @@ take_back(FairqLane *lane, FairqGroup *group)
 	}
 }
 
-/* Whoever calls this must not touch the entry afterwards. */
+/* The caller must not touch the entry afterwards: it may be another group's. */
 static void
 become_regular(FairqLane *lane, FairqGroup *group)
 {

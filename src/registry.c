@@ -7,29 +7,29 @@
  * database.
  *
  * A queue's hints are given back, and then are another queue's.  They are never
- * freed, so a pointer to them can always be followed; whether they still are
- * this queue's is known by who holds a lock on the queue.  They are given back
+ * freed, so a pointer to them can always be followed; a backend that holds a lock
+ * on the queue can rely on their being this queue's.  They are given back
  *
  * - when drop_queue has committed, or the create_queue that made them has been
- *	 rolled back (transaction.c).  Then nobody has a lock on the queue, and so
- *	 nobody's transaction owes anything to its lanes or has its counters in
- *	 hand.  Two may still point there: who waits for the queue's tasks, and holds
- *	 no lock while asleep; and each backend's cache (queue.c), which looks at the
- *	 version only, and that never goes back.  So hints at which somebody waits
- *	 are kept in a list of their own ("dropped") until he has left.
+ *	 rolled back (transaction.c).  Then no other transaction has a lock on the
+ *	 queue, so none owes anything to its lanes or has its counters in hand.  Two
+ *	 kinds of pointers may be left: that of a session asleep in fairq.wait, which
+ *	 holds no lock; and those in the backends' caches (queue.c), by which only the
+ *	 version is read, and the version never goes back.  So hints at which a
+ *	 session sleeps are kept in a list of their own ("dropped") until it has left.
  *
- * - when the extension or its database is gone.  Nobody is told of that (whoever
- *	 drops a database is connected to another one), so they are looked for: when
- *	 an extension comes by that is new here, when the cache of groups has no room
- *	 ("crowded"), and by fairq.maintain().
+ * - when the extension or its database is gone.  No backend with this library is
+ *	 told of that (DROP DATABASE is said in another database), so such hints are
+ *	 looked for: when an extension comes by that is new here, when the cache of
+ *	 groups has no room ("crowded"), and by fairq.maintain().
  *
  * The number of a queue that is gone can come back, with the rows of a dump.  So
  * hints that were given back are not found any more, and new ones begin with a
  * number that makes counters of the same queue void (fairq_lane_as_of()).
  *
- * A counter is freed when it is idle and nobody has it pinned; one of a queue
- * that is gone also if it is not idle.  They are looked for whenever there are
- * twice as many as the last time left, so it costs a constant time per new one.
+ * A counter is freed when it is idle and not pinned; one of a queue that is gone
+ * also if it is not idle.  Such counters are looked for whenever there are twice
+ * as many as the last time left, which costs a constant time per new one.
  *
  * If an allocation fails, nothing is half there: what is needed for an entry is
  * had before the entry is made.
@@ -241,8 +241,8 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 }
 
 /*
- * Take hints at which nobody waits any more out of the list of those that were
- * dropped; *key is that of their queue.  NULL if there are none.
+ * Take hints at which no session waits any more out of the list of those that
+ * were dropped; *key is that of their queue.  NULL if there are none.
  */
 static FairqHints *
 pop_dropped(FairqQueueKey *key)
@@ -269,8 +269,8 @@ pop_dropped(FairqQueueKey *key)
 }
 
 /*
- * Nobody is to find these hints by the key of their queue any more.  The queue's
- * number may be another one's by now, where rows were restored from a dump.
+ * Delete the entry by which these hints were found.  The queue's number may have
+ * come back since, and lead to other hints: that entry stays.
  */
 static void
 remove_entry(const FairqQueueKey *key, dsa_pointer self)
@@ -338,7 +338,7 @@ release(FairqHints *hints, const FairqQueueKey *key)
 		return;
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		fairq_lane_forget(&hints->lanes[priority]);
-	/* whoever has it cached reads it again */
+	/* backends that have the queue cached read it again, and don't find it */
 	pg_atomic_fetch_add_u64(&hints->version, 1);
 	push(&registry->dropped, hints);
 }
@@ -411,8 +411,8 @@ release_queues(const FairqQueueKey *extension)
 
 /*
  * Give back what belongs to extensions and databases that are gone.  The caller
- * has a table of fairq open: so nobody has an extension here that others don't
- * see yet.
+ * has a table of fairq open: so no other transaction is just making the extension
+ * of this database anew.
  */
 void
 fairq_shmem_sweep(void)
@@ -506,7 +506,7 @@ find_queue(const FairqQueueKey *key)
 	return NULL;
 }
 
-/* Hints are at hand: put them into the table, unless somebody else has. */
+/* Hints are at hand: put them into the table, unless another backend has. */
 static FairqHints *
 enter_queue(const FairqQueueKey *key, FairqHints *hints)
 {
