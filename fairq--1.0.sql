@@ -33,7 +33,7 @@ CREATE TABLE fairq.queue (
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
 COMMENT ON TABLE fairq.queue IS 'Queues and their settings.';
-COMMENT ON COLUMN fairq.queue.queue_id IS 'Never used again for another queue.';
+COMMENT ON COLUMN fairq.queue.queue_id IS 'Not given again to another queue.';
 COMMENT ON COLUMN fairq.queue.block_length IS 'Addresses per block, and so the most groups that the queue can have.';
 COMMENT ON COLUMN fairq.queue.paused IS 'Nothing is popped while this is true.';
 COMMENT ON COLUMN fairq.queue.name IS 'What callers use.';

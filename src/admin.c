@@ -73,6 +73,24 @@ arg_delay(FunctionCallInfo fcinfo, int n, const char *name)
 	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
 }
 
+/* A new queue gets its hints, which are given back if we abort. */
+static void
+make_hints(int32 queue_id)
+{
+	FairqHints *hints = fairq_shmem_queue(queue_id);
+
+	PG_TRY();
+	{
+		fairq_debt_created(hints);
+	}
+	PG_CATCH();
+	{
+		fairq_shmem_release(hints);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
 Datum
 fairq_create_queue(PG_FUNCTION_ARGS)
 {
@@ -116,7 +134,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
 				errmsg("queue \"%s\" already exists", text_to_cstring(name)));
-	fairq_debt_created(fairq_shmem_queue((int32) id));
+	make_hints((int32) id);
 	fairq_grant_creator((int32) id);
 	PG_RETURN_VOID();
 }

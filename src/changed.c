@@ -1,6 +1,6 @@
 /*
  * changed.c
- *		Triggers: what whoever changes fairq's tables owes to shared memory.
+ *		Triggers: what those who change fairq's tables by SQL owe.
  *
  * What fairq writes directly (store.c) fires none of these and says itself
  * what it owes.  All else does: SQL by hand, COPY, the worker that applies
@@ -29,6 +29,7 @@
 #include "commands/trigger.h"
 #include "utils/builtins.h"
 
+#include "changed.h"
 #include "queue.h"
 #include "registry.h"
 #include "store.h"

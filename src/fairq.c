@@ -12,9 +12,9 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
+#include "changed.h"
 #include "compat.h"
 #include "errors.h"
-#include "transaction.h"
 
 FAIRQ_MODULE_MAGIC;
 

@@ -43,7 +43,8 @@
  * the mark stays at or below it, or will be entered later and lowers the mark
  * then.  A note starts a new epoch only if something was entered in the
  * present one: all entries between two notes share one, their minimum, and no
- * number of commits can overrun the ring.  Epochs are never used again.
+ * number of commits can overrun the ring.  Epochs are not used again as
+ * long as the lane is the queue's.
  *
  * The mark is of no help where tasks of irregular groups stand among those to
  * be walked over: a million of a group that was limited only when they were
@@ -420,7 +421,7 @@ lower_group(FairqGroup *group, int64 addr)
 	group->version++;
 }
 
-/* A group that is irregular from now on; NULL if its set has no room. */
+/* A group that is irregular from now on; NULL if its sets have no room. */
 static FairqGroup *
 make_irregular(FairqLane *lane, int32 group_no)
 {
@@ -450,7 +451,7 @@ make_irregular(FairqLane *lane, int32 group_no)
 
 /*
  * Call a group irregular, at least while its turns are not past until.  If its
- * set has no room for that, the mark is lowered instead, for a pop to try
+ * sets have no room for that, the mark is lowered instead, for a pop to try
  * again.
  */
 static bool
@@ -1590,7 +1591,7 @@ fairq_lane_forget(FairqLane *lane)
  * the number that is returned is another one.
  */
 uint64
-fairq_lane_narrow(FairqLane *lane)
+fairq_lane_narrowings(FairqLane *lane)
 {
 	uint64		narrowings;
 

@@ -30,15 +30,15 @@ typedef enum FairqCounter
 typedef struct FairqLane
 {
 	LWLock		lock;			/* first; outlives the queue */
-	int32		domain;			/* constant */
-	int32		priority;		/* constant */
+	int32		domain;			/* these are constant as long as the lane is */
+	int32		priority;		/* the queue's */
 	uint32		lane_no;		/* new after each recovery; 0: never done */
 	uint64		resets;			/* of the domain, when it was recovered */
 	int64		pos;			/* the highest turn taken */
 	int32		pos_left;		/* tasks that may still be served at it */
 	int64		mark;			/* below: nothing ready but irregular groups' */
 	int64		suspect;		/* up to here nobody knows of holes */
-	uint64		epoch;			/* of the ring's youngest entry; only grows */
+	uint64		epoch;			/* of the ring's youngest entry */
 	int64		ring[FAIRQ_RING];	/* lowest address made ready per epoch */
 	int64		ring_high[FAIRQ_RING];	/* and highest */
 	int64		desert_from;	/* from here to below the other there are none */
@@ -238,6 +238,6 @@ extern void fairq_lane_hole(FairqLane *lane, int32 group_no, int64 lowest,
 							int64 highest);
 extern void fairq_lane_lower(FairqLane *lane, int64 addr);
 extern void fairq_lane_forget(FairqLane *lane);
-extern uint64 fairq_lane_narrow(FairqLane *lane);
+extern uint64 fairq_lane_narrowings(FairqLane *lane);
 
 #endif							/* FAIRQ_LANE_H */

@@ -444,7 +444,7 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 
 /*
  * Forget the groups of a queue that are not used, if that can be had in time.
- * Returns whether it has.
+ * Returns whether anything was changed.
  */
 static bool
 maintain_groups(FairqQueue *queue, TimestampTz end)
@@ -507,7 +507,7 @@ forget_roles(FairqQueue *queue)
 								   ObjectIdGetDatum(queue->grants[i].role)))
 			gone = list_append_unique_oid(gone, queue->grants[i].role);
 	}
-	/* its trigger makes all backends read settings again: not for nothing */
+	/* its trigger makes all backends read the queue again: not for nothing */
 	foreach(lc, gone)
 	{
 		args[1] = fairq_sql_role(lfirst_oid(lc));
@@ -594,7 +594,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	if (!IsTransactionBlock())
 		for_each(ids, true, each);
 	MemoryContextDelete(each);
-	/* what dropped databases have left in shared memory */
+	/* what dropped databases and extensions have left in shared memory */
 	if (PG_ARGISNULL(0))
 		fairq_shmem_sweep();
 	PG_RETURN_VOID();

@@ -371,7 +371,7 @@ lookup_queue(int32 id)
 	uint64		now = reading;
 	uint64		unknown = pg_atomic_read_u64(&fairq_domain()->settings);
 
-	/* in this order: of another extension it points to what may be gone */
+	/* in this order: of another extension it points to what may be another queue's */
 	if (queue != NULL && queue->reading == reading &&
 		queue->unknown == unknown &&
 		queue->version == pg_atomic_read_u64(&queue->hints->version))

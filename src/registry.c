@@ -12,16 +12,21 @@
  *
  * - when drop_queue has committed, or the create_queue that made them has been
  *	 rolled back (transaction.c).  Then no other transaction has a lock on the
- *	 queue, so none owes anything to its lanes or has its counters in hand.  Two
+ *	 queue, so none owes anything to its lanes or has its counters in hand.  Three
  *	 kinds of pointers may be left: that of a session asleep in fairq.wait, which
- *	 holds no lock; and those in the backends' caches (queue.c), by which only the
- *	 version is read, and the version never goes back.  So hints at which a
- *	 session sleeps are kept in a list of their own ("dropped") until it has left.
+ *	 holds no lock; those in the backends' caches (queue.c), by which only the
+ *	 version is read, and the version never goes back; and that of a recovery that
+ *	 was broken off (place.c), by which only is asked whether the lane is known.
+ *	 So hints at which a session sleeps are kept in a list of their own ("dropped")
+ *	 until it has left.
  *
  * - when the extension or its database is gone.  No backend with this library is
  *	 told of that (DROP DATABASE is said in another database), so such hints are
  *	 looked for: when an extension comes by that is new here, when the cache of
- *	 groups has no room ("crowded"), and by fairq.maintain().
+ *	 groups has no room ("crowded"), and by fairq.maintain() of all queues.
+ *
+ * The hints of a queue whose row was deleted by SQL stay until its extension is
+ * gone: its users have not been waited for.
  *
  * The number of a queue that is gone can come back, with the rows of a dump.  So
  * hints that were given back are not found any more, and new ones begin with a
@@ -35,7 +40,8 @@
  * had before the entry is made.
  *
  * Locking: a partition of a hash table, of limits before one of queues; then a
- * lane's lock, or registry->lock, and under that what the DSA takes.
+ * lane's lock, a counter's mutex, or registry->lock, and under the latter what the
+ * DSA takes.
  */
 #include "postgres.h"
 
@@ -545,17 +551,17 @@ fairq_shmem_queue(int32 queue_id)
 	FairqHints *hints;
 	ErrorContextCallback callback;
 
+	fairq_explain_begin(&callback);
 	attach();
 	hints = find_queue(&key);
 	if (hints == NULL)
 	{
-		fairq_explain_begin(&callback);
 		enter_extension();
 		hints = take_free();
 		init_hints(hints, &key);
 		hints = enter_queue(&key, hints);
-		fairq_explain_end(&callback);
 	}
+	fairq_explain_end(&callback);
 	return hints;
 }
 

@@ -148,7 +148,12 @@ catalog_invalidate(Datum arg, Oid relid)
 		catalog_valid = false;
 		invalidations++;
 		memset(known_indexes, 0, sizeof(known_indexes));
-		memset(known_tables, 0, sizeof(known_tables));
+		/* the others are what they were: settings change often */
+		for (int i = 0; i < FAIRQ_TABLES; i++)
+		{
+			if (relid == InvalidOid || relid == known_tables[i].relid)
+				memset(&known_tables[i], 0, sizeof(known_tables[i]));
+		}
 	}
 }
 
@@ -249,10 +254,16 @@ checked_uses(Oid relid)
 {
 	for (int i = 0; i < FAIRQ_TABLES; i++)
 	{
-		if (!OidIsValid(known_tables[i].relid))
-			known_tables[i].relid = relid;
 		if (known_tables[i].relid == relid)
 			return &known_tables[i].uses;
+	}
+	for (int i = 0; i < FAIRQ_TABLES; i++)
+	{
+		if (!OidIsValid(known_tables[i].relid))
+		{
+			known_tables[i].relid = relid;
+			return &known_tables[i].uses;
+		}
 	}
 	elog(ERROR, "there are more tables of fairq than %d", FAIRQ_TABLES);
 }

@@ -26,11 +26,12 @@
  *
  * Locking: the caller has the table locked, and keeps what was found until its
  * relcache entry is invalidated.  Each command that adds one of these objects
- * invalidates that, and all but CREATE TABLE ... INHERITS take a lock that
- * conflicts with the RowExclusiveLock of those who write.  So a transaction
- * that has begun to write can rely on what was found to its end.  A parent that
- * has no columns changes nothing in its child's catalog rows: ALTER TABLE ...
- * INHERIT is noticed then only by who looks for another reason.
+ * invalidates that, and takes a lock that conflicts with the RowExclusiveLock
+ * of those who write, but for the commands that make another table a child of
+ * this one.  So a transaction that has begun to write can rely on what was found
+ * to its end.  A table that becomes the child of one without columns is the same
+ * in the catalogs as before, but for pg_inherits: that is noticed when the table
+ * is checked for another reason.
  */
 #include "postgres.h"
 

@@ -786,7 +786,7 @@ show(Shown *to, FairqDebt *debt, const FairqNews *news)
 
 	if ((to->lanes & bit) == 0)
 	{
-		to->at[lane->priority] = fairq_lane_narrow(lane);
+		to->at[lane->priority] = fairq_lane_narrowings(lane);
 		to->lanes |= bit;
 	}
 	say(debt, news);

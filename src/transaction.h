@@ -36,10 +36,9 @@ typedef struct FairqDebt
 	FairqLane  *lane;
 	int32		group_no;		/* -1: the lane */
 	int32		below;			/* the debt before it, for the same; -1: none */
-	int32		next_unshown;	/* see fairq_debts_show(); -1: none */
-	int32		prev_unshown;
-	bool		unshown;		/* in that list */
-	bool		shows;			/* has been */
+	int32		next_unshown;	/* in the list of fairq_debts_show(); -1: none */
+	int32		prev_unshown;	/* likewise */
+	bool		unshown;		/* the debt is in that list */
 	uint32		lane_no;		/* when it reserved */
 	FairqNews	at_commit;
 	FairqNews	unsaid;			/* of that, what our own pops were not told */
@@ -58,9 +57,12 @@ typedef struct FairqDebt
 	bool		torn;			/* others have reserved in between */
 	bool		settings;		/* settings were changed */
 	bool		granted;		/* of a lane: the queue's privileges were */
-	bool		dropped;		/* of a lane: the queue was */
-	bool		created;		/* likewise: it was made */
-	bool		removed;		/* likewise: it was dropped, by who had it locked */
+	bool		dropped;		/* of a lane: the queue is gone, or has another
+								 * name: waiting sessions are to hear of it */
+	bool		created;		/* of a lane: the queue was made; its hints are
+								 * given back at abort */
+	bool		removed;		/* of a lane: the queue was dropped by who had it
+								 * locked; its hints are given back at commit */
 	bool		uncounted;		/* of a lane: counters will have missed
 								 * something */
 	FairqLimit *limit;			/* the group's counter, pinned; or NULL */
@@ -75,7 +77,6 @@ typedef struct FairqDebt
 #define FAIRQ_MIXED_COUNTS PG_UINT64_MAX
 
 extern void fairq_watch_transaction(void);
-extern void fairq_watch_drops(void);
 extern void fairq_written(void);
 extern bool fairq_has_written(void);
 extern FairqDebt *fairq_debt(FairqLane *lane, int32 group_no);
