@@ -205,6 +205,7 @@ make_hints(void)
 static void
 init_lane(FairqLane *lane, int priority)
 {
+	StaticAssertStmt(offsetof(FairqLane, lock) == 0, "the lock comes first");
 	memset((char *) lane + sizeof(LWLock), 0,
 		   sizeof(FairqLane) - sizeof(LWLock));
 	lane->domain = fairq_domain_index();
