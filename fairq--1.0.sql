@@ -628,13 +628,11 @@ CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 COMMENT ON FUNCTION fairq.maintain(text)
 	IS 'Delete what need not be retained any more, take back expired leases, forget groups that are not used. For cron; of one queue, or all.';
 
--- STABLE, so that it uses its caller's snapshot, which is a fresh one.  The
--- settings: see src/store_spi.c.
+-- STABLE, so that it uses its caller's snapshot, which is a fresh one.  It is
+-- called by check_queue(), with the settings of src/store_spi.c.  A SET clause
+-- here would end the session where memory ends, before version 16.
 CREATE FUNCTION fairq.check_tables(queue_id int) RETURNS SETOF text
 	LANGUAGE sql STABLE PARALLEL UNSAFE
-	SET search_path = pg_catalog, pg_temp
-	SET enable_nestloop = off SET enable_mergejoin = off
-	SET enable_hashjoin = on SET jit = off
 AS $$
 	WITH q AS (
 		SELECT * FROM fairq.queue WHERE queue.queue_id = $1

@@ -43,7 +43,7 @@ foreach my $call (
 	q{SELECT fairq.alter_queue('q', lease => '1 hour')},
 	q{SELECT fairq.resume('q')},
 	q{SELECT fairq.grant_queue('q', 'postgres', 'work')},
-	q{SELECT fairq.revoke_queue('q', 'postgres', 'work')},
+	q{SELECT fairq.grant_queue('q', 'postgres', 'work'), fairq.revoke_queue('q', 'postgres', 'work')},
 	q{SELECT fairq.extend(1, lease => '1 microsecond'), fairq.expire_leases('q')},
 	q{SELECT fairq.extend(1, lease => '1 microsecond'), fairq.maintain('q')},
 	q{DELETE FROM fairq.task},

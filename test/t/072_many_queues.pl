@@ -26,6 +26,7 @@ CONF
 $node->start;
 # fairq has its own share of the memory on first use: before locks take it all.
 $node->safe_psql('postgres', 'CREATE EXTENSION fairq');
+$node->restart;
 $node->safe_psql('postgres', q{SELECT fairq.create_queue('q')});
 $node->restart;
 $node->safe_psql('postgres', q{SELECT fairq.purge('q')});
