@@ -88,18 +88,21 @@ invalidate(Datum arg, Oid relid)
 	}
 }
 
+/* An error on the way leaves nothing that looks like a cache. */
 static void
 init_cache(void)
 {
 	HASHCTL		ctl = {0};
+	HTAB	   *new_queues;
 
 	ctl.keysize = sizeof(int32);
 	ctl.entrysize = sizeof(FairqQueue);
-	queues = hash_create("fairq queues", 64, &ctl, HASH_ELEM | HASH_BLOBS);
+	new_queues = hash_create("fairq queues", 64, &ctl, HASH_ELEM | HASH_BLOBS);
 	ctl.keysize = FAIRQ_MAX_QUEUE_NAME + 1;
 	ctl.entrysize = sizeof(QueueName);
 	names = hash_create("fairq queue names", 64, &ctl, HASH_ELEM | HASH_STRINGS);
 	CacheRegisterRelcacheCallback(invalidate, (Datum) 0);
+	queues = new_queues;
 }
 
 static void
