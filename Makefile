@@ -47,16 +47,21 @@ OBJS = \
 	src/check.o \
 	src/address.o \
 	src/outcome.o \
+	src/ids.o \
 	src/dedup.o \
 	src/due.o \
 	src/place.o \
 	src/serve.o \
 	src/turn.o \
+	src/turns.o \
 	src/claim.o \
 	src/running.o \
 	src/queue.o \
 	src/group.o \
 	src/lane.o \
+	src/entry.o \
+	src/hand.o \
+	src/recover.o \
 	src/seats.o \
 	src/limit.o \
 	src/times.o \

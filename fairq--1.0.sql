@@ -74,7 +74,7 @@ CREATE TABLE fairq.group_setting (
 COMMENT ON TABLE fairq.group_setting IS 'Settings of those groups that have any.';
 COMMENT ON COLUMN fairq.group_setting.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_setting.group_no IS 'The group.';
-COMMENT ON COLUMN fairq.group_setting.weight IS 'How many tasks of the group are served in a round.';
+COMMENT ON COLUMN fairq.group_setting.weight IS 'How many tasks of the group are served at its turn, at most, of which it has one per round.';
 COMMENT ON COLUMN fairq.group_setting.paused IS 'Nothing of the group is popped while this is true.';
 COMMENT ON COLUMN fairq.group_setting.concurrency IS 'How many tasks of the group may be running; NULL: as the queue says.';
 
@@ -126,11 +126,13 @@ CREATE INDEX task_by_lane ON fairq.task (lane, addr)
 	WITH (deduplicate_items = off);
 CREATE INDEX task_by_group ON fairq.task (lane, group_no, addr)
 	WITH (deduplicate_items = off);
-CREATE SEQUENCE fairq.task_id_seq OWNED BY fairq.task.id;
+-- A value stands for itself and the ids up to the next one.  PostgreSQL may go on
+-- 32 values further after a crash: so fewer than 1,024 ids are left out then.
+CREATE SEQUENCE fairq.task_id_seq INCREMENT 31 OWNED BY fairq.task.id;
 
 COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';
 COMMENT ON COLUMN fairq.task.id IS 'The handle, for the task''s life.';
-COMMENT ON COLUMN fairq.task.addr IS 'Its turn: group_no + block_length * block. A task that is released gets a new one. From 2^62 on: no turn yet, but its place among the waiting tasks of its limited group. From 2^62 + 2^61 on: scheduled, its time in milliseconds from 2000 times 65536, and the low bits of its id.';
+COMMENT ON COLUMN fairq.task.addr IS 'Where it stands in its group''s line. Below 2^62: at a turn, group_no + block_length * block, given at enqueue; a claim does not change it, a release gives it a new one. From 2^62 on, to be retried, and from 2^62 + 2^61 on, scheduled: at a time, in milliseconds from 2000 times 65536, and the low bits of its id.';
 COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued, by the clock.';
 COMMENT ON COLUMN fairq.task.lease_until IS 'Until when it is its worker''s; NULL: it is not running.';
 COMMENT ON COLUMN fairq.task.queue_id IS 'The queue.';
@@ -381,6 +383,7 @@ CREATE TYPE fairq.claim AS (
 	lease_until timestamptz
 );
 COMMENT ON TYPE fairq.claim IS 'A task as a worker gets it.';
+COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which it was served; in fairq.tasks it is where the task stands.';
 
 CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 	lease interval DEFAULT NULL, per_group int DEFAULT NULL,
@@ -388,14 +391,14 @@ CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_pop'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
 COMMENT ON FUNCTION fairq.pop(text, int, interval, int, text)
-	IS 'Lease up to max_tasks tasks, in the order of service.';
+	IS 'Lease up to max_tasks tasks, in the order of service; with per_group, at most so many turns of a group.';
 
 CREATE FUNCTION fairq.take(queue text, max_tasks int DEFAULT 1,
 	per_group int DEFAULT NULL)
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_take'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
 COMMENT ON FUNCTION fairq.take(text, int, int)
-	IS 'Remove up to max_tasks tasks, in the order of service; a rollback puts them back.';
+	IS 'Remove up to max_tasks tasks, in the order of service; with per_group, at most so many turns of a group. A rollback puts them back.';
 
 CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL,
 	result jsonb DEFAULT NULL)
@@ -416,14 +419,14 @@ CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_fail'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.fail(bigint, int, text, interval, boolean)
-	IS 'An attempt has failed: the task is retried later or, if it has no attempts left or is called dead, failed for good.';
+	IS 'An attempt has failed: the task is retried later, before its group''s queued ones, or, if it has no attempts left or is called dead, failed for good.';
 
 CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL,
 	delay interval DEFAULT '0')
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_release'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.release(bigint, int, interval)
-	IS 'Hand a running task back: it is ready again, behind its group''s others, and the attempt does not count.';
+	IS 'Hand a running task back: it is ready again, behind its group''s others, or scheduled after the delay; and the attempt does not count.';
 
 CREATE FUNCTION fairq.extend(id bigint, attempt int DEFAULT NULL,
 	lease interval DEFAULT NULL)
@@ -452,7 +455,7 @@ CREATE FUNCTION fairq.address(queue text, group_key text, block bigint)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_sql_address'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.address(text, text, bigint)
-	IS 'The address of a group''s seat in a block.';
+	IS 'The address of a group''s seat in a block, which is its turn there.';
 
 CREATE FUNCTION fairq.block_of(queue text, addr bigint)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_block_of'
@@ -496,7 +499,6 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 	SELECT t.id, q.name AS queue, s.group_key,
 		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
 			WHEN t.addr < (1::bigint << 62) THEN 'queued'
-			WHEN t.addr < (3::bigint << 61) THEN 'waiting'
 			WHEN t.run_at > pg_catalog.clock_timestamp() THEN 'scheduled'
 			ELSE 'queued' END AS status,
 		t.priority::int AS priority,
@@ -531,7 +533,7 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks: queued; waiting, that is, without an address yet, as their group is limited; scheduled for later; running, that is, leased; and, from the archive, succeeded, failed or cancelled.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; and, from the archive, succeeded, failed or cancelled. addr is the turn at which a task stands; NULL if it stands at a time.';
 
 CREATE VIEW fairq.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
@@ -560,7 +562,7 @@ CREATE VIEW fairq.all_groups AS
 			FROM (
 				SELECT queue_id, group_no, enqueued_at,
 					CASE WHEN lease_until IS NOT NULL THEN 'running'
-						WHEN addr < (3::bigint << 61)
+						WHEN addr < (1::bigint << 62)
 							OR run_at <= pg_catalog.clock_timestamp()
 						THEN 'queued' ELSE 'scheduled' END AS status
 				FROM fairq.task) t
@@ -603,7 +605,7 @@ CREATE VIEW fairq.groups WITH (security_barrier) AS
 	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
 		waiting, scheduled, running
 	FROM fairq.visible_groups();
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting for others of the group to end, scheduled for later, and running.';
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting (queued, with no free place under the group''s limit), scheduled for later, and running.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.queue, q.concurrency, q.max_running, q.lease,
@@ -644,13 +646,10 @@ AS $$
 	FROM t WHERE addr < 0
 		OR (addr < (1::bigint << 62) AND addr % block_length <> group_no)
 	UNION ALL
-	SELECT format('task %s is running and has no address', id)
-	FROM t WHERE lease_until IS NOT NULL AND addr >= (1::bigint << 62)
-	UNION ALL
-	SELECT format('task %s is scheduled for %s, and stands at %s', id, run_at,
-		addr)
-	FROM t WHERE addr >= (3::bigint << 61) AND (run_at IS NULL
-		OR run_at < '3000-01-01' AND (addr - (3::bigint << 61)) >> 16
+	SELECT format('task %s is scheduled for %s, and stands at %s', id,
+		coalesce(run_at::text, 'no time'), addr)
+	FROM t WHERE addr >= (1::bigint << 62) AND (run_at IS NULL
+		OR run_at < '3000-01-01' AND (addr % (1::bigint << 61)) >> 16
 			<> ceil((extract(epoch FROM run_at) - 946684800) * 1000))
 	UNION ALL
 	SELECT format('task %s has dedup_key "%s", which is not its', id, dedup_key)

@@ -159,17 +159,18 @@ FROM generate_series(1, 3), fairq.pop('addresses_max');
 
 -- What has no turn any more is served all the same, at the last address.
 SELECT fairq.create_queue('addresses_end', 1, block_length => 9223372036854775807);
-SELECT pg_temp.add('addresses_end', 'a', 1, 2), pg_temp.add('addresses_end', 'b', 1, 2);
-SELECT fairq.enqueue('addresses_end', 'c', '"c1"', run_at => clock_timestamp() + '1 ms') > 0 AS ok;
+SELECT pg_temp.add('addresses_end', 'a', 1, 1), pg_temp.add('addresses_end', 'b', 1, 1);
+SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_end', 'a')$$);
+SELECT count(fairq.enqueue('addresses_end', left(p, 1), to_jsonb(p), run_at => clock_timestamp() + '1 ms'))
+FROM unnest('{a2,b2,c1}'::text[]) p;
 SELECT pg_sleep(0.01);
-SELECT payload, lease_until > enqueued_at AS leased FROM fairq.pop('addresses_end', lease => '1 ms');
+SELECT payload, addr, lease_until > enqueued_at AS leased FROM fairq.pop('addresses_end', lease => '1 ms');
 SELECT pg_sleep(0.01);
-SELECT payload, attempt FROM fairq.pop('addresses_end', 10) ORDER BY 1;
-SELECT payload, addr FROM fairq.tasks
-WHERE queue = 'addresses_end' AND status = 'running' ORDER BY 1;
+SELECT payload, attempt, addr FROM fairq.pop('addresses_end', 10);
+SELECT payload, addr, status FROM fairq.tasks WHERE queue = 'addresses_end' ORDER BY 1;
 SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
 WHERE queue = 'addresses_end' AND status = 'running';
-SELECT pg_temp.pop('addresses_end');
+SELECT payload, addr FROM fairq.pop('addresses_end', 10);
 SELECT payload, addr FROM fairq.tasks WHERE queue = 'addresses_end' ORDER BY 1;
 SELECT * FROM fairq.check_queue('addresses_end');
 

@@ -54,7 +54,7 @@ SELECT fairq.cancel(:a2), fairq.cancel(:a2);
 SELECT * FROM pg_temp.tasks('cancel');
 SELECT * FROM pg_temp.counters('cancel');
 SELECT * FROM fairq.check_queue('cancel');
--- the hole that it leaves costs nobody a turn
+-- its turn, which is gone, costs nobody else one
 SELECT pg_temp.add('cancel', 'b2', 'b3');
 SELECT pg_temp.pop('cancel', 4), pg_temp.pop('cancel');
 SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'cancel' AND status = 'running';
@@ -65,7 +65,7 @@ SELECT * FROM fairq.check_queue('cancel');
 SELECT pg_temp.add('cancel', 'd3', 'c4');
 SELECT pg_temp.pop('cancel');
 SELECT * FROM fairq.check_queue('cancel');
--- scheduled, due, waiting for a limit, handed back
+-- scheduled, due, kept back by a limit, handed back
 SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'cancel' AND status = 'running';
 SELECT fairq.create_queue('cancel_2', concurrency => 1, retain => '1 hour');
 SELECT fairq.enqueue('cancel_2', 's', '"s1"', run_at => 'infinity') > 0 AS ok;

@@ -1,5 +1,6 @@
--- What time makes ready stands behind its group's tasks that were ready before,
--- and before those that were put back since.
+-- What time makes ready comes behind its group's tasks that were ready before,
+-- and before those that were put back since.  What has failed comes before all of
+-- these, once it is due again.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -170,10 +170,9 @@ FROM call ORDER BY n \gexec
 \o
 \set ECHO all
 SELECT call, how, problem FROM call WHERE problem <> '' ORDER BY n;
-SELECT served, count(*) FROM call GROUP BY 1 ORDER BY 2 DESC, 1;
--- where a turn was passed by, that is left to the next round
-SELECT served, array_agg(DISTINCT how) AS how, replace(call, queue, '@') AS call FROM call
-WHERE served <> 'b2 c2 b1 - a2 -' GROUP BY 1, 3 ORDER BY 1, min(n);
+-- where a pop has passed the turn of b, that is left to the next round
+SELECT DISTINCT served FROM call WHERE served NOT IN ('b1 c2 b2 - a2 -', 'c2 b1 b2 - a2 -');
+SELECT DISTINCT call FROM call WHERE served = 'c2 b1 b2 - a2 -' AND call !~ 'fairq\.(pop|take)\(';
 SELECT DISTINCT c FROM call, fairq.check_queue(queue) c;
 
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM call;

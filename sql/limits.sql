@@ -54,11 +54,10 @@ LANGUAGE sql AS $$
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
-CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text, OUT waiting text)
+CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text)
 LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'running'),
-		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued'),
-		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'waiting')
+		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued')
 	FROM fairq.tasks t WHERE t.queue = $1
 $$;
 
@@ -69,7 +68,7 @@ $$;
 SELECT fairq.create_queue('limits', 2);
 SELECT pg_temp.add('limits', 'a', 1, 5), pg_temp.add('limits', 'b', 1, 3);
 SELECT * FROM pg_temp.stand('limits');
--- a task that waits has no address
+-- each task has its address, also one that is kept back by the limit
 SELECT payload, status, addr, lease_until FROM fairq.tasks WHERE queue = 'limits' ORDER BY id;
 SELECT * FROM fairq.check_queue('limits');
 SELECT pg_temp.pop('limits');
@@ -101,7 +100,7 @@ SELECT pg_temp.pop('limits');
 SELECT fairq.purge('limits'), pg_temp.done('limits', 'a6', 'a7', 'b4');
 SELECT * FROM pg_temp.tasks('limits');
 
--- release ends it, too; its task goes behind those that wait
+-- release ends it, too; its task goes behind the others
 SELECT pg_temp.add('limits', 'a', 1, 4);
 SELECT pg_temp.pop('limits');
 SELECT pg_temp.release('limits', 'a1');
@@ -211,7 +210,7 @@ SELECT * FROM fairq.check_queue('limits_among');
 -- Limits are changed
 --
 
--- raised while tasks are running, queued and waiting
+-- raised while tasks are running, and others are kept back
 SELECT fairq.create_queue('limits_change', 2);
 SELECT pg_temp.add('limits_change', 'a', 1, 9);
 SELECT pg_temp.pop('limits_change');
@@ -245,7 +244,7 @@ SELECT pg_temp.pop('limits_change');
 SELECT * FROM pg_temp.stand('limits_change');
 SELECT * FROM fairq.check_queue('limits_change');
 
--- lowered when tasks have addresses that are more than may be running
+-- lowered when more are ready than may be running
 SELECT fairq.create_queue('limits_lower', 5);
 SELECT pg_temp.add('limits_lower', 'a', 1, 7), pg_temp.add('limits_lower', 'b', 1, 7);
 SELECT * FROM pg_temp.tasks('limits_lower');
@@ -259,7 +258,7 @@ SELECT pg_temp.add('limits_lower', 'a', 8, 8), pg_temp.add('limits_lower', 'c', 
 SELECT pg_temp.pop('limits_lower');
 SELECT * FROM pg_temp.stand('limits_lower');
 SELECT * FROM fairq.check_queue('limits_lower');
--- taken away while tasks are waiting: they come in the same order
+-- taken away while tasks are kept back: they come in the same order
 SELECT fairq.alter_queue('limits_lower', 0);
 SELECT * FROM pg_temp.stand('limits_lower');
 SELECT pg_temp.add('limits_lower', 'a', 9, 10), pg_temp.add('limits_lower', 'c', 3, 3);
@@ -425,7 +424,7 @@ SELECT pg_temp.done('limits_purge', 'a11', 'a12');
 SELECT pg_temp.pop('limits_purge');
 SELECT * FROM fairq.check_queue('limits_purge');
 
--- a queue with waiting tasks is not empty
+-- a queue with tasks that are kept back is not empty
 SELECT fairq.create_queue('limits_drop', 1);
 SELECT pg_temp.add('limits_drop', 'a', 1, 3);
 SELECT count(*) FROM fairq.take('limits_drop', 100);
@@ -437,13 +436,12 @@ SELECT * FROM pg_temp.stand('limits_drop');
 SELECT pg_temp.pop('limits_drop');
 SELECT * FROM fairq.check_queue('limits_drop');
 
--- waiting tasks don't mind the block length
+-- the block length is changed beside tasks that are kept back
 SELECT fairq.create_queue('limits_block', 2, block_length => 10);
 SELECT pg_temp.add('limits_block', 'a', 1, 6), pg_temp.add('limits_block', 'b', 1, 6);
 SELECT pg_temp.pop('limits_block', 3);
 SELECT fairq.alter_queue('limits_block', block_length => 1000);
-SELECT payload, status, addr FROM fairq.tasks
-WHERE queue = 'limits_block' AND (status <> 'waiting' OR addr IS NOT NULL) ORDER BY id;
+SELECT payload, status, addr FROM fairq.tasks WHERE queue = 'limits_block' ORDER BY id;
 SELECT * FROM pg_temp.stand('limits_block');
 SELECT * FROM fairq.check_queue('limits_block');
 SELECT pg_temp.pop('limits_block');
@@ -455,17 +453,18 @@ SELECT pg_temp.pop('limits_block');
 SELECT fairq.alter_queue('limits_block', 0, block_length => 1000000);
 SELECT pg_temp.pop('limits_block');
 SELECT * FROM fairq.check_queue('limits_block');
--- when all wait there is no block that could be too high
+-- it is too large if they have addresses in blocks that it has not
 SELECT fairq.create_queue('limits_block_all', 1, block_length => 2);
 SELECT pg_temp.add('limits_block_all', 'a', 1, 4);
 SELECT count(*) FROM fairq.take('limits_block_all');
 SELECT * FROM pg_temp.tasks('limits_block_all');
-SELECT fairq.alter_queue('limits_block_all', block_length => 4611686018427387903);
+SELECT fairq.alter_queue('limits_block_all', block_length => 1537228672809129302);
+SELECT fairq.alter_queue('limits_block_all', block_length => 1537228672809129301);
 SELECT * FROM fairq.check_queue('limits_block_all');
-SELECT payload, addr FROM fairq.pop('limits_block_all', 100);
+SELECT payload, fairq.block_of('limits_block_all', addr) AS block FROM fairq.pop('limits_block_all', 100);
 SELECT pg_temp.done('limits_block_all', 'a2');
 SELECT fairq.reset_hints();
-SELECT payload, addr FROM fairq.pop('limits_block_all', 100);
+SELECT payload, fairq.block_of('limits_block_all', addr) AS block FROM fairq.pop('limits_block_all', 100);
 SELECT * FROM fairq.check_queue('limits_block_all');
 
 --
@@ -498,16 +497,17 @@ SELECT concurrency, max_running FROM fairq.queues WHERE queue LIKE 'limits' OR q
 SELECT group_key, concurrency, weight FROM fairq.groups WHERE queue = 'limits' AND group_key = 'a';
 
 --
--- A task that is running has an address
+-- What was damaged by hand
 --
 
 SELECT fairq.create_queue('limits_damaged', 2);
 SELECT pg_temp.add('limits_damaged', 'a', 1, 4);
 SELECT pg_temp.pop('limits_damaged', 1);
+-- it stands where the scheduled tasks are, and is none
 UPDATE fairq.task SET addr = (1::bigint << 62) + id
 FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged'
 	AND lease_until IS NOT NULL;
-SELECT regexp_replace(c, '\d+', 'N') AS damage FROM fairq.check_queue('limits_damaged') c;
+SELECT regexp_replace(c, '\d+', 'N', 'g') AS damage FROM fairq.check_queue('limits_damaged') c;
 UPDATE fairq.task SET addr = 0
 FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged'
 	AND lease_until IS NOT NULL;

@@ -1,5 +1,5 @@
 -- Under limits, too, groups take turns, and each has its tasks served in
--- order: those that had an address and then those that waited.
+-- order, those that its limit has kept back, too.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -54,11 +54,10 @@ LANGUAGE sql AS $$
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
-CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text, OUT waiting text)
+CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text)
 LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'running'),
-		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued'),
-		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'waiting')
+		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued')
 	FROM fairq.tasks t WHERE t.queue = $1
 $$;
 
@@ -153,7 +152,7 @@ GROUP BY group_key ORDER BY group_key;
 SELECT * FROM pg_temp.stand('limits_order_batch');
 SELECT * FROM fairq.check_queue('limits_order_batch');
 
--- 3,000 waiting tasks of one group, and a single one of another
+-- 3,000 tasks of one group that are kept back, and a single one of another
 SELECT fairq.create_queue('limits_order_bob', 2);
 SELECT pg_temp.add('limits_order_bob', 'bob', 1, 3000);
 SELECT pg_temp.pop('limits_order_bob');
@@ -194,8 +193,8 @@ SELECT * FROM fairq.check_queue('limits_order_groups');
 -- Order within a group
 --
 
--- tasks come behind those that wait, also when there is room, also when the
--- limit is gone
+-- tasks come behind those that are kept back, also when there is room, also
+-- when the limit is gone
 SELECT fairq.create_queue('limits_order_fifo', 2);
 SELECT pg_temp.add('limits_order_fifo', 'a', 1, 4);
 SELECT pg_temp.pop('limits_order_fifo');

@@ -1,7 +1,6 @@
 --
--- Tasks that were queued before their group was limited stand in the way of
--- the walk.  What is passed over once is remembered; nothing that becomes
--- ready in between is missed.
+-- Groups that have long lines, and are limited then, are put aside.  Others that
+-- come meanwhile have their turns, and nothing is missed of either.
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -18,7 +17,7 @@ CREATE FUNCTION passed_complete(task text) RETURNS boolean LANGUAGE sql AS
 	$$ SELECT fairq.complete(id) FROM fairq.tasks
 		WHERE queue = 'passed' AND status = 'running' AND group_key || payload = task $$;
 
--- two groups with long lines, then limited: they are passed over to the end
+-- two groups with long lines, then limited: they are served up to that
 SELECT passed_enqueue('a', 1, 300), passed_enqueue('b', 1, 400);
 SELECT passed_pop(4);
 SELECT fairq.alter_queue('passed', concurrency => 2);
@@ -26,7 +25,7 @@ SELECT passed_pop(100);
 SELECT passed_pop(100);
 SELECT * FROM fairq.check_queue('passed');
 
--- others, one and many, come into the stretch
+-- others come, one and many
 SELECT passed_enqueue('c', 1, 1);
 SELECT passed_pop(100);
 SELECT fairq.set_group('passed', 'd', concurrency => 1000);
@@ -56,7 +55,7 @@ SELECT passed_pop(100);
 SELECT passed_pop(100);
 SELECT * FROM fairq.check_queue('passed');
 
--- a claim in the stretch that is rolled back
+-- a place that is given back by a rollback, and claims with it
 BEGIN;
 SELECT passed_complete('b1');
 SELECT fairq.set_group('passed', 'a', concurrency => 100);
@@ -69,7 +68,7 @@ SELECT count(*), min(payload::text), max(payload::text) FROM fairq.pop('passed',
 SELECT fairq.resume('passed', 'b');
 SELECT * FROM fairq.check_queue('passed');
 
--- without limits all are regular again, and all are served, in turns
+-- without limits all are served again, in turns
 SELECT fairq.alter_queue('passed', concurrency => 0);
 SELECT fairq.set_group('passed', 'a', concurrency => 0);
 SELECT passed_enqueue('f', 1, 3);

@@ -55,11 +55,10 @@ LANGUAGE sql AS $$
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
-CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text, OUT waiting text)
+CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text)
 LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'running'),
-		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued'),
-		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'waiting')
+		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued')
 	FROM fairq.tasks t WHERE t.queue = $1
 $$;
 
@@ -298,7 +297,7 @@ SELECT * FROM pg_temp.tasks('limits_rollback_own');
 SELECT pg_temp.done('limits_rollback_own', 'a1', 'a2', 'b10');
 SELECT * FROM pg_temp.pop_groups('limits_rollback_own');
 SELECT * FROM fairq.check_queue('limits_rollback_own');
--- waiting tasks that are not there after all
+-- tasks beyond the limit that are not there after all
 BEGIN;
 SELECT pg_temp.add('limits_rollback_own', 'a', 20, 25), pg_temp.add('limits_rollback_own', 'c', 20, 25);
 ROLLBACK;

@@ -54,11 +54,10 @@ LANGUAGE sql AS $$
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
-CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text, OUT waiting text)
+CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text)
 LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'running'),
-		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued'),
-		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'waiting')
+		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued')
 	FROM fairq.tasks t WHERE t.queue = $1
 $$;
 

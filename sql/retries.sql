@@ -55,11 +55,10 @@ SELECT fairq.create_queue('retries');
 SELECT pg_temp.add('retries', 'a1', 'a2', 'a3', 'b1');
 SELECT pg_temp.pop('retries', 1);
 SELECT pg_temp.id('retries', 'a1') AS id \gset
--- at once: behind its group's others, at a fresh address
-SELECT addr AS addr FROM fairq.tasks WHERE id = :id \gset
+-- at once: before its group's others, with no address
 SELECT fairq.fail(:id, 1, 'first', '0');
 SELECT * FROM pg_temp.tasks('retries');
-SELECT addr > :addr AS fresh, lease_until, run_at > enqueued_at AND run_at <= now() AS put_back, finished_at FROM fairq.tasks WHERE id = :id;
+SELECT addr, lease_until, run_at > enqueued_at AND run_at <= now() AS put_back, finished_at FROM fairq.tasks WHERE id = :id;
 SELECT * FROM fairq.check_queue('retries');
 -- the attempt is over, whoever says so
 SELECT fairq.fail(:id, 1), fairq.fail(:id), fairq.complete(:id, 1), fairq.complete(:id), fairq.release(:id, 1),
@@ -103,7 +102,7 @@ SELECT * FROM fairq.check_queue('retries');
 SELECT pg_sleep(1.1);
 SELECT status FROM fairq.tasks WHERE queue = 'retries' AND status <> 'failed';
 SELECT * FROM fairq.check_queue('retries');
--- in the order of their times
+-- what has failed comes first, whatever their times
 SELECT pg_temp.pop('retries');
 SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'retries';
 SELECT * FROM fairq.check_queue('retries');
@@ -336,9 +335,9 @@ SELECT fairq.fail(pg_temp.id('retries_x', 'b1'), 1, 'x', '1 hour');
 SELECT pg_temp.pop('retries_x');
 SELECT fairq.fail(id, attempt, 'x', dead => true) FROM fairq.tasks WHERE queue = 'retries_x' AND status = 'running' ORDER BY id;
 SELECT pg_temp.pop('retries_x');
-SELECT fairq.release(pg_temp.id('retries_x', 'a1'), 2);
+SELECT fairq.release(pg_temp.id('retries_x', 'a2'), 1);
 SELECT pg_temp.pop('retries_x');
-SELECT fairq.release(pg_temp.id('retries_x', 'a1'), 3, '1 hour');
+SELECT fairq.release(pg_temp.id('retries_x', 'a2'), 2, '1 hour');
 SELECT pg_temp.pop('retries_x');
 SELECT * FROM pg_temp.tasks('retries_x');
 SELECT group_key, ready, waiting, scheduled, running FROM fairq.groups WHERE queue = 'retries_x' ORDER BY group_no;

@@ -313,7 +313,7 @@ SELECT pg_temp.pop('rollback_purge');
 SELECT payload FROM fairq.tasks WHERE queue = 'rollback_purge' AND group_key = 'a' ORDER BY id;
 SELECT * FROM fairq.check_queue('rollback_purge');
 
--- The same in one transaction, tasks before and behind the hole.
+-- The same in one transaction, tasks before and behind those purged.
 SELECT pg_temp.add('rollback_purge', 'a', 11, 14), pg_temp.add('rollback_purge', 'b', 11, 16);
 BEGIN;
 SELECT fairq.purge('rollback_purge', 'a');

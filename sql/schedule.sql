@@ -165,7 +165,7 @@ SELECT pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('
 -- others have; by its weight.
 SELECT pg_temp.pop('schedule_3', 4), pg_temp.pop('schedule_3');
 SELECT pg_temp.pop('schedule_4', 4), pg_temp.pop('schedule_4');
--- Among what has expired and what is due, the earlier one first.
+-- What has expired was begun, and comes before what is due, whatever their times.
 SELECT pg_temp.pop('schedule_5');
 -- Priorities stay strict.
 SELECT pg_temp.pop('schedule_6');

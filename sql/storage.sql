@@ -233,13 +233,14 @@ SELECT * FROM pg_temp.check('storage');
 -- Indexes
 --
 
--- What fairq can't keep up it refuses, until it is gone; but whoever has a task
--- in hand may complete it.
-SELECT pg_temp.add('storage', 'a', 1, 2);
+-- What fairq can't keep up it refuses, until it is gone.  What writes no entry of
+-- it goes on: whoever has a task in hand may complete it, a task can be taken, and
+-- popped if none of the columns that it is of is changed.
+SELECT pg_temp.add('storage', 'a', 1, 4);
 CREATE INDEX storage_extra ON fairq.task (addr) WHERE lease_until IS NULL;
 SELECT fairq.enqueue('storage', 'a');
 SELECT fairq.pop('storage');
-SELECT fairq.take('storage');
+SELECT payload FROM fairq.take('storage');
 SELECT fairq.purge('storage');
 DROP INDEX fairq.storage_extra;
 CREATE INDEX storage_extra ON fairq.task ((payload->>'x'));
@@ -250,9 +251,15 @@ CREATE INDEX storage_extra ON fairq.task USING gin (payload);
 SELECT fairq.enqueue('storage', 'a');
 DROP INDEX fairq.storage_extra;
 CREATE INDEX storage_extra ON fairq.task USING hash (worker);
-SELECT fairq.pop('storage');
+SELECT fairq.enqueue('storage', 'a');
+SELECT fairq.pop('storage', worker => 'storage');
+SELECT payload FROM fairq.pop('storage');
 DROP INDEX fairq.storage_extra;
 CREATE INDEX storage_extra ON fairq.task USING brin (enqueued_at);
+SELECT fairq.enqueue('storage', 'a');
+SELECT payload FROM fairq.pop('storage');
+DROP INDEX fairq.storage_extra;
+CREATE INDEX storage_extra ON fairq.task USING brin (lease_until);
 SELECT fairq.pop('storage');
 DROP INDEX fairq.storage_extra;
 CREATE INDEX storage_extra ON fairq.seat (lower(group_key));
@@ -312,7 +319,7 @@ SELECT pg_temp.pop('storage_order', 2);
 -- They don't do for one that is missing, either.
 BEGIN;
 DROP INDEX fairq.task_by_lane;
-SELECT fairq.pop('storage_order');
+SELECT fairq.expire_leases('storage_order');
 ROLLBACK;
 BEGIN;
 DROP INDEX fairq.seat_by_key;

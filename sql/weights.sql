@@ -39,7 +39,7 @@ SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('weights', 100, per_grou
 SELECT pg_temp.pop('weights', 100);
 SELECT * FROM fairq.check_queue('weights');
 
--- a weight that is changed holds for what is enqueued from then on
+-- a weight that is changed holds from then on, wherever tasks stand
 SELECT fairq.create_queue('weights_changed');
 SELECT pg_temp.add('weights_changed', 'a', 1, 2), pg_temp.add('weights_changed', 'b', 1, 5);
 SELECT fairq.set_group('weights_changed', 'a', weight => 2);
@@ -49,6 +49,8 @@ SELECT weight FROM fairq.groups WHERE queue = 'weights_changed' AND group_key = 
 SELECT pg_temp.add('weights_changed', 'a', 6, 7);
 SELECT payload, fairq.block_of('weights_changed', addr) AS block
 FROM fairq.tasks WHERE queue = 'weights_changed' AND group_key = 'a' ORDER BY id;
+SELECT pg_temp.pop('weights_changed', 6);
+SELECT fairq.set_group('weights_changed', 'a', weight => 3);
 SELECT pg_temp.pop('weights_changed', 100);
 SELECT * FROM fairq.check_queue('weights_changed');
 
@@ -90,7 +92,7 @@ SELECT pg_temp.pop('weights_rollback', 6);
 SELECT * FROM fairq.check_queue('weights_rollback');
 
 -- those at one address come in the order of their ids, wherever their rows are:
--- here the other way round; at turns of a regular group, and of an irregular one
+-- here the other way round; at first, and when a pop was rolled back before
 CREATE FUNCTION pg_temp.in_order(queue text, popped_before int) RETURNS TABLE
 	(addresses bigint, popped bigint, in_order boolean, found text)
 LANGUAGE plpgsql AS $$
@@ -116,8 +118,8 @@ BEGIN
 		FROM popped) p;
 	DROP TABLE popped;
 END $$;
-SELECT * FROM pg_temp.in_order('weights_regular', 0);
-SELECT * FROM pg_temp.in_order('weights_irregular', 123);
+SELECT * FROM pg_temp.in_order('weights_order', 0);
+SELECT * FROM pg_temp.in_order('weights_order_again', 123);
 
 -- priorities 0 to 9
 SELECT fairq.create_queue('priorities');

@@ -5,29 +5,34 @@
  *		addr = group_no + block_length * block		(bigint, from 0 to 2^62 - 1)
  *
  * A group's number is its seat, the same in every block; group_no is below
- * block_length.  Service walks the addresses upwards: one block is one round,
- * and a group's turn in a block comes at its seat.  The service position pos
- * is the highest turn that was taken.
+ * block_length.  One block is one round: a group has at most one turn in it.
+ * Service is in one block at a time, B, and goes through its seats upwards.
  *
- * The one rule: whatever becomes ready is given
+ * The one rule: a new task of a group is given
  *
- *	- the group's last address, if that is past pos and fewer than weight
- *	  tasks of the group stand there;
- *	- else the group's seat in the block behind its last address, if that is
- *	  past pos;
- *	- else the first address of the group's seat that is past pos.
+ *	- the group's last address, if fewer than weight tasks of the group stand
+ *	  there and that turn is still to come;
+ *	- else the group's seat in the block max(p + 1, B), p being the last block
+ *	  in which the group was given an address or had a turn.
+ *
+ * So a group that has had no turn in the present block joins it, also if its
+ * seat was passed: it is then in front of all others (lane.c).  This is the
+ * rule of the article "An unfair advantage: multi-tenant queues in Postgres".
  *
  * Why this is fair.  Take two groups g and h of weight 1 that both have ready
- * tasks for a while.  Each has one turn in a block, at its seat, so turns of
- * g and h alternate; at every turn one task is served, since a group with
- * ready tasks is served its first one whatever address that has (see pop.c).
- * A group that comes anew gets its first turn at the next of its seats past
- * pos; every other seat comes by at most once before that.  A group whose
- * turn in the present block is over has its seat at or below pos, so the rule
- * cannot put it into this block again.  With weight w read "up to w tasks"
- * for "one task".
+ * tasks for a while.  Each has at most one turn in a block, and the block is
+ * not left before each that has ready tasks has had it; at every turn one task
+ * is served, since a group is served its first ready task whatever address
+ * that has (turn.c).  In each block that lies wholly in a stretch both are
+ * served once, and in its first and last block at most once.  So the counts of
+ * g and h differ by at most two over any stretch; and by one over a stretch
+ * that begins when both have been served since they came, as from then on
+ * their turns alternate, in the order of their seats.  That is the bound of
+ * start-time fair queueing, whose virtual time is B.  With weight w read "up
+ * to w tasks" for "one task".
  *
- * Nothing here locks, allocates or fails: the callers hold a lane's lock.
+ * Nothing here locks, allocates or fails; where a tail is moved, the caller
+ * holds the lane's lock.
  */
 #include "postgres.h"
 
@@ -37,7 +42,7 @@
 int64
 fairq_last_block(int32 group_no, int64 block_length)
 {
-	return (FAIRQ_WAITING - 1 - group_no) / block_length;
+	return (FAIRQ_RETRIES - 1 - group_no) / block_length;
 }
 
 /* FAIRQ_ADDR_NONE if there is no such address. */
@@ -58,51 +63,24 @@ fairq_last_address(int32 group_no, int64 block_length)
 }
 
 /*
- * The first address of the group's seat that is not below from;
- * FAIRQ_ADDR_MAX if there is none.
- */
-int64
-fairq_turn_from(int32 group_no, int64 from, int64 block_length)
-{
-	int64		block;
-	int64		addr;
-
-	if (from <= group_no)
-		return group_no;
-	block = fairq_block(from, block_length);
-	addr = fairq_address(group_no, block, block_length);
-	if (addr != FAIRQ_ADDR_NONE && addr < from)
-		addr = fairq_address(group_no, block + 1, block_length);
-	return addr == FAIRQ_ADDR_NONE ? FAIRQ_ADDR_MAX : addr;
-}
-
-/*
- * The one rule: move *tail on to the address of the group's next task.  False
- * if block numbers are used up; *tail is then as it was.
+ * The one rule: move *tail on to the address of the group's next task, whose
+ * next turn is in next_block at the earliest.  False if block numbers are used
+ * up; *tail is then as it was.
  */
 bool
-fairq_next_tail(FairqTail *tail, int32 group_no, int32 weight, int64 pos,
-				int64 block_length)
+fairq_next_tail(FairqTail *tail, int32 group_no, int32 weight,
+				int64 next_block, int64 block_length)
 {
+	int64		last = tail->addr == FAIRQ_ADDR_NONE ? -1 :
+		fairq_block(tail->addr, block_length);
 	int64		addr;
 
-	if (tail->addr > pos && tail->count < weight)
+	if (last >= next_block && tail->count < weight)
 	{
 		tail->count++;
 		return true;
 	}
-
-	if (tail->addr > pos)
-		addr = fairq_address(group_no,
-							 fairq_block(tail->addr, block_length) + 1,
-							 block_length);
-	else
-	{
-		addr = pos == FAIRQ_ADDR_MAX ? FAIRQ_ADDR_NONE :
-			fairq_turn_from(group_no, pos + 1, block_length);
-		if (addr == FAIRQ_ADDR_MAX)
-			addr = FAIRQ_ADDR_NONE;
-	}
+	addr = fairq_address(group_no, Max(last + 1, next_block), block_length);
 	if (addr == FAIRQ_ADDR_NONE)
 		return false;
 	tail->addr = addr;

@@ -18,19 +18,25 @@
 #define FAIRQ_ADDR_MAX		PG_INT64_MAX
 
 /*
- * From here on addresses are no turns.  A task of a limited group that has to
- * wait stands here, outside the order of service; see place.c.
+ * Where tasks stand in their group's line.  Queued ones have the address of a
+ * turn.  From FAIRQ_RETRIES and from FAIRQ_SCHEDULED on a task stands at the
+ * millisecond at which it falls due, counted from the year 2000; the low bits
+ * are those of its id, so that many that fall due together can be told apart.
+ * A task whose attempt has failed is retried, and is served before others of
+ * its group.
  */
-#define FAIRQ_WAITING		(INT64CONST(1) << 62)
-
-/*
- * From here on a task is scheduled: it stands at the millisecond at which it
- * falls due, counted from the year 2000.  The low bits are those of its id, so
- * that many that fall due together can be told apart.  That is outside the
- * order of service, too.
- */
+#define FAIRQ_RETRIES		(INT64CONST(1) << 62)
 #define FAIRQ_SCHEDULED		(INT64CONST(3) << 61)
+#define FAIRQ_TIMED_SIZE	(INT64CONST(1) << 61)
 #define FAIRQ_SCHEDULED_BITS	16
+
+typedef enum FairqRegion
+{
+	FAIRQ_REGION_QUEUED,
+	FAIRQ_REGION_RETRIED,
+	FAIRQ_REGION_SCHEDULED,
+	FAIRQ_REGIONS
+} FairqRegion;
 
 /* a count that leaves no room at the tail, whatever the weight */
 #define FAIRQ_TAIL_FULL		PG_INT32_MAX
@@ -58,57 +64,63 @@ fairq_block(int64 addr, int64 block_length)
 	return addr / block_length;
 }
 
-static inline bool
-fairq_is_waiting(int64 addr)
+static inline FairqRegion
+fairq_region(int64 addr)
 {
-	return addr >= FAIRQ_WAITING;
+	return addr < FAIRQ_RETRIES ? FAIRQ_REGION_QUEUED :
+		addr < FAIRQ_SCHEDULED ? FAIRQ_REGION_RETRIED : FAIRQ_REGION_SCHEDULED;
 }
 
-/* Waiting tasks stand in the order of a number from the ids' sequence. */
+/* The lowest address of a region. */
 static inline int64
-fairq_waiting_addr(int64 order)
+fairq_region_from(FairqRegion region)
 {
-	return FAIRQ_WAITING + Min(order, FAIRQ_SCHEDULED - 1 - FAIRQ_WAITING);
+	return region == FAIRQ_REGION_QUEUED ? 0 :
+		region == FAIRQ_REGION_RETRIED ? FAIRQ_RETRIES : FAIRQ_SCHEDULED;
 }
 
+/* Does the task stand at a time, and not at a turn? */
 static inline bool
-fairq_is_scheduled(int64 addr)
+fairq_is_timed(int64 addr)
 {
-	return addr >= FAIRQ_SCHEDULED;
+	return addr >= FAIRQ_RETRIES;
 }
 
 /* Infinity, and what is some 1,100 years ahead, is never due. */
 static inline int64
-fairq_scheduled_addr(TimestampTz run_at, int64 id)
+fairq_timed_addr(FairqRegion region, TimestampTz run_at, int64 id)
 {
-	int64		last = (FAIRQ_ADDR_MAX - FAIRQ_SCHEDULED) >> FAIRQ_SCHEDULED_BITS;
+	int64		last = (FAIRQ_TIMED_SIZE - 1) >> FAIRQ_SCHEDULED_BITS;
 	int64		ms = run_at <= 0 ? 0 : (run_at - 1) / 1000 + 1;
+	int64		from = fairq_region_from(region);
 
 	if (ms >= last)
-		return FAIRQ_ADDR_MAX - 1;
-	return FAIRQ_SCHEDULED + (ms << FAIRQ_SCHEDULED_BITS) +
+		return from + (FAIRQ_TIMED_SIZE - 2);
+	return from + (ms << FAIRQ_SCHEDULED_BITS) +
 		(id & ((1 << FAIRQ_SCHEDULED_BITS) - 1));
 }
 
 /* What is due at that moment stands below this. */
 static inline int64
-fairq_due_end(TimestampTz now)
+fairq_due_end(FairqRegion region, TimestampTz now)
 {
-	return now < 0 ? FAIRQ_SCHEDULED : FAIRQ_SCHEDULED +
-		((now / 1000 + 1) << FAIRQ_SCHEDULED_BITS);
+	int64		from = fairq_region_from(region);
+
+	return now < 0 ? from :
+		from + ((now / 1000 + 1) << FAIRQ_SCHEDULED_BITS);
 }
 
 static inline TimestampTz
 fairq_due_time(int64 addr)
 {
-	return ((addr - FAIRQ_SCHEDULED) >> FAIRQ_SCHEDULED_BITS) * 1000;
+	return ((addr - fairq_region_from(fairq_region(addr))) >>
+			FAIRQ_SCHEDULED_BITS) * 1000;
 }
 
 extern int64 fairq_last_block(int32 group_no, int64 block_length);
 extern int64 fairq_address(int32 group_no, int64 block, int64 block_length);
 extern int64 fairq_last_address(int32 group_no, int64 block_length);
-extern int64 fairq_turn_from(int32 group_no, int64 from, int64 block_length);
 extern bool fairq_next_tail(FairqTail *tail, int32 group_no, int32 weight,
-							int64 pos, int64 block_length);
+							int64 next_block, int64 block_length);
 
 #endif							/* FAIRQ_ADDRESS_H */

@@ -38,7 +38,7 @@ PG_FUNCTION_INFO_V1(fairq_reset_hints);
 /* as fairq_task_lane() numbers its lanes: the indexes begin with them */
 #define OF_QUEUE "lane BETWEEN $1 * 10 AND $1 * 10 + 9"
 
-/* as fairq_is_waiting() says it */
+/* as fairq_is_timed() says it */
 #define HAS_TURN "addr < (1::bigint << 62)"
 
 /* no time at all: not retained */
@@ -171,7 +171,7 @@ readdress(FairqQueue *queue, int64 block_length)
 				errdetail("Queue \"%s\" has tasks in block " INT64_FORMAT ", so it must be at most " INT64_FORMAT ".",
 						  queue->name, max_block,
 						  max_block == 0 ? PG_INT64_MAX :
-						  (FAIRQ_WAITING - 1 - max_group_no) / max_block));
+						  (FAIRQ_RETRIES - 1 - max_group_no) / max_block));
 	fairq_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
 			  " WHERE " OF_QUEUE " AND " HAS_TURN, args, 3, NULL);
 	/* for what this transaction does from here on; see fairq_task_changed */

@@ -33,6 +33,7 @@
 #include "queue.h"
 #include "registry.h"
 #include "store.h"
+#include "text.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_task_changed);
@@ -86,12 +87,8 @@ name_of(TupleTableSlot *slot)
 static bool
 is_same_queue(TupleTableSlot *old, TupleTableSlot *new)
 {
-	text	   *a = name_of(old);
-	text	   *b = name_of(new);
-
 	return int_of(old, QUEUE_ID) == int_of(new, QUEUE_ID) &&
-		VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
-		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
+		fairq_text_equal(name_of(old), name_of(new));
 }
 
 /* A version of a row of fairq.queue; gone: there is no such queue any more. */

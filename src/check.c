@@ -5,9 +5,10 @@
  * What must hold of the tables is a query, fairq.check_tables().  Four things
  * must hold of shared memory when nobody is changing it:
  *
- * - Pops find every ready task: its group is irregular, or the walk comes by
- *	 (it is not below the mark, nor in the desert), or the search for strays.
- * - Whatever falls due will be looked for then, or its group knows of it.
+ * - Pops find every ready task: its group is in the ring, or parked, and the
+ *	 task is in the group's hand, or the next reading comes by it (hand.c).
+ * - Whatever falls due will be looked for then, or its group is in the set of
+ *	 those of which something has.
  * - A group is parked only if there is no room for it.
  * - A counter that is known, and not doubtful, is what the rows say.
  *
@@ -41,21 +42,6 @@ PG_FUNCTION_INFO_V1(fairq_check_queue);
 #define LOOK_EVERY_MS 50
 #define LOOK_AT_LEAST 3
 
-/* Would a pop pass over this task, which is ready? */
-static bool
-is_hidden(FairqLane *lane, const FairqTask *task)
-{
-	FairqNote	note;
-
-	if (!fairq_lane_note(lane, &note) ||
-		fairq_lane_is_irregular(lane, task->group_no))
-		return false;
-	if (fairq_is_waiting(task->addr))
-		return task->addr < note.strays;
-	return task->addr < note.mark ||
-		(task->addr >= note.desert_from && task->addr < note.desert_to);
-}
-
 static List *
 check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 {
@@ -74,16 +60,16 @@ check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (task.running || fairq_is_scheduled(task.addr))
+		if (task.running || fairq_is_timed(task.addr))
 		{
 			if (!fairq_lane_is_told(lane, task.group_no, task.addr,
-									task.lease_until))
+									task.running, task.lease_until))
 				faults = lappend(faults,
 								 psprintf("task " INT64_FORMAT " of priority %d at address "
 										  INT64_FORMAT " falls due, when no pop would look",
 										  task.id, priority, task.addr));
 		}
-		else if (is_hidden(lane, &task))
+		else if (!fairq_lane_finds(lane, task.group_no, task.addr))
 			faults = lappend(faults,
 							 psprintf("task " INT64_FORMAT " of priority %d is ready at address "
 									  INT64_FORMAT ", where no pop would look",
@@ -190,6 +176,7 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessShareLock);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
 	(void) fairq_debts_show(queue->hints);
+	(void) fairq_chunks_map(&queue->hints->chunks);
 	faults = check_all(queue, tasks);
 	for (int looks = 1; faults != NIL &&
 		 (looks < LOOK_AT_LEAST || GetCurrentTimestamp() < end); looks++)

@@ -21,29 +21,23 @@
 /* how long a transaction block leaves that to others */
 #define LEFT_TO_OTHERS USECS_PER_SEC
 
-/*
- * A task is served, unless it is lost.  It gets the address of the turn unless
- * it stands in order; or if there is no turn any more (FAIRQ_ADDR_MAX), the
- * group's last address.
- */
+/* A task is served where it stands, unless it is lost. */
 static FairqClaimResult
-serve_task(FairqService *s, FairqTask *task, int64 turn, FairqDebt *debt)
+serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
+		   FairqDebt *debt)
 {
 	FairqClaimResult result;
 
-	task->stood = task->addr;
-	if (task->running || fairq_is_waiting(task->stood))
-		task->addr = turn != FAIRQ_ADDR_MAX ? turn :
-			fairq_last_address(task->group_no, s->queue->block_length);
+	task->turn = turn->addr;
 	result = s->server(s->tasks, task, s->arg);
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	debt->counts[FAIRQ_POPPED]++;
 	if (task->running)
-		fairq_debt_leased_at_commit(debt, task->addr, task->lease_until);
-	if (s->per_group > 0 && s->last_block < 0 && !s->in_full)
-		s->last_block = s->per_group > PG_INT64_MAX - s->first_block ?
-			PG_INT64_MAX : s->first_block + s->per_group - 1;
+		fairq_debt_leased_at_commit(debt, task->addr, task->lease_until,
+									s->looks);
+	if (!turn->in_full)
+		s->first = s->first < 0 ? turn->addr : Min(s->first, turn->addr);
 	s->served++;
 	return result;
 }
@@ -71,7 +65,7 @@ peek(FairqService *s, FairqTask *task, bool to_delete)
  * that turn.
  */
 FairqClaimResult
-fairq_claim(FairqService *s, FairqTask *task, int64 turn)
+fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqDebt  *debt;
 	FairqClaimResult result = s->peek ?
@@ -85,18 +79,12 @@ fairq_claim(FairqService *s, FairqTask *task, int64 turn)
 	}
 	if (result == FAIRQ_CLAIMED)
 	{
-		int64		addr = task->addr;
-
 		debt = fairq_debt(s->lane, task->group_no);
-		fairq_debt_ready_at_abort(debt, addr);
+		fairq_debt_ready_at_abort(debt, task->addr, task->id, &task->root);
 		result = serve_task(s, task, turn, debt);
 		if (result == FAIRQ_CLAIMED)
 			fairq_place_is_used(debt, task, !task->running);
-		else
-			task->addr = addr;
 	}
-	if (result == FAIRQ_LOCKED && !fairq_is_waiting(task->addr))
-		s->locked = Min(s->locked, task->addr);
 	return result;
 }
 
@@ -109,14 +97,14 @@ runs_on(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Serve a task whose lease has expired, at that address.  It has a place
- * already, which goes over with it.  One that is not to be run again is brought
- * to its end; and one that may not be run just now, since a limit was lowered,
- * is put back.  Both are done for others: in a transaction block only if nobody
- * else has for a while.
+ * Serve a task whose lease has expired, at that turn.  It has a place already,
+ * which goes over with it.  One that is not to be run again is brought to its
+ * end; and one that may not be run just now, since a limit was lowered, is put
+ * back, to be retried.  Both are done for others: in a transaction block only
+ * if nobody else has for a while.
  */
 FairqClaimResult
-fairq_take_over(FairqService *s, FairqTask *task, int64 addr)
+fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqClaimResult result;
 	FairqDebt  *debt;
@@ -146,13 +134,14 @@ fairq_take_over(FairqService *s, FairqTask *task, int64 addr)
 	{
 		fairq_hold_end(NULL);
 		fairq_expire(s->queue, s->tasks, task);
+		task->running = false;
 		s->ended++;
 		return FAIRQ_GONE;
 	}
 	debt = fairq_debt(s->lane, task->group_no);
 	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
 	debt->counts[FAIRQ_EXPIRED]++;
-	if (serve_task(s, task, addr, debt) != FAIRQ_CLAIMED)
+	if (serve_task(s, task, turn, debt) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
 		 task->id, s->queue->name);

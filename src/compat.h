@@ -59,6 +59,23 @@ fairq_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
 #endif
 }
 
+/* what a file of a relation is known by */
+#if PG_VERSION_NUM >= 160000
+typedef RelFileLocator FairqFile;
+#else
+typedef RelFileNode FairqFile;
+#endif
+
+static inline FairqFile
+fairq_file(Relation rel)
+{
+#if PG_VERSION_NUM >= 160000
+	return rel->rd_locator;
+#else
+	return rel->rd_node;
+#endif
+}
+
 static inline bool
 fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
 {
@@ -72,7 +89,8 @@ fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
 /* Was the new version put elsewhere, so that every index needs an entry? */
 static inline TM_Result
 fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
-				   CommandId cid, TM_FailureData *tmfd, bool *update_indexes)
+				   CommandId cid, bool wait, TM_FailureData *tmfd,
+				   bool *update_indexes)
 {
 	LockTupleMode lockmode;
 	TM_Result	result;
@@ -84,11 +102,11 @@ fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
 
 #if PG_VERSION_NUM >= 190000
 	result = table_tuple_update(rel, tid, slot, cid, 0, InvalidSnapshot,
-								InvalidSnapshot, true, tmfd, &lockmode,
+								InvalidSnapshot, wait, tmfd, &lockmode,
 								&update);
 #else
 	result = table_tuple_update(rel, tid, slot, cid, InvalidSnapshot,
-								InvalidSnapshot, true, tmfd, &lockmode,
+								InvalidSnapshot, wait, tmfd, &lockmode,
 								&update);
 #endif
 #if PG_VERSION_NUM >= 160000
@@ -232,5 +250,16 @@ fairq_named_segment(const char *name, size_t size,
 #define FAIRQ_DSHASH_MEM_FUNCTIONS \
 	.compare_function = dshash_memcmp, .hash_function = dshash_memhash
 #endif
+
+/* 19 asks what the fetches are for */
+static inline IndexFetchTableData *
+fairq_index_fetch_begin(Relation rel)
+{
+#if PG_VERSION_NUM >= 190000
+	return table_index_fetch_begin(rel, 0);
+#else
+	return table_index_fetch_begin(rel);
+#endif
+}
 
 #endif							/* FAIRQ_COMPAT_H */

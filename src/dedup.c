@@ -99,24 +99,20 @@ has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 static bool
 has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 {
-	pg_atomic_uint64 *moves = &fairq_domain()->moves;
-	uint64		moves_before;
+	uint64		moves = FAIRQ_NOT_LOOKED;
+	FairqScan  *scan;
 	bool		found = false;
 	/* for what the scan needs later on, in another call */
 	MemoryContext old = MemoryContextSwitchTo(tasks->context);
 
-	do
+	while (!found &&
+		   (scan = fairq_task_scan_by_id(tasks, id, &moves)) != NULL)
 	{
-		FairqScan  *scan;
-
-		moves_before = pg_atomic_read_u64(moves);
-		pg_read_barrier();
-		scan = fairq_task_scan_by_id(tasks, id);
 		while (!found && fairq_scan_next(scan) != FAIRQ_ROW_END)
 			found = has_key(fairq_scan_slot(scan), queue_id, key);
 		/* don't keep a buffer pinned that nobody looks at */
 		ExecClearTuple(fairq_scan_slot(scan));
-	} while (!found && pg_atomic_read_u64(moves) != moves_before);
+	}
 	MemoryContextSwitchTo(old);
 	return found;
 }

@@ -2,23 +2,27 @@
  * due.c
  *		Finding what has fallen due in a lane.
  *
- * A task has fallen due if it was scheduled and its time has come, or if it is
- * leased and the lease has expired.  Nothing is done to it here: its group is
- * told, that is, it is irregular from now on and knows where to look, and at
- * its turn it is served what became ready first (serve.c).  So this can be
- * done by any call, in any transaction, for everybody.
+ * A task has fallen due if it was scheduled, or is to be retried, and its time
+ * has come.  Its row is not touched here.  Its group is put into the set "due"
+ * and into the ring, and its entry, if it has one, knows where to look
+ * (lane.c); what it is served at its turn is decided there (turn.c).  So this
+ * can be done by any call, in any transaction, for everybody.
  *
- * It is done in steps, each of which looks at a number of index entries.  Pops
- * take one step, and one more for each task that they serve, as long as there
- * is more to find: those found first are not to be served all before the
- * others.  What they are about and where they go on is kept in shared memory
- * (times.c).  Not more groups are told at a time than are to be served a turn
- * each anyway.  If the cache has no entry for a group, its task is served at
- * once.
+ * It is done in steps, each of which looks at a number of index entries.  A
+ * pop takes one step before its first turns, and one more each time it has
+ * taken turns, as long as there is more to find: groups found first must not
+ * be served all they have before the others are found.  Where the next step
+ * goes on is kept in shared memory (times.c).
  *
- * Locking: one backend at a time looks at a lane, which is a flag in it; it is
- * taken back by end of the call or of the transaction.  The lane's lock is
- * held for moments.
+ * Of leases that have ended only the deadlines are looked at, in the lane,
+ * which takes a moment.  But after a restart nobody knows them: then all
+ * queued tasks of before are looked at, in such steps; running ones of the
+ * timed regions are come by anyway.
+ *
+ * Locking: one backend at a time looks at a lane, which is a flag in it.  The
+ * flag is taken back at the end of the step, at the latest by the callbacks at
+ * the end of the transaction or subtransaction.  The lane's lock is held for
+ * moments.
  */
 #include "postgres.h"
 
@@ -32,61 +36,55 @@
 #define LOOK_ENTRIES 4096
 #define LOOK_TOLD 32768
 
-/* when what could not be served is looked for again */
-#define TRY_AGAIN (INT64CONST(10) * 1000)
-
 /* the lane that this backend looks at, and its number */
 static FairqLane *looking_at = NULL;
+static uint32 looking_at_no = 0;
 
-/* An error has ended the look, or the end of it all.  For callbacks, too. */
+/* Take the flag back if an error has ended the look.  For callbacks. */
 void
 fairq_look_end(void)
 {
 	if (looking_at != NULL)
-		fairq_lane_look_end(looking_at, 0, NULL);
+		fairq_lane_look_end(looking_at, looking_at_no, NULL);
 	looking_at = NULL;
 }
 
-/*
- * Tell the group of a task.  If there is no entry for it, have the task
- * served; if that cannot be, either, *left is the lowest one of these.  False
- * if no more can be told at this time.
- */
-static bool
-tell(FairqLane *lane, uint32 lane_no, FairqTask *task, TimestampTz now,
-	 FairqFound *found, int64 *left)
+/* Let the lane know of the lease of a task that is running. */
+static void
+note_lease(FairqQueue *queue, FairqLane *lane, const FairqTask *task)
 {
-	switch (fairq_lane_tell(lane, lane_no, task->group_no, task->addr, now))
+	FairqLeases leases = {.until = task->lease_until};
+	FairqRegion region = fairq_region(task->addr);
+
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
-		case FAIRQ_TOLD:
-			return true;
-		case FAIRQ_TOO_MANY_TOLD:
-			return false;
-		case FAIRQ_HOMELESS:
-			if (!found->serve(task, found->arg))
-				*left = Min(*left, task->addr);
-			return true;
+		leases.low[r] = FAIRQ_ADDR_MAX;
+		leases.high[r] = FAIRQ_ADDR_NONE;
 	}
-	return false;
+	leases.low[region] = leases.high[region] = task->addr;
+	fairq_chunks_have(&queue->hints->chunks, task->group_no);
+	fairq_lane_reaches(lane, task->addr);
+	fairq_lane_leased(lane, task->group_no, &leases);
 }
 
 /*
- * Tell the groups of scheduled tasks that have fallen due.  Returns where the
- * rest begins.
+ * Tell the groups of tasks of a timed region that have fallen due.  Returns where
+ * the rest begins.
  */
 static int64
-find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
-			   FairqTable *tasks, int64 from, TimestampTz now,
-			   FairqFound *found)
+find_timed(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
+		   FairqTable *tasks, FairqRegion region, int64 from,
+		   TimestampTz now, int64 *found)
 {
-	int64		end = fairq_due_end(now);
+	int64		end = fairq_due_end(region, now);
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, lane->priority))},
-		{2, FAIRQ_GE, Int64GetDatum(from)}
+		{2, FAIRQ_GE, Int64GetDatum(from)},
+		{2, FAIRQ_LT, Int64GetDatum(fairq_region_from(region) +
+									(FAIRQ_TIMED_SIZE - 1))}
 	};
 	FairqScan  *scan;
 	int64		next = FAIRQ_ADDR_MAX;
-	int64		left = FAIRQ_ADDR_MAX;
 	int64		told = 0;
 	FairqRowState state;
 
@@ -110,28 +108,33 @@ find_scheduled(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (task.addr >= end ||
-			!tell(lane, lane_no, &task, now, found, &left))
+		if (task.addr >= end)
 		{
 			next = task.addr;
 			break;
 		}
-		if (left == FAIRQ_ADDR_MAX && told++ < LOOK_TOLD)
+		if (task.running)
+		{
+			note_lease(queue, lane, &task);
+			continue;
+		}
+		fairq_chunks_have(&queue->hints->chunks, task.group_no);
+		if (!fairq_lane_tell_due(lane, lane_no, task.group_no, task.addr))
+		{
+			next = task.addr;
+			break;
+		}
+		if (told++ < LOOK_TOLD)
 			fairq_scan_more(scan);
 	}
-	next = Min(next, left);
-	found->count += told;
+	*found += told;
 	fairq_scan_end(scan);
 	return next;
 }
 
-/*
- * Tell the groups of tasks whose leases have expired.
- */
+/* After a restart: find out which queued tasks are leased. */
 static void
-find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
-			 FairqTable *tasks, FairqLook *look, TimestampTz now,
-			 FairqFound *found)
+sweep(FairqQueue *queue, FairqLane *lane, FairqTable *tasks, FairqLook *look)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, lane->priority))},
@@ -139,8 +142,6 @@ find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 		{2, FAIRQ_LT, Int64GetDatum(look->sweep_end + 1)}
 	};
 	int64		from = look->sweep;
-	int64		left = FAIRQ_ADDR_MAX;
-	int64		told = 0;
 	FairqScan  *scan;
 	FairqRowState state;
 
@@ -166,59 +167,52 @@ find_expired(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (!task.running)
-			continue;
-		if (task.lease_until > now)
-		{
-			look->deadline = Min(look->deadline, task.lease_until);
-			look->floor = Min(look->floor, task.addr);
-			look->ceiling = Max(look->ceiling, task.addr);
-		}
-		else if (tell(lane, lane_no, &task, now, found, &left))
-		{
-			if (left == FAIRQ_ADDR_MAX && told++ < LOOK_TOLD)
-				fairq_scan_more(scan);
-			if (left == task.addr)
-			{
-				/* it is to be found again, but not by this very call */
-				look->deadline = Min(look->deadline, now + TRY_AGAIN);
-				look->floor = Min(look->floor, task.addr);
-				look->ceiling = Max(look->ceiling, task.addr);
-				left = FAIRQ_ADDR_MAX;
-			}
-		}
-		else
-		{
-			look->sweep = task.addr;
-			break;
-		}
+		if (task.running)
+			note_lease(queue, lane, &task);
 	}
-	found->count += told;
 	fairq_scan_end(scan);
 }
 
 /*
- * Look for what has fallen due, one step.  False if there is nothing to look
- * for, or nothing more can be done about it at this moment.
+ * Look for what has fallen due, one step, and count it.  False if there is nothing
+ * to look for, or nothing more can be done about it at this moment.
  */
 bool
 fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
-			   TimestampTz now, FairqFound *found)
+			   TimestampTz now, int64 *found)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	FairqLook	look;
 	FairqLook	before;
 	uint32		lane_no;
+	int64		lapsed;
+	bool		further = false;
 
-	if (!fairq_times_due(&lane->times, now) ||
-		(lane_no = fairq_lane_look_begin(lane, now, &look)) == 0)
+	if (!fairq_times_due(&lane->times, now))
 		return false;
-	looking_at = lane;
-	before = look;
-	look.timers = find_scheduled(queue, lane, lane_no, tasks, look.timers, now,
-								 found);
-	find_expired(queue, lane, lane_no, tasks, &look, now, found);
-	looking_at = NULL;
-	fairq_lane_look_end(lane, lane_no, &look);
-	return look.timers != before.timers || look.sweep != before.sweep;
+	lapsed = fairq_lane_lapse(lane, now,
+							  fairq_chunks_map(&queue->hints->chunks));
+	lane_no = fairq_lane_look_begin(lane, now, &look);
+	if (lane_no != 0)
+	{
+		looking_at = lane;
+		looking_at_no = lane_no;
+		before = look;
+		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		{
+			look.timers[r] = find_timed(queue, lane, lane_no, tasks, r,
+										look.timers[r], now, found);
+			further |= look.timers[r] != before.timers[r];
+		}
+		sweep(queue, lane, tasks, &look);
+		further |= look.sweep != before.sweep;
+		looking_at = NULL;
+		fairq_lane_look_end(lane, lane_no, &look);
+
+		/* some of the leases that were come by have ended, too */
+		lapsed += fairq_lane_lapse(lane, now,
+								   fairq_chunks_map(&queue->hints->chunks));
+	}
+	*found += lapsed;
+	return further || lapsed > 0;
 }

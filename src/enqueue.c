@@ -2,7 +2,7 @@
  * enqueue.c
  *		fairq.enqueue, fairq.enqueue_batch.
  *
- * A task gets its id from a sequence and its address by reservation in shared
+ * A task gets its id (ids.c) and its address by reservation in shared
  * memory (place.c); then its row is written, and those of a batch a hundred at
  * a time.  Between the two nothing is locked, so nobody waits while a large
  * payload is toasted.
@@ -29,7 +29,9 @@
 #include "dedup.h"
 #include "enqueue.h"
 #include "group.h"
+#include "ids.h"
 #include "place.h"
+#include "text.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_enqueue);
@@ -53,8 +55,9 @@ make_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values, bool *nulls)
 	int32		group_no = fairq_group_no(e->queue, new->group_key, true);
 	bool		scheduled = e->run_at != DT_NOBEGIN;
 	FairqDebt  *debt;
-	int64		addr = scheduled ? fairq_scheduled_addr(e->run_at, new->id) :
-		fairq_place(e->queue, new->priority, group_no, new->id, e->tasks);
+	int64		addr = scheduled ?
+		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, e->run_at, new->id) :
+		fairq_place(e->queue, new->priority, group_no, e->tasks);
 
 	put(values, nulls, TASK_ID, Int64GetDatum(new->id), false);
 	put(values, nulls, TASK_ADDR, Int64GetDatum(addr), false);
@@ -95,7 +98,9 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 	bool		nulls[TASK_NATTS];
 
 	make_row(e, new, values, nulls);
-	fairq_table_insert(e->tasks, values, nulls, TASK_NATTS);
+	fairq_debt_row_written(0, new->id,
+						   fairq_table_insert(e->tasks, values, nulls,
+											  TASK_NATTS));
 	fairq_debt_written();
 }
 
@@ -159,7 +164,7 @@ fairq_enqueue(PG_FUNCTION_ARGS)
 									 PG_ARGISNULL(6) ? 0 : 1, PG_INT32_MAX);
 	fairq_writes("fairq.enqueue()");
 	begin(fcinfo, &e, &new, queue_name);
-	new.id = owner = fairq_task_new_id();
+	new.id = owner = fairq_new_id();
 	if (DatumGetPointer(new.dedup_key) != NULL)
 		owner = fairq_dedup_take(e.queue, e.tasks, new.dedup_key, new.id,
 								 true);
@@ -179,11 +184,9 @@ typedef struct KeyOfTask
 	int			task;			/* of the batch */
 } KeyOfTask;
 
-static int
-compare_keys(const void *a, const void *b)
+static inline int
+compare_keys(const KeyOfTask *x, const KeyOfTask *y)
 {
-	const KeyOfTask *x = a;
-	const KeyOfTask *y = b;
 	int			x_length = VARSIZE_ANY_EXHDR(x->key);
 	int			y_length = VARSIZE_ANY_EXHDR(y->key);
 	int			order = memcmp(VARDATA_ANY(x->key), VARDATA_ANY(y->key),
@@ -194,13 +197,12 @@ compare_keys(const void *a, const void *b)
 	return order != 0 ? order : x->task - y->task;
 }
 
-static bool
-equal_keys(const KeyOfTask *x, const KeyOfTask *y)
-{
-	return VARSIZE_ANY_EXHDR(x->key) == VARSIZE_ANY_EXHDR(y->key) &&
-		memcmp(VARDATA_ANY(x->key), VARDATA_ANY(y->key),
-			   VARSIZE_ANY_EXHDR(x->key)) == 0;
-}
+#define ST_SORT sort_keys
+#define ST_ELEMENT_TYPE KeyOfTask
+#define ST_COMPARE(a, b) compare_keys(a, b)
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
 
 /*
  * Take the keys of a batch.  A task whose key is another's has that one's id
@@ -220,7 +222,7 @@ take_keys(FairqEnqueue *e, Datum *keys, const bool *nulls, int n, int64 *ids,
 		sorted[nkeys].key = check_key(DatumGetTextPP(keys[i]));
 		sorted[nkeys++].task = i;
 	}
-	qsort(sorted, nkeys, sizeof(KeyOfTask), compare_keys);
+	sort_keys(sorted, nkeys);
 	for (int i = 0; i < nkeys; i++)
 	{
 		int			task = sorted[i].task;
@@ -228,7 +230,7 @@ take_keys(FairqEnqueue *e, Datum *keys, const bool *nulls, int n, int64 *ids,
 
 		CHECK_FOR_INTERRUPTS();
 		/* whose the last key is, is only known here: no task is written yet */
-		if (i > 0 && equal_keys(&sorted[i - 1], &sorted[i]))
+		if (i > 0 && fairq_text_equal(sorted[i - 1].key, sorted[i].key))
 			owner = ids[sorted[i - 1].task];
 		else
 			owner = fairq_dedup_take(e->queue, e->tasks,
@@ -272,11 +274,8 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	fairq_writes("fairq.enqueue_batch()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	begin(fcinfo, &e, &new, queue_name);
-	for (int i = 0; i < n; i++)
-	{
-		ids[i] = fairq_task_new_id();
-		add[i] = true;
-	}
+	fairq_new_ids(ids, n);
+	memset(add, true, sizeof(bool) * n);
 	if (keys != NULL)
 		take_keys(&e, keys, key_nulls, n, ids, add);
 	for (int i = 0; i < n; i++)

@@ -340,7 +340,7 @@ fairq_extend(PG_FUNCTION_ARGS)
 
 		until = fairq_arg_lease(fcinfo, 2, g.queue, GetCurrentTimestamp());
 		fairq_debt_leased_at_abort(debt, g.task.addr, g.task.lease_until);
-		fairq_debt_leased_at_commit(debt, g.task.addr, until);
+		fairq_debt_leased_at_commit(debt, g.task.addr, until, 0);
 
 		/*
 		 * It may be moved, and whoever counts must not miss it; nor whoever
@@ -371,7 +371,7 @@ fairq_cancel(PG_FUNCTION_ARGS)
 		FairqDebt  *debt = fairq_debt(lane, g.task.group_no);
 
 		fairq_debt_leased_at_abort(debt, g.task.addr, g.task.lease_until);
-		fairq_debt_leased_at_commit(debt, g.task.addr, g.task.lease_until);
+		fairq_debt_leased_at_commit(debt, g.task.addr, g.task.lease_until, 0);
 		fairq_hold_begin(g.queue, lane, g.task.group_no);
 		fairq_task_cancel(g.tasks, &g.task);
 		fairq_lane_reaches(lane, g.task.addr);

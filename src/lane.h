@@ -1,17 +1,16 @@
 /*
  * lane.h
- *		What shared memory knows of a lane: position, mark, irregular groups.
+ *		What shared memory knows of a lane: its turns, and who may have one.
  */
 #ifndef FAIRQ_LANE_H
 #define FAIRQ_LANE_H
 
 #include "address.h"
 #include "limit.h"
+#include "seats.h"
 #include "shmem.h"
 #include "times.h"
 #include "wake.h"
-
-#define FAIRQ_RING 32
 
 typedef enum FairqCounter
 {
@@ -32,35 +31,36 @@ typedef struct FairqLane
 	LWLock		lock;			/* first; outlives the queue */
 	int32		domain;			/* these are constant as long as the lane is */
 	int32		priority;		/* the queue's */
-	uint32		lane_no;		/* new after each recovery; 0: never done */
-	uint64		resets;			/* of the domain, when it was recovered */
-	int64		pos;			/* the highest turn taken */
-	int32		pos_left;		/* tasks that may still be served at it */
-	int64		mark;			/* below: nothing ready but irregular groups' */
-	int64		suspect;		/* up to here nobody knows of holes */
-	uint64		epoch;			/* of the ring's youngest entry */
-	int64		ring[FAIRQ_RING];	/* lowest address made ready per epoch */
-	int64		ring_high[FAIRQ_RING];	/* and highest */
-	int64		desert_from;	/* from here to below the other there are none */
-	int64		desert_to;		/* but irregular groups' ready tasks */
-	int64		stride;			/* addresses from one task to the next, lately */
-	int64		strays;			/* below: no waiting task of a forgotten group */
-	uint64		nstrays;		/* counts how often that was lowered */
-	int32		irregular;		/* the set of these groups */
-	int32		nirregular;
-	int32		parked;			/* those of them that have no room */
-	int32		ntold;			/* groups of which something has fallen due */
-	int32		nexpired;		/* and those of which leases have expired */
-	int32		full_seat;		/* the last one served in a full queue */
-	int32		full_left;		/* tasks that may still be served at it */
+	uint32		lane_no;		/* new after each recovery; 0: never begun */
+	uint64		resets;			/* of the domain, when that began */
+	int64		block_length;	/* the queue's, likewise */
+	int64		known;			/* seat up to which recovery has come;
+								 * FAIRQ_ALL_SEATS: it is over */
+	int64		block;			/* the present one */
+	int32		seat;			/* the last one in it that was passed;
+								 * FAIRQ_NOBODY: none */
+	int64		turn;			/* address of the last turn taken */
+	int32		turn_seat;		/* its group */
+	int32		turn_left;		/* tasks that may still be served at it */
+	uint64		unparks;		/* of FairqHints, those that were done here */
+	int32		full_seat;		/* the last one served in a full queue;
+								 * FAIRQ_NOBODY: none */
+	int32		full_left;		/* tasks that may still be served there */
+	TimestampTz clock;			/* latest time by which a look for what has
+								 * fallen due was made */
+	FairqSeats	seats;
 	FairqTimes	times;
-	int			narrower;		/* pid of whose call last found out where
-								 * nothing is ready, or took a turn */
+	int			narrower;		/* pid of the backend that was the last to take
+								 * a turn, or to note where nothing is ready */
 	pg_atomic_uint64 narrowings;	/* times that this became another one;
 									 * written under lock */
 
+	pg_atomic_uint64 looks;		/* 1, and the looks that were begun at lapsed
+								 * groups; written under lock */
+
 	/* without a lock */
-	pg_atomic_uint64 reach;		/* no task further on is running */
+	pg_atomic_uint64 reach[FAIRQ_REGIONS];	/* highest address at which a task
+											 * may be running */
 	pg_atomic_uint64 counters[FAIRQ_COUNTERS];	/* since the server started */
 } FairqLane;
 
@@ -81,6 +81,8 @@ struct FairqHints
 	pg_atomic_uint32 limited;	/* all running tasks are counted, from now on */
 	pg_atomic_uint32 calls;		/* in progress that don't count */
 	pg_atomic_uint64 free_number;	/* where to look for one; see group.c */
+	pg_atomic_uint64 unparks;	/* times that there was room for all groups */
+	FairqChunks chunks;			/* bits of the lanes' groups */
 	FairqLimit	running;		/* of the whole queue */
 	FairqWakeup wakeup;
 	FairqLane	lanes[FAIRQ_PRIORITIES];
@@ -92,24 +94,6 @@ fairq_hints_of(FairqLane *lane)
 	return (FairqHints *) ((char *) (lane - lane->priority) -
 						   offsetof(FairqHints, lanes));
 }
-
-/* What a pop notes before it looks. */
-typedef struct FairqNote
-{
-	uint32		lane_no;
-	uint64		epoch;
-	int64		mark;
-	int64		pos;
-	int32		pos_left;
-	int64		suspect;
-	int64		desert_from;
-	int64		desert_to;
-	int64		stride;
-	int64		strays;
-	uint64		nstrays;
-	int32		nirregular;
-	bool		any_irregular;	/* or parked */
-} FairqNote;
 
 /* An address given to a task whose row is not written yet. */
 typedef struct FairqReservation
@@ -123,121 +107,182 @@ typedef struct FairqReservation
 typedef enum FairqReserved
 {
 	FAIRQ_RESERVED,
-	FAIRQ_TAIL_UNKNOWN,			/* look in the table, and try again */
+	FAIRQ_NO_TAIL,				/* look in the table, and try again */
 	FAIRQ_LANE_UNKNOWN,			/* recover the lane, and try again */
 	FAIRQ_BLOCKS_USED_UP
 } FairqReserved;
 
-/* A turn of an irregular group, taken by a pop. */
+/* Leases of a group's tasks. */
+typedef struct FairqLeases
+{
+	int64		low[FAIRQ_REGIONS]; /* lowest address; FAIRQ_ADDR_MAX: none */
+	int64		high[FAIRQ_REGIONS];	/* highest address; FAIRQ_ADDR_NONE */
+	TimestampTz until;			/* when the first of them ends; DT_NOEND: there
+								 * are none */
+	uint64		looks;			/* of the lane, when they were noted as the
+								 * tasks were taken; 0: they were not noted */
+} FairqLeases;
+
+/* A turn, taken by a pop. */
 typedef struct FairqTurn
 {
 	int32		group_no;
-	int64		addr;			/* the turn */
-	bool		in_full;		/* it is none, but service in a full queue */
-	int64		from;			/* where its first ready task may be */
-	int64		waiting_from;	/* or, of the waiting ones, this */
-	int64		taken_before;	/* the turn that was taken last */
-	uint32		version;
-	uint32		expiries;
-	int64		due_from;		/* where tasks of it may have fallen due */
-	int64		expired_from;	/* where leases of it may have expired */
-	int64		expired_to;		/* up to there */
-	TimestampTz told_at;		/* by a clock that may be ahead of one's own */
-	int32		left;			/* tasks left of a turn begun before, or 0 */
-	int32		full_seat_before;	/* of the lane */
-	int32		full_left_before;
-	int32		nirregular;		/* of the lane */
-	int32		nexpired;		/* of these, groups with an expired lease */
+	int64		addr;			/* the turn; in a full queue, one to come */
+	bool		in_full;		/* service in a full queue, beside the turns */
+	bool		continued;		/* another call has begun it */
+	int32		left;			/* tasks that could be served in it */
+	int32		want;			/* tasks to be served */
+	int32		read_want;		/* tasks to be read, if the hand is used up */
+	int32		served;			/* tasks that were */
+	int			nitems;			/* tasks that were taken off the hand */
+	int			next;			/* of these, the next one to be claimed */
+	FairqItem	items[FAIRQ_HAND];
+	bool		more;			/* the group may have other queued tasks */
+	bool		reread;			/* they come before those of later turns */
+	bool		due;			/* it is in the set of that name */
+	bool		lapsed;			/* likewise */
+	bool		looker;			/* what is found out about these two counts */
+	bool		begun;			/* it is being served */
+	bool		done;			/* it is over, and nothing is left to be given back */
+	int			nlocked;		/* tasks whose rows were merely locked */
+	FairqItem	locked[FAIRQ_HAND];
+	int64		locked_more;	/* lowest address of others */
+	int64		due_from[FAIRQ_REGIONS];	/* as in FairqGroup */
+	int			ndue;			/* due or expired tasks at hand */
+	int			next_due;		/* of these, the next one to be claimed */
+	FairqRegion due_region;
+	FairqItem	due_items[FAIRQ_DUE_HAND];
+	int64		run_low[FAIRQ_REGIONS];
+	int64		run_high;
+	int64		cycle;
+	int64		cycle_id;
+	int32		full_seat_before;	/* of the lane, before this turn */
+	int32		full_left_before;	/* likewise */
 } FairqTurn;
 
-typedef enum FairqTold
-{
-	FAIRQ_TOLD,
-	FAIRQ_TOO_MANY_TOLD,		/* not as long as there are so many */
-	FAIRQ_HOMELESS				/* there is no entry for the group */
-} FairqTold;
+/* turns that a call takes at once, and so has in hand at most */
+#define FAIRQ_MAX_TURNS 64
 
-/* The first ready task of a group, when a lane is recovered. */
-typedef struct FairqHead
+typedef int32 (*FairqWeightOf) (void *arg, int32 group_no);
+
+/* Turns to be taken. */
+typedef struct FairqTaking
 {
-	int32		group_no;
-	int64		addr;
-	int64		waiting;		/* the first of those; FAIRQ_ADDR_MAX: none */
-} FairqHead;
+	int			most;			/* turns */
+	int64		wanted;			/* tasks */
+	int64		per_group;		/* turns of a group in the call; 0: no limit */
+	int64		first;			/* with that: the first turn of the call, or -1 */
+	int64		last_block;		/* none past this */
+	TimestampTz lease_until;	/* DT_NOEND: nothing will be leased */
+	bool		peek;			/* nothing will be leased or removed */
+	uint32		mapped;			/* chunks that the backend has mapped */
+	FairqWeightOf weight_of;
+	void	   *arg;
+
+	/* these are results */
+	uint32		lane_no;
+	TimestampTz clock;
+	uint64		looks;
+	int			n;
+	FairqTurn  *turns;
+} FairqTaking;
+
+typedef enum FairqTaken
+{
+	FAIRQ_TAKEN,				/* some */
+	FAIRQ_NOBODY_READY,
+	FAIRQ_NOT_NOW,				/* all are past what may be taken */
+	FAIRQ_NOT_KNOWN,			/* recover the lane, and try again */
+	FAIRQ_NOT_MAPPED			/* map the chunks, and try again */
+} FairqTaken;
+
+/* What a look at what has fallen due of a group has found. */
+typedef struct FairqLooked
+{
+	bool		due_done;		/* due tasks were looked for */
+	int64		due_from[FAIRQ_REGIONS];	/* where those that are left begin, */
+	int			ndue;			/* but for these, of a region */
+	FairqRegion due_region;
+	FairqItem	due_items[FAIRQ_DUE_HAND];
+	bool		lapsed_done;	/* expired ones, too, and none is left */
+	bool		paused;			/* nothing of the group may run */
+	int64		run_low[FAIRQ_REGIONS];	/* lowest task that runs, or is in the
+										 * hands of a transaction */
+	TimestampTz deadline;		/* when the first lease of these ends */
+	int64		cycle;			/* the next look begins at that address, */
+	int64		cycle_id;		/* behind that task */
+	FairqLeases leased;			/* of timed and expired tasks served */
+} FairqLooked;
 
 extern bool fairq_lane_known(FairqLane *lane);
 extern uint64 fairq_lane_as_of(FairqLane *lane);
 extern void fairq_lane_reaches(FairqLane *lane, int64 addr);
-extern int64 fairq_lane_reach(FairqLane *lane);
-extern uint64 fairq_lane_epoch(FairqLane *lane);
-extern void fairq_lane_publish(FairqLane *lane, uint64 resets, uint64 epoch,
-							   bool sure, const FairqHead *heads,
-							   int64 nheads, int64 highest,
-							   int64 block_length);
+extern int64 fairq_lane_reach(FairqLane *lane, FairqRegion region);
+extern bool fairq_lane_is_begun(FairqLane *lane, uint32 *lane_no,
+								int64 *known);
+extern void fairq_lane_recover_begin(FairqLane *lane, uint64 resets,
+									 int64 block_length, int64 block,
+									 int32 seat);
+extern void fairq_lane_recover_step(FairqLane *lane, uint32 lane_no,
+									int64 from, const int32 *group_nos, int n,
+									int64 known);
+extern void fairq_lane_be_content(FairqLane *lane, uint32 lane_no);
+extern void fairq_lane_forget(FairqLane *lane);
 
 extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,
-										int32 weight, int32 most,
-										int64 block_length, int64 order,
-										const FairqTail *looked_up,
-										bool doubtful,
+										int32 weight, const FairqTail *looked_up,
 										FairqReservation *reservation);
 extern void fairq_unpin(FairqReservation *reservation);
 extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
 								 int32 group_no, FairqTail last,
-								 FairqTail before, int64 first, bool torn);
+								 FairqTail before);
 
-extern bool fairq_lane_note(FairqLane *lane, FairqNote *note);
-extern void fairq_lane_raise(FairqLane *lane, const FairqNote *note,
-							 int64 upto, int64 stride);
-extern void fairq_lane_desert(FairqLane *lane, const FairqNote *note,
-							  int64 from, int64 to);
-extern void fairq_lane_advance(FairqLane *lane, const FairqNote *note,
-							   int64 addr, int32 left);
-extern bool fairq_lane_is_irregular(FairqLane *lane, int32 group_no);
-extern bool fairq_lane_next_turn(FairqLane *lane, const FairqNote *note,
-								 int64 cur, int64 block_length, bool take,
-								 int64 bound, FairqTurn *turn);
-extern bool fairq_lane_next_in_full(FairqLane *lane, const FairqNote *note,
-									int32 vain_seat, int64 block_length,
-									FairqTurn *turn);
-extern void fairq_lane_turn_back(FairqLane *lane, const FairqNote *note,
+extern FairqTaken fairq_lane_take(FairqLane *lane, FairqTaking *taking);
+extern bool fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
+							  uint32 *lane_no);
+extern FairqTaken fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking,
+										  int32 vain_seat, int32 *nlapsed);
+extern int	fairq_lane_read_begin(FairqLane *lane, uint32 lane_no,
+								  int32 group_no, int most,
+								  TimestampTz lease_until, FairqItem *out,
+								  int64 *from, bool *by_row, bool *offers);
+extern int	fairq_lane_read_end(FairqLane *lane, uint32 lane_no,
+								int32 group_no, const FairqItem *found,
+								int nfound, int64 end, int most,
+								TimestampTz lease_until, FairqItem *out);
+extern void fairq_lane_read_failed(FairqLane *lane, uint32 lane_no,
+								   int32 group_no);
+extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
+								int32 group_no, int64 addr);
+extern void fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
+								const FairqTurn *turn,
+								const FairqLooked *looked);
+extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
-extern void fairq_lane_turn_served(FairqLane *lane, const FairqNote *note,
-								   const FairqTurn *turn, int32 left,
-								   int64 ahead);
-extern void fairq_lane_settle(FairqLane *lane, const FairqNote *note,
-							  const FairqTurn *turn, bool regular,
-							  bool drained);
-extern void fairq_lane_looked_upto(FairqLane *lane, const FairqNote *note,
-								   const FairqTurn *turn, int64 from,
-								   int64 due_from, int64 expired_from);
-extern bool fairq_lane_park(FairqLane *lane, const FairqNote *note,
+extern bool fairq_lane_park(FairqLane *lane, uint32 lane_no,
 							const FairqTurn *turn, uint64 version,
-							int32 group_no, int64 addr, FairqLimit *limit,
-							int32 most);
+							FairqLimit *limit, int32 most);
 extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
 extern void fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked);
 extern void fairq_unpark_all(FairqHints *hints);
+
+extern int64 fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped);
 extern uint32 fairq_lane_look_begin(FairqLane *lane, TimestampTz now,
 									FairqLook *look);
 extern void fairq_lane_look_end(FairqLane *lane, uint32 lane_no,
 								const FairqLook *look);
-extern FairqTold fairq_lane_tell(FairqLane *lane, uint32 lane_no,
-								 int32 group_no, int64 addr, TimestampTz now);
+extern bool fairq_lane_tell_due(FairqLane *lane, uint32 lane_no,
+								int32 group_no, int64 addr);
+extern bool fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr);
 extern bool fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr,
-							   TimestampTz lease_until);
-extern void fairq_lane_no_strays(FairqLane *lane, const FairqNote *note,
-								 int64 upto);
+							   bool running, TimestampTz lease_until);
 
-extern void fairq_lane_ready(FairqLane *lane, int32 group_no, int64 addr,
-							 int64 highest);
-extern bool fairq_lane_irregular(FairqLane *lane, int32 group_no, int64 addr);
-extern void fairq_lane_undone(FairqLane *lane, int32 group_no, int64 lowest,
-							  int64 highest);
-extern void fairq_lane_hole(FairqLane *lane, int32 group_no, int64 lowest,
-							int64 highest);
-extern void fairq_lane_lower(FairqLane *lane, int64 addr);
-extern void fairq_lane_forget(FairqLane *lane);
+extern void fairq_lane_tell(FairqLane *lane, int32 group_no,
+							const FairqItem *items, int n, int64 more);
+extern void fairq_lane_tell_timed(FairqLane *lane, int32 group_no, int64 addr);
+extern void fairq_lane_scheduled(FairqLane *lane, int64 addr);
+extern void fairq_lane_leased(FairqLane *lane, int32 group_no,
+							  const FairqLeases *leases);
 extern uint64 fairq_lane_narrowings(FairqLane *lane);
 
 #endif							/* FAIRQ_LANE_H */

@@ -56,6 +56,7 @@
 #include "privilege.h"
 #include "registry.h"
 #include "store_spi.h"
+#include "text.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_expire_leases);
@@ -68,16 +69,18 @@ PG_FUNCTION_INFO_V1(fairq_maintain);
 
 /* --------------------------------------------------------------------- */
 
-/* Take back what has expired in a lane, up to so many tasks. */
+/* Take back what has expired in a region of a lane, up to so many tasks. */
 static int64
-expire_in_lane(FairqQueue *queue, int priority, FairqTable *tasks, int64 most,
-			   MemoryContext each)
+expire_in_region(FairqQueue *queue, int priority, FairqRegion region,
+				 FairqTable *tasks, int64 most, MemoryContext each)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
+	int64		from = fairq_region_from(region);
 	TimestampTz now = GetCurrentTimestamp();
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
-		{2, FAIRQ_LT, Int64GetDatum(fairq_lane_reach(lane) + 1)}
+		{2, FAIRQ_GE, Int64GetDatum(from)},
+		{2, FAIRQ_LT, Int64GetDatum(fairq_lane_reach(lane, region) + 1)}
 	};
 	FairqScan  *scan = fairq_scan_in_order(tasks, FAIRQ_TASK_BY_LANE, keys,
 										   lengthof(keys));
@@ -117,7 +120,9 @@ expire(FairqQueue *queue, int64 most)
 	int64		expired = 0;
 
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		expired += expire_in_lane(queue, priority, tasks, most - expired, each);
+		for (int r = 0; r < FAIRQ_REGIONS; r++)
+			expired += expire_in_region(queue, priority, r, tasks,
+										most - expired, each);
 	fairq_table_close(tasks);
 	MemoryContextDelete(each);
 	if (expired > 0)
@@ -195,9 +200,7 @@ is_of_group(TupleTableSlot *slot, text *group_key)
 	text	   *key = DatumGetTextPP(slot_getattr(slot, ARCHIVE_GROUP_KEY,
 												  &isnull));
 
-	return VARSIZE_ANY_EXHDR(key) == VARSIZE_ANY_EXHDR(group_key) &&
-		memcmp(VARDATA_ANY(key), VARDATA_ANY(group_key),
-			   VARSIZE_ANY_EXHDR(key)) == 0;
+	return fairq_text_equal(key, group_key);
 }
 
 Datum

@@ -4,11 +4,13 @@
  *
  * A task that is finished leaves fairq.task, and its dedup_key is free in the
  * same transaction.  It goes to the archive if it has failed, or if its queue
- * retains the others.  A task that is to be run again is ready at once, at a
- * fresh address behind its group's others, or it is scheduled.
+ * retains the others.  A task that is to be run again is retried if its
+ * attempt has failed: it stands at the time at which it is due, maybe now, and
+ * is served before its group's queued tasks.  One that was released is ready
+ * at once, at a fresh address behind its group's others, or it is scheduled.
  *
- * Whoever had it running leaves its place under limits when that is visible;
- * and whatever had been known of the lease is said again if it is rolled back
+ * The transaction that ends a lease leaves the task's place under limits at
+ * its commit; if it is rolled back it says of the old lease again
  * (transaction.c).
  *
  * Locking: the caller has locked the row: it is in tasks->lock_slot, and what
@@ -21,6 +23,7 @@
 
 #include "dedup.h"
 #include "group.h"
+#include "ids.h"
 #include "outcome.h"
 #include "place.h"
 #include "running.h"
@@ -103,11 +106,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		fairq_hold_begin(queue, lane, task->group_no);
 	}
 	else
-	{
-		fairq_debt_ready_at_abort(debt, task->addr);
-		if (!fairq_is_waiting(task->addr))
-			fairq_debt_hole_at_commit(debt, task->addr);
-	}
+		fairq_debt_ready_at_abort(debt, task->addr, task->id, NULL);
 	if (fairq_task_delete(tasks, task, true) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not delete a locked task");
 	if (task->running)
@@ -116,30 +115,39 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 
 /*
  * The task, which is running, is to be run again: at run_at, or at once if
- * that is DT_NOBEGIN.  error, if it is not NULL, is why the attempt has
- * failed; counts: as one of those that it has.
+ * that is DT_NOBEGIN.  With retried, its attempt has failed, for a reason that
+ * is error if that is not NULL: it comes before the group's other tasks, once
+ * it is due.  Without, it was released, and goes behind them, or is scheduled.
  */
 void
 fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-				TimestampTz run_at, const text *error, bool counts)
+				TimestampTz run_at, const text *error, bool retried)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
-	bool		at_once = run_at == DT_NOBEGIN;
+	bool		queued = run_at == DT_NOBEGIN && !retried;
+	TimestampTz ready_at = run_at;
 	FairqDebt  *debt;
 	int64		addr;
 
-	/* if it has to wait, then behind all that were enqueued before */
-	addr = at_once ? fairq_place(queue, task->priority, task->group_no,
-								 queue->limited ? fairq_task_new_id() : 0,
-								 tasks) :
-		fairq_scheduled_addr(run_at, task->id);
+	if (run_at == DT_NOBEGIN)
+	{
+		ready_at = GetCurrentTimestamp();
+		/* so that it is due by the millisecond, too */
+		if (retried)
+			ready_at -= ready_at % 1000;
+	}
+	addr = queued ? fairq_place(queue, task->priority, task->group_no, tasks) :
+		fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :
+						 FAIRQ_REGION_SCHEDULED, ready_at, task->id);
 	debt = fairq_debt(lane, task->group_no);
 	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
 	fairq_hold_begin(queue, lane, task->group_no);
-	fairq_task_return(tasks, task, addr,
-					  at_once ? GetCurrentTimestamp() : run_at, error, counts);
-	if (at_once)
+	fairq_task_return(tasks, task, addr, ready_at, error, retried);
+	if (queued)
+	{
+		fairq_debt_row_written(0, task->id, &task->tid);
 		fairq_debt_written();
+	}
 	else
 		fairq_debt_scheduled(debt, addr);
 	fairq_hold_end(debt);

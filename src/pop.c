@@ -62,7 +62,7 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 	values[2] = payload;
 	values[3] = Int32GetDatum(task->attempt);
 	values[4] = Int32GetDatum((int32) task->priority);
-	values[5] = Int64GetDatum(task->addr);
+	values[5] = Int64GetDatum(task->turn);
 	values[6] = TimestampTzGetDatum(task->enqueued_at);
 	values[7] = TimestampTzGetDatum(task->lease_until);
 	nulls[7] = !task->running;
@@ -71,23 +71,18 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 }
 
 static FairqClaimResult
-remove_task(FairqTable *tasks, FairqTask *task, bool moved)
+remove_task(FairqTable *tasks, FairqTask *task)
 {
 	FairqClaimResult result;
 
-	/* what was moved is to be seen */
+	/* what this transaction has written before is to be seen */
 	fairq_written();
 	result = fairq_task_delete(tasks, task, !tasks->gripped);
 	if (result != FAIRQ_CLAIMED)
-	{
-		if (moved)
-			elog(ERROR, "could not delete a task that was moved");
 		return result;
-	}
 	if (task->keyed)
 		fairq_dedup_free(tasks, task);
-	if (!moved)
-		task->attempt++;
+	task->attempt++;
 	task->running = false;
 	return FAIRQ_CLAIMED;
 }
@@ -97,16 +92,13 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 {
 	Claims	   *claims = arg;
 	MemoryContext old = MemoryContextSwitchTo(claims->each);
-	bool		moves = task->addr != task->stood;
 	FairqClaimResult result = FAIRQ_CLAIMED;
 
-	/* who counts looks only at addresses of turns: see running.c */
-	if ((!claims->remove || moves) &&
-		!fairq_task_lease(tasks, task, claims->lease_until, claims->worker,
-						  claims->worker_isnull))
-		result = FAIRQ_GONE;
-	else if (claims->remove)
-		result = remove_task(tasks, task, moves);
+	if (claims->remove)
+		result = remove_task(tasks, task);
+	else
+		result = fairq_task_lease(tasks, task, claims->lease_until,
+								  claims->worker, claims->worker_isnull);
 	if (result == FAIRQ_CLAIMED)
 		put_claim(claims, tasks, task);
 	MemoryContextSwitchTo(old);
@@ -127,7 +119,8 @@ serve_call(FunctionCallInfo fcinfo, Claims *claims, int64 max_tasks,
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	tasks->claims_delete = claims->remove;
 	fairq_serve(claims->queue, tasks, claims->now, max_tasks, per_group,
-				serve_claim, claims);
+				claims->remove ? DT_NOEND : claims->lease_until, serve_claim,
+				claims);
 	fairq_table_close(tasks);
 	MemoryContextDelete(claims->each);
 }

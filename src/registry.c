@@ -12,13 +12,13 @@
  *
  * - when drop_queue has committed, or the create_queue that made them has been
  *	 rolled back (transaction.c).  Then no other transaction has a lock on the
- *	 queue, so none owes anything to its lanes or has its counters in hand.  Three
- *	 kinds of pointers may be left: that of a session asleep in fairq.wait, which
- *	 holds no lock; those in the backends' caches (queue.c), by which only the
- *	 version is read, and the version never goes back; and that of a recovery that
- *	 was broken off (place.c), by which only is asked whether the lane is known.
- *	 So hints at which a session sleeps are kept in a list of their own ("dropped")
- *	 until it has left.
+ *	 queue, so none owes anything to its lanes or has its counters in hand.
+ *	 Two kinds of pointers may be left: that of a session asleep in fairq.wait,
+ *	 which holds no lock; and those in the backends' caches (queue.c), by which
+ *	 only the version is read, and the version never goes back.  So hints at
+ *	 which a session sleeps are kept in a list of their own ("dropped") until
+ *	 it has left.  The bits of the queue's groups (seats.c) are freed when the
+ *	 hints are given again.
  *
  * - when the extension or its database is gone.  No backend with this library is
  *	 told of that (DROP DATABASE is said in another database), so such hints are
@@ -61,8 +61,8 @@
 #define MANY_LIMITS 16384
 
 /*
- * Hints that are allocated together: 66 kB.  By itself each would be just over
- * what the DSA has a size for, and cost half as much again.
+ * Hints that are allocated together: 35 kB.  By itself each would be just over
+ * what the DSA has a size for, and cost a quarter more.
  */
 #define HINTS_AT_ONCE 8
 
@@ -184,6 +184,7 @@ init_once(FairqHints *hints, dsa_pointer self)
 {
 	hints->self = self;
 	pg_atomic_init_u64(&hints->version, 0);
+	fairq_chunks_init(&hints->chunks);
 	fairq_wakeup_init(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		LWLockInitialize(&hints->lanes[priority].lock, fairq_lane_tranche());
@@ -210,18 +211,13 @@ init_lane(FairqLane *lane, int priority)
 		   sizeof(FairqLane) - sizeof(LWLock));
 	lane->domain = fairq_domain_index();
 	lane->priority = priority;
-	lane->pos = FAIRQ_ADDR_NONE;
-	lane->strays = FAIRQ_ADDR_MAX;
-	lane->irregular = lane->parked = FAIRQ_NOBODY;
-	lane->full_seat = PG_INT32_MAX;
+	lane->seat = lane->full_seat = FAIRQ_NOBODY;
+	lane->clock = DT_NOBEGIN;
 	fairq_times_init(&lane->times);
-	for (int i = 0; i < FAIRQ_RING; i++)
-	{
-		lane->ring[i] = FAIRQ_ADDR_MAX;
-		lane->ring_high[i] = FAIRQ_ADDR_NONE;
-	}
 	pg_atomic_init_u64(&lane->narrowings, 0);
-	pg_atomic_init_u64(&lane->reach, 0);
+	pg_atomic_init_u64(&lane->looks, 1);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		pg_atomic_init_u64(&lane->reach[r], fairq_region_from(r) - 1);
 	for (int i = 0; i < FAIRQ_COUNTERS; i++)
 		pg_atomic_init_u64(&lane->counters[i], 0);
 }
@@ -241,6 +237,8 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u32(&hints->limited, 0);
 	pg_atomic_init_u32(&hints->calls, 0);
 	pg_atomic_init_u64(&hints->free_number, 0);
+	pg_atomic_init_u64(&hints->unparks, 0);
+	fairq_chunks_free(&hints->chunks);
 	fairq_limit_init(&hints->running);
 	fairq_wakeup_begin(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)

@@ -12,11 +12,10 @@
  * counts, and no counter is known before the calls that don't are over.  So a
  * first limit costs nobody a wait, and no claim goes uncounted.
  *
- * Counting a group reads its tasks up to the highest address at which one may
- * be running (fairq_lane_reach()).  Waiting tasks are further on: they get a
- * turn for their address when they are claimed.  So it costs what is running,
- * and not what is queued; but after a restart nobody knows how far the
- * service had got, and all that has an address is read, once.
+ * Counting a group reads its line up to the highest address at which a task
+ * may be running, in each of the three regions (fairq_lane_reach()).  So it
+ * costs what service has come by, and not what is queued further on; but after
+ * a restart nobody knows how far that was, and all of the line is read, once.
  *
  * In the hands of an open transaction, a row counts as running, whatever
  * becomes of it.  Then the counter is doubtful.  What we ourselves have
@@ -201,7 +200,44 @@ count_rows(FairqScan *scan, bool *doubtful)
 	return running;
 }
 
-/* Of a group, or of the whole queue (-1), as the table has it. */
+/*
+ * Of a group, or of the whole queue (-1), as the table has it, those that stand
+ * in a region of a lane up to where tasks may be running.
+ */
+static int32
+count_in_region(FairqQueue *queue, int priority, FairqRegion region,
+				int32 group_no, FairqTable *tasks, bool *doubtful)
+{
+	int64		from = fairq_region_from(region);
+	int64		reach = fairq_lane_reach(fairq_queue_lane(queue, priority),
+										 region);
+	FairqKey	of_lane[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
+		{2, FAIRQ_GE, Int64GetDatum(from)},
+		{2, FAIRQ_LT, Int64GetDatum(reach + 1)}
+	};
+	FairqKey	of_group[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
+		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
+		{3, FAIRQ_GE, Int64GetDatum(from)},
+		{3, FAIRQ_LT, Int64GetDatum(reach + 1)}
+	};
+	FairqScan  *scan;
+	int32		running;
+
+	if (reach < from)
+		return 0;
+	scan = group_no < 0 ?
+		fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, of_lane,
+						 lengthof(of_lane), false) :
+		fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, of_group,
+						 lengthof(of_group), false);
+	running = count_rows(scan, doubtful);
+	fairq_scan_end(scan);
+	return running;
+}
+
+/* The same of all lanes and regions. */
 static int32
 count_running(FairqQueue *queue, int32 group_no, FairqTable *tasks,
 			  bool *doubtful)
@@ -209,26 +245,9 @@ count_running(FairqQueue *queue, int32 group_no, FairqTable *tasks,
 	int32		running = 0;
 
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-	{
-		int64		end = fairq_lane_reach(fairq_queue_lane(queue, priority)) + 1;
-		FairqKey	of_lane[] = {
-			{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
-			{2, FAIRQ_LT, Int64GetDatum(end)}
-		};
-		FairqKey	of_group[] = {
-			{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
-			{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-			{3, FAIRQ_LT, Int64GetDatum(end)}
-		};
-		FairqScan  *scan = group_no < 0 ?
-			fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, of_lane,
-							 lengthof(of_lane), false) :
-			fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, of_group,
-							 lengthof(of_group), false);
-
-		running += count_rows(scan, doubtful);
-		fairq_scan_end(scan);
-	}
+		for (int r = 0; r < FAIRQ_REGIONS; r++)
+			running += count_in_region(queue, priority, r, group_no, tasks,
+									   doubtful);
 	return running;
 }
 
@@ -325,19 +344,17 @@ fairq_place_in_queue(FairqTable *tasks)
 }
 
 /*
- * A place in a group, for its task at addr.  If there is none the group is
- * parked, or passed over for this time.  turn is that of an irregular group,
- * which has no expired lease.
+ * Have a place in the group whose turn that is.  False if there is none: then
+ * the group is parked (with may_park), or has to be passed over for this time.
  */
 bool
-fairq_place_in_group(FairqLane *lane, const FairqNote *note,
-					 const FairqTurn *turn, int32 group_no, int64 addr,
-					 FairqTable *tasks, bool *parked)
+fairq_place_in_group(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+					 bool may_park, FairqTable *tasks)
 {
+	int32		group_no = turn->group_no;
 	int32		most;
 	FairqRoom	room;
 
-	*parked = false;
 	if (!call.counted)
 		return true;
 	most = fairq_group_setting(call.queue, group_no)->most;
@@ -353,9 +370,9 @@ fairq_place_in_group(FairqLane *lane, const FairqNote *note,
 		fairq_place_in_group_back();
 		return false;
 	}
-	if (room == FAIRQ_NO_ROOM && !fairq_settings_pending())
-		*parked = fairq_lane_park(lane, note, turn, call.queue->version,
-								  group_no, addr, call.limit, most);
+	if (room == FAIRQ_NO_ROOM && may_park && !fairq_settings_pending())
+		(void) fairq_lane_park(lane, lane_no, turn, call.queue->version,
+							   call.limit, most);
 	fairq_limit_unpin(call.limit);
 	call.limit = NULL;
 	return false;

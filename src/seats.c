@@ -1,117 +1,510 @@
 /*
  * seats.c
- *		Sets of groups, in the order of their seats.
+ *		Sets of groups of a lane, by their seats.
  *
- * A set is a treap: a search tree by group_no that is a heap by a hash of
- * group_no, and so of logarithmic depth whatever the order of the insertions.
- * Its nodes are the groups' entries themselves, linked by index (see shmem.h).
- * An entry is in at most one set.  Nothing is allocated and nothing can fail,
- * so sets are changed from commit and abort callbacks too.
+ * A set is a bitmap, one bit for each group number, with one bit in a summary
+ * for each word of it that is not empty.  So the next group of a set is found
+ * by looking at a few words, however many groups there are.
  *
- * Locking: the caller holds the lock of the lane that the set belongs to,
- * exclusively to change it.
+ * The first 64 seats are part of the lane.  All others are in chunks of the
+ * queue, one for seats 64 to 127, one for 128 to 255, for 256 to 511 and so
+ * forth, each made when the first of its groups is used; nothing is ever
+ * moved.  A chunk has the bits of all ten lanes, so that one allocation is
+ * enough for all that is said of its groups later: 8 sets, their summaries and
+ * deadlines are 91 bits, some 11 bytes, for each group number.
+ *
+ * Besides, there is a deadline for each word of seats: of the groups of these
+ * seats that are in the set of leased ones no lease ends earlier.
+ *
+ * A chunk is in dynamic shared memory, which a backend has to map, and that can
+ * fail.  So a chunk is made and mapped (fairq_chunks_have, for one seat;
+ * fairq_chunks_map, for all) before a lane is locked; all else here only touches
+ * what is mapped, and does not allocate, wait or fail.
+ *
+ * Locking: the lane's lock, exclusively to change anything.  Whether a group is
+ * leased, and a deadline, may be read without it; lane.c says when.  Chunks are
+ * made under no lock, and put in their place by a compare-and-exchange.
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
+#include "port/pg_bitutils.h"
 
+#include "lane.h"
 #include "seats.h"
 
-static uint32
-rank(int32 index)
+/* The words of a chunk, and of its summary. */
+#define WORDS(chunk) (INT64CONST(1) << ((chunk) - 1))
+#define SUMMARY_WORDS(chunk) ((WORDS(chunk) + 63) / 64)
+
+/* What a lane has of a chunk: sets with their summaries, then deadlines. */
+#define SET_WORDS(chunk) (WORDS(chunk) + SUMMARY_WORDS(chunk))
+#define LANE_WORDS(chunk) (FAIRQ_SEAT_SETS * SET_WORDS(chunk) + WORDS(chunk))
+
+/*
+ * Whose part of which chunk was used last, and where that is.  It stays there as
+ * long as the queue does, that is, at least to the end of the transaction; and in
+ * each transaction a chunk is mapped before it is used.
+ */
+static struct
 {
-	return murmurhash32((uint32) fairq_group_at(index)->group_no);
+	FairqLane  *lane;
+	int			chunk;
+	uint64	   *part;
+}			last;
+
+static inline int
+chunk_of(int64 seat)
+{
+	return seat < FAIRQ_FIRST_SEATS ? 0 :
+		pg_leftmost_one_pos32((uint32) (seat / FAIRQ_FIRST_SEATS)) + 1;
 }
 
-/* Split a tree into those before group_no and the others. */
+/* The first seat of a chunk. */
+static int64
+first_seat(int chunk)
+{
+	return chunk == 0 ? 0 : FAIRQ_FIRST_SEATS * WORDS(chunk);
+}
+
+void
+fairq_chunks_init(FairqChunks *chunks)
+{
+	for (int i = 0; i < FAIRQ_CHUNKS; i++)
+		pg_atomic_init_u64(&chunks->chunk[i], InvalidDsaPointer);
+	pg_atomic_init_u32(&chunks->made, 0);
+}
+
+/* Free all chunks: the queue is gone, and no backend uses them. */
+void
+fairq_chunks_free(FairqChunks *chunks)
+{
+	for (int i = 0; i < FAIRQ_CHUNKS; i++)
+	{
+		dsa_pointer ptr = pg_atomic_exchange_u64(&chunks->chunk[i],
+												 InvalidDsaPointer);
+
+		if (DsaPointerIsValid(ptr))
+			dsa_free(fairq_area(), ptr);
+	}
+	pg_atomic_write_u32(&chunks->made, 0);
+}
+
+/* Has the chunk, and maps it.  NULL if it is not there. */
+static uint64 *
+chunk_at(FairqChunks *chunks, int chunk)
+{
+	dsa_pointer ptr = pg_atomic_read_u64(&chunks->chunk[chunk]);
+
+	return DsaPointerIsValid(ptr) ? dsa_get_address(fairq_area(), ptr) : NULL;
+}
+
 static void
-split(int32 tree, int32 group_no, int32 *before, int32 *others)
+make_chunk(FairqChunks *chunks, int chunk)
 {
-	while (tree != FAIRQ_NOBODY)
-	{
-		FairqGroup *group = fairq_group_at(tree);
+	uint64		none = InvalidDsaPointer;
+	int64		nwords = LANE_WORDS(chunk) * FAIRQ_PRIORITIES;
+	dsa_pointer ptr;
+	uint64	   *words;
+	ErrorContextCallback callback;
 
-		if (group->group_no < group_no)
-		{
-			*before = tree;
-			before = &group->right;
-			tree = group->right;
-		}
-		else
-		{
-			*others = tree;
-			others = &group->left;
-			tree = group->left;
-		}
+	fairq_explain_begin(&callback);
+	ptr = dsa_allocate_extended(fairq_area(), nwords * sizeof(uint64),
+								DSA_ALLOC_HUGE | DSA_ALLOC_ZERO);
+	words = dsa_get_address(fairq_area(), ptr);
+	fairq_explain_end(&callback);
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		words += FAIRQ_SEAT_SETS * SET_WORDS(chunk);
+		for (int64 i = 0; i < WORDS(chunk); i++)
+			*words++ = PG_INT64_MAX;
 	}
-	*before = *others = FAIRQ_NOBODY;
+	pg_write_barrier();
+	if (pg_atomic_compare_exchange_u64(&chunks->chunk[chunk], &none, ptr))
+		pg_atomic_fetch_add_u32(&chunks->made, 1);
+	else
+		dsa_free(fairq_area(), ptr);
 }
 
-/* The group must not be in a set. */
+/* Make sure that there are bits for a group, and that they are mapped here. */
 void
-fairq_seats_insert(int32 *root, FairqGroup *group)
+fairq_chunks_have(FairqChunks *chunks, int32 seat)
 {
-	int32		self = fairq_group_index(group);
+	int			chunk = chunk_of(seat);
 
-	while (*root != FAIRQ_NOBODY && rank(*root) >= rank(self))
-	{
-		FairqGroup *at = fairq_group_at(*root);
-
-		root = group->group_no < at->group_no ? &at->left : &at->right;
-	}
-	split(*root, group->group_no, &group->left, &group->right);
-	*root = self;
+	last.lane = NULL;
+	if (chunk == 0)
+		return;
+	while (chunk_at(chunks, chunk) == NULL)
+		make_chunk(chunks, chunk);
 }
 
-/* The group must be in that set. */
+/* Map all chunks that there are.  Returns how many. */
+uint32
+fairq_chunks_map(FairqChunks *chunks)
+{
+	uint32		made = pg_atomic_read_u32(&chunks->made);
+
+	last.lane = NULL;
+	pg_read_barrier();
+	for (int i = 1, n = 0; i < FAIRQ_CHUNKS && n < made; i++)
+		n += chunk_at(chunks, i) != NULL;
+	return made;
+}
+
+/* Where a lane's part of a chunk is; NULL if the chunk is not there. */
+static inline uint64 *
+lane_part(FairqLane *lane, int chunk)
+{
+	if (last.lane != lane || last.chunk != chunk)
+	{
+		uint64	   *words = chunk_at(&fairq_hints_of(lane)->chunks, chunk);
+
+		if (words == NULL)
+			return NULL;
+		last.lane = lane;
+		last.chunk = chunk;
+		last.part = words + LANE_WORDS(chunk) * lane->priority;
+	}
+	return last.part;
+}
+
+/* The summary of a set, behind its words. */
+static inline uint64 *
+summary_of(uint64 *words, int chunk)
+{
+	return words + WORDS(chunk);
+}
+
+/* --------------------------------------------------------------------- */
+
+/* Nobody is in any set.  The chunks are mapped. */
 void
-fairq_seats_remove(int32 *root, FairqGroup *group)
+fairq_seats_init(FairqLane *lane)
 {
-	int32		self = fairq_group_index(group);
-	int32		before = group->left;
-	int32		behind = group->right;
+	FairqSeats *seats = &lane->seats;
 
-	while (*root != self)
+	memset(seats, 0, sizeof(FairqSeats));
+	seats->first_deadline = PG_INT64_MAX;
+	for (int chunk = 1; chunk < FAIRQ_CHUNKS; chunk++)
 	{
-		FairqGroup *at = fairq_group_at(*root);
+		uint64	   *words = lane_part(lane, chunk);
 
-		root = group->group_no < at->group_no ? &at->left : &at->right;
+		if (words == NULL)
+			continue;
+		memset(words, 0,
+			   FAIRQ_SEAT_SETS * SET_WORDS(chunk) * sizeof(uint64));
+		words += FAIRQ_SEAT_SETS * SET_WORDS(chunk);
+		for (int64 i = 0; i < WORDS(chunk); i++)
+			*words++ = PG_INT64_MAX;
 	}
-	while (before != FAIRQ_NOBODY && behind != FAIRQ_NOBODY)
-	{
-		if (rank(before) > rank(behind))
-		{
-			*root = before;
-			root = &fairq_group_at(before)->right;
-			before = *root;
-		}
-		else
-		{
-			*root = behind;
-			root = &fairq_group_at(behind)->left;
-			behind = *root;
-		}
-	}
-	*root = before != FAIRQ_NOBODY ? before : behind;
 }
 
-/* The first group at or behind that seat; NULL if there is none. */
-FairqGroup *
-fairq_seats_from(int32 root, int32 group_no)
+bool
+fairq_seats_has(FairqLane *lane, FairqSeatSet set, int32 seat)
 {
-	FairqGroup *best = NULL;
+	int			chunk = chunk_of(seat);
+	uint64	   *words;
 
-	while (root != FAIRQ_NOBODY)
+	if (chunk == 0)
+		return (lane->seats.first[set] >> seat) & 1;
+	words = lane_part(lane, chunk);
+	if (words == NULL)
+		return false;
+	words += set * SET_WORDS(chunk);
+	return (words[(seat - first_seat(chunk)) / 64] >> (seat % 64)) & 1;
+}
+
+void
+fairq_seats_add(FairqLane *lane, FairqSeatSet set, int32 seat)
+{
+	int			chunk = chunk_of(seat);
+	uint64		bit = UINT64CONST(1) << (seat % 64);
+	uint64	   *word = &lane->seats.first[set];
+
+	if (chunk > 0)
 	{
-		FairqGroup *group = fairq_group_at(root);
+		uint64	   *words = lane_part(lane, chunk);
+		int64		at = (seat - first_seat(chunk)) / 64;
 
-		if (group->group_no >= group_no)
-		{
-			best = group;
-			root = group->left;
-		}
-		else
-			root = group->right;
+		Assert(words != NULL);
+		words += set * SET_WORDS(chunk);
+		word = &words[at];
+		summary_of(words, chunk)[at / 64] |= UINT64CONST(1) << (at % 64);
 	}
-	return best;
+	if (*word & bit)
+		return;
+	*word |= bit;
+	lane->seats.n[set]++;
+}
+
+void
+fairq_seats_remove(FairqLane *lane, FairqSeatSet set, int32 seat)
+{
+	int			chunk = chunk_of(seat);
+	uint64		bit = UINT64CONST(1) << (seat % 64);
+	uint64	   *words = NULL;
+	uint64	   *word = &lane->seats.first[set];
+	int64		at = 0;
+
+	if (lane->seats.n[set] == 0)
+		return;
+	if (chunk > 0)
+	{
+		words = lane_part(lane, chunk);
+		if (words == NULL)
+			return;
+		words += set * SET_WORDS(chunk);
+		at = (seat - first_seat(chunk)) / 64;
+		word = &words[at];
+	}
+	if ((*word & bit) == 0)
+		return;
+	*word &= ~bit;
+	lane->seats.n[set]--;
+	if (chunk > 0 && *word == 0)
+		summary_of(words, chunk)[at / 64] &= ~(UINT64CONST(1) << (at % 64));
+}
+
+/* The first bit of words that is not below from; -1 if there is none. */
+static int64
+next_bit(const uint64 *words, int64 nwords, int64 from)
+{
+	int64		at = from / 64;
+	uint64		word;
+
+	if (at >= nwords)
+		return -1;
+	word = words[at] & (~UINT64CONST(0) << (from % 64));
+	while (word == 0)
+	{
+		if (++at >= nwords)
+			return -1;
+		word = words[at];
+	}
+	return at * 64 + pg_rightmost_one_pos64(word);
+}
+
+/* The first group of a set at or behind that seat; FAIRQ_NOBODY: none. */
+int32
+fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
+{
+	if (lane->seats.n[set] == 0 || from >= FAIRQ_ALL_SEATS)
+		return FAIRQ_NOBODY;
+	for (int chunk = chunk_of(from); chunk < FAIRQ_CHUNKS; chunk++)
+	{
+		int64		first = first_seat(chunk);
+		uint64	   *words;
+		int64		bit;
+
+		if (chunk == 0)
+		{
+			bit = next_bit(&lane->seats.first[set], 1, from);
+			if (bit >= 0)
+				return (int32) bit;
+			continue;
+		}
+		words = lane_part(lane, chunk);
+		if (words == NULL)
+			continue;
+		words += set * SET_WORDS(chunk);
+		from = Max(from, first) - first;
+		/* in the word of that seat, or in the next one that is not empty */
+		bit = next_bit(words, from / 64 + 1, from);
+		if (bit < 0)
+		{
+			int64		at = next_bit(summary_of(words, chunk),
+									  SUMMARY_WORDS(chunk), from / 64 + 1);
+
+			if (at >= 0)
+				bit = next_bit(words, at + 1, at * 64);
+		}
+		if (bit >= 0)
+			return (int32) (first + bit);
+		from = 0;
+	}
+	return FAIRQ_NOBODY;
+}
+
+/* What is done to each word of a set that is not empty. */
+typedef void (*WordAction) (FairqLane *lane, uint64 *first_set, int64 stride,
+							int64 seat, void *arg);
+
+/*
+ * Do something to all words of a set that are not empty.  The action gets the
+ * word of the first set; that of the next one is stride words further on.  If the
+ * word is empty afterwards that is noted.
+ */
+static void
+for_each_word(FairqLane *lane, FairqSeatSet set, WordAction action, void *arg)
+{
+	if (lane->seats.first[set] != 0)
+		action(lane, lane->seats.first, 1, 0, arg);
+	for (int chunk = 1; chunk < FAIRQ_CHUNKS; chunk++)
+	{
+		uint64	   *part = lane_part(lane, chunk);
+		uint64	   *words;
+		uint64	   *summary;
+		int64		at = -1;
+
+		if (part == NULL)
+			continue;
+		words = part + set * SET_WORDS(chunk);
+		summary = summary_of(words, chunk);
+		while ((at = next_bit(summary, SUMMARY_WORDS(chunk), at + 1)) >= 0)
+		{
+			if (words[at] != 0)
+				action(lane, part + at, SET_WORDS(chunk),
+					   first_seat(chunk) + at * 64, arg);
+			if (words[at] == 0)
+				summary[at / 64] &= ~(UINT64CONST(1) << (at % 64));
+		}
+	}
+}
+
+static void
+clear_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
+		   void *arg)
+{
+	first_set[*(FairqSeatSet *) arg * stride] = 0;
+}
+
+/* Nobody is in the set any more. */
+void
+fairq_seats_clear(FairqLane *lane, FairqSeatSet set)
+{
+	if (lane->seats.n[set] > 0)
+		for_each_word(lane, set, clear_word, &set);
+	lane->seats.n[set] = 0;
+}
+
+/* Add bits to a word of a set, and tell the summary. */
+static void
+add_bits(FairqLane *lane, FairqSeatSet set, uint64 *first_set, int64 stride,
+		 int64 seat, uint64 bits)
+{
+	uint64	   *word = &first_set[set * stride];
+	int			chunk = chunk_of(seat);
+
+	lane->seats.n[set] += pg_popcount64(bits & ~*word);
+	*word |= bits;
+	if (chunk > 0 && bits != 0)
+	{
+		int64		at = (seat - first_seat(chunk)) / 64;
+
+		summary_of(word - at, chunk)[at / 64] |= UINT64CONST(1) << (at % 64);
+	}
+}
+
+/* Of a word of seats, the bits of those up to a seat. */
+static uint64
+up_to(int64 seat, int64 last)
+{
+	return last < seat ? 0 : last - seat >= 63 ? ~UINT64CONST(0) :
+		(UINT64CONST(2) << (last - seat)) - 1;
+}
+
+/* Those groups may be served, of which turns have passed some. */
+static void
+let_in(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
+	   uint64 bits, int32 passed)
+{
+	add_bits(lane, FAIRQ_RING, first_set, stride, seat, bits);
+	add_bits(lane, FAIRQ_FRONT, first_set, stride, seat,
+			 bits & ~first_set[FAIRQ_SERVED * stride] & up_to(seat, passed));
+}
+
+static void
+unpark_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
+			void *arg)
+{
+	let_in(lane, first_set, stride, seat, first_set[FAIRQ_PARKED * stride],
+		   *(int32 *) arg);
+	first_set[FAIRQ_PARKED * stride] = 0;
+}
+
+/*
+ * All that are parked are in the ring again; and in front, if they have not been
+ * served and stand at the seat that service has passed, or before.
+ */
+void
+fairq_seats_unpark(FairqLane *lane, int32 passed)
+{
+	if (lane->seats.n[FAIRQ_PARKED] > 0)
+		for_each_word(lane, FAIRQ_PARKED, unpark_word, &passed);
+	lane->seats.n[FAIRQ_PARKED] = 0;
+}
+
+static int64 *
+deadline_of(FairqLane *lane, int64 seat)
+{
+	int			chunk = chunk_of(seat);
+
+	if (chunk == 0)
+		return &lane->seats.first_deadline;
+	return (int64 *) lane_part(lane, chunk) +
+		FAIRQ_SEAT_SETS * SET_WORDS(chunk) + (seat - first_seat(chunk)) / 64;
+}
+
+/* No lease of the groups around that seat ends earlier. */
+int64
+fairq_seats_deadline(FairqLane *lane, int32 seat)
+{
+	return *(volatile int64 *) deadline_of(lane, seat);
+}
+
+void
+fairq_seats_lower_deadline(FairqLane *lane, int32 seat, int64 deadline)
+{
+	int64	   *present = deadline_of(lane, seat);
+
+	*present = Min(*present, deadline);
+}
+
+typedef struct Lapse
+{
+	int64		now;
+	int32		passed;
+	int64		next;
+	int64		ngroups;
+} Lapse;
+
+static void
+lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
+		   void *arg)
+{
+	Lapse	   *lapse = arg;
+	int64	   *deadline = deadline_of(lane, seat);
+	uint64		bits = first_set[FAIRQ_LEASED * stride];
+
+	if (*deadline > lapse->now)
+	{
+		lapse->next = Min(lapse->next, *deadline);
+		return;
+	}
+	*deadline = PG_INT64_MAX;
+	first_set[FAIRQ_LEASED * stride] = 0;
+	lane->seats.n[FAIRQ_LEASED] -= pg_popcount64(bits);
+	add_bits(lane, FAIRQ_LAPSED, first_set, stride, seat, bits);
+	let_in(lane, first_set, stride, seat, bits, lapse->passed);
+	/* who was parked has a place for an expired task already */
+	lane->seats.n[FAIRQ_PARKED] -=
+		pg_popcount64(bits & first_set[FAIRQ_PARKED * stride]);
+	first_set[FAIRQ_PARKED * stride] &= ~bits;
+	lapse->ngroups += pg_popcount64(bits);
+}
+
+/*
+ * Move the groups of which leases may have ended from those that are leased to
+ * those that have lapsed, and into the ring.  Returns the next deadline, and how
+ * many groups there were.
+ */
+int64
+fairq_seats_lapse(FairqLane *lane, int64 now, int32 passed, int64 *ngroups)
+{
+	Lapse		lapse = {.now = now, .passed = passed, .next = PG_INT64_MAX};
+
+	if (lane->seats.n[FAIRQ_LEASED] > 0)
+		for_each_word(lane, FAIRQ_LEASED, lapse_word, &lapse);
+	*ngroups = lapse.ngroups;
+	return lapse.next;
 }

@@ -10,17 +10,17 @@
 
 /*
  * What is done with a task that was chosen: its row is locked or gripped, and
- * in tasks->lock_slot.  Its addr is that of its turn, and a new one unless it
- * stood there.  It is running afterwards, or removed.  One that is gripped can
- * still be lost to somebody.
+ * in tasks->lock_slot.  It is running afterwards, or removed.  One that is gripped
+ * can still be lost to somebody.
  */
 typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
 										 void *arg);
 
-/* per_group: 0 for no limit */
+/* per_group: 0 for no limit; lease_until: DT_NOEND if tasks are removed */
 extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,
 						 TimestampTz now, int64 max_tasks, int64 per_group,
-						 FairqServer server, void *arg);
+						 TimestampTz lease_until, FairqServer server,
+						 void *arg);
 extern bool fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks,
 							  TimestampTz now, bool *saw_locked);
 

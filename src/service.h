@@ -12,18 +12,6 @@
 /* expired tasks that a call brings to their end, beside what it serves */
 #define FAIRQ_MAX_ENDED 100
 
-/* A search for a group's next task, of one kind. */
-typedef struct FairqSearch
-{
-	FairqScan  *scan;			/* kept for the call, or NULL */
-	bool		open;			/* there may be more */
-	bool		have;			/* task is the next one */
-	FairqTask	task;
-	TimestampTz since;			/* when it became ready */
-	int64		from;			/* nothing is left below */
-	int64		locked;			/* lowest one that was merely locked */
-} FairqSearch;
-
 /* One call, in one lane. */
 typedef struct FairqService
 {
@@ -31,9 +19,15 @@ typedef struct FairqService
 	FairqTable *tasks;
 	FairqLane  *lane;
 	int			priority;
+	uint32		lane_no;		/* when the turns in hand were taken */
+	uint64		looks;			/* of the lane, likewise */
+	uint32		mapped;			/* chunks of the queue, in this backend */
 	FairqServer server;
 	void	   *arg;
 	TimestampTz now;
+	TimestampTz by;				/* what has fallen due by then; may be later, by
+								 * the clock of whoever has found it */
+	TimestampTz lease_until;	/* of what is served; DT_NOEND: it is removed */
 	bool		peek;			/* don't serve, but say whether one could */
 	bool		peeked;			/* yes */
 	bool		saw_locked;		/* not those whose rows are merely locked */
@@ -42,42 +36,23 @@ typedef struct FairqService
 	int64		ended;			/* likewise, brought to their end */
 	bool		left;			/* in this turn, there is some for others to
 								 * end */
-	FairqFound	found;			/* likewise, fallen due */
+	int64		found;			/* what has fallen due, in all lanes */
 	int64		per_group;
-	int64		first_block;	/* with per_group: that is looked at now */
-	int64		last_block;		/* once something was served; before, -1 */
-	FairqNote	note;
-	bool		in_full;		/* what is served now is in a full queue */
-	int32		full_first;		/* the seat served first in one, or -1 */
+	int64		first;			/* with that: the first turn in which something
+								 * was served, or -1 */
+	int32		full_first;		/* in a full queue: the seat served first, or -1 */
 	int32		full_last;		/* and the last one */
 	int64		full_rounds;	/* so often the first one was come by again */
-	bool		any_irregular;
-	bool		any_regular;	/* a group became regular at the last turn */
-	bool		homeless;		/* tasks are behind whose group has no entry */
-	int64		locked;			/* lowest row that was merely locked */
-	int64		walk_end;		/* the walk's scan goes up to there */
-	int64		walk_length;	/* it is begun for so many addresses */
-	bool		walk_longer;	/* it was not enough */
-	int64		walked;			/* rows that it came by */
-	int			passed;			/* rows that the walk has passed over in a row */
-	int64		passed_from;	/* the first of them */
-	int64		jumped_to;		/* the end of the desert, after it */
-	int64		strays;			/* where to look on for those */
-	int64		left_strays;	/* lowest one that could not be served */
-	FairqSearch queued;
-	FairqSearch due;
-	FairqSearch expired;
-	TimestampTz by;				/* what has fallen due by then */
+	FairqScan  *rows;			/* scans by group that are kept for the call */
+	FairqScan  *due[FAIRQ_REGIONS];
+	FairqScan  *expired;
 } FairqService;
 
 extern FairqClaimResult fairq_claim(FairqService *s, FairqTask *task,
-									int64 turn);
+									FairqTurn *turn);
 extern FairqClaimResult fairq_take_over(FairqService *s, FairqTask *task,
-										int64 addr);
-extern void fairq_search_group(FairqService *s, FairqSearch *search,
-							   int32 group_no, int64 from, int64 end);
-extern bool fairq_next_is_regular(FairqService *s, int32 group_no,
-								  int64 turn);
-extern bool fairq_serve_turn(FairqService *s, const FairqTurn *turn);
+										FairqTurn *turn);
+extern bool fairq_glance(FairqService *s);
+extern bool fairq_serve_turn(FairqService *s, FairqTurn *turn);
 
 #endif							/* FAIRQ_SERVICE_H */

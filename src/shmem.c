@@ -49,7 +49,7 @@
  * it the meaning of a field: sessions that have an old library and such as
  * have a new one must not share it.
  */
-#define LAYOUT 2
+#define LAYOUT 3
 
 typedef struct Control
 {
@@ -89,6 +89,9 @@ init_control(FAIRQ_INIT_ARGS)
 		pg_atomic_init_u64(&c->domains[i].moves, 0);
 		pg_atomic_init_u64(&c->domains[i].group_changes, 0);
 		pg_atomic_init_u64(&c->domains[i].settings, 0);
+		SpinLockInit(&c->domains[i].ids.mutex);
+		c->domains[i].ids.left = 0;
+		c->domains[i].ids.source.lsn = InvalidXLogRecPtr;
 	}
 	c->area = DSA_HANDLE_INVALID;
 	fairq_registry_init(&c->registry, c->control_tranche);
@@ -292,12 +295,22 @@ fairq_key(int32 queue_id, int32 group_no)
 	return fairq_key_of(fairq_catalog()->task, queue_id, group_no);
 }
 
+/* Kept until fairq.task is another one: hot paths ask for it row by row. */
 int32
 fairq_domain_index(void)
 {
-	FairqQueueKey key = fairq_key(0, -1);
+	static Oid	known_task = InvalidOid;
+	static int32 index;
+	Oid			task = fairq_catalog()->task;
 
-	return hash_bytes((const unsigned char *) &key, sizeof(key)) % DOMAINS;
+	if (task != known_task)
+	{
+		FairqQueueKey key = fairq_key_of(task, 0, -1);
+
+		index = hash_bytes((const unsigned char *) &key, sizeof(key)) % DOMAINS;
+		known_task = task;
+	}
+	return index;
 }
 
 FairqDomain *
@@ -319,20 +332,6 @@ FairqGroupSet *
 fairq_group_sets(void)
 {
 	return group_sets;
-}
-
-FairqGroup *
-fairq_group_at(int32 index)
-{
-	return &group_sets[index / FAIRQ_SET_WAYS].ways[index % FAIRQ_SET_WAYS];
-}
-
-int32
-fairq_group_index(const FairqGroup *group)
-{
-	int32		set = ((const char *) group - (char *) group_sets) / sizeof(FairqGroupSet);
-
-	return set * FAIRQ_SET_WAYS + (group - group_sets[set].ways);
 }
 
 uint32

@@ -7,14 +7,32 @@
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
+#include "storage/itemptr.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 #include "utils/dsa.h"
 
+#include "address.h"
+/* How the sequence of ids stood when a chunk was taken from it; see ids.c. */
+typedef struct FairqIdSource
+{
+	uint64		lsn;			/* of its page; 0: there is no chunk */
+	int64		last_value;
+} FairqIdSource;
+
+/* Ids that nobody has taken yet, of the last chunk; all under mutex. */
+typedef struct FairqIds
+{
+	slock_t		mutex;
+	int32		left;			/* so many */
+	int64		next;			/* from this one on */
+	FairqIdSource source;
+} FairqIds;
+
 /*
  * What belongs to one fairq.task, that is, to one CREATE EXTENSION in one
  * database.  Several may share an entry: then they share resets, and look
- * again once in a while for nothing.
+ * again once in a while for nothing; and waste each other's ids.
  */
 typedef struct FairqDomain
 {
@@ -23,59 +41,91 @@ typedef struct FairqDomain
 	pg_atomic_uint64 group_changes; /* counts what makes cached groups void */
 	pg_atomic_uint64 settings;	/* counts changes of settings of queues that
 								 * had no version to be counted up */
+	FairqIds	ids;
 } FairqDomain;
 
+/* tasks in the hand of a group */
+#define FAIRQ_HAND 8
+
+/* tasks in its hand of those that have fallen due, or expired */
+#define FAIRQ_DUE_HAND 4
+
+/* A task that may be ready, and where its row is. */
+typedef struct FairqItem
+{
+	int64		addr;
+	uint32		order;			/* the low bits of its id */
+	ItemPointerData tid;		/* the root of its HOT chain */
+}
+#if defined(pg_attribute_packed) && defined(pg_attribute_aligned)
+			pg_attribute_packed()
+			pg_attribute_aligned(4)
+#endif
+FairqItem;
+
 /*
- * What is remembered of a group in a lane; see lane.c for what it means.
- *
- * An entry lies in one of the two sets that its key leads to, so that sets fill
- * up evenly: 131,072 entries have room for some 120,000 irregular groups.  The
- * set's mutex protects the key, the pins and the choice of a victim; all else
- * is protected by the lock of the lane whose number the entry bears, and only
- * as long as the entry is pinned or irregular: such a one is never a victim.
- * Any other may be given to a group of another lane as soon as the mutex is
- * released, and is not touched without it.  An entry's place is its name: sets
- * of groups are linked by index.
+ * The entry of a group in a lane, in a cache of fixed size; entry.c has the
+ * cache, hand.c what the fields mean.  All is protected by the mutex of the set
+ * that the entry lies in; whoever uses anything but the pins has the lane's lock
+ * besides, exclusively, and so finds all as he has left it, unless the entry was
+ * evicted.  An entry with pins is not.
  */
 typedef struct FairqGroup
 {
-	uint32		lane_no;		/* key; 0: free */
-	int32		group_no;		/* key */
+	/* what a turn mostly needs comes first */
 	int32		pins;			/* reservations whose row is being written */
+	int32		reader;			/* pid of the backend that may offer its
+								 * reading; 0: none */
+	int32		looker;			/* pid of the backend that may say what it has
+								 * found of due and expired tasks; 0: none */
+	bool		idle;			/* in no set that a turn would come from */
+	bool		late;			/* in the lane's set of that name */
+	bool		by_row;			/* the next reading looks at rows */
+	uint8		first;			/* item of the hand */
+	int32		nhand;			/* items in the hand */
 	int32		tail_count;		/* tasks at tail */
 	int64		tail;			/* last address given; FAIRQ_ADDR_NONE */
-
-	bool		gap;			/* tasks may stand further on than its turn */
-	bool		irregular;		/* in one of the lane's sets; the rest is
-								 * valid */
-	bool		parked;			/* in which of the two */
-	bool		forgot;			/* what it was told, while it is parked */
-	int32		tasks_left;		/* it may still have in the turn taken */
-	uint32		version;		/* counts what was found out about it */
-	uint32		expiries;		/* counts the news of expired leases */
-	int32		left;			/* in the set; see seats.c */
-	int32		right;
-	int64		from;			/* none of its tasks is ready below */
-	int64		waiting_from;	/* nor from FAIRQ_WAITING to below this */
-	int64		taken;			/* the last turn that a pop took for it */
-	int64		until;			/* there may be holes up to here */
-	int64		due_from;		/* no scheduled task has fallen due below */
-	int64		expired_from;	/* and no lease of which it was told */
-	int64		expired_to;		/* nor above this, if that is known */
-	TimestampTz told_at;		/* by the latest clock of who told it */
+	int64		upto;			/* address from which the next reading begins;
+								 * FAIRQ_ADDR_MAX: there is nothing to read */
+	int64		lost;			/* lowest address told since the reading began
+								 * that is not in the hand */
+	int64		run_low[FAIRQ_REGIONS]; /* no task is running below */
+	int64		run_since[FAIRQ_REGIONS];	/* lowest address leased since the
+											 * look began */
+	int64		run_high;		/* of the queued region: none is above */
+	FairqItem	hand[FAIRQ_HAND];	/* by address and order, from first on */
+	int64		due_from[FAIRQ_REGIONS];	/* of timed regions: no task is due
+											 * below, but for those in due_hand;
+											 * FAIRQ_ADDR_MAX: none */
+	int64		due_since[FAIRQ_REGIONS];	/* lowest address told to be due
+											 * since the look began */
+	int32		ndue;			/* items in due_hand */
+	int32		due_region;		/* their region; FAIRQ_REGION_QUEUED: they are
+								 * expired tasks */
+	FairqItem	due_hand[FAIRQ_DUE_HAND];
+	int64		cycle;			/* address and id behind which expired tasks */
+	int64		cycle_id;		/* are served next, and then round */
 } FairqGroup;
 
 #define FAIRQ_SET_WAYS 8
 
 /* tests build with few, so that entries change hands all the time */
 #ifndef FAIRQ_SETS
-#define FAIRQ_SETS 16384
+#define FAIRQ_SETS 8192
 #endif
+
+/* Whose entry it is; lane_no is 0 if it is free. */
+typedef struct FairqGroupKey
+{
+	uint32		lane_no;
+	int32		group_no;
+} FairqGroupKey;
 
 typedef struct FairqGroupSet
 {
 	slock_t		mutex;
-	int32		hand;			/* the next victim; under mutex */
+	int32		next_victim;	/* under mutex, as all is */
+	FairqGroupKey keys[FAIRQ_SET_WAYS];
 	FairqGroup	ways[FAIRQ_SET_WAYS];
 } FairqGroupSet;
 
@@ -118,8 +168,6 @@ typedef struct FairqLimit FairqLimit;
 extern FairqDomain *fairq_domain(void);
 extern FairqDomain *fairq_domain_at(int32 index);
 extern FairqGroupSet *fairq_group_sets(void);
-extern FairqGroup *fairq_group_at(int32 index);
-extern int32 fairq_group_index(const FairqGroup *group);
 extern bool fairq_area_is_made(void);
 extern dsa_area *fairq_area(void);
 extern FairqRegistry *fairq_registry_shared(void);

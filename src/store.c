@@ -9,8 +9,8 @@
  *   isolation level, and are told of rows that an open transaction inserts or
  *   changes.  No predicate lock is taken, so that no serialization failure is
  *   of fairq's making.
- * - A claim waits for nobody, leaves no lock in the row, and is one update
- *   whose outcome (HOT or not) is known.
+ * - A claim waits for nobody, leaves no lock in the row nor takes one, and is
+ *   one update whose outcome (HOT or not) is known.
  *
  * What it costs: rules, triggers, defaults, generated columns, constraints other
  * than unique btree indexes, privileges and row security don't take part.
@@ -20,7 +20,7 @@
  * is.  What the executor asks about publications is asked here, too: whether they
  * can tell which row was updated or deleted.
  *
- * A dirty scan has one hole.  It copies an index page and then visits the
+ * A dirty scan can miss a row.  It copies an index page and then visits the
  * heap; a row that is moved (a new version with index entries of its own) and
  * committed in between can be missed in both places.  Every such move is
  * counted in shared memory after its index entries are there and before its
@@ -47,7 +47,6 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
-#include "commands/sequence.h"
 #include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
@@ -67,13 +66,13 @@
 #include "compat.h"
 #include "errors.h"
 #include "shmem.h"
+#include "stall.h"
 #include "store.h"
 #include "store_check.h"
 
 /*
  * Rows at one address that are put in order at a time: there can be as many as
- * the highest weight, again as many that were served late at that turn, and of
- * those that are being changed another version.
+ * the highest weight, and of those that are being changed another version.
  */
 #define MAX_ABREAST 4096
 
@@ -86,6 +85,7 @@ typedef struct ScannedTask
 
 struct FairqScan
 {
+	FairqTable *table;
 	IndexScanDesc desc;
 	SnapshotData snapshot;
 	TupleTableSlot *slot;
@@ -93,6 +93,7 @@ struct FairqScan
 	int			budget;			/* index entries that may still be looked at */
 	bool		at_entry;		/* at one of which the row was not looked at */
 	bool		at_end;			/* there are no more entries */
+	ItemPointerData root;		/* what the entry points to */
 	int			addr_column;	/* of the index, if it has addr */
 	ScannedTask *abreast;		/* tasks at one address that were read ahead */
 	int			nabreast;
@@ -115,7 +116,7 @@ static struct
 static FairqCatalog catalog;
 static bool catalog_valid = false;
 
-/* counts up whenever one of the tables may have been changed */
+/* counts up whenever one of the tables, or the sequence, may have changed */
 static uint64 invalidations = 0;
 
 /* as they were found last; InvalidOid: not looked for, or they may be others */
@@ -143,7 +144,8 @@ catalog_invalidate(Datum arg, Oid relid)
 		relid == catalog.task || relid == catalog.seat ||
 		relid == catalog.queue || relid == catalog.setting ||
 		relid == catalog.privilege ||
-		relid == catalog.dedup || relid == catalog.archive)
+		relid == catalog.dedup || relid == catalog.archive ||
+		relid == catalog.task_id_seq)
 	{
 		catalog_valid = false;
 		invalidations++;
@@ -190,6 +192,13 @@ bool
 fairq_catalog_is_valid(void)
 {
 	return catalog_valid;
+}
+
+/* Counts up when what a backend has seen of them may not be true any more. */
+uint64
+fairq_catalog_changes(void)
+{
+	return invalidations;
 }
 
 /* Is it there, and will be until the end of the transaction? */
@@ -357,6 +366,13 @@ table_end(FairqTable *table, LOCKMODE lockmode)
 		table_end(table->archive, NoLock);
 	if (table->by_id)
 		fairq_scan_end(table->by_id);
+	if (table->entries)
+		fairq_scan_end(table->entries);
+	if (table->fetch)
+	{
+		table_index_fetch_end(table->fetch);
+		ExecDropSingleTupleTableSlot(table->fetch_slot);
+	}
 	if (table->new_slot)
 		ExecDropSingleTupleTableSlot(table->new_slot);
 	for (int i = 0; table->rows && i < FAIRQ_MAX_ROWS; i++)
@@ -540,7 +556,8 @@ store(TupleTableSlot *slot, const Datum *values, const bool *nulls, int natts)
 	ExecStoreVirtualTuple(slot);
 }
 
-void
+/* Insert a row.  Returns where it is, valid until the next one. */
+ItemPointer
 fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls,
 				   int natts)
 {
@@ -549,6 +566,7 @@ fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls,
 	store(slot, values, nulls, natts);
 	table_tuple_insert(table->rel, slot, GetCurrentCommandId(true), 0, NULL);
 	insert_index_entries(table, slot, false);
+	return &slot->tts_tid;
 }
 
 static void
@@ -664,10 +682,14 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
 	FairqScan  *scan = palloc0(sizeof(FairqScan));
 	Relation	index = find_index(table, which);
 	ScanKeyData scankeys[FAIRQ_MAX_KEYS + 1];
+	MemoryContext old = MemoryContextSwitchTo(table->context);
 
+	scan->table = table;
+	/* it may become the table's: see fairq_task_grip() */
+	scan->slot = table_slot_create(table->rel, NULL);
+	MemoryContextSwitchTo(old);
 	InitDirtySnapshot(scan->snapshot);
 	scan->direction = backward ? BackwardScanDirection : ForwardScanDirection;
-	scan->slot = table_slot_create(table->rel, NULL);
 	scan->desc = fairq_index_beginscan(table->rel, index, &scan->snapshot,
 									   nkeys);
 	Assert(!in_order || budget == PG_INT32_MAX);
@@ -744,7 +766,24 @@ next_entry(FairqScan *scan)
 	CHECK_FOR_INTERRUPTS();
 	scan->at_end = scan->at_end ||
 		index_getnext_tid(scan->desc, scan->direction) == NULL;
+	if (!scan->at_end)
+		scan->root = scan->desc->xs_heaptid;
 	return !scan->at_end;
+}
+
+/*
+ * The group of the next entry, whatever its row is, of a scan in order by the
+ * index by group; -1 if there is none.
+ */
+int32
+fairq_scan_next_group(FairqScan *scan)
+{
+	bool		isnull;
+
+	if (!next_entry(scan))
+		return -1;
+	return DatumGetInt32(index_getattr(scan->desc->xs_itup, 2,
+									   scan->desc->xs_itupdesc, &isnull));
 }
 
 /*
@@ -773,6 +812,8 @@ look_at_entry(FairqScan *scan)
 FairqRowState
 fairq_scan_next(FairqScan *scan)
 {
+	if (scan->table->at == &scan->slot)
+		scan->table->at = NULL;
 	for (;;)
 	{
 		FairqRowState state;
@@ -890,7 +931,8 @@ read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
 									 sizeof(ScannedTask) * scan->max_abreast);
 		}
 		scan->abreast[n].state = state;
-		fairq_task_read(scan->slot, &scan->abreast[n++].task);
+		fairq_task_read(scan->slot, &scan->abreast[n].task);
+		scan->abreast[n++].task.root = scan->root;
 	} while (n < MAX_ABREAST && is_more_at(scan, task->addr));
 	scan->nabreast = n;
 	scan->next_abreast = 0;
@@ -915,8 +957,13 @@ fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
 		if (state == FAIRQ_ROW_END)
 			return state;
 		fairq_task_read(scan->slot, task);
+		task->root = scan->root;
 		if (!in_order || !is_more_at(scan, task->addr))
+		{
+			if (state == FAIRQ_ROW_LIVE)
+				scan->table->at = &scan->slot;
 			return state;
+		}
 		read_abreast(scan, state, task);
 	}
 	next = &scan->abreast[scan->next_abreast++];
@@ -924,20 +971,49 @@ fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
 	return next->state;
 }
 
+/*
+ * What the next entries are of a scan in order, behind the task that it came by
+ * last, whatever has become of their rows; at most so many.  Returns how many, and
+ * in *next the address of the one behind.  The scan is of no use any more.
+ */
+int
+fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
+{
+	int			n = 0;
+
+	if (scan->next_abreast < scan->nabreast)
+	{
+		*next = scan->abreast[scan->next_abreast].task.addr;
+		return 0;
+	}
+	scan->desc->xs_heap_continue = false;
+	for (*next = FAIRQ_ADDR_MAX; scan->at_entry || next_entry(scan); n++)
+	{
+		int64		addr = fairq_scan_reached(scan);
+
+		scan->at_entry = false;
+		if (n == most)
+		{
+			*next = addr;
+			break;
+		}
+		items[n].addr = addr;
+		items[n].order = 0;
+		items[n].tid = scan->root;
+	}
+	return n;
+}
+
 void
 fairq_scan_end(FairqScan *scan)
 {
+	if (scan->table->at == &scan->slot)
+		scan->table->at = NULL;
 	index_endscan(scan->desc);
 	if (scan->abreast)
 		pfree(scan->abreast);
 	ExecDropSingleTupleTableSlot(scan->slot);
 	pfree(scan);
-}
-
-int64
-fairq_task_new_id(void)
-{
-	return nextval_internal(fairq_catalog()->task_id_seq, false);
 }
 
 void
@@ -947,6 +1023,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 
 	slot_getsomeattrs(slot, TASK_RELEASED);
 	task->tid = slot->tts_tid;
+	ItemPointerSetInvalid(&task->root);
 	task->id = DatumGetInt64(slot_getattr(slot, TASK_ID, &isnull));
 	task->addr = DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull));
 	task->enqueued_at =
@@ -968,6 +1045,99 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	/* not worth finding the way through the columns before it */
 	task->keyed = !heap_attisnull(ExecFetchSlotHeapTuple(slot, false, NULL),
 								  TASK_DEDUP_KEY, slot->tts_tupleDescriptor);
+}
+
+/*
+ * The task whose row an index leads to from there, as fairq_scan_next() would
+ * find it; FAIRQ_ROW_END if there is none.
+ */
+FairqRowState
+fairq_task_at(FairqTable *table, const ItemPointerData *root, FairqTask *task)
+{
+	ItemPointerData tid = *root;
+	SnapshotData snapshot;
+	bool		more = false;
+	bool		all_dead = false;
+
+	/* the table cannot shrink while we have it locked */
+	if (table->nblocks == 0 ||
+		ItemPointerGetBlockNumber(root) >= table->nblocks)
+		table->nblocks = RelationGetNumberOfBlocks(table->rel);
+	if (ItemPointerGetBlockNumber(root) >= table->nblocks)
+		return FAIRQ_ROW_END;
+	if (table->fetch == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(table->context);
+
+		table->fetch_slot = table_slot_create(table->rel, NULL);
+		table->fetch = fairq_index_fetch_begin(table->rel);
+		MemoryContextSwitchTo(old);
+	}
+	table->at = NULL;
+	InitDirtySnapshot(snapshot);
+	if (!table_index_fetch_tuple(table->fetch, &tid, &snapshot,
+								 table->fetch_slot, &more, &all_dead))
+		return FAIRQ_ROW_END;
+	fairq_task_read(table->fetch_slot, task);
+	task->root = *root;
+	if (TransactionIdIsValid(snapshot.xmin))
+		return FAIRQ_ROW_INSERTING;
+	if (TransactionIdIsValid(snapshot.xmax))
+		return FAIRQ_ROW_CHANGING;
+	table->at = &table->fetch_slot;
+	return FAIRQ_ROW_LIVE;
+}
+
+/*
+ * The first entries that the index by group has of queued tasks of a group, from
+ * an address on, whatever has become of these; at most so many.  Returns how many
+ * there are, and in *end the address of the next one.  If several stand at one
+ * address nothing is said of their order, but *abreast.
+ */
+int
+fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,
+				   int most, FairqItem *items, int64 *end, bool *abreast)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(lane)},
+		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
+		{3, FAIRQ_GE, Int64GetDatum(from)},
+		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_RETRIES)}
+	};
+	FairqScan  *scan = table->entries;
+	int			n = 0;
+
+	*abreast = false;
+	*end = FAIRQ_ADDR_MAX;
+	if (scan == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(table->context);
+
+		scan = table->entries = fairq_scan_in_order(table, FAIRQ_TASK_BY_GROUP,
+													keys, lengthof(keys));
+		MemoryContextSwitchTo(old);
+	}
+	else
+		fairq_scan_again(scan, keys, lengthof(keys));
+	while (next_entry(scan))
+	{
+		int64		addr = fairq_scan_reached(scan);
+
+		if (n > 0 && addr == items[n - 1].addr)
+			*abreast = true;
+		else if (n == most)
+		{
+			*end = addr;
+			break;
+		}
+		else
+		{
+			items[n].addr = addr;
+			items[n].order = 0;
+			items[n++].tid = scan->root;
+		}
+	}
+	return n;
 }
 
 static void
@@ -1037,8 +1207,8 @@ lock_row(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 	}
 
 	/*
-	 * Somebody has it gripped and is about to change it; or he waits for
-	 * whoever has it locked, and that may be us.
+	 * Somebody is about to lock or to change it; or he waits for whoever has
+	 * it locked, and that may be us.
 	 */
 	return may_be_ours(table, tid) ? lock_at_once(table, tid, mode) :
 		TM_WouldBlock;
@@ -1054,16 +1224,26 @@ fairq_table_lock(FairqTable *table, ItemPointer tid)
 	return lock_row(table, tid, LockTupleExclusive) == TM_Ok;
 }
 
+/* Read the task anew, as it is in table->lock_slot.  Is it still the same one? */
+static bool
+read_again(FairqTable *table, FairqTask *task)
+{
+	ItemPointerData root = task->root;
+	int64		id = task->id;
+
+	fairq_task_read(table->lock_slot, task);
+	task->root = root;
+	return task->id == id;
+}
+
 static FairqClaimResult
 lock_task(FairqTable *table, FairqTask *task, LockTupleMode mode)
 {
-	int64		id = task->id;
 
 	switch (lock_row(table, &task->tid, mode))
 	{
 		case TM_Ok:
-			fairq_task_read(table->lock_slot, task);
-			return task->id == id ? FAIRQ_CLAIMED : FAIRQ_GONE;
+			return read_again(table, task) ? FAIRQ_CLAIMED : FAIRQ_GONE;
 		case TM_WouldBlock:
 		case TM_BeingModified:
 			return FAIRQ_LOCKED;
@@ -1092,50 +1272,75 @@ lock_to_claim(FairqTable *table, FairqTask *task)
 }
 
 /*
- * Keep other calls away from a row that a scan found live, for as long as it
- * takes to change it, and look again: as fairq_task_lock(), but without its
- * trace in the table and in the log.
+ * A row, in table->lock_slot, that has been locked or changed before, if only by
+ * who has rolled back: somebody may still queue for it, who is not to be
+ * overtaken.  Who queues has the row's tuple lock.
+ */
+static FairqClaimResult
+grip_queued(FairqTable *table, FairqTask *task, HeapTupleHeader header)
+{
+	if (!fairq_conditional_lock_tuple(table->rel, &task->tid))
+		return lock_to_claim(table, task);
+	table->gripped = table->queued = true;
+	if (header->t_infomask & HEAP_XMAX_INVALID)
+		return FAIRQ_CLAIMED;
+	/* it is not known to be free */
+	fairq_task_let_go(table, task);
+	return lock_to_claim(table, task);
+}
+
+/*
+ * Have in table->lock_slot what a scan has just read, if that is the row: it is
+ * pinned since, so it is there, though others may have changed it.
+ */
+static HeapTupleHeader
+row_at_hand(FairqTable *table, ItemPointer tid)
+{
+	TupleTableSlot **at = table->at;
+	TupleTableSlot *slot;
+
+	if (at == NULL || TTS_EMPTY(*at) || !ItemPointerEquals(&(*at)->tts_tid, tid))
+		return NULL;
+	make_lock_slot(table);
+	slot = *at;
+	*at = ExecClearTuple(table->lock_slot);
+	table->lock_slot = slot;
+	table->at = NULL;
+	return ExecFetchSlotHeapTuple(slot, false, NULL)->t_data;
+}
+
+/*
+ * Have a row that a scan found live, to change it at once: as fairq_task_lock(),
+ * but without its trace in the table and in the log.  It is fetched again unless
+ * the scan has just read it.
  *
- * This is the lock that PostgreSQL takes on a row for which it has to queue;
- * whoever changes a ready task through fairq has it.  So nobody can be found
- * changing the row after it was seen to be untouched, and nothing waits.  Only
- * SQL that locks rows of the table behind fairq's back, in that very moment,
- * would be waited for, and if it has changed the row, it is lost.
+ * Nobody is kept away meanwhile.  Whoever is the first to change the row has it,
+ * and who comes second neither waits nor gets it: his update, which does not
+ * wait, finds that out under the lock of the buffer.
  */
 FairqClaimResult
 fairq_task_grip(FairqTable *table, FairqTask *task)
 {
-	int64		id = task->id;
 	SnapshotData snapshot;
-	HeapTupleHeader header;
+	HeapTupleHeader header = row_at_hand(table, &task->tid);
 
-	if (!fairq_conditional_lock_tuple(table->rel, &task->tid))
-		return lock_to_claim(table, task);
-	table->gripped = true;
-	header = fetch_row(table, &task->tid, &snapshot);
 	if (header == NULL)
 	{
-		fairq_task_let_go(table, task);
-		return FAIRQ_GONE;
+		header = fetch_row(table, &task->tid, &snapshot);
+		/* somebody may be changing it since: as if the scan had found it so */
+		if (header == NULL || TransactionIdIsValid(snapshot.xmax))
+			return FAIRQ_GONE;
+		if (TransactionIdIsValid(snapshot.xmin))
+			return lock_to_claim(table, task);
+		if (!read_again(table, task))
+			return FAIRQ_GONE;
 	}
-	if (TransactionIdIsValid(snapshot.xmax))
-	{
-		/* somebody is changing it since: as if the scan had found it so */
-		fairq_task_let_go(table, task);
-		return FAIRQ_GONE;
-	}
-	if (TransactionIdIsValid(snapshot.xmin) ||
-		!(header->t_infomask & HEAP_XMAX_INVALID))
-	{
-		/* it is new, or has been locked by somebody */
-		fairq_task_let_go(table, task);
-		return lock_to_claim(table, task);
-	}
-	fairq_task_read(table->lock_slot, task);
-	if (task->id == id)
-		return FAIRQ_CLAIMED;
-	fairq_task_let_go(table, task);
-	return FAIRQ_GONE;
+	/* one that nobody has ever locked or changed, nobody queues for */
+	if (TransactionIdIsValid(HeapTupleHeaderGetRawXmax(header)))
+		return grip_queued(table, task, header);
+	table->gripped = true;
+	fairq_stall();
+	return FAIRQ_CLAIMED;
 }
 
 /* Is a lock in the way of who claims a row? */
@@ -1180,15 +1385,13 @@ is_locked(HeapTupleHeader header, bool to_delete)
 FairqClaimResult
 fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
 {
-	int64		id = task->id;
 	SnapshotData snapshot;
 	HeapTupleHeader header = fetch_row(table, &task->tid, &snapshot);
 
 	if (header == NULL || TransactionIdIsValid(snapshot.xmin) ||
 		TransactionIdIsValid(snapshot.xmax))
 		return FAIRQ_GONE;
-	fairq_task_read(table->lock_slot, task);
-	if (task->id != id)
+	if (!read_again(table, task))
 		return FAIRQ_GONE;
 	return is_locked(header, to_delete) ? FAIRQ_LOCKED : FAIRQ_CLAIMED;
 }
@@ -1199,16 +1402,17 @@ fairq_task_let_go(FairqTable *table, const FairqTask *task)
 {
 	ItemPointerData tid = task->tid;
 
-	if (table->gripped)
+	if (table->queued)
 		UnlockTuple(table->rel, &tid, ExclusiveLock);
-	table->gripped = false;
+	table->gripped = table->queued = false;
 }
 
 /*
- * Write the version of the locked row in which the given columns differ.
- * False if somebody has changed it who could not be kept away.
+ * Write the version of the row, locked or gripped, in which the given columns
+ * differ.  One that was gripped can be lost: to who has changed it, or merely
+ * locked it, or is about to do more than that.
  */
-static bool
+static FairqClaimResult
 update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 			  const Datum *values, const bool *nulls, int nchanged)
 {
@@ -1231,20 +1435,20 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	ExecStoreVirtualTuple(slot);
 
 	result = fairq_tuple_update(table->rel, &task->tid, slot,
-								GetCurrentCommandId(true), &tmfd,
-								&update_indexes);
+								GetCurrentCommandId(true), !table->gripped,
+								&tmfd, &update_indexes);
 	if (result != TM_Ok && !table->gripped)
 		elog(ERROR, "could not update a locked task: %d", (int) result);
 	fairq_task_let_go(table, task);
 	if (result != TM_Ok)
-		return false;
+		return result == TM_BeingModified ? FAIRQ_LOCKED : FAIRQ_GONE;
 	if (update_indexes)
 	{
 		insert_index_entries(table, slot, true);
 		pg_atomic_fetch_add_u64(&fairq_domain()->moves, 1);
 	}
 	task->tid = slot->tts_tid;
-	return true;
+	return FAIRQ_CLAIMED;
 }
 
 static void
@@ -1255,31 +1459,33 @@ remember_leased(const FairqTask *task)
 }
 
 /*
- * The task, locked or gripped, runs until lease_until, at task->addr; its
- * attempt is the next one.  False if a gripped one was lost.
+ * The task, locked or gripped, runs until lease_until, where it stands; its
+ * attempt is the next one.
  */
-bool
+FairqClaimResult
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
 				 Datum worker, bool worker_isnull)
 {
 	const AttrNumber changed[] = {
-		TASK_ADDR, TASK_LEASE_UNTIL, TASK_ATTEMPT, TASK_WORKER
+		TASK_LEASE_UNTIL, TASK_ATTEMPT, TASK_WORKER
 	};
 	const Datum values[] = {
-		Int64GetDatum(task->addr),
 		TimestampTzGetDatum(lease_until),
 		Int32GetDatum(task->attempt + 1),
 		worker
 	};
-	const bool	nulls[] = {false, false, false, worker_isnull};
+	const bool	nulls[] = {false, false, worker_isnull};
+	FairqClaimResult result;
 
-	if (!update_locked(table, task, changed, values, nulls, lengthof(changed)))
-		return false;
+	result = update_locked(table, task, changed, values, nulls,
+						   lengthof(changed));
+	if (result != FAIRQ_CLAIMED)
+		return result;
 	task->attempt++;
 	task->lease_until = lease_until;
 	task->running = true;
 	remember_leased(task);
-	return true;
+	return FAIRQ_CLAIMED;
 }
 
 /*
@@ -1362,7 +1568,7 @@ fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
 
 /*
  * Wait for whoever has the row.  It is not locked then, as a rule: whoever does
- * that has to keep away from those who have it gripped.
+ * that has to keep away from those who queue for it.
  */
 void
 fairq_table_wait(FairqTable *table, ItemPointer row)
@@ -1423,14 +1629,22 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 }
 
 /*
- * A scan of the rows of that id, the same one each time until the table is
- * closed: whoever goes on with it does so in the table's memory context.
+ * A scan of the rows of that id; NULL if there is no need for another one: no
+ * row was moved since the scan before began, and so it has missed none.  *moves
+ * is FAIRQ_NOT_LOOKED before the first one.  It is the same scan each time until
+ * the table is closed: whoever goes on with it does so in the table's memory
+ * context.
  */
 FairqScan *
-fairq_task_scan_by_id(FairqTable *table, int64 id)
+fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
 {
 	FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(id)};
+	uint64		before = *moves;
 
+	*moves = pg_atomic_read_u64(&fairq_domain()->moves);
+	if (*moves == before)
+		return NULL;
+	pg_read_barrier();
 	if (table->by_id == NULL)
 		table->by_id = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, &key, 1,
 										false);
@@ -1446,8 +1660,8 @@ fairq_task_scan_by_id(FairqTable *table, int64 id)
 static bool
 look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 {
-	pg_atomic_uint64 *moves = &fairq_domain()->moves;
-	uint64		moves_before;
+	uint64		moves = FAIRQ_NOT_LOOKED;
+	FairqScan  *scan;
 	bool		found = false;
 	MemoryContext old;
 
@@ -1455,14 +1669,11 @@ look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 	if (look_where_leased(table, id, task))
 		return true;
 	old = MemoryContextSwitchTo(table->context);
-	do
+	while (!found && !TransactionIdIsValid(*changer) &&
+		   (scan = fairq_task_scan_by_id(table, id, &moves)) != NULL)
 	{
-		FairqScan  *scan;
 		FairqRowState state;
 
-		moves_before = pg_atomic_read_u64(moves);
-		pg_read_barrier();
-		scan = fairq_task_scan_by_id(table, id);
 		while (!found && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 		{
 			if (state == FAIRQ_ROW_INSERTING)
@@ -1473,8 +1684,7 @@ look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 			else
 				*changer = fairq_scan_changer(scan);
 		}
-	} while (!found && !TransactionIdIsValid(*changer) &&
-			 pg_atomic_read_u64(moves) != moves_before);
+	}
 	MemoryContextSwitchTo(old);
 	return found;
 }

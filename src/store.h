@@ -11,6 +11,8 @@
 #include "storage/lockdefs.h"
 #include "utils/rel.h"
 
+#include "shmem.h"
+
 /* fairq.task, by attribute number */
 enum
 {
@@ -128,6 +130,7 @@ typedef struct FairqCatalog
 
 extern const FairqCatalog *fairq_catalog(void);
 extern bool fairq_catalog_is_valid(void);
+extern uint64 fairq_catalog_changes(void);
 extern bool fairq_extension_exists(void);
 extern bool fairq_is_task_table(Oid relid);
 
@@ -142,12 +145,18 @@ typedef struct FairqTable
 	Relation   *indexes;		/* NULL: not opened yet */
 	TupleTableSlot *new_slot;	/* a version to be written */
 	TupleTableSlot *lock_slot;	/* the row as it was locked, or gripped */
-	bool		gripped;
+	TupleTableSlot **at;		/* which slot has the task that was read last,
+								 * which was live; or NULL */
+	bool		gripped;		/* that row is not locked, and can be lost */
+	bool		queued;			/* of a gripped row, its tuple lock is held */
 	bool		claims_delete;	/* who claims a task deletes it */
 	TupleTableSlot **rows;		/* to be inserted together */
 	int			nrows;
 	struct FairqScan *by_id;	/* for fairq_task_find() */
-	BlockNumber nblocks;		/* likewise; 0: not asked yet */
+	struct FairqScan *entries;	/* for fairq_task_entries() */
+	struct IndexFetchTableData *fetch;	/* for fairq_task_at() */
+	TupleTableSlot *fetch_slot; /* likewise */
+	BlockNumber nblocks;		/* of the table; 0: not asked yet */
 	struct FairqTable *dedup;	/* of fairq.task: tables that are opened and */
 	struct FairqTable *archive; /* closed with it, once they are needed */
 } FairqTable;
@@ -158,8 +167,8 @@ extern void fairq_table_close(FairqTable *table);
 extern void fairq_table_leave(FairqTable *table);
 extern FairqTable *fairq_table_beside(FairqTable *table,
 									  struct FairqTable **other, Oid relid);
-extern void fairq_table_insert(FairqTable *table, const Datum *values,
-							   const bool *nulls, int natts);
+extern ItemPointer fairq_table_insert(FairqTable *table, const Datum *values,
+									  const bool *nulls, int natts);
 extern bool fairq_table_put_off(FairqTable *table, const Datum *values,
 								const bool *nulls, int natts);
 extern void fairq_table_insert_rows(FairqTable *table);
@@ -225,6 +234,7 @@ extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
 								  const FairqKey *keys, int nkeys, int budget);
 extern void fairq_scan_more(FairqScan *scan);
 extern int64 fairq_scan_reached(FairqScan *scan);
+extern int32 fairq_scan_next_group(FairqScan *scan);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
 extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
 extern TransactionId fairq_scan_changer(FairqScan *scan);
@@ -236,9 +246,10 @@ extern void fairq_scan_end(FairqScan *scan);
 typedef struct FairqTask
 {
 	ItemPointerData tid;
+	ItemPointerData root;		/* where an index leads to it, if that is known */
 	int64		id;
 	int64		addr;
-	int64		stood;			/* addr before it was served */
+	int64		turn;			/* in which it was served */
 	TimestampTz enqueued_at;
 	TimestampTz lease_until;	/* meaningful if running */
 	TimestampTz run_at;			/* meaningful if scheduled */
@@ -256,7 +267,14 @@ typedef struct FairqTask
 extern void fairq_task_read(TupleTableSlot *slot, FairqTask *task);
 extern FairqRowState fairq_task_next(FairqScan *scan, FairqTask *task,
 									 bool in_order);
-extern int64 fairq_task_new_id(void);
+extern int	fairq_task_ahead(FairqScan *scan, int most, FairqItem *items,
+							 int64 *next);
+extern FairqRowState fairq_task_at(FairqTable *table,
+								   const ItemPointerData *root,
+								   FairqTask *task);
+extern int	fairq_task_entries(FairqTable *table, int32 lane, int32 group_no,
+							   int64 from, int most, FairqItem *items,
+							   int64 *end, bool *abreast);
 
 typedef enum FairqClaimResult
 {
@@ -270,9 +288,9 @@ extern FairqClaimResult fairq_task_grip(FairqTable *table, FairqTask *task);
 extern FairqClaimResult fairq_task_peek(FairqTable *table, FairqTask *task,
 										bool to_delete);
 extern void fairq_task_let_go(FairqTable *table, const FairqTask *task);
-extern bool fairq_task_lease(FairqTable *table, FairqTask *task,
-							 TimestampTz lease_until, Datum worker,
-							 bool worker_isnull);
+extern FairqClaimResult fairq_task_lease(FairqTable *table, FairqTask *task,
+										 TimestampTz lease_until, Datum worker,
+										 bool worker_isnull);
 extern void fairq_task_return(FairqTable *table, FairqTask *task,
 							  int64 new_addr, TimestampTz run_at,
 							  const text *error, bool counts);
@@ -281,7 +299,11 @@ extern void fairq_task_extend(FairqTable *table, FairqTask *task,
 extern void fairq_task_cancel(FairqTable *table, FairqTask *task);
 extern FairqClaimResult fairq_task_delete(FairqTable *table,
 										  const FairqTask *task, bool wait);
-extern FairqScan *fairq_task_scan_by_id(FairqTable *table, int64 id);
+
+#define FAIRQ_NOT_LOOKED PG_UINT64_MAX
+
+extern FairqScan *fairq_task_scan_by_id(FairqTable *table, int64 id,
+										uint64 *moves);
 extern bool fairq_task_look(FairqTable *table, int64 id, FairqTask *task,
 							bool *changing);
 extern bool fairq_task_find(FairqTable *table, int64 id, FairqTask *task);

@@ -3,122 +3,97 @@
  *		When something falls due in a lane: leases and scheduled tasks.
  *
  * Time makes tasks ready without anybody's doing.  So that a pop need not look
- * for them, two things are known of a lane:
+ * for them, three things are known of a lane:
  *
- * timers	Where scheduled tasks begin.  They stand in the order of the times
- *			at which they fall due, so this is also the time of the first.  A
- *			pop that finds it passed reads the tasks that have fallen due,
- *			tells their groups (due.c) and raises it to the first that has not.
+ * timers	Where scheduled tasks begin, and where those that are to be retried
+ *			do.  They stand in the order of the times at which they fall due,
+ *			so this is also the time of the first.  A pop that finds it passed
+ *			reads the tasks that have fallen due, puts their groups into the
+ *			set "due" (due.c) and raises it to the first that has not fallen
+ *			due.
  *
- * deadline, floor, ceiling
- *			No lease ends before the first, and the tasks that it stands for
- *			are between the others.  Leases stand in no order of time.  So a
- *			pop that finds the deadline passed sweeps: reads what stands
- *			there, tells the groups of what has expired, and notes the
- *			deadline of the rest.  That takes as many calls as it takes; each
- *			goes on where the last one has stopped.
+ * deadline	No lease ends before.  Each 64 groups have a deadline of their own
+ *			(seats.c), and this is the lowest of these.  When the deadline of
+ *			64 groups has passed, those of them that are leased have lapsed,
+ *			and their leases are looked at when their turns come (turn.c).
  *
- * A sweep goes over what was finished since the last one, however old the
- * oldest snapshot is: it begins at the floor that the last one has found, the
- * oldest task that was still running.
+ * sweep	After a restart nobody knows which tasks are leased.  All that were
+ *			queued then are looked at, in steps, and where the next one goes on is
+ *			kept here.
  *
- * Nothing is missed:
+ * Nothing is missed: only one backend at a time looks at timers and sweeps.
+ * The lowest timer that is entered meanwhile is kept apart (timers_since), and
+ * timers are not raised past that.
  *
- * - Whoever leases a task says so after that is visible; whoever had a lease
- *	 in his hands and rolls back says it again (transaction.c).
- *
- * - A sweep takes all three away as it begins.  What is leased by then it
- * sees;
- *	 what is said later counts from anew.  Whoever is interrupted by that says
- *	 all again.
- *
- * - Timers: only one backend looks at a time.  What is entered while it does
- * is
- *	 kept besides, and the mark is not raised past that.
- *
- * Locking: deadline, floor and ceiling are atomic, and only the sweep narrows
- * them; for all else the caller holds the lane's lock.  Nothing here allocates
- * or fails.
+ * Locking: all is written under the lane's lock, by the caller; what is atomic
+ * is read without it.  Nothing here allocates or fails.
  */
 #include "postgres.h"
 
 #include "times.h"
 
-static void
-lower(pg_atomic_uint64 *what, int64 value)
-{
-	uint64		present = pg_atomic_read_u64(what);
-
-	while (value < (int64) present &&
-		   !pg_atomic_compare_exchange_u64(what, &present, (uint64) value))
-		;
-}
-
-static void
-raise(pg_atomic_uint64 *what, int64 value)
-{
-	uint64		present = pg_atomic_read_u64(what);
-
-	while (value > (int64) present &&
-		   !pg_atomic_compare_exchange_u64(what, &present, (uint64) value))
-		;
-}
+/* The regions in which tasks stand at times. */
+#define FOR_TIMED_REGIONS(r) \
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 
 /* A task is scheduled there. */
 void
 fairq_times_scheduled(FairqTimes *times, int64 addr)
 {
-	lower(&times->timers, addr);
-	times->timers_since = Min(times->timers_since, addr);
+	FairqRegion region = fairq_region(addr);
+
+	if (addr < (int64) pg_atomic_read_u64(&times->timers[region]))
+		pg_atomic_write_u64(&times->timers[region], addr);
+	times->timers_since[region] = Min(times->timers_since[region], addr);
 }
 
-/*
- * Tasks are leased, between these addresses, the first until then.  Needs no
- * lock.
- */
-void
-fairq_times_leased(FairqTimes *times, int64 lowest, int64 highest,
-				   TimestampTz until)
+/* Have looks gone past that address, so that none will come by again? */
+bool
+fairq_times_passed(FairqTimes *times, int64 addr)
 {
-	do
-	{
-		lower(&times->floor, lowest);
-		raise(&times->ceiling, highest);
-		lower(&times->deadline, until);
-		/* if a sweep has begun in between, it took only a part of this away */
-	} while ((int64) pg_atomic_read_u64(&times->floor) > lowest ||
-			 (int64) pg_atomic_read_u64(&times->ceiling) < highest);
+	return addr < (int64) pg_atomic_read_u64(&times->timers[fairq_region(addr)]);
 }
 
-/* Nothing is known, but where there are no more leases: look for all. */
+/* A lease ends then, and none before. */
+void
+fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
+{
+	pg_atomic_write_u64(&times->deadline, (uint64) deadline);
+}
+
+/* Nothing is known, but where there are no more queued tasks: look for all. */
 void
 fairq_times_forget(FairqTimes *times, int64 highest)
 {
-	/* who leases something has no lock: so don't overwrite what he says */
-	fairq_times_leased(times, 0, highest, DT_NOBEGIN);
-	pg_atomic_write_u64(&times->timers, FAIRQ_SCHEDULED);
-	pg_atomic_write_u64(&times->sweep, FAIRQ_ADDR_MAX);
-	times->timers_since = FAIRQ_SCHEDULED;
+	pg_atomic_write_u64(&times->deadline, (uint64) DT_NOEND);
+	FOR_TIMED_REGIONS(r)
+	{
+		pg_atomic_write_u64(&times->timers[r], fairq_region_from(r));
+		times->timers_since[r] = fairq_region_from(r);
+	}
+	pg_atomic_write_u64(&times->sweep, highest < 0 ? FAIRQ_ADDR_MAX : 0);
+	times->sweep_end = highest;
+	times->looking = false;
 }
 
 void
 fairq_times_init(FairqTimes *times)
 {
 	pg_atomic_init_u64(&times->deadline, 0);
-	pg_atomic_init_u64(&times->floor, 0);
-	pg_atomic_init_u64(&times->ceiling, 0);
-	pg_atomic_init_u64(&times->timers, FAIRQ_SCHEDULED);
-	pg_atomic_init_u64(&times->sweep, FAIRQ_ADDR_MAX);
-	times->looking = false;
-	fairq_times_forget(times, 0);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		pg_atomic_init_u64(&times->timers[r], 0);
+	pg_atomic_init_u64(&times->sweep, 0);
+	fairq_times_forget(times, FAIRQ_ADDR_NONE);
 }
 
 /* Is there something to look for?  Needs no lock. */
 bool
 fairq_times_due(FairqTimes *times, TimestampTz now)
 {
+	FOR_TIMED_REGIONS(r)
+		if ((int64) pg_atomic_read_u64(&times->timers[r]) < fairq_due_end(r, now))
+			return true;
 	return (int64) pg_atomic_read_u64(&times->deadline) <= now ||
-		(int64) pg_atomic_read_u64(&times->timers) < fairq_due_end(now) ||
 		pg_atomic_read_u64(&times->sweep) != FAIRQ_ADDR_MAX;
 }
 
@@ -126,13 +101,18 @@ fairq_times_due(FairqTimes *times, TimestampTz now)
 TimestampTz
 fairq_times_next(FairqTimes *times)
 {
-	int64		timers = pg_atomic_read_u64(&times->timers);
-	TimestampTz deadline = pg_atomic_read_u64(&times->deadline);
+	TimestampTz next = pg_atomic_read_u64(&times->deadline);
 
 	if (pg_atomic_read_u64(&times->sweep) != FAIRQ_ADDR_MAX)
 		return DT_NOBEGIN;
-	return timers == FAIRQ_ADDR_MAX ? deadline :
-		Min(deadline, fairq_due_time(timers));
+	FOR_TIMED_REGIONS(r)
+	{
+		int64		timers = pg_atomic_read_u64(&times->timers[r]);
+
+		if (timers != FAIRQ_ADDR_MAX)
+			next = Min(next, fairq_due_time(timers));
+	}
+	return next;
 }
 
 /*
@@ -140,30 +120,19 @@ fairq_times_next(FairqTimes *times)
  * fairq_times_end(), or sets looking to false.
  */
 bool
-fairq_times_begin(FairqTimes *times, TimestampTz now, FairqLook *look)
+fairq_times_begin(FairqTimes *times, FairqLook *look)
 {
 	if (times->looking)
 		return false;
 	times->looking = true;
-	if (pg_atomic_read_u64(&times->sweep) == FAIRQ_ADDR_MAX &&
-		(int64) pg_atomic_read_u64(&times->deadline) <= now)
+	look->timers[FAIRQ_REGION_QUEUED] = FAIRQ_ADDR_MAX;
+	FOR_TIMED_REGIONS(r)
 	{
-		(void) pg_atomic_exchange_u64(&times->deadline, (uint64) DT_NOEND);
-		pg_atomic_write_u64(&times->sweep,
-							pg_atomic_exchange_u64(&times->floor,
-												   FAIRQ_ADDR_MAX));
-		times->sweep_end = pg_atomic_exchange_u64(&times->ceiling, 0);
-		times->sweep_deadline = DT_NOEND;
-		times->sweep_floor = FAIRQ_ADDR_MAX;
-		times->sweep_ceiling = FAIRQ_ADDR_NONE;
+		look->timers[r] = pg_atomic_read_u64(&times->timers[r]);
+		times->timers_since[r] = FAIRQ_ADDR_MAX;
 	}
-	look->timers = pg_atomic_read_u64(&times->timers);
 	look->sweep = pg_atomic_read_u64(&times->sweep);
 	look->sweep_end = times->sweep_end;
-	look->deadline = DT_NOEND;
-	look->floor = FAIRQ_ADDR_MAX;
-	look->ceiling = FAIRQ_ADDR_NONE;
-	times->timers_since = FAIRQ_ADDR_MAX;
 	return true;
 }
 
@@ -172,14 +141,8 @@ void
 fairq_times_end(FairqTimes *times, const FairqLook *look)
 {
 	times->looking = false;
-	pg_atomic_write_u64(&times->timers, Min(look->timers, times->timers_since));
-	if (pg_atomic_read_u64(&times->sweep) == FAIRQ_ADDR_MAX)
-		return;
-	times->sweep_deadline = Min(times->sweep_deadline, look->deadline);
-	times->sweep_floor = Min(times->sweep_floor, look->floor);
-	times->sweep_ceiling = Max(times->sweep_ceiling, look->ceiling);
+	FOR_TIMED_REGIONS(r)
+		pg_atomic_write_u64(&times->timers[r],
+							Min(look->timers[r], times->timers_since[r]));
 	pg_atomic_write_u64(&times->sweep, look->sweep);
-	if (look->sweep == FAIRQ_ADDR_MAX)
-		fairq_times_leased(times, times->sweep_floor, times->sweep_ceiling,
-						   times->sweep_deadline);
 }

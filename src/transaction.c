@@ -16,9 +16,13 @@
  * reservations be put back one after the other.
  *
  * The stack is bounded by the number of groups that the cache has entries for.
- * Past that a transaction owes by lanes only: at commit the mark is lowered to
- * the lowest address, and an abort throws away what is known of the lane, which
- * is then read off the table.
+ * Past that a transaction owes by lanes only: if tasks are ready at its end,
+ * or leases are to be known of, then all that is known of the lane is
+ * forgotten, and read off the table again.
+ *
+ * Of the tasks that become ready the debt of a group keeps the lowest, with
+ * the places of their rows, as many as a hand holds (hand.c), and the address
+ * from which on there are more.
  *
  * A debt is found through a hash table of the topmost ones for each group of a
  * lane; each debt knows the one below it.  Debts come and go as on a stack, so a
@@ -42,6 +46,7 @@
 #include "running.h"
 #include "shmem.h"
 #include "transaction.h"
+#include "turns.h"
 
 /* some 40 MB, for who has as many groups */
 #define MAX_DEBTS (FAIRQ_SETS * FAIRQ_SET_WAYS)
@@ -77,7 +82,11 @@ static bool to_undo = false;	/* some debt has ready_at_abort */
 static bool to_leave = false;	/* some debt has a counter to leave */
 
 /* the reservations whose rows are being written */
-static FairqReservation in_flight[FAIRQ_MAX_ROWS];
+static struct
+{
+	FairqReservation reservation;
+	int32		debt;
+}			in_flight[FAIRQ_MAX_ROWS];
 static int	nin_flight = 0;
 
 /*
@@ -121,54 +130,213 @@ end_level(bool committed)
 	}
 }
 
-/* A task is scheduled there. */
+/*
+ * The tasks that news are of, in lists of these.  Nodes are had when something is
+ * owed, and given back when that is settled.
+ */
+typedef struct ItemNode
+{
+	FairqItem	item;
+	int32		next;			/* NO_DEBT: none */
+} ItemNode;
+
+static ItemNode *nodes = NULL;	/* in TopTransactionContext */
+static int32 nnodes = 0;
+static int32 maxnodes = 0;
+static int32 free_node = NO_DEBT;
+
+static int32
+new_node(void)
+{
+	int32		node = free_node;
+
+	if (node != NO_DEBT)
+	{
+		free_node = nodes[node].next;
+		return node;
+	}
+	if (nnodes == maxnodes)
+	{
+		int32		n = maxnodes == 0 ? 64 : maxnodes * 2;
+
+		nodes = nodes == NULL ?
+			MemoryContextAllocHuge(TopTransactionContext, sizeof(ItemNode) * n) :
+			repalloc_huge(nodes, sizeof(ItemNode) * n);
+		maxnodes = n;
+	}
+	return nnodes++;
+}
+
 static void
-say_scheduled(FairqDebt *debt, int64 addr)
+release_node(int32 node)
+{
+	nodes[node].next = free_node;
+	free_node = node;
+}
+
+/* Tasks are ready from there on, wherever. */
+static void
+owe_more(FairqNews *news, int64 addr)
+{
+	news->more = Min(news->more, addr);
+}
+
+/* Of the ready tasks of which there are news, the lowest are known. */
+static void
+owe_item(FairqNews *news, const FairqItem *item)
+{
+	int32	   *at = &news->items;
+	int32		node = new_node();
+
+	while (*at != NO_DEBT && nodes[*at].item.addr <= item->addr)
+		at = &nodes[*at].next;
+	nodes[node].item = *item;
+	nodes[node].next = *at;
+	*at = node;
+	if (news->nitems < FAIRQ_HAND)
+	{
+		news->nitems++;
+		return;
+	}
+	at = &news->items;
+	while (nodes[*at].next != NO_DEBT)
+		at = &nodes[*at].next;
+	owe_more(news, nodes[*at].item.addr);
+	release_node(*at);
+	*at = NO_DEBT;
+}
+
+static void
+init_leases(FairqLeases *leases)
+{
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		leases->low[r] = FAIRQ_ADDR_MAX;
+		leases->high[r] = FAIRQ_ADDR_NONE;
+	}
+	leases->until = DT_NOEND;
+	leases->looks = PG_UINT64_MAX;
+}
+
+static void
+init_news(FairqNews *news)
+{
+	news->items = NO_DEBT;
+	news->nitems = 0;
+	news->more = FAIRQ_ADDR_MAX;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		news->scheduled[r] = FAIRQ_ADDR_MAX;
+	init_leases(&news->leased);
+}
+
+/* There is nothing to tell any more. */
+static void
+release_news(FairqNews *news)
+{
+	while (news->items != NO_DEBT)
+	{
+		int32		node = news->items;
+
+		news->items = nodes[node].next;
+		release_node(node);
+	}
+	init_news(news);
+}
+
+static bool
+are_ready(const FairqNews *news)
+{
+	return news->nitems > 0 || news->more != FAIRQ_ADDR_MAX;
+}
+
+static bool
+has_tasks(const FairqNews *news)
+{
+	bool		any = are_ready(news);
+
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		any |= news->scheduled[r] != FAIRQ_ADDR_MAX;
+	return any;
+}
+
+static bool
+is_nothing(const FairqNews *news)
+{
+	return !has_tasks(news) && news->leased.until == DT_NOEND;
+}
+
+static void
+add_leases(FairqLeases *leases, const FairqLeases *more)
+{
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		leases->low[r] = Min(leases->low[r], more->low[r]);
+		leases->high[r] = Max(leases->high[r], more->high[r]);
+	}
+	leases->until = Min(leases->until, more->until);
+	leases->looks = Min(leases->looks, more->looks);
+}
+
+/* News of a whole lane: which tasks does not matter. */
+static void
+add_lane_news(FairqNews *news, const FairqNews *more)
+{
+	owe_more(news, more->more);
+	if (more->nitems > 0)
+		owe_more(news, 0);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		news->scheduled[r] = Min(news->scheduled[r], more->scheduled[r]);
+	add_leases(&news->leased, &more->leased);
+}
+
+/* Tasks are scheduled; or, again, they may have fallen due by now. */
+static void
+say_scheduled(FairqDebt *debt, int64 addr, bool again)
 {
 	if (addr == FAIRQ_ADDR_MAX)
 		return;
-	fairq_lane_ready(debt->lane, debt->group_no, addr, addr);
+	if (again)
+		fairq_lane_tell_timed(debt->lane, debt->group_no, addr);
+	else
+		fairq_lane_scheduled(debt->lane, addr);
 	fairq_wake_in_time(&fairq_hints_of(debt->lane)->wakeup,
 					   fairq_due_time(addr));
 }
 
-/* Tasks of the debt's group, or of its lane, are ready from there on. */
 static void
-say_ready(FairqDebt *debt, int64 addr, int64 highest)
+say(FairqDebt *debt, const FairqNews *news, bool again)
 {
-	if (addr == FAIRQ_ADDR_MAX)
-		return;
-	if (debt->group_no >= 0)
-		fairq_lane_ready(debt->lane, debt->group_no, addr, highest);
-	else
-		fairq_lane_lower(debt->lane, addr);
-}
+	FairqLane  *lane = debt->lane;
 
-static void
-say_leased(FairqLane *lane, const FairqLeases *leases)
-{
-	if (leases->lowest == FAIRQ_ADDR_MAX)
+	if (is_nothing(news))
 		return;
-	fairq_times_leased(&lane->times, leases->lowest, leases->highest,
-					   leases->until);
-	fairq_wake_in_time(&fairq_hints_of(lane)->wakeup, leases->until);
-}
-
-static void
-say(FairqDebt *debt, const FairqNews *news)
-{
-	say_scheduled(debt, news->scheduled);
-	say_ready(debt, news->ready, debt->highest_at_commit);
-	say_ready(debt, news->waiting, FAIRQ_ADDR_MAX);
-	if (news->hole != FAIRQ_ADDR_MAX)
+	if (debt->group_no < 0 && (again || are_ready(news)))
 	{
-		if (debt->group_no >= 0)
-			fairq_lane_hole(debt->lane, debt->group_no, news->hole,
-							debt->highest_hole);
-		else
-			fairq_lane_forget(debt->lane);
+		/* whose these are is not known: all is read again */
+		fairq_lane_forget(lane);
+		fairq_wake_all(&fairq_hints_of(lane)->wakeup);
+		return;
 	}
-	say_leased(debt->lane, &news->leased);
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		say_scheduled(debt, news->scheduled[r], again);
+	if (are_ready(news))
+	{
+		FairqItem	items[FAIRQ_HAND];
+		int			n = 0;
+
+		for (int32 at = news->items; at != NO_DEBT; at = nodes[at].next)
+			items[n++] = nodes[at].item;
+		fairq_lane_tell(lane, debt->group_no, items, n, news->more);
+	}
+	if (news->leased.until != DT_NOEND)
+	{
+		if (debt->group_no < 0)
+			fairq_lane_forget(lane);
+		else
+			fairq_lane_leased(lane, debt->group_no, &news->leased);
+		fairq_wake_in_time(&fairq_hints_of(lane)->wakeup,
+						   news->leased.until);
+	}
 }
 
 /* n tasks are not running any more. */
@@ -206,73 +374,6 @@ leave(FairqDebt *debt, int32 n)
 		fairq_limit_unpin(debt->limit);
 }
 
-/* A debt of a whole lane may be for settings only. */
-static bool
-owes_rows(const FairqDebt *debt)
-{
-	return debt->first_reserved != FAIRQ_ADDR_NONE ||
-		debt->highest_at_abort != FAIRQ_ADDR_NONE;
-}
-
-static const FairqLeases no_leases = {
-	.lowest = FAIRQ_ADDR_MAX,
-	.highest = FAIRQ_ADDR_NONE,
-	.until = DT_NOEND
-};
-
-static const FairqNews no_news = {
-	.ready = FAIRQ_ADDR_MAX,
-	.waiting = FAIRQ_ADDR_MAX,
-	.scheduled = FAIRQ_ADDR_MAX,
-	.hole = FAIRQ_ADDR_MAX,
-	.leased = {
-		.lowest = FAIRQ_ADDR_MAX,
-		.highest = FAIRQ_ADDR_NONE,
-		.until = DT_NOEND
-	}
-};
-
-static void
-add_leases(FairqLeases *leases, const FairqLeases *more)
-{
-	leases->lowest = Min(leases->lowest, more->lowest);
-	leases->highest = Max(leases->highest, more->highest);
-	leases->until = Min(leases->until, more->until);
-}
-
-static void
-add_news(FairqNews *news, const FairqNews *more)
-{
-	news->ready = Min(news->ready, more->ready);
-	news->waiting = Min(news->waiting, more->waiting);
-	news->scheduled = Min(news->scheduled, more->scheduled);
-	news->hole = Min(news->hole, more->hole);
-	add_leases(&news->leased, &more->leased);
-}
-
-/* Its tasks are not there, or again where they stood. */
-static void
-undo(FairqDebt *debt)
-{
-	FairqLane  *lane = debt->lane;
-
-	if (debt->group_no < 0)
-	{
-		if (owes_rows(debt))
-			fairq_lane_forget(lane);
-		return;
-	}
-	if (debt->first_reserved != FAIRQ_ADDR_NONE)
-		fairq_lane_unreserve(lane, debt->lane_no, debt->group_no, debt->last,
-							 debt->before, debt->first_reserved, debt->torn);
-	if (debt->ready_at_abort != FAIRQ_ADDR_MAX)
-		fairq_lane_undone(lane, debt->group_no, debt->ready_at_abort,
-						  debt->highest_at_abort);
-	if (debt->waiting_at_abort != FAIRQ_ADDR_MAX)
-		fairq_lane_undone(lane, debt->group_no, debt->waiting_at_abort,
-						  debt->highest_at_abort);
-}
-
 static void
 settle(FairqDebt *debt, bool committed)
 {
@@ -281,16 +382,17 @@ settle(FairqDebt *debt, bool committed)
 
 	if (committed)
 	{
-		say(debt, &debt->at_commit);
+		say(debt, &debt->at_commit, false);
 		for (int i = 0; i < FAIRQ_COUNTERS; i++)
 			if (debt->counts[i] > 0)
 				pg_atomic_fetch_add_u64(&lane->counters[i], debt->counts[i]);
 	}
 	else
 	{
-		say_leased(lane, &debt->leased_at_abort);
-		say_scheduled(debt, debt->scheduled_at_abort);
-		undo(debt);
+		if (debt->reserved && !debt->torn)
+			fairq_lane_unreserve(lane, debt->lane_no, debt->group_no,
+								 debt->last, debt->before);
+		say(debt, &debt->at_abort, true);
 	}
 	leave(debt, committed ? debt->leave_at_commit : debt->leave_at_abort);
 	nready = committed ? debt->nready_at_commit : debt->nready_at_abort;
@@ -298,20 +400,11 @@ settle(FairqDebt *debt, bool committed)
 		fairq_wake(&fairq_hints_of(lane)->wakeup, nready);
 }
 
-static bool
-has_tasks(const FairqNews *news)
-{
-	return Min(Min(news->ready, news->waiting),
-			   news->scheduled) != FAIRQ_ADDR_MAX;
-}
-
-/* Others hear of that at commit, our own pops before they look. */
+/* Others hear of it at commit, our own pops before they look. */
 static void
-owe_news(FairqDebt *debt, FairqNews news)
+owe_unshown(FairqDebt *debt)
 {
-	own_tasks |= has_tasks(&news);
-	add_news(&debt->at_commit, &news);
-	add_news(&debt->unsaid, &news);
+	own_tasks |= has_tasks(&debt->unsaid);
 	if (debt->unshown)
 		return;
 	debt->unshown = true;
@@ -327,7 +420,7 @@ remove_unshown(FairqDebt *debt)
 {
 	if (!debt->unshown)
 		return;
-	debt->unsaid = no_news;
+	release_news(&debt->unsaid);
 	debt->unshown = false;
 	if (debt->next_unshown != NO_DEBT)
 		debts[debt->next_unshown].prev_unshown = debt->prev_unshown;
@@ -412,6 +505,7 @@ static void
 end_call(void)
 {
 	fairq_debt_written();
+	fairq_turns_end();
 	fairq_running_end();
 	fairq_look_end();
 }
@@ -435,7 +529,13 @@ settle_from(int first, bool committed)
 	int			end = ndebts;
 
 	while (ndebts > first)
-		settle(pop_debt(), committed);
+	{
+		FairqDebt  *debt = pop_debt();
+
+		settle(debt, committed);
+		release_news(&debt->at_commit);
+		release_news(&debt->at_abort);
+	}
 	for (int i = first; i < end; i++)
 	{
 		FairqHints *hints = fairq_hints_of(debts[i].lane);
@@ -456,6 +556,9 @@ settle_all(bool committed)
 	debts = NULL;
 	topmost = NULL;
 	maxdebts = 0;
+	nodes = NULL;
+	nnodes = maxnodes = 0;
+	free_node = NO_DEBT;
 	unshown = NO_DEBT;
 	nshown = next_shown = 0;
 	own_tasks = to_undo = to_leave = false;
@@ -515,16 +618,14 @@ merge_into_lane_debt_below(int index)
 			return false;
 		if (below->lane != debt->lane)
 			continue;
-		owe_news(below, debt->at_commit);
-		below->scheduled_at_abort = Min(below->scheduled_at_abort,
-										debt->scheduled_at_abort);
-		add_leases(&below->leased_at_abort, &debt->leased_at_abort);
+		add_lane_news(&below->at_commit, &debt->at_commit);
+		add_lane_news(&below->unsaid, &debt->at_commit);
+		owe_unshown(below);
+		add_lane_news(&below->at_abort, &debt->at_abort);
 		below->nready_at_commit += debt->nready_at_commit;
 		below->nready_at_abort += debt->nready_at_abort;
 		below->highest_at_abort = Max(below->highest_at_abort,
 									  debt->highest_at_abort);
-		below->first_reserved = Max(below->first_reserved,
-									debt->first_reserved);
 		below->settings |= debt->settings;
 		below->granted |= debt->granted;
 		below->dropped |= debt->dropped;
@@ -548,7 +649,12 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 			debts[i].sub = parent;
 		while (ndebts > 1 && debts[ndebts - 1].group_no < 0 &&
 			   merge_into_lane_debt_below(ndebts - 1))
-			(void) pop_debt();
+		{
+			FairqDebt  *debt = pop_debt();
+
+			release_news(&debt->at_commit);
+			release_news(&debt->at_abort);
+		}
 		end_level(true);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
@@ -592,13 +698,6 @@ fairq_written(void)
 	CommandCounterIncrement();
 }
 
-/* Has this transaction written anything that is not rolled back? */
-bool
-fairq_has_written(void)
-{
-	return written_at > 0;
-}
-
 /* The debt of this subtransaction for a group of a lane; NULL: none. */
 static FairqDebt *
 find_debt(FairqLane *lane, int32 group_no)
@@ -628,6 +727,8 @@ fairq_debt(FairqLane *lane, int32 group_no)
 		return debt;
 
 	grow();
+	if (group_no >= 0)
+		fairq_chunks_have(&fairq_hints_of(lane)->chunks, group_no);
 	slot = slot_of(lane, group_no);
 	debt = &debts[ndebts];
 	memset(debt, 0, sizeof(FairqDebt));
@@ -636,73 +737,90 @@ fairq_debt(FairqLane *lane, int32 group_no)
 	debt->group_no = group_no;
 	debt->below = *slot;
 	*slot = ndebts++;
-	debt->at_commit = debt->unsaid = no_news;
-	debt->ready_at_abort = debt->waiting_at_abort = FAIRQ_ADDR_MAX;
-	debt->scheduled_at_abort = FAIRQ_ADDR_MAX;
-	debt->leased_at_abort = no_leases;
-	debt->highest_at_commit = FAIRQ_ADDR_NONE;
+	init_news(&debt->at_commit);
+	init_news(&debt->unsaid);
+	init_news(&debt->at_abort);
 	debt->highest_at_abort = FAIRQ_ADDR_NONE;
-	debt->highest_hole = FAIRQ_ADDR_NONE;
-	debt->first_reserved = FAIRQ_ADDR_NONE;
 	return debt;
 }
 
-/* A task that was ready there is ours, unless we abort. */
+/*
+ * A task that was ready there is ours, unless we abort.  root is where an index
+ * leads to its row, if that is known.
+ */
 void
-fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr)
+fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr, int64 id,
+						  const ItemPointerData *root)
 {
+	FairqItem	item = {.addr = addr, .order = (uint32) id};
+
 	debt->nready_at_abort++;
-	if (fairq_is_scheduled(addr))
+	to_undo = true;
+	if (fairq_is_timed(addr))
 	{
-		debt->scheduled_at_abort = Min(debt->scheduled_at_abort, addr);
+		FairqRegion region = fairq_region(addr);
+
+		debt->at_abort.scheduled[region] =
+			Min(debt->at_abort.scheduled[region], addr);
 		return;
 	}
-	if (fairq_is_waiting(addr))
-		debt->waiting_at_abort = Min(debt->waiting_at_abort, addr);
-	else
-		debt->ready_at_abort = Min(debt->ready_at_abort, addr);
 	debt->highest_at_abort = Max(debt->highest_at_abort, addr);
-	to_undo = true;
+	if (debt->group_no < 0 || root == NULL || !ItemPointerIsValid(root))
+	{
+		owe_more(&debt->at_abort, addr);
+		return;
+	}
+	item.tid = *root;
+	owe_item(&debt->at_abort, &item);
 }
 
 /* A task is scheduled there, if we commit. */
 void
 fairq_debt_scheduled(FairqDebt *debt, int64 addr)
 {
-	FairqNews	news = no_news;
+	FairqRegion region = fairq_region(addr);
 
-	news.scheduled = addr;
-	owe_news(debt, news);
+	debt->at_commit.scheduled[region] =
+		Min(debt->at_commit.scheduled[region], addr);
+	debt->unsaid.scheduled[region] =
+		Min(debt->unsaid.scheduled[region], addr);
+	owe_unshown(debt);
 }
 
-/* A task there is leased until then, if we commit. */
-void
-fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr, TimestampTz until)
+static void
+add_lease(FairqLeases *leases, int64 addr, TimestampTz until, uint64 looks)
 {
-	FairqNews	news = no_news;
+	FairqRegion region = fairq_region(addr);
 
-	news.leased = (FairqLeases) {addr, addr, until};
-	owe_news(debt, news);
+	leases->low[region] = Min(leases->low[region], addr);
+	leases->high[region] = Max(leases->high[region], addr);
+	leases->until = Min(leases->until, until);
+	leases->looks = Min(leases->looks, looks);
 }
 
-/* A lease of which nobody has thought while we had it in our hands. */
+/*
+ * A task there is leased until then, if we commit.  That was noted when it was
+ * taken, by so many looks; or not (0).
+ */
+void
+fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr, TimestampTz until,
+							uint64 looks)
+{
+	add_lease(&debt->at_commit.leased, addr, until, looks);
+	if (looks > 0)
+		return;
+	add_lease(&debt->unsaid.leased, addr, until, looks);
+	owe_unshown(debt);
+}
+
+/*
+ * The task there has its old lease again, if we abort.  The lane may have let
+ * go of that while the row was in our hands.
+ */
 void
 fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr, TimestampTz until)
 {
-	const FairqLeases lease = {addr, addr, until};
-
-	add_leases(&debt->leased_at_abort, &lease);
-}
-
-/* A task that was ready there goes away unserved, if we commit. */
-void
-fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr)
-{
-	FairqNews	news = no_news;
-
-	news.hole = addr;
-	debt->highest_hole = Max(debt->highest_hole, addr);
-	owe_news(debt, news);
+	add_lease(&debt->at_abort.leased, addr, until, 0);
 }
 
 /*
@@ -712,38 +830,61 @@ fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr)
 void
 fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
 {
-	FairqNews	news = no_news;
-
 	Assert(nin_flight < FAIRQ_MAX_ROWS);
-	in_flight[nin_flight++] = *reservation;
-	if (debt->first_reserved == FAIRQ_ADDR_NONE)
+	in_flight[nin_flight].reservation = *reservation;
+	in_flight[nin_flight++].debt = debt - debts;
+	if (!debt->reserved)
 	{
-		debt->first_reserved = reservation->tail.addr;
+		debt->reserved = true;
 		debt->before = reservation->before;
 		debt->lane_no = reservation->lane_no;
 	}
-	else if (debt->lane_no != reservation->lane_no)
+	else if (debt->lane_no != reservation->lane_no ||
+			 debt->last.addr != reservation->before.addr ||
+			 debt->last.count != reservation->before.count)
 	{
 		/* there is no tail any more that could be put back */
-		debt->first_reserved = Min(debt->first_reserved,
-								   reservation->tail.addr);
+		debt->torn = true;
 		debt->lane_no = reservation->lane_no;
-		debt->torn = true;
 	}
-	else if (debt->last.addr != reservation->before.addr ||
-			 debt->last.count != reservation->before.count)
-		debt->torn = true;
 	debt->last = reservation->tail;
 	debt->nready_at_commit++;
-	if (fairq_is_waiting(reservation->tail.addr))
-		news.waiting = reservation->tail.addr;
+}
+
+/* The row of the n-th of the last reservations is there. */
+void
+fairq_debt_row_written(int n, int64 id, ItemPointer tid)
+{
+	FairqDebt  *debt;
+	FairqItem	item;
+
+	if (n >= nin_flight)
+		return;
+	debt = &debts[in_flight[n].debt];
+	item.addr = in_flight[n].reservation.tail.addr;
+	item.order = (uint32) id;
+	item.tid = *tid;
+	if (debt->group_no < 0)
+	{
+		owe_more(&debt->at_commit, item.addr);
+		owe_more(&debt->unsaid, item.addr);
+	}
 	else
 	{
-		news.ready = reservation->tail.addr;
-		debt->highest_at_commit = Max(debt->highest_at_commit,
-									  reservation->tail.addr);
+		owe_item(&debt->at_commit, &item);
+		owe_item(&debt->unsaid, &item);
 	}
-	owe_news(debt, news);
+	owe_unshown(debt);
+}
+
+/* Is there a reservation among the last that nobody knows of without its row? */
+bool
+fairq_debt_any_unpinned(void)
+{
+	for (int i = 0; i < nin_flight; i++)
+		if (in_flight[i].reservation.pinned == NULL)
+			return true;
+	return false;
 }
 
 /* The rows of the last reservations are there, with their index entries. */
@@ -751,7 +892,7 @@ void
 fairq_debt_written(void)
 {
 	while (nin_flight > 0)
-		fairq_unpin(&in_flight[--nin_flight]);
+		fairq_unpin(&in_flight[--nin_flight].reservation);
 }
 
 /* What our own pops were told of a queue's debts; nothing, if it is new. */
@@ -789,7 +930,7 @@ show(Shown *to, FairqDebt *debt, const FairqNews *news)
 		to->at[lane->priority] = fairq_lane_narrowings(lane);
 		to->lanes |= bit;
 	}
-	say(debt, news);
+	say(debt, news, false);
 	remove_unshown(debt);
 }
 
@@ -829,7 +970,7 @@ fairq_debts_show(FairqHints *hints)
 
 			if (fairq_hints_of(debt->lane) == hints &&
 				(still & (1 << debt->lane->priority)) == 0 &&
-				memcmp(&debt->at_commit, &no_news, sizeof(FairqNews)) != 0)
+				!is_nothing(&debt->at_commit))
 			{
 				any |= has_tasks(&debt->at_commit);
 				show(to, debt, &debt->at_commit);
@@ -886,7 +1027,8 @@ fairq_debts_reach(FairqLane *lane)
 
 	for (int i = 0; i < ndebts; i++)
 		if (debts[i].lane == lane)
-			reach = Max(reach, debts[i].leased_at_abort.highest);
+			reach = Max(reach,
+						debts[i].at_abort.leased.high[FAIRQ_REGION_QUEUED]);
 	return reach;
 }
 

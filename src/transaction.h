@@ -8,21 +8,13 @@
 #include "lane.h"
 #include "store.h"
 
-/* Of tasks that are leased: the ends of their addresses, and of the first. */
-typedef struct FairqLeases
-{
-	int64		lowest;			/* FAIRQ_ADDR_MAX: there are none */
-	int64		highest;
-	TimestampTz until;
-} FairqLeases;
-
-/* What others are to hear of a group; addresses are FAIRQ_ADDR_MAX for none. */
+/* What others are to hear of a group. */
 typedef struct FairqNews
 {
-	int64		ready;			/* lowest address of a new task */
-	int64		waiting;		/* lowest one of those that have to wait */
-	int64		scheduled;		/* lowest one of those that are scheduled */
-	int64		hole;			/* lowest one of those that went away unserved */
+	int32		items;			/* list of ready tasks, the lowest; -1: none */
+	int32		nitems;			/* how many these are */
+	int64		more;			/* lowest address of others; FAIRQ_ADDR_MAX: none */
+	int64		scheduled[FAIRQ_REGIONS];	/* lowest in each timed region */
 	FairqLeases leased;
 } FairqNews;
 
@@ -42,16 +34,11 @@ typedef struct FairqDebt
 	uint32		lane_no;		/* when it reserved */
 	FairqNews	at_commit;
 	FairqNews	unsaid;			/* of that, what our own pops were not told */
-	int64		highest_at_commit;	/* of the new tasks that don't wait */
-	int64		highest_hole;
-	int64		ready_at_abort;
-	int64		waiting_at_abort;
-	int64		highest_at_abort;
-	int64		scheduled_at_abort;
-	FairqLeases leased_at_abort;
+	FairqNews	at_abort;
+	int64		highest_at_abort;	/* of the queued tasks in that */
 	int32		nready_at_commit;	/* so many tasks are to be popped then */
 	int32		nready_at_abort;
-	int64		first_reserved; /* FAIRQ_ADDR_NONE: nothing */
+	bool		reserved;		/* addresses */
 	FairqTail	before;			/* the tail before that */
 	FairqTail	last;			/* the last reserved */
 	bool		torn;			/* others have reserved in between */
@@ -78,22 +65,23 @@ typedef struct FairqDebt
 
 extern void fairq_watch_transaction(void);
 extern void fairq_written(void);
-extern bool fairq_has_written(void);
 extern FairqDebt *fairq_debt(FairqLane *lane, int32 group_no);
 extern void fairq_debt_reserved(FairqDebt *debt,
 								const FairqReservation *reservation);
+extern void fairq_debt_row_written(int n, int64 id, ItemPointer tid);
+extern bool fairq_debt_any_unpinned(void);
 extern void fairq_debt_written(void);
 extern void fairq_debt_scheduled(FairqDebt *debt, int64 addr);
 extern void fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr,
-										TimestampTz until);
+										TimestampTz until, uint64 looks);
 extern void fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr,
 									   TimestampTz until);
 extern bool fairq_debts_show(FairqHints *hints);
 extern bool fairq_has_own_tasks(void);
 extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
 extern int64 fairq_debts_reach(FairqLane *lane);
-extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr);
-extern void fairq_debt_hole_at_commit(FairqDebt *debt, int64 addr);
+extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr,
+									  int64 id, const ItemPointerData *root);
 extern void fairq_debt_settings(FairqHints *hints, int32 queue_id,
 								int32 group_no);
 extern void fairq_debt_created(FairqHints *hints);

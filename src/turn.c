@@ -1,30 +1,84 @@
 /*
  * turn.c
- *		Service: the turn of an irregular group.
+ *		Service: the turn of a group.
  *
- * At its turn a group is served what became ready first, up to its weight.  It
- * is looked for in three places through the index by group: among its queued
- * tasks, wherever they stand, and the waiting ones behind them; among the
- * scheduled ones that are due; among those whose leases have expired.  Each
- * search begins where the group's hints say that nothing is left below, and tells
- * how far it has got.
+ * At its turn a group is served up to as many tasks as its weight says.  What
+ * it has begun comes first: a task whose lease has expired, then one that is
+ * to be retried and is due.  Then comes its first queued task or its first
+ * scheduled one that is due, the one of these that became ready first.
  *
- * The look also tells whether the group is regular again (lane.c).
+ * Its queued tasks come from its hand, or are read in the index when that is
+ * used up (hand.c).  For most turns that is all.  Only if the group is in the
+ * set "due" or "lapsed" are there searches in three more places of its line:
+ * among the tasks that are to be retried, among the scheduled ones, and
+ * wherever it may have tasks running.  Each search begins where nothing is
+ * left below.  What it has found out is noted at the end of the turn, and the
+ * next few due tasks of a region, or expired ones, are kept in the group's
+ * entry, so that not each turn has to search.
+ *
+ * Expired tasks are served where they stand, so one that expires again and
+ * again would be the first each time.  So they are served in cycles: each
+ * search goes on behind the one that was served last, and then begins anew.
  *
  * Locking: none but what is taken for moments, see lane.c.
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
+
 #include "running.h"
 #include "service.h"
+#include "turns.h"
 
-/* rows of a group that are looked at to find its next ready task */
-#define LOOK_AHEAD 16
+/* rows that are looked at in one reading before it is said how far it came */
+#define READ_AT_ONCE 1000
+
+/* A search for a group's next task, of one kind. */
+typedef struct Search
+{
+	bool		open;			/* there may be more to find */
+	bool		begun;			/* a scan of the index was begun */
+	bool		at_hand;		/* task came from the entry, not from a scan */
+	bool		have;			/* task is the next one */
+	FairqTask	task;
+	TimestampTz since;			/* when it became ready */
+	int64		from;			/* address below which nothing is left */
+	int64		locked;			/* lowest address of a task that was merely
+								 * locked */
+} Search;
+
+/* A stretch of a group's line. */
+typedef struct Stretch
+{
+	int64		from;
+	int64		end;
+	bool		before;			/* it lies before the beginning of the cycle */
+} Stretch;
+
+/* The course of a group's turn. */
+typedef struct Course
+{
+	FairqTurn  *turn;
+	bool		look;			/* the group is in the set "due" or "lapsed" */
+	bool		no_place;		/* for another running task */
+	bool		not_now;		/* the turn is kept for later: no place in the
+								 * queue, or its settings have changed */
+	Search		queued;
+	Search		due[FAIRQ_REGIONS];
+	Search		expired;
+	Stretch		stretches[2 * FAIRQ_REGIONS];	/* to be searched for expired
+												 * tasks */
+	int			nstretches;
+	int			next_stretch;
+	int64		cycle;			/* address and id behind which they begin */
+	int64		cycle_id;
+	FairqLooked looked;
+} Course;
 
 /* Look for a group's tasks at or past an address, and before end. */
-void
-fairq_search_group(FairqService *s, FairqSearch *search, int32 group_no,
-				   int64 from, int64 end)
+static FairqScan *
+search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
+			 int64 end)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(s->queue->id, s->priority))},
@@ -33,288 +87,713 @@ fairq_search_group(FairqService *s, FairqSearch *search, int32 group_no,
 		{3, FAIRQ_LT, Int64GetDatum(end)}
 	};
 
-	search->have = false;
-	search->from = from;
-	search->locked = FAIRQ_ADDR_MAX;
-	search->open = from < end;
-	if (!search->open)
-		return;
-	if (search->scan == NULL)
-		search->scan = fairq_scan_in_order(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
-										   lengthof(keys));
-	else
-		fairq_scan_again(search->scan, keys, lengthof(keys));
+	if (scan == NULL)
+		return fairq_scan_in_order(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
+								   lengthof(keys));
+	fairq_scan_again(scan, keys, lengthof(keys));
+	return scan;
+}
+
+/* --------------------------------------------------------------------- */
+
+/* What a reading has found. */
+typedef struct Reading
+{
+	FairqItem  *items;
+	int			n;
+	int			max;
+	int64		end;			/* it has come up to there */
+} Reading;
+
+static void
+add_item(Reading *reading, const FairqTask *task)
+{
+	if (reading->n == reading->max)
+	{
+		reading->max *= 2;
+		reading->items = repalloc(reading->items,
+								  sizeof(FairqItem) * reading->max);
+	}
+	reading->items[reading->n].addr = task->addr;
+	reading->items[reading->n].order = (uint32) task->id;
+	reading->items[reading->n++].tid = task->root;
 }
 
 /*
- * Is the group's next ready task, behind that of its turn, at its next turn?
- * "No" is always safe, and said if there is too much in between.
+ * Read the group's ready tasks by their rows.  It stops between two addresses
+ * when it has found as many as are wanted, or (in_steps) has looked at a number.
  */
-bool
-fairq_next_is_regular(FairqService *s, int32 group_no, int64 turn)
+static void
+read_rows(FairqService *s, int32 group_no, int64 from, int wanted,
+		  bool in_steps, Reading *reading)
 {
-	int64		next_turn = fairq_turn_from(group_no, turn + 1,
-											s->queue->block_length);
+	FairqTask	task;
+	FairqRowState state;
+	int64		at = from;
 
-	for (int i = 0; i < LOOK_AHEAD; i++)
+	reading->n = 0;
+	reading->end = FAIRQ_ADDR_MAX;
+	s->rows = search_group(s, s->rows, group_no, from, FAIRQ_RETRIES);
+	for (int rows = 0;
+		 (state = fairq_task_next(s->rows, &task, true)) != FAIRQ_ROW_END;
+		 rows++)
 	{
-		FairqTask	task;
-		FairqRowState state = fairq_task_next(s->queued.scan, &task, false);
-
-		if (state == FAIRQ_ROW_END)
-			return true;
+		if (task.addr > at &&
+			(reading->n >= wanted || (in_steps && rows >= READ_AT_ONCE)))
+		{
+			reading->end = task.addr;
+			break;
+		}
+		at = task.addr;
 		if (state == FAIRQ_ROW_LIVE && !task.running)
-			return task.addr == next_turn;
+			add_item(reading, &task);
+	}
+}
+
+/*
+ * Have something at hand for the turn: from the group's hand, if there is
+ * something by now, or read in the index.  False if there is nothing.
+ */
+static bool
+read_group(FairqService *s, FairqTurn *turn)
+{
+	int32		weight = fairq_group_setting(s->queue, turn->group_no)->weight;
+	int			most = Min(turn->want - turn->served, FAIRQ_HAND);
+	int			wanted = Max(turn->read_want, most) + FAIRQ_HAND;
+	Reading		reading = {.max = wanted};
+
+	reading.items = palloc(sizeof(FairqItem) * reading.max);
+	turn->next = turn->nitems = 0;
+	while (turn->nitems == 0)
+	{
+		int64		from;
+		bool		by_row;
+		bool		offers;
+		bool		abreast;
+
+		CHECK_FOR_INTERRUPTS();
+		turn->nitems = fairq_lane_read_begin(s->lane, s->lane_no,
+											 turn->group_no, most,
+											 s->lease_until, turn->items,
+											 &from, &by_row, &offers);
+		if (turn->nitems > 0)
+			break;
+		if (from == FAIRQ_ADDR_MAX)
+		{
+			turn->more = false;
+			break;
+		}
+		if (offers)
+			fairq_turns_reading(turn);
+		by_row |= weight > 1;
+		if (!by_row)
+		{
+			reading.n = fairq_task_entries(s->tasks,
+										   fairq_task_lane(s->queue->id,
+														   s->priority),
+										   turn->group_no, from, wanted,
+										   reading.items, &reading.end,
+										   &abreast);
+			by_row = abreast;
+		}
+		if (by_row)
+			read_rows(s, turn->group_no, from, wanted, offers, &reading);
+		turn->nitems = fairq_lane_read_end(s->lane, s->lane_no,
+										   turn->group_no, reading.items,
+										   reading.n, reading.end, most,
+										   s->lease_until, turn->items);
+		fairq_turns_read();
+		if (turn->nitems == 0 && !offers)
+		{
+			/* others are at it, and will say what there is */
+			turn->more = false;
+			break;
+		}
+	}
+	pfree(reading.items);
+	turn->reread = false;
+	return turn->nitems > 0;
+}
+
+/*
+ * Have the first queued task at hand.  What is not there any more, or is another
+ * task's row by now, lets the group be read anew; of what is in the hands of
+ * somebody, his end will tell.
+ */
+static void
+look_for_queued(FairqService *s, Course *course)
+{
+	FairqTurn  *turn = course->turn;
+	Search	   *search = &course->queued;
+
+	while (!search->have)
+	{
+		FairqTask  *task = &search->task;
+		FairqRowState state;
+		int64		addr;
+
+		if (turn->next == turn->nitems &&
+			(turn->reread || !fairq_turns_bring_forward(turn)) &&
+			(!turn->more || !read_group(s, turn)))
+			return;
+		addr = turn->items[turn->next].addr;
+		state = fairq_task_at(s->tasks, &turn->items[turn->next].tid, task);
+		if (state == FAIRQ_ROW_END || task->addr != addr ||
+			task->group_no != turn->group_no ||
+			task->priority != s->priority || task->queue_id != s->queue->id)
+		{
+			fairq_lane_vanished(s->lane, s->lane_no, turn->group_no, addr);
+			turn->next = turn->nitems = 0;
+			turn->more = turn->reread = true;
+		}
+		else if (state != FAIRQ_ROW_LIVE || task->running)
+			turn->next++;
+		else
+		{
+			/* or, if it was put back since, then */
+			search->since = Max(task->enqueued_at, task->run_at);
+			search->have = true;
+		}
+	}
+}
+
+/* The queued task that was at hand was merely locked. */
+static void
+put_by_locked(FairqTurn *turn)
+{
+	const FairqItem *item = &turn->items[turn->next];
+
+	if (turn->nlocked < FAIRQ_HAND)
+		turn->locked[turn->nlocked++] = *item;
+	else
+		turn->locked_more = Min(turn->locked_more, item->addr);
+}
+
+/* --------------------------------------------------------------------- */
+
+/* Is it one of the group whose turn it is, in this lane? */
+static bool
+is_of_turn(FairqService *s, const Course *course, const FairqTask *task)
+{
+	return task->group_no == course->turn->group_no &&
+		task->priority == s->priority && task->queue_id == s->queue->id;
+}
+
+/* Is the task one that was scheduled in that group, and nobody else's? */
+static bool
+is_scheduled(FairqService *s, const Course *course, FairqRowState state,
+			 const FairqTask *task)
+{
+	return state == FAIRQ_ROW_LIVE && !task->running &&
+		is_of_turn(s, course, task) && fairq_is_timed(task->addr);
+}
+
+/* Have a due task of a region at hand, of those that the entry had. */
+static void
+look_at_due(FairqService *s, Course *course, FairqRegion region)
+{
+	FairqTurn  *turn = course->turn;
+	Search	   *search = &course->due[region];
+
+	while (turn->due_region == region && turn->next_due < turn->ndue &&
+		   !search->have)
+	{
+		const FairqItem *item = &turn->due_items[turn->next_due];
+		FairqRowState state = fairq_task_at(s->tasks, &item->tid,
+											&search->task);
+
+		if (state == FAIRQ_ROW_END || search->task.addr != item->addr ||
+			!is_scheduled(s, course, state, &search->task))
+		{
+			turn->next_due++;
+			continue;
+		}
+		/* who has read it may have had a clock that is ahead of ours */
+		if (search->task.run_at > s->by)
+			break;
+		search->since = search->task.run_at;
+		search->have = search->at_hand = true;
+	}
+}
+
+/* Have the first task of a region at hand that has fallen due. */
+static void
+look_for_due(FairqService *s, Course *course, FairqRegion region)
+{
+	Search	   *search = &course->due[region];
+	FairqTurn  *turn = course->turn;
+
+	if (!search->have)
+		look_at_due(s, course, region);
+	while (search->open && !search->have &&
+		   (turn->due_region != region || turn->next_due == turn->ndue))
+	{
+		FairqRowState state;
+
+		if (!search->begun)
+			s->due[region] = search_group(s, s->due[region],
+										  course->turn->group_no,
+										  search->from,
+										  fairq_due_end(region, s->by));
+		search->begun = true;
+		state = fairq_task_next(s->due[region], &search->task, true);
+		if (state == FAIRQ_ROW_END)
+		{
+			search->open = false;
+			search->from = FAIRQ_ADDR_MAX;
+			continue;
+		}
+		search->from = search->task.addr;
+		search->since = search->task.run_at;
+		search->have = is_scheduled(s, course, state, &search->task) &&
+			search->since <= s->by;
+		search->at_hand = false;
+	}
+}
+
+/*
+ * Keep the next few due or expired tasks for the group's next turns: those
+ * that the entry had and that were not needed; or else the next ones of a scan,
+ * of that for expired ones, or of the first region in which one was begun.
+ */
+static void
+keep_due(FairqService *s, Course *course)
+{
+	FairqTurn  *turn = course->turn;
+	FairqLooked *looked = &course->looked;
+
+	looked->ndue = turn->ndue - turn->next_due;
+	looked->due_region = turn->due_region;
+	memcpy(looked->due_items, &turn->due_items[turn->next_due],
+		   sizeof(FairqItem) * looked->ndue);
+	if (looked->ndue == 0 && turn->looker && course->next_stretch > 0 &&
+		course->expired.open && !course->expired.have)
+	{
+		int64		next;
+
+		looked->due_region = FAIRQ_REGION_QUEUED;
+		looked->ndue = fairq_task_ahead(s->expired, FAIRQ_DUE_HAND,
+										looked->due_items, &next);
+	}
+	for (int r = FAIRQ_REGION_RETRIED;
+		 r < FAIRQ_REGIONS && looked->ndue == 0 && turn->looker; r++)
+	{
+		Search	   *search = &course->due[r];
+
+		if (!search->begun || !search->open ||
+			search->locked != FAIRQ_ADDR_MAX)
+			continue;
+		looked->due_region = r;
+		if (search->have && !search->at_hand)
+		{
+			looked->due_items[0].addr = search->task.addr;
+			looked->due_items[0].order = (uint32) search->task.id;
+			looked->due_items[0].tid = search->task.root;
+			looked->ndue = 1;
+		}
+		looked->ndue += fairq_task_ahead(s->due[r],
+										 FAIRQ_DUE_HAND - looked->ndue,
+										 &looked->due_items[looked->ndue],
+										 &search->from);
+	}
+}
+
+/* Part of a group's line is to be searched for expired tasks. */
+static void
+add_stretch(Course *course, int64 from, int64 end, bool before)
+{
+	Stretch    *stretch = &course->stretches[course->nstretches];
+
+	if (from >= end)
+		return;
+	stretch->from = from;
+	stretch->end = end;
+	stretch->before = before;
+	course->nstretches++;
+}
+
+static void
+begin_expired(FairqService *s, Course *course)
+{
+	FairqTurn  *turn = course->turn;
+	int64		cycle = course->looked.cycle;
+	int64		ends[FAIRQ_REGIONS];
+
+	ends[FAIRQ_REGION_QUEUED] = turn->run_high + 1;
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		ends[r] = fairq_due_end(r, s->by);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		add_stretch(course, Max(turn->run_low[r], cycle), ends[r], false);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		add_stretch(course, turn->run_low[r], Min(ends[r], cycle + 1), true);
+	course->cycle = cycle;
+	course->cycle_id = course->looked.cycle_id;
+}
+
+/* Go on with the next stretch.  False if there is none. */
+static bool
+next_stretch(FairqService *s, Course *course)
+{
+	const Stretch *stretch = &course->stretches[course->next_stretch];
+
+	if (course->next_stretch == course->nstretches)
+		return false;
+	course->next_stretch++;
+	s->expired = search_group(s, s->expired, course->turn->group_no,
+							  stretch->from, stretch->end);
+	return true;
+}
+
+/*
+ * A task is running there, or may be.  Of one in somebody's hands his end will
+ * tell until when.
+ */
+static void
+still_runs(FairqLooked *looked, const FairqTask *task, bool in_hands)
+{
+	FairqRegion region = fairq_region(task->addr);
+
+	looked->run_low[region] = Min(looked->run_low[region], task->addr);
+	if (task->running && !in_hands)
+		looked->deadline = Min(looked->deadline, task->lease_until);
+}
+
+/*
+ * Is the task in the part of the cycle that is looked at?  Where the cycle begins,
+ * several tasks may stand at one address.
+ */
+static bool
+is_in_stretch(const Course *course, const FairqTask *task)
+{
+	return task->addr != course->cycle ||
+		(task->id <= course->cycle_id) ==
+		course->stretches[course->next_stretch - 1].before;
+}
+
+/* Have an expired task at hand, of those that the entry had. */
+static bool
+look_at_lapsed(FairqService *s, Course *course)
+{
+	FairqTurn  *turn = course->turn;
+	Search	   *search = &course->expired;
+	FairqTask  *task = &search->task;
+
+	if (turn->due_region != FAIRQ_REGION_QUEUED || course->next_stretch > 0)
+		return false;
+	for (; turn->next_due < turn->ndue; turn->next_due++)
+	{
+		const FairqItem *item = &turn->due_items[turn->next_due];
+		FairqRowState state = fairq_task_at(s->tasks, &item->tid, task);
+
+		/* what is not expired is come by again, if all is looked through */
+		if (state != FAIRQ_ROW_LIVE || task->addr != item->addr ||
+			!is_of_turn(s, course, task) || !task->running ||
+			task->lease_until > s->by)
+			continue;
+		search->since = task->lease_until;
+		search->have = search->at_hand = true;
+		return true;
 	}
 	return false;
 }
 
-/* Has the group no waiting tasks that are ready? */
-static bool
-nothing_waits(FairqService *s, const FairqTurn *turn)
+/* Have the next expired task at hand. */
+static void
+look_for_expired(FairqService *s, Course *course)
 {
-	FairqTask	task;
-	FairqRowState state;
+	Search	   *search = &course->expired;
 
-	fairq_search_group(s, &s->queued, turn->group_no, turn->waiting_from,
-					   FAIRQ_SCHEDULED);
-	while (s->queued.open &&
-		   (state = fairq_task_next(s->queued.scan, &task,
-									false)) != FAIRQ_ROW_END)
-		if (state == FAIRQ_ROW_LIVE)
-			return false;
-	return true;
+	if (search->open && !search->have && look_at_lapsed(s, course))
+		return;
+	if (search->open && !search->have && course->next_stretch == 0)
+	{
+		begin_expired(s, course);
+		if (!next_stretch(s, course))
+		{
+			search->open = false;
+			course->looked.lapsed_done = true;
+		}
+	}
+	while (search->open && !search->have)
+	{
+		FairqTask  *task = &search->task;
+		FairqRowState state = fairq_task_next(s->expired, task, true);
+
+		if (state == FAIRQ_ROW_END)
+		{
+			if (!next_stretch(s, course))
+			{
+				search->open = false;
+				course->looked.lapsed_done = true;
+			}
+			continue;
+		}
+		search->since = task->lease_until;
+		search->at_hand = false;
+		if (!is_in_stretch(course, task))
+			continue;
+		if (state == FAIRQ_ROW_LIVE && task->running && search->since <= s->by)
+			search->have = true;
+		else if (state != FAIRQ_ROW_LIVE || task->running)
+			still_runs(&course->looked, task, state != FAIRQ_ROW_LIVE);
+	}
 }
-
-/* The course of an irregular group's turn. */
-typedef struct Course
-{
-	const FairqTurn *turn;
-	bool		waiting;		/* queued tasks: these are next */
-	bool		drained;		/* nothing queued is in anybody's hands */
-} Course;
 
 /*
  * Expired tasks of the group are left to other calls, if this one has ended
  * enough of them, or is not to.
  */
 static void
-leave_expired(FairqService *s)
+leave_expired(FairqService *s, Course *course)
 {
-	if (s->ended < FAIRQ_MAX_ENDED && !s->left)
+	if ((s->ended < FAIRQ_MAX_ENDED && !s->left) || !course->expired.open)
 		return;
-	s->expired.locked = Min(s->expired.locked, s->expired.from);
-	s->expired.open = s->expired.have = false;
+	course->expired.locked = Min(course->expired.locked, 0);
+	course->expired.open = course->expired.have = false;
 }
 
 static void
 begin_turn(FairqService *s, Course *course, bool paused)
 {
-	const FairqTurn *turn = course->turn;
+	FairqTurn  *turn = course->turn;
+	FairqLooked *looked = &course->looked;
 
-	course->waiting = fairq_is_waiting(turn->from);
-	course->drained = true;
-	s->by = Max(s->now, turn->told_at);
+	course->look = turn->due || turn->lapsed;
+	course->not_now = course->no_place = false;
+	course->queued.have = false;
+	course->expired.open = course->expired.have = false;
+	course->queued.at_hand = course->expired.at_hand = false;
+	course->expired.locked = FAIRQ_ADDR_MAX;
+	if (!course->look)
+		return;
 	s->left = false;
-	fairq_search_group(s, &s->queued, turn->group_no,
-					   course->waiting ? turn->waiting_from : turn->from,
-					   course->waiting ? FAIRQ_SCHEDULED : FAIRQ_WAITING);
-	fairq_search_group(s, &s->due, turn->group_no, turn->due_from,
-					   fairq_due_end(s->by));
-	fairq_search_group(s, &s->expired, turn->group_no, turn->expired_from,
-					   paused || turn->expired_from == FAIRQ_ADDR_MAX ? 0 :
-					   turn->expired_to + 1);
-	leave_expired(s);
+	course->nstretches = 0;
+	memset(looked, 0, sizeof(FairqLooked));
+	looked->due_done = turn->due;
+	looked->paused = paused;
+	looked->cycle = turn->cycle;
+	looked->cycle_id = turn->cycle_id;
+	looked->deadline = looked->leased.until = DT_NOEND;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		looked->run_low[r] = looked->leased.low[r] = FAIRQ_ADDR_MAX;
+		looked->leased.high[r] = FAIRQ_ADDR_NONE;
+		looked->due_from[r] = FAIRQ_ADDR_MAX;
+		course->due[r].open = course->due[r].have = false;
+		course->due[r].begun = course->due[r].at_hand = false;
+		course->due[r].locked = course->due[r].from = FAIRQ_ADDR_MAX;
+		if (!turn->due || turn->due_from[r] == FAIRQ_ADDR_MAX)
+			continue;
+		course->due[r].from = turn->due_from[r];
+		course->due[r].open = turn->due_from[r] < fairq_due_end(r, s->by);
+	}
+	course->next_stretch = 0;
+	course->expired.open = turn->lapsed && !paused;
+	leave_expired(s, course);
 }
 
-/* Have the first queued task at hand: of the waiting ones, behind all others. */
-static void
-look_for_queued(FairqService *s, Course *course)
+/* Of what is at hand, which is served?  A place is needed but for expired ones. */
+static Search *
+choose(FairqService *s, Course *course, bool have_place)
 {
-	FairqSearch *search = &s->queued;
+	Search	   *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
+	Search	   *retried = &course->due[FAIRQ_REGION_RETRIED];
 
-	while (search->open && !search->have)
+	if (course->expired.have)
+		return &course->expired;
+	if (!have_place)
+		return NULL;
+	if (!course->look)
 	{
-		FairqRowState state = fairq_task_next(search->scan, &search->task,
-											  true);
+		look_for_queued(s, course);
+		return course->queued.have ? &course->queued : NULL;
+	}
+	look_for_due(s, course, FAIRQ_REGION_RETRIED);
+	if (retried->have)
+		return retried;
+	look_for_due(s, course, FAIRQ_REGION_SCHEDULED);
+	look_for_queued(s, course);
+	if (scheduled->have &&
+		(!course->queued.have || scheduled->since < course->queued.since))
+		return scheduled;
+	return course->queued.have ? &course->queued : NULL;
+}
 
-		if (state == FAIRQ_ROW_END)
+/* A task that stood there and was not queued is running now. */
+static void
+now_runs(FairqService *s, Course *course, const FairqTask *task)
+{
+	FairqLeases *leased = &course->looked.leased;
+	FairqRegion region = fairq_region(task->addr);
+
+	if (s->lease_until == DT_NOEND)
+		return;
+	leased->low[region] = Min(leased->low[region], task->addr);
+	leased->high[region] = Max(leased->high[region], task->addr);
+	leased->until = s->lease_until;
+}
+
+/* What became of the task that was chosen. */
+static void
+settle(FairqService *s, Course *course, Search *chosen,
+	   FairqClaimResult result)
+{
+	FairqTurn  *turn = course->turn;
+
+	chosen->have = false;
+	if (result == FAIRQ_CLAIMED)
+		turn->served++;
+	else if (result == FAIRQ_LOCKED && chosen == &course->queued)
+		put_by_locked(turn);
+	else if (result == FAIRQ_LOCKED)
+		chosen->locked = Min(chosen->locked, chosen->task.addr);
+	if (chosen == &course->queued)
+		turn->next++;
+	else if (chosen->at_hand)
+		turn->next_due++;
+	if (chosen != &course->queued && result == FAIRQ_CLAIMED)
+		now_runs(s, course, &chosen->task);
+	if (chosen == &course->expired)
+	{
+		if (result == FAIRQ_CLAIMED)
 		{
-			search->open = false;
-			search->from = FAIRQ_ADDR_MAX;
-			if (!course->waiting)
-			{
-				int64		locked = search->locked;
-
-				course->waiting = true;
-				fairq_search_group(s, search, course->turn->group_no,
-								   course->turn->waiting_from, FAIRQ_SCHEDULED);
-				search->locked = locked;
-				search->from = Max(search->from, FAIRQ_WAITING);
-			}
-			continue;
+			course->looked.cycle = chosen->task.addr;
+			course->looked.cycle_id = chosen->task.id;
 		}
-		search->from = search->task.addr;
-		/* or, if it was put back since, then */
-		search->since = Max(search->task.enqueued_at, search->task.run_at);
-		search->have = state == FAIRQ_ROW_LIVE && !search->task.running;
-		course->drained &= state == FAIRQ_ROW_LIVE;
+		else if (result == FAIRQ_GONE)
+			still_runs(&course->looked, &chosen->task,
+					   chosen->task.lease_until <= s->by);
 	}
 }
 
-/* Have the first task at hand that has fallen due, in one of two ways. */
 static void
-look_for_due(FairqService *s, FairqSearch *search, bool expired)
+end_turn(FairqService *s, Course *course)
 {
-	while (search->open && !search->have)
+	FairqTurn  *turn = course->turn;
+	FairqLooked *looked = &course->looked;
+
+	turn->done = true;
+	/* who has only looked has had no turn */
+	if ((course->not_now || s->peeked) && turn->served == 0)
 	{
-		FairqRowState state = fairq_task_next(search->scan, &search->task,
-											  true);
-
-		if (state == FAIRQ_ROW_END)
-		{
-			search->open = false;
-			search->from = FAIRQ_ADDR_MAX;
-			continue;
-		}
-		search->from = search->task.addr;
-		search->since = expired ? search->task.lease_until : search->task.run_at;
-		search->have = state == FAIRQ_ROW_LIVE &&
-			search->task.running == expired && search->since <= s->by;
+		fairq_lane_turn_back(s->lane, s->lane_no, turn);
+		return;
 	}
-}
+	if (course->look)
+	{
+		keep_due(s, course);
+		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+			looked->due_from[r] = Min(course->due[r].from,
+									  course->due[r].locked);
+		looked->lapsed_done &= !course->expired.have &&
+			course->expired.locked == FAIRQ_ADDR_MAX;
+	}
+	if (course->look || turn->next < turn->nitems || turn->nlocked > 0 ||
+		turn->served == 0 || turn->in_full)
+		fairq_lane_turn_end(s->lane, s->lane_no, turn,
+							course->look ? looked : NULL);
 
-/* Of two, the one whose task became ready first. */
-static FairqSearch *
-first_of(FairqSearch *a, FairqSearch *b)
-{
-	if (!b->have)
-		return a;
-	return a == NULL || !a->have || b->since < a->since ? b : a;
+	/* who has come by meanwhile has not found what was put back */
+	if (turn->next < turn->nitems && !course->no_place && !s->peek)
+		fairq_wake(&s->queue->hints->wakeup, 1);
 }
 
 /*
- * Serve an irregular group at its turn: its first ready tasks; or in a full
- * queue its first expired ones.  False if nothing came of it, and the group is
- * as irregular as before, or parked.
+ * Serve a group at its turn; or in a full queue its expired tasks.  False if
+ * nothing came of it.
  */
 bool
-fairq_serve_turn(FairqService *s, const FairqTurn *turn)
+fairq_serve_turn(FairqService *s, FairqTurn *turn)
 {
 	const FairqSetting *setting = fairq_group_setting(s->queue,
 													  turn->group_no);
-	int32		weight = turn->left > 0 ?
-		Min(turn->left, setting->weight) : setting->weight;
-	Course		course = {.turn = turn};
-
-	/*
-	 * One that is taken over goes behind all others that have expired: they
-	 * are served by their addresses, and it may expire again before them.
-	 */
-	int64		behind = fairq_turn_from(turn->group_no,
-										 Max(turn->addr, turn->expired_to + 1),
-										 s->queue->block_length);
-
-	/* a limited one would soon be parked, and its rows be in the way again */
-	bool		limited = setting->most != FAIRQ_NO_LIMIT;
-	bool		parked = false;
-	int32		served = 0;
-	int64		ahead = FAIRQ_ADDR_NONE;
-	int64		locked;
-	bool		nothing_due;
-	bool		at_turn = true;
-	bool		at_end = false;
+	Course		course;
 	bool		have_place = false;
 	bool		full = false;
 
+	turn->begun = true;
+	course.turn = turn;
 	begin_turn(s, &course, setting->most == 0);
-	while (served < weight && s->served < s->max_tasks)
+	while (turn->served < turn->want && s->served < s->max_tasks)
 	{
-		FairqSearch *next = NULL;
+		Search	   *chosen;
+		FairqClaimResult result;
 
-		/* an expired lease needs no place, as it has one */
-		look_for_due(s, &s->expired, true);
+		CHECK_FOR_INTERRUPTS();
+		if (course.look)
+			look_for_expired(s, &course);
 		if (!have_place && !full)
 		{
-			bool		may_park = !s->expired.have &&
-				s->expired.locked == FAIRQ_ADDR_MAX;
+			bool		may_park = !course.expired.have &&
+				course.expired.locked == FAIRQ_ADDR_MAX;
 
 			/*
 			 * There is no need to look if it has no room.  The group first:
 			 * it is to be parked also if the queue is full, and its counter
-			 * is to be known.
+			 * is to be known, for expired tasks, too.
 			 */
-			have_place = fairq_place_in_group(s->lane, &s->note,
-											  may_park ? turn : NULL,
-											  turn->group_no, turn->from,
-											  s->tasks, &parked) &&
-				!turn->in_full && fairq_place_in_queue(s->tasks);
-			full = !have_place;
+			have_place = fairq_place_in_group(s->lane, s->lane_no, turn,
+											  may_park, s->tasks);
+			if (have_place && !turn->in_full)
+				course.not_now = !fairq_place_in_queue(s->tasks);
+			else
+				course.not_now = fairq_settings_are_old(s->queue);
+			have_place &= !turn->in_full && !course.not_now;
+			full = course.no_place = !have_place;
 		}
-		if (have_place)
-		{
-			look_for_queued(s, &course);
-			look_for_due(s, &s->due, false);
-			next = first_of(&s->queued, &s->due);
-		}
-		next = first_of(next, &s->expired);
-		if (next == NULL || !next->have)
-		{
-			at_end = have_place;
+		chosen = choose(s, &course, have_place);
+		if (chosen == NULL)
 			break;
-		}
-		next->have = false;
-		switch (next == &s->expired ? fairq_take_over(s, &next->task, behind) :
-				fairq_claim(s, &next->task, turn->addr))
+		result = chosen == &course.expired ?
+			fairq_take_over(s, &chosen->task, turn) :
+			fairq_claim(s, &chosen->task, turn);
+		if (result == FAIRQ_CLAIMED && chosen != &course.expired)
+			have_place = false;
+		settle(s, &course, chosen, result);
+		leave_expired(s, &course);
+
+		/* who has none but an ended task is put aside until that is gone */
+		if (result == FAIRQ_GONE && chosen == &course.expired && !have_place)
 		{
-			case FAIRQ_CLAIMED:
-				served++;
-				at_turn &= next->task.stood == turn->addr;
-				if (next != &s->expired)
-					have_place = false;
-				if (next == &s->queued && !course.waiting &&
-					next->task.stood > turn->addr)
-					ahead = next->task.stood;
-				break;
-			case FAIRQ_LOCKED:
-				next->locked = Min(next->locked, next->task.addr);
-				course.drained = false;
-				break;
-			case FAIRQ_GONE:
-				course.drained = false;
-				break;
+			fairq_place_in_group_back();
+			full = false;
 		}
-		leave_expired(s);
 	}
 	fairq_place_in_group_back();
+	end_turn(s, &course);
+	return turn->served > 0;
+}
 
-	if (served > 0)
-		fairq_lane_turn_served(s->lane, &s->note, turn,
-							   at_end ? 0 : weight - served, ahead);
-	s->queued.from = Min(s->queued.from, s->queued.locked);
-	s->due.from = Min(s->due.from, s->due.locked);
-	s->expired.from = Min(s->expired.from, s->expired.locked);
-	fairq_lane_looked_upto(s->lane, &s->note, turn, s->queued.from,
-						   s->due.from, s->expired.from);
-	nothing_due = Min(s->due.from, s->expired.from) == FAIRQ_ADDR_MAX;
-	locked = Min(s->queued.locked, Min(s->due.locked, s->expired.locked));
-	if (locked != FAIRQ_ADDR_MAX || parked || (served == 0 && !at_end))
+/*
+ * Would the group whose turn is next be served a task out of its hand?  Nothing is
+ * taken for that: so a pop that comes by meanwhile finds all that there is.  "No"
+ * says nothing of what else may be ready.
+ */
+bool
+fairq_glance(FairqService *s)
+{
+	FairqTurn	turn;
+
+	if (!fairq_lane_glance(s->lane, s->mapped, &turn, &s->lane_no))
+		return false;
+	if (fairq_place_in_group(s->lane, s->lane_no, &turn, false, s->tasks))
 	{
-		if (served == 0)
-			fairq_lane_turn_back(s->lane, &s->note, turn);
-		return served > 0;
+		for (int i = 0; i < turn.nitems && !s->peeked; i++)
+		{
+			FairqTask	task;
+
+			s->peeked = fairq_task_at(s->tasks, &turn.items[i].tid,
+									  &task) == FAIRQ_ROW_LIVE &&
+				task.addr == turn.items[i].addr && !task.running &&
+				task.group_no == turn.group_no &&
+				task.priority == s->priority &&
+				task.queue_id == s->queue->id &&
+				fairq_task_peek(s->tasks, &task,
+								s->tasks->claims_delete) == FAIRQ_CLAIMED;
+		}
+		fairq_place_in_group_back();
 	}
-	if (!nothing_due)
-		return true;
-	if (at_end)
-		fairq_lane_settle(s->lane, &s->note, turn, served > 0 && at_turn,
-						  course.drained);
-	else if (at_turn && served == weight && !course.waiting && !limited &&
-			 fairq_next_is_regular(s, turn->group_no, turn->addr) &&
-			 nothing_waits(s, turn))
-	{
-		fairq_lane_settle(s->lane, &s->note, turn, true, false);
-		s->any_regular = true;
-	}
-	return true;
+	if (s->peeked)
+		s->max_tasks = s->served;
+	return s->peeked;
 }

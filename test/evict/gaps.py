@@ -1,10 +1,9 @@
 """Each gap between two looks of a pop into the cache of groups: see run.
 
-The cache has room for eight groups of all queues.  All but one are taken by such
-that must stay: groups of the queue "m" that have tasks waiting for a limit, and
-maybe group z of the queue "l".  The last one is that of group x of "l", which a
-pop looks at.  In the gap behind each look another group of "m" comes and takes
-the entry of x, if it can.
+The cache has room for eight groups of all queues.  All but one are taken by
+groups of the queue "m" that wait for a limit, which are the last to be evicted.
+The last one is that of group x of "l", which a pop looks at.  In the gap behind
+each look another group of "m" comes and takes the entry of x.
 """
 
 import os
@@ -27,6 +26,7 @@ class Gaps:
         self.db = connect()
         self.data = self.value("SHOW data_directory")
         self.other = connect()
+        self.locker = connect()
         self.pid = self.other.info.backend_pid
 
     def rows(self, sql, *arguments):
@@ -37,28 +37,29 @@ class Gaps:
         return self.rows(sql, *arguments)[0][0]
 
     def prepare(self, how):
-        """The states in which a group is looked at, or becomes regular."""
+        """The states in which a group has its turn."""
         self.rows("SELECT fairq.drop_queue(queue, true) FROM fairq.queues")
-        limited = how in ("settle", "settle regular")
-        self.rows("SELECT fairq.create_queue('l', concurrency => %s),"
-                  " fairq.create_queue('m', concurrency => 1)", 1 if limited else None)
-        self.rows("SELECT fairq.enqueue('l', 'x', '\"x1\"')")
-        for i in range(7 if limited else 6):
-            for _ in range(2):
-                self.rows("SELECT fairq.enqueue('m', %s)", f"y{i}")
-        if limited:
-            self.rows("SELECT fairq.enqueue('l', 'x', '\"x2\"')")
-            if how == "settle":
-                for _ in range(2):
-                    self.rows("SELECT fairq.complete(id, attempt) FROM fairq.pop('l')")
-            return
-        z = [self.value("SELECT fairq.enqueue('l', 'z')") for _ in range(3)]
+        self.rows("SELECT fairq.create_queue('l'), fairq.create_queue('m', concurrency => 1)")
+        if how == "expired":
+            self.rows("SELECT fairq.enqueue('l', 'x', '\"x0\"')")
+            self.rows("SELECT fairq.pop('l', lease => '1 microsecond')")
+        if how == "due":
+            for i in range(2):
+                self.rows("SELECT fairq.enqueue('l', 'x', %s, run_at =>"
+                          " clock_timestamp() + '1 millisecond')", f'"x{i} is due"')
         if how == "park":
             self.rows("SELECT fairq.enqueue('l', 'x')")
-            self.rows("SELECT id FROM fairq.pop('l')")
+            self.rows("SELECT fairq.pop('l')")
             self.rows("SELECT fairq.set_group('l', 'x', concurrency => 1)")
-        # z is irregular, so each row's group is looked for in the cache
-        self.rows("SELECT fairq.cancel(%s)", z[1])
+        # more than a hand holds are read on in the index
+        for i in range(20 if how == "read" else 2):
+            self.rows("SELECT fairq.enqueue('l', 'x', %s)", f'"x{i}"')
+        if how == "locked":
+            self.locker.execute("BEGIN; SELECT FROM fairq.task WHERE payload = '\"x0\"' FOR UPDATE")
+        for _ in range(2):
+            for i in range(7):
+                self.rows("SELECT fairq.enqueue('m', %s)", f"y{i}")
+            self.rows("SELECT count(*) FROM fairq.pop('m', 100)")
 
     def pop(self, tasks, result):
         try:
@@ -112,6 +113,7 @@ class Gaps:
             self.prepare(how)
             # a session's first call recovers the lanes, which others have done
             stopped, fault = self.held_up(n)
+            self.locker.execute("ROLLBACK")
             fault = fault or self.drained() or None
             if fault:
                 return f"gap {n}: {fault}", n
@@ -123,7 +125,7 @@ def main():
     failed = False
     gaps = Gaps()
     gaps.other.execute("SELECT fairq.version()")
-    for number, how in enumerate(("find", "park", "settle", "settle regular"), 1):
+    for number, how in enumerate(("take", "read", "park", "due", "expired", "locked"), 1):
         fault, count = gaps.each(how)
         if fault is None and count < 2:
             fault = f"only {count} gaps were seen"

@@ -1,4 +1,4 @@
-"""The limit protocol as atomic steps; see run for what this is part of.
+"""The limit protocol as atomic steps; see limits.py for what this is part of.
 
 One queue, one lane, one group, a few tasks, a few backends.  A step is what
 happens at once for everybody else: a section of code under a spinlock, an

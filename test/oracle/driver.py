@@ -14,7 +14,7 @@ class Driver:
         self.server = server
         self.log = []
         self.clock = server.clock(self.log)
-        self.model = Model(self.clock)
+        self.model = Model(self.clock, block_length)
         self.model.settings = self.model.settings.changed(**options)
         self.sessions = server.open(sessions, self.log, block_length,
                                     self.model.settings)
@@ -126,9 +126,10 @@ class Driver:
         return max(until - self.clock.now(), 1000)
 
     def _look_at(self, s, tasks):
-        """What became of expired tasks: the status, and when they ended,
-        unless they still run.  In an old snapshot that includes those that
-        are not seen, as a task that is ended is retained there."""
+        """What became of expired tasks: the status, and when they ended, or
+        since when they are ready again, unless they still run.  In an old
+        snapshot that includes those that are not seen, as a task that is ended
+        is retained there."""
         rows = self._own_rows(s, [task.id for task in tasks])
         found = {}
         for task in tasks:
@@ -137,7 +138,7 @@ class Driver:
                 found[task.id] = (CANCELLED if task.cancelled else "gone",
                                   None)
             elif row is not None and row.status in ("queued", "waiting"):
-                found[task.id] = (READY, None)
+                found[task.id] = (READY, row.run_at)
             elif row is not None and row.status != RUNNING:
                 found[task.id] = (row.status, row.finished_at)
         return found
@@ -166,8 +167,9 @@ class Driver:
             raise Fault("fail", f"fail({id}) is {done}")
         if valid:
             fate = self.model.fate(s, self.model.tasks[id], delay, dead)
+            look = fate == SCHEDULED or (fate == READY and self.sees_all(s))
             self.model.failed(s, id, error, delay, fate,
-                              fate == SCHEDULED and self._when(s, id))
+                              self._when(s, id) if look else None)
 
     def release(self, s, id, attempt=None, ahead=0, valid=True):
         delay = self._delay(ahead)
@@ -224,7 +226,7 @@ class Driver:
 
     def _lapsed(self, s, expired, found):
         for task in sorted(expired, key=lambda task: (
-                task.lane, task.addr, task.id)):
+                task.lane, task.stands)):
             if task.id in found:
                 self.model.lapsed(s, task, *found[task.id])
 

@@ -1,10 +1,13 @@
 """A sound queue in this process: the oracle's self-test.
 
-It serves by a cursor that goes round the groups of a lane and gives each its
-weight.  It is here to show that the properties can be had, and so that each
+It serves by rounds: each group has one seat in each block, and of the groups
+that have something the one with the lowest next turn is served, its weight at
+most.  It is here to show that the properties can be had, and so that each
 fault (faults.py, life_faults.py), which is a small change to it, is the only
 reason for the oracle to complain.  Its clock runs only when it is read.
 """
+
+from collections import namedtuple
 
 from clock import Clock, Pace
 from life import HOUR, LEASE_EXPIRED, due_at, due_order
@@ -37,23 +40,52 @@ class Task:
         self.max_attempts, self.enqueued_at = max_attempts, enqueued_at
         self.ready_at = enqueued_at
         self.state, self.changer, self.born = "none", None, None
-        self.order = self.addr = self.attempt = self.released = self.leases = 0
+        self.order = self.attempt = self.released = self.leases = 0
+        self.begun = False      # is it scheduled for a retry?
+        self.stands = None      # running: among those that expire
         self.run_at = self.lease_until = self.finished = None
         self.outcome = self.error = self.result = None
         self.cancelled = False
 
 
+class Round(namedtuple("Round", "block seat had turn served")):
+    """Where a lane's service is: the block, the seat that it has reached
+    there, the seats that have had a turn in it; the seat of the last turn, and
+    how many tasks were served in that."""
+
+    def next(self, ready, weights):
+        """The round after one of the ready seats was served."""
+        if self.turn in ready and self.served < weights[self.turn]:
+            return self._replace(served=self.served + 1)
+        behind = [seat for seat in ready
+                  if seat <= self.seat and seat not in self.had]
+        ahead = [seat for seat in ready if seat > self.seat]
+        if behind:
+            turn = min(behind)
+            return self._replace(had=self.had | {turn}, turn=turn, served=1)
+        turn = min(ahead or ready)
+        if ahead:
+            return self._replace(seat=turn, had=self.had | {turn}, turn=turn,
+                                 served=1)
+        return Round(self.block + 1, turn, frozenset({turn}), turn, 1)
+
+
+START = Round(0, -1, frozenset(), None, 0)
+
+
 class Fake:
     """The queue and its faultless service; sessions in, claims out."""
 
-    def __init__(self, clock, settings):
+    def __init__(self, clock, settings, block_length):
         self.clock = clock
+        self.block_length = block_length
         self.rows = {}
         self.weights = {}
         self.seats = {}
         self.undo = {}
         self.marks = {}
-        self.cursors = {}       # lane: (seat, served there)
+        self.cursors = {}       # lane: Round; in a full queue: see next_full
+        self.cycles = {}        # (lane, group): where what expired goes on
         self.settings = settings
         self.pending = {}       # session: settings not committed
         self.last = 0
@@ -157,7 +189,7 @@ class Fake:
     # ---- time
 
     def is_due(self, row):
-        return due_at(row.run_at) <= self.now
+        return row.run_at <= self.now
 
     def has_expired(self, row):
         return row.lease_until <= self.now
@@ -182,7 +214,7 @@ class Fake:
         elif self.used_up(session, row):
             self.finish(session, row, FAILED, error=LEASE_EXPIRED)
         else:
-            self.again(session, row)
+            self.put_off(session, row, 0, begun=True)
 
     # ---- service
 
@@ -204,26 +236,29 @@ class Fake:
 
     def first(self, session, rows):
         """Of a group's candidates the one that is served."""
+        return (self.first_expired(rows) or self.first_due(rows, True)
+                or self.first_by_time(rows))
+
+    def first_by_time(self, rows):
         ready = min((row for row in rows if row.state == "ready"),
                     key=lambda row: row.order, default=None)
-        late = min(filter(None, (self.first_due(rows),
-                                 self.first_expired(rows))),
-                   key=self.came, default=None)
-        if late is None or ready is None:
-            return late or ready
-        return late if self.came(late) < ready.ready_at else ready
+        due = self.first_due(rows, False)
+        if due is None or ready is None:
+            return due or ready
+        return due if due.run_at < ready.ready_at else ready
 
-    def first_due(self, rows):
-        return min((row for row in rows if row.state == "scheduled"),
-                   key=due_order, default=None)
+    def first_due(self, rows, begun):
+        return min((row for row in rows if row.state == "scheduled"
+                    and row.begun == begun), key=due_order, default=None)
 
     def first_expired(self, rows):
-        return min((row for row in rows if row.state == "running"),
-                   key=lambda row: row.addr, default=None)
-
-    @staticmethod
-    def came(row):
-        return row.run_at if row.state == "scheduled" else row.lease_until
+        expired = sorted((row for row in rows if row.state == "running"),
+                         key=lambda row: row.stands)
+        if not expired:
+            return None
+        last = self.cycles.get((expired[0].lane, expired[0].group))
+        return next((row for row in expired
+                     if last is not None and row.stands > last), expired[0])
 
     def choose(self, session):
         """The next one; what cannot be served again is ended by the way."""
@@ -247,16 +282,29 @@ class Fake:
         groups = {}
         for row in rows:
             groups.setdefault(self.seats[row.group], []).append(row)
-        seat, served = self.cursors.get(lane, (-1, 0))
-        if seat not in groups or served >= self.weights.get(
-                groups[seat][0].group, 1):
-            seat = min([other for other in groups if other > seat] or groups)
-            served = 0
-        self.cursors[lane] = (seat, served + 1)
+        weights = {seat: self.weights.get(groups[seat][0].group, 1)
+                   for seat in groups}
+        if self.room_in_queue(session) <= 0:
+            seat = self.next_full(lane, groups, weights)
+        else:
+            self.cursors[lane] = self.next_round(lane, groups, weights)
+            seat = self.cursors[lane].turn
         return self.first(session, groups[seat])
 
+    def next_round(self, lane, groups, weights):
+        return self.cursors.get(lane, START).next(groups, weights)
+
+    def next_full(self, lane, groups, weights):
+        """There are rounds of their own, and no turns."""
+        seat, served = self.cursors.get((lane, "full"), (-1, 0))
+        if seat not in groups or served >= weights[seat]:
+            seat = min([other for other in groups if other > seat] or groups)
+            served = 0
+        self.cursors[lane, "full"] = (seat, served + 1)
+        return seat
+
     def pop(self, session, tasks, per_group, take, lease):
-        claims, each = [], {}
+        claims, self.window = [], None
         inside = session in self.undo
         if not inside:
             self.undo[session], self.marks[session] = [], []
@@ -265,8 +313,7 @@ class Fake:
             row = self.choose(session)
             if row is None:
                 break
-            each[row.group] = each.get(row.group, 0) + 1
-            if per_group and each[row.group] > per_group:
+            if per_group and not self.is_within(row, per_group):
                 self.cursors = before
                 break
             claims.append(self.serve(session, row, take, lease))
@@ -278,17 +325,37 @@ class Fake:
         return any(row.state != "running" or self.may_take_over(session, row)
                    for row in self.candidates(session)[1])
 
+    def is_within(self, row, blocks):
+        """Of the turns of a call with per_group, is this one that it may
+        serve?"""
+        addr = self.addr(row)
+        if self.window is None:
+            self.window = row.lane, addr
+        lane, first = self.window
+        return (row.lane == lane and addr < first + blocks * self.block_length)
+
+    def addr(self, row):
+        return (self.seats[row.group]
+                + self.cursors.get(row.lane, START).block * self.block_length)
+
     def serve(self, session, row, take, lease):
-        self.last += 1
-        values = {"attempt": row.attempt + 1, "addr": self.last,
-                  "lease": self.lease_of(row)}
+        values = {"attempt": row.attempt + 1, "lease": self.lease_of(row)}
+        if row.state == "running":
+            self.cycles[row.lane, row.group] = row.stands
+        else:
+            values["stands"] = self.stands(row)
         if take:
             self.change(session, row, "done", lease_until=None, **values)
         else:
             self.change(session, row, "running",
                         lease_until=self.now + (lease or DAY), **values)
-        return Claim(row.id, row.group, row.attempt, row.lane, row.addr,
+        return Claim(row.id, row.group, row.attempt, row.lane, self.addr(row),
                      row.enqueued_at, row.lease_until)
+
+    @staticmethod
+    def stands(row):
+        return ((0, row.order) if row.state == "ready"
+                else (1 if row.begun else 2, *due_order(row), row.id))
 
     def lease_of(self, row):
         """One more that runs, or in the place of who did."""
@@ -300,10 +367,11 @@ class Fake:
         self.change(session, row, "ready", last=True, ready_at=self.now,
                     run_at=self.now, **values)
 
-    def put_off(self, session, row, delay, **values):
-        if delay:
+    def put_off(self, session, row, delay, begun=False, **values):
+        """To be run again after the delay; begun: as a retry."""
+        if delay or begun:
             self.change(session, row, "scheduled", run_at=self.now + delay,
-                        **values)
+                        begun=begun, **values)
         else:
             self.again(session, row, **values)
 
@@ -338,7 +406,7 @@ class Fake:
         else:
             if delay is None:
                 delay = self.backoff(session, row)
-            self.put_off(session, row, delay, error=error)
+            self.put_off(session, row, delay, begun=True, error=error)
         return True
 
     def backoff(self, session, row):
@@ -385,7 +453,7 @@ class Fake:
     def expire_leases(self, session, most):
         rows = sorted((row for row in self.rows.values()
                        if self.is_expired(session, row)),
-                      key=lambda row: row.addr)[:most]
+                      key=lambda row: row.stands)[:most]
         for row in rows:
             self.expire(session, row)
         return len(rows)
@@ -595,7 +663,7 @@ class FakeServer:
         return self.time
 
     def open(self, count, log, block_length, settings):
-        fake = self.kind(self.time, settings)
+        fake = self.kind(self.time, settings, block_length)
         return [FakeSession(f"s{number + 1}", fake, log)
                 for number in range(count)]
 

@@ -1,7 +1,7 @@
 """Faults of service and limits, each a small change to the sound queue; and
 the kinds that each may be reported as."""
 
-from fake import Fake
+from fake import START, Fake, Round
 from state import NO_LIMIT
 
 
@@ -73,15 +73,109 @@ class MissesTurns(Fake):
         return row
 
 
-class JoinsTooEarly(Fake):
-    """A group that comes back takes the seat right before the cursor."""
+class RejoinsInItsBlock(Fake):
+    """A group that comes back is served at once, though it has had its turn in
+    the block."""
 
     def enqueue(self, session, group, lane, *arguments):
         if not any(row.group == group and row.state == "ready"
                    for row in self.rows.values()):
-            self.cursors[lane] = (self.seats.get(group, len(self.seats)) - 1,
-                                  10)
+            now = self.cursors.get(lane, START)
+            self.cursors[lane] = now._replace(
+                had=now.had - {self.seats.get(group)})
         return super().enqueue(session, group, lane, *arguments)
+
+
+class RollbackGivesBack(Fake):
+    """The turn of a pop that is rolled back counts as not taken."""
+
+    def end(self, session, commit):
+        rows = [] if commit else [row for row, _ in self.undo[session] if row]
+        super().end(session, commit)
+        for row in rows:
+            now = self.cursors.get(row.lane, START)
+            self.cursors[row.lane] = now._replace(
+                had=now.had - {self.seats[row.group]}, turn=None)
+
+
+class NewcomersWait(Fake):
+    """Who comes when its seat has gone by waits for the next block."""
+
+    def next_round(self, lane, groups, weights):
+        now = self.cursors.get(lane, START)
+        return now._replace(had=frozenset(range(now.seat + 1))).next(
+            groups, weights)
+
+
+class NewcomersComeLast(Fake):
+    """At the end of their block."""
+
+    def next_round(self, lane, groups, weights):
+        now = self.cursors.get(lane, START)
+        ahead = {seat for seat in groups if seat > now.seat}
+        if now.turn in groups and now.served < weights[now.turn]:
+            ahead.add(now.turn)
+        return now.next(ahead or groups, weights)
+
+
+class NewcomersBySize(Fake):
+    """Of several in front not the one with the lowest seat."""
+
+    def next_round(self, lane, groups, weights):
+        now = self.cursors.get(lane, START)
+        front = {seat for seat in groups
+                 if seat <= now.seat and seat not in now.had}
+        if len(front) > 1 and now.turn not in groups:
+            return now.next({max(front)}, weights)
+        return now.next(groups, weights)
+
+
+class NewcomersOfTheBlockBefore(Fake):
+    """Who is in front gets a turn of the block before."""
+
+    def addr(self, row):
+        now = self.cursors.get(row.lane, START)
+        addr = super().addr(row)
+        return addr - (self.block_length
+                       if now.turn != now.seat and now.block > 1 else 0)
+
+
+class TurnsWithoutEnd(Fake):
+    """If nobody else has anything."""
+
+    def next_round(self, lane, groups, weights):
+        now = self.cursors.get(lane, START)
+        if groups.keys() == {now.turn}:
+            return now
+        return now.next(groups, weights)
+
+
+class LiesAboutTurns(FirstComeFirstServed):
+    """Each is a turn in a block of its own."""
+    turns = 0
+
+    def addr(self, row):
+        self.turns += 1
+        return self.turns * self.block_length + self.seats[row.group]
+
+
+class SaysWhereItStood(Fake):
+    """The address is not that of the turn, but of the place in the group."""
+
+    def addr(self, row):
+        return row.order * self.block_length + self.seats[row.group]
+
+
+class BlocksGoBack(Fake):
+    """After a rollback."""
+
+    def end(self, session, commit):
+        super().end(session, commit)
+        if not commit:
+            for lane, now in self.cursors.items():
+                if isinstance(now, Round) and now.block:
+                    self.cursors[lane] = now._replace(block=now.block - 1,
+                                                      had=frozenset())
 
 
 class LastInFirstOut(Fake):
@@ -139,6 +233,34 @@ class PopsShort(Fake):
 class IgnoresPerGroup(Fake):
     def pop(self, session, tasks, per_group, *arguments):
         return super().pop(session, tasks, None, *arguments)
+
+
+class WholeBlocks(Fake):
+    """per_group counts blocks, whatever is left of the first one."""
+
+    def is_within(self, row, blocks):
+        if self.window is None:
+            self.window = row.lane, self.cursors[row.lane].block
+        lane, first = self.window
+        return row.lane == lane and self.cursors[lane].block < first + blocks
+
+
+class CountsEachGroup(Fake):
+    """per_group ends the call with the first group that has had its turns."""
+
+    def pop(self, *arguments):
+        self.each = {}
+        return super().pop(*arguments)
+
+    def is_within(self, row, blocks):
+        turns = self.each.setdefault(row.group, set())
+        turns.add(self.addr(row))
+        return len(turns) <= blocks
+
+
+class OneBlockMore(Fake):
+    def is_within(self, row, blocks):
+        return super().is_within(row, blocks + 1)
 
 
 class NoLimits(Fake):
@@ -235,27 +357,39 @@ class Fails(Fake):
 
 
 FAULTS = {
-    FirstComeFirstServed: {"turn", "share", "priority"},
+    FirstComeFirstServed: {"turn", "share", "priority", "twice"},
+    LiesAboutTurns: {"turn", "priority"},
+    SaysWhereItStood: {"twice", "back", "turn"},
     LosesOne: {"lost"},
     ServesTwice: {"doubled", "unknown", "complete"},
-    TwoTurnsWhenLate: {"turn"},
-    MissesTurns: {"turn", "fifo"},
-    JoinsTooEarly: {"turn"},
+    TwoTurnsWhenLate: {"turn", "twice"},
+    MissesTurns: {"turn", "twice", "fifo"},
+    RejoinsInItsBlock: {"twice"},
+    RollbackGivesBack: {"twice"},
+    NewcomersWait: {"turn"},
+    NewcomersComeLast: {"turn"},
+    NewcomersBySize: {"turn"},
+    NewcomersOfTheBlockBefore: {"back"},
+    TurnsWithoutEnd: {"twice"},
+    BlocksGoBack: {"back"},
     LastInFirstOut: {"fifo"},
     SeesUncommitted: {"uncommitted", "count", "fifo", "purge"},
     ForgetsRollback: {"lost", "fifo"},
     NoPriorities: {"priority"},
     NoWeights: {"share"},
-    TooMuchWeight: {"turn"},
+    TooMuchWeight: {"turn", "twice"},
     PopsShort: {"lost"},
     IgnoresPerGroup: {"per_group"},
+    WholeBlocks: {"lost"},
+    CountsEachGroup: {"per_group"},
+    OneBlockMore: {"per_group"},
     NoLimits: {"limit"},
     NoMaxRunning: {"limit"},
     PopsWhatIsPaused: {"limit"},
     MakesRoomTooEarly: {"limit"},
     ForgetsWhoWaits: {"lost", "turn"},
     HoldsOthersUp: {"lost"},
-    CatchesUp: {"turn"},
+    CatchesUp: {"turn", "twice"},
     LimitedComeLast: {"turn", "share"},
     Fails: {"error"},
 }

@@ -22,11 +22,13 @@ extend    a lease ends when extend() says, unless it is NULL: the lease is
 fail, release, complete, expire, redrive, purge
           are true, or count, if and as far as they act.  A retry comes after
           the delay that was asked for, else after the queue's backoff, doubled
-          with each attempt that counted, give or take a quarter.
+          with each attempt that counted, give or take a quarter.  Without a
+          delay it is due at once.
 key       a dedup key stands for one unfinished task, whichever it is for the
           session that asks, and a call waits as long as that is open.
 expiry    a look at what a pop or expire_leases left of expired tasks: ended if
-          it was their last attempt or they were cancelled, else ready.
+          it was their last attempt or they were cancelled, else ready, as
+          after a failure.
 view      the row of fairq.tasks is right, as is that of a finished task.
 """
 
@@ -46,11 +48,6 @@ def due_at(run_at):
 def due_order(task):
     """In one of these it is that of the ids, which are told apart so far."""
     return due_at(task.run_at), task.id % 65536
-
-
-def came(task):
-    """When a due or expired one became ready."""
-    return task.run_at if task.status == SCHEDULED else task.instant
 
 
 class Life(Transactions):
@@ -118,11 +115,23 @@ class Life(Transactions):
         else:
             self._schedule(session, task, run_at, born=session)
 
-    def _schedule(self, session, task, run_at, **values):
+    def _schedule(self, session, task, run_at, begun=False, **values):
         self.clock.expect(due_at(run_at))
         self._fifo(task).regular = False
-        self._change(session, task, SCHEDULED, run_at=run_at,
-                     instant=due_at(run_at), **values)
+        self._change(session, task, SCHEDULED, run_at=run_at, begun=begun,
+                     retry=None, instant=due_at(run_at), **values)
+
+    def _retry(self, session, task, since=None, **values):
+        """Due at once, since then, or since some moment of this call; it may
+        be a whole millisecond."""
+        self._fifo(task).regular = False
+        low, high = self.clock.start - 1000, self.clock.end
+        if since is not None and not low <= since <= high:
+            raise Fault("view", f"task {task.id} is ready again since {since},"
+                        f" and not {low} to {high}")
+        retry = (low, high) if since is None else (since, since)
+        self._change(session, task, SCHEDULED, run_at=retry[0], begun=True,
+                     retry=retry, instant=self.clock.start, **values)
 
     def _again(self, session, task, **values):
         """Ready again, behind its group's others."""
@@ -152,9 +161,9 @@ class Life(Transactions):
         task = self.tasks[id]
         if fate == SCHEDULED:
             self._check_delay(session, "fail", task, delay, run_at)
-            self._schedule(session, task, run_at, error=error)
+            self._schedule(session, task, run_at, begun=True, error=error)
         elif fate == READY:
-            self._again(session, task, error=error)
+            self._retry(session, task, run_at, error=error)
         else:
             self._end(session, task, fate, error=error)
 
@@ -223,16 +232,17 @@ class Life(Transactions):
             self._change(session, task, PURGED)
         return len(dropped)
 
-    def lapsed(self, session, task, status, ended):
-        """What became of an expired task that somebody came by, and when."""
+    def lapsed(self, session, task, status, when):
+        """What became of an expired task that somebody came by, and when it
+        ended, or since when it is ready again."""
         due = self.ending(session, task) or READY
         if status != due:
             raise Fault("expiry", f"task {task.id}, whose lease expired, is"
                         f" {status}, not {due}")
         if due == READY:
-            self._again(session, task)
+            self._retry(session, task, when)
         else:
-            self._end(session, task, due, ended=ended, error=LEASE_EXPIRED)
+            self._end(session, task, due, ended=when, error=LEASE_EXPIRED)
 
     def redrive(self, session, group=None, most=None):
         """Redrive by the model; how many tasks are back."""
@@ -282,7 +292,8 @@ class Life(Transactions):
             statuses = ("queued", "waiting")
         due = {"attempt": task.attempt}
         if task.status == SCHEDULED:
-            due["run_at"] = task.run_at
+            low, high = task.retry or (task.run_at, task.run_at)
+            due["run_at"] = min(max(low, row.run_at or 0), high)
         if task.status == RUNNING:
             due["lease_until"] = task.instant
         if task.status == READY and task.moved:

@@ -2,6 +2,7 @@
 and the kinds that each may be reported as."""
 
 from fake import DAY, Fake
+from life import due_order
 from server import Blocked
 from state import FAILED
 
@@ -27,22 +28,48 @@ class NeverReadyLater(Fake):
 
 
 class DueComesFirst(Fake):
-    """Whatever is due or expired goes before its group's ready tasks."""
+    """Whatever is due goes before its group's ready tasks."""
 
-    def first(self, session, rows):
-        return super().first(session, [row for row in rows
-                                       if row.state != "ready"] or rows)
+    def first_by_time(self, rows):
+        return self.first_due(rows, False) or super().first_by_time(rows)
 
 
 class DueComesLast(Fake):
+    def first_by_time(self, rows):
+        return super().first_by_time([row for row in rows
+                                      if row.state == "ready"] or rows)
+
+
+class ExpiredByItsTime(Fake):
+    """Among the others of its group."""
+
     def first(self, session, rows):
-        return super().first(session, [row for row in rows
-                                       if row.state == "ready"] or rows)
+        expired = self.first_expired(rows)
+        other = super().first(session, [row for row in rows
+                                        if row.state != "running"])
+        if expired is None or other is None:
+            return expired or other
+        since = (other.ready_at if other.state == "ready" else other.run_at)
+        return expired if expired.lease_until < since else other
+
+
+class RetryByItsTime(Fake):
+    def first_due(self, rows, begun):
+        if begun:
+            return None
+        return min((row for row in rows if row.state == "scheduled"),
+                   key=due_order, default=None)
+
+
+class RetryBeforeExpired(Fake):
+    def first(self, session, rows):
+        return self.first_due(rows, True) or super().first(session, rows)
 
 
 class LatestIsFirst(Fake):
-    def first_due(self, rows):
-        return max((row for row in rows if row.state == "scheduled"),
+    def first_due(self, rows, begun):
+        return max((row for row in rows if row.state == "scheduled"
+                    and row.begun == begun),
                    key=lambda row: row.run_at, default=None)
 
 
@@ -51,7 +78,7 @@ class DueJumpsTheTurn(Fake):
 
     def next(self, session):
         rows = self.candidates(session)[1]
-        return (self.first_due(rows) or self.first_expired(rows)
+        return (self.first_due(rows, False) or self.first_expired(rows)
                 or super().next(session))
 
 
@@ -152,11 +179,19 @@ class TakesOverTheAttempt(Fake):
 
 
 class EarliestExpiryFirst(Fake):
-    """And not in the order of the addresses."""
+    """And not in the order in which they stand."""
 
     def first_expired(self, rows):
         return min((row for row in rows if row.state == "running"),
                    key=lambda row: row.lease_until, default=None)
+
+
+class AlwaysTheSameExpired(Fake):
+    """The first one, though it was served last."""
+
+    def first_expired(self, rows):
+        return min((row for row in rows if row.state == "running"),
+                   key=lambda row: row.stands, default=None)
 
 
 class ForgetsExpiry(Fake):
@@ -169,14 +204,17 @@ class ForgetsExpiry(Fake):
         super().back(session, length)
 
 
-class ExpireJumpsTheQueue(Fake):
+class ExpiredGoLast(Fake):
+    """What expire_leases puts back."""
+
     def expire_leases(self, session, most):
         before = set(row for row in self.rows.values()
                      if row.state == "running")
         count = super().expire_leases(session, most)
         for row in before:
-            if row.state == "ready":
-                row.order = -row.id
+            if row.state == "scheduled":
+                row.state = "done"
+                self.again(session, row)
         return count
 
 
@@ -250,7 +288,7 @@ class ExpiryIsNoAttempt(Fake):
         if row.cancelled:
             super().expire(session, row)
         else:
-            self.again(session, row)
+            self.put_off(session, row, 0, begun=True)
 
 
 # ---- fail, release
@@ -258,8 +296,8 @@ class ExpiryIsNoAttempt(Fake):
 class FailsAtOnce(Fake):
     """Whatever delay was asked for."""
 
-    def put_off(self, session, row, delay, **values):
-        super().put_off(session, row, 0, **values)
+    def put_off(self, session, row, delay, *arguments, **values):
+        super().put_off(session, row, 0, *arguments, **values)
 
 
 class ReadyAgainSinceEver(Fake):
@@ -270,7 +308,14 @@ class ReadyAgainSinceEver(Fake):
         row.ready_at = row.enqueued_at
 
 
-class FailJumpsTheQueue(Fake):
+class FailedGoLast(Fake):
+    """What is to be retried at once."""
+
+    def put_off(self, session, row, delay, begun=False, **values):
+        super().put_off(session, row, delay, begun and delay > 0, **values)
+
+
+class ReleaseJumpsTheQueue(Fake):
     def again(self, session, row, **values):
         super().again(session, row, **values)
         row.order = -row.id
@@ -451,14 +496,17 @@ LIFE_FAULTS = {
     NeverReadyLater: {"lost", "turn", "fifo", "view", "purge", "wait"},
     DueComesFirst: {"fifo"},
     DueComesLast: {"fifo"},
+    ExpiredByItsTime: {"fifo"},
+    RetryByItsTime: {"fifo"},
+    RetryBeforeExpired: {"fifo"},
     LatestIsFirst: {"fifo"},
-    DueJumpsTheTurn: {"turn", "fifo"},
+    DueJumpsTheTurn: {"turn", "twice", "fifo"},
     DueMissesItsTurn: {"turn"},
     ForgetsWhatWasDue: {"lost", "fifo", "view"},
     SleepsOn: {"wait"},
     WakesForNothing: {"wait"},
     PurgeSparesTheScheduled: {"purge"},
-    NeverExpires: {"lost", "turn", "wait"},
+    NeverExpires: {"lost", "turn", "fifo", "wait"},
     ExpiresTooEarly: {"doubled", "expire"},
     ExpiredNeedsRoom: {"lost", "turn", "wait"},
     ExpiredLeavesItsPlace: {"limit"},
@@ -466,23 +514,26 @@ LIFE_FAULTS = {
     TakesASecondPlace: {"lost"},
     PutsBackWhatExpired: {"lost", "doubled", "claim", "fifo", "expiry"},
     TakesOverTheAttempt: {"claim"},
-    EarliestExpiryFirst: {"fifo"},
-    ForgetsExpiry: {"lost", "view", "doubled", "expire"},
-    ExpireJumpsTheQueue: {"fifo"},
+    EarliestExpiryFirst: {"behind"},
+    AlwaysTheSameExpired: {"behind"},
+    ForgetsExpiry: {"lost", "view", "doubled", "expire", "fifo", "behind"},
+    ExpiredGoLast: {"fifo"},
     ExpireMiscounts: {"expire"},
     MaintainExpiresNothing: {"expire"},
     ExtendsNothing: {"doubled", "view"},
     ExtendsWhatIsLost: {"extend"},
     ExtendsForTwiceAsLong: {"extend"},
-    ExtendOutlivesRollback: {"lost", "turn", "fifo", "expire", "view"},
+    ExtendOutlivesRollback: {"lost", "turn", "fifo", "behind", "expire",
+                             "view"},
     TriesForever: {"attempts", "view", "lost", "doubled", "expiry"},
-    CountsReleases: {"lost", "view", "expiry", "error"},
+    CountsReleases: {"lost", "view", "expiry", "error", "fifo"},
     OneAttemptTooMany: {"attempts", "view", "lost", "doubled", "expiry"},
     ForgetsTheTasksOwn: {"attempts", "doubled", "lost", "redrive", "expiry"},
     ExpiryIsNoAttempt: {"expiry"},
     FailsAtOnce: {"view", "fail", "release"},
     ReadyAgainSinceEver: {"fifo", "view"},
-    FailJumpsTheQueue: {"fifo"},
+    FailedGoLast: {"fifo"},
+    ReleaseJumpsTheQueue: {"fifo"},
     ForgetsDead: {"doubled", "redrive", "view"},
     ForgetsTheError: {"view"},
     NeverDoublesBackoff: {"fail"},

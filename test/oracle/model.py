@@ -1,11 +1,11 @@
-"""The model: what a fair queue must do, without addresses and blocks.
+"""The model: what a fair queue must do.
 
 A lane is a priority of a queue; each lane holds one FIFO of ready tasks per
 group, and beside it those that have an instant instead (life.py).  The model
 is told every call and its result, in the order in which the calls were made,
 and raises Fault where a result breaks a promise.  It knows nothing of how the
-server chooses.  Calls are made one at a time, but by several sessions, whose
-transactions may stay open as long as they like.
+server chooses, nor where a task stands.  Calls are made one at a time, but by
+several sessions, whose transactions may stay open as long as they like.
 
 Terms.  A task is *visible* to a session if it is ready, due or expired, and so
 committed or made so by that session's own open transaction.  A task *runs*
@@ -35,8 +35,13 @@ count     pop(n) returns min(n, visible) tasks, counting of each group no more
           than it has room for, and in all no more than the queue has room for;
           no task is returned while it is somebody's, uncommitted by another,
           finished, purged or rolled back (kinds "lost", "doubled",
-          "uncommitted", "unknown").  With per_group it may return fewer, but
-          something while something is visible that there is room for.
+          "uncommitted", "unknown").
+per_group a call with per_group c serves, in one lane, turns at addresses from
+          that of its first turn, the lowest, up to c * block_length above, and
+          that one not; so of no group more than c turns.  It serves all turns
+          of groups that wait properly in this window, if so many tasks are
+          wanted (else "lost"), and something if something is visible that
+          there is room for.
 limit     no more tasks of a group run than its limit says at the moment of the
           claim, none of what is paused, and of the queue no more than
           max_running.
@@ -45,52 +50,74 @@ priority  no task is served while a lane of a lower number has a visible one of
 claim     group, priority, attempt, and when it was enqueued and the lease ends
           are right.  The attempt counts up with every service, and only a
           rollback takes it back.
-fifo      within lane and group the first visible task is served.  A released
-          task, or one that is ready again for another reason, takes the last
-          place.  (A group of weight w may have w tasks in one turn; among
-          these such a task may stand anywhere.)  A due or an expired one goes
-          before the first of the ready ones if its instant came before that
-          one was enqueued, or ready again.  Of these themselves, the due ones
-          in the order of their instants, in milliseconds, the expired ones in
-          that of their addresses, equal ones in that of their ids; of the
-          first ones of both the one whose instant came first.
-behind    a task that is popped again after its lease has expired stands
-          behind all of its group's that have, so they come before it if it
-          expires again.
-turn      while a group h waits properly, and is not served, any other group g
-          is served at most w_g tasks, w_g its weight (the greatest it has had
-          in this queue, if that was changed).  What is served in a full queue
-          (expired tasks) counts by itself: only for whom waits for the same,
-          and the wait of others, whom only that keeps out, goes on after it.
-          It does not count for the share below.
+fifo      within lane and group what was begun goes first: an expired task;
+          without such, one that failed, or was put back when its lease had
+          expired, and is due again, in the order of these instants, in
+          milliseconds, and of the ids.  Then the first of the ready tasks and
+          of the other due ones, by the time at which they were enqueued, ready
+          again, or due.  A released task, or one that is back from the
+          archive, takes the last place of the ready ones.  (A group of weight
+          w may have w tasks in one turn; among these such a task may stand
+          anywhere.)
+behind    the expired tasks of a group are served in cycles, in the order in
+          which they stand: the ready ones in that of their places, behind them
+          those that had failed, then those that were scheduled, by their
+          instants.  The next one is the first behind the one that was served
+          last, else the first.  So one that expires again and again keeps none
+          of the others waiting.
 
-          Proof: service goes round by round, each group has one seat in each
-          round, and a group is served at most its weight there.  Between two
-          successive seats of h lies one seat of g; h, waiting properly, is
-          served at its seat.
+The address of a service names a turn: a block, and the group's seat in that.
+What is served at one address is one turn.  (What is served in a full queue,
+expired tasks, has no turns: it counts by itself.)
+
+twice     a turn is of w tasks at most, w the group's weight (the greatest it
+          has had in this queue, if that was changed), one after the other in
+          the lane; and no group has two turns in a block.
+back      the blocks of a lane's turns never go back.  (Calls are made one at
+          a time here.)
+turn      of the groups that wait properly the one with the lowest next turn is
+          served: that at its seat in the block that is served, or in the next
+          one if it has had a turn in this one.  So
+
+          a  while h waits and has had no turn in the block, none is served in
+             it that has a higher seat;
+          b  no turn is of a later block while h waits, and has had none in the
+             one before, if it has waited for so long;
+          c  while h waits and is not served, any other group g is served at
+             most w_g tasks; or 2 * w_g, if g did not wait when h's last turn
+             began.  In a full queue w_g, and only for whom waits for the same;
+             the wait of others, whom only that keeps out, goes on after it.
+
+          Proof of c: h's next turn is in the block that is served or in the
+          next one, and g has one turn in each: two at most.  Two are before
+          that of h only if h has had its turn in this block, g will have one
+          after that, and has a lower seat.  Had g waited when h's turn began,
+          g's would have been the lower one.
 
           The wait ends also when the group's tasks go away unserved, all of
           them, by a purge or a rollback, and when a pop comes by and it has no
-          room.  Who gets room again has his next turn at his next seat, as
-          whoever joins: what he missed is not made up for.
-
-          It is the wait bound of whoever joins, also late: at most one turn of
-          each other group.  For g and h of weight 1 it says that they
-          alternate as long as both wait, that is, over every stretch of
-          services with both waiting |n_g - n_h| <= 1.  It holds as well for a
-          group that comes back after each of its services.
+          room.  Who gets room again, or joins, has his turn in the block that
+          is served, if he has had none there: he is next, but for others of
+          whom the same is true.  (But while transactions are open a pop that
+          comes by, and cannot serve the group, may use up its turn: it may not
+          be able to tell that there will be no room, or nothing to serve.  And
+          a new group may have the seat of one that was rolled back, and the
+          turn that was taken for that.)  For g and h of weight 1 it follows that over
+          every stretch of services with both waiting |n_g - n_h| <= 2, and
+          <= 1 from where both have had a turn.
 
 share     over every stretch of services at which g and h both wait properly
           with at least w_g and w_h visible tasks and as much room, and are
-          regular (below):
+          regular (below), from where both have had a turn in it:
           |n_g / w_g - n_h / w_h| <= 1.
 
-          Proof: a turn of a regular group with at least w tasks is of w tasks,
-          so the services of g and h read g^wg h^wh g^wg h^wh ...; a stretch
-          cut from this holds k turns of the one and k - 1, k or k + 1 of the
-          other, whole but for the two that are cut: the worst is a stretch
-          that opens and closes with whole turns of the same group, which
-          gives exactly 1.
+          Proof: both have one turn in each block from then on, in the order of
+          their seats, and a turn of a regular group with at least w tasks is
+          of w tasks, so the services of g and h read g^wg h^wh g^wg h^wh ...;
+          a stretch cut from this holds k turns of the one and k - 1, k or
+          k + 1 of the other, whole but for the two that are cut: the worst is
+          a stretch that opens and closes with whole turns of the same group,
+          which gives exactly 1.
 
           A group is regular in a lane as long as each of its tasks there was
           committed as it was enqueued, and none was rolled back, purged,
@@ -101,17 +128,18 @@ share     over every stretch of services at which g and h both wait properly
 wait      fairq.wait() is true if a pop is worth it, and then it is: it serves
           a task, or ends one that has expired.
 
-A reset of the hints, or a restart of the server, ends all stretches: it may
-cost one turn per group once, no more, and no task.
+A reset of the hints, or a restart of the server, ends all stretches, and what
+is known of turns: it may cost one turn per group once, no more, and no task.
 """
 
-from life import Life, came, due_order
-from state import GONE, NO_LIMIT, READY, RUNNING, SCHEDULED, Fault
+from life import Life, due_at, due_order
+from state import (GONE, NO_LIMIT, READY, RUNNING, SCHEDULED, UNKNOWN, Fault)
 
 
 class Model(Life):
-    def __init__(self, clock):
+    def __init__(self, clock, block_length):
         super().__init__(clock)
+        self.block_length = block_length
         self.weights = {}       # group: (now, greatest so far)
         self.services = 0
         self.found = {}         # see popped()
@@ -139,7 +167,7 @@ class Model(Life):
         self.ended = bool(found)
         self._check_claims(session, wanted, claims, per_group, take, lease)
         for task in sorted((self.tasks[id] for id in self.found),
-                           key=lambda task: (task.addr, task.id)):
+                           key=lambda task: task.stands):
             self._found(session, task)
         if len(claims) < wanted and per_group is None and not inside:
             self._check_ended(session)
@@ -158,28 +186,35 @@ class Model(Life):
                             f" ready {available}")
         each = {}
         lane = None
+        turns = []
         for claim in claims:
             task = self.tasks.get(claim.id)
             self._check_claim(session, claim, task, take, lease)
             if self.lanes[task.lane] is not lane:
                 self._check_priority(session, task)
+                for priority in self.lanes:
+                    if priority < task.lane:
+                        self._waiting(session, self.lanes[priority])
                 lane = self.lanes[task.lane]
                 waiting = self._waiting(session, lane)
             fifo = self._fifo(task)
             self._check_limits(session, task)
             self._check_order(session, fifo, task)
-            self._check_behind(session, fifo, task, claim, take)
             in_full = self._served_in_full(session, task)
             if in_full is None:
-                self._end_stretches(lane)
+                lane.forget_turns()
             else:
                 self._turn(session, lane, waiting, task, in_full)
             if in_full is False:
-                self._share(session, lane, waiting, task)
+                self._address(lane, waiting, task, claim.addr)
+                self._share(session, lane, waiting, task, claim.addr)
+                turns.append(claim.addr)
+                lane.served_at = self.services
             self.services += 1
             self._serve(session, claim, task, take)
             if not self._waits(session, task.group, fifo):
                 waiting.discard(task.group)
+                fifo.waits_since = None
             if self._queue_places(session) <= 0:
                 waiting = self._waiting(session, lane)
             each[task.group] = each.get(task.group, 0) + 1
@@ -187,18 +222,54 @@ class Model(Life):
             if per_group and each[task.group] > limit:
                 raise Fault("per_group", f"{each[task.group]} tasks of"
                             f" {task.group} in one call, at most {limit}")
+        if per_group and len(turns) == len(claims) > 0:
+            self._window(session, lane, turns, per_group, len(claims) < wanted)
         if len(claims) < wanted:
             for lane in self.lanes.values():
                 self._waiting(session, lane)
 
+    def _window(self, session, lane, turns, per_group, short):
+        """The turns of a call with per_group: none outside of the window, and
+        if it returned less than was wanted, none is left in there."""
+        end = min(turns) + per_group * self.block_length
+        if max(turns) >= end:
+            raise Fault("per_group", f"a turn at {max(turns)}, the first one"
+                        f" at {min(turns)}")
+        if not short or self.ended or lane.block is None:
+            return
+        # in a queue that is full by now there are no turns
+        if self._queue_places(session) <= 0:
+            return
+        for group in self._waiting(session, lane):
+            turn = lane.groups[group].turn
+            if group not in self.seats or turn == UNKNOWN:
+                continue
+            had = turn is not None and turn // self.block_length == lane.block
+            next_turn = (self.seats[group]
+                         + (lane.block + had) * self.block_length)
+            if next_turn < end:
+                raise Fault("lost", f"the turn of {group} at {next_turn},"
+                            f" before {end}")
+
     def _serve(self, session, claim, task, take):
         values = {"attempt": task.attempt + 1,
                   "lease": int(task.status != RUNNING)}
+        if task.status == RUNNING:
+            self._fifo(task).cycles = {task.stands}
+        else:
+            values["stands"] = self._stands(task)
         if take:
             self._change(session, task, GONE, **values)
         else:
-            self._change(session, task, RUNNING, addr=claim.addr,
-                         instant=claim.lease_until, **values)
+            self._change(session, task, RUNNING, instant=claim.lease_until,
+                         **values)
+
+    @staticmethod
+    def _stands(task):
+        """In the order in which they stand, waiting and running alike."""
+        if task.status == READY:
+            return 0, task.place, 0, task.id
+        return 1 if task.begun else 2, *due_order(task), task.id
 
     def set_weight(self, group, weight):
         self.weights[group] = (weight, max(weight, self._weight(group)[1]))
@@ -209,13 +280,9 @@ class Model(Life):
     def forget(self):
         """The hints were thrown away: all stretches end."""
         for lane in self.lanes.values():
-            self._end_stretches(lane)
-
-    @staticmethod
-    def _end_stretches(lane):
-        lane.stretches.clear()
-        for fifo in lane.groups.values():
-            fifo.since.clear()
+            lane.forget_turns()
+            for fifo in lane.groups.values():
+                fifo.cycles = {None}
 
     # ---- who may be served
 
@@ -363,19 +430,12 @@ class Model(Life):
             self._found(session, ended[0])
             firsts = self._firsts(session, fifo, task)
         if task not in firsts:
-            raise Fault("fifo", f"task {task.id} of {task.group}"
+            expired = {first.status for first in firsts | {task}} == {RUNNING}
+            raise Fault("behind" if expired else "fifo",
+                        f"task {task.id} of {task.group}"
                         f" ({task.status}) before "
                         + " or ".join(f"{first.id} ({first.status})"
                                       for first in firsts))
-
-    def _check_behind(self, session, fifo, task, claim, take):
-        if task.status != RUNNING or take:
-            return
-        for other in self._expired(session, fifo):
-            if other is not task and other.addr >= claim.addr:
-                raise Fault("behind", f"task {task.id}, taken over at"
-                            f" {claim.addr}, is not behind {other.id}, which"
-                            f" has expired at {other.addr}")
 
     def _firsts(self, session, fifo, task):
         """The group's first; several where it is in doubt."""
@@ -389,11 +449,42 @@ class Model(Life):
             views.append([])
             views += [[other for other in view
                        if not self.ending(session, other)] for view in views]
-        due = self._due(session, fifo)
-        firsts = {self._first(ready, due, some, task, room)
-                  for ready in self._first_ready(session, fifo, task)
-                  for some in views for room in rooms}
+        firsts = set()
+        for some in views:
+            if some:
+                firsts |= self._next_in_cycle(fifo, some)
+            elif True in rooms:
+                firsts |= self._firsts_of_rest(session, fifo, task)
         return firsts - {None}
+
+    @staticmethod
+    def _next_in_cycle(fifo, expired):
+        firsts = set()
+        for last in fifo.cycles:
+            behind = [task for task in expired
+                      if last is not None and task.stands > last]
+            firsts.add(min(behind or expired, key=lambda task: task.stands))
+        return firsts
+
+    def _firsts_of_rest(self, session, fifo, task):
+        """If nothing has expired."""
+        due = self._due(session, fifo)
+        begun = [other for other in due if other.begun]
+        if begun:
+            return self._earliest(begun)
+        return {self._by_time(ready, due, task)
+                for ready in self._first_ready(session, fifo, task)}
+
+    @staticmethod
+    def _earliest(begun):
+        """Of those that are retried; several if nobody knows."""
+        def since(task, last):
+            return due_at(task.retry[last] if task.retry else task.run_at)
+
+        if all(since(task, 0) == since(task, 1) for task in begun):
+            return {min(begun, key=due_order)}
+        first = min(since(task, 1) for task in begun)
+        return {task for task in begun if since(task, 0) <= first}
 
     def _first_ready(self, session, fifo, task):
         """The first of the ready tasks, or in its stead those that may stand
@@ -411,32 +502,24 @@ class Model(Life):
         return firsts
 
     @staticmethod
-    def _first(ready, due, expired, task, room):
-        """By the rule; task, if it is as good.  Without room, of those that
-        have expired."""
-        firsts = []
-        if expired:
-            firsts.append(min(expired, key=lambda other: (other.addr,
-                                                          other.id)))
-        if not room:
-            return firsts[0] if firsts else None
-        if due:
-            firsts.append(min(due, key=due_order))
-        if firsts:
-            late = min(firsts, key=lambda other: (came(other),
-                                                  other is not task))
-            # an instant may lie in the call that made the other one ready
-            before = ready and ready.since[1 if late is task else 0]
-            if ready is None or came(late) < before:
-                return late
+    def _by_time(ready, due, task):
+        """The first of the queued and the due ones; task, if it is as good."""
+        if not due:
+            return ready
+        late = min(due, key=due_order)
+        # an instant may lie in the call that made the other one ready
+        before = ready and ready.since[1 if late is task else 0]
+        if ready is None or late.run_at < before:
+            return late
         return ready
 
     def _found(self, session, task):
-        status, ended = self.found.pop(task.id)
+        status, when = self.found.pop(task.id)
         if status == READY and not self._too_many(session, task.group):
             raise Fault("expiry", f"task {task.id}, whose lease expired, is"
                         " ready again, but it was its turn")
-        self.lapsed(session, task, status, ended)
+        self._fifo(task).cycles |= {task.stands}
+        self.lapsed(session, task, status, when)
 
     def _check_ended(self, session):
         """Whom a pop came by that had nothing more to serve."""
@@ -454,13 +537,19 @@ class Model(Life):
         for group, fifo in lane.groups.items():
             if self._waits(session, group, fifo):
                 waiting.add(group)
-            elif not (self._is_ready(session, fifo)
-                      and self._places(session, group) > 0):
-                fifo.since.clear()
+                if fifo.waits_since is None:
+                    fifo.waits_since = self.services
+            elif self._is_ready(session, fifo) and self._places(
+                    session, group) > 0:
+                fifo.waits_since = None
+            else:
+                fifo.end_wait()
+                if self.undo.keys() - {self.single}:
+                    fifo.turn = UNKNOWN
             if not self._expired(session, fifo):
                 self._served_since(fifo, True)
             if not self._full(session, group, fifo):
-                fifo.stretch += 1
+                fifo.end_stretch()
         return waiting
 
     @staticmethod
@@ -487,11 +576,60 @@ class Model(Life):
                 continue
             key = (task.group, in_full)
             served = fifo.since[key] = fifo.since.get(key, 0) + 1
-            if served > weight:
+            twice = not in_full and self._came_since(lane, task.group, fifo)
+            if served > (2 * weight if twice else weight):
                 raise Fault("turn", f"task {task.id} of {task.group} (weight"
                             f" {weight}) is the {served}th of its group while"
                             f" {group} waits")
         self._served_since(lane.groups[task.group], in_full)
+
+    @staticmethod
+    def _came_since(lane, group, fifo):
+        """Did the last turn of fifo's group begin when this one did not wait?
+        """
+        if fifo.served_at is None:
+            return fifo.turn == UNKNOWN
+        came = lane.groups[group].waits_since
+        return came is None or came > fifo.served_at
+
+    def _address(self, lane, waiting, task, addr):
+        """The address of a turn, against those of others and of who waits."""
+        fifo = lane.groups[task.group]
+        block, seat = divmod(addr, self.block_length)
+        name = f"the turn of {task.group} at {addr} (task {task.id})"
+        if lane.block is not None and block < lane.block:
+            raise Fault("back", f"{name} is of a block before {lane.turn}")
+        if addr == lane.turn:
+            lane.in_turn += 1
+            if lane.in_turn > self._weight(task.group)[1]:
+                raise Fault("twice", f"{name} is of {lane.in_turn} tasks")
+        else:
+            if fifo.turn not in (None, UNKNOWN) and not (
+                    fifo.turn // self.block_length < block):
+                raise Fault("twice", f"{name} is in the block of {fifo.turn}")
+            for group in waiting - {task.group}:
+                self._check_next(lane, group, block, seat, name)
+            lane.block, lane.turn, lane.in_turn = block, addr, 1
+            fifo.served_at = self.services
+        fifo.turn = addr
+        if task.group in self.groups:
+            self.seats[task.group] = seat
+
+    def _check_next(self, lane, group, block, seat, name):
+        """Does a group that waits have its turn behind this one?"""
+        fifo = lane.groups[group]
+        if fifo.turn == UNKNOWN:
+            return
+        last = -1 if fifo.turn is None else fifo.turn // self.block_length
+        if last < block and self.seats.get(group, seat) < seat:
+            raise Fault("turn", f"{name} is before that of {group}, which has"
+                        f" had none in this block, at seat"
+                        f" {self.seats[group]}")
+        if (lane.block is not None and lane.block < block and last < block - 1
+                and fifo.waits_since is not None
+                and fifo.waits_since <= lane.served_at):
+            raise Fault("turn", f"{name}: {group} has had none in block"
+                        f" {block - 1}")
 
     def _full(self, session, group, fifo):
         weight = self._weight(group)[0]
@@ -499,16 +637,21 @@ class Model(Life):
                 and fifo.visible(session) >= weight
                 and self._places(session, group) >= weight)
 
-    def _share(self, session, lane, waiting, task):
+    def _share(self, session, lane, waiting, task, addr):
         """Per pair: the stretches of both, and n_g * w_h - n_h * w_g with
-        the lowest and highest value that this had in the stretch."""
+        the lowest and highest value that this had in the stretch, from where
+        both have had a turn in it."""
         group, fifo = task.group, self._fifo(task)
         weight = self._weight(group)[0]
         full = self._full(session, group, fifo)
+        if fifo.first_turn is None:
+            fifo.first_turn = addr
+        full = full and fifo.first_turn != addr
         for other in waiting if full else ():
             weight2 = self._weight(other)[0]
             fifo2 = lane.groups[other]
             if (other == group or weight == weight2 == 1
+                    or fifo2.first_turn is None
                     or not self._full(session, other, fifo2)):
                 continue
             pair = (min(group, other), max(group, other))
@@ -526,7 +669,7 @@ class Model(Life):
                             " more than a turn apart")
         if (fifo.visible(session) - 1 < weight
                 or self._places(session, group) - 1 < weight):
-            fifo.stretch += 1
+            fifo.end_stretch()
 
     def _weight(self, group):
         return self.weights.get(group, (1, 1))

@@ -330,8 +330,56 @@ def rollback_restores(driver):
     driver.drain(random.Random(4))
 
 
+def who_comes_is_next(driver):
+    """Beside 40 busy groups: who has had no turn in the block is served at
+    once, also if his seat has gone by; then no more than the others."""
+    names = [f"busy {number}" for number in range(40)]
+    driver.enqueue(0, "early")
+    driver.batch(0, names)
+    for _ in range(6):
+        driver.batch(0, names)
+    driver.enqueue(0, "late")
+    served = groups_of(work(driver, 0, 42))
+    need(served == ["early"] + names + ["late"], f"served {served}")
+    work(driver, 0, 20)
+    driver.batch(0, ["late", "early", "early"])
+    served = groups_of(work(driver, 0, 1))
+    need(served == ["early"], f"served {served}")
+    served = groups_of(work(driver, 0, 22))
+    need(served == names[20:] + ["late", "early"], f"served {served}")
+    work_all(driver)
+
+
+def begun_first(driver):
+    """A task that failed, and one that is expired, go before their group's
+    others, a released one behind them."""
+    ids = driver.batch(0, ["a"] * 6)
+    first, second, third = driver.pop(0, 3)
+    driver.release(0, first.id)
+    driver.fail(0, second.id, error="no good", ahead=0)
+    driver.fail(0, third.id, error="no good", ahead=0)
+    served = [claim.id for claim in driver.pop(0, 10)]
+    due = [ids[1], ids[2], ids[3], ids[4], ids[5], ids[0]]
+    need(served == due, f"served {served}, not {due}")
+    driver.complete_batch(0, driver.model.held(0))
+
+
+def window_of_one_call(driver):
+    """per_group: 40 groups, all but the last of which have had their turn in
+    the block; the next call has one task of each."""
+    names = [f"g{number}" for number in range(40)]
+    for _ in range(3):
+        driver.batch(0, names)
+    work(driver, 0, 39)
+    served = groups_of(driver.pop(0, 100, per_group=1))
+    need(served == names[39:] + names[:39], f"served {served}")
+    served = groups_of(driver.pop(0, 20, per_group=1))
+    need(served == names[39:] + names[:19], f"served {served}")
+    driver.drain(random.Random(7))
+
+
 def blocks_of_one_call(driver):
-    """per_group: so many blocks from the first ready one."""
+    """per_group: so many turns of each group from the first one."""
     driver.batch(0, ["a"] * 10 + ["b"] * 3 + ["c"])
     for due in ("a b c a b", "a b a", "a a", "a a", "a a", ""):
         served = " ".join(groups_of(driver.pop(0, 100, per_group=2)))
@@ -517,7 +565,10 @@ SCENARIOS = [
     ("service: first in, first out in a group", first_in_first_out, 1),
     ("service: invisible until commit", invisible_until_commit, 2),
     ("service: rollback restores", rollback_restores, 1),
+    ("service: who comes is next", who_comes_is_next, 1),
+    ("service: what was begun goes first", begun_first, 1),
     ("service: per_group", blocks_of_one_call, 1),
+    ("service: per_group, in the middle of a block", window_of_one_call, 1),
     ("service: weights share exactly", weights_share_exactly, 1),
     ("at once: workers and producers", workers_at_once, 6),
     ("at once: turmoil", turmoil, 6),

@@ -9,6 +9,7 @@ PURGED, GONE = "purged", "gone"     # ended: before it ran; by its worker
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NO_LIMIT = 1 << 60
 FOREVER = 1 << 62               # an instant that does not come
+UNKNOWN = -1                    # a turn: there may have been one
 
 
 class Fault(Exception):
@@ -32,7 +33,9 @@ class Task:
                 "leases",       # see Terms
                 "run_at",
                 "instant",      # when it is due, or its lease expires
-                "addr",         # running: where it was claimed
+                "begun",        # scheduled: for a retry?
+                "retry",        # at once: between these two times
+                "stands",       # running: its place among those that expire
                 "cancelled",    # while it ran
                 "outcome",      # ended and in the archive: as what
                 "ended",        # when it was put there
@@ -49,7 +52,8 @@ class Task:
         self.place = self.attempt = self.released = self.leases = 0
         self.moved = self.cancelled = False
         self.since = enqueued
-        self.run_at = self.instant = self.addr = None
+        self.begun = False
+        self.run_at = self.instant = self.retry = self.stands = None
         self.outcome = self.ended = None
         self.error = self.result = None
 
@@ -115,7 +119,7 @@ class Fifo:
     """One group's tasks in one lane, in the order of their places; and those
     that have none, but an instant at which they are to be served."""
 
-    def __init__(self):
+    def __init__(self, is_new=True):
         self.committed = []     # places of the ready tasks
         self.own = {}           # session: places of its uncommitted ready ones
         self.leaving = {}       # session: places that its open purge empties
@@ -124,7 +128,25 @@ class Fifo:
         self.regular = True
         # (group, in a full queue): services while this one waited
         self.since = {}
+        self.waits_since = None     # as the services are counted, if it does
+        self.served_at = None       # the same: when its last turn began
+        self.turn = None if is_new else UNKNOWN     # the address of that
+        self.cycles = {None}    # what expired was served last: one of these
         self.stretch = 0        # grows with every end of a stretch ("share")
+        self.first_turn = None  # of the stretch
+
+    def end_wait(self):
+        self.since.clear()
+        self.waits_since = None
+
+    def end_stretch(self):
+        self.stretch += 1
+        self.first_turn = None
+
+    def forget_turns(self):
+        self.end_wait()
+        self.end_stretch()
+        self.turn = UNKNOWN
 
     def _list(self, task):
         if not task.place:
@@ -206,3 +228,14 @@ class Lane:
     def __init__(self):
         self.groups = {}        # group: Fifo
         self.stretches = {}     # pair of groups: see Model._share
+        self.forget_turns()
+
+    def forget_turns(self):
+        """Nothing is known of the turns that were had."""
+        self.stretches.clear()
+        for fifo in self.groups.values():
+            fifo.forget_turns()
+        self.block = None       # of the last turn
+        self.turn = None        # its address
+        self.in_turn = 0        # how many tasks were served in it
+        self.served_at = None   # as the services are counted

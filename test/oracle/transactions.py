@@ -23,6 +23,8 @@ class Transactions:
         self.counts = {}        # group: what counts as running
         self.total = Counts()   # the same of the queue
         self.groups = set()     # those that had a committed task
+        self.seats = {}         # group: as seen in its turns
+        self.seats_are_new = True   # no group has one that another one had
         self.places = 0
 
     # ---- their ends
@@ -75,7 +77,11 @@ class Transactions:
 
     def _unknown(self, group):
         """A group that has no tasks may get another seat."""
+        self.seats.pop(group, None)
+        self.seats_are_new = False
         for lane in self.lanes.values():
+            if group in lane.groups:
+                lane.groups[group].forget_turns()
             for fifo in lane.groups.values():
                 fifo.since.pop((group, False), None)
                 fifo.since.pop((group, True), None)
@@ -140,12 +146,12 @@ class Transactions:
     def _changed(self, fifo):
         """Who has nothing to be served any more has ended his wait."""
         if fifo.nothing_ready() and not self._late_in(fifo):
-            fifo.since.clear()
+            fifo.end_wait()
 
     def _fifo(self, task):
         lane = self.lanes.setdefault(task.lane, Lane())
         if task.group not in lane.groups:
-            lane.groups[task.group] = Fifo()
+            lane.groups[task.group] = Fifo(self.seats_are_new)
         return lane.groups[task.group]
 
     def _counts(self, group):

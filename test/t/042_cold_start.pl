@@ -1,7 +1,6 @@
-# A restart beside many groups: reading the first task of each takes longer than
-# a statement may last.  What a call has read before it is cancelled is not lost,
-# so a session gets through by trying again.  Seen to fail when each call began
-# anew.
+# A restart beside many groups: finding all of them takes longer than a statement
+# may last.  What a call has read before it is cancelled is not lost, so a session
+# gets through by trying again.  Seen to fail when each call began anew.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -9,7 +8,7 @@ use lib $FindBin::Bin;
 use Load;
 use Test::More;
 
-my $groups = 40000;
+my $groups = 80000;
 my $node = new_server('cold_start');
 
 $node->safe_psql(
@@ -37,14 +36,17 @@ $node->restart('immediate');
 my ($cancelled, @served) =
   tries('', "SELECT group_key FROM fairq.pop('cold', 1, lease => '1 hour');");
 cmp_ok($cancelled, '>', 1, 'a call does not get through at once');
-is($served[0], 'g1', 'but a later one does');
-is_deeply([ @served[0 .. 9] ], [ map { "g$_" } 1 .. 10 ],
-	'in the order of their turns');
+like($served[0], qr/^g[1-9]$/, 'but a later one does');
+
+# a turn in which a call was cancelled is over
+my @seats = map { /(\d+)/ } @served[0 .. 9];
+is_deeply(\@seats, [ sort { $a <=> $b } @seats ], 'in the order of their turns');
+cmp_ok($seats[9], '<=', 10 + $cancelled, 'which nobody misses');
 
 # the same by enqueue, after hints were thrown away
 ($cancelled, my @ids) = tries('DO $$BEGIN PERFORM fairq.reset_hints(); END$$;',
 	"SELECT 'id ' || fairq.enqueue('cold', 'g3');");
-cmp_ok($cancelled, '>', 1, 'nor does an enqueue');
+cmp_ok($cancelled, '>', 0, 'nor does an enqueue');
 cmp_ok(scalar(@ids), '>', 0, 'but a later one does');
 
 # All of it is there, once.

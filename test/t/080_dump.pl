@@ -105,14 +105,13 @@ foreach my $database ('plain', 'custom')
 			  WHERE queue = 'life'}),
 		join(', ',
 			'"done" succeeded',
-			'"dead" waiting',
+			'"dead" queued',
 			'"retried" scheduled',
 			'"expires" running',
 			'"later" scheduled',
 			'"soon" queued',
 			'"waits" running',
-			'"waits" queued',
-			('"waits" waiting') x 2),
+			('"waits" queued') x 3),
 		"$database: all states are kept");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('life')}),
 		'', "$database: and sound");

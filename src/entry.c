@@ -1,0 +1,178 @@
+/*
+ * entry.c
+ *		The cache of what is known of groups.
+ *
+ * Shared memory has a fixed number of entries for groups of lanes.  They are a
+ * cache: an entry that is evicted costs a descent in the index, or a few, when
+ * the group's turn comes, and nothing else; which groups have anything at all
+ * is known without them (seats.c).
+ *
+ * An entry lies in one of the two sets that its key leads to, so that sets
+ * fill up evenly.  A set has eight ways.  A new entry takes a free way; or
+ * else that of a group that is idle (in no set that a turn would come from);
+ * or that of a group that is not late (lane.c); or any that is not pinned.  A
+ * late group is dear to evict, since it then reads its line from the start,
+ * dead entries included.
+ *
+ * Locking: a set's mutex, a spinlock, protects the keys and the entries.  It is
+ * held for a few instructions, and taken under a lane's lock.  Nothing here
+ * allocates, waits or fails.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+
+#include "entry.h"
+#include "stall.h"
+
+/* Let go of a set.  From now on others may take what is in it. */
+void
+fairq_entry_unlock(FairqGroupSet *set)
+{
+	SpinLockRelease(&set->mutex);
+	fairq_stall();
+}
+
+/* The two sets that may have a group's entry. */
+static void
+sets_of(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
+{
+	uint32		hash = hash_combine(murmurhash32(lane_no),
+									murmurhash32((uint32) group_no));
+
+	sets[0] = &fairq_group_sets()[hash % FAIRQ_SETS];
+	sets[1] = &fairq_group_sets()[murmurhash32(hash) % FAIRQ_SETS];
+}
+
+/* How much an entry is worth keeping: 0 if it is free, -1 if it has to stay. */
+static int
+worth(const FairqGroupSet *set, int way)
+{
+	const FairqGroup *group = &set->ways[way];
+
+	if (set->keys[way].lane_no == 0)
+		return 0;
+	if (group->pins > 0)
+		return -1;
+	return group->idle ? 1 : !group->late ? 2 : 3;
+}
+
+/* The way to be given to another group; -1 if all have to stay. */
+static int
+victim(FairqGroupSet *set, int *worth_of_it)
+{
+	int			best = -1;
+	int			at = set->next_victim;
+
+	*worth_of_it = PG_INT32_MAX;
+	for (int i = 0; i < FAIRQ_SET_WAYS; i++)
+	{
+		int			way = (at + i) % FAIRQ_SET_WAYS;
+		int			it = worth(set, way);
+
+		if (it >= 0 && it < *worth_of_it)
+		{
+			best = way;
+			*worth_of_it = it;
+		}
+	}
+	return best;
+}
+
+static FairqGroup *
+give(FairqGroupSet *set, int way, uint32 lane_no, int32 group_no)
+{
+	FairqGroup *group = &set->ways[way];
+
+	set->next_victim = (way + 1) % FAIRQ_SET_WAYS;
+	set->keys[way].lane_no = lane_no;
+	set->keys[way].group_no = group_no;
+	memset(group, 0, sizeof(FairqGroup));
+	group->tail = FAIRQ_TAIL_UNKNOWN;
+	return group;
+}
+
+/* Make an entry, in the set that has less to lose. */
+static FairqGroup *
+make(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
+	 FairqGroupSet **setp)
+{
+	int			worths[2];
+	int			first;
+
+	for (int i = 0; i < 2; i++)
+	{
+		SpinLockAcquire(&sets[i]->mutex);
+		(void) victim(sets[i], &worths[i]);
+		fairq_entry_unlock(sets[i]);
+	}
+	first = worths[1] < worths[0] ? 1 : 0;
+	for (int i = 0; i < 2; i++)
+	{
+		FairqGroupSet *set = sets[(first + i) % 2];
+		int			it;
+		int			way;
+
+		SpinLockAcquire(&set->mutex);
+		way = victim(set, &it);
+		if (way >= 0)
+		{
+			if (it > 1)
+				fairq_say_crowded();
+			*setp = set;
+			return give(set, way, lane_no, group_no);
+		}
+		fairq_entry_unlock(set);
+	}
+	return NULL;
+}
+
+/*
+ * The entry of a group, or a new one (with create) that is all zero but for an
+ * unknown tail; NULL if there is none.  If there is one, its set is locked on
+ * return, and the caller unlocks it before he does anything that takes its time.
+ * Nobody else makes one for the same group meanwhile: the caller has the lane's
+ * lock.
+ */
+FairqGroup *
+fairq_entry_lock(uint32 lane_no, int32 group_no, bool create, bool *is_new,
+				 FairqGroupSet **setp)
+{
+	FairqGroupSet *sets[2];
+
+	*is_new = false;
+	sets_of(lane_no, group_no, sets);
+	for (int i = 0; i < 2; i++)
+	{
+		FairqGroupSet *set = sets[i];
+
+		SpinLockAcquire(&set->mutex);
+		for (int way = 0; way < FAIRQ_SET_WAYS; way++)
+		{
+			if (set->keys[way].lane_no == lane_no &&
+				set->keys[way].group_no == group_no)
+			{
+				*setp = set;
+				return &set->ways[way];
+			}
+		}
+		fairq_entry_unlock(set);
+	}
+	if (!create)
+		return NULL;
+	*is_new = true;
+	return make(lane_no, group_no, sets, setp);
+}
+
+/* One pin less on an entry that is pinned, and so has not moved. */
+void
+fairq_entry_unpin(FairqGroup *group)
+{
+	FairqGroupSet *sets = fairq_group_sets();
+	FairqGroupSet *set = &sets[((char *) group - (char *) sets) /
+							   sizeof(FairqGroupSet)];
+
+	SpinLockAcquire(&set->mutex);
+	group->pins--;
+	fairq_entry_unlock(set);
+}

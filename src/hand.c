@@ -1,0 +1,227 @@
+/*
+ * hand.c
+ *		The hand of a group: its next few ready tasks.
+ *
+ * A hand has the addresses of up to eight queued tasks and where their rows
+ * are.  It is filled by the transaction that makes a task ready, once that is
+ * visible (the task is "told"); by a pop that aborts; and by a pop that finds
+ * it used up and reads on in the index.  A hand is a hint: a pop that claims
+ * what it has taken looks at the row.
+ *
+ * What holds of a group that has an entry: a task of it that is ready, and was
+ * told, is in one of these places:
+ *
+ * - in the hand;
+ * - at or past the address upto, from which the next reading begins;
+ * - in the hands of a call, which will claim it or give it back;
+ * - in the hands of an open transaction, which will tell it if it aborts.
+ *
+ * The rules that see to that:
+ *
+ * - A task that falls out of a full hand lowers upto to its address.  A task
+ *	 that is told at or past upto is not taken in: it will be read.  And only
+ *	 tasks below upto are served from the hand: so all are in the order of
+ *	 their addresses.
+ *
+ * - A reading begins at upto and takes no lock.  At its end it is offered:
+ *	 what was found goes into the hand, and upto to where the reading has
+ *	 ended.  Tasks that were told since it began it may have missed.  So "lost"
+ *	 is the lowest address that was told since then and is not in the hand, and
+ *	 an offer counts only up to there.
+ *
+ * - One reader at a time may offer, the one whose pid is in the entry: lost is
+ *	 about its reading.  Others use what they read for themselves, and offer
+ *	 nothing.  So no call waits for a reader, and none has to read again
+ *	 because something was told.
+ *
+ * - A reading that was not to the end of the line says nothing of the address at
+ *	 which it stopped.
+ *
+ * - If there is no such task where a hand or a reading says, the row was
+ *	 moved, or the index entry is dead.  Then all of the hand may be as old: it
+ *	 is dropped, and upto goes down to the lowest address in it.  The next
+ *	 reading looks at rows, not at index entries only: else it would find the
+ *	 same again.
+ *
+ * A task that is told, read or missed twice does no harm.  test/model explores
+ * all interleavings of this exhaustively, and shows for each rule what goes
+ * wrong without it.
+ *
+ * Locking: the caller has the lane's lock and that of the entry's set.  Nothing
+ * here allocates, waits or fails.
+ */
+#include "postgres.h"
+
+#include "hand.h"
+
+/* In the order of service, and of their ids at one address. */
+static bool
+is_before(const FairqItem *a, const FairqItem *b)
+{
+	return a->addr != b->addr ? a->addr < b->addr :
+		(int32) (a->order - b->order) < 0;
+}
+
+static bool
+is_same(const FairqItem *a, const FairqItem *b)
+{
+	return a->addr == b->addr &&
+		ItemPointerEquals((ItemPointer) &a->tid, (ItemPointer) &b->tid);
+}
+
+/* Note that a task that was told stands there, and is not in the hand. */
+static void
+lose(FairqGroup *group, int64 addr)
+{
+	group->lost = Min(group->lost, addr);
+}
+
+/* What was taken off the hand has left room at its beginning. */
+static void
+close_up(FairqGroup *group)
+{
+	if (group->first > 0)
+		memmove(group->hand, &group->hand[group->first],
+				sizeof(FairqItem) * group->nhand);
+	group->first = 0;
+}
+
+/* Put a task that was told into the hand, if it belongs there. */
+static void
+put(FairqGroup *group, const FairqItem *item)
+{
+	int			at = group->nhand;
+
+	if (item->addr >= group->upto)
+	{
+		lose(group, item->addr);
+		return;
+	}
+	close_up(group);
+	for (int i = 0; i < group->nhand; i++)
+		if (is_same(&group->hand[i], item))
+			return;
+	while (at > 0 && is_before(item, &group->hand[at - 1]))
+		at--;
+	if (group->nhand == FAIRQ_HAND)
+	{
+		int64		out = at == FAIRQ_HAND ? item->addr :
+			group->hand[FAIRQ_HAND - 1].addr;
+
+		group->upto = Min(group->upto, out);
+		lose(group, out);
+		if (at == FAIRQ_HAND)
+			return;
+		group->nhand--;
+	}
+	memmove(&group->hand[at + 1], &group->hand[at],
+			sizeof(FairqItem) * (group->nhand - at));
+	group->hand[at] = *item;
+	group->nhand++;
+}
+
+/*
+ * These tasks are ready, and maybe others, from more on.
+ */
+void
+fairq_hand_tell(FairqGroup *group, const FairqItem *items, int n, int64 more)
+{
+	for (int i = 0; i < n; i++)
+		put(group, &items[i]);
+	if (more == FAIRQ_ADDR_MAX)
+		return;
+	while (group->nhand > 0 &&
+		   group->hand[group->first + group->nhand - 1].addr >= more)
+		group->nhand--;
+	group->upto = Min(group->upto, more);
+	lose(group, more);
+}
+
+/* Take the first ones off the hand.  Returns how many there were. */
+int
+fairq_hand_take(FairqGroup *group, int most, FairqItem *out)
+{
+	const FairqItem *from = &group->hand[group->first];
+	int			n = 0;
+
+	while (n < most && n < group->nhand && from[n].addr < group->upto)
+	{
+		out[n] = from[n];
+		n++;
+	}
+	group->nhand -= n;
+	group->first = group->nhand == 0 ? 0 : group->first + n;
+	return n;
+}
+
+/* There was no such task at that address. */
+void
+fairq_hand_vanished(FairqGroup *group, int64 addr)
+{
+	int64		low = Min(addr, fairq_hand_low(group));
+
+	group->nhand = group->first = 0;
+	group->upto = low;
+	lose(group, low);
+	group->by_row = true;
+}
+
+/* The caller reads on from upto.  Returns whether that will count. */
+bool
+fairq_hand_read_begin(FairqGroup *group, int pid)
+{
+	if (group->reader != 0 && group->reader != pid)
+		return false;
+	group->reader = pid;
+	group->lost = FAIRQ_ADDR_MAX;
+	return true;
+}
+
+/*
+ * The reading of the caller, whose name is in the entry, has found these, in
+ * order, and nothing else up to end.  The first ones go to the caller at once,
+ * the next ones into the hand.  Returns how many the caller got.
+ */
+int
+fairq_hand_offer(FairqGroup *group, const FairqItem *found, int nfound,
+				 int64 end, int most, FairqItem *out)
+{
+	FairqItem	old[FAIRQ_HAND];
+	int			nold = group->nhand;
+	int			o = 0;
+	int			f = 0;
+	int			n = 0;
+
+	memcpy(old, &group->hand[group->first], sizeof(FairqItem) * nold);
+	group->nhand = group->first = 0;
+	group->reader = 0;
+	group->by_row = false;
+	group->upto = Min(end, group->lost);
+	group->lost = FAIRQ_ADDR_MAX;
+	while (o < nold || f < nfound)
+	{
+		const FairqItem *next;
+
+		if (o < nold && f < nfound && is_same(&old[o], &found[f]))
+		{
+			next = &old[o++];
+			f++;
+		}
+		else if (f == nfound || (o < nold && is_before(&old[o], &found[f])))
+			next = &old[o++];
+		else
+			next = &found[f++];
+		if (next->addr >= group->upto)
+			break;
+		if (n < most)
+			out[n++] = *next;
+		else if (group->nhand < FAIRQ_HAND)
+			group->hand[group->nhand++] = *next;
+		else
+		{
+			group->upto = next->addr;
+			break;
+		}
+	}
+	return n;
+}

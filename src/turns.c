@@ -1,0 +1,127 @@
+/*
+ * turns.c
+ *		The turns that a call has in hand.
+ *
+ * A call takes a number of turns of a lane at once, with tasks off the hands
+ * of their groups (lane.c).  Until a task is claimed shared memory has
+ * forgotten it.  So the turns are kept here, in static memory, and what is
+ * left of them is given back when the call is through with them, or an error
+ * or the end of the session has ended it (transaction.c).
+ *
+ * Locking: what lane.c takes.  Nothing here allocates or fails.
+ */
+#include "postgres.h"
+
+#include "turns.h"
+
+/* The call in progress. */
+static struct
+{
+	FairqLane  *lane;			/* NULL: there is nothing in hand */
+	uint32		lane_no;
+	int			n;
+	FairqTurn	turns[FAIRQ_MAX_TURNS];
+	FairqTurn  *reading;		/* the one whose group is just read, or NULL */
+}			hand;
+
+static FairqTaken
+taken(FairqLane *lane, const FairqTaking *taking, FairqTaken result)
+{
+	if (result == FAIRQ_TAKEN)
+	{
+		hand.lane = lane;
+		hand.lane_no = taking->lane_no;
+		hand.n = taking->n;
+	}
+	return result;
+}
+
+/* Take turns, as fairq_lane_take() does. */
+FairqTaken
+fairq_turns_take(FairqLane *lane, FairqTaking *taking)
+{
+	Assert(hand.lane == NULL);
+	taking->turns = hand.turns;
+	return taken(lane, taking, fairq_lane_take(lane, taking));
+}
+
+/* The same in a full queue. */
+FairqTaken
+fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
+						 int32 vain_seat, int32 *nlapsed)
+{
+	Assert(hand.lane == NULL);
+	taking->turns = hand.turns;
+	return taken(lane, taking,
+				 fairq_lane_take_in_full(lane, taking, vain_seat, nlapsed));
+}
+
+/*
+ * A turn has come to nothing so far.  If the same group has a later one in hand,
+ * what was taken for that comes first: the group's tasks are served in order.
+ */
+bool
+fairq_turns_bring_forward(FairqTurn *turn)
+{
+	for (FairqTurn *later = turn + 1; later < hand.turns + hand.n; later++)
+	{
+		if (later->group_no != turn->group_no || later->next == later->nitems)
+			continue;
+		turn->items[0] = later->items[later->next++];
+		turn->next = 0;
+		turn->nitems = 1;
+		later->more = true;
+		return true;
+	}
+	return false;
+}
+
+/* What the group of that turn has is read, and that counts. */
+void
+fairq_turns_reading(FairqTurn *turn)
+{
+	hand.reading = turn;
+}
+
+/* It was read, and that is said. */
+void
+fairq_turns_read(void)
+{
+	hand.reading = NULL;
+}
+
+/* Give back what is left; the last turn first, so that the first is next. */
+void
+fairq_turns_back(void)
+{
+	if (hand.lane == NULL)
+		return;
+	for (int i = hand.n - 1; i >= 0; i--)
+	{
+		FairqTurn  *turn = &hand.turns[i];
+
+		/*
+		 * One in which an error has occurred is over: a row that fails again
+		 * and again must not be the next one each time.
+		 */
+		if (turn->begun && !turn->done)
+			fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL);
+		else if (!turn->done)
+			fairq_lane_turn_back(hand.lane, hand.lane_no, turn);
+		/* who has come by meanwhile has not found it */
+		if (!turn->done)
+			fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
+	}
+	hand.lane = NULL;
+}
+
+/* The call has ended, maybe by an error. */
+void
+fairq_turns_end(void)
+{
+	if (hand.lane != NULL && hand.reading != NULL)
+		fairq_lane_read_failed(hand.lane, hand.lane_no,
+							   hand.reading->group_no);
+	hand.reading = NULL;
+	fairq_turns_back();
+}

@@ -1,0 +1,19 @@
+/*
+ * turns.h
+ *		The turns that a call has in hand.
+ */
+#ifndef FAIRQ_TURNS_H
+#define FAIRQ_TURNS_H
+
+#include "lane.h"
+
+extern FairqTaken fairq_turns_take(FairqLane *lane, FairqTaking *taking);
+extern FairqTaken fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
+										   int32 vain_seat, int32 *nlapsed);
+extern bool fairq_turns_bring_forward(FairqTurn *turn);
+extern void fairq_turns_reading(FairqTurn *turn);
+extern void fairq_turns_read(void);
+extern void fairq_turns_back(void);
+extern void fairq_turns_end(void);
+
+#endif							/* FAIRQ_TURNS_H */

@@ -1,0 +1,39 @@
+"""All states that a model can come to, each once."""
+
+from collections import deque
+
+
+class Fault(Exception):
+    """A promise that is broken in a state, or by what happens in it."""
+
+
+class Explorer:
+    """A model has a state it starts from, hashable; steps(state), all that can
+    happen next: (its name, the state then); and check(state), which raises
+    Fault, as steps may."""
+
+    def explore(self, most=None):
+        """None, or (a fault, the steps that lead to it); breadth first, of
+        that many states at most."""
+        came = {self.start: None}
+        todo = deque([self.start])
+        while todo and (most is None or len(came) < most):
+            state = todo.popleft()
+            try:
+                self.check(state)
+                for name, after in self.steps(state):
+                    if after not in came:
+                        came[after] = (state, name)
+                        todo.append(after)
+            except Fault as fault:
+                return str(fault), self._trace(came, state)
+        self.states = len(came)
+        return None
+
+    @staticmethod
+    def _trace(came, state):
+        names = []
+        while came[state] is not None:
+            state, name = came[state]
+            names.append(name)
+        return names[::-1]
