@@ -46,11 +46,16 @@ class Place:
             if blocked is not None:
                 contender.run(connection, "block")
                 contender.fill(connection, blocked, "'blocked'")
-        self.session = Session(
-            database, limit=STATEMENT_SECONDS if self.limited else None)
         suffix = ("_unblocked" if blocked is not None
                   and (contender.has("pop_unblocked")
                        or contender.has("take_unblocked")) else "")
+        self.open(suffix)
+
+    def open(self, suffix=""):
+        """The session that is timed, and its statements."""
+        contender = self.contender
+        self.session = Session(
+            self.database, limit=STATEMENT_SECONDS if self.limited else None)
         if contender.has("pop"):
             self.pop_sql = contender.sql("pop" + suffix, n=N)
             self.complete_sql = contender.sql("complete")
@@ -58,7 +63,7 @@ class Place:
             self.pop_sql = contender.sql("take" + suffix, n=N)
             self.complete_sql = None
         self.batch_sql = contender.sql("enqueue_batch", n=N - SINGLES,
-                                       key=key_of(groups))
+                                       key=key_of(self.groups))
         self.enqueue_sql = contender.sql("enqueue", group="")
 
     def fill(self, tasks):

@@ -24,6 +24,17 @@ def connect(database):
     return psycopg.connect(dbname=database, autocommit=True)
 
 
+@contextlib.contextmanager
+def at(host):
+    """Whatever connects meanwhile connects to this server."""
+    before = os.environ["PGHOST"]
+    os.environ["PGHOST"] = host
+    try:
+        yield
+    finally:
+        os.environ["PGHOST"] = before
+
+
 def create_database(name):
     with connect("postgres") as connection:
         connection.execute("CREATE DATABASE %s" % name)
@@ -38,6 +49,15 @@ def checkpoint():
     """Between measurements, so that none comes into one."""
     with connect("postgres") as connection:
         connection.execute("CHECKPOINT")
+
+
+def restart():
+    """The server, without a word to its sessions; its files stay in memory."""
+    cluster = os.environ.get("FAIRQ_CLUSTER") or fail(
+        "only a server of test/cluster can be restarted")
+    subprocess.run(["pg_ctl", "-D", cluster + "/data", "-l", cluster + "/log",
+                    "-m", "fast", "-w", "restart"], check=True,
+                   stdout=subprocess.DEVNULL)
 
 
 def vacuum(connection):
