@@ -664,7 +664,8 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->read_want = (int32) Min(Max(turn->want,
 									  taking->wanted / lane->seats.n[FAIRQ_RING]),
 								  FAIRQ_MAX_TURNS);
-	turn->begun = turn->done = turn->looker = turn->reread = false;
+	turn->in_doubt = turn->begun = turn->done = false;
+	turn->looker = turn->reread = false;
 	turn->next = turn->served = turn->nlocked = 0;
 	turn->locked_more = FAIRQ_ADDR_MAX;
 	read_due(lane, group, turn);
@@ -998,15 +999,22 @@ fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 	LWLockRelease(&lane->lock);
 }
 
-/*
- * Give the group its turn in the present block back.  Not if it was in another
- * block, or if another call may have gone on with it.
- */
+/* Give the group its turn back, if that was in the present block. */
+static void
+unserve_at(FairqLane *lane, int32 group_no, int64 addr)
+{
+	if (fairq_block(addr, lane->block_length) != lane->block)
+		return;
+	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
+	if (has(lane, FAIRQ_RING, group_no))
+		let_in(lane, group_no);
+}
+
+/* The same, but not if another call may have gone on with the turn. */
 static void
 unserve(FairqLane *lane, const FairqTurn *turn)
 {
-	if (turn->in_full || turn->continued ||
-		fairq_block(turn->addr, lane->block_length) != lane->block)
+	if (turn->in_full || turn->continued)
 		return;
 	if (turn->left > turn->want)
 	{
@@ -1015,9 +1023,18 @@ unserve(FairqLane *lane, const FairqTurn *turn)
 			return;
 		lane->turn_left = 0;
 	}
-	fairq_seats_remove(lane, FAIRQ_SERVED, turn->group_no);
-	if (has(lane, FAIRQ_RING, turn->group_no))
-		let_in(lane, turn->group_no);
+	unserve_at(lane, turn->group_no, turn->addr);
+}
+
+/* The same of a turn that is over, and has left nothing to go on with. */
+void
+fairq_lane_unserve(FairqLane *lane, uint32 lane_no, int32 group_no,
+				   int64 addr)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == lane_no)
+		unserve_at(lane, group_no, addr);
+	LWLockRelease(&lane->lock);
 }
 
 /*

@@ -142,6 +142,8 @@ typedef struct FairqTurn
 	bool		due;			/* it is in the set of that name */
 	bool		lapsed;			/* likewise */
 	bool		looker;			/* what is found out about these two counts */
+	bool		in_doubt;		/* whether the group has a place could not be
+								 * told */
 	bool		begun;			/* it is being served */
 	bool		done;			/* it is over, and nothing is left to be given back */
 	int			nlocked;		/* tasks whose rows were merely locked */
@@ -257,6 +259,8 @@ extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
 extern void fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn,
 								const FairqLooked *looked);
+extern void fairq_lane_unserve(FairqLane *lane, uint32 lane_no,
+							   int32 group_no, int64 addr);
 extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern bool fairq_lane_park(FairqLane *lane, uint32 lane_no,

@@ -348,7 +348,7 @@ fairq_place_in_queue(FairqTable *tasks)
  * the group is parked (with may_park), or has to be passed over for this time.
  */
 bool
-fairq_place_in_group(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+fairq_place_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 					 bool may_park, FairqTable *tasks)
 {
 	int32		group_no = turn->group_no;
@@ -370,6 +370,7 @@ fairq_place_in_group(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		fairq_place_in_group_back();
 		return false;
 	}
+	turn->in_doubt = room == FAIRQ_NOT_COUNTED;
 	if (room == FAIRQ_NO_ROOM && may_park && !fairq_settings_pending())
 		(void) fairq_lane_park(lane, lane_no, turn, call.queue->version,
 							   call.limit, most);

@@ -14,7 +14,7 @@ extern void fairq_running_end(void);
 extern bool fairq_settings_are_old(const FairqQueue *queue);
 extern bool fairq_place_in_queue(FairqTable *tasks);
 extern bool fairq_place_in_group(FairqLane *lane, uint32 lane_no,
-								 const FairqTurn *turn, bool may_park,
+								 FairqTurn *turn, bool may_park,
 								 FairqTable *tasks);
 extern void fairq_place_is_used(FairqDebt *debt, const FairqTask *task,
 								bool removed);

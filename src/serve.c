@@ -245,6 +245,7 @@ serve_lane(FairqService *s)
 		else if (!make_ready(s, taken) && !find_due(s))
 			break;
 	}
+	fairq_turns_leave();
 }
 
 static void

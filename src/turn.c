@@ -692,6 +692,8 @@ end_turn(FairqService *s, Course *course)
 		turn->served == 0 || turn->in_full)
 		fairq_lane_turn_end(s->lane, s->lane_no, turn,
 							course->look ? looked : NULL);
+	if (course->no_place && turn->in_doubt && turn->served == 0)
+		fairq_turns_doubtful(s->lane, s->lane_no, turn);
 
 	/* who has come by meanwhile has not found what was put back */
 	if (turn->next < turn->nitems && !course->no_place && !s->peek)

@@ -14,6 +14,9 @@
 
 #include "turns.h"
 
+/* doubtful turns that a call gives back; further ones are lost to their groups */
+#define MAX_DOUBTFUL 64
+
 /* The call in progress. */
 static struct
 {
@@ -23,6 +26,19 @@ static struct
 	FairqTurn	turns[FAIRQ_MAX_TURNS];
 	FairqTurn  *reading;		/* the one whose group is just read, or NULL */
 }			hand;
+
+/* Turns that came to nothing, since nobody could tell whether there is a place. */
+static struct
+{
+	FairqLane  *lane;
+	uint32		lane_no;
+	int			n;
+	struct
+	{
+		int32		group_no;
+		int64		addr;
+	}			turns[MAX_DOUBTFUL];
+}			doubtful;
 
 static FairqTaken
 taken(FairqLane *lane, const FairqTaking *taking, FairqTaken result)
@@ -115,6 +131,37 @@ fairq_turns_back(void)
 	hand.lane = NULL;
 }
 
+/*
+ * The counter of the turn's group was in doubt (limit.c).  A group without a
+ * place has had no turn in the block, so the turn is the group's again when the
+ * call is through with the lane.  Not earlier, or the call would come by for
+ * ever.
+ */
+void
+fairq_turns_doubtful(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
+{
+	if (doubtful.n == MAX_DOUBTFUL || turn->in_full || turn->continued ||
+		turn->left > turn->want)
+		return;
+	doubtful.lane = lane;
+	doubtful.lane_no = lane_no;
+	doubtful.turns[doubtful.n].group_no = turn->group_no;
+	doubtful.turns[doubtful.n++].addr = turn->addr;
+}
+
+/* The call is through with the lane. */
+void
+fairq_turns_leave(void)
+{
+	while (doubtful.n > 0)
+	{
+		doubtful.n--;
+		fairq_lane_unserve(doubtful.lane, doubtful.lane_no,
+						   doubtful.turns[doubtful.n].group_no,
+						   doubtful.turns[doubtful.n].addr);
+	}
+}
+
 /* The call has ended, maybe by an error. */
 void
 fairq_turns_end(void)
@@ -124,4 +171,5 @@ fairq_turns_end(void)
 							   hand.reading->group_no);
 	hand.reading = NULL;
 	fairq_turns_back();
+	fairq_turns_leave();
 }

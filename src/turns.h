@@ -14,6 +14,9 @@ extern bool fairq_turns_bring_forward(FairqTurn *turn);
 extern void fairq_turns_reading(FairqTurn *turn);
 extern void fairq_turns_read(void);
 extern void fairq_turns_back(void);
+extern void fairq_turns_doubtful(FairqLane *lane, uint32 lane_no,
+								 const FairqTurn *turn);
+extern void fairq_turns_leave(void);
 extern void fairq_turns_end(void);
 
 #endif							/* FAIRQ_TURNS_H */
