@@ -30,7 +30,7 @@ void
 fairq_entry_unlock(FairqGroupSet *set)
 {
 	SpinLockRelease(&set->mutex);
-	fairq_stall();
+	fairq_stall("entry");
 }
 
 /* The two sets that may have a group's entry. */

@@ -1339,7 +1339,7 @@ fairq_task_grip(FairqTable *table, FairqTask *task)
 	if (TransactionIdIsValid(HeapTupleHeaderGetRawXmax(header)))
 		return grip_queued(table, task, header);
 	table->gripped = true;
-	fairq_stall();
+	fairq_stall("claim");
 	return FAIRQ_CLAIMED;
 }
 

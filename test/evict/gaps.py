@@ -71,7 +71,7 @@ class Gaps:
         """A pop that is held up at its n-th look.  False: it has no more."""
         asked, done = (f"{self.data}/fairq_{name}.{self.pid}" for name in ("stall", "stalled"))
         with open(asked + ".new", "w") as file:
-            file.write(str(n))
+            file.write(f"entry {n}")
         os.rename(asked + ".new", asked)
         result = []
         thread = threading.Thread(target=self.pop, args=[10, result], daemon=True)
