@@ -612,9 +612,12 @@ find_next(FairqLane *lane, NextTurn *next)
 	return true;
 }
 
-/* Move on to that turn, which may be in the next block. */
+/*
+ * Move on to that turn, which may be in the next block; or in another round past
+ * the last one, which is counted.
+ */
 static void
-pass(FairqLane *lane, const NextTurn *next)
+pass(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 {
 	if (next->block != lane->block)
 	{
@@ -623,6 +626,8 @@ pass(FairqLane *lane, const NextTurn *next)
 		if (fairq_address(next->group_no, next->block,
 						  lane->block_length) != FAIRQ_ADDR_NONE)
 			lane->block = next->block;
+		else
+			taking->past++;
 		lane->seat = FAIRQ_NOBODY;
 	}
 	if (next->left == 0 && !next->in_front)
@@ -637,7 +642,7 @@ may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 	int64		first = taking->first >= 0 ? taking->first :
 		taking->n > 0 ? taking->turns[0].addr : next->addr;
 
-	if (next->block > taking->last_block)
+	if (next->block + taking->past > taking->last_block)
 		return false;
 	/* one in front is in the same block as all so far */
 	first = Min(first, next->addr);
@@ -658,14 +663,15 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->in_full = false;
 	turn->group_no = group_no;
 	turn->addr = next->addr;
+	turn->block = lane->block + taking->past;
 	turn->continued = next->left > 0;
 	turn->left = left;
 	turn->want = (int32) Min(left, taking->wanted);
 	turn->read_want = (int32) Min(Max(turn->want,
 									  taking->wanted / lane->seats.n[FAIRQ_RING]),
 								  FAIRQ_MAX_TURNS);
-	turn->in_doubt = turn->begun = turn->done = false;
-	turn->looker = turn->reread = false;
+	turn->in_doubt = turn->begun = turn->done = turn->looker = false;
+	turn->reread = turn->apart = false;
 	turn->next = turn->served = turn->nlocked = 0;
 	turn->locked_more = FAIRQ_ADDR_MAX;
 	read_due(lane, group, turn);
@@ -740,7 +746,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			if (++crowded > MAX_CROWDED)
 				break;
 			lane->turn_left = 0;
-			pass(lane, &next);
+			pass(lane, taking, &next);
 			fairq_seats_add(lane, FAIRQ_SERVED, next.group_no);
 			fairq_seats_add(lane, FAIRQ_LATE, next.group_no);
 			continue;
@@ -757,7 +763,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			break;
 		}
 		lane->turn_left = 0;
-		pass(lane, &next);
+		pass(lane, taking, &next);
 		taken = take_turn(lane, taking, &next, group, turn);
 		if (taken)
 		{
@@ -1126,13 +1132,20 @@ note_looked(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 }
 
 /*
- * A turn is over.  What is left of what was taken for it is put back.  If
- * nothing was served, since the group has nothing, it has had no turn in this
- * block.
+ * Nothing of the group could be had at its turn.  What is left of that would come
+ * to nothing as well, a thousand times maybe.
  */
-void
-fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
-					const FairqLooked *looked)
+static void
+cut_short(FairqLane *lane, const FairqTurn *turn)
+{
+	if (lane->turn == turn->addr && lane->turn_left == turn->left - turn->want)
+		lane->turn_left = 0;
+}
+
+/* Put back what is left of what was taken for a turn, which is over or not. */
+static void
+put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+		 const FairqLooked *looked, bool over)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
@@ -1187,14 +1200,28 @@ fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	}
 	else if (turn->served == 0 && !has(lane, FAIRQ_RING, group_no))
 		unserve(lane, turn);
+	else if (turn->served == 0 && turn->nlocked > 0 && over)
+		cut_short(lane, turn);
 	LWLockRelease(&lane->lock);
+}
+
+/*
+ * A turn is over.  What is left of what was taken for it is put back.  If
+ * nothing was served, since the group has nothing, it has had no turn in this
+ * block.
+ */
+void
+fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+					const FairqLooked *looked)
+{
+	put_back(lane, lane_no, turn, looked, true);
 }
 
 /* The turn was not used: it is the group's again, with all that was taken. */
 void
 fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
-	fairq_lane_turn_end(lane, lane_no, turn, NULL);
+	put_back(lane, lane_no, turn, NULL, false);
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == lane_no && turn->served == 0)
 	{

@@ -128,6 +128,7 @@ typedef struct FairqTurn
 {
 	int32		group_no;
 	int64		addr;			/* the turn; in a full queue, one to come */
+	int64		block;			/* where it was taken, counted on past the last */
 	bool		in_full;		/* service in a full queue, beside the turns */
 	bool		continued;		/* another call has begun it */
 	int32		left;			/* tasks that could be served in it */
@@ -139,6 +140,7 @@ typedef struct FairqTurn
 	FairqItem	items[FAIRQ_HAND];
 	bool		more;			/* the group may have other queued tasks */
 	bool		reread;			/* they come before those of later turns */
+	bool		apart;			/* they were read for this turn alone */
 	bool		due;			/* it is in the set of that name */
 	bool		lapsed;			/* likewise */
 	bool		looker;			/* what is found out about these two counts */
@@ -149,6 +151,8 @@ typedef struct FairqTurn
 	int			nlocked;		/* tasks whose rows were merely locked */
 	FairqItem	locked[FAIRQ_HAND];
 	int64		locked_more;	/* lowest address of others */
+	int64		locked_addr;	/* address and id of the last one of all, if */
+	int64		locked_id;		/* there are any */
 	int64		due_from[FAIRQ_REGIONS];	/* as in FairqGroup */
 	int			ndue;			/* due or expired tasks at hand */
 	int			next_due;		/* of these, the next one to be claimed */
@@ -175,6 +179,8 @@ typedef struct FairqTaking
 	int64		per_group;		/* turns of a group in the call; 0: no limit */
 	int64		first;			/* with that: the first turn of the call, or -1 */
 	int64		last_block;		/* none past this */
+	int64		past;			/* rounds that the call has begun past the
+								 * last block that there is; goes on */
 	TimestampTz lease_until;	/* DT_NOEND: nothing will be leased */
 	bool		peek;			/* nothing will be leased or removed */
 	uint32		mapped;			/* chunks that the backend has mapped */

@@ -71,6 +71,7 @@ begin_taking(FairqService *s, FairqTaking *taking)
 	taking->per_group = s->per_group;
 	taking->first = s->first;
 	taking->last_block = PG_INT64_MAX;
+	taking->past = s->past;
 	taking->weight_of = weight_of;
 	taking->arg = s->queue;
 }
@@ -187,6 +188,7 @@ serve_turns(FairqService *s, int64 *last_block)
 	if (*last_block >= 0)
 		taking.last_block = *last_block + BLOCKS_IN_VAIN;
 	taken = fairq_turns_take(s->lane, &taking);
+	s->past = taking.past;
 	if (taken != FAIRQ_TAKEN)
 		return taken;
 	s->lane_no = taking.lane_no;
@@ -194,12 +196,9 @@ serve_turns(FairqService *s, int64 *last_block)
 	s->by = Max(s->now, taking.clock);
 	for (int i = 0; i < taking.n && s->served < s->max_tasks; i++)
 	{
-		int64		block = fairq_block(taking.turns[i].addr,
-										s->queue->block_length);
-
 		CHECK_FOR_INTERRUPTS();
 		if (fairq_serve_turn(s, &taking.turns[i]) || *last_block < 0)
-			*last_block = block;
+			*last_block = taking.turns[i].block;
 		if (fairq_settings_are_old(s->queue))
 			break;
 	}
@@ -213,6 +212,7 @@ serve_lane(FairqService *s)
 	int64		last_block = -1;
 
 	s->mapped = fairq_chunks_map(&s->queue->hints->chunks);
+	s->past = 0;
 	s->first = -1;
 	s->full_first = -1;
 	s->full_rounds = 0;

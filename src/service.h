@@ -43,6 +43,8 @@ typedef struct FairqService
 	int32		full_first;		/* in a full queue: the seat served first, or -1 */
 	int32		full_last;		/* and the last one */
 	int64		full_rounds;	/* so often the first one was come by again */
+	int64		past;			/* rounds begun past the last block, in this
+								 * lane */
 	FairqScan  *rows;			/* scans by group that are kept for the call */
 	FairqScan  *due[FAIRQ_REGIONS];
 	FairqScan  *expired;

@@ -120,11 +120,27 @@ add_item(Reading *reading, const FairqTask *task)
 }
 
 /*
+ * Does the task stand where the turn has found others locked, or before?  A
+ * reading finds these again, if they stand at the address at which it begins,
+ * or if it does not count; the turn would never end.
+ */
+static bool
+is_tried(FairqTurn *turn, const FairqTask *task)
+{
+	if (turn->nlocked == 0 || task->addr > turn->locked_addr ||
+		(task->addr == turn->locked_addr && task->id > turn->locked_id))
+		return false;
+	/* it is put back with them, though it may be another one */
+	turn->locked_more = Min(turn->locked_more, task->addr);
+	return true;
+}
+
+/*
  * Read the group's ready tasks by their rows.  It stops between two addresses
  * when it has found as many as are wanted, or (in_steps) has looked at a number.
  */
 static void
-read_rows(FairqService *s, int32 group_no, int64 from, int wanted,
+read_rows(FairqService *s, FairqTurn *turn, int64 from, int wanted,
 		  bool in_steps, Reading *reading)
 {
 	FairqTask	task;
@@ -133,7 +149,7 @@ read_rows(FairqService *s, int32 group_no, int64 from, int wanted,
 
 	reading->n = 0;
 	reading->end = FAIRQ_ADDR_MAX;
-	s->rows = search_group(s, s->rows, group_no, from, FAIRQ_RETRIES);
+	s->rows = search_group(s, s->rows, turn->group_no, from, FAIRQ_RETRIES);
 	for (int rows = 0;
 		 (state = fairq_task_next(s->rows, &task, true)) != FAIRQ_ROW_END;
 		 rows++)
@@ -145,7 +161,7 @@ read_rows(FairqService *s, int32 group_no, int64 from, int wanted,
 			break;
 		}
 		at = task.addr;
-		if (state == FAIRQ_ROW_LIVE && !task.running)
+		if (state == FAIRQ_ROW_LIVE && !task.running && !is_tried(turn, &task))
 			add_item(reading, &task);
 	}
 }
@@ -158,7 +174,8 @@ static bool
 read_group(FairqService *s, FairqTurn *turn)
 {
 	int32		weight = fairq_group_setting(s->queue, turn->group_no)->weight;
-	int			most = Min(turn->want - turn->served, FAIRQ_HAND);
+	int			most = turn->nlocked > 0 ? FAIRQ_HAND :
+		Min(turn->want - turn->served, FAIRQ_HAND);
 	int			wanted = Max(turn->read_want, most) + FAIRQ_HAND;
 	Reading		reading = {.max = wanted};
 
@@ -185,7 +202,9 @@ read_group(FairqService *s, FairqTurn *turn)
 		}
 		if (offers)
 			fairq_turns_reading(turn);
-		by_row |= weight > 1;
+		/* what others have claimed since would be found again and again */
+		by_row |= weight > 1 || turn->apart;
+		turn->apart = !offers;
 		if (!by_row)
 		{
 			reading.n = fairq_task_entries(s->tasks,
@@ -197,7 +216,7 @@ read_group(FairqService *s, FairqTurn *turn)
 			by_row = abreast;
 		}
 		if (by_row)
-			read_rows(s, turn->group_no, from, wanted, offers, &reading);
+			read_rows(s, turn, from, wanted, offers, &reading);
 		turn->nitems = fairq_lane_read_end(s->lane, s->lane_no,
 										   turn->group_no, reading.items,
 										   reading.n, reading.end, most,
@@ -259,10 +278,16 @@ look_for_queued(FairqService *s, Course *course)
 
 /* The queued task that was at hand was merely locked. */
 static void
-put_by_locked(FairqTurn *turn)
+put_by_locked(FairqTurn *turn, const FairqTask *task)
 {
 	const FairqItem *item = &turn->items[turn->next];
 
+	if (turn->nlocked == 0 || task->addr > turn->locked_addr ||
+		(task->addr == turn->locked_addr && task->id > turn->locked_id))
+	{
+		turn->locked_addr = task->addr;
+		turn->locked_id = task->id;
+	}
 	if (turn->nlocked < FAIRQ_HAND)
 		turn->locked[turn->nlocked++] = *item;
 	else
@@ -644,7 +669,7 @@ settle(FairqService *s, Course *course, Search *chosen,
 	if (result == FAIRQ_CLAIMED)
 		turn->served++;
 	else if (result == FAIRQ_LOCKED && chosen == &course->queued)
-		put_by_locked(turn);
+		put_by_locked(turn, &chosen->task);
 	else if (result == FAIRQ_LOCKED)
 		chosen->locked = Min(chosen->locked, chosen->task.addr);
 	if (chosen == &course->queued)
