@@ -43,3 +43,22 @@ SELECT fairq.enqueue('due_order', 'g', '"later"') > 0 AS ok;
 SELECT fairq.redrive('due_order');
 SELECT payload FROM fairq.pop('due_order', 10);
 SELECT fairq.drop_queue('due_order', true);
+
+-- what the group's entry has of due and of expired tasks is where rows were; when
+-- VACUUM FULL has moved them, they are found nevertheless (forget_due(), turn.c)
+SELECT fairq.create_queue('due_moved');
+SELECT count(fairq.enqueue('due_moved', 'g', i::text::jsonb,
+	run_at => clock_timestamp() + '20 ms' + i * interval '1 ms')) FROM generate_series(1, 12) i;
+SELECT pg_sleep(0.1);
+SELECT payload FROM fairq.pop('due_moved', 2);
+VACUUM FULL fairq.task;
+SELECT * FROM fairq.check_queue('due_moved');
+SELECT payload FROM fairq.pop('due_moved', 2);
+VACUUM FULL fairq.task;
+SELECT count(*) FROM fairq.pop('due_moved', 100, '20 ms');
+SELECT pg_sleep(0.05);
+SELECT count(*) FROM fairq.pop('due_moved', 2);
+VACUUM FULL fairq.task;
+SELECT count(*) FROM fairq.pop('due_moved', 100);
+SELECT * FROM fairq.check_queue('due_moved');
+SELECT fairq.drop_queue('due_moved', true);

@@ -313,6 +313,19 @@ is_scheduled(FairqService *s, const Course *course, FairqRowState state,
 		is_of_turn(s, course, task) && fairq_is_timed(task->addr);
 }
 
+/*
+ * There is no such task as the entry had there, and its others may be as old: if
+ * rows were moved, all are searched for from there on.
+ */
+static void
+forget_due(Search *search, FairqTurn *turn, int64 addr, int64 end)
+{
+	turn->next_due = turn->ndue;
+	search->from = Min(search->from, addr);
+	search->open = search->from < end;
+	search->begun = false;
+}
+
 /* Have a due task of a region at hand, of those that the entry had. */
 static void
 look_at_due(FairqService *s, Course *course, FairqRegion region)
@@ -328,7 +341,13 @@ look_at_due(FairqService *s, Course *course, FairqRegion region)
 											&search->task);
 
 		if (state == FAIRQ_ROW_END || search->task.addr != item->addr ||
-			!is_scheduled(s, course, state, &search->task))
+			!is_of_turn(s, course, &search->task))
+		{
+			forget_due(search, turn, item->addr,
+					   fairq_due_end(region, s->by));
+			return;
+		}
+		if (!is_scheduled(s, course, state, &search->task))
 		{
 			turn->next_due++;
 			continue;
