@@ -11,8 +11,10 @@
  *			others do something in every gap between two of them, in other lanes
  * claim	between the choice of a row and its change, without a lock:
  *			test/suite/claims
+ * reading	of a group, in the middle, likewise
  *
- * Otherwise there is nothing here.
+ * Points of one kind are in one file, which counts them.  Otherwise there is
+ * nothing here.
  */
 #ifndef FAIRQ_STALL_H
 #define FAIRQ_STALL_H

@@ -28,6 +28,7 @@
 
 #include "running.h"
 #include "service.h"
+#include "stall.h"
 #include "turns.h"
 
 /* rows that are looked at in one reading before it is said how far it came */
@@ -217,6 +218,7 @@ read_group(FairqService *s, FairqTurn *turn)
 		}
 		if (by_row)
 			read_rows(s, turn, from, wanted, offers, &reading);
+		fairq_stall("reading");
 		turn->nitems = fairq_lane_read_end(s->lane, s->lane_no,
 										   turn->group_no, reading.items,
 										   reading.n, reading.end, most,
