@@ -712,6 +712,32 @@ settle(FairqService *s, Course *course, Search *chosen,
 	}
 }
 
+/*
+ * Is there something that others who have come by meanwhile have not found, as
+ * it was in our hands?  They wait, if nobody wakes them; and for what is locked
+ * they have to look again by themselves, as nobody tells.
+ */
+static bool
+leaves_something(const Course *course)
+{
+	const FairqTurn *turn = course->turn;
+	const FairqLooked *looked = &course->looked;
+	bool		ready = turn->next < turn->nitems;
+
+	if (turn->nlocked > 0)
+		return true;
+	if (course->look && turn->looker)
+	{
+		/* an expired task has its place */
+		if (turn->lapsed && !looked->lapsed_done && !looked->paused)
+			return true;
+		ready |= looked->ndue > 0;
+		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+			ready |= course->due[r].locked != FAIRQ_ADDR_MAX;
+	}
+	return ready && !course->no_place;
+}
+
 static void
 end_turn(FairqService *s, Course *course)
 {
@@ -741,8 +767,7 @@ end_turn(FairqService *s, Course *course)
 	if (course->no_place && turn->in_doubt && turn->served == 0)
 		fairq_turns_doubtful(s->lane, s->lane_no, turn);
 
-	/* who has come by meanwhile has not found what was put back */
-	if (turn->next < turn->nitems && !course->no_place && !s->peek)
+	if (!s->peek && leaves_something(course))
 		fairq_wake(&s->queue->hints->wakeup, 1);
 }
 
