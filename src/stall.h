@@ -21,6 +21,7 @@
 
 #ifdef FAIRQ_STALL
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "miscadmin.h"
@@ -28,23 +29,31 @@
 static inline void
 fairq_stall(const char *kind)
 {
-	static int	left = 0;
-	static char asked_for[16];
+	static struct stat counted;	/* the file as of which points are counted */
+	static int	passed = 0;
+	struct stat found;
 	char		asked[64];
 	char		done[64];
+	char		asked_for[16];
+	int			n;
 	FILE	   *file;
 
 	snprintf(asked, sizeof(asked), "fairq_stall.%d", MyProcPid);
 	file = fopen(asked, "r");
 	if (file == NULL)
-		left = 0;
-	else
-	{
-		if (left == 0 && fscanf(file, "%15s %d", asked_for, &left) != 2)
-			left = 0;
-		fclose(file);
-	}
-	if (left == 0 || strcmp(kind, asked_for) != 0 || --left > 0)
+		return;
+	if (fscanf(file, "%15s %d", asked_for, &n) != 2 ||
+		fstat(fileno(file), &found) != 0)
+		n = 0;
+	fclose(file);
+	if (n == 0 || strcmp(kind, asked_for) != 0)
+		return;
+	if (found.st_ino != counted.st_ino ||
+		found.st_mtim.tv_sec != counted.st_mtim.tv_sec ||
+		found.st_mtim.tv_nsec != counted.st_mtim.tv_nsec)
+		passed = 0;
+	counted = found;
+	if (++passed < n)
 		return;
 	snprintf(done, sizeof(done), "fairq_stalled.%d", MyProcPid);
 	rename(asked, done);
