@@ -1005,6 +1005,22 @@ fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 	LWLockRelease(&lane->lock);
 }
 
+/*
+ * Nothing of the group could be had at its turn.  What is left of that would come
+ * to nothing as well, a thousand times maybe.
+ */
+static bool
+cut_short(FairqLane *lane, const FairqTurn *turn)
+{
+	if (turn->left == turn->want)
+		return true;
+	if (lane->turn != turn->addr ||
+		lane->turn_left != turn->left - turn->want)
+		return false;
+	lane->turn_left = 0;
+	return true;
+}
+
 /* Give the group its turn back, if that was in the present block. */
 static void
 unserve_at(FairqLane *lane, int32 group_no, int64 addr)
@@ -1022,13 +1038,8 @@ unserve(FairqLane *lane, const FairqTurn *turn)
 {
 	if (turn->in_full || turn->continued)
 		return;
-	if (turn->left > turn->want)
-	{
-		if (lane->turn != turn->addr ||
-			lane->turn_left != turn->left - turn->want)
-			return;
-		lane->turn_left = 0;
-	}
+	if (!cut_short(lane, turn))
+		return;
 	unserve_at(lane, turn->group_no, turn->addr);
 }
 
@@ -1132,14 +1143,18 @@ note_looked(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 }
 
 /*
- * Nothing of the group could be had at its turn.  What is left of that would come
- * to nothing as well, a thousand times maybe.
+ * Nothing of the group can be had at its turn, so that is over.  False if another
+ * call may have gone on with it.
  */
-static void
-cut_short(FairqLane *lane, const FairqTurn *turn)
+bool
+fairq_lane_cut_short(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
-	if (lane->turn == turn->addr && lane->turn_left == turn->left - turn->want)
-		lane->turn_left = 0;
+	bool		cut;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	cut = lane->lane_no == lane_no && cut_short(lane, turn);
+	LWLockRelease(&lane->lock);
+	return cut;
 }
 
 /* Put back what is left of what was taken for a turn, which is over or not. */
@@ -1201,7 +1216,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	else if (turn->served == 0 && !has(lane, FAIRQ_RING, group_no))
 		unserve(lane, turn);
 	else if (turn->served == 0 && turn->nlocked > 0 && over)
-		cut_short(lane, turn);
+		(void) cut_short(lane, turn);
 	LWLockRelease(&lane->lock);
 }
 

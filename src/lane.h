@@ -265,6 +265,8 @@ extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
 extern void fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn,
 								const FairqLooked *looked);
+extern bool fairq_lane_cut_short(FairqLane *lane, uint32 lane_no,
+								 const FairqTurn *turn);
 extern void fairq_lane_unserve(FairqLane *lane, uint32 lane_no,
 							   int32 group_no, int64 addr);
 extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,

@@ -140,8 +140,8 @@ fairq_turns_back(void)
 void
 fairq_turns_doubtful(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
-	if (doubtful.n == MAX_DOUBTFUL || turn->in_full || turn->continued ||
-		turn->left > turn->want)
+	if (turn->in_full || !fairq_lane_cut_short(lane, lane_no, turn) ||
+		turn->continued || doubtful.n == MAX_DOUBTFUL)
 		return;
 	doubtful.lane = lane;
 	doubtful.lane_no = lane_no;
