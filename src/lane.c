@@ -315,6 +315,9 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 		narrow(lane);
 		lane->resets = resets;
 		lane->lane_no = fairq_new_lane_no();
+		/* leases that were noted as tasks were taken are not any more */
+		pg_atomic_write_u64(&lane->looks,
+							pg_atomic_read_u64(&lane->looks) + 1);
 		lane->block_length = block_length;
 		lane->known = 0;
 		lane->block = block;

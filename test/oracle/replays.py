@@ -248,6 +248,9 @@ REPLAYS = {
     "reset between enqueues that are rolled back":
         "1 enqueue a a; 0 begin; 0 enqueue b; 1 enqueue b; 1 reset;"
         "0 enqueue b; 0 rollback; 1 pop 20",
+    "reset beside an own claim":
+        "0 begin; 1 enqueue b a; 0 enqueue a; 1 purge a; 0 pop 9; 1 reset;"
+        "1 pop 9; 0 commit; 0 check",
     "reset, then a release":
         "0 enqueue a a a a; 0 reset; 0 pop 3; 0 release 1; 0 pop 2",
     "reset with a hole further on":
@@ -308,6 +311,8 @@ def run_replay(driver, text):
             driver.set_paused(s, rest[0] if rest else None, call == "pause")
         elif call == "rollback_to":
             driver.rollback_to(s, int(rest[0]))
+        elif call == "check":
+            driver.check_queue()
         elif call == "reset":
             driver.reset_hints(s)
         elif call == "restart":
