@@ -695,6 +695,10 @@ settle(FairqService *s, Course *course, Search *chosen,
 		chosen->locked = Min(chosen->locked, chosen->task.addr);
 	if (chosen == &course->queued)
 		turn->next++;
+	else if (chosen->at_hand && chosen == &course->expired &&
+			 result == FAIRQ_LOCKED)
+		/* it is the next one all the same, where the cycle goes on */
+		turn->next_due = turn->ndue;
 	else if (chosen->at_hand)
 		turn->next_due++;
 	if (chosen != &course->queued && result == FAIRQ_CLAIMED)
