@@ -40,8 +40,9 @@
  * and can be evicted at any moment: the group gets a new entry when its turn
  * is taken.  The new one begins to read at that turn, above the dead index
  * entries of what was served before, unless the group is late: then from the
- * start.  If the group is neither in the ring nor parked, and recovery has
- * come by its seat (known), the new entry says that it has nothing.
+ * start.  If the group is neither in the ring nor parked, the new entry says
+ * that it has nothing.  (Both hold if recovery has come by its seat.  If not,
+ * the new entry says that nothing is known.)
  *
  * A pop takes a number of turns at once, with what is in the hands of these
  * groups; then it claims the rows, without a lock.  What it does not need, and
@@ -53,7 +54,17 @@
  *
  * Recovery of a lane, after a restart or when rows were changed behind fairq's
  * back, begins with empty sets, and from that moment on what is told counts.
- * Then each group that has any row gets its bits (recover.c).
+ * Then each group that has any row gets its bits (recover.c).  That is done in
+ * steps, in the order of the turns: from the seat behind the present one on,
+ * and round.  A turn is taken only if all seats before it are known; so the
+ * order is the same as if all had been known from the beginning.  That nobody
+ * is ready is certain only when all seats are known.
+ *
+ * Of the groups that were passed in the block in which recovery has begun
+ * nobody knows which have had their turn.  Those that have rows count as
+ * served.  As long as one is not known it tells by the address of a task that
+ * it is told: a group that has had its turn, or has a backlog, is given none
+ * in that block any more, so one in there says that it has had none.
  *
  * In a queue that is full nobody can be served but who has a place already:
  * tasks whose leases have expired.  Their groups are served in the order of
@@ -108,6 +119,27 @@ static bool
 has(FairqLane *lane, FairqSeatSet set, int32 group_no)
 {
 	return fairq_seats_has(lane, set, group_no);
+}
+
+/* Has recovery come by the group's seat?  Else it may have any rows. */
+static bool
+is_known(FairqLane *lane, int32 group_no)
+{
+	int64		seats = group_no - lane->first;
+
+	return (seats < 0 ? seats + FAIRQ_ALL_SEATS : seats) < lane->known;
+}
+
+/*
+ * A group was passed in the present block before recovery began, and recovery
+ * has not come by it: unless it is in front it counts as served.
+ */
+static void
+presume_served(FairqLane *lane, int32 group_no)
+{
+	if (lane->block == lane->first_block && group_no < lane->first &&
+		!is_known(lane, group_no) && !has(lane, FAIRQ_FRONT, group_no))
+		fairq_seats_add(lane, FAIRQ_SERVED, group_no);
 }
 
 /* The first block in which the group can have its next turn. */
@@ -165,8 +197,8 @@ init_entry(FairqLane *lane, int32 group_no, FairqGroup *group)
 		has(lane, FAIRQ_LAPSED, group_no);
 
 	group->late = has(lane, FAIRQ_LATE, group_no);
-	group->upto = out && group_no < lane->known ? FAIRQ_ADDR_MAX :
-		out || group->late ? 0 : next_turn(lane, group_no);
+	group->upto = !is_known(lane, group_no) ? 0 : out ? FAIRQ_ADDR_MAX :
+		group->late ? 0 : next_turn(lane, group_no);
 	group->lost = FAIRQ_ADDR_MAX;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
@@ -275,29 +307,28 @@ fairq_lane_reach(FairqLane *lane, FairqRegion region)
 	return reach;
 }
 
+/* Has a recovery of the lane begun?  Then *recovered is how far it has come. */
 bool
-fairq_lane_known(FairqLane *lane)
-{
-	bool		known;
-
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	known = is_begun(lane) && lane->known == FAIRQ_ALL_SEATS;
-	LWLockRelease(&lane->lock);
-	return known;
-}
-
-/* Has a recovery of the lane begun?  Then *known is the seat to go on with. */
-bool
-fairq_lane_is_begun(FairqLane *lane, uint32 *lane_no, int64 *known)
+fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 {
 	bool		begun;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	begun = is_begun(lane);
-	*lane_no = lane->lane_no;
-	*known = lane->known;
+	recovered->lane_no = lane->lane_no;
+	recovered->first = lane->first;
+	recovered->known = lane->known;
 	LWLockRelease(&lane->lock);
 	return begun;
+}
+
+/* Has one begun?  Then turns can be taken, as far as it has come. */
+bool
+fairq_lane_is_begun(FairqLane *lane)
+{
+	FairqRecovered recovered;
+
+	return fairq_lane_recovered(lane, &recovered);
 }
 
 /*
@@ -319,6 +350,8 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 		pg_atomic_write_u64(&lane->looks,
 							pg_atomic_read_u64(&lane->looks) + 1);
 		lane->block_length = block_length;
+		lane->first = seat + INT64CONST(1);
+		lane->first_block = block;
 		lane->known = 0;
 		lane->block = block;
 		lane->seat = seat;
@@ -333,27 +366,25 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 	LWLockRelease(&lane->lock);
 }
 
-/* From a seat to below known, these groups have rows. */
+/*
+ * From that state on, to where so many seats are known, these groups have rows.
+ * It is not noted if somebody else has come further.  Their bits are mapped.
+ */
 void
-fairq_lane_recover_step(FairqLane *lane, uint32 lane_no, int64 from,
+fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 						const int32 *group_nos, int n, int64 known)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no && lane->known == from)
+	if (lane->lane_no == from->lane_no && lane->known == from->known)
 	{
 		for (int i = 0; i < n; i++)
 		{
 			FairqGroupSet *set;
 			FairqGroup *group = lock_group(lane, group_nos[i], false, &set);
 
+			/* an entry that was made since knew that it knew nothing */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
-			/* most of those that were passed have had their turn */
-			if (group_nos[i] <= lane->seat)
-			{
-				fairq_seats_add(lane, FAIRQ_SERVED, group_nos[i]);
-				fairq_seats_remove(lane, FAIRQ_FRONT, group_nos[i]);
-			}
-			/* an entry that was made since knows that it knows nothing */
+			presume_served(lane, group_nos[i]);
 			let_in(lane, group_nos[i]);
 			if (group != NULL)
 				unlock_group(lane, group_nos[i], group, set);
@@ -363,15 +394,22 @@ fairq_lane_recover_step(FairqLane *lane, uint32 lane_no, int64 from,
 	LWLockRelease(&lane->lock);
 }
 
-/* Rows are changed all the time: what was read is to be enough. */
-void
+/*
+ * Rows are changed all the time: what was read is to be enough.  False if others
+ * have begun anew.
+ */
+bool
 fairq_lane_be_content(FairqLane *lane, uint32 lane_no)
 {
+	bool		content;
+
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no)
+	content = lane->lane_no == lane_no;
+	if (content)
 		lane->resets =
 			pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
 	LWLockRelease(&lane->lock);
+	return content;
 }
 
 /* Nothing is known of the lane any more. */
@@ -489,6 +527,7 @@ note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 {
 	if (leases->until == DT_NOEND)
 		return;
+	presume_served(lane, group_no);
 	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
 	fairq_seats_lower_deadline(lane, group_no, leases->until);
 	if (leases->until < (int64) pg_atomic_read_u64(&lane->times.deadline))
@@ -581,7 +620,7 @@ typedef struct NextTurn
 	bool		in_front;
 } NextTurn;
 
-/* Find the next turn.  False if the ring is empty. */
+/* Find the next turn, as far as is known.  False if the ring is empty. */
 static bool
 find_next(FairqLane *lane, NextTurn *next)
 {
@@ -613,6 +652,19 @@ find_next(FairqLane *lane, NextTurn *next)
 	if (next->addr == FAIRQ_ADDR_NONE)
 		next->addr = fairq_last_address(next->group_no, lane->block_length);
 	return true;
+}
+
+/* Are all seats known from which another turn could come before that one? */
+static bool
+is_covered(FairqLane *lane, const NextTurn *next)
+{
+	int64		seats = next->group_no - lane->first;
+
+	if (lane->known == FAIRQ_ALL_SEATS || next->in_front || next->left > 0)
+		return true;
+	if (next->block > lane->first_block)
+		seats += FAIRQ_ALL_SEATS;
+	return next->block <= lane->first_block + 1 && seats < lane->known;
 }
 
 /*
@@ -708,7 +760,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 
 	taking->n = 0;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (!is_begun(lane) || lane->known < FAIRQ_ALL_SEATS)
+	if (!is_begun(lane))
 	{
 		LWLockRelease(&lane->lock);
 		return FAIRQ_NOT_KNOWN;
@@ -733,7 +785,13 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 
 		if (!find_next(lane, &next))
 		{
-			result = FAIRQ_NOBODY_READY;
+			result = lane->known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
+				FAIRQ_NOBODY_READY;
+			break;
+		}
+		if (!is_covered(lane, &next))
+		{
+			result = FAIRQ_NOT_KNOWN;
 			break;
 		}
 		if (!may_take(taking, &next, lane->block_length))
@@ -799,11 +857,11 @@ fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 
 	turn->nitems = 0;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_begun(lane) && lane->known == FAIRQ_ALL_SEATS &&
+	if (is_begun(lane) &&
 		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped)
 	{
 		unpark_if_told(lane);
-		if (find_next(lane, &next))
+		if (find_next(lane, &next) && is_covered(lane, &next))
 			group = lock_group(lane, next.group_no, false, &set);
 	}
 	if (group != NULL)
@@ -842,7 +900,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 vain_seat,
 
 	taking->n = 0;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (!is_begun(lane) || lane->known < FAIRQ_ALL_SEATS)
+	if (!is_begun(lane))
 	{
 		LWLockRelease(&lane->lock);
 		return FAIRQ_NOT_KNOWN;
@@ -1400,6 +1458,7 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	FairqGroupSet *set;
 	FairqGroup *group = lock_group(lane, group_no, false, &set);
 
+	presume_served(lane, group_no);
 	fairq_seats_add(lane, FAIRQ_DUE, group_no);
 	let_in(lane, group_no);
 	if (group == NULL)
@@ -1446,7 +1505,7 @@ fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
 	bool		finds;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (!is_begun(lane) || group_no >= lane->known)
+	if (!is_begun(lane) || !is_known(lane, group_no))
 		finds = true;
 	else if (is_out(lane, group_no))
 		finds = false;
@@ -1493,7 +1552,7 @@ fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr, bool running,
 			  group->due_from[region] <= addr ||
 			  (group->ndue > 0 && group->due_region == region &&
 			   group->due_hand[0].addr <= addr)));
-	told |= !is_begun(lane) || group_no >= lane->known ||
+	told |= !is_begun(lane) ||
 		pg_atomic_read_u64(&lane->times.sweep) != FAIRQ_ADDR_MAX;
 	if (group != NULL)
 		fairq_entry_unlock(set);
@@ -1518,13 +1577,15 @@ fairq_lane_tell(FairqLane *lane, int32 group_no, const FairqItem *items,
 	if (is_begun(lane))
 	{
 		bool		had_nothing = is_out(lane, group_no) &&
-			group_no < lane->known;
+			is_known(lane, group_no);
+		int64		lowest = n > 0 ? Min(items[0].addr, more) : more;
 
+		if (fairq_block(lowest, lane->block_length) > lane->block)
+			presume_served(lane, group_no);
 		group = lock_group(lane, group_no, had_nothing, &set);
 		if (group != NULL)
 			fairq_hand_tell(group, items, n, more);
-		else if ((n > 0 ? Min(items[0].addr, more) : more) <
-				 next_turn(lane, group_no))
+		else if (lowest < next_turn(lane, group_no))
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		else if (had_nothing)
 			fairq_seats_remove(lane, FAIRQ_LATE, group_no);

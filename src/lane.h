@@ -34,8 +34,10 @@ typedef struct FairqLane
 	uint32		lane_no;		/* new after each recovery; 0: never begun */
 	uint64		resets;			/* of the domain, when that began */
 	int64		block_length;	/* the queue's, likewise */
-	int64		known;			/* seat up to which recovery has come;
-								 * FAIRQ_ALL_SEATS: it is over */
+	int64		first;			/* seat at which recovery has begun, */
+	int64		first_block;	/* and the present block then */
+	int64		known;			/* so many seats from there on, and round, are
+								 * known; FAIRQ_ALL_SEATS: it is over */
 	int64		block;			/* the present one */
 	int32		seat;			/* the last one in it that was passed;
 								 * FAIRQ_NOBODY: none */
@@ -108,7 +110,7 @@ typedef enum FairqReserved
 {
 	FAIRQ_RESERVED,
 	FAIRQ_NO_TAIL,				/* look in the table, and try again */
-	FAIRQ_LANE_UNKNOWN,			/* recover the lane, and try again */
+	FAIRQ_LANE_UNKNOWN,			/* begin to recover the lane, and try again */
 	FAIRQ_BLOCKS_USED_UP
 } FairqReserved;
 
@@ -200,7 +202,7 @@ typedef enum FairqTaken
 	FAIRQ_TAKEN,				/* some */
 	FAIRQ_NOBODY_READY,
 	FAIRQ_NOT_NOW,				/* all are past what may be taken */
-	FAIRQ_NOT_KNOWN,			/* recover the lane, and try again */
+	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
 	FAIRQ_NOT_MAPPED			/* map the chunks, and try again */
 } FairqTaken;
 
@@ -222,19 +224,27 @@ typedef struct FairqLooked
 	FairqLeases leased;			/* of timed and expired tasks served */
 } FairqLooked;
 
-extern bool fairq_lane_known(FairqLane *lane);
+/* How far the recovery of a lane has come; see FairqLane. */
+typedef struct FairqRecovered
+{
+	uint32		lane_no;
+	int64		first;
+	int64		known;
+} FairqRecovered;
+
+extern bool fairq_lane_is_begun(FairqLane *lane);
+extern bool fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered);
 extern uint64 fairq_lane_as_of(FairqLane *lane);
 extern void fairq_lane_reaches(FairqLane *lane, int64 addr);
 extern int64 fairq_lane_reach(FairqLane *lane, FairqRegion region);
-extern bool fairq_lane_is_begun(FairqLane *lane, uint32 *lane_no,
-								int64 *known);
 extern void fairq_lane_recover_begin(FairqLane *lane, uint64 resets,
 									 int64 block_length, int64 block,
 									 int32 seat);
-extern void fairq_lane_recover_step(FairqLane *lane, uint32 lane_no,
-									int64 from, const int32 *group_nos, int n,
+extern void fairq_lane_recover_step(FairqLane *lane,
+									const FairqRecovered *from,
+									const int32 *group_nos, int n,
 									int64 known);
-extern void fairq_lane_be_content(FairqLane *lane, uint32 lane_no);
+extern bool fairq_lane_be_content(FairqLane *lane, uint32 lane_no);
 extern void fairq_lane_forget(FairqLane *lane);
 
 extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,

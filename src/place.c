@@ -83,6 +83,7 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no,
 	FairqTail	tail;
 	int64		highest;
 	bool		looked = false;
+	FairqRecovering recovering = {0};
 
 	for (;;)
 	{
@@ -96,7 +97,7 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no,
 				return reservation.tail.addr;
 			case FAIRQ_LANE_UNKNOWN:
 				fairq_placed_insert(tasks);
-				fairq_recover(queue, priority, tasks);
+				fairq_recover(queue, priority, tasks, &recovering);
 				break;
 			case FAIRQ_NO_TAIL:
 				if (fairq_debt_any_unpinned())

@@ -11,15 +11,18 @@
  *	 not.  So that is found by bisection over the seats, with some 20 groups
  *	 being looked at.  If service was disturbed (late commits, limits,
  *	 rollbacks) this is not exact, and costs at most one extra turn per group.
+ *	 With that the recovery has begun: what is told from then on counts.
  *
- * - Which groups have any rows?  The index by group is asked for the next
- *	 group, and the next, one descent each, without a look at rows; dead
- *	 entries will do.  Each such group is late and in the ring from then on:
- *	 what it has is read, from the start of its line, when its turn comes.
+ * - Which groups have any rows?  The index by group is gone through from group
+ *	 to group, without a look at rows; dead entries will do.  Each such group
+ *	 is late and in the ring from then on: what it has is read, from the start
+ *	 of its line, when its turn comes.
  *
- * That is done in steps, and how far they have come is kept in shared memory.
- * So a call that is cancelled, or several at once, lose nothing.  What is told
- * from the beginning on counts.
+ * The second part is done in steps, by those who take turns, when they come to a
+ * seat that is not known: from the seat on that is next, and round (lane.c).  How
+ * far the steps have come is kept in shared memory.  So a call that is cancelled,
+ * or several at once, lose nothing; and the first call does not pay for all
+ * groups.  Only one that finds nobody ready has to know them all.
  *
  * Locking: none while the table is read.  Only the step that goes on where the
  * last one has ended is noted.
@@ -33,8 +36,22 @@
 #include "shmem.h"
 #include "transaction.h"
 
-/* groups that are found in one step */
-#define GROUPS_AT_ONCE 64
+/* groups that are found in one step; tests build with few */
+#ifndef FAIRQ_GROUPS_AT_ONCE
+#define FAIRQ_GROUPS_AT_ONCE 64
+#endif
+
+/* and twice as many, if no more entries are looked at for that */
+#define ENTRIES_AT_ONCE 1024
+
+/* entries of a group that are gone past before the next one is searched for */
+#define NEIGHBOURS 100
+
+/* times that a call begins anew, because rows were changed meanwhile */
+#define MOST_BEGUN 3
+
+/* groups that are looked at for one that tells which block is served */
+#define SILENT_GROUPS 64
 
 /* the clock may have been set back by so much since a task was popped */
 #define CLOCK_SET_BACK USECS_PER_HOUR
@@ -100,7 +117,7 @@ static int64
 block_from(FairqScan *scans[2], FairqQueue *queue, int priority,
 		   FairqTable *tasks, int64 seat, int32 end, int32 *group_no)
 {
-	for (int i = 0; i < GROUPS_AT_ONCE; i++)
+	for (int i = 0; i < SILENT_GROUPS; i++)
 	{
 		int64		block;
 
@@ -137,6 +154,37 @@ last_group(FairqQueue *queue, int priority, FairqTable *tasks)
 	return group_no;
 }
 
+/*
+ * Where many groups at the beginning have nothing ready: the first one behind
+ * them that tells, and its block.
+ */
+static int64
+block_behind_silent(FairqScan *scans[2], FairqQueue *queue, int priority,
+					FairqTable *tasks, int32 last, int32 *group_no)
+{
+	int64		low = 0;
+	int64		high = last + INT64CONST(1);
+	int64		first_block = -1;
+
+	while (high - low > 1)
+	{
+		int64		middle = low + (high - low) / 2;
+		int32		there;
+		int64		block = block_from(scans, queue, priority, tasks, middle,
+									   last, &there);
+
+		if (block < 0)
+			low = middle;
+		else
+		{
+			first_block = block;
+			*group_no = there;
+			high = middle;
+		}
+	}
+	return first_block;
+}
+
 /* Find out which block is served, and up to which seat. */
 static void
 find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
@@ -147,12 +195,20 @@ find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
 	int64		high;
 	int64		first_block;
 	int32		group_no;
+	int32		silent = FAIRQ_NOBODY;
 
 	*block = 0;
 	*seat = FAIRQ_NOBODY;
 	if (last == FAIRQ_NOBODY)
 		return;
 	first_block = block_from(scans, queue, priority, tasks, 0, last, &low);
+	if (first_block < 0)
+	{
+		/* who has nothing left has probably been served */
+		first_block = block_behind_silent(scans, queue, priority, tasks, last,
+										  &low);
+		silent = first_block < 0 ? FAIRQ_NOBODY : low - 1;
+	}
 	if (first_block < 0)
 		return;
 	/* low has been passed in the present block, unless nobody has */
@@ -172,7 +228,10 @@ find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
 	}
 	if (block_from(scans, queue, priority, tasks, low + INT64CONST(1), last,
 				   &group_no) < 0)
+	{
 		*block = first_block;
+		*seat = silent;
+	}
 	else
 	{
 		*block = Max(first_block - 1, 0);
@@ -206,82 +265,116 @@ read_highest(FairqTable *tasks, int32 queue_id, int priority)
 	return highest;
 }
 
-/* Find the groups that have rows, a number at a time. */
-static int64
-find_groups(FairqScan **scan, FairqQueue *queue, int priority,
-			FairqTable *tasks, uint32 lane_no, int64 known)
-{
-	FairqLane  *lane = fairq_queue_lane(queue, priority);
-	int64		ngroups = 0;
-
-	while (known < FAIRQ_ALL_SEATS)
-	{
-		int32		group_nos[GROUPS_AT_ONCE];
-		int			n = 0;
-		int64		from = known;
-
-		CHECK_FOR_INTERRUPTS();
-		while (n < GROUPS_AT_ONCE && known < FAIRQ_ALL_SEATS)
-		{
-			int32		group_no = group_from(scan, queue, priority, tasks,
-											  known);
-
-			if (group_no == FAIRQ_NOBODY)
-				known = FAIRQ_ALL_SEATS;
-			else
-			{
-				fairq_chunks_have(&queue->hints->chunks, group_no);
-				group_nos[n++] = group_no;
-				known = group_no + INT64CONST(1);
-			}
-		}
-		fairq_lane_recover_step(lane, lane_no, from, group_nos, n, known);
-		ngroups += n;
-	}
-	return ngroups;
-}
-
-/* Read off the table what is to be known of a lane, if it is not known. */
-void
-fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks)
+/* Begin: find the position.  From now on what is told of the lane counts. */
+static void
+begin(FairqQueue *queue, int priority, FairqTable *tasks)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	FairqScan  *scans[2] = {NULL, NULL};
+	uint64		resets = pg_atomic_read_u64(&fairq_domain()->resets);
+	int64		highest = read_highest(tasks, queue->id, priority);
+	int64		block;
+	int32		seat;
 
-	for (int attempt = 0; !fairq_lane_known(lane); attempt++)
-	{
-		uint32		lane_no;
-		int64		known;
-		int64		ngroups;
-
-		(void) fairq_chunks_map(&queue->hints->chunks);
-		if (!fairq_lane_is_begun(lane, &lane_no, &known))
-		{
-			uint64		resets = pg_atomic_read_u64(&fairq_domain()->resets);
-			int64		highest = read_highest(tasks, queue->id, priority);
-			int64		block;
-			int32		seat;
-
-			find_position(scans, queue, priority, tasks, &block, &seat);
-			/* tasks that were due are running anywhere below */
-			for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-				fairq_lane_reaches(lane, fairq_due_end(r, GetCurrentTimestamp() +
-													   CLOCK_SET_BACK) - 1);
-			/* others count what we have finished as long as that is open */
-			fairq_lane_reaches(lane, Max(highest, fairq_debts_reach(lane)));
-			fairq_lane_recover_begin(lane, resets, queue->block_length, block,
-									 seat);
-			continue;
-		}
-		ngroups = find_groups(&scans[0], queue, priority, tasks, lane_no, known);
-
-		/* if somebody changes rows all the time, be content with what was read */
-		if (attempt >= 2)
-			fairq_lane_be_content(lane, lane_no);
-		elog(DEBUG1, "read priority %d of queue \"%s\" off its table: " INT64_FORMAT " groups have tasks",
-			 priority, queue->name, ngroups);
-	}
+	find_position(scans, queue, priority, tasks, &block, &seat);
 	for (int i = 0; i < lengthof(scans); i++)
 		if (scans[i] != NULL)
 			fairq_scan_end(scans[i]);
+	/* tasks that were due are running anywhere below */
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		fairq_lane_reaches(lane, fairq_due_end(r, GetCurrentTimestamp() +
+											   CLOCK_SET_BACK) - 1);
+	/* others count what we have finished as long as that is open */
+	fairq_lane_reaches(lane, Max(highest, fairq_debts_reach(lane)));
+	(void) fairq_chunks_map(&queue->hints->chunks);
+	fairq_lane_recover_begin(lane, resets, queue->block_length, block, seat);
+	elog(DEBUG1, "reading priority %d of queue \"%s\" off its table: service goes on at seat " INT64_FORMAT " of block " INT64_FORMAT,
+		 priority, queue->name, seat + INT64CONST(1), block);
+}
+
+/*
+ * The first group at or behind a seat, of a scan that has come to the one before.
+ * What entries the index has of a group are neighbours, mostly on one page: so it
+ * pays to go past some of them before the next group is searched for.
+ */
+static int32
+next_group(FairqScan **scan, FairqQueue *queue, int priority,
+		   FairqTable *tasks, int64 seat, int *nentries)
+{
+	for (int i = 0; *scan != NULL && i < NEIGHBOURS; i++)
+	{
+		int32		group_no = fairq_scan_next_group(*scan);
+
+		(*nentries)++;
+		if (group_no == FAIRQ_NOBODY || group_no >= seat)
+			return group_no;
+	}
+	return group_from(scan, queue, priority, tasks, seat);
+}
+
+/* One step: find the next groups that have rows.  Returns how many. */
+static int
+find_groups(FairqQueue *queue, int priority, FairqTable *tasks,
+			const FairqRecovered *from)
+{
+	bool		round = from->first + from->known >= FAIRQ_ALL_SEATS;
+	int64		begin_at = from->first + from->known -
+		(round ? FAIRQ_ALL_SEATS : 0);
+	int64		end = round ? from->first : FAIRQ_ALL_SEATS;
+	int64		seat = begin_at;
+	int32		group_nos[2 * FAIRQ_GROUPS_AT_ONCE];
+	int			n = 0;
+	int			nentries = 0;
+	FairqScan  *scan = NULL;
+
+	while (seat < end && n < lengthof(group_nos) &&
+		   (n < FAIRQ_GROUPS_AT_ONCE || nentries < ENTRIES_AT_ONCE))
+	{
+		int32		group_no = next_group(&scan, queue, priority, tasks, seat,
+										  &nentries);
+
+		if (group_no == FAIRQ_NOBODY || group_no >= end)
+			seat = end;
+		else
+		{
+			fairq_chunks_have(&queue->hints->chunks, group_no);
+			group_nos[n++] = group_no;
+			seat = group_no + INT64CONST(1);
+		}
+	}
+	if (scan != NULL)
+		fairq_scan_end(scan);
+	fairq_lane_recover_step(fairq_queue_lane(queue, priority), from, group_nos,
+							n, from->known + seat - begin_at);
+	return n;
+}
+
+/*
+ * Read some more of what is to be known of a lane off the table: the position, if
+ * that is not known, and the next groups.
+ */
+void
+fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,
+			  FairqRecovering *recovering)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, priority);
+	FairqRecovered at;
+	int			n = 0;
+
+	/* if somebody changes rows all the time, be content with what was read */
+	if (!fairq_lane_recovered(lane, &at) &&
+		(recovering->begun < MOST_BEGUN ||
+		 !fairq_lane_be_content(lane, recovering->lane_no)))
+	{
+		begin(queue, priority, tasks);
+		(void) fairq_lane_recovered(lane, &at);
+		recovering->lane_no = at.lane_no;
+		recovering->begun++;
+	}
+	while (n < FAIRQ_GROUPS_AT_ONCE && at.known < FAIRQ_ALL_SEATS)
+	{
+		n += find_groups(queue, priority, tasks, &at);
+		if (!fairq_lane_recovered(lane, &at))
+			break;
+	}
 }

@@ -8,6 +8,14 @@
 #include "queue.h"
 #include "store.h"
 
-extern void fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks);
+/* What a call has done to make a lane known; all zero at first. */
+typedef struct FairqRecovering
+{
+	int			begun;			/* so often it has begun */
+	uint32		lane_no;		/* what the lane was then, the last time */
+} FairqRecovering;
+
+extern void fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,
+						  FairqRecovering *recovering);
 
 #endif							/* FAIRQ_RECOVER_H */

@@ -7,6 +7,9 @@
  * (turn.c).  So the cost of a call depends on the tasks that it returns, and not
  * on what lies in the queue.
  *
+ * After a restart the groups of a lane become known step by step, a little ahead
+ * of the turns that are taken (recover.c).
+ *
  * A turn can come to nothing: the group's tasks are in other hands, or locked.
  * Then the call goes on, until it has come by all groups in vain for a block.
  *
@@ -35,7 +38,6 @@
 
 #include "miscadmin.h"
 
-#include "recover.h"
 #include "registry.h"
 #include "running.h"
 #include "service.h"
@@ -86,7 +88,7 @@ make_ready(FairqService *s, FairqTaken taken)
 	switch (taken)
 	{
 		case FAIRQ_NOT_KNOWN:
-			fairq_recover(s->queue, s->priority, s->tasks);
+			fairq_recover(s->queue, s->priority, s->tasks, &s->recovering);
 			break;
 		case FAIRQ_NOT_MAPPED:
 			break;
@@ -216,7 +218,8 @@ serve_lane(FairqService *s)
 	s->first = -1;
 	s->full_first = -1;
 	s->full_rounds = 0;
-	while (!fairq_lane_known(s->lane))
+	memset(&s->recovering, 0, sizeof(s->recovering));
+	while (!fairq_lane_is_begun(s->lane))
 		(void) make_ready(s, FAIRQ_NOT_KNOWN);
 	(void) find_due(s);
 	while (s->served < s->max_tasks)

@@ -6,6 +6,7 @@
 #define FAIRQ_SERVICE_H
 
 #include "due.h"
+#include "recover.h"
 #include "serve.h"
 #include "transaction.h"
 
@@ -45,6 +46,7 @@ typedef struct FairqService
 	int64		full_rounds;	/* so often the first one was come by again */
 	int64		past;			/* rounds begun past the last block, in this
 								 * lane */
+	FairqRecovering recovering; /* the lane */
 	FairqScan  *rows;			/* scans by group that are kept for the call */
 	FairqScan  *due[FAIRQ_REGIONS];
 	FairqScan  *expired;

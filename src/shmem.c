@@ -49,7 +49,7 @@
  * it the meaning of a field: sessions that have an old library and such as
  * have a new one must not share it.
  */
-#define LAYOUT 3
+#define LAYOUT 4
 
 typedef struct Control
 {
