@@ -62,9 +62,9 @@
  *
  * Of the groups that were passed in the block in which recovery has begun
  * nobody knows which have had their turn.  Those that have rows count as
- * served.  As long as one is not known it tells by the address of a task that
- * it is told: a group that has had its turn, or has a backlog, is given none
- * in that block any more, so one in there says that it has had none.
+ * served.  Not so a newcomer: a group that had no row in this block, or in
+ * later ones, when it was given its first address since.  That one is in the
+ * block, and the group is in front when its task is told.
  *
  * In a queue that is full nobody can be served but who has a place already:
  * tasks whose leases have expired.  Their groups are served in the order of
@@ -131,14 +131,22 @@ is_known(FairqLane *lane, int32 group_no)
 }
 
 /*
- * A group was passed in the present block before recovery began, and recovery
- * has not come by it: unless it is in front it counts as served.
+ * Was the group passed in the present block before recovery began, and has
+ * recovery not come by it?
  */
-static void
-presume_served(FairqLane *lane, int32 group_no)
+static bool
+is_unsure(FairqLane *lane, int32 group_no)
 {
-	if (lane->block == lane->first_block && group_no < lane->first &&
-		!is_known(lane, group_no) && !has(lane, FAIRQ_FRONT, group_no))
+	return lane->block == lane->first_block && group_no < lane->first &&
+		!is_known(lane, group_no);
+}
+
+/* Then it counts as served, unless it is a newcomer.  The entry may be NULL. */
+static void
+presume_served(FairqLane *lane, int32 group_no, const FairqGroup *group)
+{
+	if (is_unsure(lane, group_no) && !has(lane, FAIRQ_FRONT, group_no) &&
+		(group == NULL || !group->newcomer))
 		fairq_seats_add(lane, FAIRQ_SERVED, group_no);
 }
 
@@ -384,7 +392,7 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 
 			/* an entry that was made since knew that it knew nothing */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
-			presume_served(lane, group_nos[i]);
+			presume_served(lane, group_nos[i], group);
 			let_in(lane, group_nos[i]);
 			if (group != NULL)
 				unlock_group(lane, group_nos[i], group, set);
@@ -470,6 +478,8 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 			{
 				group->tail = tail.addr;
 				group->tail_count = tail.count;
+				group->newcomer |= is_unsure(lane, group_no) &&
+					fairq_block(tail.addr, lane->block_length) == lane->block;
 				group->pins++;
 			}
 		}
@@ -527,7 +537,7 @@ note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 {
 	if (leases->until == DT_NOEND)
 		return;
-	presume_served(lane, group_no);
+	presume_served(lane, group_no, group);
 	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
 	fairq_seats_lower_deadline(lane, group_no, leases->until);
 	if (leases->until < (int64) pg_atomic_read_u64(&lane->times.deadline))
@@ -1458,7 +1468,7 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	FairqGroupSet *set;
 	FairqGroup *group = lock_group(lane, group_no, false, &set);
 
-	presume_served(lane, group_no);
+	presume_served(lane, group_no, group);
 	fairq_seats_add(lane, FAIRQ_DUE, group_no);
 	let_in(lane, group_no);
 	if (group == NULL)
@@ -1580,9 +1590,8 @@ fairq_lane_tell(FairqLane *lane, int32 group_no, const FairqItem *items,
 			is_known(lane, group_no);
 		int64		lowest = n > 0 ? Min(items[0].addr, more) : more;
 
-		if (fairq_block(lowest, lane->block_length) > lane->block)
-			presume_served(lane, group_no);
 		group = lock_group(lane, group_no, had_nothing, &set);
+		presume_served(lane, group_no, group);
 		if (group != NULL)
 			fairq_hand_tell(group, items, n, more);
 		else if (lowest < next_turn(lane, group_no))

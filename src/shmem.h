@@ -81,8 +81,10 @@ typedef struct FairqGroup
 	bool		idle;			/* in no set that a turn would come from */
 	bool		late;			/* in the lane's set of that name */
 	bool		by_row;			/* the next reading looks at rows */
-	uint8		first;			/* item of the hand */
-	int32		nhand;			/* items in the hand */
+	bool		newcomer;		/* it was given an address in the block in
+								 * which recovery began */
+	int16		first;			/* item of the hand */
+	int16		nhand;			/* items in the hand */
 	int32		tail_count;		/* tasks at tail */
 	int64		tail;			/* last address given; FAIRQ_ADDR_NONE */
 	int64		upto;			/* address from which the next reading begins;

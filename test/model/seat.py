@@ -19,6 +19,11 @@ of a pop.  An entry can be evicted at any time; the bits cannot.
     the following block if it has had a turn in this one.  Of the groups in the
     ring the one with the lowest next turn is served.
 
+Shared memory may be lost.  Then recovery begins: the position is found again,
+all bits are clear, and the groups that have rows get theirs seat by seat, from
+the one behind the position on and round, in steps.  In a step the table is
+read first, and what was found is noted later; others may do the same at once.
+
 A step is a section under the lane's lock: an address is given, a task is told
 as its transaction ends, a pop takes a turn, and later claims what it has taken
 off the hand, or reads.  The races inside of these are hand.py's matter, and a
@@ -40,6 +45,9 @@ the front   is empty when the position enters another block.
 address     where nothing is late, rolled back, purged, parked or locked, nor
             enqueued in the middle of its group's own turn, a task is served
             at its address.
+
+After a recovery "twice" and "passed by" are about this: who was passed, and has
+rows, has had his turn in the block; who has none, has had none.
 
 From "passed by" and "twice" follows the bound: while a group waits, another
 one has at most one turn in what is left of the block, and one in the next; and
@@ -94,6 +102,17 @@ RULES = {
     "address behind a turn": "who has had one, an address in the next",
     "address behind a tail": "and each in a block behind the group's last",
     "a seat for its weight": "but that a weight of 2 has room for two",
+    "covered": "a turn is taken if all seats are known that could come before",
+    "nobody when all is known": "nobody is ready only if all seats are known",
+    "unknown is not empty": "who is told, and is not known, may have more",
+    "unknown knows nothing": "a new entry of one not known begins at 0",
+    "recovered is late": "who is found to have rows is late",
+    "recovered in the ring": "and in the ring",
+    "told counts": "what is told of one not known counts",
+    "old steps are void": "a step of an earlier recovery is not noted",
+    "recovered is served": "who was passed, and has rows, counts as served",
+    "told is served": "as does who is told before he is known",
+    "newcomers are not": "but not who was given an address in the block since",
 }
 
 # In each the tasks, by their groups; the seats, of the busy one last; the
@@ -101,9 +120,11 @@ RULES = {
 # evict, room (who is told finds room for an entry), none (who takes a turn may
 # find none), rollback, purge, park, lock, abort, rewrite (rows move), settings
 # (change in a call).  turns: how many can be in hands at once; 0: each is
-# claimed at once.
+# claimed at once.  resets: how often shared memory may be lost, and steps: how
+# many are in hands at once.
 USUAL = {"seats": (0, 1), "weights": (1, 1), "blocks": 3, "H": 1, "turns": 1,
-         "room": True, "may": ("evict", "rollback", "park", "abort")}
+         "room": True, "may": ("evict", "rollback", "park", "abort"),
+         "resets": 0, "scans": 1}
 SCENARIOS = {
     "one group behind": {**USUAL, "tasks": "aaa"},
     "one group ahead": {**USUAL, "tasks": "aaa", "seats": (1, 0)},
@@ -140,6 +161,27 @@ SCENARIOS = {
     "a weight of 2": {
         **USUAL, "tasks": "aaa", "weights": (2, 1), "turns": 2, "blocks": 2,
         "may": ("purge", "park")},
+    "lost": {
+        **USUAL, "tasks": "aa", "may": ("evict", "abort", "park"),
+        "resets": 1},
+    "lost, ahead": {
+        **USUAL, "tasks": "aa", "seats": (1, 0), "may": ("evict", "abort"),
+        "resets": 1},
+    "lost, no room": {
+        **USUAL, "tasks": "aaa", "seats": (1, 0), "room": False, "blocks": 2,
+        "may": ("rollback",), "resets": 1},
+    "lost, two groups": {
+        **USUAL, "tasks": "aab", "seats": (0, 2, 1), "weights": (1, 1, 1),
+        "may": (), "blocks": 2, "resets": 1},
+    "lost again": {
+        **USUAL, "tasks": "aa", "may": (), "blocks": 2, "resets": 2,
+        "scans": 2},
+    "lost, in order": {
+        **USUAL, "tasks": "aab", "seats": (0, 2, 1), "weights": (1, 1, 1),
+        "turns": 0, "may": ("evict",), "regular": True, "resets": 1},
+    "lost, in order, two behind": {
+        **USUAL, "tasks": "aab", "seats": (0, 1, 2), "weights": (1, 1, 1),
+        "turns": 0, "may": (), "regular": True, "resets": 1},
 }
 
 
@@ -152,15 +194,15 @@ class Group:
     """Its bits, its last address, its entry: None or (hand, upto); and for
     the promise, whether it has had a turn in the block."""
     __slots__ = ("ring", "front", "served", "parked", "late", "tail", "entry",
-                 "had")
+                 "had", "newcomer")
 
-    def __init__(self, values=(0, 0, 0, 0, 0, -1, None, 0)):
+    def __init__(self, values=(0, 0, 0, 0, 0, -1, None, 0, 0)):
         (self.ring, self.front, self.served, self.parked, self.late,
-         self.tail, self.entry, self.had) = values
+         self.tail, self.entry, self.had, self.newcomer) = values
 
     def freeze(self):
         return (self.ring, self.front, self.served, self.parked, self.late,
-                self.tail, self.entry, self.had)
+                self.tail, self.entry, self.had, self.newcomer)
 
 
 class Lane:
@@ -174,23 +216,31 @@ class Lane:
     turns       in the hands of pops: (group, address of the turn, a task or
                 READ, read from where, is it the turn's first)
     version     of the places of rows
+    recovery    its number, the turn that it began with, and of how many seats
+                from there on and round it is known who has rows
+    scans       steps that were not noted yet: (number, from how many seats on,
+                to how many, the groups that were found)
 
     A task in a hand is a number, see item().
     """
     __slots__ = ("of", "on", "tasks", "position", "last", "groups", "turns",
-                 "version")
+                 "version", "number_of", "first", "known", "scans")
 
     def __init__(self, of, rules, state):
         self.of, self.on = of, rules.__contains__
         (tasks, self.position, self.last, groups, turns,
-         self.version) = state
+         self.version, recovery, scans) = state
         self.tasks, self.turns = list(tasks), list(turns)
+        self.number_of, self.first, self.known = recovery
+        self.scans = list(scans)
         self.groups = [Group(group) for group in groups]
 
     def freeze(self):
         return (tuple(self.tasks), self.position, self.last,
                 tuple([group.freeze() for group in self.groups]),
-                tuple(sorted(self.turns)), self.version)
+                tuple(sorted(self.turns)), self.version,
+                (self.number_of, self.first, self.known),
+                tuple(sorted(self.scans)))
 
     def item(self, i):
         """Task i and where it stands, in the order of (address, number)."""
@@ -212,7 +262,9 @@ class Lane:
         served = group.served or not self.on("address in the block")
         block = self.block(self.position) + (
             served if self.on("address behind a turn") else 0)
-        tail = group.tail
+        tail = self.table_tail(g) if group.tail is None else group.tail
+        if self.is_unsure(g) and not self.rows(g):
+            group.had = group.served
         if tail >= 0 and self.on("address behind a tail"):
             last = self.block(tail)
             there = sum(address == tail and status != ABSENT
@@ -222,9 +274,99 @@ class Lane:
                      and there < self.of.weights[g])
             block = max(last if joins else last + 1, block)
         group.tail = self.of.seats[g] + self.of.length * block
+        if self.is_unsure(g) and block == self.block(self.position):
+            group.newcomer = 1
         if self.of.regular and group.tail < self.turn(g, group.had):
             raise Fault(f"address: {group.tail} is given, its turn is over")
         self.tasks[i] = (INSERTING, group.tail)
+
+    def rows(self, g):
+        return [address for i, (status, address) in enumerate(self.tasks)
+                if self.of.group[i] == g
+                and status in (INSERTING, READY, CLAIMED)]
+
+    def table_tail(self, g):
+        return max(self.rows(g), default=-1)
+
+    # ---- recovery
+
+    def seats_off(self, g, turn=None):
+        """How many seats from the first one on the group's is, or a turn."""
+        if turn is None:
+            return (self.of.seats[g] - self.first) % self.of.length
+        return turn - self.first
+
+    def is_known(self, g):
+        return self.seats_off(g) < self.known
+
+    def is_unsure(self, g):
+        """Passed in the block in which recovery began, and not known?"""
+        return (not self.is_known(g)
+                and self.turn(g, 0) < self.first)
+
+    def presume_served(self, g):
+        group = self.groups[g]
+        if (self.is_unsure(g) and not group.front
+                and not self.is_newcomer(g)):
+            group.served = group.had = 1
+        elif self.is_unsure(g) and not self.of.regular:
+            group.had = group.served
+
+    def is_newcomer(self, g):
+        """Given an address in the block since, as long as the entry says so."""
+        return self.groups[g].newcomer and self.on("newcomers are not")
+
+    def lose(self):
+        """All hints are lost, and recovery begins."""
+        for g, group in enumerate(self.groups):
+            passed = self.turn(g, 0) <= self.position
+            rows = bool(self.rows(g))
+            had = passed and rows and (group.had or not self.of.regular)
+            self.groups[g] = Group((0, 0, 0, 0, 0, None, None, int(had), 0))
+        self.last = (-1, 0)
+        self.number_of += 1
+        self.first, self.known = self.position + 1, 0
+
+    def can_lose(self):
+        """What is in order stays so if nobody is in front at that moment."""
+        return not self.of.regular or not any(
+            address < self.turn(g, 1) and not group.had
+            and self.turn(g, 0) <= self.position
+            for g, group in enumerate(self.groups)
+            for i, (status, address) in enumerate(self.tasks)
+            if self.of.group[i] == g and status in (INSERTING, READY))
+
+    def scan(self):
+        """Read which group has rows at the next seat."""
+        found = tuple(g for g in range(len(self.groups))
+                      if self.seats_off(g) == self.known and self.rows(g))
+        self.scans.append((self.number_of, self.known, self.known + 1, found))
+
+    def note(self, scan):
+        self.scans.remove(scan)
+        number, start, known, found = scan
+        if number != self.number_of and self.on("old steps are void"):
+            return
+        if start != self.known:         # others have gone beyond
+            return
+        for g, group in enumerate(self.groups):
+            if (self.is_unsure(g) and self.seats_off(g) == start
+                    and g not in found):
+                group.had = group.served
+        for g in found:
+            group = self.groups[g]
+            if group.entry is None and self.on("recovered is late"):
+                group.late = 1
+            if self.on("recovered is served"):
+                self.presume_served(g)
+            if self.on("recovered in the ring"):
+                self.enter(g)
+        self.known = known
+
+    def is_covered(self, turn, front):
+        return (front or self.known == self.of.length
+                or self.seats_off(None, turn) < self.known
+                or not self.on("covered"))
 
     # ---- what is told
 
@@ -251,8 +393,13 @@ class Lane:
         g = self.of.group[i]
         group = self.groups[g]
         address = self.tasks[i][1]
+        if not self.is_known(g) and not self.on("told counts"):
+            return
+        if self.on("told is served"):
+            self.presume_served(g)
         empty = not group.ring and not (
-            group.parked and self.on("parked is not empty"))
+            group.parked and self.on("parked is not empty")) and (
+            self.is_known(g) or not self.on("unknown is not empty"))
         if group.entry is None and self.of.room and empty:
             group.entry = ((), INFINITE)
         if group.entry is not None:
@@ -298,12 +445,16 @@ class Lane:
             group.ring and low < self.turn(g, group.served)
             and self.on("late at eviction")
             or group.parked and self.on("parked is late"))
-        group.tail = max((address for i, (status, address)
-                          in enumerate(self.tasks) if self.of.group[i] == g
-                          and status in (INSERTING, READY, CLAIMED)),
-                         default=-1)
+        group.tail, group.newcomer = None, 0
 
     # ---- turns
+
+    def can_take(self):
+        """Is there a turn to be taken, or is more to be known first?"""
+        if self.goes_on() is not None:
+            return True
+        after = self.next_turn()
+        return after is not None and self.is_covered(*after[1:])
 
     def goes_on(self):
         """The group whose turn has room for more, or None."""
@@ -319,12 +470,16 @@ class Lane:
         return left > 0 and turn % self.of.length == self.of.seats[g]
 
     def next_turn(self):
-        """(group, address of the turn, is it in front)."""
+        """(group, address of the turn, is it in front); or None, if nobody
+        is in the ring, as far as is known."""
         length, seats = self.of.length, self.of.seats
         block, seat = divmod(self.position, length)
         front = [g for g, group in enumerate(self.groups) if group.front]
         ring = [g for g, group in enumerate(self.groups) if group.ring]
-        ring.append(BUSY)
+        if self.is_known(BUSY):
+            ring.append(BUSY)
+        if not ring:
+            return None
         ahead = [g for g in ring if seats[g] > seat]
         if front and (self.on("front goes first") or not ahead):
             first = min if self.on("front by seats") else max
@@ -367,6 +522,8 @@ class Lane:
         first = g is None
         if first:
             g, turn, front = self.next_turn()
+            if not self.is_covered(turn, front):
+                raise Fault("a turn is taken that is not to be")
             if self.block(turn) < self.block(self.position):
                 raise Fault(f"back: a turn at {turn}, behind {self.position}")
             self.check_passed(g, turn)
@@ -388,8 +545,9 @@ class Lane:
         if not group.ring:
             raise Fault(f"stray: {self.of.name(g)} is not in the ring")
         if group.entry is None:
-            known = 0 if group.late and self.on("late says 0") else turn
-            group.entry = ((), known)
+            known = (self.is_known(g) or not self.on("unknown knows nothing"))
+            late = group.late and self.on("late says 0")
+            group.entry = ((), turn if known and not late else 0)
         hand, upto = group.entry
         item = None
         if hand and at(hand[0]) < upto:
@@ -545,10 +703,11 @@ class Model(Explorer):
         self.length = len(self.seats)
         self.group = ["abc".index(letter) for letter in self.tasks]
         self.regular = getattr(self, "regular", False)
-        # the busy one has just been served
+        # the busy one has just been served, and all is known
         self.start = (((ABSENT, 0),) * len(self.tasks),
                       self.seats[BUSY] + self.length, (-1, 0),
-                      (Group().freeze(),) * (len(self.seats) - 1), (), 0)
+                      (Group().freeze(),) * (len(self.seats) - 1), (), 0,
+                      (0, 0, self.length), ())
 
     @staticmethod
     def name(g):
@@ -559,7 +718,7 @@ class Model(Explorer):
 
     def steps(self, state):
         for some in (self.steps_of_tasks, self.steps_of_groups,
-                     self.steps_of_pops):
+                     self.steps_of_recovery, self.steps_of_pops):
             for name, lane in some(state):
                 yield name, lane.freeze()
 
@@ -634,8 +793,23 @@ class Model(Explorer):
             lane.version = 1
             yield "rows move", lane
 
+    def steps_of_recovery(self, state):
+        lane = self.lane(state)
+        if lane.number_of < self.resets and not state[4] and lane.can_lose():
+            lane.lose()
+            yield "all is lost", lane
+        lane = self.lane(state)
+        if lane.known < self.length and len(lane.scans) < self.scans:
+            lane.scan()
+            yield f"a step reads seat {lane.known}", lane
+        for scan in set(state[7]):
+            lane = self.lane(state)
+            lane.note(scan)
+            yield f"what it has read of seat {scan[1]} is noted", lane
+
     def steps_of_pops(self, state):
-        if len(state[4]) < max(self.turns, 1):
+        can_take = self.lane(state).can_take()
+        if can_take and len(state[4]) < max(self.turns, 1):
             lane = self.lane(state)
             g, held = lane.take()
             if held is not None and not self.turns:
@@ -644,7 +818,7 @@ class Model(Explorer):
                 yield f"a turn of {self.name(g)}:" + (
                     "" if held is None else " to read" if held == READ
                     else f" {at(held)}"), lane
-        if "none" in self.may:
+        if can_take and "none" in self.may:
             lane = self.lane(state)
             g, held = lane.take(entries=False)
             if lane.block(lane.position) <= self.blocks:
@@ -685,6 +859,14 @@ class Model(Explorer):
                 lane.unpark(g)
         rounds = 2 * len(self.tasks) + 2
         for _ in range(rounds * self.length):
+            if not lane.can_take():
+                nobody = lane.next_turn() is None
+                if lane.known == self.length or (
+                        nobody and not lane.on("nobody when all is known")):
+                    break
+                lane.scan()
+                lane.note(lane.scans[-1])
+                continue
             _, held = lane.take()
             if held is not None:
                 lane.claim(lane.turns[0])
