@@ -181,4 +181,40 @@ foreach my $mode ('fast', 'immediate')
 		"$mode: nor when part was served: $served");
 }
 
+# Many groups become known a few at a time.  The order is what it would have been
+# without any loss, whatever is enqueued meanwhile.
+sub course
+{
+	my ($q, $lose) = @_;
+	my $course = '';
+	my $n = 0;
+	my $groups = 300;
+
+	$node->safe_psql('postgres',
+		"SELECT fairq.create_queue('$q', block_length => 1000, lease => '1 hour');
+		SELECT fairq.set_group('$q', 'g' || n, weight => 2) FROM generate_series(0, $groups - 1, 7) n;
+		SELECT count(*) FROM fairq.enqueue_batch('$q',
+			ARRAY(SELECT 'g' || g FROM generate_series(1, 6 + 40) r, generate_series(0, $groups - 1) g
+				WHERE r <= 6 OR g % 50 = 3), array_fill('{}'::jsonb, ARRAY[6 * $groups + 40 * 6]));");
+	foreach my $pop (130, 1, 100, 37, 64, 500, 2, 200, 90)
+	{
+		$course .= $node->safe_psql('postgres',
+			"SELECT string_agg(group_key || '\@' || addr, ' ') FROM fairq.pop('$q', $pop)") . "\n";
+		$lose->() if $n++ % 2 == 0;
+
+		# one with a backlog, behind or ahead; and a new one
+		$node->safe_psql('postgres',
+			"SELECT fairq.enqueue('$q', 'g' || (53 * $n % $groups), '1'), fairq.enqueue('$q', 'new$n', '1')");
+	}
+	return $course;
+}
+
+my $course = course('undisturbed', sub { });
+is(course('reset', sub { $node->safe_psql('postgres', 'SELECT fairq.reset_hints()') }),
+	$course, 'the order of many groups, when hints are thrown away');
+is(course('restarted', sub { $node->restart('immediate') }),
+	$course, 'the order of many groups, when the server is restarted');
+is($node->safe_psql('postgres', "SELECT fairq.check_queue('restarted')"),
+	'', 'and the queue is sound');
+
 done_testing();
