@@ -56,6 +56,7 @@ OBJS = \
 	src/turns.o \
 	src/claim.o \
 	src/running.o \
+	src/census.o \
 	src/queue.o \
 	src/group.o \
 	src/lane.o \

@@ -108,6 +108,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqClaimResult result;
 	FairqDebt  *debt;
+	ItemPointerData before;
 
 	if (s->peek)
 		return peek(s, task, true);
@@ -141,6 +142,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	debt = fairq_debt(s->lane, task->group_no);
 	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
 	debt->counts[FAIRQ_EXPIRED]++;
+	before = task->tid;
 	if (serve_task(s, task, turn, debt) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
@@ -149,7 +151,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 		fairq_hold_end(debt);
 	else
 	{
-		fairq_lane_reaches(s->lane, task->addr);
+		fairq_hold_written(task, &before);
 		fairq_hold_end(NULL);
 	}
 	return FAIRQ_CLAIMED;

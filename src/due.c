@@ -15,9 +15,7 @@
  * goes on is kept in shared memory (times.c).
  *
  * Of leases that have ended only the deadlines are looked at, in the lane,
- * which takes a moment.  But after a restart nobody knows them: then all
- * queued tasks of before are looked at, in such steps; running ones of the
- * timed regions are come by anyway.
+ * which takes a moment.  Those of before a restart the census finds (census.c).
  *
  * Locking: one backend at a time looks at a lane, which is a flag in it.  The
  * flag is taken back at the end of the step, at the latest by the callbacks at
@@ -47,24 +45,6 @@ fairq_look_end(void)
 	if (looking_at != NULL)
 		fairq_lane_look_end(looking_at, looking_at_no, NULL);
 	looking_at = NULL;
-}
-
-/* Let the lane know of the lease of a task that is running. */
-static void
-note_lease(FairqQueue *queue, FairqLane *lane, const FairqTask *task)
-{
-	FairqLeases leases = {.until = task->lease_until};
-	FairqRegion region = fairq_region(task->addr);
-
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-	{
-		leases.low[r] = FAIRQ_ADDR_MAX;
-		leases.high[r] = FAIRQ_ADDR_NONE;
-	}
-	leases.low[region] = leases.high[region] = task->addr;
-	fairq_chunks_have(&queue->hints->chunks, task->group_no);
-	fairq_lane_reaches(lane, task->addr);
-	fairq_lane_leased(lane, task->group_no, &leases);
 }
 
 /*
@@ -114,10 +94,7 @@ find_timed(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 			break;
 		}
 		if (task.running)
-		{
-			note_lease(queue, lane, &task);
 			continue;
-		}
 		fairq_chunks_have(&queue->hints->chunks, task.group_no);
 		if (!fairq_lane_tell_due(lane, lane_no, task.group_no, task.addr))
 		{
@@ -130,47 +107,6 @@ find_timed(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 	*found += told;
 	fairq_scan_end(scan);
 	return next;
-}
-
-/* After a restart: find out which queued tasks are leased. */
-static void
-sweep(FairqQueue *queue, FairqLane *lane, FairqTable *tasks, FairqLook *look)
-{
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, lane->priority))},
-		{2, FAIRQ_GE, Int64GetDatum(look->sweep)},
-		{2, FAIRQ_LT, Int64GetDatum(look->sweep_end + 1)}
-	};
-	int64		from = look->sweep;
-	FairqScan  *scan;
-	FairqRowState state;
-
-	if (from == FAIRQ_ADDR_MAX)
-		return;
-	look->sweep = FAIRQ_ADDR_MAX;
-	if (from > look->sweep_end)
-		return;
-	scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_LANE, keys, lengthof(keys),
-						   LOOK_ENTRIES);
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
-	{
-		FairqTask	task;
-
-		if (state == FAIRQ_ROW_LATER)
-		{
-			look->sweep = fairq_scan_reached(scan);
-			if (look->sweep > from)
-				break;
-			look->sweep = FAIRQ_ADDR_MAX;
-			continue;
-		}
-		if (state != FAIRQ_ROW_LIVE)
-			continue;
-		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (task.running)
-			note_lease(queue, lane, &task);
-	}
-	fairq_scan_end(scan);
 }
 
 /*
@@ -204,14 +140,8 @@ fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 										look.timers[r], now, found);
 			further |= look.timers[r] != before.timers[r];
 		}
-		sweep(queue, lane, tasks, &look);
-		further |= look.sweep != before.sweep;
 		looking_at = NULL;
 		fairq_lane_look_end(lane, lane_no, &look);
-
-		/* some of the leases that were come by have ended, too */
-		lapsed += fairq_lane_lapse(lane, now,
-								   fairq_chunks_map(&queue->hints->chunks));
 	}
 	*found += lapsed;
 	return further || lapsed > 0;

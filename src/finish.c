@@ -337,18 +337,16 @@ fairq_extend(PG_FUNCTION_ARGS)
 	{
 		FairqLane  *lane = fairq_queue_lane(g.queue, g.task.priority);
 		FairqDebt  *debt = fairq_debt(lane, g.task.group_no);
+		ItemPointerData before = g.task.tid;
 
 		until = fairq_arg_lease(fcinfo, 2, g.queue, GetCurrentTimestamp());
 		fairq_debt_leased_at_abort(debt, g.task.addr, g.task.lease_until);
 		fairq_debt_leased_at_commit(debt, g.task.addr, until, 0);
 
-		/*
-		 * It may be moved, and whoever counts must not miss it; nor whoever
-		 * has just read how far tasks may be running, after a restart.
-		 */
+		/* it may be moved, and whoever counts must not miss it */
 		fairq_hold_begin(g.queue, lane, g.task.group_no);
 		fairq_task_extend(g.tasks, &g.task, until);
-		fairq_lane_reaches(lane, g.task.addr);
+		fairq_hold_written(&g.task, &before);
 		fairq_hold_end(NULL);
 	}
 	close_tasks(g.tasks, done);
@@ -369,12 +367,13 @@ fairq_cancel(PG_FUNCTION_ARGS)
 	{
 		FairqLane  *lane = fairq_queue_lane(g.queue, g.task.priority);
 		FairqDebt  *debt = fairq_debt(lane, g.task.group_no);
+		ItemPointerData before = g.task.tid;
 
 		fairq_debt_leased_at_abort(debt, g.task.addr, g.task.lease_until);
 		fairq_debt_leased_at_commit(debt, g.task.addr, g.task.lease_until, 0);
 		fairq_hold_begin(g.queue, lane, g.task.group_no);
 		fairq_task_cancel(g.tasks, &g.task);
-		fairq_lane_reaches(lane, g.task.addr);
+		fairq_hold_written(&g.task, &before);
 		fairq_hold_end(NULL);
 	}
 	close_tasks(g.tasks, done);

@@ -66,6 +66,10 @@
  * later ones, when it was given its first address since.  That one is in the
  * block, and the group is in front when its task is told.
  *
+ * Leases and the reach are another matter: what is known of them is kept, and
+ * the census comes by what is not (census.c).  A group that is leased or lapsed
+ * for nothing costs a look.
+ *
  * In a queue that is full nobody can be served but who has a place already:
  * tasks whose leases have expired.  Their groups are served in the order of
  * their seats, up to their weights, but beside the turns: the block does not
@@ -273,12 +277,20 @@ narrow(FairqLane *lane)
 
 /* --------------------------------------------------------------------- */
 
-/* What is known now is not older than this. */
-uint64
+/*
+ * By what counters are known now, or void.  In this order: the census begins by
+ * being given its number (census.c).
+ */
+FairqAsOf
 fairq_lane_as_of(FairqLane *lane)
 {
-	return pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets) +
-		pg_atomic_read_u64(&fairq_hints_of(lane)->uncounted);
+	FairqHints *hints = fairq_hints_of(lane);
+	uint64		resets = pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
+	FairqAsOf	now;
+
+	now.as_of = resets + pg_atomic_read_u64(&hints->uncounted);
+	fairq_census_look(hints, resets, &now);
+	return now;
 }
 
 /* A task is running there, or about to. */
@@ -297,22 +309,25 @@ fairq_lane_reaches(FairqLane *lane, int64 addr)
 		;
 }
 
+/* Has a census come by all that was running before the lane knew of anything? */
+bool
+fairq_lane_reach_is_known(FairqLane *lane)
+{
+	return fairq_census_has_passed(fairq_hints_of(lane),
+								   pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets));
+}
+
 /*
- * The highest address of a region at which a task may be running.  Of a lane
- * of which nothing is known, that is the last one.
+ * The highest address of a region at which a task may be running.  If that is not
+ * known, it is the last one.
  */
 int64
 fairq_lane_reach(FairqLane *lane, FairqRegion region)
 {
-	int64		reach = FAIRQ_ADDR_MAX - 1;
-
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	if (is_begun(lane))
-		reach = reach_of(lane, region);
-	else if (region + 1 < FAIRQ_REGIONS)
-		reach = fairq_region_from(region + 1) - 1;
-	LWLockRelease(&lane->lock);
-	return reach;
+	if (fairq_lane_reach_is_known(lane))
+		return reach_of(lane, region);
+	return region + 1 < FAIRQ_REGIONS ? fairq_region_from(region + 1) - 1 :
+		FAIRQ_ADDR_MAX - 1;
 }
 
 /* Has a recovery of the lane begun?  Then *recovered is how far it has come. */
@@ -354,9 +369,6 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 		narrow(lane);
 		lane->resets = resets;
 		lane->lane_no = fairq_new_lane_no();
-		/* leases that were noted as tasks were taken are not any more */
-		pg_atomic_write_u64(&lane->looks,
-							pg_atomic_read_u64(&lane->looks) + 1);
 		lane->block_length = block_length;
 		lane->first = seat + INT64CONST(1);
 		lane->first_block = block;
@@ -368,8 +380,10 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 		lane->full_seat = FAIRQ_NOBODY;
 		lane->full_left = 0;
 		fairq_seats_init(lane);
-		fairq_times_forget(&lane->times,
-						   reach_of(lane, FAIRQ_REGION_QUEUED));
+		fairq_times_forget(&lane->times);
+		/* entries are made anew, and know less than what was noted before */
+		pg_atomic_write_u64(&lane->looks,
+							pg_atomic_read_u64(&lane->looks) + 1);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -420,7 +434,7 @@ fairq_lane_be_content(FairqLane *lane, uint32 lane_no)
 	return content;
 }
 
-/* Nothing is known of the lane any more. */
+/* Nothing is known of the lane any more, but its leases. */
 void
 fairq_lane_forget(FairqLane *lane)
 {
@@ -569,6 +583,8 @@ note_leased_items(FairqLane *lane, int32 group_no, FairqGroup *group,
 	}
 	leases.low[FAIRQ_REGION_QUEUED] = items[0].addr;
 	leases.high[FAIRQ_REGION_QUEUED] = items[n - 1].addr;
+	/* should the entry be evicted, a new one looks so far */
+	fairq_lane_reaches(lane, items[n - 1].addr);
 	note_leases(lane, group_no, group, &leases);
 }
 
@@ -1563,7 +1579,7 @@ fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr, bool running,
 			  (group->ndue > 0 && group->due_region == region &&
 			   group->due_hand[0].addr <= addr)));
 	told |= !is_begun(lane) ||
-		pg_atomic_read_u64(&lane->times.sweep) != FAIRQ_ADDR_MAX;
+		(running && fairq_census_is_due(fairq_hints_of(lane)));
 	if (group != NULL)
 		fairq_entry_unlock(set);
 	LWLockRelease(&lane->lock);
@@ -1632,7 +1648,8 @@ fairq_lane_scheduled(FairqLane *lane, int64 addr)
 
 /*
  * Tasks of the group are leased.  Mostly that was noted when they were taken, and
- * still is.
+ * still is.  It counts also before a recovery of the lane has begun: the census
+ * does not come by again.
  */
 void
 fairq_lane_leased(FairqLane *lane, int32 group_no, const FairqLeases *leases)
@@ -1647,13 +1664,10 @@ fairq_lane_leased(FairqLane *lane, int32 group_no, const FairqLeases *leases)
 		fairq_seats_deadline(lane, group_no) <= leases->until)
 		return;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_begun(lane))
-	{
-		group = lock_group(lane, group_no, false, &set);
-		note_leases(lane, group_no, group, leases);
-		if (group != NULL)
-			unlock_group(lane, group_no, group, set);
-	}
+	group = is_begun(lane) ? lock_group(lane, group_no, false, &set) : NULL;
+	note_leases(lane, group_no, group, leases);
+	if (group != NULL)
+		unlock_group(lane, group_no, group, set);
 	LWLockRelease(&lane->lock);
 }
 

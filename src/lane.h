@@ -6,6 +6,7 @@
 #define FAIRQ_LANE_H
 
 #include "address.h"
+#include "census.h"
 #include "limit.h"
 #include "seats.h"
 #include "shmem.h"
@@ -82,6 +83,12 @@ struct FairqHints
 	pg_atomic_uint64 uncounted; /* times that counters missed what ended */
 	pg_atomic_uint32 limited;	/* all running tasks are counted, from now on */
 	pg_atomic_uint32 calls;		/* in progress that don't count */
+	dsa_pointer census;			/* of its extension; constant while the queue is
+								 * there */
+	pg_atomic_uint64 void_census;	/* the last one that may have missed what
+									 * was not counted; FAIRQ_EACH_CENSUS */
+	pg_atomic_uint64 skipping_census;	/* the last one that has passed over
+										 * rows of the queue */
 	pg_atomic_uint64 free_number;	/* where to look for one; see group.c */
 	pg_atomic_uint64 unparks;	/* times that there was room for all groups */
 	FairqChunks chunks;			/* bits of the lanes' groups */
@@ -234,8 +241,9 @@ typedef struct FairqRecovered
 
 extern bool fairq_lane_is_begun(FairqLane *lane);
 extern bool fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered);
-extern uint64 fairq_lane_as_of(FairqLane *lane);
+extern FairqAsOf fairq_lane_as_of(FairqLane *lane);
 extern void fairq_lane_reaches(FairqLane *lane, int64 addr);
+extern bool fairq_lane_reach_is_known(FairqLane *lane);
 extern int64 fairq_lane_reach(FairqLane *lane, FairqRegion region);
 extern void fairq_lane_recover_begin(FairqLane *lane, uint64 resets,
 									 int64 block_length, int64 block,

@@ -12,9 +12,10 @@
  *
  * 2. Leave: running goes down after the end is visible (transaction.c).
  *
- * 3. A counter that is not known is counted: the rows that are leased, and
- *	  those in the hands of an open transaction, whatever that may be doing
- *	  (running.c).  The count holds only if nobody touched such a row
+ * 3. A counter that is not known is counted: by the census, if one is over that
+ *	  has not begun too early (rule 7); or else by a look at the rows that are
+ *	  leased, and those in the hands of an open transaction, whatever that may be
+ *	  doing (running.c).  The count holds only if nobody touched such a row
  *	  meanwhile: whoever writes one holds the counter from before until the
  *	  row shows it.  What comes and goes in between counts changes up.
  *
@@ -36,6 +37,30 @@
  *	  they have changed when it has entered: so whoever enters after the change
  *	  is through obeys it.
  *
+ * 7. The census (census.c) comes by all rows of the table once, a few pages at a
+ *	  time, while work goes on.  It counts those that are running or in the hands
+ *	  of an open transaction ("found").  From its beginning on each counter
+ *	  counts besides what it may have missed ("adds"): each claim, and each
+ *	  running row that is written anew on another page, while the counter is
+ *	  held; and as the counter hears of the census, once for each hold there is:
+ *	  such a row may be written behind the back of the census.  Nothing is taken
+ *	  away for those that leave.  When the census is over the counter says
+ *	  found + adds; it is doubtful if there are any adds, if anybody has left, or
+ *	  if a row was in somebody's hands.
+ *
+ *	  That is never too little.  Take a task that has a place now.  It had it
+ *	  before the census began, or its claim was an add, or its claim was held as
+ *	  the counter heard of the census, which is an add as well: whoever lets go
+ *	  looks for a new census first, with the row written, so one that he does not
+ *	  see yet will come by the row.  If it was there before, and was written on
+ *	  another page since, that is an add.  If not, all its versions of since are
+ *	  on one page, and the census has read that at one moment, at which one of
+ *	  them was running, or in the hands of a transaction.
+ *
+ *	  A counter that is not there has found nothing and no adds.  So one that has
+ *	  is not freed, nor is one that was known since the census began and is not
+ *	  any more: that "spent" census is of no use to it.
+ *
  * Not here but in running.c is how a queue gets its first limit while claims
  * go on that nobody counts.
  *
@@ -55,27 +80,70 @@ fairq_limit_init(FairqLimit *limit)
 	SpinLockInit(&limit->mutex);
 }
 
-/* What is known from before as_of is void.  The mutex is held. */
+/* So many are running, or fewer.  The mutex is held. */
 static void
-refresh(FairqLimit *limit, uint64 as_of)
+make_known(FairqLimit *limit, int32 running, bool doubtful)
 {
-	if (limit->as_of < as_of)
+	limit->running = running;
+	limit->known = true;
+	limit->doubtful = doubtful;
+	limit->count_no++;
+	limit->changes++;
+	limit->spent = true;
+}
+
+/* The census may have missed a running task.  The mutex is held. */
+static void
+add(FairqLimit *limit)
+{
+	if (!limit->spent && limit->adds < PG_INT32_MAX / 2)
+		limit->adds++;
+}
+
+/*
+ * What is known from before now is void.  What a census has counted since it
+ * began is known when it is over.  The mutex is held.
+ */
+static void
+refresh(FairqLimit *limit, FairqAsOf now)
+{
+	if (limit->as_of < now.as_of)
 	{
-		limit->as_of = as_of;
+		/* who has left was not counted, if it is not because it is new */
+		limit->unsure |= limit->as_of != 0;
+		limit->as_of = now.as_of;
 		limit->known = false;
 		limit->changes++;
 	}
+	if (limit->census < now.census)
+	{
+		limit->census = now.census;
+		limit->found = 0;
+		limit->adds = limit->holds;
+		limit->unsure = limit->spent = false;
+	}
+	if (now.counted && !limit->known && !limit->spent &&
+		limit->census == now.census && limit->as_of == now.as_of)
+		make_known(limit, limit->found + limit->adds,
+				   limit->unsure || limit->adds > 0 || now.repeated);
 }
 
-/* Would nothing be lost if the counter went away? */
+/*
+ * Would nothing be lost if the counter went away?  One that is made anew has what
+ * the census of that number, the last one, has counted: nothing.
+ */
 bool
-fairq_limit_is_idle(FairqLimit *limit)
+fairq_limit_is_idle(FairqLimit *limit, uint64 census)
 {
 	bool		idle;
 
 	SpinLockAcquire(&limit->mutex);
-	idle = limit->pins == 0 && limit->holds == 0 && limit->parked == 0 &&
-		(!limit->known || limit->running == 0);
+	idle = limit->pins == 0 && limit->holds == 0 && limit->parked == 0;
+	if (limit->known)
+		idle &= limit->running == 0;
+	else if (limit->census >= census)
+		idle &= !limit->spent && !limit->unsure && limit->found == 0 &&
+			limit->adds == 0;
 	SpinLockRelease(&limit->mutex);
 	return idle;
 }
@@ -114,13 +182,13 @@ fairq_limit_unpin(FairqLimit *limit)
  * caller claims a row next, holding the counter.
  */
 FairqRoom
-fairq_limit_enter(FairqLimit *limit, uint64 as_of, int32 most,
+fairq_limit_enter(FairqLimit *limit, FairqAsOf now, int32 most,
 				  uint64 *count_no)
 {
 	FairqRoom	result = FAIRQ_ROOM;
 
 	SpinLockAcquire(&limit->mutex);
-	refresh(limit, as_of);
+	refresh(limit, now);
 	if (!limit->known)
 	{
 		/* whoever is not limited need not know */
@@ -139,6 +207,7 @@ fairq_limit_enter(FairqLimit *limit, uint64 as_of, int32 most,
 	}
 	if (result == FAIRQ_ROOM)
 	{
+		add(limit);
 		limit->holds++;
 		limit->changes++;
 	}
@@ -148,12 +217,12 @@ fairq_limit_enter(FairqLimit *limit, uint64 as_of, int32 most,
 
 /* Somebody is about to finish a task.  Returns the number of the count. */
 uint64
-fairq_limit_hold(FairqLimit *limit, uint64 as_of)
+fairq_limit_hold(FairqLimit *limit, FairqAsOf now)
 {
 	uint64		count_no;
 
 	SpinLockAcquire(&limit->mutex);
-	refresh(limit, as_of);
+	refresh(limit, now);
 	limit->holds++;
 	limit->changes++;
 	count_no = limit->known ? limit->count_no : 0;
@@ -161,11 +230,25 @@ fairq_limit_hold(FairqLimit *limit, uint64 as_of)
 	return count_no;
 }
 
-/* The row shows it, or nothing came of it. */
+/* A running task's row is on another page by now.  The counter is held. */
 void
-fairq_limit_let_go(FairqLimit *limit)
+fairq_limit_moved(FairqLimit *limit, FairqAsOf now)
 {
 	SpinLockAcquire(&limit->mutex);
+	refresh(limit, now);
+	add(limit);
+	SpinLockRelease(&limit->mutex);
+}
+
+/*
+ * The row shows it, or nothing came of it.  now was looked at after that: a
+ * census that it does not know of yet will come by the row.
+ */
+void
+fairq_limit_let_go(FairqLimit *limit, FairqAsOf now)
+{
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, now);
 	Assert(limit->holds > 0);
 	limit->holds--;
 	SpinLockRelease(&limit->mutex);
@@ -176,12 +259,12 @@ fairq_limit_let_go(FairqLimit *limit)
  * which the group was parked; the caller takes it back into service there.
  */
 uint16
-fairq_limit_leave(FairqLimit *limit, uint64 as_of, int32 n, uint64 count_no)
+fairq_limit_leave(FairqLimit *limit, FairqAsOf now, int32 n, uint64 count_no)
 {
 	uint16		parked;
 
 	SpinLockAcquire(&limit->mutex);
-	refresh(limit, as_of);
+	refresh(limit, now);
 	if (limit->known && limit->count_no == count_no)
 	{
 		Assert(limit->running >= n);
@@ -189,6 +272,7 @@ fairq_limit_leave(FairqLimit *limit, uint64 as_of, int32 n, uint64 count_no)
 	}
 	else if (n > 0)
 		limit->doubtful = true;
+	limit->unsure |= n > 0;
 	limit->changes++;
 	parked = limit->parked;
 	limit->parked = 0;
@@ -198,12 +282,12 @@ fairq_limit_leave(FairqLimit *limit, uint64 as_of, int32 n, uint64 count_no)
 
 /* Before the rows are counted.  False if somebody is just writing one. */
 bool
-fairq_limit_note(FairqLimit *limit, uint64 as_of, uint64 *changes)
+fairq_limit_note(FairqLimit *limit, FairqAsOf now, uint64 *changes)
 {
 	bool		quiet;
 
 	SpinLockAcquire(&limit->mutex);
-	refresh(limit, as_of);
+	refresh(limit, now);
 	quiet = limit->holds == 0;
 	*changes = limit->changes;
 	SpinLockRelease(&limit->mutex);
@@ -214,22 +298,16 @@ fairq_limit_note(FairqLimit *limit, uint64 as_of, uint64 *changes)
  * So many were found.  False if that may be wrong by now.
  */
 bool
-fairq_limit_counted(FairqLimit *limit, uint64 as_of, uint64 changes,
+fairq_limit_counted(FairqLimit *limit, FairqAsOf now, uint64 changes,
 					int32 running, bool doubtful)
 {
 	bool		valid;
 
 	SpinLockAcquire(&limit->mutex);
-	refresh(limit, as_of);
+	refresh(limit, now);
 	valid = limit->holds == 0 && limit->changes == changes;
 	if (valid)
-	{
-		limit->running = running;
-		limit->known = true;
-		limit->doubtful = doubtful;
-		limit->count_no++;
-		limit->changes++;
-	}
+		make_known(limit, running, doubtful);
 	SpinLockRelease(&limit->mutex);
 	return valid;
 }
@@ -239,13 +317,13 @@ fairq_limit_counted(FairqLimit *limit, uint64 as_of, uint64 changes,
  * may be; also if the settings that limit it are not in effect any more.
  */
 bool
-fairq_limit_park(FairqLimit *limit, uint64 as_of, int32 most, int lane,
+fairq_limit_park(FairqLimit *limit, FairqAsOf now, int32 most, int lane,
 				 pg_atomic_uint64 *version, uint64 version_read)
 {
 	bool		full;
 
 	SpinLockAcquire(&limit->mutex);
-	refresh(limit, as_of);
+	refresh(limit, now);
 	full = (most == 0 ||
 			(limit->known && !limit->doubtful && limit->running >= most)) &&
 		pg_atomic_read_u64(version) == version_read;
@@ -257,12 +335,12 @@ fairq_limit_park(FairqLimit *limit, uint64 as_of, int32 most, int lane,
 
 /* Are surely no more running than may be? */
 bool
-fairq_limit_within(FairqLimit *limit, uint64 as_of, int32 most)
+fairq_limit_within(FairqLimit *limit, FairqAsOf now, int32 most)
 {
 	bool		within;
 
 	SpinLockAcquire(&limit->mutex);
-	refresh(limit, as_of);
+	refresh(limit, now);
 	within = most == FAIRQ_NO_LIMIT || (limit->known && limit->running <= most);
 	SpinLockRelease(&limit->mutex);
 	return within;
@@ -270,14 +348,51 @@ fairq_limit_within(FairqLimit *limit, uint64 as_of, int32 most)
 
 /* For whoever looks in: how many are running, if that is known for sure. */
 bool
-fairq_limit_read(FairqLimit *limit, uint64 as_of, int32 *running)
+fairq_limit_read(FairqLimit *limit, FairqAsOf now, int32 *running)
 {
 	bool		known;
 
 	SpinLockAcquire(&limit->mutex);
-	refresh(limit, as_of);
+	refresh(limit, now);
 	known = limit->known && !limit->doubtful;
 	*running = limit->running;
 	SpinLockRelease(&limit->mutex);
 	return known;
+}
+
+/*
+ * The census, whose number is in now, has come by n more tasks that are running;
+ * if it is unsure, some may not be.  now was looked at before that.
+ */
+void
+fairq_limit_found(FairqLimit *limit, FairqAsOf now, int32 n, bool unsure)
+{
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, now);
+	if (limit->census == now.census && !limit->spent)
+	{
+		limit->found = Min(limit->found + (int64) n, PG_INT32_MAX / 2);
+		limit->unsure |= unsure || limit->as_of != now.as_of;
+	}
+	SpinLockRelease(&limit->mutex);
+}
+
+/* There are too many rows to be counted while that census goes on. */
+void
+fairq_limit_is_long(FairqLimit *limit, FairqAsOf now)
+{
+	SpinLockAcquire(&limit->mutex);
+	limit->long_line = now.census;
+	SpinLockRelease(&limit->mutex);
+}
+
+bool
+fairq_limit_was_long(FairqLimit *limit, FairqAsOf now)
+{
+	bool		was_long;
+
+	SpinLockAcquire(&limit->mutex);
+	was_long = limit->long_line == now.census;
+	SpinLockRelease(&limit->mutex);
+	return was_long;
 }

@@ -10,6 +10,15 @@
 
 #define FAIRQ_NO_LIMIT (-1)
 
+/* By what a counter is known or void: fairq_lane_as_of(). */
+typedef struct FairqAsOf
+{
+	uint64		as_of;			/* what is known from before that is void */
+	uint64		census;			/* number of the census that was begun last */
+	bool		counted;		/* it is over, and has counted what runs here */
+	bool		repeated;		/* some of it perhaps twice */
+} FairqAsOf;
+
 /*
  * The counter of a group, or of a queue.  Never moved, and not freed while it
  * is pinned.  All is protected by mutex.
@@ -26,6 +35,13 @@ typedef struct FairqLimit
 	uint64		as_of;			/* void if what the caller says is newer */
 	uint64		count_no;		/* counts how often running became known */
 	uint64		changes;		/* counts all that a count may have missed */
+	uint64		census;			/* number of the census that the rest is of */
+	int32		found;			/* running tasks that it has come by */
+	int32		adds;			/* and those that it may have missed */
+	bool		unsure;			/* some of them may not be running */
+	bool		spent;			/* the counter has been known since it began */
+	uint64		long_line;		/* number of a census: there are too many rows
+								 * to count them while it goes on */
 } FairqLimit;
 
 typedef enum FairqRoom
@@ -36,23 +52,29 @@ typedef enum FairqRoom
 } FairqRoom;
 
 extern void fairq_limit_init(FairqLimit *limit);
-extern bool fairq_limit_is_idle(FairqLimit *limit);
+extern bool fairq_limit_is_idle(FairqLimit *limit, uint64 census);
 extern bool fairq_limit_is_pinned(FairqLimit *limit);
 extern void fairq_limit_pin(FairqLimit *limit);
 extern void fairq_limit_unpin(FairqLimit *limit);
-extern FairqRoom fairq_limit_enter(FairqLimit *limit, uint64 as_of, int32 most,
+extern FairqRoom fairq_limit_enter(FairqLimit *limit, FairqAsOf now, int32 most,
 								   uint64 *count_no);
-extern uint64 fairq_limit_hold(FairqLimit *limit, uint64 as_of);
-extern void fairq_limit_let_go(FairqLimit *limit);
-extern uint16 fairq_limit_leave(FairqLimit *limit, uint64 as_of, int32 n,
+extern uint64 fairq_limit_hold(FairqLimit *limit, FairqAsOf now);
+extern void fairq_limit_moved(FairqLimit *limit, FairqAsOf now);
+extern void fairq_limit_let_go(FairqLimit *limit, FairqAsOf now);
+extern uint16 fairq_limit_leave(FairqLimit *limit, FairqAsOf now, int32 n,
 								uint64 count_no);
-extern bool fairq_limit_note(FairqLimit *limit, uint64 as_of, uint64 *changes);
-extern bool fairq_limit_counted(FairqLimit *limit, uint64 as_of,
+extern bool fairq_limit_note(FairqLimit *limit, FairqAsOf now, uint64 *changes);
+extern bool fairq_limit_counted(FairqLimit *limit, FairqAsOf now,
 								uint64 changes, int32 running, bool doubtful);
-extern bool fairq_limit_park(FairqLimit *limit, uint64 as_of, int32 most,
+extern bool fairq_limit_park(FairqLimit *limit, FairqAsOf now, int32 most,
 							 int lane, pg_atomic_uint64 *version,
 							 uint64 version_read);
-extern bool fairq_limit_within(FairqLimit *limit, uint64 as_of, int32 most);
-extern bool fairq_limit_read(FairqLimit *limit, uint64 as_of, int32 *running);
+extern bool fairq_limit_within(FairqLimit *limit, FairqAsOf now, int32 most);
+extern bool fairq_limit_read(FairqLimit *limit, FairqAsOf now, int32 *running);
+
+extern void fairq_limit_found(FairqLimit *limit, FairqAsOf now, int32 n,
+							  bool unsure);
+extern void fairq_limit_is_long(FairqLimit *limit, FairqAsOf now);
+extern bool fairq_limit_was_long(FairqLimit *limit, FairqAsOf now);
 
 #endif							/* FAIRQ_LIMIT_H */

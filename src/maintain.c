@@ -463,7 +463,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	/* its settings may have changed in between */
 	if (fairq_queue_by_id(queue->id) == NULL)
 	{
-		fairq_queue_unlock(queue, ShareUpdateExclusiveLock);
+		fairq_queue_id_unlock(queue->id, ShareUpdateExclusiveLock);
 		return false;
 	}
 	BeginInternalSubTransaction(NULL);
@@ -488,7 +488,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 		RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
-	fairq_queue_unlock(queue, ShareUpdateExclusiveLock);
+	fairq_queue_id_unlock(queue->id, ShareUpdateExclusiveLock);
 	return done && written;
 }
 
@@ -574,7 +574,7 @@ for_each(const List *ids, bool groups, MemoryContext each)
 		CHECK_FOR_INTERRUPTS();
 		if (queue != NULL &&
 			!(groups ? maintain_groups(queue, end) : maintain_tasks(queue)))
-			fairq_queue_unlock(queue, AccessShareLock);
+			fairq_queue_id_unlock(queue->id, AccessShareLock);
 		MemoryContextReset(each);
 	}
 	MemoryContextSwitchTo(old);

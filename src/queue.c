@@ -543,9 +543,9 @@ fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode)
 }
 
 void
-fairq_queue_unlock(FairqQueue *queue, LOCKMODE lockmode)
+fairq_queue_id_unlock(int32 id, LOCKMODE lockmode)
 {
-	UnlockDatabaseObject(queue_relid, queue->id, 0, lockmode);
+	UnlockDatabaseObject(queue_relid, id, 0, lockmode);
 }
 
 /* All queues that there are. */

@@ -73,7 +73,7 @@ extern bool fairq_queue_is_own(int32 id);
 extern bool fairq_queue_exists(const char *name);
 extern List *fairq_queue_ids(void);
 extern bool fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode);
-extern void fairq_queue_unlock(FairqQueue *queue, LOCKMODE lockmode);
+extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
 extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
 											   int32 group_no);
 extern void fairq_queue_changed(void);

@@ -24,17 +24,17 @@
  * or several at once, lose nothing; and the first call does not pay for all
  * groups.  Only one that finds nobody ready has to know them all.
  *
+ * What is running, and until when, the census finds (census.c).
+ *
  * Locking: none while the table is read.  Only the step that goes on where the
  * last one has ended is noted.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/timestamp.h"
 
 #include "recover.h"
 #include "shmem.h"
-#include "transaction.h"
 
 /* groups that are found in one step; tests build with few */
 #ifndef FAIRQ_GROUPS_AT_ONCE
@@ -52,9 +52,6 @@
 
 /* groups that are looked at for one that tells which block is served */
 #define SILENT_GROUPS 64
-
-/* the clock may have been set back by so much since a task was popped */
-#define CLOCK_SET_BACK USECS_PER_HOUR
 
 /* rows of a group that are looked at for its first ready task */
 #define LOOK_AHEAD 1000
@@ -239,32 +236,6 @@ find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
 	}
 }
 
-/*
- * The highest address of a queued task in the lane; FAIRQ_ADDR_NONE if there is
- * none.
- */
-static int64
-read_highest(FairqTable *tasks, int32 queue_id, int priority)
-{
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
-		{2, FAIRQ_LT, Int64GetDatum(FAIRQ_RETRIES)}
-	};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
-										lengthof(keys), true);
-	int64		highest = FAIRQ_ADDR_NONE;
-
-	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
-	{
-		FairqTask	task;
-
-		fairq_task_read(fairq_scan_slot(scan), &task);
-		highest = task.addr;
-	}
-	fairq_scan_end(scan);
-	return highest;
-}
-
 /* Begin: find the position.  From now on what is told of the lane counts. */
 static void
 begin(FairqQueue *queue, int priority, FairqTable *tasks)
@@ -272,7 +243,6 @@ begin(FairqQueue *queue, int priority, FairqTable *tasks)
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	FairqScan  *scans[2] = {NULL, NULL};
 	uint64		resets = pg_atomic_read_u64(&fairq_domain()->resets);
-	int64		highest = read_highest(tasks, queue->id, priority);
 	int64		block;
 	int32		seat;
 
@@ -280,12 +250,6 @@ begin(FairqQueue *queue, int priority, FairqTable *tasks)
 	for (int i = 0; i < lengthof(scans); i++)
 		if (scans[i] != NULL)
 			fairq_scan_end(scans[i]);
-	/* tasks that were due are running anywhere below */
-	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-		fairq_lane_reaches(lane, fairq_due_end(r, GetCurrentTimestamp() +
-											   CLOCK_SET_BACK) - 1);
-	/* others count what we have finished as long as that is open */
-	fairq_lane_reaches(lane, Max(highest, fairq_debts_reach(lane)));
 	(void) fairq_chunks_map(&queue->hints->chunks);
 	fairq_lane_recover_begin(lane, resets, queue->block_length, block, seat);
 	elog(DEBUG1, "reading priority %d of queue \"%s\" off its table: service goes on at seat " INT64_FORMAT " of block " INT64_FORMAT,

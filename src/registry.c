@@ -84,6 +84,7 @@ typedef struct LimitEntry
 typedef struct ExtensionEntry
 {
 	FairqQueueKey key;			/* queue_id is 0 */
+	dsa_pointer census;
 } ExtensionEntry;
 
 /* this backend's view */
@@ -95,6 +96,7 @@ static dshash_table *extensions = NULL;
 
 /* the extension that this backend has entered, or found entered */
 static Oid	entered = InvalidOid;
+static dsa_pointer own_census = InvalidDsaPointer;
 
 /* When shared memory is made. */
 void
@@ -213,6 +215,7 @@ init_lane(FairqLane *lane, int priority)
 	lane->priority = priority;
 	lane->seat = lane->full_seat = FAIRQ_NOBODY;
 	lane->clock = DT_NOBEGIN;
+	lane->seats.first_deadline = PG_INT64_MAX;
 	fairq_times_init(&lane->times);
 	pg_atomic_init_u64(&lane->narrowings, 0);
 	pg_atomic_init_u64(&lane->looks, 1);
@@ -236,6 +239,10 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 					   pg_atomic_add_fetch_u64(&registry->tenures, 1) << 32);
 	pg_atomic_init_u32(&hints->limited, 0);
 	pg_atomic_init_u32(&hints->calls, 0);
+	hints->census = own_census;
+	/* nobody has used it yet without counting */
+	pg_atomic_init_u64(&hints->void_census, 0);
+	pg_atomic_init_u64(&hints->skipping_census, 0);
 	pg_atomic_init_u64(&hints->free_number, 0);
 	pg_atomic_init_u64(&hints->unparks, 0);
 	fairq_chunks_free(&hints->chunks);
@@ -414,6 +421,19 @@ release_queues(const FairqQueueKey *extension)
 	dshash_seq_term(&status);
 }
 
+static void
+delete_extension(const FairqQueueKey *key)
+{
+	ExtensionEntry *extension = dshash_find(extensions, key, true);
+	dsa_pointer census;
+
+	if (extension == NULL)
+		return;
+	census = extension->census;
+	dshash_delete_entry(extensions, extension);
+	dsa_free(area, census);
+}
+
 /*
  * Give back what belongs to extensions and databases that are gone.  The caller
  * has a table of fairq open: so no other transaction is just making the extension
@@ -446,7 +466,7 @@ fairq_shmem_sweep(void)
 		if (!extension_is_gone(&keys[i]))
 			continue;
 		release_queues(&keys[i]);
-		(void) dshash_delete_key(extensions, &keys[i]);
+		delete_extension(&keys[i]);
 	}
 	pfree(keys);
 	pg_atomic_write_u64(&registry->swept_at, GetCurrentTimestamp());
@@ -469,15 +489,40 @@ static void
 enter_extension(void)
 {
 	FairqQueueKey key = fairq_key(0, -1);
+	ExtensionEntry *extension;
+	dsa_pointer census;
 	bool		found;
 
 	if (entered == key.task)
 		return;
-	dshash_release_lock(extensions,
-						dshash_find_or_insert(extensions, &key, &found));
+	census = dsa_allocate0(area, sizeof(FairqCensus));
+	fairq_census_init(dsa_get_address(area, census));
+	PG_TRY();
+	{
+		extension = dshash_find_or_insert(extensions, &key, &found);
+	}
+	PG_CATCH();
+	{
+		dsa_free(area, census);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	if (!found)
+		extension->census = census;
+	own_census = extension->census;
+	dshash_release_lock(extensions, extension);
+	if (found)
+		dsa_free(area, census);
+	else
 		fairq_shmem_sweep();
 	entered = key.task;
+}
+
+/* The census that counts for a queue.  It is mapped since the hints are known. */
+FairqCensus *
+fairq_shmem_census(FairqHints *hints)
+{
+	return dsa_get_address(area, hints->census);
 }
 
 /* Are these hints still of that queue? */
@@ -506,7 +551,10 @@ find_queue(const FairqQueueKey *key)
 	dshash_release_lock(queues, entry);
 	hints = dsa_get_address(area, ptr);
 	if (is_of_queue(hints, key))
+	{
+		(void) fairq_shmem_census(hints);
 		return hints;
+	}
 	remove_entry(key, ptr);
 	return NULL;
 }
@@ -530,7 +578,12 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 	}
 	PG_END_TRY();
 	if (!found)
+	{
 		entry->hints = hints->self;
+		/* who did not find it here has written that before */
+		pg_atomic_write_u64(&hints->skipping_census,
+							pg_atomic_read_u64(&fairq_shmem_census(hints)->skipping));
+	}
 	ptr = entry->hints;
 	dshash_release_lock(queues, entry);
 	if (!found)
@@ -600,7 +653,10 @@ fairq_shmem_queues(Oid task)
 			continue;
 		hints = dsa_get_address(area, entry->hints);
 		if (is_of_queue(hints, &entry->key))
+		{
+			(void) fairq_shmem_census(hints);
 			all = lappend(all, hints);
+		}
 	}
 	dshash_seq_term(&status);
 	return all;
@@ -608,9 +664,12 @@ fairq_shmem_queues(Oid task)
 
 /* --------------------------------------------------------------------- */
 
-/* A counter may be freed, though it is not idle, if its queue is gone. */
+/*
+ * The number of the last census that counts for the queue of a counter.  False if
+ * the queue is gone: then the counter may be freed, though it is not idle.
+ */
 static bool
-is_of_no_queue(const FairqQueueKey *key)
+read_census(const FairqQueueKey *key, uint64 *census)
 {
 	FairqQueueKey queue = *key;
 	QueueEntry *entry;
@@ -618,9 +677,24 @@ is_of_no_queue(const FairqQueueKey *key)
 	queue.group_no = -1;
 	entry = dshash_find(queues, &queue, false);
 	if (entry == NULL)
-		return true;
+		return false;
+	*census = pg_atomic_read_u64(&fairq_shmem_census(dsa_get_address(area,
+																	 entry->hints))->number);
 	dshash_release_lock(queues, entry);
-	return false;
+	return true;
+}
+
+/* Can the counter be freed?  Mostly a look at itself is enough to say so. */
+static bool
+is_of_no_use(LimitEntry *entry)
+{
+	uint64		census;
+
+	if (fairq_limit_is_idle(&entry->limit, 0))
+		return true;
+	return !fairq_limit_is_pinned(&entry->limit) &&
+		(!read_census(&entry->key, &census) ||
+		 fairq_limit_is_idle(&entry->limit, census));
 }
 
 static void
@@ -634,9 +708,7 @@ free_idle_limits(void)
 	dshash_seq_init(&status, limits, true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		if (fairq_limit_is_idle(&entry->limit) ||
-			(!fairq_limit_is_pinned(&entry->limit) &&
-			 is_of_no_queue(&entry->key)))
+		if (is_of_no_use(entry))
 		{
 			dshash_delete_current(&status);
 			pg_atomic_fetch_sub_u32(&registry->nlimits, 1);

@@ -16,6 +16,7 @@ extern List *fairq_shmem_queues(Oid task);
 extern void fairq_shmem_release(FairqHints *hints);
 extern FairqLimit *fairq_shmem_limit(int32 queue_id, int32 group_no);
 extern int	fairq_shmem_limits(int32 queue_id, int32 **group_nos);
+extern struct FairqCensus *fairq_shmem_census(FairqHints *hints);
 extern void fairq_shmem_sweep(void);
 extern void fairq_shmem_make_room(void);
 

@@ -12,10 +12,17 @@
  * counts, and no counter is known before the calls that don't are over.  So a
  * first limit costs nobody a wait, and no claim goes uncounted.
  *
+ * After a restart all counters are counted at once, by the census (census.c).  As
+ * long as that goes on, a group or queue of which it is not known how many are
+ * running is passed over, unless it has so few rows that they are counted by
+ * themselves.
+ *
  * Counting a group reads its line up to the highest address at which a task
  * may be running, in each of the three regions (fairq_lane_reach()).  So it
- * costs what service has come by, and not what is queued further on; but after
- * a restart nobody knows how far that was, and all of the line is read, once.
+ * costs what service has come by, and not what is queued further on.  That is
+ * done for counters of which the census knows nothing, since calls did not count
+ * while it went on, and for those that are doubtful, before they keep anybody
+ * out.
  *
  * In the hands of an open transaction, a row counts as running, whatever
  * becomes of it.  Then the counter is doubtful.  What we ourselves have
@@ -35,6 +42,9 @@
 /* how often a call waits to count, for what is done in a moment */
 #define COUNT_WAITS 16
 #define COUNT_WAIT_US 1000
+
+/* index entries that are read to count a group or queue beside the census */
+#define SHORT_LINE 1000
 
 /* groups that a call doesn't count again */
 #define COUNTED_SLOTS 64
@@ -74,6 +84,7 @@ fairq_running_begin(FairqQueue *queue)
 	{
 		/* say so first, then look again; whoever counts does it the other way */
 		pg_atomic_fetch_add_u32(&hints->calls, 1);
+		fairq_census_not_counted(hints);
 		if (pg_atomic_read_u32(&hints->limited) == 0)
 		{
 			call.queue = queue;
@@ -81,6 +92,7 @@ fairq_running_begin(FairqQueue *queue)
 		}
 		pg_atomic_fetch_sub_u32(&hints->calls, 1);
 	}
+	fairq_census_counted(hints);
 	call.counted = true;
 	call.queue = queue;
 }
@@ -89,10 +101,18 @@ fairq_running_begin(FairqQueue *queue)
 static void
 let_go_of_group(void)
 {
-	fairq_limit_let_go(call.limit);
+	fairq_limit_let_go(call.limit, fairq_lane_as_of(call.lane));
 	fairq_limit_unpin(call.limit);
 	call.limit = NULL;
 	call.in_group = call.holding = false;
+}
+
+static void
+let_go_of_queue(void)
+{
+	FairqHints *hints = call.queue->hints;
+
+	fairq_limit_let_go(&hints->running, fairq_lane_as_of(&hints->lanes[0]));
 }
 
 /* The row of the task that is or was running is written, or won't be. */
@@ -102,7 +122,7 @@ let_go(void)
 	if (call.holding)
 		let_go_of_group();
 	if (call.holding_queue)
-		fairq_limit_let_go(&call.queue->hints->running);
+		let_go_of_queue();
 	call.holding_queue = false;
 }
 
@@ -145,7 +165,7 @@ fairq_running_end(void)
 		(void) fairq_limit_leave(&hints->running,
 								 fairq_lane_as_of(&hints->lanes[0]), 1,
 								 call.queue_count_no);
-		fairq_limit_let_go(&hints->running);
+		let_go_of_queue();
 	}
 	if (call.any_doubtful)
 		memset(doubtful_groups, 0, sizeof(doubtful_groups));
@@ -161,26 +181,39 @@ compare_ids(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* What counting rows comes to. */
+typedef struct Counting
+{
+	int32		running;
+	bool		doubtful;		/* or less */
+	int			budget;			/* entries of the index that may be read */
+	bool		too_long;		/* there are more */
+} Counting;
+
 /*
  * Count the tasks of a scan that are running, or in somebody's hands.  Of the
  * latter there may be two rows, at two addresses.
  */
-static int32
-count_rows(FairqScan *scan, bool *doubtful)
+static void
+count_rows(FairqScan *scan, Counting *counting)
 {
 	int			max = 16;
 	int			n = 0;
 	int64	   *in_hands = palloc(sizeof(int64) * max);
-	int32		running = 0;
 	FairqRowState state;
 
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		FairqTask	task;
 
+		if (state == FAIRQ_ROW_LATER)
+		{
+			counting->too_long = true;
+			break;
+		}
 		fairq_task_read(fairq_scan_slot(scan), &task);
 		if (state == FAIRQ_ROW_LIVE)
-			running += task.running;
+			counting->running += task.running;
 		else if (state == FAIRQ_ROW_CHANGING || task.running ||
 				 fairq_scan_is_deleted(scan))
 		{
@@ -192,63 +225,92 @@ count_rows(FairqScan *scan, bool *doubtful)
 			in_hands[n++] = task.id;
 		}
 	}
-	*doubtful |= n > 0;
+	counting->doubtful |= n > 0;
 	qsort(in_hands, n, sizeof(int64), compare_ids);
 	for (int i = 0; i < n; i++)
-		running += i == 0 || in_hands[i] != in_hands[i - 1];
+		counting->running += i == 0 || in_hands[i] != in_hands[i - 1];
 	pfree(in_hands);
-	return running;
+	counting->budget = fairq_scan_left(scan);
 }
 
 /*
  * Of a group, or of the whole queue (-1), as the table has it, those that stand
- * in a region of a lane up to where tasks may be running.
+ * in a lane at or past an address, and before end.
  */
-static int32
-count_in_region(FairqQueue *queue, int priority, FairqRegion region,
-				int32 group_no, FairqTable *tasks, bool *doubtful)
+static void
+count_in_lane(FairqQueue *queue, int priority, int64 from, int64 end,
+			  int32 group_no, FairqTable *tasks, Counting *counting)
 {
-	int64		from = fairq_region_from(region);
-	int64		reach = fairq_lane_reach(fairq_queue_lane(queue, priority),
-										 region);
 	FairqKey	of_lane[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
 		{2, FAIRQ_GE, Int64GetDatum(from)},
-		{2, FAIRQ_LT, Int64GetDatum(reach + 1)}
+		{2, FAIRQ_LT, Int64GetDatum(end)}
 	};
 	FairqKey	of_group[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
 		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
 		{3, FAIRQ_GE, Int64GetDatum(from)},
-		{3, FAIRQ_LT, Int64GetDatum(reach + 1)}
+		{3, FAIRQ_LT, Int64GetDatum(end)}
 	};
 	FairqScan  *scan;
-	int32		running;
 
-	if (reach < from)
-		return 0;
+	if (from >= end || counting->too_long)
+		return;
 	scan = group_no < 0 ?
-		fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, of_lane,
-						 lengthof(of_lane), false) :
-		fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, of_group,
-						 lengthof(of_group), false);
-	running = count_rows(scan, doubtful);
+		fairq_scan_some(tasks, FAIRQ_TASK_BY_LANE, of_lane,
+						lengthof(of_lane), counting->budget) :
+		fairq_scan_some(tasks, FAIRQ_TASK_BY_GROUP, of_group,
+						lengthof(of_group), counting->budget);
+	count_rows(scan, counting);
 	fairq_scan_end(scan);
-	return running;
 }
 
-/* The same of all lanes and regions. */
-static int32
+/*
+ * The same of all lanes: up to where tasks may be running in each region, or of
+ * all that there is.
+ */
+static void
 count_running(FairqQueue *queue, int32 group_no, FairqTable *tasks,
-			  bool *doubtful)
+			  Counting *counting)
 {
-	int32		running = 0;
-
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		for (int r = 0; r < FAIRQ_REGIONS; r++)
-			running += count_in_region(queue, priority, r, group_no, tasks,
-									   doubtful);
-	return running;
+	{
+		FairqLane  *lane = fairq_queue_lane(queue, priority);
+
+		if (!fairq_lane_reach_is_known(lane))
+			count_in_lane(queue, priority, 0, FAIRQ_ADDR_MAX, group_no, tasks,
+						  counting);
+		else
+			for (int r = 0; r < FAIRQ_REGIONS; r++)
+				count_in_lane(queue, priority, fairq_region_from(r),
+							  fairq_lane_reach(lane, r) + 1, group_no, tasks,
+							  counting);
+	}
+}
+
+/*
+ * May the counter be counted by itself?  As long as the census goes on, only if
+ * there is little to read, unless the census is void again and again.
+ */
+static int
+entries_to_count(FairqHints *hints, FairqLimit *limit, FairqAsOf now)
+{
+	if (fairq_lane_reach_is_known(&hints->lanes[0]) ||
+		fairq_census_is_in_vain(hints))
+		return PG_INT32_MAX;
+	return fairq_limit_was_long(limit, now) ? 0 : SHORT_LINE;
+}
+
+/* It was counted. */
+static void
+say_counted(const FairqQueue *queue, int32 group_no, int32 running)
+{
+	if (group_no < 0)
+		elog(DEBUG1, "counted the running tasks of queue \"%s\": %d",
+			 queue->name, running);
+	else
+		elog(DEBUG2, "counted the running tasks of group number %d of queue \"%s\": %d",
+			 group_no, queue->name, running);
 }
 
 /*
@@ -262,27 +324,30 @@ count(FairqLimit *limit, int32 group_no, FairqTable *tasks)
 
 	for (;;)
 	{
-		uint64		as_of = fairq_lane_as_of(any_lane);
+		FairqAsOf	now = fairq_lane_as_of(any_lane);
+		Counting	counting = {
+			.budget = entries_to_count(queue->hints, limit, now)
+		};
 		uint64		changes;
 
+		if (counting.budget == 0)
+			return false;
 		if (pg_atomic_read_u32(&queue->hints->calls) == 0 &&
-			fairq_limit_note(limit, as_of, &changes))
+			fairq_limit_note(limit, now, &changes))
 		{
-			bool		doubtful = false;
-			int32		running;
-
-			if (!fairq_debts_running(queue->hints, group_no, &running,
-									 &doubtful))
+			if (!fairq_debts_running(queue->hints, group_no, &counting.running,
+									 &counting.doubtful))
 				return false;
-			running += count_running(queue, group_no, tasks, &doubtful);
-			if (fairq_limit_counted(limit, as_of, changes, running, doubtful))
+			count_running(queue, group_no, tasks, &counting);
+			if (counting.too_long)
 			{
-				if (group_no < 0)
-					elog(DEBUG1, "counted the running tasks of queue \"%s\": %d",
-						 queue->name, running);
-				else
-					elog(DEBUG2, "counted the running tasks of group number %d of queue \"%s\": %d",
-						 group_no, queue->name, running);
+				fairq_limit_is_long(limit, now);
+				return false;
+			}
+			if (fairq_limit_counted(limit, now, changes, counting.running,
+									counting.doubtful))
+			{
+				say_counted(queue, group_no, counting.running);
 				return true;
 			}
 		}
@@ -395,7 +460,7 @@ fairq_place_is_used(FairqDebt *debt, const FairqTask *task, bool removed)
 	fairq_debt_leaves(debt, call.limit, call.count_no, call.queue_count_no,
 					  removed ? 1 : 0, 1);
 	let_go_of_group();
-	fairq_limit_let_go(&call.queue->hints->running);
+	let_go_of_queue();
 	call.in_queue = false;
 }
 
@@ -406,7 +471,7 @@ fairq_place_is_used(FairqDebt *debt, const FairqTask *task, bool removed)
 void
 fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 {
-	uint64		as_of;
+	FairqAsOf	now;
 
 	if (call.queue == NULL)
 	{
@@ -417,19 +482,19 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 	Assert(!call.in_group || (call.lane == lane && call.group_no == group_no));
 	if (!call.counted)
 		return;
-	as_of = fairq_lane_as_of(lane);
+	now = fairq_lane_as_of(lane);
 	if (!call.in_group)
 	{
 		call.lane = lane;
 		call.group_no = group_no;
 		call.limit = fairq_shmem_limit(call.queue->id, group_no);
-		call.count_no = fairq_limit_hold(call.limit, as_of);
+		call.count_no = fairq_limit_hold(call.limit, now);
 		call.holding = true;
 	}
 	if (!call.in_queue)
 	{
 		call.queue_count_no = fairq_limit_hold(&call.queue->hints->running,
-											   as_of);
+											   now);
 		call.holding_queue = true;
 	}
 }
@@ -441,18 +506,37 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 bool
 fairq_hold_within_limits(void)
 {
-	uint64		as_of;
+	FairqAsOf	now;
 
 	if (fairq_settings_are_old(call.queue))
 		return false;
 	if (!call.counted)
 		return true;
-	as_of = fairq_lane_as_of(call.lane);
-	return fairq_limit_within(call.limit, as_of,
+	now = fairq_lane_as_of(call.lane);
+	return fairq_limit_within(call.limit, now,
 							  fairq_group_setting(call.queue,
 												  call.group_no)->most) &&
-		fairq_limit_within(&call.queue->hints->running, as_of,
+		fairq_limit_within(&call.queue->hints->running, now,
 						   call.queue->max_running);
+}
+
+/*
+ * The task, whose row was there, goes on running, and the row shows it.  If it
+ * stands on another page now, the census may come by neither of them.
+ */
+void
+fairq_hold_written(const FairqTask *task, const ItemPointerData *before)
+{
+	FairqAsOf	now;
+
+	/* before the counter is let go: whoever counts then must look so far */
+	fairq_lane_reaches(fairq_queue_lane(call.queue, task->priority), task->addr);
+	if (!call.counted || ItemPointerGetBlockNumber(&task->tid) ==
+		ItemPointerGetBlockNumber(before))
+		return;
+	now = fairq_lane_as_of(call.lane);
+	fairq_limit_moved(call.limit, now);
+	fairq_limit_moved(&call.queue->hints->running, now);
 }
 
 /*
@@ -479,17 +563,18 @@ bool
 fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqLimit *limit,
 					 FairqTable *tasks, int32 *counter, int32 *rows)
 {
-	uint64		as_of = fairq_lane_as_of(fairq_queue_lane(queue, 0));
-	bool		doubtful = false;
+	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(queue, 0));
+	Counting	counting = {.budget = PG_INT32_MAX};
 	uint64		before;
 	uint64		after;
-	int32		own;
 
-	if (!fairq_limit_note(limit, as_of, &before) ||
-		!fairq_limit_read(limit, as_of, counter) ||
-		!fairq_debts_running(queue->hints, group_no, &own, &doubtful))
+	if (!fairq_limit_note(limit, now, &before) ||
+		!fairq_limit_read(limit, now, counter) ||
+		!fairq_debts_running(queue->hints, group_no, &counting.running,
+							 &counting.doubtful))
 		return false;
-	*rows = own + count_running(queue, group_no, tasks, &doubtful);
-	return !doubtful && *rows != *counter &&
-		fairq_limit_note(limit, as_of, &after) && after == before;
+	count_running(queue, group_no, tasks, &counting);
+	*rows = counting.running;
+	return !counting.doubtful && *rows != *counter &&
+		fairq_limit_note(limit, now, &after) && after == before;
 }

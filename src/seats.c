@@ -177,25 +177,26 @@ summary_of(uint64 *words, int chunk)
 
 /* --------------------------------------------------------------------- */
 
-/* Nobody is in any set.  The chunks are mapped. */
+/*
+ * Nobody is in any set, but of those of leases nothing is forgotten.  The chunks
+ * are mapped.
+ */
 void
 fairq_seats_init(FairqLane *lane)
 {
-	FairqSeats *seats = &lane->seats;
-
-	memset(seats, 0, sizeof(FairqSeats));
-	seats->first_deadline = PG_INT64_MAX;
+	StaticAssertStmt(FAIRQ_LAPSED == FAIRQ_SEAT_SETS - 2 &&
+					 FAIRQ_LEASED == FAIRQ_SEAT_SETS - 1, "these come last");
+	for (int set = 0; set < FAIRQ_LAPSED; set++)
+	{
+		lane->seats.n[set] = 0;
+		lane->seats.first[set] = 0;
+	}
 	for (int chunk = 1; chunk < FAIRQ_CHUNKS; chunk++)
 	{
 		uint64	   *words = lane_part(lane, chunk);
 
-		if (words == NULL)
-			continue;
-		memset(words, 0,
-			   FAIRQ_SEAT_SETS * SET_WORDS(chunk) * sizeof(uint64));
-		words += FAIRQ_SEAT_SETS * SET_WORDS(chunk);
-		for (int64 i = 0; i < WORDS(chunk); i++)
-			*words++ = PG_INT64_MAX;
+		if (words != NULL)
+			memset(words, 0, FAIRQ_LAPSED * SET_WORDS(chunk) * sizeof(uint64));
 	}
 }
 

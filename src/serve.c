@@ -19,6 +19,10 @@
  * A group that has no room for another running task is parked: no pop comes by
  * until it has (limit.c).
  *
+ * After a restart the census is to find what is running (census.c).  Each call
+ * does a step of it; one that finds less than it was asked for goes on to its end
+ * and looks again.
+ *
  * A queue that is full (max_running) has no turns: only tasks whose leases have
  * expired are served, in rounds of their groups (lane.c).
  *
@@ -278,10 +282,24 @@ end_scan(FairqScan *scan)
 		fairq_scan_end(scan);
 }
 
+/* Is there less to serve than is wanted, as far as is known what is running? */
+static bool
+is_to_count(FairqService *s)
+{
+	return s->served < s->max_tasks && !s->peeked && !s->queue->paused &&
+		(s->per_group == 0 || s->served == 0) &&
+		fairq_census_is_due(s->queue->hints);
+}
+
 static void
 serve(FairqService *s)
 {
 	int32		id;
+	bool		counted = false;
+
+	/* what is running is found by everybody, a part by each */
+	if (!s->queue->paused)
+		fairq_census_step(s->queue, s->tasks);
 
 	/* by our own settings there may be room for those who are parked */
 	if (fairq_settings_pending())
@@ -298,6 +316,14 @@ serve(FairqService *s)
 			s->per_group == 0 && looks < LOOK_FOR_OWN &&
 			fairq_debts_show(s->queue->hints))
 			continue;
+
+		/* those who were passed over may be served once all are counted */
+		if (is_to_count(s) && !counted)
+		{
+			counted = true;
+			if (fairq_census_finish(s->queue, s->tasks))
+				continue;
+		}
 
 		/* changed limits act at once, also in the middle of a call */
 		if (s->served > 0 || s->peeked || !fairq_settings_are_old(s->queue))

@@ -86,6 +86,8 @@ init_control(FAIRQ_INIT_ARGS)
 	for (int i = 0; i < DOMAINS; i++)
 	{
 		pg_atomic_init_u64(&c->domains[i].resets, 0);
+		pg_atomic_init_u64(&c->domains[i].forgets, 0);
+		pg_atomic_init_u64(&c->domains[i].uncounted, 0);
 		pg_atomic_init_u64(&c->domains[i].moves, 0);
 		pg_atomic_init_u64(&c->domains[i].group_changes, 0);
 		pg_atomic_init_u64(&c->domains[i].settings, 0);

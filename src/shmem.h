@@ -37,6 +37,9 @@ typedef struct FairqIds
 typedef struct FairqDomain
 {
 	pg_atomic_uint64 resets;	/* hints from before the last one are void */
+	pg_atomic_uint64 forgets;	/* counts lanes whose leases are not known */
+	pg_atomic_uint64 uncounted; /* times that counters of a queue missed what
+								 * ended */
 	pg_atomic_uint64 moves;		/* rows given new index entries; see store.c */
 	pg_atomic_uint64 group_changes; /* counts what makes cached groups void */
 	pg_atomic_uint64 settings;	/* counts changes of settings of queues that
@@ -164,6 +167,7 @@ typedef struct FairqRegistry
 	pg_atomic_uint64 tenures;	/* counts how often hints became a queue's */
 } FairqRegistry;
 
+typedef struct FairqCensus FairqCensus;
 typedef struct FairqHints FairqHints;
 typedef struct FairqLimit FairqLimit;
 

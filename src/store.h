@@ -233,6 +233,7 @@ extern void fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys);
 extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
 								  const FairqKey *keys, int nkeys, int budget);
 extern void fairq_scan_more(FairqScan *scan);
+extern int	fairq_scan_left(FairqScan *scan);
 extern int64 fairq_scan_reached(FairqScan *scan);
 extern int32 fairq_scan_next_group(FairqScan *scan);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
@@ -275,6 +276,13 @@ extern FairqRowState fairq_task_at(FairqTable *table,
 extern int	fairq_task_entries(FairqTable *table, int32 lane, int32 group_no,
 							   int64 from, int most, FairqItem *items,
 							   int64 *end, bool *abreast);
+
+/* what is done with a task that is running, or in somebody's hands */
+typedef void (*FairqTaskSeen) (void *arg, const FairqTask *task,
+							   bool in_hands);
+
+extern void fairq_task_pages(FairqTable *table, BlockNumber from,
+							 BlockNumber end, FairqTaskSeen seen, void *arg);
 
 typedef enum FairqClaimResult
 {

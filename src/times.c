@@ -16,13 +16,11 @@
  *			(seats.c), and this is the lowest of these.  When the deadline of
  *			64 groups has passed, those of them that are leased have lapsed,
  *			and their leases are looked at when their turns come (turn.c).
+ *			After a restart nobody knows which tasks are leased, until the
+ *			census has come by them (census.c).
  *
- * sweep	After a restart nobody knows which tasks are leased.  All that were
- *			queued then are looked at, in steps, and where the next one goes on is
- *			kept here.
- *
- * Nothing is missed: only one backend at a time looks at timers and sweeps.
- * The lowest timer that is entered meanwhile is kept apart (timers_since), and
+ * Nothing is missed: only one backend at a time looks at timers.  The lowest
+ * timer that is entered meanwhile is kept apart (timers_since), and
  * timers are not raised past that.
  *
  * Locking: all is written under the lane's lock, by the caller; what is atomic
@@ -61,29 +59,28 @@ fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
 	pg_atomic_write_u64(&times->deadline, (uint64) deadline);
 }
 
-/* Nothing is known, but where there are no more queued tasks: look for all. */
+/*
+ * Nothing is known: look for all.  The deadline stays: of leases nothing is
+ * forgotten, though there may be more.
+ */
 void
-fairq_times_forget(FairqTimes *times, int64 highest)
+fairq_times_forget(FairqTimes *times)
 {
-	pg_atomic_write_u64(&times->deadline, (uint64) DT_NOEND);
 	FOR_TIMED_REGIONS(r)
 	{
 		pg_atomic_write_u64(&times->timers[r], fairq_region_from(r));
 		times->timers_since[r] = fairq_region_from(r);
 	}
-	pg_atomic_write_u64(&times->sweep, highest < 0 ? FAIRQ_ADDR_MAX : 0);
-	times->sweep_end = highest;
 	times->looking = false;
 }
 
 void
 fairq_times_init(FairqTimes *times)
 {
-	pg_atomic_init_u64(&times->deadline, 0);
+	pg_atomic_init_u64(&times->deadline, (uint64) DT_NOEND);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		pg_atomic_init_u64(&times->timers[r], 0);
-	pg_atomic_init_u64(&times->sweep, 0);
-	fairq_times_forget(times, FAIRQ_ADDR_NONE);
+	fairq_times_forget(times);
 }
 
 /* Is there something to look for?  Needs no lock. */
@@ -93,8 +90,7 @@ fairq_times_due(FairqTimes *times, TimestampTz now)
 	FOR_TIMED_REGIONS(r)
 		if ((int64) pg_atomic_read_u64(&times->timers[r]) < fairq_due_end(r, now))
 			return true;
-	return (int64) pg_atomic_read_u64(&times->deadline) <= now ||
-		pg_atomic_read_u64(&times->sweep) != FAIRQ_ADDR_MAX;
+	return (int64) pg_atomic_read_u64(&times->deadline) <= now;
 }
 
 /* When there will be.  Needs no lock. */
@@ -103,8 +99,6 @@ fairq_times_next(FairqTimes *times)
 {
 	TimestampTz next = pg_atomic_read_u64(&times->deadline);
 
-	if (pg_atomic_read_u64(&times->sweep) != FAIRQ_ADDR_MAX)
-		return DT_NOBEGIN;
 	FOR_TIMED_REGIONS(r)
 	{
 		int64		timers = pg_atomic_read_u64(&times->timers[r]);
@@ -131,8 +125,6 @@ fairq_times_begin(FairqTimes *times, FairqLook *look)
 		look->timers[r] = pg_atomic_read_u64(&times->timers[r]);
 		times->timers_since[r] = FAIRQ_ADDR_MAX;
 	}
-	look->sweep = pg_atomic_read_u64(&times->sweep);
-	look->sweep_end = times->sweep_end;
 	return true;
 }
 
@@ -144,5 +136,4 @@ fairq_times_end(FairqTimes *times, const FairqLook *look)
 	FOR_TIMED_REGIONS(r)
 		pg_atomic_write_u64(&times->timers[r],
 							Min(look->timers[r], times->timers_since[r]));
-	pg_atomic_write_u64(&times->sweep, look->sweep);
 }

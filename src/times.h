@@ -17,11 +17,8 @@ typedef struct FairqTimes
 	pg_atomic_uint64 timers[FAIRQ_REGIONS]; /* of the timed regions: below,
 											 * all tasks are running, or of
 											 * groups in the set "due" */
-	pg_atomic_uint64 sweep;		/* where the search for leases of before a
-								 * restart goes on; FAIRQ_ADDR_MAX: it is over */
 	int64		timers_since[FAIRQ_REGIONS];	/* lowest one entered since the
 												 * last look began */
-	int64		sweep_end;		/* up to there, that included */
 	bool		looking;		/* somebody looks for what has fallen due */
 } FairqTimes;
 
@@ -29,12 +26,10 @@ typedef struct FairqTimes
 typedef struct FairqLook
 {
 	int64		timers[FAIRQ_REGIONS];	/* scheduled tasks from there on */
-	int64		sweep;			/* and leases from there on */
-	int64		sweep_end;
 } FairqLook;
 
 extern void fairq_times_init(FairqTimes *times);
-extern void fairq_times_forget(FairqTimes *times, int64 highest);
+extern void fairq_times_forget(FairqTimes *times);
 extern void fairq_times_scheduled(FairqTimes *times, int64 addr);
 extern bool fairq_times_passed(FairqTimes *times, int64 addr);
 extern void fairq_times_deadline(FairqTimes *times, TimestampTz deadline);

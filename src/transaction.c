@@ -303,6 +303,14 @@ say_scheduled(FairqDebt *debt, int64 addr, bool again)
 					   fairq_due_time(addr));
 }
 
+/* All is to be read off the table again, and its leases by another census. */
+static void
+forget(FairqLane *lane)
+{
+	fairq_lane_forget(lane);
+	pg_atomic_fetch_add_u64(&fairq_domain_at(lane->domain)->forgets, 1);
+}
+
 static void
 say(FairqDebt *debt, const FairqNews *news, bool again)
 {
@@ -313,7 +321,7 @@ say(FairqDebt *debt, const FairqNews *news, bool again)
 	if (debt->group_no < 0 && (again || are_ready(news)))
 	{
 		/* whose these are is not known: all is read again */
-		fairq_lane_forget(lane);
+		forget(lane);
 		fairq_wake_all(&fairq_hints_of(lane)->wakeup);
 		return;
 	}
@@ -331,7 +339,7 @@ say(FairqDebt *debt, const FairqNews *news, bool again)
 	if (news->leased.until != DT_NOEND)
 	{
 		if (debt->group_no < 0)
-			fairq_lane_forget(lane);
+			forget(lane);
 		else
 			fairq_lane_leased(lane, debt->group_no, &news->leased);
 		fairq_wake_in_time(&fairq_hints_of(lane)->wakeup,
@@ -350,18 +358,22 @@ leave(FairqDebt *debt, int32 n)
 	if (debt->group_no < 0)
 	{
 		if (debt->uncounted)
+		{
+			/* in this order: census.c */
+			pg_atomic_fetch_add_u64(&fairq_domain_at(debt->lane->domain)->uncounted, 1);
 			pg_atomic_fetch_add_u64(&hints->uncounted, 1);
+		}
 		if (debt->uncounted || debt->settings)
 			fairq_unpark_all(hints);
 	}
 	else if (debt->limit != NULL && (n > 0 || debt->settings))
 	{
-		uint64		as_of = fairq_lane_as_of(debt->lane);
+		FairqAsOf	now = fairq_lane_as_of(debt->lane);
 		uint16		parked;
 
-		(void) fairq_limit_leave(&hints->running, as_of, n,
+		(void) fairq_limit_leave(&hints->running, now, n,
 								 debt->queue_count_no);
-		parked = fairq_limit_leave(debt->limit, as_of, n, debt->count_no);
+		parked = fairq_limit_leave(debt->limit, now, n, debt->count_no);
 		fairq_unpark(hints, debt->group_no, parked);
 		/* others, too, may have waited for a place in the queue */
 		fairq_wake(&hints->wakeup, n);
@@ -507,6 +519,7 @@ end_call(void)
 	fairq_debt_written();
 	fairq_turns_end();
 	fairq_running_end();
+	fairq_census_end();
 	fairq_look_end();
 }
 
@@ -1014,22 +1027,6 @@ fairq_debts_highest(FairqLane *lane, int32 group_no)
 		 debt = debt_below(debt))
 		highest = Max(highest, debt->highest_at_abort);
 	return highest;
-}
-
-/*
- * The highest address at which an abort would have a task of the lane running,
- * though we don't see it any more; FAIRQ_ADDR_NONE if there is none.
- */
-int64
-fairq_debts_reach(FairqLane *lane)
-{
-	int64		reach = FAIRQ_ADDR_NONE;
-
-	for (int i = 0; i < ndebts; i++)
-		if (debts[i].lane == lane)
-			reach = Max(reach,
-						debts[i].at_abort.leased.high[FAIRQ_REGION_QUEUED]);
-	return reach;
 }
 
 /*

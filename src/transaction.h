@@ -79,7 +79,6 @@ extern void fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr,
 extern bool fairq_debts_show(FairqHints *hints);
 extern bool fairq_has_own_tasks(void);
 extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
-extern int64 fairq_debts_reach(FairqLane *lane);
 extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr,
 									  int64 id, const ItemPointerData *root);
 extern void fairq_debt_settings(FairqHints *hints, int32 queue_id,

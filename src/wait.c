@@ -68,6 +68,8 @@ next_due(FairqQueue *queue)
 {
 	TimestampTz next = DT_NOEND;
 
+	if (!queue->paused && fairq_census_is_due(queue->hints))
+		return DT_NOBEGIN;
 	for (int priority = 0; priority < FAIRQ_PRIORITIES && !queue->paused;
 		 priority++)
 		next = Min(next,

@@ -1,0 +1,667 @@
+/*
+ * census.c
+ *		What is running, found by one pass over all rows.
+ *
+ * After a restart, and when rows were changed behind fairq's back, nobody knows
+ * what is running.  Three things are to be known of it: how many tasks of each
+ * limited group and queue (limit.c), how far in each lane tasks may be running
+ * (its reach), and when the leases of which groups end.  The census finds all
+ * of that, for all queues of the extension at once, by reading the table from its
+ * first page to its last, a tenth of a second for a million tasks.  Through the
+ * index by group that would be a random page for each task.
+ *
+ * It is done in steps of some pages, by pops: each does a small one.  Meanwhile a
+ * group whose running tasks have to be counted is passed over, unless it has so
+ * few rows that they are counted at once (running.c).  A pop that finds nothing
+ * else to serve, and a look of fairq.wait(), goes on to the end, and then looks
+ * again.  So nobody who was passed over has to be told of it: who has passed over
+ * him has either got all that he wanted, and comes again, or is still there.
+ *
+ * The pass sees each page at one moment, with a dirty snapshot: whatever is
+ * running there or in the hands of an open transaction counts, also what our own
+ * transaction has in hand, which we don't see otherwise.  What is written while
+ * it goes on is none of its business:
+ *
+ * - counters count it themselves (limit.c says how, and why it is enough);
+ * - a lane's reach is raised by whoever writes a running row, before he lets go
+ *	 of the counters;
+ * - a lease is told by the transaction that has made or ended it, at its end,
+ *	 also if nothing else is known of the lane (lane.c).
+ *
+ * What makes a census void, so that another one begins: "resets" of the domain;
+ * "forgets", of a transaction that was too large to know whose leases it has
+ * told; another file of the table (VACUUM FULL and the like, after which rows
+ * are on other pages).  If it is void again and again, it is brought to its end
+ * once in a while: leases that it finds are leases, and counters do without.
+ *
+ * And it can be void for one queue: for its counters, if claims went uncounted
+ * since it began, since nobody had seen a limit (void_census); for all of it, if
+ * the queue could not be locked, or its row not be seen, when a step came by its
+ * tasks (skipping_census).  It is being dropped or made then, or will be read
+ * again for another reason.  Who uses the queue after that begins another one.
+ *
+ * One backend at a time has a step in hand.  If it is not seen to be at it for
+ * 50 ms another one does the step anew: so one that is stopped holds nobody up.
+ * The first one that has read all pages of the step tells what he has found.  If
+ * he does not get through with that, and another one does it again, all counters
+ * of the census are doubtful, since some may have been told twice.
+ *
+ * Memory: a step has in hand what runs on its pages.  Beside that there are
+ * counters of groups of which something runs, and bits.
+ *
+ * Locking: the census' mutex, a spinlock, for a few instructions.  The queue whose
+ * tasks were found is locked while that is told, and only if that can be had at
+ * once.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/timestamp.h"
+
+#include "queue.h"
+#include "registry.h"
+#include "store.h"
+#include "transaction.h"
+
+/* pages of a step; and of one of somebody who has nothing else to do */
+#define STEP_PAGES 128
+#define LARGE_STEP_PAGES 2048
+
+/* pages after which it is said that the step goes on */
+#define PAGES_AT_ONCE 32
+
+/* who is not seen for so long is not waited for */
+#define STEP_PATIENCE (INT64CONST(50) * 1000)
+#define LOOK_EVERY_US 1000
+
+/* so often a census that is void makes place for another, one after the other */
+#define TIMES_IN_VAIN 3
+
+/* so many a call goes on with, should they be void again and again */
+#define MOST_IN_A_CALL 3
+
+/* A task that is running, or in somebody's hands. */
+typedef struct Found
+{
+	int32		queue_id;
+	int32		group_no;
+	int64		id;
+	int64		addr;
+	TimestampTz lease_until;
+	int16		priority;
+	bool		running;
+	bool		in_hands;
+} Found;
+
+typedef struct Step
+{
+	FairqCensus *census;		/* NULL: there is none in hand */
+	uint64		number;			/* of the census */
+	uint64		step;			/* which one of it */
+	bool		telling;
+	BlockNumber from;
+	BlockNumber to;
+	BlockNumber nblocks;
+	uint64		uncounted;		/* of the domain, before any page was read */
+	Found	   *found;
+	int			n;
+	int			max;
+} Step;
+
+typedef enum Taken
+{
+	STEP_TAKEN,
+	STEP_BUSY,					/* another backend is at it */
+	CENSUS_OVER
+} Taken;
+
+/* The step in hand. */
+static Step hand;
+
+void
+fairq_census_init(FairqCensus *census)
+{
+	memset(census, 0, sizeof(FairqCensus));
+	SpinLockInit(&census->mutex);
+	pg_atomic_init_u64(&census->number, 0);
+	pg_atomic_init_u64(&census->resets, PG_UINT64_MAX);
+	pg_atomic_init_u64(&census->repeated, 0);
+	pg_atomic_init_u64(&census->done, 0);
+	pg_atomic_init_u64(&census->done_resets, PG_UINT64_MAX);
+	pg_atomic_init_u64(&census->done_voids, PG_UINT64_MAX);
+	pg_atomic_init_u64(&census->skipping, 0);
+}
+
+/* What makes a census void. */
+static uint64
+voids(FairqHints *hints, uint64 *resets)
+{
+	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
+
+	*resets = pg_atomic_read_u64(&domain->resets);
+	return *resets + pg_atomic_read_u64(&domain->forgets);
+}
+
+/*
+ * What the census has to say of the counters of a queue, after so many resets.  It
+ * begins by being given a number, so what was read of it before is not newer.
+ */
+void
+fairq_census_look(FairqHints *hints, uint64 resets, FairqAsOf *now)
+{
+	FairqCensus *census = fairq_shmem_census(hints);
+	uint64		began = pg_atomic_read_u64(&census->resets);
+	bool		limited = pg_atomic_read_u32(&hints->limited) != 0;
+
+	pg_read_barrier();
+	now->census = pg_atomic_read_u64(&census->number);
+	now->counted = began == resets && limited &&
+		pg_atomic_read_u64(&census->done) == now->census &&
+		pg_atomic_read_u64(&hints->void_census) < now->census &&
+		pg_atomic_read_u64(&hints->skipping_census) < now->census;
+	now->repeated = pg_atomic_read_u64(&census->repeated) >= now->census;
+}
+
+/* Has one come by all tasks of the queue since? */
+bool
+fairq_census_has_passed(FairqHints *hints, uint64 resets)
+{
+	FairqCensus *census = fairq_shmem_census(hints);
+	uint64		done = pg_atomic_read_u64(&census->done);
+
+	pg_read_barrier();
+	return pg_atomic_read_u64(&census->done_resets) == resets &&
+		pg_atomic_read_u64(&hints->skipping_census) < done;
+}
+
+static bool
+is_over(FairqCensus *census, FairqHints *hints, uint64 is_void)
+{
+	return pg_atomic_read_u64(&census->done_voids) == is_void &&
+		(pg_atomic_read_u64(&hints->skipping_census) == 0 ||
+		 pg_atomic_read_u64(&hints->skipping_census) <
+		 pg_atomic_read_u64(&census->done));
+}
+
+/* Is there something left for a census to find, of this queue? */
+bool
+fairq_census_is_due(FairqHints *hints)
+{
+	uint64		resets;
+
+	return !is_over(fairq_shmem_census(hints), hints, voids(hints, &resets));
+}
+
+/* Is it void again and again? */
+bool
+fairq_census_is_in_vain(FairqHints *hints)
+{
+	FairqCensus *census = fairq_shmem_census(hints);
+
+	return pg_atomic_read_u64(&census->number) -
+		pg_atomic_read_u64(&census->done) > TIMES_IN_VAIN;
+}
+
+/*
+ * A call that does not count is about to begin in the queue, unless that is
+ * limited: each census is void for its counters until there is none any more.
+ * The caller looks whether it is limited after this, and whoever relies on a
+ * census before: so one of them sees the other.
+ */
+void
+fairq_census_not_counted(FairqHints *hints)
+{
+	if (pg_atomic_read_u64(&hints->void_census) != FAIRQ_EACH_CENSUS)
+		pg_atomic_write_u64(&hints->void_census, FAIRQ_EACH_CENSUS);
+	pg_memory_barrier();
+}
+
+/* All calls count from now on: what has begun is void, the next one is not. */
+void
+fairq_census_counted(FairqHints *hints)
+{
+	uint64		each = FAIRQ_EACH_CENSUS;
+
+	if (pg_atomic_read_u64(&hints->void_census) != FAIRQ_EACH_CENSUS ||
+		pg_atomic_read_u32(&hints->calls) != 0)
+		return;
+	pg_memory_barrier();
+	(void) pg_atomic_compare_exchange_u64(&hints->void_census, &each,
+										  pg_atomic_read_u64(&fairq_shmem_census(hints)->number));
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * Begin another one.  The mutex is held.  Counters hear of its number, and from
+ * then on count what it may miss; only after that a page is read, or how many
+ * there are.
+ */
+static void
+begin(FairqCensus *census, Relation rel, uint64 resets, uint64 is_void)
+{
+	pg_atomic_fetch_add_u64(&census->number, 1);
+	pg_atomic_write_u64(&census->resets, resets);
+	census->voids = is_void;
+	census->file = fairq_file(rel);
+	census->nblocks = InvalidBlockNumber;
+	census->next = 0;
+	census->reading = census->telling = false;
+	census->found = 0;
+}
+
+static bool
+is_of_file(const FairqCensus *census, Relation rel)
+{
+	FairqFile	file = fairq_file(rel);
+
+	return memcmp(&census->file, &file, sizeof(FairqFile)) == 0;
+}
+
+/* Is the one that was begun last to be gone on with?  The mutex is held. */
+static bool
+goes_on(FairqCensus *census, Relation rel, uint64 is_void)
+{
+	uint64		in_vain = pg_atomic_read_u64(&census->number) -
+		pg_atomic_read_u64(&census->done);
+
+	return in_vain > 0 && is_of_file(census, rel) &&
+		(census->voids == is_void || in_vain > TIMES_IN_VAIN);
+}
+
+/* Was somebody seen just now?  The clock may have been set back since. */
+static bool
+is_at_it(bool anybody, TimestampTz seen, TimestampTz now)
+{
+	return anybody && now < seen + STEP_PATIENCE && now > seen - STEP_PATIENCE;
+}
+
+/* Have the next step in hand. */
+static Taken
+take(FairqHints *hints, FairqTable *tasks)
+{
+	FairqCensus *census = fairq_shmem_census(hints);
+	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		resets;
+	uint64		is_void = voids(hints, &resets);
+	Taken		taken = STEP_TAKEN;
+
+	SpinLockAcquire(&census->mutex);
+	if (is_over(census, hints, is_void))
+		taken = CENSUS_OVER;
+	else if (!goes_on(census, tasks->rel, is_void))
+		begin(census, tasks->rel, resets, is_void);
+	else if (is_at_it(census->reading, census->read_at, now) ||
+			 is_at_it(census->telling, census->told_at, now))
+		taken = STEP_BUSY;
+	if (taken == STEP_TAKEN)
+	{
+		census->reading = true;
+		census->read_at = now;
+		hand.number = pg_atomic_read_u64(&census->number);
+		hand.step = ++census->steps;
+		hand.telling = false;
+		hand.from = census->next;
+		hand.nblocks = census->nblocks;
+		hand.census = census;
+	}
+	SpinLockRelease(&census->mutex);
+	hand.uncounted = pg_atomic_read_u64(&domain->uncounted);
+	pg_read_barrier();
+	return taken;
+}
+
+/* We are still at it. */
+static void
+be_seen(void)
+{
+	FairqCensus *census = hand.census;
+	TimestampTz now = GetCurrentTimestamp();
+
+	SpinLockAcquire(&census->mutex);
+	if (census->steps == hand.step)
+		census->read_at = now;
+	if (hand.telling && census->teller == hand.step)
+		census->told_at = now;
+	SpinLockRelease(&census->mutex);
+}
+
+/* Is the step that is in hand still to be done?  The mutex is held. */
+static bool
+is_to_be_done(FairqCensus *census)
+{
+	return pg_atomic_read_u64(&census->number) == hand.number &&
+		census->next == hand.from &&
+		pg_atomic_read_u64(&census->done) != hand.number;
+}
+
+/* The pages were read: tell what was found, unless another backend does. */
+static bool
+begin_to_tell(void)
+{
+	FairqCensus *census = hand.census;
+	TimestampTz now = GetCurrentTimestamp();
+
+	SpinLockAcquire(&census->mutex);
+	hand.telling = is_to_be_done(census) &&
+		!is_at_it(census->telling, census->told_at, now);
+	if (hand.telling)
+	{
+		if (census->telling)
+			pg_atomic_write_u64(&census->repeated, hand.number);
+		census->telling = true;
+		census->teller = hand.step;
+		census->told_at = now;
+	}
+	SpinLockRelease(&census->mutex);
+	return hand.telling;
+}
+
+/* It was told.  Returns whether that was the last step. */
+static bool
+end_step(int64 *found)
+{
+	FairqCensus *census = hand.census;
+	bool		over = false;
+
+	SpinLockAcquire(&census->mutex);
+	if (is_to_be_done(census) && census->teller == hand.step)
+	{
+		census->telling = census->reading = false;
+		census->next = hand.to;
+		census->nblocks = hand.nblocks;
+		census->found += hand.n;
+		over = hand.to >= hand.nblocks;
+		if (over)
+		{
+			pg_atomic_write_u64(&census->done_resets,
+								pg_atomic_read_u64(&census->resets));
+			pg_atomic_write_u64(&census->done_voids, census->voids);
+			pg_write_barrier();
+			pg_atomic_write_u64(&census->done, hand.number);
+		}
+	}
+	*found = census->found;
+	SpinLockRelease(&census->mutex);
+	hand.census = NULL;
+	return over;
+}
+
+/* An error has ended the step, or there is nothing to tell.  For callbacks. */
+void
+fairq_census_end(void)
+{
+	FairqCensus *census = hand.census;
+
+	if (census == NULL)
+		return;
+	SpinLockAcquire(&census->mutex);
+	if (census->steps == hand.step)
+		census->reading = false;
+	/* what was told stays, and will be told again */
+	if (hand.telling && census->teller == hand.step && is_to_be_done(census))
+	{
+		census->telling = false;
+		pg_atomic_write_u64(&census->repeated, hand.number);
+	}
+	SpinLockRelease(&census->mutex);
+	hand.census = NULL;
+}
+
+/* --------------------------------------------------------------------- */
+
+static void
+note_found(void *arg, const FairqTask *task, bool in_hands)
+{
+	Found	   *found;
+
+	if (task->priority < 0 || task->priority >= FAIRQ_PRIORITIES ||
+		task->group_no < 0 || task->addr < 0)
+		return;
+	if (hand.n == hand.max)
+	{
+		hand.max *= 2;
+		hand.found = repalloc_huge(hand.found, sizeof(Found) * hand.max);
+	}
+	found = &hand.found[hand.n++];
+	found->queue_id = task->queue_id;
+	found->group_no = task->group_no;
+	found->id = task->id;
+	found->addr = task->addr;
+	found->lease_until = task->lease_until;
+	found->priority = task->priority;
+	found->running = task->running;
+	found->in_hands = in_hands;
+}
+
+/* Read the pages of the step. */
+static void
+read_pages(FairqTable *tasks, int npages)
+{
+	/* the table cannot shrink while we have it locked, but has perhaps before */
+	BlockNumber nblocks = RelationGetNumberOfBlocks(tasks->rel);
+
+	if (hand.nblocks == InvalidBlockNumber || hand.nblocks > nblocks)
+		hand.nblocks = nblocks;
+	hand.to = hand.nblocks - Min(hand.from, hand.nblocks) <= npages ?
+		hand.nblocks : hand.from + npages;
+	for (BlockNumber at = hand.from; at < hand.to; at += PAGES_AT_ONCE)
+	{
+		fairq_task_pages(tasks, at, Min(at + PAGES_AT_ONCE, hand.to),
+						 note_found, NULL);
+		be_seen();
+	}
+}
+
+static int
+compare_found(const void *a, const void *b)
+{
+	const Found *x = a;
+	const Found *y = b;
+
+	if (x->queue_id != y->queue_id)
+		return x->queue_id < y->queue_id ? -1 : 1;
+	if (x->group_no != y->group_no)
+		return x->group_no < y->group_no ? -1 : 1;
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Let the lane know where that task is running, and until when. */
+static void
+tell_lane(FairqHints *hints, const Found *found)
+{
+	FairqLane  *lane = &hints->lanes[found->priority];
+	FairqLeases leases = {.until = found->lease_until};
+	FairqRegion region = fairq_region(found->addr);
+
+	/* the reach first: whoever hears of the lease looks so far */
+	fairq_lane_reaches(lane, found->addr);
+	if (!found->running || found->in_hands)
+		return;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		leases.low[r] = FAIRQ_ADDR_MAX;
+		leases.high[r] = FAIRQ_ADDR_NONE;
+	}
+	leases.low[region] = leases.high[region] = found->addr;
+	fairq_chunks_have(&hints->chunks, found->group_no);
+	fairq_lane_leased(lane, found->group_no, &leases);
+}
+
+/* Is it worth to count for that queue?  If not, the census is void for that. */
+static bool
+is_counted(FairqQueue *queue)
+{
+	FairqHints *hints = queue->hints;
+
+	if (queue->limited && pg_atomic_read_u32(&hints->limited) == 0)
+		(void) pg_atomic_fetch_or_u32(&hints->limited, 1);
+	if (pg_atomic_read_u32(&hints->limited) == 0)
+		fairq_census_not_counted(hints);
+	return pg_atomic_read_u64(&hints->void_census) < hand.number;
+}
+
+/* Some tasks of a group were found; one may be there in two versions. */
+static int32
+count_group(const Found *found, int n, bool *unsure)
+{
+	int32		running = 0;
+
+	*unsure = false;
+	for (int i = 0; i < n; i++)
+	{
+		running += i == 0 || found[i].id != found[i - 1].id;
+		*unsure |= found[i].in_hands;
+	}
+	return running;
+}
+
+/* Tell what was found of a queue, which is locked. */
+static void
+tell_queue(FairqQueue *queue, const Found *found, int n)
+{
+	FairqHints *hints = queue->hints;
+	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
+	FairqAsOf	now = fairq_lane_as_of(&hints->lanes[0]);
+	bool		counted = is_counted(queue);
+	bool		missed;
+	bool		any_unsure;
+	int32		running = 0;
+	int			n_of_group;
+
+	/* who ended many tasks at once since the pages were read has left none */
+	pg_read_barrier();
+	missed = pg_atomic_read_u64(&domain->uncounted) != hand.uncounted;
+	any_unsure = missed;
+	now.census = hand.number;
+	now.counted = false;
+	for (int i = 0; i < n; i += n_of_group)
+	{
+		int32		group_no = found[i].group_no;
+
+		CHECK_FOR_INTERRUPTS();
+		for (n_of_group = 0;
+			 i + n_of_group < n && found[i + n_of_group].group_no == group_no;
+			 n_of_group++)
+			tell_lane(hints, &found[i + n_of_group]);
+		if (counted)
+		{
+			FairqLimit *limit = fairq_shmem_limit(queue->id, group_no);
+			bool		unsure;
+			int32		of_group = count_group(found + i, n_of_group, &unsure);
+
+			any_unsure |= unsure;
+			running += of_group;
+			fairq_limit_found(limit, now, of_group, unsure || missed);
+			fairq_limit_unpin(limit);
+		}
+		be_seen();
+	}
+	if (counted)
+		fairq_limit_found(&hints->running, now, running, any_unsure);
+}
+
+/*
+ * The queue is being made or dropped, or rewritten, and is passed over: the census
+ * is void for it.  Who enters it into shared memory at this moment looks at what
+ * is written here first.
+ */
+static void
+skip(int32 queue_id)
+{
+	FairqHints *hints;
+
+	pg_atomic_write_u64(&hand.census->skipping, hand.number);
+	hints = fairq_shmem_find_queue(queue_id);
+	if (hints != NULL)
+		pg_atomic_write_u64(&hints->skipping_census, hand.number);
+	elog(DEBUG1, "the census passes over queue %d", queue_id);
+}
+
+static void
+tell(void)
+{
+	int			n_of_queue;
+
+	qsort(hand.found, hand.n, sizeof(Found), compare_found);
+	for (int i = 0; i < hand.n; i += n_of_queue)
+	{
+		int32		id = hand.found[i].queue_id;
+		FairqQueue *queue = fairq_queue_by_id(id);
+		bool		locked;
+
+		for (n_of_queue = 1;
+			 i + n_of_queue < hand.n && hand.found[i + n_of_queue].queue_id == id;
+			 n_of_queue++)
+			;
+		locked = queue != NULL && fairq_queue_try_lock(queue, AccessShareLock);
+		/* it may have been dropped before we had the lock */
+		queue = locked ? fairq_queue_by_id(id) : NULL;
+		if (queue != NULL)
+			tell_queue(queue, hand.found + i, n_of_queue);
+		else
+			skip(id);
+		if (locked)
+			fairq_queue_id_unlock(id, AccessShareLock);
+	}
+}
+
+/* Do a step of so many pages, if there is one to be done. */
+static Taken
+step(FairqQueue *queue, FairqTable *tasks, int npages)
+{
+	Taken		taken;
+	int64		found;
+
+	fairq_watch_transaction();
+	taken = take(queue->hints, tasks);
+
+	if (taken != STEP_TAKEN)
+		return taken;
+	hand.n = 0;
+	hand.max = 64;
+	hand.found = palloc(sizeof(Found) * hand.max);
+	read_pages(tasks, npages);
+	if (begin_to_tell())
+	{
+		BlockNumber nblocks = hand.nblocks;
+
+		tell();
+		if (end_step(&found))
+			elog(DEBUG1, "the census has found " INT64_FORMAT " running tasks in %u pages",
+				 found, nblocks);
+	}
+	else
+		fairq_census_end();
+	pfree(hand.found);
+	return taken;
+}
+
+/* Do a small step, if one is to be done and nobody else is at it. */
+void
+fairq_census_step(FairqQueue *queue, FairqTable *tasks)
+{
+	if (fairq_census_is_due(queue->hints))
+		(void) step(queue, tasks, STEP_PAGES);
+}
+
+/* Go on to the end.  False if others make that void all the time. */
+bool
+fairq_census_finish(FairqQueue *queue, FairqTable *tasks)
+{
+	FairqCensus *census = fairq_shmem_census(queue->hints);
+	uint64		first = pg_atomic_read_u64(&census->number);
+	Taken		taken;
+
+	while ((taken = step(queue, tasks, LARGE_STEP_PAGES)) != CENSUS_OVER)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (pg_atomic_read_u64(&census->number) - first > MOST_IN_A_CALL)
+			return false;
+		if (taken == STEP_BUSY)
+			pg_usleep(LOOK_EVERY_US);
+	}
+	return true;
+}
