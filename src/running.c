@@ -252,16 +252,24 @@ count_in_lane(FairqQueue *queue, int priority, int64 from, int64 end,
 		{3, FAIRQ_GE, Int64GetDatum(from)},
 		{3, FAIRQ_LT, Int64GetDatum(end)}
 	};
+	const FairqKey *keys = group_no < 0 ? of_lane : of_group;
+	int			nkeys = group_no < 0 ? lengthof(of_lane) : lengthof(of_group);
 	FairqScan  *scan;
+	int			n = 1;
 
 	if (from >= end || counting->too_long)
 		return;
-	scan = group_no < 0 ?
-		fairq_scan_some(tasks, FAIRQ_TASK_BY_LANE, of_lane,
-						lengthof(of_lane), counting->budget) :
-		fairq_scan_some(tasks, FAIRQ_TASK_BY_GROUP, of_group,
-						lengthof(of_group), counting->budget);
-	count_rows(scan, counting);
+	scan = fairq_scan_some(tasks, group_no < 0 ? FAIRQ_TASK_BY_LANE :
+						   FAIRQ_TASK_BY_GROUP, keys, nkeys, counting->budget);
+	if (counting->budget != PG_INT32_MAX)
+	{
+		/* not to look at rows in vain */
+		n = fairq_scan_count(scan, counting->budget + 1);
+		counting->too_long = n > counting->budget;
+		fairq_scan_again(scan, keys, nkeys);
+	}
+	if (n > 0 && !counting->too_long)
+		count_rows(scan, counting);
 	fairq_scan_end(scan);
 }
 

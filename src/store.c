@@ -794,6 +794,20 @@ fairq_scan_next_group(FairqScan *scan)
 }
 
 /*
+ * How many entries there are, whatever their rows are, but no more than most.  The
+ * scan is of no use any more until fairq_scan_again().
+ */
+int
+fairq_scan_count(FairqScan *scan, int most)
+{
+	int			n = 0;
+
+	while (n < most && next_entry(scan))
+		n++;
+	return n;
+}
+
+/*
  * The row of the entry, or another version of it; FAIRQ_ROW_END if there is none
  * any more.
  */

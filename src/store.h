@@ -236,6 +236,7 @@ extern void fairq_scan_more(FairqScan *scan);
 extern int	fairq_scan_left(FairqScan *scan);
 extern int64 fairq_scan_reached(FairqScan *scan);
 extern int32 fairq_scan_next_group(FairqScan *scan);
+extern int	fairq_scan_count(FairqScan *scan, int most);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
 extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
 extern TransactionId fairq_scan_changer(FairqScan *scan);
