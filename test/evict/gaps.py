@@ -4,6 +4,9 @@ The cache has room for eight groups of all queues.  All but one are taken by
 groups of the queue "m" that wait for a limit, which are the last to be evicted.
 The last one is that of group x of "l", which a pop looks at.  In the gap behind
 each look another group of "m" comes and takes the entry of x.
+
+Besides, a pop is held up in the middle of a census.  Others go on with it, and
+the limit holds; and when a place is left it is given away, once.
 """
 
 import os
@@ -15,6 +18,7 @@ import time
 import psycopg
 
 WAIT = 20                       # seconds for what takes a moment
+CENSUS_GAPS = 2                 # in the others the lane is locked
 
 
 def connect():
@@ -38,6 +42,9 @@ class Gaps:
 
     def prepare(self, how):
         """The states in which a group has its turn."""
+        if how == "census":
+            self.prepare_census()
+            return
         self.rows("SELECT fairq.drop_queue(queue, true) FROM fairq.queues")
         self.rows("SELECT fairq.create_queue('l'), fairq.create_queue('m', concurrency => 1)")
         if how == "expired":
@@ -61,13 +68,33 @@ class Gaps:
                 self.rows("SELECT fairq.enqueue('m', %s)", f"y{i}")
             self.rows("SELECT count(*) FROM fairq.pop('m', 100)")
 
+    def prepare_census(self):
+        """More is queued than is counted beside the census."""
+        self.rows("SELECT fairq.drop_queue(queue, true) FROM fairq.queues")
+        self.rows("SELECT fairq.create_queue('l', concurrency => 2), fairq.create_queue('m')")
+        self.rows("SELECT count(*) FROM fairq.enqueue_batch('l', array_fill('x'::text,"
+                  " ARRAY[1200]), array_fill('1'::jsonb, ARRAY[1200]))")
+        self.rows("SELECT count(*) FROM fairq.pop('l', 10)")
+        self.rows("SELECT fairq.reset_hints()")
+
+    def over_the_limit(self):
+        """Others pop, with a place that is left before, and without."""
+        for places in (0, 1, 0):
+            if places:
+                self.rows("SELECT fairq.complete(min(id)) FROM fairq.tasks"
+                          " WHERE queue = 'l' AND status = 'running'")
+            popped = self.value("SELECT count(*) FROM fairq.pop('l', 10)")
+            if popped != places:
+                return f"{popped} were popped, with a place for {places}"
+        return None
+
     def pop(self, tasks, result):
         try:
             result.append(self.other.execute("SELECT id FROM fairq.pop('l', %s)", [tasks]).fetchall())
         except psycopg.Error as error:
             result.append(error)
 
-    def held_up(self, n):
+    def held_up(self, n, how):
         """A pop that is held up at its n-th look.  False: it has no more."""
         asked, done = (f"{self.data}/fairq_{name}.{self.pid}" for name in ("stall", "stalled"))
         with open(asked + ".new", "w") as file:
@@ -80,7 +107,10 @@ class Gaps:
         while thread.is_alive() and not os.path.exists(done) and time.monotonic() < end:
             time.sleep(0.001)
         stopped = os.path.exists(done)
+        fault = None
         if stopped:
+            if how == "census":
+                fault = self.over_the_limit()
             for k in (1, 2):
                 self.rows("SELECT fairq.enqueue('m', 'y7', %s)", f'"y7 no {k}"')
             os.unlink(done)
@@ -91,7 +121,9 @@ class Gaps:
             return stopped, "it hangs"
         if isinstance(result[0], psycopg.Error):
             return stopped, str(result[0])
-        return stopped, None
+        if how == "census" and not fault and result[0]:
+            fault = f"{len(result[0])} were popped, with no place left"
+        return stopped, fault or (self.over_the_limit() if how == "census" else None)
 
     def drained(self):
         """What is left when all that is running is completed, again and again."""
@@ -112,20 +144,25 @@ class Gaps:
             n += 1
             self.prepare(how)
             # a session's first call recovers the lanes, which others have done
-            stopped, fault = self.held_up(n)
+            stopped, fault = self.held_up(n, how)
             self.locker.execute("ROLLBACK")
+            if how == "census":
+                self.rows("SELECT fairq.purge('l')")
             fault = fault or self.drained() or None
             if fault:
                 return f"gap {n}: {fault}", n
             if not stopped:
                 return None, n - 1
+            if how == "census" and n == CENSUS_GAPS:
+                return None, n
 
 
 def main():
     failed = False
     gaps = Gaps()
     gaps.other.execute("SELECT fairq.version()")
-    for number, how in enumerate(("take", "read", "park", "due", "expired", "locked"), 1):
+    for number, how in enumerate(("take", "read", "park", "due", "expired", "locked",
+                                   "census"), 1):
         fault, count = gaps.each(how)
         if fault is None and count < 2:
             fault = f"only {count} gaps were seen"
