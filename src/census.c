@@ -558,7 +558,7 @@ tell_queue(FairqQueue *queue, const Found *found, int n)
 			running += of_group;
 			fairq_limit_found(limit, now, of_group, unsure || missed);
 			fairq_limit_unpin(limit);
-			fairq_stall();
+			fairq_stall("census");
 		}
 		be_seen();
 	}
@@ -627,7 +627,7 @@ step(FairqQueue *queue, FairqTable *tasks, int npages)
 	hand.max = 64;
 	hand.found = palloc(sizeof(Found) * hand.max);
 	read_pages(tasks, npages);
-	fairq_stall();
+	fairq_stall("census");
 	if (begin_to_tell())
 	{
 		BlockNumber nblocks = hand.nblocks;

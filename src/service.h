@@ -47,6 +47,7 @@ typedef struct FairqService
 	int64		past;			/* rounds begun past the last block, in this
 								 * lane */
 	FairqRecovering recovering; /* the lane */
+	bool		recovered;		/* a recovery was begun, of any lane */
 	FairqScan  *rows;			/* scans by group that are kept for the call */
 	FairqScan  *due[FAIRQ_REGIONS];
 	FairqScan  *expired;
