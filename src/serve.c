@@ -93,7 +93,6 @@ make_ready(FairqService *s, FairqTaken taken)
 	{
 		case FAIRQ_NOT_KNOWN:
 			fairq_recover(s->queue, s->priority, s->tasks, &s->recovering);
-			s->recovered |= s->recovering.begun > 0;
 			break;
 		case FAIRQ_NOT_MAPPED:
 			break;
@@ -298,19 +297,16 @@ serve(FairqService *s)
 	int32		id;
 	bool		counted = false;
 
+	/* what is running is found by everybody, a part by each */
+	if (!s->queue->paused)
+		fairq_census_step(s->queue, s->tasks);
+
 	/* by our own settings there may be room for those who are parked */
 	if (fairq_settings_pending())
 		fairq_unpark_all(s->queue->hints);
 	for (int looks = 0;; looks++)
 	{
 		serve_lanes(s);
-
-		/*
-		 * What is running is found by everybody, a part by each; but for the one
-		 * who has paid for the beginning of a recovery.
-		 */
-		if (looks == 0 && !s->recovered && !s->queue->paused)
-			fairq_census_step(s->queue, s->tasks);
 
 		/*
 		 * What our transaction has enqueued may have been made void while we

@@ -47,7 +47,6 @@ typedef struct FairqService
 	int64		past;			/* rounds begun past the last block, in this
 								 * lane */
 	FairqRecovering recovering; /* the lane */
-	bool		recovered;		/* a recovery was begun, of any lane */
 	FairqScan  *rows;			/* scans by group that are kept for the call */
 	FairqScan  *due[FAIRQ_REGIONS];
 	FairqScan  *expired;

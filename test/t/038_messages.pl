@@ -16,7 +16,7 @@ sub messages
 	my ($sql) = @_;
 	my $before = -s $node->logfile;
 	$node->safe_psql('postgres', "SET log_min_messages = debug2; $sql");
-	return join '', grep { /DEBUG: .*(queue "q"|group)/ } split /^/m,
+	return join '', grep { /DEBUG: .*(queue "q"|group|census)/ } split /^/m,
 	  slurp_file($node->logfile, $before);
 }
 
@@ -33,7 +33,7 @@ unlike(messages(q{SELECT fairq.pop('q', 1)}),
 
 $node->restart;
 like(messages(q{SELECT pg_sleep(0.01); SELECT fairq.pop('q', 5, '1 ms')}),
-	qr/counted the running tasks of group number 0 of queue "q": \d/,
+	qr/the census has found \d running tasks in 1 page/,
 	'running tasks are counted after a restart');
 
 my $expired = messages(q{SELECT pg_sleep(0.01); SELECT fairq.pop('q', 5, '1 ms')});
