@@ -174,6 +174,15 @@ serve_in_full(FairqService *s)
 	return false;
 }
 
+/* The rows of all turns in hand are known: let the disk have them in one go. */
+static void
+prefetch(FairqService *s, const FairqTaking *taking)
+{
+	for (int i = 0; i < taking->n; i++)
+		for (int k = 0; k < taking->turns[i].nitems; k++)
+			fairq_task_prefetch(s->tasks, &taking->turns[i].items[k].tid);
+}
+
 /*
  * Take turns and serve them.  *last_block is the last block in which something
  * was served, or the first one that was looked at; -1 before.  What became of
@@ -200,6 +209,8 @@ serve_turns(FairqService *s, int64 *last_block)
 	s->lane_no = taking.lane_no;
 	s->looks = taking.looks;
 	s->by = Max(s->now, taking.clock);
+	if (taking.n > 1)
+		prefetch(s, &taking);
 	for (int i = 0; i < taking.n && s->served < s->max_tasks; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -60,6 +60,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/spccache.h"
 #include "utils/timestamp.h"
 
 #include "address.h"
@@ -1066,6 +1067,37 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	/* not worth finding the way through the columns before it */
 	task->keyed = !heap_attisnull(ExecFetchSlotHeapTuple(slot, false, NULL),
 								  TASK_DEDUP_KEY, slot->tts_tupleDescriptor);
+}
+
+/* Is it worth asking for pages before they are needed? */
+static bool
+is_prefetching(FairqTable *table)
+{
+	if (table->prefetching == 0)
+	{
+		Oid			tablespace = table->rel->rd_rel->reltablespace;
+
+		if (table->nblocks == 0)
+			table->nblocks = RelationGetNumberOfBlocks(table->rel);
+		table->prefetched = InvalidBlockNumber;
+		/* what has room in the server's buffers is mostly there */
+		table->prefetching = table->nblocks > NBuffers / 2 &&
+			get_tablespace_io_concurrency(tablespace) > 0 ? 1 : -1;
+	}
+	return table->prefetching > 0;
+}
+
+/* The row there is looked at soon: if its page has to be read, begin with that. */
+void
+fairq_task_prefetch(FairqTable *table, const ItemPointerData *tid)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(tid);
+
+	if (!is_prefetching(table) || block == table->prefetched ||
+		block >= table->nblocks)
+		return;
+	table->prefetched = block;
+	(void) PrefetchBuffer(table->rel, MAIN_FORKNUM, block);
 }
 
 /*

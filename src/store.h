@@ -157,6 +157,9 @@ typedef struct FairqTable
 	struct IndexFetchTableData *fetch;	/* for fairq_task_at() */
 	TupleTableSlot *fetch_slot; /* likewise */
 	BlockNumber nblocks;		/* of the table; 0: not asked yet */
+	int			prefetching;	/* 1: pages are prefetched; -1: they are not; 0:
+								 * not asked yet */
+	BlockNumber prefetched;		/* the last one */
 	struct FairqTable *dedup;	/* of fairq.task: tables that are opened and */
 	struct FairqTable *archive; /* closed with it, once they are needed */
 } FairqTable;
@@ -271,6 +274,8 @@ extern FairqRowState fairq_task_next(FairqScan *scan, FairqTask *task,
 									 bool in_order);
 extern int	fairq_task_ahead(FairqScan *scan, int most, FairqItem *items,
 							 int64 *next);
+extern void fairq_task_prefetch(FairqTable *table,
+								const ItemPointerData *tid);
 extern FairqRowState fairq_task_at(FairqTable *table,
 								   const ItemPointerData *root,
 								   FairqTask *task);

@@ -215,6 +215,9 @@ read_group(FairqService *s, FairqTurn *turn)
 										   reading.items, &reading.end,
 										   &abreast);
 			by_row = abreast;
+			/* what is kept for later is wanted in a round or so */
+			for (int i = 0; i < reading.n; i++)
+				fairq_task_prefetch(s->tasks, &reading.items[i].tid);
 		}
 		if (by_row)
 			read_rows(s, turn, from, wanted, offers, &reading);
