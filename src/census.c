@@ -67,7 +67,6 @@
 
 /* pages of a step; and of one of somebody who has nothing else to do */
 #define STEP_PAGES 128
-#define FIRST_STEP_PAGES 16
 #define LARGE_STEP_PAGES 2048
 
 /* pages after which it is said that the step goes on */
@@ -644,17 +643,12 @@ step(FairqQueue *queue, FairqTable *tasks, int npages)
 	return taken;
 }
 
-/*
- * Do a small step, if one is to be done and nobody else is at it.  The first call
- * after a restart has the position to find, so its step is smaller still.
- */
+/* Do a small step, if one is to be done and nobody else is at it. */
 void
 fairq_census_step(FairqQueue *queue, FairqTable *tasks)
 {
 	if (fairq_census_is_due(queue->hints))
-		(void) step(queue, tasks,
-					fairq_lane_is_begun(fairq_queue_lane(queue, 0)) ?
-					STEP_PAGES : FIRST_STEP_PAGES);
+		(void) step(queue, tasks, STEP_PAGES);
 }
 
 /* Go on to the end.  False if others make that void all the time. */
