@@ -9,8 +9,9 @@ from collections import namedtuple
 
 from psycopg.types.json import Jsonb
 
-# attempt is what fairq wants to see again when the task is completed.
-Task = namedtuple("Task", "id group path attempt")
+# attempt is what fairq wants to see again when the task is completed; turn is
+# the address of the turn that the task got.
+Task = namedtuple("Task", "id group path attempt turn")
 Result = namedtuple("Result", "worker task started finished words sha256")
 
 # Tasks enqueued by one call.
@@ -31,6 +32,7 @@ class Queue:
                 CREATE TABLE IF NOT EXISTS demo.result (
                     queue text NOT NULL,
                     task_id bigint NOT NULL,
+                    turn bigint,
                     group_key text NOT NULL,
                     worker int NOT NULL,
                     path text NOT NULL,
@@ -50,14 +52,14 @@ class Queue:
         with self.connection.cursor() as cursor:
             cursor.executemany(
                 "INSERT INTO demo.result VALUES"
-                " (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                [(self.name, r.task.id, r.task.group, r.worker, r.task.path,
-                  r.words, r.sha256, r.started, r.finished)
+                " (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                [(self.name, r.task.id, r.task.turn, r.task.group, r.worker,
+                  r.task.path, r.words, r.sha256, r.started, r.finished)
                  for r in results])
 
     def results(self):
         return self.connection.execute(
-            "SELECT task_id, group_key, worker, path, sha256, started,"
+            "SELECT task_id, turn, group_key, worker, path, sha256, started,"
             " finished FROM demo.result WHERE queue = %s ORDER BY started",
             [self.name]).fetchall()
 
@@ -79,7 +81,7 @@ class Fairq(Queue):
     def work(self, most, worker, do):
         """Pops up to so many tasks, does them, returns their number."""
         rows = self.connection.execute(
-            "SELECT id, group_key, payload ->> 'path', attempt"
+            "SELECT id, group_key, payload ->> 'path', attempt, addr"
             " FROM fairq.pop('documents', %s, worker => %s)",
             [most, "worker %d" % worker])
         tasks = [Task(*row) for row in rows]
@@ -125,7 +127,7 @@ class Fifo(Queue):
         """Locks up to so many tasks, does them, returns their number."""
         with self.connection.transaction():
             rows = self.connection.execute(
-                "SELECT id, group_key, payload ->> 'path', NULL"
+                "SELECT id, group_key, payload ->> 'path', NULL, NULL"
                 " FROM demo.fifo ORDER BY id LIMIT %s"
                 " FOR UPDATE SKIP LOCKED", [most])
             tasks = [Task(*row) for row in rows]

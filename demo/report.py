@@ -3,7 +3,8 @@
 import xml.etree.ElementTree
 from collections import Counter, namedtuple
 
-Served = namedtuple("Served", "id group worker path sha256 started finished")
+Served = namedtuple("Served",
+                    "id turn group worker path sha256 started finished")
 
 
 class Outcome:
@@ -34,12 +35,18 @@ class Outcome:
                            if row.group == "alice"), None)
         if self.alice:
             self.wait_seconds = max(0.0, self.alice.started - self.enqueued)
-            # Those whose turn came after her enqueue and before hers.
-            self.wait_tasks = sum(
-                1 for row in self.served
-                if self.enqueued < row.started < self.alice.started)
+            # Those that were begun after her enqueue and before hers.
+            waited = [row for row in self.served
+                      if self.enqueued < row.started < self.alice.started]
+            self.wait_tasks = len(waited)
+            # Of these, those that had an earlier turn.  What others begin
+            # while hers is in its worker's hands has later ones.
+            self.wait_turns = sum(
+                1 for row in waited
+                if self.alice.turn is None or row.turn < self.alice.turn)
         else:
-            self.wait_seconds = self.wait_tasks = float("inf")
+            self.wait_seconds = float("inf")
+            self.wait_tasks = self.wait_turns = float("inf")
 
 
 def print_table(outcomes):
@@ -56,7 +63,9 @@ def print_table(outcomes):
 def print_verdicts(outcomes, svg, in_hand):
     """A line "ok" or "not ok" for each claim; whether all hold.
 
-    in_hand is how many tasks all workers together hold at a time.
+    in_hand is how many tasks all workers together hold at a time.  So many may
+    be in hand when alice comes; beside these, her group waits for one task of
+    each other group, which is bob's.
     """
     fairq, fifo = outcomes
     verdicts = [
@@ -64,9 +73,9 @@ def print_verdicts(outcomes, svg, in_hand):
         for o in outcomes]
     verdicts += [
         ("both did the same work", fairq.hashes == fifo.hashes),
-        ("alice waits behind %s tasks of bob with fairq, at most those in hand"
-         " and as many again" % fairq.wait_tasks,
-         fairq.wait_tasks <= 2 * in_hand),
+        ("alice waits behind %s tasks of bob with fairq: at most what was in"
+         " hand when she came, and one" % fairq.wait_turns,
+         fairq.wait_turns <= in_hand + 1),
         ("and behind all %s that were before her in the FIFO"
          % fifo.wait_tasks,
          fifo.wait_tasks > fifo.tasks // 2)]
