@@ -566,6 +566,17 @@ tell_queue(FairqQueue *queue, const Found *found, int n)
 		fairq_limit_found(&hints->running, now, running, any_unsure);
 }
 
+/* Note our census there, unless a later one, which others are at, is by now. */
+static void
+note_number(pg_atomic_uint64 *at)
+{
+	uint64		noted = pg_atomic_read_u64(at);
+
+	while (noted < hand.number &&
+		   !pg_atomic_compare_exchange_u64(at, &noted, hand.number))
+		;
+}
+
 /*
  * The queue is being made or dropped, or rewritten, and is passed over: the census
  * is void for it.  Who enters it into shared memory at this moment looks at what
@@ -576,10 +587,10 @@ skip(int32 queue_id)
 {
 	FairqHints *hints;
 
-	pg_atomic_write_u64(&hand.census->skipping, hand.number);
+	note_number(&hand.census->skipping);
 	hints = fairq_shmem_find_queue(queue_id);
 	if (hints != NULL)
-		pg_atomic_write_u64(&hints->skipping_census, hand.number);
+		note_number(&hints->skipping_census);
 	elog(DEBUG1, "the census passes over queue %d", queue_id);
 }
 
