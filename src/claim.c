@@ -17,6 +17,7 @@
 #include "outcome.h"
 #include "running.h"
 #include "service.h"
+#include "stall.h"
 
 /* how long a transaction block leaves that to others */
 #define LEFT_TO_OTHERS USECS_PER_SEC
@@ -88,12 +89,32 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 	return result;
 }
 
-/* May an expired task go on running, in other hands?  Its counters are held. */
-static bool
+/*
+ * May an expired task go on running, in other hands?  Its counters are held.  By
+ * settings that are old that is not for us to say.
+ */
+static FairqRoom
 runs_on(FairqService *s, const FairqTask *task)
 {
-	return !task->cancelled && !fairq_attempts_used_up(s->queue, task) &&
-		fairq_hold_within_limits();
+	if (fairq_settings_are_old(s->queue))
+		return FAIRQ_NOT_COUNTED;
+	if (task->cancelled || fairq_attempts_used_up(s->queue, task))
+		return FAIRQ_NO_ROOM;
+	return fairq_hold_within_limits();
+}
+
+/*
+ * Is it to be left as it is?  If it is not to run on, in a transaction block, for
+ * others; and as long as nobody can tell that, since it keeps its place meanwhile.
+ */
+static bool
+is_left(FairqService *s, const FairqTask *task)
+{
+	FairqRoom	room = runs_on(s, task);
+
+	return room == FAIRQ_NOT_COUNTED ||
+		(room == FAIRQ_NO_ROOM && IsTransactionBlock() &&
+		 task->lease_until > s->by - LEFT_TO_OTHERS);
 }
 
 /*
@@ -108,30 +129,32 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqClaimResult result;
 	FairqDebt  *debt;
+	FairqRoom	room;
 	ItemPointerData before;
 
 	if (s->peek)
 		return peek(s, task, true);
 	fairq_hold_begin(s->queue, s->lane, task->group_no);
-	if (!runs_on(s, task) && IsTransactionBlock() &&
-		task->lease_until > s->by - LEFT_TO_OTHERS)
+	if (is_left(s, task))
 	{
 		fairq_hold_end(NULL);
 		s->left = true;
 		return FAIRQ_LOCKED;
 	}
+	fairq_stall("claim");
 	result = fairq_task_lock(s->tasks, task);
 	if (result == FAIRQ_CLAIMED &&
 		(!task->running || task->lease_until > s->by))
 		result = FAIRQ_GONE;
-	if (result == FAIRQ_CLAIMED && fairq_settings_are_old(s->queue))
+	room = runs_on(s, task);
+	if (result == FAIRQ_CLAIMED && room == FAIRQ_NOT_COUNTED)
 		result = FAIRQ_LOCKED;
 	if (result != FAIRQ_CLAIMED)
 	{
 		fairq_hold_end(NULL);
 		return result;
 	}
-	if (!runs_on(s, task))
+	if (room == FAIRQ_NO_ROOM)
 	{
 		fairq_hold_end(NULL);
 		fairq_expire(s->queue, s->tasks, task);

@@ -333,17 +333,20 @@ fairq_limit_park(FairqLimit *limit, FairqAsOf now, int32 most, int lane,
 	return full;
 }
 
-/* Are surely no more running than may be? */
-bool
+/* Are no more running than may be?  FAIRQ_NOT_COUNTED: who knows. */
+FairqRoom
 fairq_limit_within(FairqLimit *limit, FairqAsOf now, int32 most)
 {
-	bool		within;
+	FairqRoom	result = FAIRQ_ROOM;
 
 	SpinLockAcquire(&limit->mutex);
 	refresh(limit, now);
-	within = most == FAIRQ_NO_LIMIT || (limit->known && limit->running <= most);
+	if (most != FAIRQ_NO_LIMIT && !limit->known)
+		result = FAIRQ_NOT_COUNTED;
+	else if (most != FAIRQ_NO_LIMIT && limit->running > most)
+		result = FAIRQ_NO_ROOM;
 	SpinLockRelease(&limit->mutex);
-	return within;
+	return result;
 }
 
 /* For whoever looks in: how many are running, if that is known for sure. */

@@ -69,7 +69,8 @@ extern bool fairq_limit_counted(FairqLimit *limit, FairqAsOf now,
 extern bool fairq_limit_park(FairqLimit *limit, FairqAsOf now, int32 most,
 							 int lane, pg_atomic_uint64 *version,
 							 uint64 version_read);
-extern bool fairq_limit_within(FairqLimit *limit, FairqAsOf now, int32 most);
+extern FairqRoom fairq_limit_within(FairqLimit *limit, FairqAsOf now,
+									int32 most);
 extern bool fairq_limit_read(FairqLimit *limit, FairqAsOf now, int32 *running);
 
 extern void fairq_limit_found(FairqLimit *limit, FairqAsOf now, int32 n,

@@ -509,23 +509,26 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 
 /*
  * May a task go on running in other hands?  Surely not if there are more than
- * may be by now.
+ * may be by now.  Nobody can tell as long as it is not known how many there are.
  */
-bool
+FairqRoom
 fairq_hold_within_limits(void)
 {
 	FairqAsOf	now;
+	FairqRoom	in_group;
+	FairqRoom	in_queue;
 
-	if (fairq_settings_are_old(call.queue))
-		return false;
 	if (!call.counted)
-		return true;
+		return FAIRQ_ROOM;
 	now = fairq_lane_as_of(call.lane);
-	return fairq_limit_within(call.limit, now,
-							  fairq_group_setting(call.queue,
-												  call.group_no)->most) &&
-		fairq_limit_within(&call.queue->hints->running, now,
-						   call.queue->max_running);
+	in_group = fairq_limit_within(call.limit, now,
+								  fairq_group_setting(call.queue,
+													  call.group_no)->most);
+	in_queue = fairq_limit_within(&call.queue->hints->running, now,
+								  call.queue->max_running);
+	if (in_group == FAIRQ_NO_ROOM || in_queue == FAIRQ_NO_ROOM)
+		return FAIRQ_NO_ROOM;
+	return in_group == FAIRQ_ROOM ? in_queue : in_group;
 }
 
 /*

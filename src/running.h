@@ -21,7 +21,7 @@ extern void fairq_place_is_used(FairqDebt *debt, const FairqTask *task,
 extern void fairq_place_in_group_back(void);
 extern void fairq_hold_begin(FairqQueue *queue, FairqLane *lane,
 							 int32 group_no);
-extern bool fairq_hold_within_limits(void);
+extern FairqRoom fairq_hold_within_limits(void);
 extern void fairq_hold_written(const FairqTask *task,
 							   const ItemPointerData *before);
 extern void fairq_hold_end(FairqDebt *debt);

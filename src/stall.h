@@ -10,7 +10,7 @@
  * entry	after a look into the cache, under the lane's lock: test/evict has
  *			others do something in every gap between two of them, in other lanes
  * claim	between the choice of a row and its change, without a lock:
- *			test/suite/claims
+ *			test/suite/claims, test/evict
  * reading	of a group, in the middle, likewise
  * census	after its pages were read, and after each group it has told of: test/evict
  *
