@@ -385,7 +385,7 @@ void
 fairq_limit_is_long(FairqLimit *limit, FairqAsOf now)
 {
 	SpinLockAcquire(&limit->mutex);
-	limit->long_line = now.census;
+	limit->long_line = now.census + 1;
 	SpinLockRelease(&limit->mutex);
 }
 
@@ -395,7 +395,7 @@ fairq_limit_was_long(FairqLimit *limit, FairqAsOf now)
 	bool		was_long;
 
 	SpinLockAcquire(&limit->mutex);
-	was_long = limit->long_line == now.census;
+	was_long = limit->long_line == now.census + 1;
 	SpinLockRelease(&limit->mutex);
 	return was_long;
 }

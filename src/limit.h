@@ -40,8 +40,8 @@ typedef struct FairqLimit
 	int32		adds;			/* and those that it may have missed */
 	bool		unsure;			/* some of them may not be running */
 	bool		spent;			/* the counter has been known since it began */
-	uint64		long_line;		/* number of a census: there are too many rows
-								 * to count them while it goes on */
+	uint64		long_line;		/* 1 + number of a census: there are too many
+								 * rows to count them while it goes on */
 } FairqLimit;
 
 typedef enum FairqRoom

@@ -5,7 +5,8 @@
 # Fails when what our own transaction has in hand is not seen (is_seen() in
 # store.c), when a table that was rewritten is gone on with (goes_on()), when a
 # queue that is being dropped is not passed over but taken as counted (skip()),
-# and when a pop does not go on to the end (is_to_count() in serve.c).
+# when no line is counted before a census has begun (fairq_limit_was_long()), and
+# when a pop does not go on to the end (is_to_count() in serve.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -96,6 +97,13 @@ is(sql("CALL fairq.wait('limited', '10 seconds')"),
 	't', 'who waits counts, too');
 is(goes_to_the_end($pop), 0, 'to the end');
 is(sql($running), '3', 'up to the limit again');
+
+# A short line is counted at once, also by the first call of all.
+sql("SELECT fairq.create_queue('short'), fairq.set_group('short', 'x', concurrency => 1);"
+	  . "SELECT fairq.enqueue('short', g) FROM unnest('{x,y}'::text[]) g;");
+$node->restart('immediate');
+is(sql("SELECT group_key FROM fairq.pop('short')"),
+	'x', 'who has few rows is not passed over');
 
 # Two sessions, each with its steps; one of them is cancelled in one.
 $node->restart('immediate');
