@@ -307,6 +307,7 @@ serve(FairqService *s)
 {
 	int32		id;
 	bool		counted = false;
+	bool		old;
 
 	/* what is running is found by everybody, a part by each */
 	if (!s->queue->paused)
@@ -318,6 +319,8 @@ serve(FairqService *s)
 	for (int looks = 0;; looks++)
 	{
 		serve_lanes(s);
+		/* a census reads them anew, if it comes by this queue */
+		old = fairq_settings_are_old(s->queue);
 
 		/*
 		 * What our transaction has enqueued may have been made void while we
@@ -337,7 +340,8 @@ serve(FairqService *s)
 		}
 
 		/* changed limits act at once, also in the middle of a call */
-		if (s->served > 0 || s->peeked || !fairq_settings_are_old(s->queue))
+		if (s->served > 0 || s->peeked ||
+			(!old && !fairq_settings_are_old(s->queue)))
 			break;
 		id = s->queue->id;
 		s->queue = fairq_queue_by_id(id);
