@@ -1177,7 +1177,14 @@ note_looked(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 						turn->due_items[0].addr);
 		}
 		if (turn->lapsed)
+		{
 			has_lapsed(lane, group_no);
+			/* an entry that was made since knew nothing of leases */
+			for (int r = 0; group != NULL && r < FAIRQ_REGIONS; r++)
+				group->run_low[r] = Min(group->run_low[r], turn->run_low[r]);
+			if (group != NULL)
+				group->run_high = Max(group->run_high, turn->run_high);
+		}
 		return;
 	}
 	group->looker = 0;
