@@ -771,7 +771,9 @@ end_turn(FairqService *s, Course *course)
 		turn->served == 0 || turn->in_full)
 		fairq_lane_turn_end(s->lane, s->lane_no, turn,
 							course->look ? looked : NULL);
-	if (course->no_place && turn->in_doubt && turn->served == 0)
+	/* what is in doubt, or left to others to end, was no turn */
+	if (turn->served == 0 &&
+		((course->no_place && turn->in_doubt) || (course->look && s->left)))
 		fairq_turns_doubtful(s->lane, s->lane_no, turn);
 
 	if (!s->peek && leaves_something(course))
