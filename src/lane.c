@@ -772,6 +772,27 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 }
 
 /*
+ * Lock the lane to take turns of it.  False, and the lane is not locked, if turns
+ * cannot be taken yet; *result says why.
+ */
+static bool
+begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
+{
+	taking->n = 0;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_begun(lane) &&
+		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == taking->mapped)
+	{
+		taking->lane_no = lane->lane_no;
+		taking->clock = lane->clock;
+		return true;
+	}
+	*result = is_begun(lane) ? FAIRQ_NOT_MAPPED : FAIRQ_NOT_KNOWN;
+	LWLockRelease(&lane->lock);
+	return false;
+}
+
+/*
  * Take the next turns, with what is in the hands of their groups: so many
  * turns, or as many as tasks are wanted, or up to where a hand has to be read
  * first.
@@ -784,22 +805,10 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 	bool		any_look = false;
 	int			crowded = 0;
 
-	taking->n = 0;
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (!is_begun(lane))
-	{
-		LWLockRelease(&lane->lock);
-		return FAIRQ_NOT_KNOWN;
-	}
-	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != taking->mapped)
-	{
-		LWLockRelease(&lane->lock);
-		return FAIRQ_NOT_MAPPED;
-	}
+	if (!begin_taking(lane, taking, &result))
+		return result;
 	narrow(lane);
 	unpark_if_told(lane);
-	taking->lane_no = lane->lane_no;
-	taking->clock = lane->clock;
 	begun_in = lane->block;
 	while (taking->n < taking->most && taking->wanted > 0)
 	{
@@ -921,23 +930,12 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 vain_seat,
 	FairqTurn  *turn = &taking->turns[0];
 	FairqGroup *group = NULL;
 	FairqGroupSet *set;
+	FairqTaken	result;
 	int64		seat;
 	int32		group_no;
 
-	taking->n = 0;
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (!is_begun(lane))
-	{
-		LWLockRelease(&lane->lock);
-		return FAIRQ_NOT_KNOWN;
-	}
-	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != taking->mapped)
-	{
-		LWLockRelease(&lane->lock);
-		return FAIRQ_NOT_MAPPED;
-	}
-	taking->lane_no = lane->lane_no;
-	taking->clock = lane->clock;
+	if (!begin_taking(lane, taking, &result))
+		return result;
 	*nlapsed = lane->seats.n[FAIRQ_LAPSED];
 	seat = vain_seat != FAIRQ_NOBODY ? vain_seat : lane->full_seat;
 	if (vain_seat != FAIRQ_NOBODY || lane->full_left == 0)
