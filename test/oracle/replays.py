@@ -353,6 +353,6 @@ def _replay(text):
 # name, function, sessions
 REPLAY_SCENARIOS = [(f"replay: {name}", _replay(text), 4)
                     for name, text in REPLAYS.items()]
-# these touch what all queues share
-EXCLUSIVE = {f"replay: {name}" for name in REPLAYS
-             if "reset" in name or "restart" in name}
+# the steps of these touch what all queues share
+EXCLUSIVE = {f"replay: {name}" for name, steps in REPLAYS.items()
+             if re.search(r"\d (reset|restart)\b", steps)}
