@@ -69,14 +69,14 @@ def wakes(run, name, function):
         # the server's clock may have been read a moment before
         expect(due is None or first > due - 0.002,
                f"{ms(at - first)} too early")
-        # the other one, whom the clock wakes, may just look, with the place
         if not q.ends_one:
             until(q.pop, "woken, but pops find nothing", 1)
         elif not q.pop():
             # it has ended a task, and the place is free when it commits
             expect(value(run.db, f"CALL fairq.wait('{q.name}', '1 s')"),
                    "one was ended, but the next one is not ready")
-            expect(q.pop(), "one was ended, but the next one is not there")
+            # or the other one, whom the clock wakes, has the turn for a look
+            until(q.pop, "one was ended, but the next one is not there", 1)
         sound(run.db, q.name)
         q.close()
         # whoever still sleeps would be in the way next time
@@ -366,11 +366,15 @@ def no_polling(run):
         other.execute("BEGIN")
         other.execute("SELECT fairq.enqueue(%s, 'open')", [queue])
         put_to_sleep(run.db, waiters, queue)
-        before, slept = lxids(run.db, waiters), switches(waiters)
-        time.sleep(3)
-        looks = [pid for pid, vxid in lxids(run.db, waiters).items()
-                 if before[pid] != vxid]
-        slept = switches(waiters) - slept
+        # all look once when a table of fairq is vacuumed or analyzed
+        for _ in range(3):
+            before, slept = lxids(run.db, waiters), switches(waiters)
+            time.sleep(3)
+            looks = [pid for pid, vxid in lxids(run.db, waiters).items()
+                     if before[pid] != vxid]
+            slept = switches(waiters) - slept
+            if not looks:
+                break
         expect(len(before) == MANY and not looks,
                f"{len(looks)} of {len(before)} workers have looked")
         # each listens once a second, in memory

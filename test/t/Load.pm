@@ -20,7 +20,7 @@ use Time::HiRes qw(usleep);
 # for tests on a running server.  They would win over a test's own settings.
 delete $ENV{PGOPTIONS};
 
-our @EXPORT = qw(new_server prepare_account start_load end_load account);
+our @EXPORT = qw(new_server crash prepare_account start_load end_load account);
 
 my $produce = <<'SQL';
 \set n random(1, 4)
@@ -88,6 +88,17 @@ sub new_server
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION fairq');
 	return $node;
+}
+
+# Restart without a shutdown.  The node's own restart() has no mode: where it
+# does not die of one, it ignores it.
+sub crash
+{
+	my ($node) = @_;
+
+	$node->stop('immediate');
+	$node->start;
+	return;
 }
 
 sub prepare_account
