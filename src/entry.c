@@ -4,8 +4,10 @@
  *
  * Shared memory has a fixed number of entries for groups of lanes.  They are a
  * cache: an entry that is evicted costs a descent in the index, or a few, when
- * the group's turn comes, and nothing else; which groups have anything at all
- * is known without them (seats.c).
+ * the group's turn comes; which groups have anything at all is known without
+ * them (seats.c).  In two cases it costs the group its turn in the present block,
+ * too: after a turn that came to nothing and is not given back yet, and if the
+ * group is a newcomer since recovery (README).
  *
  * An entry lies in one of the two sets that its key leads to, so that sets
  * fill up evenly.  A set has eight ways.  A new entry takes a free way; or
@@ -13,6 +15,10 @@
  * or that of a group that is not late (lane.c); or any that is not pinned.  A
  * late group is dear to evict, since it then reads its line from the start,
  * dead entries included.
+ *
+ * A new cache says only that all ways are free.  The memory of its entries, some
+ * 27 MB, is not written before they are given to groups, so that the first call
+ * after a restart does not pay for all of it.
  *
  * Locking: a set's mutex, a spinlock, protects the keys and the entries.  It is
  * held for a few instructions, and taken under a lane's lock.  Nothing here
@@ -37,20 +43,28 @@ fairq_entry_unlock(FairqGroupSet *set)
 static void
 sets_of(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
 {
+	FairqCache *cache = fairq_cache();
 	uint32		hash = hash_combine(murmurhash32(lane_no),
 									murmurhash32((uint32) group_no));
 
-	sets[0] = &fairq_group_sets()[hash % FAIRQ_SETS];
-	sets[1] = &fairq_group_sets()[murmurhash32(hash) % FAIRQ_SETS];
+	sets[0] = &cache->sets[hash % FAIRQ_SETS];
+	sets[1] = &cache->sets[murmurhash32(hash) % FAIRQ_SETS];
+}
+
+/* The entries of a set. */
+static inline FairqGroup *
+ways_of(const FairqGroupSet *set)
+{
+	FairqCache *cache = fairq_cache();
+
+	return cache->ways[set - cache->sets];
 }
 
 /* How much an entry is worth keeping: 0 if it is free, -1 if it has to stay. */
 static int
-worth(const FairqGroupSet *set, int way)
+worth(const FairqGroupKey *key, const FairqGroup *group)
 {
-	const FairqGroup *group = &set->ways[way];
-
-	if (set->keys[way].lane_no == 0)
+	if (key->lane_no == 0)
 		return 0;
 	if (group->pins > 0)
 		return -1;
@@ -61,6 +75,7 @@ worth(const FairqGroupSet *set, int way)
 static int
 victim(FairqGroupSet *set, int *worth_of_it)
 {
+	const FairqGroup *ways = ways_of(set);
 	int			best = -1;
 	int			at = set->next_victim;
 
@@ -68,7 +83,7 @@ victim(FairqGroupSet *set, int *worth_of_it)
 	for (int i = 0; i < FAIRQ_SET_WAYS; i++)
 	{
 		int			way = (at + i) % FAIRQ_SET_WAYS;
-		int			it = worth(set, way);
+		int			it = worth(&set->keys[way], &ways[way]);
 
 		if (it >= 0 && it < *worth_of_it)
 		{
@@ -82,7 +97,7 @@ victim(FairqGroupSet *set, int *worth_of_it)
 static FairqGroup *
 give(FairqGroupSet *set, int way, uint32 lane_no, int32 group_no)
 {
-	FairqGroup *group = &set->ways[way];
+	FairqGroup *group = &ways_of(set)[way];
 
 	set->next_victim = (way + 1) % FAIRQ_SET_WAYS;
 	set->keys[way].lane_no = lane_no;
@@ -153,7 +168,7 @@ fairq_entry_lock(uint32 lane_no, int32 group_no, bool create, bool *is_new,
 				set->keys[way].group_no == group_no)
 			{
 				*setp = set;
-				return &set->ways[way];
+				return &ways_of(set)[way];
 			}
 		}
 		fairq_entry_unlock(set);
@@ -168,9 +183,9 @@ fairq_entry_lock(uint32 lane_no, int32 group_no, bool create, bool *is_new,
 void
 fairq_entry_unpin(FairqGroup *group)
 {
-	FairqGroupSet *sets = fairq_group_sets();
-	FairqGroupSet *set = &sets[((char *) group - (char *) sets) /
-							   sizeof(FairqGroupSet)];
+	FairqCache *cache = fairq_cache();
+	FairqGroupSet *set =
+		&cache->sets[(group - cache->ways[0]) / FAIRQ_SET_WAYS];
 
 	SpinLockAcquire(&set->mutex);
 	group->pins--;

@@ -49,7 +49,7 @@
  * it the meaning of a field: sessions that have an old library and such as
  * have a new one must not share it.
  */
-#define LAYOUT 4
+#define LAYOUT 7
 
 typedef struct Control
 {
@@ -62,7 +62,7 @@ typedef struct Control
 	FairqDomain domains[DOMAINS];
 	/* these are under lock, and constant once area is valid */
 	dsa_handle	area;
-	dsa_pointer group_sets;
+	dsa_pointer cache;
 	FairqRegistry registry;
 } Control;
 
@@ -70,7 +70,7 @@ typedef struct Control
 static Control *control = NULL;
 static MemoryContext area_context = NULL;
 static dsa_area *area = NULL;
-static FairqGroupSet *group_sets = NULL;
+static FairqCache *cache = NULL;
 
 static void
 init_control(FAIRQ_INIT_ARGS)
@@ -116,16 +116,17 @@ attach_control(void)
 	return c;
 }
 
+/* All ways are free.  Memory of entries is left untouched; see entry.c. */
 static dsa_pointer
-make_group_sets(dsa_area *dsa)
+make_cache(dsa_area *dsa)
 {
-	dsa_pointer ptr = dsa_allocate_extended(dsa,
-											sizeof(FairqGroupSet) * FAIRQ_SETS,
-											DSA_ALLOC_HUGE | DSA_ALLOC_ZERO);
-	FairqGroupSet *sets = dsa_get_address(dsa, ptr);
+	dsa_pointer ptr = dsa_allocate_extended(dsa, sizeof(FairqCache),
+											DSA_ALLOC_HUGE);
+	FairqCache *made = dsa_get_address(dsa, ptr);
 
+	memset(made->sets, 0, sizeof(made->sets));
 	for (int i = 0; i < FAIRQ_SETS; i++)
-		SpinLockInit(&sets[i].mutex);
+		SpinLockInit(&made->sets[i].mutex);
 	return ptr;
 }
 
@@ -155,7 +156,7 @@ attach(void)
 		{
 			dsa_area   *new_area = dsa_create(control->area_tranche);
 
-			control->group_sets = make_group_sets(new_area);
+			control->cache = make_cache(new_area);
 			dsa_pin(new_area);
 			dsa_pin_mapping(new_area);
 			control->area = dsa_get_handle(new_area);
@@ -171,7 +172,7 @@ attach(void)
 		LWLockRelease(&control->lock);
 		MemoryContextSwitchTo(oldcontext);
 	}
-	group_sets = dsa_get_address(area, control->group_sets);
+	cache = dsa_get_address(area, control->cache);
 }
 
 /* Of shared memory that cannot be had: what is to be done. */
@@ -207,7 +208,7 @@ fairq_area_is_made(void)
 {
 	bool		made;
 
-	if (group_sets != NULL)
+	if (cache != NULL)
 		return true;
 	if (control == NULL)
 		control = attach_control();
@@ -221,7 +222,7 @@ fairq_area_is_made(void)
 dsa_area *
 fairq_area(void)
 {
-	if (group_sets == NULL)
+	if (cache == NULL)
 	{
 		ErrorContextCallback callback;
 
@@ -330,10 +331,10 @@ fairq_domain_at(int32 index)
 	return &control->domains[index];
 }
 
-FairqGroupSet *
-fairq_group_sets(void)
+FairqCache *
+fairq_cache(void)
 {
-	return group_sets;
+	return cache;
 }
 
 uint32

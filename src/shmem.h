@@ -37,7 +37,8 @@ typedef struct FairqIds
 typedef struct FairqDomain
 {
 	pg_atomic_uint64 resets;	/* hints from before the last one are void */
-	pg_atomic_uint64 forgets;	/* counts lanes whose leases are not known */
+	pg_atomic_uint64 forgets;	/* counts what asks for another census: leases
+								 * forgotten, a queue to be counted */
 	pg_atomic_uint64 uncounted; /* times that counters of a queue missed what
 								 * ended */
 	pg_atomic_uint64 moves;		/* rows given new index entries; see store.c */
@@ -69,9 +70,10 @@ FairqItem;
 /*
  * The entry of a group in a lane, in a cache of fixed size; entry.c has the
  * cache, hand.c what the fields mean.  All is protected by the mutex of the set
- * that the entry lies in; whoever uses anything but the pins has the lane's lock
- * besides, exclusively, and so finds all as he has left it, unless the entry was
- * evicted.  An entry with pins is not.
+ * that the entry lies in; whoever uses anything but the pins has the lane's
+ * lock besides, exclusively, and so finds all as he has left it, unless the
+ * entry was evicted.  Only who evicts has the mutex alone: he reads pins, idle
+ * and late, and clears the entry.  One with pins is not evicted.
  */
 typedef struct FairqGroup
 {
@@ -131,8 +133,18 @@ typedef struct FairqGroupSet
 	slock_t		mutex;
 	int32		next_victim;	/* under mutex, as all is */
 	FairqGroupKey keys[FAIRQ_SET_WAYS];
-	FairqGroup	ways[FAIRQ_SET_WAYS];
 } FairqGroupSet;
+
+/*
+ * The cache.  Its entries are apart from the sets, which are a fiftieth of it and
+ * all that is written when it is made: what an entry holds is undefined until
+ * there is a key for it.
+ */
+typedef struct FairqCache
+{
+	FairqGroupSet sets[FAIRQ_SETS];
+	FairqGroup	ways[FAIRQ_SETS][FAIRQ_SET_WAYS];	/* under a set's mutex */
+} FairqCache;
 
 /*
  * What a queue, or with a group the group's counter, is known by.  There are no
@@ -173,7 +185,7 @@ typedef struct FairqLimit FairqLimit;
 
 extern FairqDomain *fairq_domain(void);
 extern FairqDomain *fairq_domain_at(int32 index);
-extern FairqGroupSet *fairq_group_sets(void);
+extern FairqCache *fairq_cache(void);
 extern bool fairq_area_is_made(void);
 extern dsa_area *fairq_area(void);
 extern FairqRegistry *fairq_registry_shared(void);

@@ -271,6 +271,9 @@ REPLAYS = {
     "reset with a purge that is open":
         "0 enqueue a a a; 1 begin; 1 purge a; 1 reset; 1 enqueue a;"
         "0 enqueue a; 1 rollback; 0 pop 1; 0 pop 1; 0 pop 5",
+    "reset, rolled back, in the turn of one with a weight":
+        "0 weight a 3; 1 enqueue a b; 1 begin; 0 limit 3; 1 take 1; 1 reset;"
+        "1 enqueue c/5; 0 max_running 2; 1 pop 1; 1 rollback; 2 pop 20",
     "restart, then an own completion of what ran furthest on":
         "1 enqueue a/4 b/4 a/6; 1 pop 3; 1 restart; 1 limit b 2; 0 begin;"
         "0 complete 2; 0 enqueue a/4; 1 enqueue b/4 b/6; 1 pop 2",
