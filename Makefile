@@ -51,6 +51,7 @@ OBJS = \
 	src/dedup.o \
 	src/due.o \
 	src/place.o \
+	src/line.o \
 	src/serve.o \
 	src/turn.o \
 	src/turns.o \

@@ -102,4 +102,29 @@ SELECT pg_temp.pop('full_vain', 10, per_group => 1, lease => '1 hour');
 COMMIT;
 SELECT * FROM fairq.check_queue('full_vain');
 
+-- Becoming one: how many are running is not known, and there are more groups than
+-- are counted one by one, so a census finds it, within the pop.
+SELECT fairq.create_queue('full_first');
+SELECT count(*) FROM fairq.enqueue_batch('full_first',
+	ARRAY(SELECT 'g' || i FROM generate_series(1, 2000) i), array_fill('1'::jsonb, ARRAY[2000]));
+SELECT count(*) FROM fairq.pop('full_first', 3);
+SELECT fairq.alter_queue('full_first', max_running => 5);
+SELECT count(*) FROM fairq.pop('full_first', 10);
+SELECT count(*) FROM fairq.pop('full_first', 10);
+SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
+WHERE queue = 'full_first' AND status = 'running';
+SELECT count(*) FROM fairq.pop('full_first', 10);
+SELECT * FROM fairq.check_queue('full_first');
+
+-- What is left of a turn as the queue becomes full comes next: weights count also
+-- if more is asked for than there is room for.
+SELECT fairq.create_queue('full_weight', max_running => 1);
+SELECT fairq.set_group('full_weight', 'a', weight => 3);
+SELECT pg_temp.add('full_weight', 'a1', 'a2', 'a3', 'a4', 'a5', 'a6', 'b1', 'b2', 'b3');
+\t on
+SELECT $$SELECT payload FROM fairq.pop('full_weight', 5) WHERE fairq.complete(id)$$
+FROM generate_series(1, 8) \gexec
+\t off
+SELECT * FROM fairq.check_queue('full_weight');
+
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'full_%';

@@ -494,6 +494,25 @@ SELECT pg_temp.pop('limits_rollback_fifo');
 SELECT * FROM fairq.check_queue('limits_rollback_fifo');
 
 --
+-- Turns that came to nothing by own settings that were rolled back: who is told of
+-- more is not served before the others for that
+--
+
+SELECT fairq.create_queue('limits_rollback_told');
+SELECT pg_temp.add('limits_rollback_told', 'a', 1, 1), pg_temp.add('limits_rollback_told', 'b', 1, 1);
+SELECT pg_temp.pop('limits_rollback_told', 2);
+SELECT pg_temp.add('limits_rollback_told', 'a', 2, 3), pg_temp.add('limits_rollback_told', 'b', 2, 3),
+	pg_temp.add('limits_rollback_told', 'c', 2, 3);
+BEGIN;
+SELECT fairq.alter_queue('limits_rollback_told', concurrency => 1);
+SELECT pg_temp.pop('limits_rollback_told', 2);
+ROLLBACK;
+SELECT pg_temp.pop('limits_rollback_told', 1);
+SELECT pg_temp.add('limits_rollback_told', 'a', 4, 4);
+SELECT pg_temp.pop('limits_rollback_told', 6);
+SELECT * FROM fairq.check_queue('limits_rollback_told');
+
+--
 -- What only looks in may do so in a read-only transaction
 --
 

@@ -11,11 +11,11 @@ RESET client_min_messages;
 -- What scans have read of both indexes in this transaction.
 CREATE FUNCTION pg_temp.entries() RETURNS bigint
 LANGUAGE sql AS $$
-	SELECT pg_stat_get_xact_tuples_returned('fairq.task_by_lane'::regclass)
+	SELECT pg_stat_get_xact_tuples_returned('fairq.task_by_time'::regclass)
 		+ pg_stat_get_xact_tuples_returned('fairq.task_by_group'::regclass)
 $$;
 
-CREATE FUNCTION pg_temp.begin() RETURNS void
+CREATE FUNCTION pg_temp.start_counting() RETURNS void
 LANGUAGE sql AS $$
 	SELECT set_config('own.entries', pg_temp.entries()::text, false)
 $$;
@@ -49,7 +49,7 @@ $$;
 -- one group
 SELECT fairq.create_queue('own_one');
 BEGIN;
-SELECT pg_temp.begin();
+SELECT pg_temp.start_counting();
 SELECT pg_temp.add('own_one', 1, 2000);
 SELECT sum(pg_temp.work('own_one')) FROM generate_series(1, 2001);
 SELECT pg_temp.read_for(2000);
@@ -59,7 +59,7 @@ SELECT * FROM fairq.check_queue('own_one');
 -- several groups
 SELECT fairq.create_queue('own_groups');
 BEGIN;
-SELECT pg_temp.begin();
+SELECT pg_temp.start_counting();
 SELECT pg_temp.add('own_groups', 40, 2000);
 SELECT sum(pg_temp.work('own_groups')) FROM generate_series(1, 2001);
 SELECT pg_temp.read_for(2000);
@@ -69,7 +69,7 @@ SELECT * FROM fairq.check_queue('own_groups');
 -- limited ones, which keep their places until the commit
 SELECT fairq.create_queue('own_limited', concurrency => 1);
 BEGIN;
-SELECT pg_temp.begin();
+SELECT pg_temp.start_counting();
 SELECT pg_temp.add('own_limited', 4, 2000);
 SELECT sum(pg_temp.work('own_limited')) FROM generate_series(1, 2001);
 SELECT pg_temp.read_for(2000);
@@ -79,7 +79,7 @@ SELECT * FROM fairq.check_queue('own_limited');
 -- take
 SELECT fairq.create_queue('own_take');
 BEGIN;
-SELECT pg_temp.begin();
+SELECT pg_temp.start_counting();
 SELECT pg_temp.add('own_take', 4, 2000);
 SELECT sum((SELECT count(*) FROM fairq.take('own_take') WHERE i > 0)) FROM generate_series(1, 2001) i;
 SELECT pg_temp.read_for(2000);
@@ -89,7 +89,7 @@ SELECT * FROM fairq.check_queue('own_take');
 -- one after the other, with others before it
 SELECT fairq.create_queue('own_turns');
 BEGIN;
-SELECT pg_temp.begin();
+SELECT pg_temp.start_counting();
 SELECT pg_temp.add('own_turns', 1, 10);
 DO $$
 BEGIN
@@ -108,7 +108,7 @@ SELECT * FROM fairq.check_queue('own_turns');
 -- two queues
 SELECT fairq.create_queue('own_left'), fairq.create_queue('own_right');
 BEGIN;
-SELECT pg_temp.begin();
+SELECT pg_temp.start_counting();
 SELECT pg_temp.add('own_left', 1, 1000), pg_temp.add('own_right', 3, 1000);
 SELECT sum(pg_temp.work('own_left')), sum(pg_temp.work('own_right')) FROM generate_series(1, 1001);
 SELECT pg_temp.read_for(2000);
@@ -142,7 +142,7 @@ SELECT f.* FROM generate_series(1, 20) q, fairq.check_queue('own_many' || q) f;
 -- two priorities
 SELECT fairq.create_queue('own_lanes');
 BEGIN;
-SELECT pg_temp.begin();
+SELECT pg_temp.start_counting();
 DO $$
 BEGIN
 	PERFORM fairq.enqueue_batch('own_lanes', array_fill('a'::text, '{1000}'),
@@ -161,7 +161,7 @@ SELECT * FROM fairq.check_queue('own_lanes');
 -- savepoints that are released
 SELECT fairq.create_queue('own_released');
 BEGIN;
-SELECT pg_temp.begin();
+SELECT pg_temp.start_counting();
 SELECT pg_temp.add('own_released', 3, 1000);
 DO $$
 DECLARE
@@ -186,7 +186,7 @@ SELECT * FROM fairq.check_queue('own_released');
 -- and such as are rolled back
 SELECT fairq.create_queue('own_undone');
 BEGIN;
-SELECT pg_temp.begin();
+SELECT pg_temp.start_counting();
 SELECT pg_temp.add('own_undone', 3, 1000);
 DO $$
 DECLARE

@@ -290,6 +290,34 @@ ROLLBACK;
 SELECT pg_temp.pop('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule');
+-- likewise, of tasks of which some have fallen due and some have not
+SELECT pg_temp.soon() AS t \gset
+SELECT pg_temp.add('schedule', :'t', 'a1'), pg_temp.add('schedule', timestamptz :'t' + interval '1 second', 'a2'),
+	pg_temp.add('schedule', timestamptz :'t' + interval '1 hour', 'a3');
+SELECT pg_temp.wait_for(:'t');
+BEGIN;
+SELECT fairq.purge('schedule');
+SELECT pg_temp.pop('schedule');
+ROLLBACK;
+SELECT pg_temp.pop('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+SELECT pg_temp.wait_for(timestamptz :'t' + interval '1 second');
+SELECT pg_temp.pop('schedule');
+SELECT * FROM fairq.check_queue('schedule');
+SELECT pg_temp.done('schedule'), fairq.purge('schedule');
+-- and to a savepoint
+SELECT pg_temp.soon() AS t \gset
+SELECT pg_temp.add('schedule', :'t', 'a1'), pg_temp.add('schedule', timestamptz :'t' + interval '1 hour', 'a2');
+SELECT pg_temp.wait_for(:'t');
+BEGIN;
+SAVEPOINT s;
+SELECT fairq.purge('schedule');
+SELECT pg_temp.pop('schedule');
+ROLLBACK TO s;
+SELECT pg_temp.pop('schedule');
+COMMIT;
+SELECT * FROM fairq.check_queue('schedule');
+SELECT pg_temp.done('schedule'), fairq.purge('schedule');
 
 --
 -- Limits and pause
@@ -329,6 +357,9 @@ SELECT pg_temp.pop('schedule_l');
 SELECT * FROM fairq.check_queue('schedule_l');
 
 -- What is scheduled keeps its time when addresses are given anew.
+-- Without what is left of earlier tasks in the index: the first look at that goes to
+-- its end.
+VACUUM (INDEX_CLEANUP ON) fairq.task;
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.add('schedule', :'t', 'a1'), pg_temp.add('schedule', NULL, 'b1', 'b2'),
 	pg_temp.add('schedule', timestamptz :'t' + interval '1 hour', 'a2');

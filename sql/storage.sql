@@ -211,7 +211,7 @@ SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storag
 SELECT pg_temp.add('storage', 'a', 10, 10), pg_temp.add('storage', 'b', 10, 10);
 REINDEX TABLE fairq.task;
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
-CLUSTER fairq.task USING task_by_lane;
+CLUSTER fairq.task USING task_by_group;
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
 ALTER TABLE fairq.task SET WITHOUT CLUSTER;
 VACUUM fairq.task;
@@ -295,7 +295,7 @@ CREATE INDEX storage_down_too ON fairq.task (lane, group_no DESC, addr);
 CREATE INDEX storage_locale ON fairq.seat (queue_id, group_key COLLATE "POSIX");
 CREATE INDEX storage_pattern ON fairq.seat (queue_id, group_key text_pattern_ops);
 REINDEX TABLE CONCURRENTLY fairq.task;
-REINDEX INDEX CONCURRENTLY fairq.task_by_lane;
+REINDEX INDEX CONCURRENTLY fairq.task_by_time;
 REINDEX INDEX CONCURRENTLY fairq.task_by_group;
 REINDEX INDEX CONCURRENTLY fairq.seat_by_key;
 SELECT fairq.create_queue('storage_order');
@@ -308,17 +308,38 @@ DELETE FROM fairq.task WHERE payload = '"c3"';
 SELECT pg_temp.pop('storage_order', 4);
 SELECT * FROM pg_temp.check('storage_order');
 DROP INDEX fairq.storage_down, fairq.storage_down_too, fairq.storage_locale;
+-- Of timed tasks, as fairq's own: kept up as well.  Of others it is refused.
+CREATE INDEX storage_timed ON fairq.task (addr, id) WHERE addr >= 4611686018427387904;
+SELECT fairq.enqueue('storage_order', 'a', '"timed"', run_at => now() + interval '1 hour') > 0;
+SELECT fairq.enqueue('storage_order', 'a', '"queued"') > 0;
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SELECT payload FROM fairq.task WHERE addr >= 4611686018427387904 ORDER BY addr;
+RESET enable_seqscan;
+RESET enable_bitmapscan;
+SELECT fairq.purge('storage_order', 'a') > 0;
+DROP INDEX fairq.storage_timed;
+CREATE INDEX storage_timed ON fairq.task (addr) WHERE addr >= 4611686018427387903;
+SELECT fairq.enqueue('storage_order', 'a');
+DROP INDEX fairq.storage_timed;
+CREATE INDEX storage_timed ON fairq.task (addr) WHERE id >= 4611686018427387904;
+SELECT fairq.enqueue('storage_order', 'a');
+DROP INDEX fairq.storage_timed;
+CREATE INDEX storage_timed ON fairq.task (addr)
+WHERE addr >= 4611686018427387904 AND priority > 0;
+SELECT fairq.enqueue('storage_order', 'a');
+DROP INDEX fairq.storage_timed;
 -- What a REINDEX CONCURRENTLY that was cancelled leaves is neither used nor in
 -- the way.
 CREATE INDEX storage_leftover ON fairq.task (lane, addr);
 UPDATE pg_index SET indisvalid = false, indisready = false
 WHERE indexrelid = 'fairq.storage_leftover'::regclass;
-REINDEX INDEX CONCURRENTLY fairq.task_by_lane;
+REINDEX INDEX CONCURRENTLY fairq.task_by_time;
 SELECT pg_temp.add('storage_order', 'a', 4, 6);
 SELECT pg_temp.pop('storage_order', 2);
 -- They don't do for one that is missing, either.
 BEGIN;
-DROP INDEX fairq.task_by_lane;
+DROP INDEX fairq.task_by_group;
 SELECT fairq.expire_leases('storage_order');
 ROLLBACK;
 BEGIN;
@@ -331,8 +352,23 @@ SELECT fairq.drop_queue('storage_order', true);
 
 -- One that is missing is missed, and can be made again under another name.
 BEGIN;
-DROP INDEX fairq.task_by_lane;
+DROP INDEX fairq.task_by_group;
 SELECT fairq.pop('storage');
+ROLLBACK;
+-- The one of timed tasks is missed once one of these falls due.  One of all tasks
+-- does as well.
+BEGIN;
+DROP INDEX fairq.task_by_time;
+SELECT fairq.enqueue('storage', 'a', '"due"', run_at => clock_timestamp() + interval '1 millisecond') > 0;
+SELECT pg_sleep(0.01);
+SELECT fairq.pop('storage');
+ROLLBACK;
+BEGIN;
+DROP INDEX fairq.task_by_time;
+CREATE INDEX other_name ON fairq.task (lane, addr);
+SELECT fairq.enqueue('storage', 'due', '"due"', run_at => clock_timestamp() + interval '1 millisecond') > 0;
+SELECT pg_sleep(0.01);
+SELECT payload FROM fairq.pop('storage', 1000) WHERE group_key = 'due';
 ROLLBACK;
 BEGIN;
 DROP INDEX fairq.task_by_group;

@@ -10,17 +10,20 @@
  * first page to its last, in 0.2 s for a million tasks.  Through the
  * index by group that would be a random page for each task.
  *
- * It is done in steps of some pages, by pops: each does a small one.  Meanwhile a
- * group whose running tasks have to be counted is passed over, unless it has so
- * few rows that they are counted at once (running.c).  A pop that finds nothing
- * else to serve, and a look of fairq.wait(), goes on to the end, and then looks
- * again.  So nobody who was passed over has to be told of it: who has passed over
- * him has either got all that he wanted, and comes again, or is still there.
+ * It is done in steps of some pages, by pops: each does a small one.  Meanwhile
+ * a group whose running tasks have to be counted is passed over, unless it has
+ * so few rows that they are counted at once (running.c).  A pop that would
+ * return less than it was asked for (with per_group: nothing), and a look of
+ * fairq.wait() that sees nothing, goes on to the end, and then looks again.  So
+ * nobody who was passed over has to be told of it: who has passed over him has
+ * either got all that he wanted (with per_group: something), and comes again,
+ * or is still there.
  *
  * The pass sees each page at one moment, with a dirty snapshot: whatever is
  * running there or in the hands of an open transaction counts, also what our own
- * transaction has in hand, which we don't see otherwise.  What is written while
- * it goes on is none of its business:
+ * transaction has in hand, which we don't see otherwise; but not what another one
+ * has just enqueued and not touched since.  What is written while it goes on is
+ * none of its business:
  *
  * - counters count it themselves (limit.c says how, and why it is enough);
  * - a lane's reach is raised by whoever writes a running row, before he lets go
@@ -30,9 +33,10 @@
  *
  * What makes a census void, so that another one begins: "resets" of the domain;
  * "forgets", of a transaction that was too large to know whose leases it has
- * told; another file of the table (VACUUM FULL and the like, after which rows
- * are on other pages).  If it is void again and again, it is brought to its end
- * once in a while: leases that it finds are leases, and counters do without.
+ * told, or of a queue whose counters the last census has not counted for;
+ * another file of the table (VACUUM FULL and the like, after which rows are on
+ * other pages).  If it is void again and again, it is brought to its end once
+ * in a while: leases that it finds are leases, and counters do without.
  *
  * And it can be void for one queue: for its counters, if claims went uncounted
  * since it began, since nobody had seen a limit (void_census); for all of it, if
@@ -230,6 +234,21 @@ fairq_census_counted(FairqHints *hints)
 	pg_memory_barrier();
 	(void) pg_atomic_compare_exchange_u64(&hints->void_census, &each,
 										  pg_atomic_read_u64(&fairq_shmem_census(hints)->number));
+}
+
+/*
+ * The queue's counters are wanted, and the last census has not counted for them:
+ * let there be another one, unless that is under way, or would be void, too.
+ */
+void
+fairq_census_want(FairqHints *hints)
+{
+	uint64		is_void = pg_atomic_read_u64(&hints->void_census);
+
+	if (fairq_census_is_due(hints) || is_void == FAIRQ_EACH_CENSUS ||
+		is_void < pg_atomic_read_u64(&fairq_shmem_census(hints)->done))
+		return;
+	pg_atomic_fetch_add_u64(&fairq_domain_at(hints->lanes[0].domain)->forgets, 1);
 }
 
 /* --------------------------------------------------------------------- */
@@ -550,7 +569,7 @@ tell_queue(FairqQueue *queue, const Found *found, int n)
 			tell_lane(hints, &found[i + n_of_group]);
 		if (counted)
 		{
-			FairqLimit *limit = fairq_shmem_limit(queue->id, group_no);
+			FairqLimit *limit = fairq_shmem_limit(hints, group_no);
 			bool		unsure;
 			int32		of_group = count_group(found + i, n_of_group, &unsure);
 

@@ -102,7 +102,7 @@ queue_changed(TupleTableSlot *slot, bool gone)
 	else if (gone)
 		fairq_debt_dropped(hints);
 	else
-		fairq_debt_settings(hints, int_of(slot, QUEUE_ID), -1);
+		fairq_debt_settings(hints, -1);
 }
 
 /* A new row: nobody knows the queue, unless a row was put in another's place. */
@@ -113,7 +113,7 @@ queue_added(TupleTableSlot *slot)
 	FairqHints *hints = fairq_shmem_find_queue(queue_id);
 
 	if (hints != NULL)
-		fairq_debt_settings(hints, queue_id, -1);
+		fairq_debt_settings(hints, -1);
 }
 
 /* Of a row of the other tables. */
@@ -132,7 +132,7 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 			fairq_debt_unknown_settings();
 	}
 	else if (of_group)
-		fairq_debt_settings(hints, queue_id, int_of(slot, SETTING_GROUP_NO));
+		fairq_debt_settings(hints, int_of(slot, SETTING_GROUP_NO));
 	else
 		fairq_debt_granted(hints);
 }
@@ -151,7 +151,7 @@ all_changed(Oid relid)
 		if (relid == fairq_catalog()->queue)
 			fairq_debt_dropped(hints);
 		else if (relid == fairq_catalog()->setting)
-			fairq_debt_settings(hints, 0, -1);
+			fairq_debt_settings(hints, -1);
 		else
 			fairq_debt_granted(hints);
 	}

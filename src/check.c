@@ -49,7 +49,7 @@ check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))}
 	};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_LANE, keys,
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
 										lengthof(keys), false);
 	FairqRowState state;
 
@@ -87,12 +87,14 @@ check_parked(FairqQueue *queue, int priority, List *faults)
 	for (int32 group_no = 0; fairq_lane_next_parked(lane, &group_no); group_no++)
 	{
 		int32		most = fairq_group_setting(queue, group_no)->most;
-		FairqLimit *limit = fairq_shmem_limit(queue->id, group_no);
+		FairqLimit *limit = fairq_shmem_limit(queue->hints, group_no);
 		int32		running;
+		bool		doubtful;
 
 		if (most == FAIRQ_NO_LIMIT ||
-			(most > 0 && fairq_limit_read(limit, fairq_lane_as_of(lane), &running) &&
-			 running < most))
+			(most > 0 && fairq_limit_read(limit, fairq_lane_as_of(lane), &running,
+										  &doubtful) &&
+			 !doubtful && running < most))
 			faults = lappend(faults,
 							 psprintf("group number %d is parked in priority %d, though there is room for it",
 									  group_no, priority));
@@ -137,7 +139,7 @@ check_all(FairqQueue *queue, FairqTable *tasks)
 	}
 	for (int i = 0; i < ngroups; i++)
 	{
-		FairqLimit *limit = fairq_shmem_limit(queue->id, group_nos[i]);
+		FairqLimit *limit = fairq_shmem_limit(queue->hints, group_nos[i]);
 
 		faults = check_counter(queue, group_nos[i], limit, tasks, faults);
 		fairq_limit_unpin(limit);

@@ -86,6 +86,17 @@ fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
 #endif
 }
 
+/*
+ * An update that is not to wait returns when it meets a row that is in
+ * somebody's hands, by the interface of tables; but heap_update() asserts that
+ * it meets none.
+ */
+#ifdef USE_ASSERT_CHECKING
+#define FAIRQ_UPDATE_HAS_TO_WAIT true
+#else
+#define FAIRQ_UPDATE_HAS_TO_WAIT false
+#endif
+
 /* Was the new version put elsewhere, so that every index needs an entry? */
 static inline TM_Result
 fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,

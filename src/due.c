@@ -70,7 +70,7 @@ find_timed(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 
 	if (from >= end)
 		return from;
-	scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_LANE, keys, lengthof(keys),
+	scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_TIME, keys, lengthof(keys),
 						   LOOK_ENTRIES);
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{

@@ -8,9 +8,11 @@
  * seats.  The lane knows the present block and the seat that was passed last,
  * and of each group some bits, each of which is a set of groups (seats.c):
  *
- * ring		It may have something ready.  Set by the transaction that has made
- *			it so, after that is visible (transaction.c); cleared only by a pop
- *			that has found nothing, by the protocol of hand.c.
+ * ring		It may have something ready.  let_in() sets it, and so do those who
+ *			unpark or lapse many groups at once (seats.c); take_out() clears it.
+ *			Their callers say why: mostly a transaction has made it so, and says
+ *			that after it is visible (transaction.c); and a pop has found
+ *			nothing, by the protocol of hand.c, or parks the group.
  *
  * served	It has had its turn in the present block.
  *
@@ -35,25 +37,29 @@
  *
  * lapsed	A lease of it may have ended: looked at when its turn comes (turn.c).
  *
- * Bits are all that has to be known.  What else is known of a group, its hand,
- * its tail and where to look for what, is in an entry of a cache (entry.c),
- * and can be evicted at any moment: the group gets a new entry when its turn
- * is taken.  The new one begins to read at that turn, above the dead index
- * entries of what was served before, unless the group is late: then from the
- * start.  If the group is neither in the ring nor parked, the new entry says
- * that it has nothing.  (Both hold if recovery has come by its seat.  If not,
- * the new entry says that nothing is known.)
+ * Bits are all that has to be known to find each group.  What else is known of
+ * one, its hand, its tail and where to look for what, is in an entry of a cache
+ * (entry.c), and can be evicted at any moment: the group gets a new entry when
+ * its turn is taken.  The new one begins to read at that turn, above the dead
+ * index entries of what was served before, unless the group is late: then from
+ * the start.  If the group is neither in the ring nor parked, the new entry
+ * says that it has nothing.  (Both hold if recovery has come by its seat.  If
+ * not, the new entry says that nothing is known.)  What goes with the old one
+ * is what became of the group's last turn, and whether it is a newcomer: either
+ * can cost the group its turn in this block.
  *
  * A pop takes a number of turns at once, with what is in the hands of these
  * groups; then it claims the rows, without a lock.  What it does not need, and
  * what it cannot have, it gives back, at the latest when its transaction ends
  * (turns.c).  A turn that was given back is the group's again, if the block is
- * still the present one.  A group without a place, and one that turns out to
- * have nothing, has had no turn; any other one has, whatever becomes of the
- * claims.
+ * still the present one.  So is one that came to nothing: by whom that is given
+ * back, when, and when it is lost is said in README, under "Fairness".  For that
+ * the group's entry says what became of its last turn, and of the parts of it
+ * that several calls have taken.
  *
  * Recovery of a lane, after a restart or when rows were changed behind fairq's
- * back, begins with empty sets, and from that moment on what is told counts.
+ * back, begins with all sets empty but leased and lapsed, and from that moment on
+ * what is told counts.
  * Then each group that has any row gets its bits (recover.c).  That is done in
  * steps, in the order of the turns: from the seat behind the present one on,
  * and round.  A turn is taken only if all seats before it are known; so the
@@ -751,7 +757,8 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->read_want = (int32) Min(Max(turn->want,
 									  taking->wanted / lane->seats.n[FAIRQ_RING]),
 								  FAIRQ_MAX_TURNS);
-	turn->in_doubt = turn->begun = turn->done = turn->looker = false;
+	turn->kept_out = turn->in_doubt = turn->begun = turn->done = turn->looker = false;
+	turn->parked = turn->stopped = false;
 	turn->reread = turn->apart = false;
 	turn->next = turn->served = turn->nlocked = 0;
 	turn->locked_more = FAIRQ_ADDR_MAX;
@@ -769,6 +776,25 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 		note_leased_items(lane, group_no, group, turn->items, turn->nitems,
 						  taking->lease_until);
 	return true;
+}
+
+/* A call has that turn in hand, or a part of it. */
+static void
+note_taken(FairqLane *lane, FairqGroup *group, const FairqTurn *turn)
+{
+	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
+	lane->turn = turn->addr;
+	lane->turn_seat = turn->group_no;
+	lane->turn_left = turn->left - turn->want;
+	if (turn->continued)
+	{
+		/* an entry that was made since the first part does not know of that */
+		group->parts++;
+		return;
+	}
+	group->parts = 1;
+	group->unused = true;
+	group->told = false;
 }
 
 /*
@@ -863,10 +889,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		taken = take_turn(lane, taking, &next, group, turn);
 		if (taken)
 		{
-			fairq_seats_add(lane, FAIRQ_SERVED, next.group_no);
-			lane->turn = turn->addr;
-			lane->turn_seat = turn->group_no;
-			lane->turn_left = turn->left - turn->want;
+			note_taken(lane, group, turn);
 			any_look |= turn->due || turn->lapsed;
 			taking->wanted -= turn->want;
 			taking->n++;
@@ -1090,6 +1113,14 @@ fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 	LWLockRelease(&lane->lock);
 }
 
+/* Has no other call gone on with the turn? */
+static bool
+is_last_part(FairqLane *lane, const FairqTurn *turn)
+{
+	return lane->turn == turn->addr &&
+		lane->turn_left == turn->left - turn->want;
+}
+
 /*
  * Nothing of the group could be had at its turn.  What is left of that would come
  * to nothing as well, a thousand times maybe.
@@ -1099,43 +1130,131 @@ cut_short(FairqLane *lane, const FairqTurn *turn)
 {
 	if (turn->left == turn->want)
 		return true;
-	if (lane->turn != turn->addr ||
-		lane->turn_left != turn->left - turn->want)
+	if (!is_last_part(lane, turn))
 		return false;
 	lane->turn_left = 0;
 	return true;
 }
 
-/* Give the group its turn back, if that was in the present block. */
+/*
+ * The group has its last turn again, which was in the present block.  The entry
+ * may be NULL.
+ */
 static void
-unserve_at(FairqLane *lane, int32 group_no, int64 addr)
+give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
 {
-	if (fairq_block(addr, lane->block_length) != lane->block)
-		return;
+	/* of a turn that was begun the rest is not served before all of it */
+	if (lane->turn_seat == group_no)
+		lane->turn_left = 0;
+	if (group != NULL)
+		group->unused = false;
 	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
 	if (has(lane, FAIRQ_RING, group_no))
 		let_in(lane, group_no);
 }
 
-/* The same, but not if another call may have gone on with the turn. */
-static void
-unserve(FairqLane *lane, const FairqTurn *turn)
+/* Has the group's last turn come to nothing, with nobody at it any more? */
+static bool
+was_in_vain(const FairqGroup *group)
 {
-	if (turn->in_full || turn->continued)
-		return;
-	if (!cut_short(lane, turn))
-		return;
-	unserve_at(lane, turn->group_no, turn->addr);
+	return group->parts == 0 && group->unused;
 }
 
-/* The same of a turn that is over, and has left nothing to go on with. */
+/* Then the group has it again, if it was in the present block. */
+static void
+give_back_if_in_vain(FairqLane *lane, int32 group_no, FairqGroup *group)
+{
+	if (was_in_vain(group) && has(lane, FAIRQ_SERVED, group_no))
+		give_back(lane, group_no, group);
+}
+
+/* Something of the group has become ready. */
+static void
+note_told(FairqLane *lane, int32 group_no, FairqGroup *group)
+{
+	group->told = true;
+	give_back_if_in_vain(lane, group_no, group);
+}
+
+/* Has something become ready since the turn was taken, as far as is known? */
+static bool
+was_told_since(FairqLane *lane, const FairqGroup *group, const FairqTurn *turn)
+{
+	return group->told ||
+		(has(lane, FAIRQ_DUE, turn->group_no) && !turn->due) ||
+		(has(lane, FAIRQ_LAPSED, turn->group_no) && !turn->lapsed);
+}
+
+/*
+ * The call had to stop in the middle of the turn: the call that takes the next one
+ * goes on with that, unless another one has already.
+ */
+static void
+go_on_later(FairqLane *lane, const FairqTurn *turn)
+{
+	if (turn->stopped && is_last_part(lane, turn))
+		lane->turn_left = turn->left - turn->served;
+}
+
+/*
+ * A call is through with its part of a turn, which is over; or it has not begun
+ * it.  If nobody has used any of the turn, nor has a part in hand, the group has
+ * it again: at once if it has nothing, or something was told since; or else when
+ * that is told.  Not earlier, or a call that finds nothing beside the reading of
+ * another one would come by for ever.  The entry may be NULL, or another one than
+ * it was: then there is nothing to be had but what the bits say.
+ */
+static void
+end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
+{
+	bool		known = group != NULL && group->parts > 0;
+	bool		told = !over || !has(lane, FAIRQ_RING, turn->group_no);
+
+	if (turn->in_full ||
+		fairq_block(turn->addr, lane->block_length) != lane->block)
+		return;
+	if (known)
+	{
+		group->parts--;
+		/* one in which an error has occurred counts as used, if it has tasks */
+		if (turn->served > 0 || (!told && !turn->done))
+			group->unused = false;
+		told |= was_told_since(lane, group, turn);
+	}
+	if (turn->served > 0)
+	{
+		go_on_later(lane, turn);
+		return;
+	}
+	if (known ? was_in_vain(group) && told :
+		told && !turn->continued && cut_short(lane, turn))
+		give_back(lane, turn->group_no, group);
+	else if (!over && turn->continued && is_last_part(lane, turn))
+		lane->turn_left = turn->left;
+	else if (over && turn->nlocked > 0)
+		(void) cut_short(lane, turn);
+}
+
+/*
+ * The group's turn at that address has come to nothing: it has it again, if it has
+ * not had that since, and the block is the present one.
+ */
 void
 fairq_lane_unserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 				   int64 addr)
 {
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no)
-		unserve_at(lane, group_no, addr);
+	if (lane->lane_no == lane_no &&
+		fairq_block(addr, lane->block_length) == lane->block)
+		group = lock_group(lane, group_no, false, &set);
+	if (group != NULL)
+	{
+		give_back_if_in_vain(lane, group_no, group);
+		unlock_group(lane, group_no, group, set);
+	}
 	LWLockRelease(&lane->lock);
 }
 
@@ -1290,8 +1409,11 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 			take_out(lane, group_no);
 		else
 			let_in(lane, group_no);
-		unlock_group(lane, group_no, group, set);
 	}
+	if (!turn->parked)
+		end_part(lane, group, turn, over);
+	if (group != NULL)
+		unlock_group(lane, group_no, group, set);
 	if (turn->in_full)
 	{
 		if (lane->full_seat == group_no)
@@ -1305,10 +1427,6 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 			}
 		}
 	}
-	else if (turn->served == 0 && !has(lane, FAIRQ_RING, group_no))
-		unserve(lane, turn);
-	else if (turn->served == 0 && turn->nlocked > 0 && over)
-		(void) cut_short(lane, turn);
 	LWLockRelease(&lane->lock);
 }
 
@@ -1329,15 +1447,6 @@ void
 fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
 	put_back(lane, lane_no, turn, NULL, false);
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no && turn->served == 0)
-	{
-		unserve(lane, turn);
-		if (!turn->in_full && turn->continued && lane->turn == turn->addr &&
-			lane->turn_left == turn->left - turn->want)
-			lane->turn_left = turn->left;
-	}
-	LWLockRelease(&lane->lock);
 }
 
 /*
@@ -1347,7 +1456,7 @@ fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
  * nothing of the group may run.
  */
 bool
-fairq_lane_park(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 				uint64 version, FairqLimit *limit, int32 most)
 {
 	FairqHints *hints = fairq_hints_of(lane);
@@ -1369,10 +1478,14 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		take_out(lane, group_no);
 		fairq_seats_add(lane, FAIRQ_PARKED, group_no);
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
+		if (turn->served == 0)
+		{
+			/* at once: when the turn ends it may be in the ring again */
+			end_part(lane, group, turn, false);
+			turn->parked = true;
+		}
 		if (group != NULL)
 			unlock_group(lane, group_no, group, set);
-		if (turn->served == 0)
-			unserve(lane, turn);
 	}
 	LWLockRelease(&lane->lock);
 	return parked;
@@ -1390,6 +1503,25 @@ fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
 	LWLockRelease(&lane->lock);
 	*group_no = next;
 	return next != FAIRQ_NOBODY;
+}
+
+/*
+ * The first group at or behind that seat of which tasks may be running or expired,
+ * but for those at whose turns a call is just looking; all chunks are mapped.
+ */
+bool
+fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
+{
+	int32		leased;
+	int32		lapsed;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	leased = fairq_seats_next(lane, FAIRQ_LEASED, *group_no);
+	lapsed = fairq_seats_next(lane, FAIRQ_LAPSED, *group_no);
+	LWLockRelease(&lane->lock);
+	/* as unsigned numbers, nobody comes last */
+	*group_no = (int32) Min((uint32) leased, (uint32) lapsed);
+	return *group_no != FAIRQ_NOBODY;
 }
 
 /* There is room for the group again in these lanes. */
@@ -1491,6 +1623,8 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 
 	presume_served(lane, group_no, group);
 	fairq_seats_add(lane, FAIRQ_DUE, group_no);
+	if (group != NULL)
+		note_told(lane, group_no, group);
 	let_in(lane, group_no);
 	if (group == NULL)
 	{
@@ -1614,7 +1748,10 @@ fairq_lane_tell(FairqLane *lane, int32 group_no, const FairqItem *items,
 		group = lock_group(lane, group_no, had_nothing, &set);
 		presume_served(lane, group_no, group);
 		if (group != NULL)
+		{
 			fairq_hand_tell(group, items, n, more);
+			note_told(lane, group_no, group);
+		}
 		else if (lowest < next_turn(lane, group_no))
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		else if (had_nothing)
@@ -1626,16 +1763,24 @@ fairq_lane_tell(FairqLane *lane, int32 group_no, const FairqItem *items,
 	LWLockRelease(&lane->lock);
 }
 
-/* A task of the group is ready again, at a time that may have come by now. */
+/*
+ * Tasks of the group, of which that is the first one, are ready again, at times
+ * that may have come by now.
+ */
 void
 fairq_lane_tell_timed(FairqLane *lane, int32 group_no, int64 addr)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_begun(lane))
 	{
-		if (addr < fairq_due_end(fairq_region(addr), lane->clock) &&
-			fairq_times_passed(&lane->times, addr))
+		int64		end = fairq_due_end(fairq_region(addr), lane->clock);
+
+		if (addr < end && fairq_times_passed(&lane->times, addr))
+		{
 			has_fallen_due(lane, group_no, addr);
+			/* the group is searched for what is due; others may be to come */
+			fairq_times_scheduled(&lane->times, end);
+		}
 		else
 			fairq_times_scheduled(&lane->times, addr);
 	}

@@ -153,10 +153,14 @@ typedef struct FairqTurn
 	bool		due;			/* it is in the set of that name */
 	bool		lapsed;			/* likewise */
 	bool		looker;			/* what is found out about these two counts */
+	bool		kept_out;		/* the group has no place by own settings, which
+								 * are not committed; so it is not parked */
 	bool		in_doubt;		/* whether the group has a place could not be
 								 * told */
 	bool		begun;			/* it is being served */
 	bool		done;			/* it is over, and nothing is left to be given back */
+	bool		parked;			/* its group was, and has it again */
+	bool		stopped;		/* the call may not serve the rest of it */
 	int			nlocked;		/* tasks whose rows were merely locked */
 	FairqItem	locked[FAIRQ_HAND];
 	int64		locked_more;	/* lowest address of others */
@@ -290,9 +294,10 @@ extern void fairq_lane_unserve(FairqLane *lane, uint32 lane_no,
 extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern bool fairq_lane_park(FairqLane *lane, uint32 lane_no,
-							const FairqTurn *turn, uint64 version,
+							FairqTurn *turn, uint64 version,
 							FairqLimit *limit, int32 most);
 extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
+extern bool fairq_lane_next_leased(FairqLane *lane, int32 *group_no);
 extern void fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked);
 extern void fairq_unpark_all(FairqHints *hints);
 

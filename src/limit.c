@@ -39,10 +39,11 @@
  *
  * 7. The census (census.c) comes by all rows of the table once, a few pages at a
  *	  time, while work goes on.  It counts those that are running or in the hands
- *	  of an open transaction ("found").  From its beginning on each counter
- *	  counts besides what it may have missed ("adds"): each claim, and each
- *	  running row that is written anew on another page, while the counter is
- *	  held; and as the counter hears of the census, once for each hold there is:
+ *	  of an open transaction, but for what that has just enqueued ("found").  From
+ *	  its beginning on each counter counts besides what it may have missed
+ *	  ("adds"): each claim, and each running row that is written anew on another
+ *	  page, while the counter is held; and as the counter hears of the census,
+ *	  once for each hold there is:
  *	  such a row may be written behind the back of the census.  Nothing is taken
  *	  away for those that leave.  When the census is over the counter says
  *	  found + adds; it is doubtful if there are any adds, if anybody has left, or
@@ -60,6 +61,16 @@
  *	  A counter that is not there has found nothing and no adds.  So one that has
  *	  is not freed, nor is one that was known since the census began and is not
  *	  any more: that "spent" census is of no use to it.
+ *
+ * 8. A queue's counter is counted as the sum of its groups' counters, once a census
+ *	  has counted: a group without one has nothing running then.  Whoever enters, a
+ *	  claim or a call that gives its place back, enters the queue first, and whoever
+ *	  leaves leaves the queue last.  So who is missed by the sum had entered the
+ *	  queue before it began, and held the queue's counter then; or has entered since.
+ *	  As many are added to it, and it is doubtful.  And one who is about to leave the
+ *	  queue, and is in no group any more, does that with another count's number, by
+ *	  rule 4: so it is doubtful then.  Were it the other way round, the sum could
+ *	  have him in it for good.
  *
  * Not here but in running.c is how a queue gets its first limit while claims
  * go on that nobody counts.
@@ -177,6 +188,22 @@ fairq_limit_unpin(FairqLimit *limit)
 	SpinLockRelease(&limit->mutex);
 }
 
+/* Is there room for one more, if at most so many may run?  The mutex is held. */
+static FairqRoom
+room(const FairqLimit *limit, int32 most)
+{
+	/* without a limit it need not be known */
+	if (most == FAIRQ_NO_LIMIT)
+		return FAIRQ_ROOM;
+	if (most == 0)
+		return FAIRQ_NO_ROOM;
+	if (!limit->known)
+		return FAIRQ_NOT_COUNTED;
+	if (limit->running < most)
+		return FAIRQ_ROOM;
+	return limit->doubtful ? FAIRQ_NOT_COUNTED : FAIRQ_NO_ROOM;
+}
+
 /*
  * Have one more running, if at most so many may be.  With FAIRQ_ROOM the
  * caller claims a row next, holding the counter.
@@ -185,32 +212,33 @@ FairqRoom
 fairq_limit_enter(FairqLimit *limit, FairqAsOf now, int32 most,
 				  uint64 *count_no)
 {
-	FairqRoom	result = FAIRQ_ROOM;
+	FairqRoom	result;
 
 	SpinLockAcquire(&limit->mutex);
 	refresh(limit, now);
-	if (!limit->known)
-	{
-		/* whoever is not limited need not know */
-		if (most == 0)
-			result = FAIRQ_NO_ROOM;
-		else if (most != FAIRQ_NO_LIMIT)
-			result = FAIRQ_NOT_COUNTED;
-		*count_no = 0;
-	}
-	else if (most != FAIRQ_NO_LIMIT && limit->running >= most)
-		result = limit->doubtful && most > 0 ? FAIRQ_NOT_COUNTED : FAIRQ_NO_ROOM;
-	else
-	{
-		limit->running++;
-		*count_no = limit->count_no;
-	}
+	result = room(limit, most);
 	if (result == FAIRQ_ROOM)
 	{
+		*count_no = limit->known ? limit->count_no : 0;
+		limit->running += limit->known;
 		add(limit);
 		limit->holds++;
 		limit->changes++;
+		limit->enters++;
 	}
+	SpinLockRelease(&limit->mutex);
+	return result;
+}
+
+/* Could one enter? */
+FairqRoom
+fairq_limit_room(FairqLimit *limit, FairqAsOf now, int32 most)
+{
+	FairqRoom	result;
+
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, now);
+	result = room(limit, most);
 	SpinLockRelease(&limit->mutex);
 	return result;
 }
@@ -312,6 +340,43 @@ fairq_limit_counted(FairqLimit *limit, FairqAsOf now, uint64 changes,
 	return valid;
 }
 
+/* Before a queue's groups are summed up. */
+void
+fairq_limit_sum_begin(FairqLimit *limit, FairqAsOf now, FairqSum *sum)
+{
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, now);
+	sum->as_of = limit->as_of;
+	sum->changes = limit->changes;
+	sum->enters = limit->enters;
+	sum->holds = limit->holds;
+	SpinLockRelease(&limit->mutex);
+}
+
+/*
+ * That is what they come to.  A claim that had entered the queue before, and still
+ * held its counter, or has entered it since, may have been missed.  False if that may be
+ * wrong by now; or if it is not exact, and that is wanted.
+ */
+bool
+fairq_limit_summed(FairqLimit *limit, FairqAsOf now, const FairqSum *sum,
+				   int32 running, bool doubtful, bool exactly)
+{
+	int64		missed;
+	bool		valid;
+
+	SpinLockAcquire(&limit->mutex);
+	refresh(limit, now);
+	missed = sum->holds + (int64) (limit->enters - sum->enters);
+	valid = limit->as_of == sum->as_of &&
+		(!exactly || (missed == 0 && limit->changes == sum->changes));
+	if (valid)
+		make_known(limit, (int32) Min(running + missed, PG_INT32_MAX / 2),
+				   doubtful || missed > 0 || limit->changes != sum->changes);
+	SpinLockRelease(&limit->mutex);
+	return valid;
+}
+
 /*
  * Put the group aside in a lane.  False if there is room for it after all, or
  * may be; also if the settings that limit it are not in effect any more.
@@ -349,15 +414,20 @@ fairq_limit_within(FairqLimit *limit, FairqAsOf now, int32 most)
 	return result;
 }
 
-/* For whoever looks in: how many are running, if that is known for sure. */
+/*
+ * How many are running; if that is doubtful, there may be fewer than it says.
+ * False if nobody knows.
+ */
 bool
-fairq_limit_read(FairqLimit *limit, FairqAsOf now, int32 *running)
+fairq_limit_read(FairqLimit *limit, FairqAsOf now, int32 *running,
+				 bool *doubtful)
 {
 	bool		known;
 
 	SpinLockAcquire(&limit->mutex);
 	refresh(limit, now);
-	known = limit->known && !limit->doubtful;
+	known = limit->known;
+	*doubtful = limit->doubtful;
 	*running = limit->running;
 	SpinLockRelease(&limit->mutex);
 	return known;

@@ -35,6 +35,7 @@ typedef struct FairqLimit
 	uint64		as_of;			/* void if what the caller says is newer */
 	uint64		count_no;		/* counts how often running became known */
 	uint64		changes;		/* counts all that a count may have missed */
+	uint64		enters;			/* counts those who have entered */
 	uint64		census;			/* number of the census that the rest is of */
 	int32		found;			/* running tasks that it has come by */
 	int32		adds;			/* and those that it may have missed */
@@ -43,6 +44,15 @@ typedef struct FairqLimit
 	uint64		long_line;		/* 1 + number of a census: there are too many
 								 * rows to count them while it goes on */
 } FairqLimit;
+
+/* What was to be seen of a queue's counter before its groups were summed up. */
+typedef struct FairqSum
+{
+	uint64		as_of;
+	uint64		changes;
+	uint64		enters;
+	int32		holds;
+} FairqSum;
 
 typedef enum FairqRoom
 {
@@ -58,6 +68,7 @@ extern void fairq_limit_pin(FairqLimit *limit);
 extern void fairq_limit_unpin(FairqLimit *limit);
 extern FairqRoom fairq_limit_enter(FairqLimit *limit, FairqAsOf now, int32 most,
 								   uint64 *count_no);
+extern FairqRoom fairq_limit_room(FairqLimit *limit, FairqAsOf now, int32 most);
 extern uint64 fairq_limit_hold(FairqLimit *limit, FairqAsOf now);
 extern void fairq_limit_moved(FairqLimit *limit, FairqAsOf now);
 extern void fairq_limit_let_go(FairqLimit *limit, FairqAsOf now);
@@ -66,12 +77,18 @@ extern uint16 fairq_limit_leave(FairqLimit *limit, FairqAsOf now, int32 n,
 extern bool fairq_limit_note(FairqLimit *limit, FairqAsOf now, uint64 *changes);
 extern bool fairq_limit_counted(FairqLimit *limit, FairqAsOf now,
 								uint64 changes, int32 running, bool doubtful);
+extern void fairq_limit_sum_begin(FairqLimit *limit, FairqAsOf now,
+								  FairqSum *sum);
+extern bool fairq_limit_summed(FairqLimit *limit, FairqAsOf now,
+							   const FairqSum *sum, int32 running,
+							   bool doubtful, bool exactly);
 extern bool fairq_limit_park(FairqLimit *limit, FairqAsOf now, int32 most,
 							 int lane, pg_atomic_uint64 *version,
 							 uint64 version_read);
 extern FairqRoom fairq_limit_within(FairqLimit *limit, FairqAsOf now,
 									int32 most);
-extern bool fairq_limit_read(FairqLimit *limit, FairqAsOf now, int32 *running);
+extern bool fairq_limit_read(FairqLimit *limit, FairqAsOf now, int32 *running,
+							 bool *doubtful);
 
 extern void fairq_limit_found(FairqLimit *limit, FairqAsOf now, int32 n,
 							  bool unsure);

@@ -52,6 +52,7 @@
 #include "enqueue.h"
 #include "errors.h"
 #include "group.h"
+#include "line.h"
 #include "outcome.h"
 #include "privilege.h"
 #include "registry.h"
@@ -69,68 +70,94 @@ PG_FUNCTION_INFO_V1(fairq_maintain);
 
 /* --------------------------------------------------------------------- */
 
-/* Take back what has expired in a region of a lane, up to so many tasks. */
-static int64
-expire_in_region(FairqQueue *queue, int priority, FairqRegion region,
-				 FairqTable *tasks, int64 most, MemoryContext each)
+/* Leases that are to be ended. */
+typedef struct Expiry
 {
-	FairqLane  *lane = fairq_queue_lane(queue, priority);
-	int64		from = fairq_region_from(region);
-	TimestampTz now = GetCurrentTimestamp();
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
-		{2, FAIRQ_GE, Int64GetDatum(from)},
-		{2, FAIRQ_LT, Int64GetDatum(fairq_lane_reach(lane, region) + 1)}
-	};
-	FairqScan  *scan = fairq_scan_in_order(tasks, FAIRQ_TASK_BY_LANE, keys,
-										   lengthof(keys));
+	FairqQueue *queue;
+	FairqTable *tasks;
+	FairqScan  *scan;			/* used for one line after the other */
+	TimestampTz now;
+	int64		most;			/* tasks */
+	int64		expired;		/* so far */
+	MemoryContext each;			/* of what a task needs */
+} Expiry;
+
+/* Take back what the scan has found that has expired. */
+static void
+expire_found(Expiry *e)
+{
 	FairqTask	task;
 	FairqRowState state;
-	int64		expired = 0;
 
-	while (expired < most &&
-		   (state = fairq_task_next(scan, &task, true)) != FAIRQ_ROW_END)
+	while (e->expired < e->most &&
+		   (state = fairq_task_next(e->scan, &task, true)) != FAIRQ_ROW_END)
 	{
 		MemoryContext old;
 
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
-		if (!task.running || task.lease_until > now ||
-			fairq_task_lock(tasks, &task) != FAIRQ_CLAIMED ||
-			!task.running || task.lease_until > now)
+		if (!task.running || task.lease_until > e->now ||
+			fairq_task_lock(e->tasks, &task) != FAIRQ_CLAIMED ||
+			!task.running || task.lease_until > e->now)
 			continue;
-		old = MemoryContextSwitchTo(each);
-		fairq_expire(queue, tasks, &task);
+		old = MemoryContextSwitchTo(e->each);
+		fairq_expire(e->queue, e->tasks, &task);
 		MemoryContextSwitchTo(old);
-		MemoryContextReset(each);
-		expired++;
+		MemoryContextReset(e->each);
+		e->expired++;
 	}
-	fairq_scan_end(scan);
-	return expired;
+}
+
+/* The same in all lines of a lane of which something is leased. */
+static void
+expire_in_lane(Expiry *e, int priority)
+{
+	FairqLane  *lane = fairq_queue_lane(e->queue, priority);
+
+	for (int32 group_no = 0; fairq_lane_next_leased(lane, &group_no); group_no++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		for (int r = 0; r < FAIRQ_REGIONS && e->expired < e->most; r++)
+		{
+			e->scan = fairq_line_search(e->scan, e->tasks,
+										fairq_task_lane(e->queue->id, priority),
+										group_no, fairq_region_from(r),
+										fairq_lane_reach(lane, r) + 1);
+			expire_found(e);
+		}
+		if (e->expired == e->most || group_no == PG_INT32_MAX)
+			break;
+	}
 }
 
 static int64
 expire(FairqQueue *queue, int64 most)
 {
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
-										 RowExclusiveLock);
-	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
-											   "fairq task",
-											   ALLOCSET_DEFAULT_SIZES);
-	int64		expired = 0;
+	Expiry		e = {
+		.queue = queue,
+		.most = most,
+		.now = GetCurrentTimestamp()
+	};
 
+	e.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	e.each = AllocSetContextCreate(CurrentMemoryContext, "fairq task",
+								   ALLOCSET_DEFAULT_SIZES);
+	/* what is leased is known after these two, also in our own transaction */
+	(void) fairq_census_finish(queue, e.tasks);
+	(void) fairq_debts_show(queue->hints);
+	(void) fairq_chunks_map(&queue->hints->chunks);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		for (int r = 0; r < FAIRQ_REGIONS; r++)
-			expired += expire_in_region(queue, priority, r, tasks,
-										most - expired, each);
-	fairq_table_close(tasks);
-	MemoryContextDelete(each);
-	if (expired > 0)
+		expire_in_lane(&e, priority);
+	if (e.scan != NULL)
+		fairq_scan_end(e.scan);
+	fairq_table_close(e.tasks);
+	MemoryContextDelete(e.each);
+	if (e.expired > 0)
 	{
 		fairq_notify(queue);
 		fairq_written();
 	}
-	return expired;
+	return e.expired;
 }
 
 Datum

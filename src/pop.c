@@ -2,8 +2,9 @@
  * pop.c
  *		fairq.pop, fairq.take.
  *
- * Which tasks are next is decided in serve.c.  Here a chosen task gets its
- * lease (pop), or is removed (take), and becomes a row of the result.
+ * Which group is next is decided in lane.c, and which of its tasks in turn.c;
+ * serve.c is the call that takes and serves the turns.  Here a chosen task gets
+ * its lease (pop), or is removed (take), and becomes a row of the result.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on fairq.task and
  * the rows that are returned, to the end of the transaction.

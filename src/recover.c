@@ -33,6 +33,7 @@
 
 #include "miscadmin.h"
 
+#include "line.h"
 #include "recover.h"
 #include "shmem.h"
 
@@ -56,26 +57,6 @@
 /* rows of a group that are looked at for its first ready task */
 #define LOOK_AHEAD 1000
 
-/* The first group at or behind that seat that has an entry; FAIRQ_NOBODY: none. */
-static int32
-group_from(FairqScan **scan, FairqQueue *queue, int priority,
-		   FairqTable *tasks, int64 seat)
-{
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
-		{2, FAIRQ_GE, Int32GetDatum((int32) seat)}
-	};
-
-	if (seat > PG_INT32_MAX)
-		return FAIRQ_NOBODY;
-	if (*scan == NULL)
-		*scan = fairq_scan_in_order(tasks, FAIRQ_TASK_BY_GROUP, keys,
-									lengthof(keys));
-	else
-		fairq_scan_again(*scan, keys, lengthof(keys));
-	return fairq_scan_next_group(*scan);
-}
-
 /*
  * The block of the group's first queued task that is ready; -1 if it has none, or
  * that is not to be seen at once.
@@ -84,20 +65,11 @@ static int64
 head_block(FairqScan **scan, FairqQueue *queue, int priority,
 		   FairqTable *tasks, int32 group_no)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_GE, Int64GetDatum(0)},
-		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_RETRIES)}
-	};
 	FairqTask	task;
 	FairqRowState state;
 
-	if (*scan == NULL)
-		*scan = fairq_scan_in_order(tasks, FAIRQ_TASK_BY_GROUP, keys,
-									lengthof(keys));
-	else
-		fairq_scan_again(*scan, keys, lengthof(keys));
+	*scan = fairq_line_search(*scan, tasks, fairq_task_lane(queue->id, priority),
+							  group_no, 0, FAIRQ_RETRIES);
 	for (int i = 0; i < LOOK_AHEAD; i++)
 	{
 		state = fairq_task_next(*scan, &task, false);
@@ -119,7 +91,8 @@ block_from(FairqScan *scans[2], FairqQueue *queue, int priority,
 		int64		block;
 
 		CHECK_FOR_INTERRUPTS();
-		*group_no = group_from(&scans[0], queue, priority, tasks, seat);
+		*group_no = fairq_line_next(&scans[0], tasks,
+									fairq_task_lane(queue->id, priority), seat);
 		if (*group_no == FAIRQ_NOBODY || *group_no > end)
 			return -1;
 		block = head_block(&scans[1], queue, priority, tasks, *group_no);
@@ -273,7 +246,8 @@ next_group(FairqScan **scan, FairqQueue *queue, int priority,
 		if (group_no == FAIRQ_NOBODY || group_no >= seat)
 			return group_no;
 	}
-	return group_from(scan, queue, priority, tasks, seat);
+	return fairq_line_next(scan, tasks, fairq_task_lane(queue->id, priority),
+						   seat);
 }
 
 /* One step: find the next groups that have rows.  Returns how many. */

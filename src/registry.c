@@ -697,6 +697,25 @@ is_of_no_use(LimitEntry *entry)
 		 fairq_limit_is_idle(&entry->limit, census));
 }
 
+/* It is freed, so its queue has it no more.  It is locked in its table. */
+static void
+forget_counter(const FairqQueueKey *key)
+{
+	FairqQueueKey queue = *key;
+	QueueEntry *entry;
+	FairqHints *hints;
+
+	queue.group_no = -1;
+	entry = dshash_find(queues, &queue, false);
+	if (entry == NULL)
+		return;
+	hints = dsa_get_address(area, entry->hints);
+	LWLockAcquire(&hints->lanes[0].lock, LW_EXCLUSIVE);
+	fairq_seats_remove(&hints->lanes[0], FAIRQ_COUNTED, key->group_no);
+	LWLockRelease(&hints->lanes[0].lock);
+	dshash_release_lock(queues, entry);
+}
+
 static void
 free_idle_limits(void)
 {
@@ -710,6 +729,7 @@ free_idle_limits(void)
 	{
 		if (is_of_no_use(entry))
 		{
+			forget_counter(&entry->key);
 			dshash_delete_current(&status);
 			pg_atomic_fetch_sub_u32(&registry->nlimits, 1);
 		}
@@ -720,17 +740,36 @@ free_idle_limits(void)
 	pg_atomic_write_u32(&registry->many_limits, Max(MANY_LIMITS, 2 * left));
 }
 
+/*
+ * Let who sums up the queue's counters find that of the group, which is pinned.
+ * Whoever is about to use it looks whether that is done: who has made it may not
+ * have come so far.  The bit is read without a lock, since it is not taken away
+ * before the counter is, and then not found any more.
+ */
+static void
+note_counter(FairqHints *hints, int32 group_no)
+{
+	FairqLane  *lane = &hints->lanes[0];
+
+	if (fairq_seats_has(lane, FAIRQ_COUNTED, group_no))
+		return;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	fairq_seats_add(lane, FAIRQ_COUNTED, group_no);
+	LWLockRelease(&lane->lock);
+}
+
 /* Find or make the counter of a group.  It is pinned. */
 FairqLimit *
-fairq_shmem_limit(int32 queue_id, int32 group_no)
+fairq_shmem_limit(FairqHints *hints, int32 group_no)
 {
-	FairqQueueKey key = fairq_key(queue_id, group_no);
+	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
 	LimitEntry *entry;
 	bool		found;
 	ErrorContextCallback callback;
 
 	fairq_explain_begin(&callback);
 	attach();
+	fairq_chunks_have(&hints->chunks, group_no);
 	if (pg_atomic_read_u32(&registry->nlimits) >
 		pg_atomic_read_u32(&registry->many_limits))
 		free_idle_limits();
@@ -742,8 +781,37 @@ fairq_shmem_limit(int32 queue_id, int32 group_no)
 	}
 	fairq_limit_pin(&entry->limit);
 	dshash_release_lock(limits, entry);
+	note_counter(hints, group_no);
 	fairq_explain_end(&callback);
 	return &entry->limit;
+}
+
+/* The same, but NULL if there is none. */
+FairqLimit *
+fairq_shmem_find_limit(FairqHints *hints, int32 group_no)
+{
+	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
+	LimitEntry *entry;
+
+	attach();
+	entry = dshash_find(limits, &key, false);
+	if (entry == NULL)
+		return NULL;
+	fairq_limit_pin(&entry->limit);
+	dshash_release_lock(limits, entry);
+	return &entry->limit;
+}
+
+/* The first group at or behind that seat that has a counter; all chunks are mapped. */
+bool
+fairq_shmem_next_counter(FairqHints *hints, int32 *group_no)
+{
+	FairqLane  *lane = &hints->lanes[0];
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	*group_no = fairq_seats_next(lane, FAIRQ_COUNTED, *group_no);
+	LWLockRelease(&lane->lock);
+	return *group_no != FAIRQ_NOBODY;
 }
 
 /* The groups of a queue that have counters.  Returns how many. */

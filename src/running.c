@@ -9,24 +9,32 @@
  * A queue in which nothing was ever limited need not count.  Its calls only
  * say how many of them are in progress.  Whoever sees a limit in the settings
  * first makes the queue a limited one, for good.  From then on each call
- * counts, and no counter is known before the calls that don't are over.  So a
- * first limit costs nobody a wait, and no claim goes uncounted.
+ * counts, and no counter is known before the calls that don't are over.  So no
+ * claim goes uncounted.  A call that has to count sleeps until then, but for no
+ * more than some 16 ms in all; then it passes over who is limited.
  *
  * After a restart all counters are counted at once, by the census (census.c).  As
  * long as that goes on, a group or queue of which it is not known how many are
- * running is passed over, unless it has so few rows that they are counted by
- * themselves.
+ * running is passed over, unless it has so few index entries, dead ones included,
+ * that its rows are counted by themselves.
  *
  * Counting a group reads its line up to the highest address at which a task
  * may be running, in each of the three regions (fairq_lane_reach()).  So it
- * costs what service has come by, and not what is queued further on.  That is
- * done for counters of which the census knows nothing, since calls did not count
- * while it went on, and for those that are doubtful, before they keep anybody
- * out.
+ * costs what service has come by, and not what is queued further on.  While that
+ * address is not known the whole line is read, if it is short or one census after
+ * the other is void.  Counting is done for counters of which the census knows
+ * nothing, since calls did not count while it went on, and for those that are
+ * doubtful, before they keep anybody out.
+ *
+ * A queue's counter is made known by summing up its groups' counters, so rows are
+ * read only of groups that are not known, or doubtful.  If calls did not count
+ * while the census went on, there has to be another one, unless the queue has so
+ * few groups and rows that these are counted.
  *
  * In the hands of an open transaction, a row counts as running, whatever
- * becomes of it.  Then the counter is doubtful.  What we ourselves have
- * finished or removed is not visible to us, and is added.
+ * becomes of it, and the counter is doubtful.  Not so a task that another
+ * transaction has just enqueued.  What we ourselves have finished or removed is
+ * not visible to us, and is added.
  *
  * Locking: the counters' mutexes, and what lane.c takes.  A scan is done
  * without any.
@@ -35,6 +43,7 @@
 
 #include "miscadmin.h"
 
+#include "line.h"
 #include "place.h"
 #include "registry.h"
 #include "running.h"
@@ -46,6 +55,9 @@
 /* index entries that are read to count a group or queue beside the census */
 #define SHORT_LINE 1000
 
+/* how often the groups are summed up for a count that is exact */
+#define MOST_SUMS 3
+
 /* groups that a call doesn't count again */
 #define COUNTED_SLOTS 64
 
@@ -54,6 +66,7 @@ static struct
 {
 	FairqQueue *queue;			/* NULL: none */
 	bool		counted;
+	bool		looks;			/* it takes no place */
 	int			waits;			/* to count, so far */
 	bool		any_doubtful;	/* group was found so */
 	bool		in_queue;		/* a place in the queue is reserved */
@@ -61,6 +74,7 @@ static struct
 	FairqLane  *lane;			/* of the group */
 	int32		group_no;
 	FairqLimit *limit;			/* of the group, pinned; NULL: none */
+	FairqLimit *summed;			/* of another one, likewise */
 	bool		in_group;		/* a place in it is reserved */
 	bool		holding;		/* its counter is held without a place */
 	bool		holding_queue;	/* and that of the queue */
@@ -68,16 +82,25 @@ static struct
 	uint64		count_no;
 }			call;
 
-/* Those groups, by hash: 2 + its number; apart, as it is seldom written to. */
-static int64 doubtful_groups[COUNTED_SLOTS];
+/*
+ * Groups that were counted, and are doubtful, by hash: 2 + the number; and at the
+ * end the queue.  They stand apart, as that is seldom written to.
+ */
+static int64 doubtful_groups[COUNTED_SLOTS + 1];
 
+/*
+ * A call begins that claims tasks, or finishes one; or that only looks whether one
+ * could be claimed: then it has no place while it looks, since somebody else could
+ * do with it.
+ */
 void
-fairq_running_begin(FairqQueue *queue)
+fairq_running_begin(FairqQueue *queue, bool looks)
 {
 	FairqHints *hints = queue->hints;
 
 	Assert(call.queue == NULL);
 	fairq_watch_transaction();
+	call.looks = looks;
 	if (queue->limited && pg_atomic_read_u32(&hints->limited) == 0)
 		(void) pg_atomic_fetch_or_u32(&hints->limited, 1);
 	if (pg_atomic_read_u32(&hints->limited) == 0)
@@ -160,6 +183,8 @@ fairq_running_end(void)
 		fairq_place_in_group_back();
 	else if (call.limit != NULL)
 		fairq_limit_unpin(call.limit);
+	if (call.summed != NULL)
+		fairq_limit_unpin(call.summed);
 	if (call.in_queue)
 	{
 		(void) fairq_limit_leave(&hints->running,
@@ -234,39 +259,32 @@ count_rows(FairqScan *scan, Counting *counting)
 }
 
 /*
- * Of a group, or of the whole queue (-1), as the table has it, those that stand
- * in a lane at or past an address, and before end.
+ * Of a group, as the table has it, those that stand in a lane at or past an
+ * address, and before end.
  */
 static void
-count_in_lane(FairqQueue *queue, int priority, int64 from, int64 end,
-			  int32 group_no, FairqTable *tasks, Counting *counting)
+count_in_region(FairqQueue *queue, int priority, int32 group_no, int64 from,
+				int64 end, FairqTable *tasks, Counting *counting)
 {
-	FairqKey	of_lane[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
-		{2, FAIRQ_GE, Int64GetDatum(from)},
-		{2, FAIRQ_LT, Int64GetDatum(end)}
-	};
-	FairqKey	of_group[] = {
+	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
 		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
 		{3, FAIRQ_GE, Int64GetDatum(from)},
 		{3, FAIRQ_LT, Int64GetDatum(end)}
 	};
-	const FairqKey *keys = group_no < 0 ? of_lane : of_group;
-	int			nkeys = group_no < 0 ? lengthof(of_lane) : lengthof(of_group);
 	FairqScan  *scan;
 	int			n = 1;
 
 	if (from >= end || counting->too_long)
 		return;
-	scan = fairq_scan_some(tasks, group_no < 0 ? FAIRQ_TASK_BY_LANE :
-						   FAIRQ_TASK_BY_GROUP, keys, nkeys, counting->budget);
+	scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_GROUP, keys, lengthof(keys),
+						   counting->budget);
 	if (counting->budget != PG_INT32_MAX)
 	{
 		/* not to look at rows in vain */
 		n = fairq_scan_count(scan, counting->budget + 1);
 		counting->too_long = n > counting->budget;
-		fairq_scan_again(scan, keys, nkeys);
+		fairq_scan_again(scan, keys, lengthof(keys));
 	}
 	if (n > 0 && !counting->too_long)
 		count_rows(scan, counting);
@@ -274,36 +292,70 @@ count_in_lane(FairqQueue *queue, int priority, int64 from, int64 end,
 }
 
 /*
- * The same of all lanes: up to where tasks may be running in each region, or of
- * all that there is.
+ * The same up to where tasks may be running in each region, or of all that there
+ * is.
  */
+static void
+count_in_lane(FairqQueue *queue, int priority, int32 group_no,
+			  FairqTable *tasks, Counting *counting)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, priority);
+
+	if (!fairq_lane_reach_is_known(lane))
+		count_in_region(queue, priority, group_no, 0, FAIRQ_ADDR_MAX, tasks,
+						counting);
+	else
+		for (int r = 0; r < FAIRQ_REGIONS; r++)
+			count_in_region(queue, priority, group_no, fairq_region_from(r),
+							fairq_lane_reach(lane, r) + 1, tasks, counting);
+}
+
+/* The same of all groups of a lane. */
+static void
+count_lane(FairqQueue *queue, int priority, FairqTable *tasks,
+		   Counting *counting)
+{
+	int32		number = fairq_task_lane(queue->id, priority);
+	FairqScan  *scan = NULL;
+	int32		group_no = fairq_line_next(&scan, tasks, number, 0);
+
+	while (group_no != FAIRQ_NOBODY && !counting->too_long)
+	{
+		CHECK_FOR_INTERRUPTS();
+		count_in_lane(queue, priority, group_no, tasks, counting);
+		/* the way to the next one costs as much as some entries */
+		if (counting->budget != PG_INT32_MAX)
+			counting->too_long |= counting->budget-- <= 0;
+		group_no = fairq_line_next(&scan, tasks, number,
+								   group_no + INT64CONST(1));
+	}
+	fairq_scan_end(scan);
+}
+
+/* Of a group, or of the whole queue (-1), in all lanes. */
 static void
 count_running(FairqQueue *queue, int32 group_no, FairqTable *tasks,
 			  Counting *counting)
 {
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
-		FairqLane  *lane = fairq_queue_lane(queue, priority);
-
-		if (!fairq_lane_reach_is_known(lane))
-			count_in_lane(queue, priority, 0, FAIRQ_ADDR_MAX, group_no, tasks,
-						  counting);
+		if (group_no < 0)
+			count_lane(queue, priority, tasks, counting);
 		else
-			for (int r = 0; r < FAIRQ_REGIONS; r++)
-				count_in_lane(queue, priority, fairq_region_from(r),
-							  fairq_lane_reach(lane, r) + 1, group_no, tasks,
-							  counting);
+			count_in_lane(queue, priority, group_no, tasks, counting);
 	}
 }
 
 /*
- * May the counter be counted by itself?  As long as the census goes on, only if
- * there is little to read, unless the census is void again and again.
+ * May the rows of the counter be counted?  Those of a group as long as the census
+ * goes on, and those of a queue at any time, only if there are few, unless the
+ * census is void again and again.
  */
 static int
-entries_to_count(FairqHints *hints, FairqLimit *limit, FairqAsOf now)
+entries_to_count(FairqHints *hints, FairqLimit *limit, int32 group_no,
+				 FairqAsOf now)
 {
-	if (fairq_lane_reach_is_known(&hints->lanes[0]) ||
+	if ((group_no >= 0 && fairq_lane_reach_is_known(&hints->lanes[0])) ||
 		fairq_census_is_in_vain(hints))
 		return PG_INT32_MAX;
 	return fairq_limit_was_long(limit, now) ? 0 : SHORT_LINE;
@@ -321,6 +373,127 @@ say_counted(const FairqQueue *queue, int32 group_no, int32 running)
 			 group_no, queue->name, running);
 }
 
+static bool count(FairqLimit *limit, int32 group_no, FairqTable *tasks);
+
+/* It was counted in this call, and is doubtful: then it would be again. */
+static int64 *
+doubtful_slot(int32 group_no)
+{
+	return &doubtful_groups[group_no < 0 ? COUNTED_SLOTS :
+							group_no % COUNTED_SLOTS];
+}
+
+static bool
+was_doubtful(int32 group_no)
+{
+	return *doubtful_slot(group_no) == group_no + INT64CONST(2);
+}
+
+static void
+note_doubtful(int32 group_no)
+{
+	*doubtful_slot(group_no) = group_no + INT64CONST(2);
+	call.any_doubtful = true;
+}
+
+/* Add what a group's counter says, counting the group if need be. */
+static bool
+add_group(int32 group_no, FairqAsOf now, FairqTable *tasks,
+		  Counting *counting)
+{
+	int32		running;
+	bool		doubtful;
+	bool		known;
+
+	known = fairq_limit_read(call.summed, now, &running, &doubtful);
+	if ((!known || doubtful) && !was_doubtful(group_no) &&
+		count(call.summed, group_no, tasks))
+	{
+		known = fairq_limit_read(call.summed, now, &running, &doubtful);
+		if (doubtful)
+			note_doubtful(group_no);
+	}
+	counting->running = Min(counting->running + (int64) running, PG_INT32_MAX / 2);
+	counting->doubtful |= doubtful;
+	return known;
+}
+
+/*
+ * Sum up the queue (limit.c, rule 8).  False if it is not known of each group how
+ * many of its tasks are running.
+ */
+static bool
+sum_groups(FairqAsOf now, FairqTable *tasks, Counting *counting)
+{
+	FairqHints *hints = call.queue->hints;
+	bool		known = true;
+
+	(void) fairq_chunks_map(&hints->chunks);
+	for (int32 group_no = 0; fairq_shmem_next_counter(hints, &group_no); group_no++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		call.summed = fairq_shmem_find_limit(hints, group_no);
+		/* it was just freed: then nothing of the group is running */
+		if (call.summed == NULL)
+			continue;
+		known = add_group(group_no, now, tasks, counting);
+		fairq_limit_unpin(call.summed);
+		call.summed = NULL;
+		if (!known || group_no == PG_INT32_MAX)
+			break;
+	}
+	return known;
+}
+
+/*
+ * Make the queue's counter known that way: exactly, if the queue has a quiet moment,
+ * but each claim and each end would make it wait for another one.
+ */
+static bool
+count_groups(FairqLimit *limit, FairqAsOf now, FairqTable *tasks)
+{
+	for (int sums = 1;; sums++)
+	{
+		Counting	counting = {0};
+		FairqSum	sum;
+
+		fairq_limit_sum_begin(limit, now, &sum);
+		if (!sum_groups(now, tasks, &counting))
+			return false;
+		if (fairq_limit_summed(limit, now, &sum, counting.running,
+							   counting.doubtful, sums < MOST_SUMS))
+		{
+			say_counted(call.queue, -1, counting.running);
+			return true;
+		}
+		if (sums == MOST_SUMS)
+			return false;
+	}
+}
+
+/* Count by the rows, which may be too many. */
+static bool
+sum_rows(FairqLimit *limit, int32 group_no, FairqAsOf now, FairqTable *tasks,
+		 Counting *counting)
+{
+	FairqHints *hints = call.queue->hints;
+
+	counting->budget = entries_to_count(hints, limit, group_no, now);
+	counting->too_long = counting->budget == 0;
+	if (!counting->too_long)
+	{
+		if (!fairq_debts_running(hints, group_no, &counting->running,
+								 &counting->doubtful))
+			return false;
+		count_running(call.queue, group_no, tasks, counting);
+		if (counting->too_long)
+			fairq_limit_is_long(limit, now);
+	}
+	if (counting->too_long && group_no < 0)
+		fairq_census_want(hints);
+	return !counting->too_long;
+}
+
 /*
  * Make the counter known.  False if that could not be had in a moment.
  */
@@ -333,25 +506,16 @@ count(FairqLimit *limit, int32 group_no, FairqTable *tasks)
 	for (;;)
 	{
 		FairqAsOf	now = fairq_lane_as_of(any_lane);
-		Counting	counting = {
-			.budget = entries_to_count(queue->hints, limit, now)
-		};
+		Counting	counting = {0};
 		uint64		changes;
 
-		if (counting.budget == 0)
-			return false;
+		if (group_no < 0 && now.counted)
+			return count_groups(limit, now, tasks);
 		if (pg_atomic_read_u32(&queue->hints->calls) == 0 &&
 			fairq_limit_note(limit, now, &changes))
 		{
-			if (!fairq_debts_running(queue->hints, group_no, &counting.running,
-									 &counting.doubtful))
+			if (!sum_rows(limit, group_no, now, tasks, &counting))
 				return false;
-			count_running(queue, group_no, tasks, &counting);
-			if (counting.too_long)
-			{
-				fairq_limit_is_long(limit, now);
-				return false;
-			}
 			if (fairq_limit_counted(limit, now, changes, counting.running,
 									counting.doubtful))
 			{
@@ -366,8 +530,18 @@ count(FairqLimit *limit, int32 group_no, FairqTable *tasks)
 	}
 }
 
+/* Enter; or with count_no NULL, only see whether one could. */
+static FairqRoom
+try_to_enter(FairqLimit *limit, int32 most, uint64 *count_no)
+{
+	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(call.queue, 0));
+
+	return count_no == NULL ? fairq_limit_room(limit, now, most) :
+		fairq_limit_enter(limit, now, most, count_no);
+}
+
 /*
- * Enter, counting first if need be.  If there is no room after that but for
+ * The same, counting first if need be.  If there is no room after that but for
  * doubt, counting again would be in vain: what is doubtful is in the hands of
  * transactions that go on.
  */
@@ -375,21 +549,14 @@ static FairqRoom
 enter(FairqLimit *limit, int32 most, int32 group_no, FairqTable *tasks,
 	  uint64 *count_no)
 {
-	FairqLane  *any_lane = fairq_queue_lane(call.queue, 0);
-	int64	   *doubtful = &doubtful_groups[(uint32) group_no % COUNTED_SLOTS];
-	FairqRoom	room = fairq_limit_enter(limit, fairq_lane_as_of(any_lane),
-										 most, count_no);
+	FairqRoom	room = try_to_enter(limit, most, count_no);
 
-	if (room == FAIRQ_NOT_COUNTED && *doubtful != group_no + INT64CONST(2) &&
+	if (room == FAIRQ_NOT_COUNTED && !was_doubtful(group_no) &&
 		count(limit, group_no, tasks))
 	{
-		room = fairq_limit_enter(limit, fairq_lane_as_of(any_lane), most,
-								 count_no);
+		room = try_to_enter(limit, most, count_no);
 		if (room == FAIRQ_NOT_COUNTED)
-		{
-			*doubtful = group_no + INT64CONST(2);
-			call.any_doubtful = true;
-		}
+			note_doubtful(group_no);
 	}
 	return room;
 }
@@ -408,17 +575,18 @@ fairq_settings_are_old(const FairqQueue *queue)
 bool
 fairq_place_in_queue(FairqTable *tasks)
 {
-	if (call.counted && !call.in_queue)
-		call.in_queue = enter(&call.queue->hints->running,
-							  call.queue->max_running, -1, tasks,
-							  &call.queue_count_no) == FAIRQ_ROOM;
-	return (!call.counted || call.in_queue) &&
-		!fairq_settings_are_old(call.queue);
+	bool		room = !call.counted || call.in_queue ||
+		enter(&call.queue->hints->running, call.queue->max_running, -1, tasks,
+			  call.looks ? NULL : &call.queue_count_no) == FAIRQ_ROOM;
+
+	call.in_queue = room && call.counted && !call.looks;
+	return room && !fairq_settings_are_old(call.queue);
 }
 
 /*
- * Have a place in the group whose turn that is.  False if there is none: then
- * the group is parked (with may_park), or has to be passed over for this time.
+ * Is there a place in the group whose turn that is?  It is had if one in the queue
+ * is, and not before (limit.c, rule 8).  If there is none, the group is parked (with
+ * may_park), or has to be passed over for this time.
  */
 bool
 fairq_place_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -433,9 +601,10 @@ fairq_place_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	most = fairq_group_setting(call.queue, group_no)->most;
 	call.lane = lane;
 	call.group_no = group_no;
-	call.limit = fairq_shmem_limit(call.queue->id, group_no);
-	room = enter(call.limit, most, group_no, tasks, &call.count_no);
-	if (room == FAIRQ_ROOM)
+	call.limit = fairq_shmem_limit(call.queue->hints, group_no);
+	room = enter(call.limit, most, group_no, tasks,
+				 call.in_queue ? &call.count_no : NULL);
+	if (room == FAIRQ_ROOM && call.in_queue)
 	{
 		call.in_group = true;
 		if (!fairq_settings_are_old(call.queue))
@@ -444,12 +613,13 @@ fairq_place_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		return false;
 	}
 	turn->in_doubt = room == FAIRQ_NOT_COUNTED;
-	if (room == FAIRQ_NO_ROOM && may_park && !fairq_settings_pending())
+	turn->kept_out = room == FAIRQ_NO_ROOM && fairq_settings_pending();
+	if (room == FAIRQ_NO_ROOM && may_park && !turn->kept_out)
 		(void) fairq_lane_park(lane, lane_no, turn, call.queue->version,
 							   call.limit, most);
 	fairq_limit_unpin(call.limit);
 	call.limit = NULL;
-	return false;
+	return room == FAIRQ_ROOM && !fairq_settings_are_old(call.queue);
 }
 
 /*
@@ -483,7 +653,7 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 
 	if (call.queue == NULL)
 	{
-		fairq_running_begin(queue);
+		fairq_running_begin(queue, false);
 		call.for_hold = true;
 	}
 	/* who has a place in hand holds the counter by that */
@@ -495,7 +665,7 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 	{
 		call.lane = lane;
 		call.group_no = group_no;
-		call.limit = fairq_shmem_limit(call.queue->id, group_no);
+		call.limit = fairq_shmem_limit(call.queue->hints, group_no);
 		call.count_no = fairq_limit_hold(call.limit, now);
 		call.holding = true;
 	}
@@ -576,11 +746,12 @@ fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqLimit *limit,
 {
 	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(queue, 0));
 	Counting	counting = {.budget = PG_INT32_MAX};
+	bool		doubtful;
 	uint64		before;
 	uint64		after;
 
 	if (!fairq_limit_note(limit, now, &before) ||
-		!fairq_limit_read(limit, now, counter) ||
+		!fairq_limit_read(limit, now, counter, &doubtful) || doubtful ||
 		!fairq_debts_running(queue->hints, group_no, &counting.running,
 							 &counting.doubtful))
 		return false;

@@ -10,8 +10,8 @@
  * queue, one for seats 64 to 127, one for 128 to 255, for 256 to 511 and so
  * forth, each made when the first of its groups is used; nothing is ever
  * moved.  A chunk has the bits of all ten lanes, so that one allocation is
- * enough for all that is said of its groups later: 8 sets, their summaries and
- * deadlines are 91 bits, some 11 bytes, for each group number.
+ * enough for all that is said of its groups later: 9 sets, their summaries and
+ * deadlines are 102 bits, some 13 bytes, for each group number.
  *
  * Besides, there is a deadline for each word of seats: of the groups of these
  * seats that are in the set of leased ones no lease ends earlier.
@@ -178,15 +178,16 @@ summary_of(uint64 *words, int chunk)
 /* --------------------------------------------------------------------- */
 
 /*
- * Nobody is in any set, but of those of leases nothing is forgotten.  The chunks
- * are mapped.
+ * Nobody is in any set, but of leases and counters nothing is forgotten.  The
+ * chunks are mapped.
  */
 void
 fairq_seats_init(FairqLane *lane)
 {
-	StaticAssertStmt(FAIRQ_LAPSED == FAIRQ_SEAT_SETS - 2 &&
+	StaticAssertStmt(FAIRQ_COUNTED == FAIRQ_SEAT_SETS - 3 &&
+					 FAIRQ_LAPSED == FAIRQ_SEAT_SETS - 2 &&
 					 FAIRQ_LEASED == FAIRQ_SEAT_SETS - 1, "these come last");
-	for (int set = 0; set < FAIRQ_LAPSED; set++)
+	for (int set = 0; set < FAIRQ_COUNTED; set++)
 	{
 		lane->seats.n[set] = 0;
 		lane->seats.first[set] = 0;
@@ -196,7 +197,7 @@ fairq_seats_init(FairqLane *lane)
 		uint64	   *words = lane_part(lane, chunk);
 
 		if (words != NULL)
-			memset(words, 0, FAIRQ_LAPSED * SET_WORDS(chunk) * sizeof(uint64));
+			memset(words, 0, FAIRQ_COUNTED * SET_WORDS(chunk) * sizeof(uint64));
 	}
 }
 

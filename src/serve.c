@@ -1,11 +1,12 @@
 /*
  * serve.c
- *		Service: which tasks are next.
+ *		Service: the course of a call.
  *
  * Lanes are served in the order of their priorities.  In a lane, a call takes
- * turns (lane.c), some dozens at once, and serves each group at its turn
- * (turn.c).  So the cost of a call depends on the tasks that it returns, and not
- * on what lies in the queue.
+ * turns, some dozens at once, and serves each group at its turn.  Which group
+ * is next is decided in lane.c, and which of its tasks in turn.c; here, when
+ * the call goes on and when it stops.  The cost of a call depends on the tasks
+ * that it returns, and not on what lies in the queue.
  *
  * After a restart the groups of a lane become known step by step, a little ahead
  * of the turns that are taken (recover.c).
@@ -20,11 +21,38 @@
  * until it has (limit.c).
  *
  * After a restart the census is to find what is running (census.c).  Each call
- * does a step of it; one that finds less than it was asked for goes on to its end
- * and looks again.
+ * does a step of it; one that finds less than it was asked for (with per_group:
+ * nothing) goes on to its end and looks again.
  *
  * A queue that is full (max_running) has no turns: only tasks whose leases have
  * expired are served, in rounds of their groups (lane.c).
+ *
+ * A call returns fewer tasks than it was asked for, though some are ready, if
+ *
+ * - the queue is paused (serve_lanes() here), or their groups are (limit.c);
+ * - the queue is full by max_running, or its counter is not known (running.c);
+ * - their groups are full, or not counted (running.c, limit.c);
+ * - settings have changed since the call read them (running.c); it begins anew,
+ *	 here, only if it has nothing yet;
+ * - per_group says so: its window of turns (may_take() in lane.c), the first lane
+ *	 that has some, and turns or rounds in a full queue but not both (here);
+ * - their rows are locked or in other hands (turn.c, claim.c, store.c);
+ * - another call is reading the line of their group (read_group() in turn.c), or
+ *	 looking at what has fallen due of it (read_due() in lane.c);
+ * - they have expired, and the call has ended FAIRQ_MAX_ENDED others of which the
+ *	 attempts are used up, or the like (leave_expired() in turn.c); or such a one
+ *	 is left to others in a transaction block (is_left() in claim.c), and with
+ *	 it, for this turn, what has expired of the group;
+ * - they have fallen due, but another call has the step in hand that will find
+ *	 them (due.c, times.c), or they have since the call began;
+ * - the census goes on: with per_group the call does not finish it once it has
+ *	 served something (is_to_count() here), and it can be void again and again
+ *	 (census.c);
+ * - a whole block of turns was in vain (BLOCKS_IN_VAIN here, may_take());
+ * - no entry of the cache is to be had for their groups, as all are pinned
+ *	 (MAX_CROWDED in lane.c);
+ * - they are the transaction's own, and others make that void all the time
+ *	 (LOOK_FOR_OWN here).
  *
  * Rows are looked at with a dirty snapshot.  What an open transaction inserts or
  * changes is passed over: its end says so, see transaction.c.  A row that is
@@ -49,6 +77,9 @@
 
 /* how often a call looks again for its own transaction's tasks */
 #define LOOK_FOR_OWN 100
+
+/* how often it ends a census: one that had begun, and one that it wants then */
+#define MOST_COUNTS 2
 
 /* blocks past the last one with a task served, in which a call goes on */
 #define BLOCKS_IN_VAIN 1
@@ -271,7 +302,7 @@ serve_lanes(FairqService *s)
 {
 	if (s->queue->paused)
 		return;
-	fairq_running_begin(s->queue);
+	fairq_running_begin(s->queue, s->peek);
 	for (s->priority = 0;
 		 s->priority < FAIRQ_PRIORITIES && s->served < s->max_tasks;
 		 s->priority++)
@@ -306,7 +337,7 @@ static void
 serve(FairqService *s)
 {
 	int32		id;
-	bool		counted = false;
+	int			counts = 0;
 	bool		old;
 
 	/* what is running is found by everybody, a part by each */
@@ -332,12 +363,9 @@ serve(FairqService *s)
 			continue;
 
 		/* those who were passed over may be served once all are counted */
-		if (is_to_count(s) && !counted)
-		{
-			counted = true;
-			if (fairq_census_finish(s->queue, s->tasks))
-				continue;
-		}
+		if (is_to_count(s) && counts++ < MOST_COUNTS &&
+			fairq_census_finish(s->queue, s->tasks))
+			continue;
 
 		/* changed limits act at once, also in the middle of a call */
 		if (s->served > 0 || s->peeked ||
@@ -401,8 +429,9 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 
 /*
  * Would a pop find something?  It looks as one does, and parks groups, but
- * touches no row, and takes no turn.  If not, *saw_locked tells whether it would
- * but for rows that others have locked: nobody says when they are unlocked.
+ * touches no row, and gives back the turn at which it finds something.  If not,
+ * *saw_locked tells whether it would but for rows that others have locked: nobody
+ * says when they are unlocked.
  */
 bool
 fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,

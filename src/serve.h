@@ -1,6 +1,6 @@
 /*
  * serve.h
- *		Service: which tasks are next.
+ *		Service: the course of a call.
  */
 #ifndef FAIRQ_SERVE_H
 #define FAIRQ_SERVE_H

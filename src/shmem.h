@@ -90,6 +90,11 @@ typedef struct FairqGroup
 								 * which recovery began */
 	int16		first;			/* item of the hand */
 	int16		nhand;			/* items in the hand */
+	int32		parts;			/* of its last turn: those that calls have
+								 * taken, but for what came to nothing */
+	bool		unused;			/* nothing of that turn is known to be served,
+								 * and it was not given back */
+	bool		told;			/* something was told since it was taken */
 	int32		tail_count;		/* tasks at tail */
 	int64		tail;			/* last address given; FAIRQ_ADDR_NONE */
 	int64		upto;			/* address from which the next reading begins;

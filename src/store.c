@@ -9,8 +9,9 @@
  *   isolation level, and are told of rows that an open transaction inserts or
  *   changes.  No predicate lock is taken, so that no serialization failure is
  *   of fairq's making.
- * - A claim waits for nobody, leaves no lock in the row nor takes one, and is
- *   one update whose outcome (HOT or not) is known.
+ * - A claim waits for nobody.  That of a ready task takes no lock in the row, nor
+ *   leaves one there, unless the row was locked or changed before; it is one
+ *   update whose outcome (HOT or not) is known.  An expired task is locked first.
  *
  * What it costs: rules, triggers, defaults, generated columns, constraints other
  * than unique btree indexes, privileges and row security don't take part.
@@ -123,6 +124,9 @@ static uint64 invalidations = 0;
 /* as they were found last; InvalidOid: not looked for, or they may be others */
 static Oid	known_indexes[FAIRQ_INDEXES];
 
+/* an index of timed tasks only: its predicate is the one that fairq knows */
+static Oid	timed_index;
+
 /* What a table must be good for, to be checked once until it is changed. */
 typedef enum Use
 {
@@ -151,6 +155,7 @@ catalog_invalidate(Datum arg, Oid relid)
 		catalog_valid = false;
 		invalidations++;
 		memset(known_indexes, 0, sizeof(known_indexes));
+		timed_index = InvalidOid;
 		/* the others are what they were: settings change often */
 		for (int i = 0; i < FAIRQ_TABLES; i++)
 		{
@@ -304,6 +309,50 @@ check_use(Relation rel, Use use)
 		*checked_uses(RelationGetRelid(rel)) |= use;
 }
 
+/* Is it "addr >= 2^62", which is true of timed tasks? */
+static bool
+is_of_timed(FairqTable *table, List *predicate)
+{
+	OpExpr	   *op = linitial(predicate);
+	Var		   *addr;
+	Const	   *from;
+
+	if (RelationGetRelid(table->rel) != catalog.task ||
+		list_length(predicate) != 1 || !IsA(op, OpExpr) ||
+		op->opfuncid != F_INT8GE)
+		return false;
+	addr = linitial(op->args);
+	from = lsecond(op->args);
+	return IsA(addr, Var) && addr->varattno == TASK_ADDR &&
+		IsA(from, Const) && !from->constisnull &&
+		DatumGetInt64(from->constvalue) == FAIRQ_RETRIES;
+}
+
+/* Has the index no predicate but the one that fairq knows? */
+static bool
+is_whole_or_timed(FairqTable *table, Relation index)
+{
+	uint64		as_of = invalidations;
+	List	   *predicate;
+
+	/* the relation cache would copy the predicate for each look at it */
+	if (RelationGetRelid(index) == timed_index)
+		return true;
+	predicate = RelationGetIndexPredicate(index);
+	if (predicate != NIL && !is_of_timed(table, predicate))
+		return false;
+	if (predicate != NIL && invalidations == as_of)
+		timed_index = RelationGetRelid(index);
+	return true;
+}
+
+/* Has an index that was opened a predicate? */
+static bool
+is_partial(Relation index)
+{
+	return !heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
+}
+
 static Relation
 open_index(FairqTable *table, int i)
 {
@@ -315,7 +364,7 @@ open_index(FairqTable *table, int i)
 										   table->lockmode);
 	if (index->rd_rel->relam != BTREE_AM_OID ||
 		RelationGetIndexExpressions(index) != NIL ||
-		RelationGetIndexPredicate(index) != NIL ||
+		!is_whole_or_timed(table, index) ||
 		index->rd_index->indisexclusion)
 		ereport(ERROR,
 				errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -473,7 +522,7 @@ find_index(FairqTable *table, FairqIndex which)
 {
 	static const AttrNumber columns[][FAIRQ_MAX_KEYS] = {
 		[FAIRQ_TASK_BY_ID] = {TASK_ID},
-		[FAIRQ_TASK_BY_LANE] = {TASK_LANE, TASK_ADDR},
+		[FAIRQ_TASK_BY_TIME] = {TASK_LANE, TASK_ADDR},
 		[FAIRQ_TASK_BY_GROUP] = {TASK_LANE, TASK_GROUP_NO, TASK_ADDR},
 		[FAIRQ_SEAT_BY_KEY] = {SEAT_QUEUE_ID, SEAT_GROUP_KEY},
 		[FAIRQ_SEAT_BY_NO] = {SEAT_QUEUE_ID, SEAT_GROUP_NO},
@@ -498,6 +547,7 @@ find_index(FairqTable *table, FairqIndex which)
 	for (int i = 0; i < table->nindexes; i++)
 	{
 		if (table->indexes[i]->rd_index->indisvalid &&
+			(which == FAIRQ_TASK_BY_TIME || !is_partial(table->indexes[i])) &&
 			is_in_order(table->indexes[i], RelationGetDescr(table->rel),
 						columns[which]))
 		{
@@ -513,21 +563,38 @@ find_index(FairqTable *table, FairqIndex which)
 			errhint("Reinstall the extension, or rebuild the index as its script defines it."));
 }
 
+/* Is the row that of a timed task? */
+static bool
+is_timed_row(FairqTable *table, TupleTableSlot *slot)
+{
+	bool		isnull;
+
+	return RelationGetRelid(table->rel) == catalog.task &&
+		fairq_is_timed(DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull)));
+}
+
 /*
  * Give every index an entry for the row that was just written from slot.
  */
 static void
 insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_update)
 {
+	bool		timed = is_timed_row(table, slot);
+
 	for (int i = 0; i < table->nindexes; i++)
 	{
-		Relation	index = open_index(table, i);
-		Form_pg_index form = index->rd_index;
+		Relation	index;
+		Form_pg_index form;
 		Datum		values[INDEX_MAX_KEYS];
 		bool		nulls[INDEX_MAX_KEYS];
 		IndexInfo	info = {.type = T_IndexInfo};
 
-		if (!form->indisready)
+		/* not even opened, if it is the known one */
+		if (!timed && table->indexoids[i] == timed_index)
+			continue;
+		index = open_index(table, i);
+		form = index->rd_index;
+		if (!form->indisready || (!timed && is_partial(index)))
 			continue;
 		for (int k = 0; k < form->indnatts; k++)
 			values[k] = slot_getattr(slot, form->indkey.values[k], &nulls[k]);
@@ -677,7 +744,7 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
 		   int nkeys, bool backward, int budget, bool in_order)
 {
 	static const int addr_columns[FAIRQ_INDEXES] = {
-		[FAIRQ_TASK_BY_LANE] = 2,
+		[FAIRQ_TASK_BY_TIME] = 2,
 		[FAIRQ_TASK_BY_GROUP] = 3
 	};
 	FairqScan  *scan = palloc0(sizeof(FairqScan));
@@ -1563,6 +1630,16 @@ fairq_task_let_go(FairqTable *table, const FairqTask *task)
 	table->gripped = table->queued = false;
 }
 
+/* Have a gripped row locked, if it can still be had. */
+static FairqClaimResult
+lock_gripped(FairqTable *table, const FairqTask *task)
+{
+	FairqTask	again = *task;
+
+	fairq_task_let_go(table, task);
+	return lock_to_claim(table, &again);
+}
+
 /*
  * Write the version of the row, locked or gripped, in which the given columns
  * differ.  One that was gripped can be lost: to who has changed it, or merely
@@ -1580,6 +1657,13 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	bool		update_indexes;
 
 	check_use(table->rel, TO_UPDATE);
+	if (FAIRQ_UPDATE_HAS_TO_WAIT && table->gripped)
+	{
+		FairqClaimResult locked = lock_gripped(table, task);
+
+		if (locked != FAIRQ_CLAIMED)
+			return locked;
+	}
 	slot_getallattrs(old);
 	memcpy(slot->tts_values, old->tts_values, sizeof(Datum) * natts);
 	memcpy(slot->tts_isnull, old->tts_isnull, sizeof(bool) * natts);

@@ -183,7 +183,7 @@ extern void fairq_table_wait(FairqTable *table, ItemPointer row);
 typedef enum FairqIndex
 {
 	FAIRQ_TASK_BY_ID,			/* id */
-	FAIRQ_TASK_BY_LANE,			/* lane, addr */
+	FAIRQ_TASK_BY_TIME,			/* lane, addr; of timed tasks, at least */
 	FAIRQ_TASK_BY_GROUP,		/* lane, group_no, addr */
 	FAIRQ_SEAT_BY_KEY,			/* queue_id, group_key */
 	FAIRQ_SEAT_BY_NO,			/* queue_id, group_no */

@@ -3,7 +3,7 @@
  *		When something falls due in a lane: leases and scheduled tasks.
  *
  * Time makes tasks ready without anybody's doing.  So that a pop need not look
- * for them, three things are known of a lane:
+ * for them, a lane has a timer for each of the two timed regions and a deadline:
  *
  * timers	Where scheduled tasks begin, and where those that are to be retried
  *			do.  They stand in the order of the times at which they fall due,

@@ -371,9 +371,10 @@ leave(FairqDebt *debt, int32 n)
 		FairqAsOf	now = fairq_lane_as_of(debt->lane);
 		uint16		parked;
 
+		/* in this order: limit.c, rule 8 */
+		parked = fairq_limit_leave(debt->limit, now, n, debt->count_no);
 		(void) fairq_limit_leave(&hints->running, now, n,
 								 debt->queue_count_no);
-		parked = fairq_limit_leave(debt->limit, now, n, debt->count_no);
 		fairq_unpark(hints, debt->group_no, parked);
 		/* others, too, may have waited for a place in the queue */
 		fairq_wake(&hints->wakeup, n);
@@ -1035,7 +1036,7 @@ fairq_debts_highest(FairqLane *lane, int32 group_no)
  * new ones if they are rolled back; so this is settled in both cases.
  */
 void
-fairq_debt_settings(FairqHints *hints, int32 queue_id, int32 group_no)
+fairq_debt_settings(FairqHints *hints, int32 group_no)
 {
 	FairqLane  *lane = &hints->lanes[0];
 	FairqDebt  *debt = find_debt(lane, -1);
@@ -1047,7 +1048,7 @@ fairq_debt_settings(FairqHints *hints, int32 queue_id, int32 group_no)
 	debt = fairq_debt(lane, group_no);
 	debt->settings = true;
 	if (debt->group_no >= 0 && debt->limit == NULL)
-		debt->limit = fairq_shmem_limit(queue_id, group_no);
+		debt->limit = fairq_shmem_limit(hints, group_no);
 }
 
 /* The queue is new: if we abort, it has never been there. */

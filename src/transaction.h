@@ -81,8 +81,7 @@ extern bool fairq_has_own_tasks(void);
 extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
 extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr,
 									  int64 id, const ItemPointerData *root);
-extern void fairq_debt_settings(FairqHints *hints, int32 queue_id,
-								int32 group_no);
+extern void fairq_debt_settings(FairqHints *hints, int32 group_no);
 extern void fairq_debt_created(FairqHints *hints);
 extern void fairq_debt_removed(FairqHints *hints);
 extern void fairq_debt_granted(FairqHints *hints);

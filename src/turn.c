@@ -11,14 +11,16 @@
  * used up (hand.c).  For most turns that is all.  Only if the group is in the
  * set "due" or "lapsed" are there searches in three more places of its line:
  * among the tasks that are to be retried, among the scheduled ones, and
- * wherever it may have tasks running.  Each search begins where nothing is
- * left below.  What it has found out is noted at the end of the turn, and the
- * next few due tasks of a region, or expired ones, are kept in the group's
- * entry, so that not each turn has to search.
+ * wherever it may have tasks running.  A search for due tasks begins where
+ * nothing is left below but what the group's entry has.  What a search has
+ * found out is noted at the end of the turn, and the next few due tasks of a
+ * region, or expired ones, are kept in the entry, so that not each turn has to
+ * search.
  *
  * Expired tasks are served where they stand, so one that expires again and
- * again would be the first each time.  So they are served in cycles: each
- * search goes on behind the one that was served last, and then begins anew.
+ * again would be the first each time.  So they are served in cycles: a search
+ * begins behind the one that was served last, goes on to the end, and then goes
+ * from the beginning up to that one.
  *
  * Locking: none but what is taken for moments, see lane.c.
  */
@@ -26,6 +28,7 @@
 
 #include "miscadmin.h"
 
+#include "line.h"
 #include "running.h"
 #include "service.h"
 #include "stall.h"
@@ -81,18 +84,9 @@ static FairqScan *
 search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
 			 int64 end)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(s->queue->id, s->priority))},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_GE, Int64GetDatum(from)},
-		{3, FAIRQ_LT, Int64GetDatum(end)}
-	};
-
-	if (scan == NULL)
-		return fairq_scan_in_order(s->tasks, FAIRQ_TASK_BY_GROUP, keys,
-								   lengthof(keys));
-	fairq_scan_again(scan, keys, lengthof(keys));
-	return scan;
+	return fairq_line_search(scan, s->tasks,
+							 fairq_task_lane(s->queue->id, s->priority),
+							 group_no, from, end);
 }
 
 /* --------------------------------------------------------------------- */
@@ -767,13 +761,15 @@ end_turn(FairqService *s, Course *course)
 		looked->lapsed_done &= !course->expired.have &&
 			course->expired.locked == FAIRQ_ADDR_MAX;
 	}
+	turn->stopped = course->not_now && turn->served < turn->want;
 	if (course->look || turn->next < turn->nitems || turn->nlocked > 0 ||
-		turn->served == 0 || turn->in_full)
+		turn->served == 0 || turn->in_full || turn->stopped)
 		fairq_lane_turn_end(s->lane, s->lane_no, turn,
 							course->look ? looked : NULL);
-	/* what is in doubt, or left to others to end, was no turn */
+	/* what is in doubt, kept out by us alone, or left to others, was no turn */
 	if (turn->served == 0 &&
-		((course->no_place && turn->in_doubt) || (course->look && s->left)))
+		((course->no_place && (turn->in_doubt || turn->kept_out)) ||
+		 (course->look && s->left)))
 		fairq_turns_doubtful(s->lane, s->lane_no, turn);
 
 	if (!s->peek && leaves_something(course))
@@ -808,19 +804,21 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		{
 			bool		may_park = !course.expired.have &&
 				course.expired.locked == FAIRQ_ADDR_MAX;
+			bool		in_queue = !turn->in_full &&
+				fairq_place_in_queue(s->tasks);
 
 			/*
-			 * There is no need to look if it has no room.  The group first:
-			 * it is to be parked also if the queue is full, and its counter
-			 * is to be known, for expired tasks, too.
+			 * There is no need to look if it has no room.  A group is to be
+			 * parked also if the queue is full, and its counter is to be
+			 * known, for expired tasks, too.
 			 */
 			have_place = fairq_place_in_group(s->lane, s->lane_no, turn,
 											  may_park, s->tasks);
 			if (have_place && !turn->in_full)
-				course.not_now = !fairq_place_in_queue(s->tasks);
+				course.not_now = !in_queue;
 			else
 				course.not_now = fairq_settings_are_old(s->queue);
-			have_place &= !turn->in_full && !course.not_now;
+			have_place &= in_queue;
 			full = course.no_place = !have_place;
 		}
 		chosen = choose(s, &course, have_place);

@@ -8,14 +8,17 @@
  * left of them is given back when the call is through with them, or an error
  * or the end of the session has ended it (transaction.c).
  *
- * Locking: what lane.c takes.  Nothing here allocates or fails.
+ * Locking: what lane.c takes.  Nothing here fails, and only the list of doubtful
+ * turns allocates, never in a callback.
  */
 #include "postgres.h"
 
+#include "utils/memutils.h"
+
 #include "turns.h"
 
-/* doubtful turns that a call gives back; further ones are lost to their groups */
-#define MAX_DOUBTFUL 64
+/* doubtful turns that there is room for at first */
+#define FIRST_DOUBTFUL 64
 
 /* The call in progress. */
 static struct
@@ -27,17 +30,21 @@ static struct
 	FairqTurn  *reading;		/* the one whose group is just read, or NULL */
 }			hand;
 
-/* Turns that came to nothing, since nobody could tell whether there is a place. */
+/* A turn that came to nothing, since nobody could tell whether there is a place. */
+typedef struct DoubtfulTurn
+{
+	int32		group_no;
+	int64		addr;
+	int64		block;			/* as in FairqTurn */
+} DoubtfulTurn;
+
 static struct
 {
 	FairqLane  *lane;
 	uint32		lane_no;
 	int			n;
-	struct
-	{
-		int32		group_no;
-		int64		addr;
-	}			turns[MAX_DOUBTFUL];
+	int			most;
+	DoubtfulTurn *turns;		/* in TopMemoryContext, kept for later calls */
 }			doubtful;
 
 static FairqTaken
@@ -132,6 +139,42 @@ fairq_turns_back(void)
 }
 
 /*
+ * Have room for another doubtful turn, in that block.  Those in blocks that were
+ * left since are of no use any more; of one block there is one for each group at
+ * most.  False if there is no memory: the turn is lost to the group, which is
+ * better than an error.
+ */
+static bool
+have_room(int64 block)
+{
+	DoubtfulTurn *turns;
+	int			most = Max(2 * doubtful.most, FIRST_DOUBTFUL);
+	int			n = 0;
+
+	if (doubtful.n < doubtful.most)
+		return true;
+	for (int i = 0; i < doubtful.n; i++)
+		if (doubtful.turns[i].block == block)
+			doubtful.turns[n++] = doubtful.turns[i];
+	doubtful.n = n;
+	if (n < doubtful.most / 2)
+		return true;
+	turns = MemoryContextAllocExtended(TopMemoryContext,
+									   sizeof(DoubtfulTurn) * most,
+									   MCXT_ALLOC_NO_OOM);
+	if (turns == NULL)
+		return n < doubtful.most;
+	if (doubtful.turns != NULL)
+	{
+		memcpy(turns, doubtful.turns, sizeof(DoubtfulTurn) * n);
+		pfree(doubtful.turns);
+	}
+	doubtful.turns = turns;
+	doubtful.most = most;
+	return true;
+}
+
+/*
  * The counter of the turn's group was in doubt (limit.c), or an expired task was
  * left to others (claim.c).  Such a group has had no turn in the block, so the
  * turn is the group's again when the call is through with the lane.  Not earlier,
@@ -141,12 +184,14 @@ void
 fairq_turns_doubtful(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
 	if (turn->in_full || !fairq_lane_cut_short(lane, lane_no, turn) ||
-		turn->continued || doubtful.n == MAX_DOUBTFUL)
+		turn->continued || !have_room(turn->block))
 		return;
 	doubtful.lane = lane;
 	doubtful.lane_no = lane_no;
-	doubtful.turns[doubtful.n].group_no = turn->group_no;
-	doubtful.turns[doubtful.n++].addr = turn->addr;
+	doubtful.turns[doubtful.n++] = (DoubtfulTurn)
+	{
+		.group_no = turn->group_no, .addr = turn->addr, .block = turn->block
+	};
 }
 
 /* The call is through with the lane. */

@@ -182,6 +182,10 @@ class Account:
         The first task of a group that had none is in the present block, or in
         the next one if the group has had its turn.  So from others it waits
         for what was in hand, and for one turn of each.
+
+        A block may have been entered by a turn that came to nothing, of a group
+        without a place.  That is not seen from outside; but then no turn is
+        taken in the block before any more.
         """
         sent = [call.sent for call in self.calls]
         reached = list(accumulate(
@@ -195,7 +199,10 @@ class Account:
             self.newcomers += 1
             until = bisect_left(sent, arrival.returned)
             present = reached[until]
-            if block(turn) > max(arrival.last + 1, present):
+            entered = not any(block(addr) <= present
+                              for call in self.calls[until:]
+                              for _, _, addr in call.rows)
+            if block(turn) > max(arrival.last + 1, present + entered):
                 raise Fault(
                     f"{arrival.group} came when block {present} was reached at"
                     f" most, had its last turn in {arrival.last}, and was"

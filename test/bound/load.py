@@ -238,8 +238,9 @@ class Comer(Session):
                     continue
                 last = load.last.get(group, 0)
             sent = time.monotonic()
-            out[group] = ids = load.enqueue(self.connection, group,
-                                            self.random.choice((1, 1, 3)))
+            # of more than eight the last ones are read in the index
+            count = self.random.choice((1, 1, 3, 9, 10))
+            out[group] = ids = load.enqueue(self.connection, group, count)
             load.arrivals.append(Arrival(group, ids, sent, time.monotonic(),
                                          last))
 

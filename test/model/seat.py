@@ -10,6 +10,7 @@ group for each of these:
     served      has had a turn in the block of the position
     parked      has no place under a limit, and is not in the ring
     late        something of it may be ready below its next turn
+    vain        its last turn came to nothing, and was not given back
 
 A group may have an entry in the cache: a hand, its first ready tasks by
 address, and "upto": each ready task below that is in the hand, or in the hands
@@ -87,6 +88,9 @@ RULES = {
     "served": "who has had a turn in the block is not in front",
     "served in one block": "in the next block nobody has had a turn",
     "empty gives back": "a turn that found nothing does not count",
+    "told gives back": "one that found nothing beside the reading of another "
+                       "pop, when the group is told of",
+    "vain until a turn": "but not after the group's next turn",
     "parked gives back": "nor does one that found no place",
     "back in its block": "a turn is given back only in its block",
     "back if whole": "and only if nobody went on with it",
@@ -142,6 +146,9 @@ SCENARIOS = {
     "two turns at once": {
         **USUAL, "tasks": "aaa", "turns": 2, "blocks": 2,
         "may": ("purge", "evict")},
+    "beside a reading": {
+        **USUAL, "tasks": "aaa", "turns": 2, "blocks": 3,
+        "may": ("purge", "evict")},
     "purges": {
         **USUAL, "tasks": "aab", "seats": (0, 2, 1), "weights": (1, 1, 1),
         "may": ("purge",)},
@@ -194,15 +201,16 @@ class Group:
     """Its bits, its last address, its entry: None or (hand, upto); and for
     the promise, whether it has had a turn in the block."""
     __slots__ = ("ring", "front", "served", "parked", "late", "tail", "entry",
-                 "had", "newcomer")
+                 "had", "newcomer", "vain")
 
-    def __init__(self, values=(0, 0, 0, 0, 0, -1, None, 0, 0)):
+    def __init__(self, values=(0, 0, 0, 0, 0, -1, None, 0, 0, 0)):
         (self.ring, self.front, self.served, self.parked, self.late,
-         self.tail, self.entry, self.had, self.newcomer) = values
+         self.tail, self.entry, self.had, self.newcomer,
+         self.vain) = values
 
     def freeze(self):
         return (self.ring, self.front, self.served, self.parked, self.late,
-                self.tail, self.entry, self.had, self.newcomer)
+                self.tail, self.entry, self.had, self.newcomer, self.vain)
 
 
 class Lane:
@@ -322,7 +330,8 @@ class Lane:
             passed = self.turn(g, 0) <= self.position
             rows = bool(self.rows(g))
             had = passed and rows and (group.had or not self.of.regular)
-            self.groups[g] = Group((0, 0, 0, 0, 0, None, None, int(had), 0))
+            self.groups[g] = Group((0, 0, 0, 0, 0, None, None, int(had), 0,
+                                     0))
         self.last = (-1, 0)
         self.number_of += 1
         self.first, self.known = self.position + 1, 0
@@ -414,6 +423,8 @@ class Lane:
             if self.on("late stays") and (group.ring or group.parked):
                 behind |= group.late
             group.late = behind
+        if group.vain and group.served:
+            group.vain = group.served = 0
         self.enter(g)
 
     def shortened(self, hand, upto):
@@ -446,6 +457,10 @@ class Lane:
             and self.on("late at eviction")
             or group.parked and self.on("parked is late"))
         group.tail, group.newcomer = None, 0
+        # what the entry knew of a turn in vain is lost, and so is that
+        if group.vain and group.served:
+            group.had = 1
+        group.vain = 0
 
     # ---- turns
 
@@ -574,6 +589,8 @@ class Lane:
                         f" {self.block(self.position)}")
         group.had = group.served = 1
         group.front = 0
+        if self.on("vain until a turn"):
+            group.vain = 0
 
     def pass_over(self, g):
         """No entry can be had: the group in the ring whose turn it is."""
@@ -616,9 +633,14 @@ class Lane:
     def claim(self, held):
         """Claim what was taken; if it is gone, what comes next in the same
         turn.  Returns the number of the task, or None."""
-        self.turns.remove(held)
         g, turn, item, start, first = held
         group = self.groups[g]
+        beside = item == READ and any(
+            other[0] == g and other[2] == READ
+            for other in self.turns[:self.turns.index(held)])
+        self.turns.remove(held)
+        if beside and self.reads_beside(group):
+            return self.read_beside(held)
         if item != READ:
             if self.is_ready(item):
                 return self.claimed(item, turn)
@@ -637,6 +659,27 @@ class Lane:
             self.vanished(g, item)
         self.leave(g)
         self.give_back(held, "empty gives back")
+        return None
+
+    @staticmethod
+    def reads_beside(group):
+        """Nothing is in the hand, and what it may have another pop reads."""
+        return group.entry is not None and not group.entry[0] \
+            and group.entry[1] < INFINITE
+
+    def read_beside(self, held):
+        """The other reading counts: this one is for the turn alone, and says
+        nothing of the group."""
+        g, turn, _, _, first = held
+        group = self.groups[g]
+        found = self.found(g, group.entry[1])
+        if found:
+            return self.claimed(found[0], turn)
+        served = group.served
+        self.give_back(held, "empty gives back")
+        if served > group.served:
+            group.vain = int(self.on("told gives back"))
+            group.served = 1
         return None
 
     def next_item(self, group, g):

@@ -70,7 +70,7 @@ sql("SELECT fairq.create_queue('limited', concurrency => 3, lease => '1 hour');"
 	  . $pop);
 is(sql($running), '3', 'up to the limit');
 
-$node->restart('immediate');
+crash($node);
 is(goes_to_the_end(pop_others(3)), 0, 'who is served takes a step');
 is(sql($pop), '0', 'the limit holds');
 is(goes_to_the_end($pop), 0, 'and nothing is left to be counted');
@@ -89,10 +89,10 @@ sub complete_one
 	  "SELECT fairq.complete(min(id)) FROM fairq.tasks WHERE queue = 'limited' AND status = 'running' AND group_key = 'long';";
 }
 sql(complete_one());
-$node->restart('immediate');
+crash($node);
 is(sql($pop), '1', 'whose place is free is served by the pop that counts');
 sql(complete_one());
-$node->restart('immediate');
+crash($node);
 is(sql("CALL fairq.wait('limited', '10 seconds')"),
 	't', 'who waits counts, too');
 is(goes_to_the_end($pop), 0, 'to the end');
@@ -101,12 +101,12 @@ is(sql($running), '3', 'up to the limit again');
 # A short line is counted at once, also by the first call of all.
 sql("SELECT fairq.create_queue('short'), fairq.set_group('short', 'x', concurrency => 1);"
 	  . "SELECT fairq.enqueue('short', g) FROM unnest('{x,y}'::text[]) g;");
-$node->restart('immediate');
+crash($node);
 is(sql("SELECT group_key FROM fairq.pop('short')"),
 	'x', 'who has few rows is not passed over');
 
 # Two sessions, each with its steps; one of them is cancelled in one.
-$node->restart('immediate');
+crash($node);
 my @sessions = map { $node->background_psql('postgres') } 1 .. 2;
 $_->query_safe(pop_others(2)) foreach @sessions, @sessions;
 $node->psql('postgres',
@@ -115,7 +115,7 @@ is(sql($pop), '0', 'shared steps: the limit holds');
 is(sql($running), '3', 'shared steps: and is not exceeded');
 
 # What our own transaction has in hand is running, for the others.
-$node->restart('immediate');
+crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe('BEGIN;' . complete_one());
 is($sessions[0]->query_safe($pop), '0', 'own: there is no place yet');
@@ -127,14 +127,14 @@ $sessions[0]->query_safe('COMMIT');
 is(sql($pop), '1', 'own: but after a commit');
 
 # The table is rewritten in the middle: what is behind comes to the front.
-$node->restart('immediate');
+crash($node);
 sql(pop_others(3));
-sql('CLUSTER fairq.task USING task_by_lane');
+sql('CLUSTER fairq.task USING task_by_group');
 is(sql($pop), '0', 'rewritten: the limit holds');
 is(sql($running), '3', 'rewritten: and is not exceeded');
 
 # The queue is dropped meanwhile, and then it is not.
-$node->restart('immediate');
+crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe("BEGIN; SELECT fairq.drop_queue('limited', force => true)");
 is(goes_to_the_end("SELECT count(*) FROM fairq.pop('expired', 1000000)"),

@@ -1,0 +1,61 @@
+/*
+ * line.c
+ *		The line of a group: its tasks in a lane, in the order of addr.
+ *
+ * A line is a stretch of the index by group, and a lane is all its lines, one
+ * after the other.  So a part of a line costs one descent and what is read of it;
+ * and from one group to the next one costs a descent, however long its line is.
+ *
+ * A scan is begun once and goes on to other places: that saves what beginning one
+ * costs, and the pages that it has in hand.
+ *
+ * Locking: none.
+ */
+#include "postgres.h"
+
+#include "line.h"
+#include "seats.h"
+
+/*
+ * Look for a group's tasks at or past an address, and before end, with a scan that
+ * was used like this before, or NULL.  It is for fairq_task_next().
+ */
+FairqScan *
+fairq_line_search(FairqScan *scan, FairqTable *tasks, int32 lane,
+				  int32 group_no, int64 from, int64 end)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(lane)},
+		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
+		{3, FAIRQ_GE, Int64GetDatum(from)},
+		{3, FAIRQ_LT, Int64GetDatum(end)}
+	};
+
+	if (scan == NULL)
+		return fairq_scan_in_order(tasks, FAIRQ_TASK_BY_GROUP, keys,
+								   lengthof(keys));
+	fairq_scan_again(scan, keys, lengthof(keys));
+	return scan;
+}
+
+/*
+ * The first group at or behind that seat that has an entry, whatever its row is;
+ * FAIRQ_NOBODY: none.  *scan is used again, as above.
+ */
+int32
+fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(lane)},
+		{2, FAIRQ_GE, Int32GetDatum((int32) seat)}
+	};
+
+	if (seat > PG_INT32_MAX)
+		return FAIRQ_NOBODY;
+	if (*scan == NULL)
+		*scan = fairq_scan_in_order(tasks, FAIRQ_TASK_BY_GROUP, keys,
+									lengthof(keys));
+	else
+		fairq_scan_again(*scan, keys, lengthof(keys));
+	return fairq_scan_next_group(*scan);
+}

@@ -1,0 +1,16 @@
+/*
+ * line.h
+ *		The line of a group: its tasks in a lane, in the order of addr.
+ */
+#ifndef FAIRQ_LINE_H
+#define FAIRQ_LINE_H
+
+#include "store.h"
+
+extern FairqScan *fairq_line_search(FairqScan *scan, FairqTable *tasks,
+									int32 lane, int32 group_no, int64 from,
+									int64 end);
+extern int32 fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane,
+							 int64 seat);
+
+#endif							/* FAIRQ_LINE_H */
