@@ -198,7 +198,8 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
 	(void) arg_block_length(fcinfo, 8, 1);
 	fairq_writes("fairq.alter_queue()");
-	queue = fairq_queue_use(name, FAIRQ_MANAGE, readdressing ? AccessExclusiveLock :
+	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE,
+							readdressing ? AccessExclusiveLock :
 							ShareUpdateExclusiveLock);
 	block_length = arg_block_length(fcinfo, 8, queue->block_length);
 	if (block_length != queue->block_length)
@@ -262,7 +263,7 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 
 	keep.isnull = true;
 	fairq_writes(function);
-	queue = fairq_queue_use(name, FAIRQ_MANAGE, ShareUpdateExclusiveLock);
+	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
 	if (PG_ARGISNULL(1))
 	{
 		FairqSqlArg args[] = {
@@ -314,7 +315,7 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	weight.isnull = PG_ARGISNULL(3);
 	keep.isnull = true;
 	fairq_writes("fairq.set_group()");
-	queue = fairq_queue_use(name, FAIRQ_MANAGE, ShareUpdateExclusiveLock);
+	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
 	group_no = fairq_group_no(queue, group_key, true);
 	if (!concurrency.isnull || !weight.isnull)
 		set_group(queue, group_no, concurrency, weight, keep);
@@ -348,7 +349,8 @@ delete_in_lane(FairqQueue *queue, int priority, int32 group_no, bool force,
 		else if (fairq_task_lock(tasks, &task) == FAIRQ_CLAIMED &&
 				 !task.running)
 		{
-			fairq_finish(queue, tasks, &task, FAIRQ_DROP, NULL, (Datum) 0);
+			fairq_finish(queue, tasks, &task, FAIRQ_STATUS_DROPPED, NULL,
+						 (Datum) 0);
 			deleted++;
 		}
 	}
@@ -383,7 +385,7 @@ fairq_purge(PG_FUNCTION_ARGS)
 	int32		group_no = -1;
 
 	fairq_writes("fairq.purge()");
-	queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessShareLock);
+	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
 	if (!PG_ARGISNULL(1))
 		group_no = fairq_existing_group(queue, PG_GETARG_TEXT_PP(1));
 	PG_RETURN_INT64(delete_tasks(queue, group_no, false));
@@ -398,7 +400,7 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 	FairqSqlArg args[1];
 
 	fairq_writes("fairq.drop_queue()");
-	queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessExclusiveLock);
+	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessExclusiveLock);
 	args[0] = fairq_sql_int4(queue->id);
 	if (!force &&
 		fairq_sql("SELECT 1::bigint FROM fairq.task WHERE " OF_QUEUE " LIMIT 1",

@@ -175,7 +175,7 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessShareLock);
+	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
 	(void) fairq_debts_show(queue->hints);
 	(void) fairq_chunks_map(&queue->hints->chunks);

@@ -33,7 +33,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	result = s->server(s->tasks, task, s->arg);
 	if (result != FAIRQ_CLAIMED)
 		return result;
-	debt->counts[FAIRQ_POPPED]++;
+	debt->stats[FAIRQ_STAT_POPPED]++;
 	if (task->running)
 		fairq_debt_leased_at_commit(debt, task->addr, task->lease_until,
 									s->looks);
@@ -164,7 +164,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	}
 	debt = fairq_debt(s->lane, task->group_no);
 	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
-	debt->counts[FAIRQ_EXPIRED]++;
+	debt->stats[FAIRQ_STAT_EXPIRED]++;
 	before = task->tid;
 	if (serve_task(s, task, turn, debt) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");

@@ -85,7 +85,7 @@ make_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values, bool *nulls)
 	put(values, nulls, TASK_ERROR, new->error,
 		DatumGetPointer(new->error) == NULL);
 	debt = fairq_debt(lane, group_no);
-	debt->counts[FAIRQ_ENQUEUED]++;
+	debt->stats[FAIRQ_STAT_ENQUEUED]++;
 	if (scheduled)
 		fairq_debt_scheduled(debt, addr);
 }
@@ -116,7 +116,8 @@ static void
 begin(FunctionCallInfo fcinfo, FairqEnqueue *e, FairqNewTask *new,
 	  text *queue_name)
 {
-	e->queue = fairq_queue_use(queue_name, FAIRQ_ENQUEUE, AccessShareLock);
+	e->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_ENQUEUE,
+							   AccessShareLock);
 	e->tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	new->enqueued_at = GetCurrentTimestamp();
 	new->put_back_at = DT_NOBEGIN;

@@ -73,7 +73,7 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		if (!fairq_task_look(tasks, id, &task, &changing))
 			return false;
 		if (*queue == NULL || (*queue)->id != task.queue_id)
-			*queue = fairq_queue_use_id(task.queue_id, FAIRQ_WORK);
+			*queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_WORK);
 		if (*queue == NULL ||
 			((locked || changing) &&
 			 !fairq_task_find_locked(tasks, id, &task)) ||
@@ -85,7 +85,8 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 			if (!fairq_task_find_locked(tasks, id, &task) ||
 				!is_leased(&task, attempt))
 				return false;
-			fairq_finish(*queue, tasks, &task, FAIRQ_SUCCEED, NULL, result);
+			fairq_finish(*queue, tasks, &task, FAIRQ_STATUS_SUCCEEDED, NULL,
+						 result);
 			return true;
 		}
 		lane = fairq_queue_lane(*queue, task.priority);
@@ -94,7 +95,7 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		/* wait for nobody with a counter in hand */
 		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
 		{
-			debt->counts[FAIRQ_COMPLETED]++;
+			debt->stats[FAIRQ_STAT_COMPLETED]++;
 			fairq_debt_leased_at_abort(debt, task.addr, task.lease_until);
 			fairq_hold_end(debt);
 			return true;
@@ -233,8 +234,9 @@ begin_call(FunctionCallInfo fcinfo, const char *function, bool leased,
 	if (PG_ARGISNULL(0))
 		return false;
 	return fairq_task_look(g->tasks, PG_GETARG_INT64(0), &g->task, &changing) &&
-		(g->queue = fairq_queue_use_id(g->task.queue_id, leased ? FAIRQ_WORK :
-									   FAIRQ_ANY_PRIVILEGE)) != NULL &&
+		(g->queue = fairq_queue_use_id(g->task.queue_id,
+									   leased ? FAIRQ_PRIV_WORK :
+									   FAIRQ_PRIV_ANY)) != NULL &&
 		(!leased || (fairq_task_find(g->tasks, PG_GETARG_INT64(0), &g->task) &&
 					 is_leased(&g->task, arg_attempt(fcinfo, 1)))) &&
 		fairq_task_find_locked(g->tasks, PG_GETARG_INT64(0), &g->task) &&
@@ -249,8 +251,8 @@ static void
 run_again(Call *g, int64 delay, const text *error, bool counts)
 {
 	if (g->task.cancelled)
-		fairq_finish(g->queue, g->tasks, &g->task, FAIRQ_CANCEL, error,
-					 (Datum) 0);
+		fairq_finish(g->queue, g->tasks, &g->task, FAIRQ_STATUS_CANCELLED,
+					 error, (Datum) 0);
 	else
 		fairq_run_again(g->queue, g->tasks, &g->task,
 						delay == 0 ? DT_NOBEGIN : GetCurrentTimestamp() + delay,
@@ -290,14 +292,15 @@ fairq_fail(PG_FUNCTION_ARGS)
 	if (done && !g.task.cancelled &&
 		(dead || fairq_attempts_used_up(g.queue, &g.task)))
 	{
-		fairq_finish(g.queue, g.tasks, &g.task, FAIRQ_FAIL, error, (Datum) 0);
+		fairq_finish(g.queue, g.tasks, &g.task, FAIRQ_STATUS_FAILED, error,
+					 (Datum) 0);
 		notify_places(g.queue);
 	}
 	else if (done)
 	{
 		if (!g.task.cancelled)
 			fairq_debt(fairq_queue_lane(g.queue, g.task.priority),
-					   g.task.group_no)->counts[FAIRQ_RETRIED]++;
+					   g.task.group_no)->stats[FAIRQ_STAT_RETRIED]++;
 		run_again(&g, retry_in >= 0 ? retry_in : backoff(g.queue, &g.task), error,
 				  true);
 	}
@@ -316,7 +319,7 @@ fairq_release(PG_FUNCTION_ARGS)
 	if (done)
 	{
 		fairq_debt(fairq_queue_lane(g.queue, g.task.priority),
-				   g.task.group_no)->counts[FAIRQ_RELEASED]++;
+				   g.task.group_no)->stats[FAIRQ_STAT_RELEASED]++;
 		run_again(&g, delay, NULL, false);
 	}
 	close_tasks(g.tasks, done);
@@ -362,7 +365,8 @@ fairq_cancel(PG_FUNCTION_ARGS)
 	bool		done = begin_call(fcinfo, "fairq.cancel()", false, &g);
 
 	if (done && !g.task.running)
-		fairq_finish(g.queue, g.tasks, &g.task, FAIRQ_CANCEL, NULL, (Datum) 0);
+		fairq_finish(g.queue, g.tasks, &g.task, FAIRQ_STATUS_CANCELLED, NULL,
+					 (Datum) 0);
 	else if (done && !g.task.cancelled)
 	{
 		FairqLane  *lane = fairq_queue_lane(g.queue, g.task.priority);

@@ -48,7 +48,7 @@ fairq_sql_address(PG_FUNCTION_ARGS)
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
 	int64		block = arg_bigint(fcinfo, 2, "block");
-	FairqQueue *queue = fairq_queue_use(name, FAIRQ_ANY_PRIVILEGE, AccessShareLock);
+	FairqQueue *queue = fairq_queue_use(name, FAIRQ_PRIV_ANY, AccessShareLock);
 	int32		group_no = fairq_existing_group(queue, group_key);
 	int64		addr = fairq_address(group_no, block, queue->block_length);
 
@@ -63,7 +63,7 @@ fairq_block_of(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	int64		addr = arg_bigint(fcinfo, 1, "addr");
-	FairqQueue *queue = fairq_queue_use(name, FAIRQ_ANY_PRIVILEGE, AccessShareLock);
+	FairqQueue *queue = fairq_queue_use(name, FAIRQ_PRIV_ANY, AccessShareLock);
 
 	PG_RETURN_INT64(fairq_block(addr, queue->block_length));
 }
@@ -74,19 +74,19 @@ fairq_counters(PG_FUNCTION_ARGS)
 {
 	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
 	TupleDesc	desc;
-	Datum		values[FAIRQ_COUNTERS];
-	bool		nulls[FAIRQ_COUNTERS] = {0};
+	Datum		values[FAIRQ_STATS];
+	bool		nulls[FAIRQ_STATS] = {0};
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	if (queue == NULL || !fairq_may(queue, FAIRQ_ANY_PRIVILEGE))
+	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_ANY))
 		PG_RETURN_NULL();
-	for (int i = 0; i < FAIRQ_COUNTERS; i++)
+	for (int i = 0; i < FAIRQ_STATS; i++)
 	{
 		uint64		sum = 0;
 
 		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-			sum += pg_atomic_read_u64(&fairq_queue_lane(queue, p)->counters[i]);
+			sum += pg_atomic_read_u64(&fairq_queue_lane(queue, p)->stats[i]);
 		values[i] = Int64GetDatum((int64) sum);
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
@@ -140,7 +140,7 @@ visible(FunctionCallInfo fcinfo, int any_privilege, const char *sql)
 Datum
 fairq_visible_groups(PG_FUNCTION_ARGS)
 {
-	return visible(fcinfo, FAIRQ_WORK,
+	return visible(fcinfo, FAIRQ_PRIV_WORK,
 				   "SELECT * FROM fairq.all_groups"
 				   " WHERE queue_id IN (SELECT unnest($1))");
 }
@@ -149,7 +149,7 @@ fairq_visible_groups(PG_FUNCTION_ARGS)
 Datum
 fairq_visible_queues(PG_FUNCTION_ARGS)
 {
-	return visible(fcinfo, FAIRQ_ANY_PRIVILEGE,
+	return visible(fcinfo, FAIRQ_PRIV_ANY,
 				   "SELECT * FROM fairq.all_queues"
 				   " WHERE queue_id IN (SELECT unnest($1))");
 }

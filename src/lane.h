@@ -13,18 +13,18 @@
 #include "times.h"
 #include "wake.h"
 
-typedef enum FairqCounter
+typedef enum FairqStat
 {
-	FAIRQ_ENQUEUED,
-	FAIRQ_POPPED,
-	FAIRQ_COMPLETED,
-	FAIRQ_RELEASED,
-	FAIRQ_RETRIED,				/* attempts that have failed */
-	FAIRQ_FAILED,				/* for good */
-	FAIRQ_CANCELLED,
-	FAIRQ_EXPIRED,				/* leases */
-	FAIRQ_COUNTERS
-} FairqCounter;
+	FAIRQ_STAT_ENQUEUED,
+	FAIRQ_STAT_POPPED,
+	FAIRQ_STAT_COMPLETED,
+	FAIRQ_STAT_RELEASED,
+	FAIRQ_STAT_RETRIED,			/* attempts that have failed */
+	FAIRQ_STAT_FAILED,			/* for good */
+	FAIRQ_STAT_CANCELLED,
+	FAIRQ_STAT_EXPIRED,			/* leases */
+	FAIRQ_STATS
+} FairqStat;
 
 /* In shared memory, part of FairqHints.  All is under lock, but the end. */
 typedef struct FairqLane
@@ -64,7 +64,7 @@ typedef struct FairqLane
 	/* without a lock */
 	pg_atomic_uint64 reach[FAIRQ_REGIONS];	/* highest address at which a task
 											 * may be running */
-	pg_atomic_uint64 counters[FAIRQ_COUNTERS];	/* since the server started */
+	pg_atomic_uint64 stats[FAIRQ_STATS];	/* since the server started */
 } FairqLane;
 
 /*

@@ -167,7 +167,7 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 	int64		most = FAIRQ_ARG_INT(1, "max_tasks", 1000, 1, PG_INT32_MAX);
 
 	fairq_writes("fairq.expire_leases()");
-	PG_RETURN_INT64(expire(fairq_queue_use(name, FAIRQ_WORK,
+	PG_RETURN_INT64(expire(fairq_queue_use(name, FAIRQ_PRIV_WORK,
 										   AccessShareLock), most));
 }
 
@@ -243,7 +243,7 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	FairqScan  *scan;
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, (Datum) 0},
-		{2, FAIRQ_EQ, Int16GetDatum(FAIRQ_FAIL)}
+		{2, FAIRQ_EQ, Int16GetDatum(FAIRQ_STATUS_FAILED)}
 	};
 	FairqRowState state;
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
@@ -253,7 +253,7 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	int64		redriven = 0;
 
 	fairq_writes("fairq.redrive()");
-	e.queue = fairq_queue_use(name, FAIRQ_MANAGE, AccessShareLock);
+	e.queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
 	e.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	archived = fairq_table_beside(e.tasks, &e.tasks->archive,
 								  fairq_catalog()->archive);
@@ -596,7 +596,8 @@ for_each(const List *ids, bool groups, MemoryContext each)
 
 	foreach(lc, ids)
 	{
-		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc), FAIRQ_MANAGE);
+		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc),
+											   FAIRQ_PRIV_MANAGE);
 
 		CHECK_FOR_INTERRUPTS();
 		if (queue != NULL &&
@@ -617,7 +618,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 
 	fairq_writes("fairq.maintain()");
 	ids = PG_ARGISNULL(0) ? fairq_queue_ids() :
-		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_MANAGE,
+		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_PRIV_MANAGE,
 									   AccessShareLock)->id);
 	for_each(ids, false, each);
 	/* in a transaction block groups may be added afterwards: see above */

@@ -43,7 +43,7 @@ copy(FairqTable *tasks, AttrNumber from, AttrNumber to, Datum *values,
  */
 static void
 archive(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
-		FairqEnd end, const text *error, Datum result)
+		FairqStatus status, const text *error, Datum result)
 {
 	FairqTable *archived = fairq_table_beside(tasks, &tasks->archive,
 											  fairq_catalog()->archive);
@@ -62,13 +62,13 @@ archive(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	copy(tasks, TASK_WORKER, ARCHIVE_WORKER, values, nulls);
 	copy(tasks, TASK_DEDUP_KEY, ARCHIVE_DEDUP_KEY, values, nulls);
 	copy(tasks, TASK_ERROR, ARCHIVE_ERROR, values, nulls);
-	if (error != NULL || end == FAIRQ_SUCCEED)
+	if (error != NULL || status == FAIRQ_STATUS_SUCCEEDED)
 	{
 		values[ARCHIVE_ERROR - 1] = PointerGetDatum(error);
 		nulls[ARCHIVE_ERROR - 1] = error == NULL;
 	}
 	values[ARCHIVE_FINISHED_AT - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
-	values[ARCHIVE_STATUS - 1] = Int16GetDatum(end);
+	values[ARCHIVE_STATUS - 1] = Int16GetDatum(status);
 	values[ARCHIVE_GROUP_KEY - 1] = DatumGetPointer(group_key) != NULL ? group_key :
 		PointerGetDatum(cstring_to_text(""));
 	values[ARCHIVE_RESULT - 1] = result;
@@ -81,25 +81,26 @@ archive(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
  */
 void
 fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-			 FairqEnd end, const text *error, Datum result)
+			 FairqStatus status, const text *error, Datum result)
 {
-	static const int counter[] = {
-		[FAIRQ_DROP] = -1,
-		[FAIRQ_SUCCEED] = FAIRQ_COMPLETED,
-		[FAIRQ_FAIL] = FAIRQ_FAILED,
-		[FAIRQ_CANCEL] = FAIRQ_CANCELLED
+	static const int stat_of[] = {
+		[FAIRQ_STATUS_DROPPED] = -1,
+		[FAIRQ_STATUS_SUCCEEDED] = FAIRQ_STAT_COMPLETED,
+		[FAIRQ_STATUS_FAILED] = FAIRQ_STAT_FAILED,
+		[FAIRQ_STATUS_CANCELLED] = FAIRQ_STAT_CANCELLED
 	};
 	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
 	FairqDebt  *debt;
 
-	if (end == FAIRQ_FAIL || (end != FAIRQ_DROP && queue->retains))
-		archive(queue, tasks, task, end, error, result);
+	if (status == FAIRQ_STATUS_FAILED ||
+		(status != FAIRQ_STATUS_DROPPED && queue->retains))
+		archive(queue, tasks, task, status, error, result);
 	if (task->keyed)
 		fairq_dedup_free(tasks, task);
 
 	debt = fairq_debt(lane, task->group_no);
-	if (counter[end] >= 0)
-		debt->counts[counter[end]]++;
+	if (stat_of[status] >= 0)
+		debt->stats[stat_of[status]]++;
 	if (task->running)
 	{
 		fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
@@ -167,14 +168,15 @@ void
 fairq_expire(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {
 	fairq_debt(fairq_queue_lane(queue, task->priority),
-			   task->group_no)->counts[FAIRQ_EXPIRED]++;
+			   task->group_no)->stats[FAIRQ_STAT_EXPIRED]++;
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is %s",
 		 task->id, queue->name, task->cancelled ? "cancelled" :
 		 fairq_attempts_used_up(queue, task) ? "failed" : "queued again");
 	if (task->cancelled)
-		fairq_finish(queue, tasks, task, FAIRQ_CANCEL, NULL, (Datum) 0);
+		fairq_finish(queue, tasks, task, FAIRQ_STATUS_CANCELLED, NULL,
+					 (Datum) 0);
 	else if (fairq_attempts_used_up(queue, task))
-		fairq_finish(queue, tasks, task, FAIRQ_FAIL,
+		fairq_finish(queue, tasks, task, FAIRQ_STATUS_FAILED,
 					 cstring_to_text("lease expired"), (Datum) 0);
 	else
 		fairq_run_again(queue, tasks, task, DT_NOBEGIN, NULL, true);

@@ -9,16 +9,16 @@
 #include "store.h"
 
 /* fairq.archive.status; but what is dropped does not come there */
-typedef enum FairqEnd
+typedef enum FairqStatus
 {
-	FAIRQ_DROP = 0,
-	FAIRQ_SUCCEED = 1,
-	FAIRQ_FAIL = 2,
-	FAIRQ_CANCEL = 3
-} FairqEnd;
+	FAIRQ_STATUS_DROPPED = 0,
+	FAIRQ_STATUS_SUCCEEDED = 1,
+	FAIRQ_STATUS_FAILED = 2,
+	FAIRQ_STATUS_CANCELLED = 3
+} FairqStatus;
 
 extern void fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-						 FairqEnd end, const text *error, Datum result);
+						 FairqStatus status, const text *error, Datum result);
 extern void fairq_run_again(FairqQueue *queue, FairqTable *tasks,
 							FairqTask *task, TimestampTz run_at,
 							const text *error, bool counts);

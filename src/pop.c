@@ -142,7 +142,8 @@ fairq_pop(PG_FUNCTION_ARGS)
 														 PG_GETARG_TEXT_PP(4),
 														 0, MAX_WORKER));
 	fairq_writes("fairq.pop()");
-	claims.queue = fairq_queue_use(queue_name, FAIRQ_WORK, AccessShareLock);
+	claims.queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
+								   AccessShareLock);
 	claims.now = GetCurrentTimestamp();
 	claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue, claims.now);
 	serve_call(fcinfo, &claims, max_tasks, per_group);
@@ -160,7 +161,8 @@ fairq_take(PG_FUNCTION_ARGS)
 										  PG_INT32_MAX);
 
 	fairq_writes("fairq.take()");
-	claims.queue = fairq_queue_use(queue_name, FAIRQ_WORK, AccessShareLock);
+	claims.queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
+								   AccessShareLock);
 	claims.now = GetCurrentTimestamp();
 	serve_call(fcinfo, &claims, max_tasks, per_group);
 	return (Datum) 0;

@@ -4,7 +4,7 @@
  *
  * A privilege on a queue is a row (queue_id, role, privilege).  Whoever has the
  * privileges of such a role has it; so do superusers and whoever has those of
- * the role that owns fairq's tables.  FAIRQ_MANAGE comprises the others.
+ * the role that owns fairq's tables.  FAIRQ_PRIV_MANAGE comprises the others.
  * Nothing is ever PUBLIC's.
  *
  * A role is kept by its OID, so that a new one of the same name inherits
@@ -40,11 +40,11 @@ FairqPrivilege
 fairq_privilege_named(const char *name)
 {
 	if (strcmp(name, "enqueue") == 0)
-		return FAIRQ_ENQUEUE;
+		return FAIRQ_PRIV_ENQUEUE;
 	if (strcmp(name, "work") == 0)
-		return FAIRQ_WORK;
+		return FAIRQ_PRIV_WORK;
 	if (strcmp(name, "manage") == 0)
-		return FAIRQ_MANAGE;
+		return FAIRQ_PRIV_MANAGE;
 	return 0;
 }
 
@@ -59,7 +59,7 @@ fairq_is_owner(void)
 bool
 fairq_may(const FairqQueue *queue, int any)
 {
-	any |= FAIRQ_MANAGE;
+	any |= FAIRQ_PRIV_MANAGE;
 	for (int i = 0; i < queue->ngrants; i++)
 	{
 		if ((queue->grants[i].privilege & any) &&
@@ -118,7 +118,7 @@ arg_row(FunctionCallInfo fcinfo, const char *function, FairqSqlArg *args)
 	FairqQueue *queue;
 
 	fairq_writes(function);
-	queue = fairq_queue_use(name, FAIRQ_MANAGE, ShareUpdateExclusiveLock);
+	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
 	args[0] = fairq_sql_int4(queue->id);
 	args[1] = fairq_sql_role(role);
 	args[2] = fairq_sql_text(cstring_to_text(privilege));
@@ -181,7 +181,7 @@ fairq_has_queue_privilege(PG_FUNCTION_ARGS)
 	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
 	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
-	int			privilege = strcmp(name, "any") == 0 ? FAIRQ_ANY_PRIVILEGE :
+	int			privilege = strcmp(name, "any") == 0 ? FAIRQ_PRIV_ANY :
 		fairq_privilege_named(name);
 
 	if (privilege == 0)

@@ -407,7 +407,7 @@ lookup_queue(int32 id)
 			read_grants(queue);
 			queue->reading = now;
 			/* names are for those who may do something with the queue */
-			if (fairq_may(queue, FAIRQ_ANY_PRIVILEGE))
+			if (fairq_may(queue, FAIRQ_PRIV_ANY))
 				elog(DEBUG2, "read the settings of queue \"%s\": %d groups have some",
 					 queue->name, queue->nsettings);
 		}

@@ -26,12 +26,12 @@ typedef struct FairqSetting
 /* What one may do with a queue; these are bits. */
 typedef enum FairqPrivilege
 {
-	FAIRQ_ENQUEUE = 1,
-	FAIRQ_WORK = 2,
-	FAIRQ_MANAGE = 4			/* comprises the others */
+	FAIRQ_PRIV_ENQUEUE = 1,
+	FAIRQ_PRIV_WORK = 2,
+	FAIRQ_PRIV_MANAGE = 4		/* comprises the others */
 } FairqPrivilege;
 
-#define FAIRQ_ANY_PRIVILEGE (FAIRQ_ENQUEUE | FAIRQ_WORK)
+#define FAIRQ_PRIV_ANY (FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK)
 
 typedef struct FairqGrant
 {

@@ -221,8 +221,8 @@ init_lane(FairqLane *lane, int priority)
 	pg_atomic_init_u64(&lane->looks, 1);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		pg_atomic_init_u64(&lane->reach[r], fairq_region_from(r) - 1);
-	for (int i = 0; i < FAIRQ_COUNTERS; i++)
-		pg_atomic_init_u64(&lane->counters[i], 0);
+	for (int i = 0; i < FAIRQ_STATS; i++)
+		pg_atomic_init_u64(&lane->stats[i], 0);
 }
 
 /* They are a queue's from now on. */

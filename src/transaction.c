@@ -396,9 +396,9 @@ settle(FairqDebt *debt, bool committed)
 	if (committed)
 	{
 		say(debt, &debt->at_commit, false);
-		for (int i = 0; i < FAIRQ_COUNTERS; i++)
-			if (debt->counts[i] > 0)
-				pg_atomic_fetch_add_u64(&lane->counters[i], debt->counts[i]);
+		for (int i = 0; i < FAIRQ_STATS; i++)
+			if (debt->stats[i] > 0)
+				pg_atomic_fetch_add_u64(&lane->stats[i], debt->stats[i]);
 	}
 	else
 	{
@@ -646,8 +646,8 @@ merge_into_lane_debt_below(int index)
 		below->created |= debt->created;
 		below->removed |= debt->removed;
 		below->uncounted |= debt->uncounted;
-		for (int c = 0; c < FAIRQ_COUNTERS; c++)
-			below->counts[c] += debt->counts[c];
+		for (int c = 0; c < FAIRQ_STATS; c++)
+			below->stats[c] += debt->stats[c];
 		return true;
 	}
 	return false;

@@ -57,7 +57,7 @@ typedef struct FairqDebt
 	uint64		queue_count_no; /* of the queue's counter, likewise */
 	int32		leave_at_commit;	/* so many tasks are not running then */
 	int32		leave_at_abort;
-	uint32		counts[FAIRQ_COUNTERS];
+	uint32		stats[FAIRQ_STATS];
 } FairqDebt;
 
 /* differs from every other one */

@@ -89,7 +89,7 @@ look(text *name, Look *last)
 
 	if (!fairq_extension_exists())
 		fairq_no_such_queue(name);
-	queue = fairq_queue_use(name, FAIRQ_WORK, AccessShareLock);
+	queue = fairq_queue_use(name, FAIRQ_PRIV_WORK, AccessShareLock);
 	fairq_watch_transaction();
 	fairq_wait_begin(&queue->hints->wakeup);
 	last->events = fairq_wake_events();
