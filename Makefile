@@ -65,7 +65,7 @@ OBJS = \
 	src/hand.o \
 	src/recover.o \
 	src/seats.o \
-	src/limit.o \
+	src/counter.o \
 	src/times.o \
 	src/wake.o \
 	src/transaction.o \

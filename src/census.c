@@ -4,11 +4,11 @@
  *
  * After a restart, and when rows were changed behind fairq's back, nobody knows
  * what is running.  Three things are to be known of it: how many tasks of each
- * limited group and queue (limit.c), how far in each lane tasks may be running
- * (its reach), and when the leases of which groups end.  The census finds all
- * of that, for all queues of the extension at once, by reading the table from its
- * first page to its last, in 0.2 s for a million tasks.  Through the
- * index by group that would be a random page for each task.
+ * limited group and queue (counter.c), how far in each lane tasks may be
+ * running (its reach), and when the leases of which groups end.  The census
+ * finds all of that, for all queues of the extension at once, by reading the
+ * table from its first page to its last, in 0.2 s for a million tasks.
+ * Through the index by group that would be a random page for each task.
  *
  * It is done in steps of some pages, by pops: each does a small one.  Meanwhile
  * a group whose running tasks have to be counted is passed over, unless it has
@@ -25,7 +25,7 @@
  * has just enqueued and not touched since.  What is written while it goes on is
  * none of its business:
  *
- * - counters count it themselves (limit.c says how, and why it is enough);
+ * - counters count it themselves (counter.c says how, and why it is enough);
  * - a lane's reach is raised by whoever writes a running row, before he lets go
  *	 of the counters;
  * - a lease is told by the transaction that has made or ended it, at its end,
@@ -569,20 +569,20 @@ tell_queue(FairqQueue *queue, const Found *found, int n)
 			tell_lane(hints, &found[i + n_of_group]);
 		if (counted)
 		{
-			FairqLimit *limit = fairq_shmem_limit(hints, group_no);
+			FairqCounter *counter = fairq_shmem_counter(hints, group_no);
 			bool		unsure;
 			int32		of_group = count_group(found + i, n_of_group, &unsure);
 
 			any_unsure |= unsure;
 			running += of_group;
-			fairq_limit_found(limit, now, of_group, unsure || missed);
-			fairq_limit_unpin(limit);
+			fairq_counter_found(counter, now, of_group, unsure || missed);
+			fairq_counter_unpin(counter);
 			fairq_stall("census");
 		}
 		be_seen();
 	}
 	if (counted)
-		fairq_limit_found(&hints->running, now, running, any_unsure);
+		fairq_counter_found(&hints->running, now, running, any_unsure);
 }
 
 /* Note our census there, unless a later one, which others are at, is by now. */

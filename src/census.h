@@ -10,7 +10,7 @@
 #include "storage/spin.h"
 
 #include "compat.h"
-#include "limit.h"
+#include "counter.h"
 #include "shmem.h"
 
 /* Each census is void for a queue, also the next one. */

@@ -86,19 +86,20 @@ check_parked(FairqQueue *queue, int priority, List *faults)
 
 	for (int32 group_no = 0; fairq_lane_next_parked(lane, &group_no); group_no++)
 	{
-		int32		most = fairq_group_setting(queue, group_no)->most;
-		FairqLimit *limit = fairq_shmem_limit(queue->hints, group_no);
+		int32		limit = fairq_group_setting(queue, group_no)->limit;
+		FairqCounter *counter = fairq_shmem_counter(queue->hints, group_no);
 		int32		running;
 		bool		doubtful;
 
-		if (most == FAIRQ_NO_LIMIT ||
-			(most > 0 && fairq_limit_read(limit, fairq_lane_as_of(lane), &running,
-										  &doubtful) &&
-			 !doubtful && running < most))
+		if (limit == FAIRQ_NO_LIMIT ||
+			(limit > 0 &&
+			 fairq_counter_read(counter, fairq_lane_as_of(lane), &running,
+								&doubtful) &&
+			 !doubtful && running < limit))
 			faults = lappend(faults,
 							 psprintf("group number %d is parked in priority %d, though there is room for it",
 									  group_no, priority));
-		fairq_limit_unpin(limit);
+		fairq_counter_unpin(counter);
 		if (group_no == PG_INT32_MAX)
 			break;
 	}
@@ -106,18 +107,18 @@ check_parked(FairqQueue *queue, int priority, List *faults)
 }
 
 static List *
-check_counter(FairqQueue *queue, int32 group_no, FairqLimit *limit,
+check_counter(FairqQueue *queue, int32 group_no, FairqCounter *counter,
 			  FairqTable *tasks, List *faults)
 {
-	int32		counter;
+	int32		counted;
 	int32		rows;
 
-	if (fairq_running_is_off(queue, group_no, limit, tasks, &counter, &rows))
+	if (fairq_running_is_off(queue, group_no, counter, tasks, &counted, &rows))
 		faults = lappend(faults, group_no < 0 ?
 						 psprintf("%d tasks are counted as running, but %d are",
-								  counter, rows) :
+								  counted, rows) :
 						 psprintf("%d tasks of group number %d are counted as running, but %d are",
-								  counter, group_no, rows));
+								  counted, group_no, rows));
 	return faults;
 }
 
@@ -127,7 +128,7 @@ check_all(FairqQueue *queue, FairqTable *tasks)
 {
 	List	   *faults = NIL;
 	int32	   *group_nos;
-	int			ngroups = fairq_shmem_limits(queue->id, &group_nos);
+	int			ngroups = fairq_shmem_counters(queue->id, &group_nos);
 
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
@@ -139,10 +140,11 @@ check_all(FairqQueue *queue, FairqTable *tasks)
 	}
 	for (int i = 0; i < ngroups; i++)
 	{
-		FairqLimit *limit = fairq_shmem_limit(queue->hints, group_nos[i]);
+		FairqCounter *counter = fairq_shmem_counter(queue->hints,
+													group_nos[i]);
 
-		faults = check_counter(queue, group_nos[i], limit, tasks, faults);
-		fairq_limit_unpin(limit);
+		faults = check_counter(queue, group_nos[i], counter, tasks, faults);
+		fairq_counter_unpin(counter);
 	}
 	pfree(group_nos);
 	return check_counter(queue, -1, &queue->hints->running, tasks, faults);

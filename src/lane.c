@@ -23,8 +23,8 @@
  *			stays.  So a group that comes is next, and still none has two turns
  *			in a block.
  *
- * parked	It has no place for another running task (limit.c).  Then it is not in
- *			the ring, and no pop comes by, until there is a place.
+ * parked	It has no place for another running task (counter.c).  Then it is
+ *			not in the ring, and no pop comes by, until there is a place.
  *
  * late		A task of it that is ready may stand below its next turn: one that
  *			was committed late, or put back, or a group that was parked has
@@ -1457,7 +1457,7 @@ fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
  */
 bool
 fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-				uint64 version, FairqLimit *limit, int32 most)
+				uint64 version, FairqCounter *counter, int32 limit)
 {
 	FairqHints *hints = fairq_hints_of(lane);
 	int32		group_no = turn->group_no;
@@ -1467,9 +1467,9 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	if (lane->lane_no == lane_no)
 		unpark_if_told(lane);
 	if (lane->lane_no == lane_no &&
-		(most == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
-		fairq_limit_park(limit, fairq_lane_as_of(lane), most, lane->priority,
-						 &hints->version, version))
+		(limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
+		fairq_counter_park(counter, fairq_lane_as_of(lane), limit,
+						   lane->priority, &hints->version, version))
 	{
 		FairqGroupSet *set;
 		FairqGroup *group = lock_group(lane, group_no, false, &set);

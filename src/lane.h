@@ -7,7 +7,7 @@
 
 #include "address.h"
 #include "census.h"
-#include "limit.h"
+#include "counter.h"
 #include "seats.h"
 #include "shmem.h"
 #include "times.h"
@@ -92,7 +92,7 @@ struct FairqHints
 	pg_atomic_uint64 free_number;	/* where to look for one; see group.c */
 	pg_atomic_uint64 unparks;	/* times that there was room for all groups */
 	FairqChunks chunks;			/* bits of the lanes' groups */
-	FairqLimit	running;		/* of the whole queue */
+	FairqCounter running;		/* of the whole queue */
 	FairqWakeup wakeup;
 	FairqLane	lanes[FAIRQ_PRIORITIES];
 };
@@ -295,7 +295,7 @@ extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern bool fairq_lane_park(FairqLane *lane, uint32 lane_no,
 							FairqTurn *turn, uint64 version,
-							FairqLimit *limit, int32 most);
+							FairqCounter *counter, int32 limit);
 extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
 extern bool fairq_lane_next_leased(FairqLane *lane, int32 *group_no);
 extern void fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked);

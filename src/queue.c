@@ -239,11 +239,11 @@ read_settings_once(FairqQueue *queue, FairqScan *scan, FairqSetting **settings)
 													   &isnull));
 		setting->weight = DatumGetInt32(slot_getattr(slot, SETTING_WEIGHT,
 													 &isnull));
-		setting->most = get_limit(slot, SETTING_CONCURRENCY);
-		if (setting->most == FAIRQ_NO_LIMIT)
-			setting->most = queue->others.most;
+		setting->limit = get_limit(slot, SETTING_CONCURRENCY);
+		if (setting->limit == FAIRQ_NO_LIMIT)
+			setting->limit = queue->others.limit;
 		if (DatumGetBool(slot_getattr(slot, SETTING_PAUSED, &isnull)))
-			setting->most = 0;
+			setting->limit = 0;
 	}
 	return n;
 }
@@ -280,7 +280,7 @@ read_settings(FairqQueue *queue)
 		queue->nsettings = n;
 	}
 	for (int i = 0; i < queue->nsettings; i++)
-		queue->limited |= queue->settings[i].most != FAIRQ_NO_LIMIT;
+		queue->limited |= queue->settings[i].limit != FAIRQ_NO_LIMIT;
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 }
@@ -346,9 +346,9 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->paused = DatumGetBool(slot_getattr(slot, QUEUE_PAUSED, &isnull));
 	queue->max_running = get_limit(slot, QUEUE_MAX_RUNNING);
 	queue->others.weight = 1;
-	queue->others.most = get_limit(slot, QUEUE_CONCURRENCY);
+	queue->others.limit = get_limit(slot, QUEUE_CONCURRENCY);
 	queue->limited = queue->max_running != FAIRQ_NO_LIMIT ||
-		queue->others.most != FAIRQ_NO_LIMIT;
+		queue->others.limit != FAIRQ_NO_LIMIT;
 	text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
 													   &isnull)),
 						   queue->name, sizeof(queue->name));

@@ -20,7 +20,7 @@ typedef struct FairqSetting
 {
 	int32		group_no;
 	int32		weight;
-	int32		most;			/* running tasks; FAIRQ_NO_LIMIT, 0: paused */
+	int32		limit;			/* running tasks; FAIRQ_NO_LIMIT, 0: paused */
 } FairqSetting;
 
 /* What one may do with a queue; these are bits. */

@@ -2,8 +2,8 @@
  * registry.c
  *		Which queues and counters shared memory has: found, made, given back.
  *
- * Three hash tables in the area of shmem.c: queues, the counters of groups
- * ("limits"), and the extensions they belong to, one per CREATE EXTENSION in a
+ * Three hash tables in the area of shmem.c: queues, the counters of groups,
+ * and the extensions they belong to, one per CREATE EXTENSION in a
  * database.
  *
  * A queue's hints are given back, and then are another queue's.  They are never
@@ -39,7 +39,7 @@
  * If an allocation fails, nothing is half there: what is needed for an entry is
  * had before the entry is made.
  *
- * Locking: a partition of a hash table, of limits before one of queues; then a
+ * Locking: a partition of a hash table, of counters before one of queues; then a
  * lane's lock, a counter's mutex, or registry->lock, and under the latter what the
  * DSA takes.
  */
@@ -58,7 +58,7 @@
 #include "seats.h"
 
 /* counters past which those are looked for that can be freed */
-#define MANY_LIMITS 16384
+#define MANY_COUNTERS 16384
 
 /*
  * Hints that are allocated together: 35 kB.  By itself each would be just over
@@ -75,11 +75,11 @@ typedef struct QueueEntry
 	dsa_pointer hints;
 } QueueEntry;
 
-typedef struct LimitEntry
+typedef struct CounterEntry
 {
 	FairqQueueKey key;
-	FairqLimit	limit;
-} LimitEntry;
+	FairqCounter counter;
+} CounterEntry;
 
 typedef struct ExtensionEntry
 {
@@ -91,7 +91,7 @@ typedef struct ExtensionEntry
 static dsa_area *area = NULL;
 static FairqRegistry *registry = NULL;
 static dshash_table *queues = NULL;
-static dshash_table *limits = NULL;
+static dshash_table *counters = NULL;
 static dshash_table *extensions = NULL;
 
 /* the extension that this backend has entered, or found entered */
@@ -103,10 +103,10 @@ void
 fairq_registry_init(FairqRegistry *r, int tranche)
 {
 	LWLockInitialize(&r->lock, tranche);
-	r->queues = r->limits = r->extensions = InvalidDsaPointer;
+	r->queues = r->counters = r->extensions = InvalidDsaPointer;
 	r->free = r->dropped = InvalidDsaPointer;
-	pg_atomic_init_u32(&r->nlimits, 0);
-	pg_atomic_init_u32(&r->many_limits, MANY_LIMITS);
+	pg_atomic_init_u32(&r->ncounters, 0);
+	pg_atomic_init_u32(&r->many_counters, MANY_COUNTERS);
 	pg_atomic_init_u32(&r->crowded, 0);
 	pg_atomic_init_u64(&r->swept_at, 0);
 	pg_atomic_init_u64(&r->tenures, 0);
@@ -146,7 +146,7 @@ attach(void)
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
 	open_table(&queues, &registry->queues, sizeof(QueueEntry));
-	open_table(&limits, &registry->limits, sizeof(LimitEntry));
+	open_table(&counters, &registry->counters, sizeof(CounterEntry));
 	open_table(&extensions, &registry->extensions, sizeof(ExtensionEntry));
 	LWLockRelease(&registry->lock);
 	MemoryContextSwitchTo(old);
@@ -246,7 +246,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u64(&hints->free_number, 0);
 	pg_atomic_init_u64(&hints->unparks, 0);
 	fairq_chunks_free(&hints->chunks);
-	fairq_limit_init(&hints->running);
+	fairq_counter_init(&hints->running);
 	fairq_wakeup_begin(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		init_lane(&hints->lanes[priority], priority);
@@ -686,15 +686,15 @@ read_census(const FairqQueueKey *key, uint64 *census)
 
 /* Can the counter be freed?  Mostly a look at itself is enough to say so. */
 static bool
-is_of_no_use(LimitEntry *entry)
+is_of_no_use(CounterEntry *entry)
 {
 	uint64		census;
 
-	if (fairq_limit_is_idle(&entry->limit, 0))
+	if (fairq_counter_is_idle(&entry->counter, 0))
 		return true;
-	return !fairq_limit_is_pinned(&entry->limit) &&
+	return !fairq_counter_is_pinned(&entry->counter) &&
 		(!read_census(&entry->key, &census) ||
-		 fairq_limit_is_idle(&entry->limit, census));
+		 fairq_counter_is_idle(&entry->counter, census));
 }
 
 /* It is freed, so its queue has it no more.  It is locked in its table. */
@@ -717,27 +717,28 @@ forget_counter(const FairqQueueKey *key)
 }
 
 static void
-free_idle_limits(void)
+free_idle_counters(void)
 {
 	dshash_seq_status status;
-	LimitEntry *entry;
+	CounterEntry *entry;
 	uint32		left = 0;
 
 	reclaim_dropped();
-	dshash_seq_init(&status, limits, true);
+	dshash_seq_init(&status, counters, true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		if (is_of_no_use(entry))
 		{
 			forget_counter(&entry->key);
 			dshash_delete_current(&status);
-			pg_atomic_fetch_sub_u32(&registry->nlimits, 1);
+			pg_atomic_fetch_sub_u32(&registry->ncounters, 1);
 		}
 		else
 			left++;
 	}
 	dshash_seq_term(&status);
-	pg_atomic_write_u32(&registry->many_limits, Max(MANY_LIMITS, 2 * left));
+	pg_atomic_write_u32(&registry->many_counters,
+						Max(MANY_COUNTERS, 2 * left));
 }
 
 /*
@@ -759,47 +760,47 @@ note_counter(FairqHints *hints, int32 group_no)
 }
 
 /* Find or make the counter of a group.  It is pinned. */
-FairqLimit *
-fairq_shmem_limit(FairqHints *hints, int32 group_no)
+FairqCounter *
+fairq_shmem_counter(FairqHints *hints, int32 group_no)
 {
 	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
-	LimitEntry *entry;
+	CounterEntry *entry;
 	bool		found;
 	ErrorContextCallback callback;
 
 	fairq_explain_begin(&callback);
 	attach();
 	fairq_chunks_have(&hints->chunks, group_no);
-	if (pg_atomic_read_u32(&registry->nlimits) >
-		pg_atomic_read_u32(&registry->many_limits))
-		free_idle_limits();
-	entry = dshash_find_or_insert(limits, &key, &found);
+	if (pg_atomic_read_u32(&registry->ncounters) >
+		pg_atomic_read_u32(&registry->many_counters))
+		free_idle_counters();
+	entry = dshash_find_or_insert(counters, &key, &found);
 	if (!found)
 	{
-		fairq_limit_init(&entry->limit);
-		pg_atomic_fetch_add_u32(&registry->nlimits, 1);
+		fairq_counter_init(&entry->counter);
+		pg_atomic_fetch_add_u32(&registry->ncounters, 1);
 	}
-	fairq_limit_pin(&entry->limit);
-	dshash_release_lock(limits, entry);
+	fairq_counter_pin(&entry->counter);
+	dshash_release_lock(counters, entry);
 	note_counter(hints, group_no);
 	fairq_explain_end(&callback);
-	return &entry->limit;
+	return &entry->counter;
 }
 
 /* The same, but NULL if there is none. */
-FairqLimit *
-fairq_shmem_find_limit(FairqHints *hints, int32 group_no)
+FairqCounter *
+fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 {
 	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
-	LimitEntry *entry;
+	CounterEntry *entry;
 
 	attach();
-	entry = dshash_find(limits, &key, false);
+	entry = dshash_find(counters, &key, false);
 	if (entry == NULL)
 		return NULL;
-	fairq_limit_pin(&entry->limit);
-	dshash_release_lock(limits, entry);
-	return &entry->limit;
+	fairq_counter_pin(&entry->counter);
+	dshash_release_lock(counters, entry);
+	return &entry->counter;
 }
 
 /* The first group at or behind that seat that has a counter; all chunks are mapped. */
@@ -816,17 +817,17 @@ fairq_shmem_next_counter(FairqHints *hints, int32 *group_no)
 
 /* The groups of a queue that have counters.  Returns how many. */
 int
-fairq_shmem_limits(int32 queue_id, int32 **group_nos)
+fairq_shmem_counters(int32 queue_id, int32 **group_nos)
 {
 	FairqQueueKey key = fairq_key(queue_id, -1);
 	dshash_seq_status status;
-	LimitEntry *entry;
+	CounterEntry *entry;
 	int			max = 64;
 	int			n = 0;
 
 	attach();
 	*group_nos = palloc(sizeof(int32) * max);
-	dshash_seq_init(&status, limits, false);
+	dshash_seq_init(&status, counters, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		if (!is_of_extension(&entry->key, &key) ||

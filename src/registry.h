@@ -14,10 +14,11 @@ extern FairqHints *fairq_shmem_queue(int32 queue_id);
 extern FairqHints *fairq_shmem_find_queue(int32 queue_id);
 extern List *fairq_shmem_queues(Oid task);
 extern void fairq_shmem_release(FairqHints *hints);
-extern FairqLimit *fairq_shmem_limit(FairqHints *hints, int32 group_no);
-extern FairqLimit *fairq_shmem_find_limit(FairqHints *hints, int32 group_no);
+extern FairqCounter *fairq_shmem_counter(FairqHints *hints, int32 group_no);
+extern FairqCounter *fairq_shmem_find_counter(FairqHints *hints,
+											  int32 group_no);
 extern bool fairq_shmem_next_counter(FairqHints *hints, int32 *group_no);
-extern int	fairq_shmem_limits(int32 queue_id, int32 **group_nos);
+extern int	fairq_shmem_counters(int32 queue_id, int32 **group_nos);
 extern struct FairqCensus *fairq_shmem_census(FairqHints *hints);
 extern void fairq_shmem_sweep(void);
 extern void fairq_shmem_make_room(void);

@@ -2,9 +2,9 @@
  * running.c
  *		Who may run: places in queues and groups.
  *
- * A claim needs a place in its queue and one in its group.  limit.c keeps the
- * counters; here they are looked up, counted off the table when they are not
- * known, and passed on to what the transaction owes at its end.
+ * A claim needs a place in its queue and one in its group.  counter.c keeps
+ * the counters; here they are looked up, counted off the table when they are
+ * not known, and passed on to what the transaction owes at its end.
  *
  * A queue in which nothing was ever limited need not count.  Its calls only
  * say how many of them are in progress.  Whoever sees a limit in the settings
@@ -73,8 +73,8 @@ static struct
 	uint64		queue_count_no;
 	FairqLane  *lane;			/* of the group */
 	int32		group_no;
-	FairqLimit *limit;			/* of the group, pinned; NULL: none */
-	FairqLimit *summed;			/* of another one, likewise */
+	FairqCounter *counter;		/* of the group, pinned; NULL: none */
+	FairqCounter *summed;		/* of another one, likewise */
 	bool		in_group;		/* a place in it is reserved */
 	bool		holding;		/* its counter is held without a place */
 	bool		holding_queue;	/* and that of the queue */
@@ -124,9 +124,9 @@ fairq_running_begin(FairqQueue *queue, bool looks)
 static void
 let_go_of_group(void)
 {
-	fairq_limit_let_go(call.limit, fairq_lane_as_of(call.lane));
-	fairq_limit_unpin(call.limit);
-	call.limit = NULL;
+	fairq_counter_let_go(call.counter, fairq_lane_as_of(call.lane));
+	fairq_counter_unpin(call.counter);
+	call.counter = NULL;
 	call.in_group = call.holding = false;
 }
 
@@ -135,7 +135,7 @@ let_go_of_queue(void)
 {
 	FairqHints *hints = call.queue->hints;
 
-	fairq_limit_let_go(&hints->running, fairq_lane_as_of(&hints->lanes[0]));
+	fairq_counter_let_go(&hints->running, fairq_lane_as_of(&hints->lanes[0]));
 }
 
 /* The row of the task that is or was running is written, or won't be. */
@@ -157,8 +157,8 @@ fairq_place_in_group_back(void)
 
 	if (!call.in_group)
 		return;
-	parked = fairq_limit_leave(call.limit, fairq_lane_as_of(call.lane), 1,
-							   call.count_no);
+	parked = fairq_counter_leave(call.counter, fairq_lane_as_of(call.lane), 1,
+								 call.count_no);
 	let_go_of_group();
 	/* somebody may have found no room on our account */
 	fairq_unpark(call.queue->hints, call.group_no, parked);
@@ -181,15 +181,15 @@ fairq_running_end(void)
 	let_go();
 	if (call.in_group)
 		fairq_place_in_group_back();
-	else if (call.limit != NULL)
-		fairq_limit_unpin(call.limit);
+	else if (call.counter != NULL)
+		fairq_counter_unpin(call.counter);
 	if (call.summed != NULL)
-		fairq_limit_unpin(call.summed);
+		fairq_counter_unpin(call.summed);
 	if (call.in_queue)
 	{
-		(void) fairq_limit_leave(&hints->running,
-								 fairq_lane_as_of(&hints->lanes[0]), 1,
-								 call.queue_count_no);
+		(void) fairq_counter_leave(&hints->running,
+								   fairq_lane_as_of(&hints->lanes[0]), 1,
+								   call.queue_count_no);
 		let_go_of_queue();
 	}
 	if (call.any_doubtful)
@@ -352,13 +352,13 @@ count_running(FairqQueue *queue, int32 group_no, FairqTable *tasks,
  * census is void again and again.
  */
 static int
-entries_to_count(FairqHints *hints, FairqLimit *limit, int32 group_no,
+entries_to_count(FairqHints *hints, FairqCounter *counter, int32 group_no,
 				 FairqAsOf now)
 {
 	if ((group_no >= 0 && fairq_lane_reach_is_known(&hints->lanes[0])) ||
 		fairq_census_is_in_vain(hints))
 		return PG_INT32_MAX;
-	return fairq_limit_was_long(limit, now) ? 0 : SHORT_LINE;
+	return fairq_counter_was_long(counter, now) ? 0 : SHORT_LINE;
 }
 
 /* It was counted. */
@@ -373,7 +373,7 @@ say_counted(const FairqQueue *queue, int32 group_no, int32 running)
 			 group_no, queue->name, running);
 }
 
-static bool count(FairqLimit *limit, int32 group_no, FairqTable *tasks);
+static bool count(FairqCounter *counter, int32 group_no, FairqTable *tasks);
 
 /* It was counted in this call, and is doubtful: then it would be again. */
 static int64 *
@@ -405,11 +405,11 @@ add_group(int32 group_no, FairqAsOf now, FairqTable *tasks,
 	bool		doubtful;
 	bool		known;
 
-	known = fairq_limit_read(call.summed, now, &running, &doubtful);
+	known = fairq_counter_read(call.summed, now, &running, &doubtful);
 	if ((!known || doubtful) && !was_doubtful(group_no) &&
 		count(call.summed, group_no, tasks))
 	{
-		known = fairq_limit_read(call.summed, now, &running, &doubtful);
+		known = fairq_counter_read(call.summed, now, &running, &doubtful);
 		if (doubtful)
 			note_doubtful(group_no);
 	}
@@ -419,8 +419,8 @@ add_group(int32 group_no, FairqAsOf now, FairqTable *tasks,
 }
 
 /*
- * Sum up the queue (limit.c, rule 8).  False if it is not known of each group how
- * many of its tasks are running.
+ * Sum up the queue (counter.c, rule 8).  False if it is not known of each
+ * group how many of its tasks are running.
  */
 static bool
 sum_groups(FairqAsOf now, FairqTable *tasks, Counting *counting)
@@ -432,12 +432,12 @@ sum_groups(FairqAsOf now, FairqTable *tasks, Counting *counting)
 	for (int32 group_no = 0; fairq_shmem_next_counter(hints, &group_no); group_no++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		call.summed = fairq_shmem_find_limit(hints, group_no);
+		call.summed = fairq_shmem_find_counter(hints, group_no);
 		/* it was just freed: then nothing of the group is running */
 		if (call.summed == NULL)
 			continue;
 		known = add_group(group_no, now, tasks, counting);
-		fairq_limit_unpin(call.summed);
+		fairq_counter_unpin(call.summed);
 		call.summed = NULL;
 		if (!known || group_no == PG_INT32_MAX)
 			break;
@@ -450,18 +450,18 @@ sum_groups(FairqAsOf now, FairqTable *tasks, Counting *counting)
  * but each claim and each end would make it wait for another one.
  */
 static bool
-count_groups(FairqLimit *limit, FairqAsOf now, FairqTable *tasks)
+count_groups(FairqCounter *counter, FairqAsOf now, FairqTable *tasks)
 {
 	for (int sums = 1;; sums++)
 	{
 		Counting	counting = {0};
 		FairqSum	sum;
 
-		fairq_limit_sum_begin(limit, now, &sum);
+		fairq_counter_sum_begin(counter, now, &sum);
 		if (!sum_groups(now, tasks, &counting))
 			return false;
-		if (fairq_limit_summed(limit, now, &sum, counting.running,
-							   counting.doubtful, sums < MOST_SUMS))
+		if (fairq_counter_summed(counter, now, &sum, counting.running,
+								 counting.doubtful, sums < MOST_SUMS))
 		{
 			say_counted(call.queue, -1, counting.running);
 			return true;
@@ -473,12 +473,12 @@ count_groups(FairqLimit *limit, FairqAsOf now, FairqTable *tasks)
 
 /* Count by the rows, which may be too many. */
 static bool
-sum_rows(FairqLimit *limit, int32 group_no, FairqAsOf now, FairqTable *tasks,
-		 Counting *counting)
+sum_rows(FairqCounter *counter, int32 group_no, FairqAsOf now,
+		 FairqTable *tasks, Counting *counting)
 {
 	FairqHints *hints = call.queue->hints;
 
-	counting->budget = entries_to_count(hints, limit, group_no, now);
+	counting->budget = entries_to_count(hints, counter, group_no, now);
 	counting->too_long = counting->budget == 0;
 	if (!counting->too_long)
 	{
@@ -487,7 +487,7 @@ sum_rows(FairqLimit *limit, int32 group_no, FairqAsOf now, FairqTable *tasks,
 			return false;
 		count_running(call.queue, group_no, tasks, counting);
 		if (counting->too_long)
-			fairq_limit_is_long(limit, now);
+			fairq_counter_is_long(counter, now);
 	}
 	if (counting->too_long && group_no < 0)
 		fairq_census_want(hints);
@@ -498,7 +498,7 @@ sum_rows(FairqLimit *limit, int32 group_no, FairqAsOf now, FairqTable *tasks,
  * Make the counter known.  False if that could not be had in a moment.
  */
 static bool
-count(FairqLimit *limit, int32 group_no, FairqTable *tasks)
+count(FairqCounter *counter, int32 group_no, FairqTable *tasks)
 {
 	FairqQueue *queue = call.queue;
 	FairqLane  *any_lane = fairq_queue_lane(queue, 0);
@@ -510,14 +510,14 @@ count(FairqLimit *limit, int32 group_no, FairqTable *tasks)
 		uint64		changes;
 
 		if (group_no < 0 && now.counted)
-			return count_groups(limit, now, tasks);
+			return count_groups(counter, now, tasks);
 		if (pg_atomic_read_u32(&queue->hints->calls) == 0 &&
-			fairq_limit_note(limit, now, &changes))
+			fairq_counter_note(counter, now, &changes))
 		{
-			if (!sum_rows(limit, group_no, now, tasks, &counting))
+			if (!sum_rows(counter, group_no, now, tasks, &counting))
 				return false;
-			if (fairq_limit_counted(limit, now, changes, counting.running,
-									counting.doubtful))
+			if (fairq_counter_counted(counter, now, changes, counting.running,
+									  counting.doubtful))
 			{
 				say_counted(queue, group_no, counting.running);
 				return true;
@@ -532,12 +532,12 @@ count(FairqLimit *limit, int32 group_no, FairqTable *tasks)
 
 /* Enter; or with count_no NULL, only see whether one could. */
 static FairqRoom
-try_to_enter(FairqLimit *limit, int32 most, uint64 *count_no)
+try_to_enter(FairqCounter *counter, int32 limit, uint64 *count_no)
 {
 	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(call.queue, 0));
 
-	return count_no == NULL ? fairq_limit_room(limit, now, most) :
-		fairq_limit_enter(limit, now, most, count_no);
+	return count_no == NULL ? fairq_counter_room(counter, now, limit) :
+		fairq_counter_enter(counter, now, limit, count_no);
 }
 
 /*
@@ -546,15 +546,15 @@ try_to_enter(FairqLimit *limit, int32 most, uint64 *count_no)
  * transactions that go on.
  */
 static FairqRoom
-enter(FairqLimit *limit, int32 most, int32 group_no, FairqTable *tasks,
+enter(FairqCounter *counter, int32 limit, int32 group_no, FairqTable *tasks,
 	  uint64 *count_no)
 {
-	FairqRoom	room = try_to_enter(limit, most, count_no);
+	FairqRoom	room = try_to_enter(counter, limit, count_no);
 
 	if (room == FAIRQ_NOT_COUNTED && !was_doubtful(group_no) &&
-		count(limit, group_no, tasks))
+		count(counter, group_no, tasks))
 	{
-		room = try_to_enter(limit, most, count_no);
+		room = try_to_enter(counter, limit, count_no);
 		if (room == FAIRQ_NOT_COUNTED)
 			note_doubtful(group_no);
 	}
@@ -585,24 +585,24 @@ fairq_place_in_queue(FairqTable *tasks)
 
 /*
  * Is there a place in the group whose turn that is?  It is had if one in the queue
- * is, and not before (limit.c, rule 8).  If there is none, the group is parked (with
- * may_park), or has to be passed over for this time.
+ * is, and not before (counter.c, rule 8).  If there is none, the group is
+ * parked (with may_park), or has to be passed over for this time.
  */
 bool
 fairq_place_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 					 bool may_park, FairqTable *tasks)
 {
 	int32		group_no = turn->group_no;
-	int32		most;
+	int32		limit;
 	FairqRoom	room;
 
 	if (!call.counted)
 		return true;
-	most = fairq_group_setting(call.queue, group_no)->most;
+	limit = fairq_group_setting(call.queue, group_no)->limit;
 	call.lane = lane;
 	call.group_no = group_no;
-	call.limit = fairq_shmem_limit(call.queue->hints, group_no);
-	room = enter(call.limit, most, group_no, tasks,
+	call.counter = fairq_shmem_counter(call.queue->hints, group_no);
+	room = enter(call.counter, limit, group_no, tasks,
 				 call.in_queue ? &call.count_no : NULL);
 	if (room == FAIRQ_ROOM && call.in_queue)
 	{
@@ -616,9 +616,9 @@ fairq_place_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	turn->kept_out = room == FAIRQ_NO_ROOM && fairq_settings_pending();
 	if (room == FAIRQ_NO_ROOM && may_park && !turn->kept_out)
 		(void) fairq_lane_park(lane, lane_no, turn, call.queue->version,
-							   call.limit, most);
-	fairq_limit_unpin(call.limit);
-	call.limit = NULL;
+							   call.counter, limit);
+	fairq_counter_unpin(call.counter);
+	call.counter = NULL;
 	return room == FAIRQ_ROOM && !fairq_settings_are_old(call.queue);
 }
 
@@ -635,7 +635,7 @@ fairq_place_is_used(FairqDebt *debt, const FairqTask *task, bool removed)
 		fairq_debt_leaves(debt, NULL, 0, 0, removed ? 1 : 0, 1);
 		return;
 	}
-	fairq_debt_leaves(debt, call.limit, call.count_no, call.queue_count_no,
+	fairq_debt_leaves(debt, call.counter, call.count_no, call.queue_count_no,
 					  removed ? 1 : 0, 1);
 	let_go_of_group();
 	let_go_of_queue();
@@ -665,14 +665,14 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 	{
 		call.lane = lane;
 		call.group_no = group_no;
-		call.limit = fairq_shmem_limit(call.queue->hints, group_no);
-		call.count_no = fairq_limit_hold(call.limit, now);
+		call.counter = fairq_shmem_counter(call.queue->hints, group_no);
+		call.count_no = fairq_counter_hold(call.counter, now);
 		call.holding = true;
 	}
 	if (!call.in_queue)
 	{
-		call.queue_count_no = fairq_limit_hold(&call.queue->hints->running,
-											   now);
+		call.queue_count_no = fairq_counter_hold(&call.queue->hints->running,
+												 now);
 		call.holding_queue = true;
 	}
 }
@@ -691,11 +691,11 @@ fairq_hold_within_limits(void)
 	if (!call.counted)
 		return FAIRQ_ROOM;
 	now = fairq_lane_as_of(call.lane);
-	in_group = fairq_limit_within(call.limit, now,
-								  fairq_group_setting(call.queue,
-													  call.group_no)->most);
-	in_queue = fairq_limit_within(&call.queue->hints->running, now,
-								  call.queue->max_running);
+	in_group = fairq_counter_within(call.counter, now,
+									fairq_group_setting(call.queue,
+														call.group_no)->limit);
+	in_queue = fairq_counter_within(&call.queue->hints->running, now,
+									call.queue->max_running);
 	if (in_group == FAIRQ_NO_ROOM || in_queue == FAIRQ_NO_ROOM)
 		return FAIRQ_NO_ROOM;
 	return in_group == FAIRQ_ROOM ? in_queue : in_group;
@@ -716,8 +716,8 @@ fairq_hold_written(const FairqTask *task, const ItemPointerData *before)
 		ItemPointerGetBlockNumber(before))
 		return;
 	now = fairq_lane_as_of(call.lane);
-	fairq_limit_moved(call.limit, now);
-	fairq_limit_moved(&call.queue->hints->running, now);
+	fairq_counter_moved(call.counter, now);
+	fairq_counter_moved(&call.queue->hints->running, now);
 }
 
 /*
@@ -729,7 +729,7 @@ fairq_hold_end(FairqDebt *debt)
 {
 	/* if nobody counts we count for ourselves, who will not see it any more */
 	if (debt != NULL)
-		fairq_debt_leaves(debt, call.limit, call.count_no,
+		fairq_debt_leaves(debt, call.counter, call.count_no,
 						  call.queue_count_no, 1, 0);
 	let_go();
 	if (call.for_hold)
@@ -741,8 +741,8 @@ fairq_hold_end(FairqDebt *debt)
  * what the rows say?
  */
 bool
-fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqLimit *limit,
-					 FairqTable *tasks, int32 *counter, int32 *rows)
+fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqCounter *counter,
+					 FairqTable *tasks, int32 *counted, int32 *rows)
 {
 	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(queue, 0));
 	Counting	counting = {.budget = PG_INT32_MAX};
@@ -750,13 +750,13 @@ fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqLimit *limit,
 	uint64		before;
 	uint64		after;
 
-	if (!fairq_limit_note(limit, now, &before) ||
-		!fairq_limit_read(limit, now, counter, &doubtful) || doubtful ||
+	if (!fairq_counter_note(counter, now, &before) ||
+		!fairq_counter_read(counter, now, counted, &doubtful) || doubtful ||
 		!fairq_debts_running(queue->hints, group_no, &counting.running,
 							 &counting.doubtful))
 		return false;
 	count_running(queue, group_no, tasks, &counting);
 	*rows = counting.running;
-	return !counting.doubtful && *rows != *counter &&
-		fairq_limit_note(limit, now, &after) && after == before;
+	return !counting.doubtful && *rows != *counted &&
+		fairq_counter_note(counter, now, &after) && after == before;
 }

@@ -26,7 +26,7 @@ extern void fairq_hold_written(const FairqTask *task,
 							   const ItemPointerData *before);
 extern void fairq_hold_end(FairqDebt *debt);
 extern bool fairq_running_is_off(FairqQueue *queue, int32 group_no,
-								 FairqLimit *limit, FairqTable *tasks,
-								 int32 *counter, int32 *rows);
+								 FairqCounter *counter, FairqTable *tasks,
+								 int32 *counted, int32 *rows);
 
 #endif							/* FAIRQ_RUNNING_H */

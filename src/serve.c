@@ -18,7 +18,7 @@
  * only, from its first turn on; so at most c turns of a group.
  *
  * A group that has no room for another running task is parked: no pop comes by
- * until it has (limit.c).
+ * until it has (counter.c).
  *
  * After a restart the census is to find what is running (census.c).  Each call
  * does a step of it; one that finds less than it was asked for (with per_group:
@@ -29,9 +29,9 @@
  *
  * A call returns fewer tasks than it was asked for, though some are ready, if
  *
- * - the queue is paused (serve_lanes() here), or their groups are (limit.c);
+ * - the queue is paused (serve_lanes() here), or their groups are (counter.c);
  * - the queue is full by max_running, or its counter is not known (running.c);
- * - their groups are full, or not counted (running.c, limit.c);
+ * - their groups are full, or not counted (running.c, counter.c);
  * - settings have changed since the call read them (running.c); it begins anew,
  *	 here, only if it has nothing yet;
  * - per_group says so: its window of turns (may_take() in lane.c), the first lane

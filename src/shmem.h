@@ -170,14 +170,14 @@ typedef struct FairqRegistry
 	LWLock		lock;
 	/* under lock, and constant once they are valid */
 	dsa_pointer queues;			/* of hash tables */
-	dsa_pointer limits;
+	dsa_pointer counters;
 	dsa_pointer extensions;
 	/* under lock: lists of FairqHints */
 	dsa_pointer free;			/* of no queue */
 	dsa_pointer dropped;		/* of a queue that is gone */
 	/* without a lock */
-	pg_atomic_uint32 nlimits;
-	pg_atomic_uint32 many_limits;	/* sweep when there are more */
+	pg_atomic_uint32 ncounters;
+	pg_atomic_uint32 many_counters; /* sweep when there are more */
 	pg_atomic_uint32 crowded;	/* a group found no entry in the cache */
 	pg_atomic_uint64 swept_at;	/* TimestampTz: the last look for extensions
 								 * that are gone */
@@ -186,7 +186,7 @@ typedef struct FairqRegistry
 
 typedef struct FairqCensus FairqCensus;
 typedef struct FairqHints FairqHints;
-typedef struct FairqLimit FairqLimit;
+typedef struct FairqCounter FairqCounter;
 
 extern FairqDomain *fairq_domain(void);
 extern FairqDomain *fairq_domain_at(int32 index);

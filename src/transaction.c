@@ -366,15 +366,15 @@ leave(FairqDebt *debt, int32 n)
 		if (debt->uncounted || debt->settings)
 			fairq_unpark_all(hints);
 	}
-	else if (debt->limit != NULL && (n > 0 || debt->settings))
+	else if (debt->counter != NULL && (n > 0 || debt->settings))
 	{
 		FairqAsOf	now = fairq_lane_as_of(debt->lane);
 		uint16		parked;
 
-		/* in this order: limit.c, rule 8 */
-		parked = fairq_limit_leave(debt->limit, now, n, debt->count_no);
-		(void) fairq_limit_leave(&hints->running, now, n,
-								 debt->queue_count_no);
+		/* in this order: counter.c, rule 8 */
+		parked = fairq_counter_leave(debt->counter, now, n, debt->count_no);
+		(void) fairq_counter_leave(&hints->running, now, n,
+								   debt->queue_count_no);
 		fairq_unpark(hints, debt->group_no, parked);
 		/* others, too, may have waited for a place in the queue */
 		fairq_wake(&hints->wakeup, n);
@@ -383,8 +383,8 @@ leave(FairqDebt *debt, int32 n)
 		fairq_wake_all(&hints->wakeup);
 	else if (debt->settings)
 		fairq_wake_chain(&hints->wakeup);
-	if (debt->limit != NULL)
-		fairq_limit_unpin(debt->limit);
+	if (debt->counter != NULL)
+		fairq_counter_unpin(debt->counter);
 }
 
 static void
@@ -1047,8 +1047,8 @@ fairq_debt_settings(FairqHints *hints, int32 group_no)
 		return;
 	debt = fairq_debt(lane, group_no);
 	debt->settings = true;
-	if (debt->group_no >= 0 && debt->limit == NULL)
-		debt->limit = fairq_shmem_limit(hints, group_no);
+	if (debt->group_no >= 0 && debt->counter == NULL)
+		debt->counter = fairq_shmem_counter(hints, group_no);
 }
 
 /* The queue is new: if we abort, it has never been there. */
@@ -1110,7 +1110,7 @@ fairq_settings_pending(void)
  * the queue has no limits as yet.
  */
 void
-fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit, uint64 count_no,
+fairq_debt_leaves(FairqDebt *debt, FairqCounter *counter, uint64 count_no,
 				  uint64 queue_count_no, int32 at_commit, int32 at_abort)
 {
 	to_leave = true;
@@ -1119,10 +1119,10 @@ fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit, uint64 count_no,
 		debt->uncounted = true;
 		return;
 	}
-	if (debt->limit == NULL && limit != NULL)
+	if (debt->counter == NULL && counter != NULL)
 	{
-		fairq_limit_pin(limit);
-		debt->limit = limit;
+		fairq_counter_pin(counter);
+		debt->counter = counter;
 	}
 	if (debt->leave_at_commit == 0 && debt->leave_at_abort == 0)
 	{

@@ -52,7 +52,7 @@ typedef struct FairqDebt
 								 * locked; its hints are given back at commit */
 	bool		uncounted;		/* of a lane: counters will have missed
 								 * something */
-	FairqLimit *limit;			/* the group's counter, pinned; or NULL */
+	FairqCounter *counter;		/* the group's counter, pinned; or NULL */
 	uint64		count_no;		/* of that, when it was entered or held */
 	uint64		queue_count_no; /* of the queue's counter, likewise */
 	int32		leave_at_commit;	/* so many tasks are not running then */
@@ -88,7 +88,7 @@ extern void fairq_debt_granted(FairqHints *hints);
 extern void fairq_debt_unknown_settings(void);
 extern void fairq_debt_dropped(FairqHints *hints);
 extern bool fairq_settings_pending(void);
-extern void fairq_debt_leaves(FairqDebt *debt, FairqLimit *limit,
+extern void fairq_debt_leaves(FairqDebt *debt, FairqCounter *counter,
 							  uint64 count_no, uint64 queue_count_no,
 							  int32 at_commit, int32 at_abort);
 extern bool fairq_debts_running(FairqHints *hints, int32 group_no,

@@ -791,7 +791,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 
 	turn->begun = true;
 	course.turn = turn;
-	begin_turn(s, &course, setting->most == 0);
+	begin_turn(s, &course, setting->limit == 0);
 	while (turn->served < turn->want && s->served < s->max_tasks)
 	{
 		Search	   *chosen;

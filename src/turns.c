@@ -175,10 +175,10 @@ have_room(int64 block)
 }
 
 /*
- * The counter of the turn's group was in doubt (limit.c), or an expired task was
- * left to others (claim.c).  Such a group has had no turn in the block, so the
- * turn is the group's again when the call is through with the lane.  Not earlier,
- * or the call would come by for ever.
+ * The counter of the turn's group was in doubt (counter.c), or an expired task
+ * was left to others (claim.c).  Such a group has had no turn in the block, so
+ * the turn is the group's again when the call is through with the lane.  Not
+ * earlier, or the call would come by for ever.
  */
 void
 fairq_turns_doubtful(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)

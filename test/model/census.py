@@ -6,7 +6,7 @@ sees what is committed and what is in the hands of open transactions.  From the
 moment on at which it has got its number the counter counts what it may miss.
 A step here is what happens at once for everybody else: a look at the census, a
 section under the counter's mutex, a row that is written, the end of a
-transaction that becomes visible, a page that is read.  (src/limit.c, rule 7,
+transaction that becomes visible, a page that is read.  (src/counter.c, rule 7,
 and census.c say the rest.)
 
 Of the counter, protected by its mutex:

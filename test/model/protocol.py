@@ -46,7 +46,7 @@ SHARED = {
     "limits": (NO_LIMIT,), "announced": 0, "setter": NOBODY, "setting": 0,
     # struct FairqHints, FairqDomain
     "version": 1, "limited": 0, "calls": 0, "resets": 0,
-    # struct FairqLimit
+    # struct FairqCounter
     "known": 0, "doubtful": 0, "parked": 0, "running": 0, "holds": 0,
     "as_of": 0, "count_no": 0, "changes": 0,
     # struct FairqLane, and the group in it
@@ -132,7 +132,7 @@ def set_row(s, i, row):
     s.rows = s.rows[:i] + (row,) + s.rows[i + 1:]
 
 
-# --------------------------------------------------------- limit.c
+# --------------------------------------------------------- counter.c
 
 
 def refresh(rules, s, as_of):

@@ -1,4 +1,4 @@
-"""The queue's counter: the sum of its groups' (src/limit.c, rule 8).
+"""The queue's counter: the sum of its groups' (src/counter.c, rule 8).
 
 Two groups of a queue with max_running, each with a counter that a census has
 made known, and that may be doubtful.  Claims and leaves change the group's

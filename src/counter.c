@@ -1,5 +1,5 @@
 /*
- * limit.c
+ * counter.c
  *		Counters of running tasks, and what limits them.
  *
  * A group limited to c never has more than c tasks running: from the claim of
@@ -82,33 +82,33 @@
  */
 #include "postgres.h"
 
-#include "limit.h"
+#include "counter.h"
 
 void
-fairq_limit_init(FairqLimit *limit)
+fairq_counter_init(FairqCounter *counter)
 {
-	memset(limit, 0, sizeof(FairqLimit));
-	SpinLockInit(&limit->mutex);
+	memset(counter, 0, sizeof(FairqCounter));
+	SpinLockInit(&counter->mutex);
 }
 
 /* So many are running, or fewer.  The mutex is held. */
 static void
-make_known(FairqLimit *limit, int32 running, bool doubtful)
+make_known(FairqCounter *counter, int32 running, bool doubtful)
 {
-	limit->running = running;
-	limit->known = true;
-	limit->doubtful = doubtful;
-	limit->count_no++;
-	limit->changes++;
-	limit->spent = true;
+	counter->running = running;
+	counter->known = true;
+	counter->doubtful = doubtful;
+	counter->count_no++;
+	counter->changes++;
+	counter->spent = true;
 }
 
 /* The census may have missed a running task.  The mutex is held. */
 static void
-add(FairqLimit *limit)
+add(FairqCounter *counter)
 {
-	if (!limit->spent && limit->adds < PG_INT32_MAX / 2)
-		limit->adds++;
+	if (!counter->spent && counter->adds < PG_INT32_MAX / 2)
+		counter->adds++;
 }
 
 /*
@@ -116,27 +116,27 @@ add(FairqLimit *limit)
  * began is known when it is over.  The mutex is held.
  */
 static void
-refresh(FairqLimit *limit, FairqAsOf now)
+refresh(FairqCounter *counter, FairqAsOf now)
 {
-	if (limit->as_of < now.as_of)
+	if (counter->as_of < now.as_of)
 	{
 		/* who has left was not counted, if it is not because it is new */
-		limit->unsure |= limit->as_of != 0;
-		limit->as_of = now.as_of;
-		limit->known = false;
-		limit->changes++;
+		counter->unsure |= counter->as_of != 0;
+		counter->as_of = now.as_of;
+		counter->known = false;
+		counter->changes++;
 	}
-	if (limit->census < now.census)
+	if (counter->census < now.census)
 	{
-		limit->census = now.census;
-		limit->found = 0;
-		limit->adds = limit->holds;
-		limit->unsure = limit->spent = false;
+		counter->census = now.census;
+		counter->found = 0;
+		counter->adds = counter->holds;
+		counter->unsure = counter->spent = false;
 	}
-	if (now.counted && !limit->known && !limit->spent &&
-		limit->census == now.census && limit->as_of == now.as_of)
-		make_known(limit, limit->found + limit->adds,
-				   limit->unsure || limit->adds > 0 || now.repeated);
+	if (now.counted && !counter->known && !counter->spent &&
+		counter->census == now.census && counter->as_of == now.as_of)
+		make_known(counter, counter->found + counter->adds,
+				   counter->unsure || counter->adds > 0 || now.repeated);
 }
 
 /*
@@ -144,64 +144,64 @@ refresh(FairqLimit *limit, FairqAsOf now)
  * the census of that number, the last one, has counted: nothing.
  */
 bool
-fairq_limit_is_idle(FairqLimit *limit, uint64 census)
+fairq_counter_is_idle(FairqCounter *counter, uint64 census)
 {
 	bool		idle;
 
-	SpinLockAcquire(&limit->mutex);
-	idle = limit->pins == 0 && limit->holds == 0 && limit->parked == 0;
-	if (limit->known)
-		idle &= limit->running == 0;
-	else if (limit->census >= census)
-		idle &= !limit->spent && !limit->unsure && limit->found == 0 &&
-			limit->adds == 0;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	idle = counter->pins == 0 && counter->holds == 0 && counter->parked == 0;
+	if (counter->known)
+		idle &= counter->running == 0;
+	else if (counter->census >= census)
+		idle &= !counter->spent && !counter->unsure && counter->found == 0 &&
+			counter->adds == 0;
+	SpinLockRelease(&counter->mutex);
 	return idle;
 }
 
 /* Has anybody a pointer to it? */
 bool
-fairq_limit_is_pinned(FairqLimit *limit)
+fairq_counter_is_pinned(FairqCounter *counter)
 {
 	bool		pinned;
 
-	SpinLockAcquire(&limit->mutex);
-	pinned = limit->pins > 0;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	pinned = counter->pins > 0;
+	SpinLockRelease(&counter->mutex);
 	return pinned;
 }
 
 void
-fairq_limit_pin(FairqLimit *limit)
+fairq_counter_pin(FairqCounter *counter)
 {
-	SpinLockAcquire(&limit->mutex);
-	limit->pins++;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	counter->pins++;
+	SpinLockRelease(&counter->mutex);
 }
 
 void
-fairq_limit_unpin(FairqLimit *limit)
+fairq_counter_unpin(FairqCounter *counter)
 {
-	SpinLockAcquire(&limit->mutex);
-	Assert(limit->pins > 0);
-	limit->pins--;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	Assert(counter->pins > 0);
+	counter->pins--;
+	SpinLockRelease(&counter->mutex);
 }
 
 /* Is there room for one more, if at most so many may run?  The mutex is held. */
 static FairqRoom
-room(const FairqLimit *limit, int32 most)
+room(const FairqCounter *counter, int32 limit)
 {
 	/* without a limit it need not be known */
-	if (most == FAIRQ_NO_LIMIT)
+	if (limit == FAIRQ_NO_LIMIT)
 		return FAIRQ_ROOM;
-	if (most == 0)
+	if (limit == 0)
 		return FAIRQ_NO_ROOM;
-	if (!limit->known)
+	if (!counter->known)
 		return FAIRQ_NOT_COUNTED;
-	if (limit->running < most)
+	if (counter->running < limit)
 		return FAIRQ_ROOM;
-	return limit->doubtful ? FAIRQ_NOT_COUNTED : FAIRQ_NO_ROOM;
+	return counter->doubtful ? FAIRQ_NOT_COUNTED : FAIRQ_NO_ROOM;
 }
 
 /*
@@ -209,63 +209,63 @@ room(const FairqLimit *limit, int32 most)
  * caller claims a row next, holding the counter.
  */
 FairqRoom
-fairq_limit_enter(FairqLimit *limit, FairqAsOf now, int32 most,
-				  uint64 *count_no)
+fairq_counter_enter(FairqCounter *counter, FairqAsOf now, int32 limit,
+					uint64 *count_no)
 {
 	FairqRoom	result;
 
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	result = room(limit, most);
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	result = room(counter, limit);
 	if (result == FAIRQ_ROOM)
 	{
-		*count_no = limit->known ? limit->count_no : 0;
-		limit->running += limit->known;
-		add(limit);
-		limit->holds++;
-		limit->changes++;
-		limit->enters++;
+		*count_no = counter->known ? counter->count_no : 0;
+		counter->running += counter->known;
+		add(counter);
+		counter->holds++;
+		counter->changes++;
+		counter->enters++;
 	}
-	SpinLockRelease(&limit->mutex);
+	SpinLockRelease(&counter->mutex);
 	return result;
 }
 
 /* Could one enter? */
 FairqRoom
-fairq_limit_room(FairqLimit *limit, FairqAsOf now, int32 most)
+fairq_counter_room(FairqCounter *counter, FairqAsOf now, int32 limit)
 {
 	FairqRoom	result;
 
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	result = room(limit, most);
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	result = room(counter, limit);
+	SpinLockRelease(&counter->mutex);
 	return result;
 }
 
 /* Somebody is about to finish a task.  Returns the number of the count. */
 uint64
-fairq_limit_hold(FairqLimit *limit, FairqAsOf now)
+fairq_counter_hold(FairqCounter *counter, FairqAsOf now)
 {
 	uint64		count_no;
 
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	limit->holds++;
-	limit->changes++;
-	count_no = limit->known ? limit->count_no : 0;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	counter->holds++;
+	counter->changes++;
+	count_no = counter->known ? counter->count_no : 0;
+	SpinLockRelease(&counter->mutex);
 	return count_no;
 }
 
 /* A running task's row is on another page by now.  The counter is held. */
 void
-fairq_limit_moved(FairqLimit *limit, FairqAsOf now)
+fairq_counter_moved(FairqCounter *counter, FairqAsOf now)
 {
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	add(limit);
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	add(counter);
+	SpinLockRelease(&counter->mutex);
 }
 
 /*
@@ -273,13 +273,13 @@ fairq_limit_moved(FairqLimit *limit, FairqAsOf now)
  * census that it does not know of yet will come by the row.
  */
 void
-fairq_limit_let_go(FairqLimit *limit, FairqAsOf now)
+fairq_counter_let_go(FairqCounter *counter, FairqAsOf now)
 {
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	Assert(limit->holds > 0);
-	limit->holds--;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	Assert(counter->holds > 0);
+	counter->holds--;
+	SpinLockRelease(&counter->mutex);
 }
 
 /*
@@ -287,38 +287,39 @@ fairq_limit_let_go(FairqLimit *limit, FairqAsOf now)
  * which the group was parked; the caller takes it back into service there.
  */
 uint16
-fairq_limit_leave(FairqLimit *limit, FairqAsOf now, int32 n, uint64 count_no)
+fairq_counter_leave(FairqCounter *counter, FairqAsOf now, int32 n,
+					uint64 count_no)
 {
 	uint16		parked;
 
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	if (limit->known && limit->count_no == count_no)
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	if (counter->known && counter->count_no == count_no)
 	{
-		Assert(limit->running >= n);
-		limit->running -= n;
+		Assert(counter->running >= n);
+		counter->running -= n;
 	}
 	else if (n > 0)
-		limit->doubtful = true;
-	limit->unsure |= n > 0;
-	limit->changes++;
-	parked = limit->parked;
-	limit->parked = 0;
-	SpinLockRelease(&limit->mutex);
+		counter->doubtful = true;
+	counter->unsure |= n > 0;
+	counter->changes++;
+	parked = counter->parked;
+	counter->parked = 0;
+	SpinLockRelease(&counter->mutex);
 	return parked;
 }
 
 /* Before the rows are counted.  False if somebody is just writing one. */
 bool
-fairq_limit_note(FairqLimit *limit, FairqAsOf now, uint64 *changes)
+fairq_counter_note(FairqCounter *counter, FairqAsOf now, uint64 *changes)
 {
 	bool		quiet;
 
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	quiet = limit->holds == 0;
-	*changes = limit->changes;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	quiet = counter->holds == 0;
+	*changes = counter->changes;
+	SpinLockRelease(&counter->mutex);
 	return quiet;
 }
 
@@ -326,31 +327,31 @@ fairq_limit_note(FairqLimit *limit, FairqAsOf now, uint64 *changes)
  * So many were found.  False if that may be wrong by now.
  */
 bool
-fairq_limit_counted(FairqLimit *limit, FairqAsOf now, uint64 changes,
-					int32 running, bool doubtful)
+fairq_counter_counted(FairqCounter *counter, FairqAsOf now, uint64 changes,
+					  int32 running, bool doubtful)
 {
 	bool		valid;
 
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	valid = limit->holds == 0 && limit->changes == changes;
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	valid = counter->holds == 0 && counter->changes == changes;
 	if (valid)
-		make_known(limit, running, doubtful);
-	SpinLockRelease(&limit->mutex);
+		make_known(counter, running, doubtful);
+	SpinLockRelease(&counter->mutex);
 	return valid;
 }
 
 /* Before a queue's groups are summed up. */
 void
-fairq_limit_sum_begin(FairqLimit *limit, FairqAsOf now, FairqSum *sum)
+fairq_counter_sum_begin(FairqCounter *counter, FairqAsOf now, FairqSum *sum)
 {
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	sum->as_of = limit->as_of;
-	sum->changes = limit->changes;
-	sum->enters = limit->enters;
-	sum->holds = limit->holds;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	sum->as_of = counter->as_of;
+	sum->changes = counter->changes;
+	sum->enters = counter->enters;
+	sum->holds = counter->holds;
+	SpinLockRelease(&counter->mutex);
 }
 
 /*
@@ -359,21 +360,21 @@ fairq_limit_sum_begin(FairqLimit *limit, FairqAsOf now, FairqSum *sum)
  * wrong by now; or if it is not exact, and that is wanted.
  */
 bool
-fairq_limit_summed(FairqLimit *limit, FairqAsOf now, const FairqSum *sum,
-				   int32 running, bool doubtful, bool exactly)
+fairq_counter_summed(FairqCounter *counter, FairqAsOf now, const FairqSum *sum,
+					 int32 running, bool doubtful, bool exactly)
 {
 	int64		missed;
 	bool		valid;
 
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	missed = sum->holds + (int64) (limit->enters - sum->enters);
-	valid = limit->as_of == sum->as_of &&
-		(!exactly || (missed == 0 && limit->changes == sum->changes));
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	missed = sum->holds + (int64) (counter->enters - sum->enters);
+	valid = counter->as_of == sum->as_of &&
+		(!exactly || (missed == 0 && counter->changes == sum->changes));
 	if (valid)
-		make_known(limit, (int32) Min(running + missed, PG_INT32_MAX / 2),
-				   doubtful || missed > 0 || limit->changes != sum->changes);
-	SpinLockRelease(&limit->mutex);
+		make_known(counter, (int32) Min(running + missed, PG_INT32_MAX / 2),
+				   doubtful || missed > 0 || counter->changes != sum->changes);
+	SpinLockRelease(&counter->mutex);
 	return valid;
 }
 
@@ -382,35 +383,36 @@ fairq_limit_summed(FairqLimit *limit, FairqAsOf now, const FairqSum *sum,
  * may be; also if the settings that limit it are not in effect any more.
  */
 bool
-fairq_limit_park(FairqLimit *limit, FairqAsOf now, int32 most, int lane,
-				 pg_atomic_uint64 *version, uint64 version_read)
+fairq_counter_park(FairqCounter *counter, FairqAsOf now, int32 limit, int lane,
+				   pg_atomic_uint64 *version, uint64 version_read)
 {
 	bool		full;
 
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	full = (most == 0 ||
-			(limit->known && !limit->doubtful && limit->running >= most)) &&
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	full = (limit == 0 ||
+			(counter->known && !counter->doubtful &&
+			 counter->running >= limit)) &&
 		pg_atomic_read_u64(version) == version_read;
 	if (full)
-		limit->parked |= 1 << lane;
-	SpinLockRelease(&limit->mutex);
+		counter->parked |= 1 << lane;
+	SpinLockRelease(&counter->mutex);
 	return full;
 }
 
 /* Are no more running than may be?  FAIRQ_NOT_COUNTED: who knows. */
 FairqRoom
-fairq_limit_within(FairqLimit *limit, FairqAsOf now, int32 most)
+fairq_counter_within(FairqCounter *counter, FairqAsOf now, int32 limit)
 {
 	FairqRoom	result = FAIRQ_ROOM;
 
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	if (most != FAIRQ_NO_LIMIT && !limit->known)
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	if (limit != FAIRQ_NO_LIMIT && !counter->known)
 		result = FAIRQ_NOT_COUNTED;
-	else if (most != FAIRQ_NO_LIMIT && limit->running > most)
+	else if (limit != FAIRQ_NO_LIMIT && counter->running > limit)
 		result = FAIRQ_NO_ROOM;
-	SpinLockRelease(&limit->mutex);
+	SpinLockRelease(&counter->mutex);
 	return result;
 }
 
@@ -419,17 +421,17 @@ fairq_limit_within(FairqLimit *limit, FairqAsOf now, int32 most)
  * False if nobody knows.
  */
 bool
-fairq_limit_read(FairqLimit *limit, FairqAsOf now, int32 *running,
-				 bool *doubtful)
+fairq_counter_read(FairqCounter *counter, FairqAsOf now, int32 *running,
+				   bool *doubtful)
 {
 	bool		known;
 
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	known = limit->known;
-	*doubtful = limit->doubtful;
-	*running = limit->running;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	known = counter->known;
+	*doubtful = counter->doubtful;
+	*running = counter->running;
+	SpinLockRelease(&counter->mutex);
 	return known;
 }
 
@@ -438,34 +440,34 @@ fairq_limit_read(FairqLimit *limit, FairqAsOf now, int32 *running,
  * if it is unsure, some may not be.  now was looked at before that.
  */
 void
-fairq_limit_found(FairqLimit *limit, FairqAsOf now, int32 n, bool unsure)
+fairq_counter_found(FairqCounter *counter, FairqAsOf now, int32 n, bool unsure)
 {
-	SpinLockAcquire(&limit->mutex);
-	refresh(limit, now);
-	if (limit->census == now.census && !limit->spent)
+	SpinLockAcquire(&counter->mutex);
+	refresh(counter, now);
+	if (counter->census == now.census && !counter->spent)
 	{
-		limit->found = Min(limit->found + (int64) n, PG_INT32_MAX / 2);
-		limit->unsure |= unsure || limit->as_of != now.as_of;
+		counter->found = Min(counter->found + (int64) n, PG_INT32_MAX / 2);
+		counter->unsure |= unsure || counter->as_of != now.as_of;
 	}
-	SpinLockRelease(&limit->mutex);
+	SpinLockRelease(&counter->mutex);
 }
 
 /* There are too many rows to be counted while that census goes on. */
 void
-fairq_limit_is_long(FairqLimit *limit, FairqAsOf now)
+fairq_counter_is_long(FairqCounter *counter, FairqAsOf now)
 {
-	SpinLockAcquire(&limit->mutex);
-	limit->long_line = now.census + 1;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	counter->long_line = now.census + 1;
+	SpinLockRelease(&counter->mutex);
 }
 
 bool
-fairq_limit_was_long(FairqLimit *limit, FairqAsOf now)
+fairq_counter_was_long(FairqCounter *counter, FairqAsOf now)
 {
 	bool		was_long;
 
-	SpinLockAcquire(&limit->mutex);
-	was_long = limit->long_line == now.census + 1;
-	SpinLockRelease(&limit->mutex);
+	SpinLockAcquire(&counter->mutex);
+	was_long = counter->long_line == now.census + 1;
+	SpinLockRelease(&counter->mutex);
 	return was_long;
 }
