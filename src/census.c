@@ -80,7 +80,7 @@
 #define STEP_PATIENCE (INT64CONST(50) * 1000)
 #define LOOK_EVERY_US 1000
 
-/* so often a census that is void makes place for another, one after the other */
+/* so many void censuses in a row are given up for another one each */
 #define TIMES_IN_VAIN 3
 
 /* so many a call goes on with, should they be void again and again */

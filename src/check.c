@@ -9,7 +9,7 @@
  *	 task is in the group's hand, or the next reading comes by it (hand.c).
  * - Whatever falls due will be looked for then, or its group is in the set of
  *	 those of which something has.
- * - A group is parked only if there is no room for it.
+ * - A group is parked only if there is no slot for it.
  * - A counter that is known, and not doubtful, is what the rows say.
  *
  * While others work, each may be violated for a moment: the end of a

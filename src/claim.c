@@ -2,8 +2,8 @@
  * claim.c
  *		Service: claiming a task.
  *
- * A ready task needs a place in its queue and in its group, which the caller
- * has got.  An expired one has its places already: it keeps them.  Then what is
+ * A ready task needs a slot in its queue and in its group, which the caller
+ * has got.  An expired one has its slots already: it keeps them.  Then what is
  * done with it is the affair of pop or take (pop.c), and what is owed if that is
  * rolled back is noted.
  *
@@ -62,7 +62,7 @@ peek(FairqService *s, FairqTask *task, bool to_delete)
 }
 
 /*
- * Serve a task, for which there is a place in the queue and in its group, at
+ * Serve a task, for which there is a slot in the queue and in its group, at
  * that turn.
  */
 FairqClaimResult
@@ -84,7 +84,7 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 		fairq_debt_ready_at_abort(debt, task->addr, task->id, &task->root);
 		result = serve_task(s, task, turn, debt);
 		if (result == FAIRQ_CLAIMED)
-			fairq_place_is_used(debt, task, !task->running);
+			fairq_slot_is_used(debt, task, !task->running);
 	}
 	return result;
 }
@@ -93,32 +93,33 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
  * May an expired task go on running, in other hands?  Its counters are held.  By
  * settings that are old that is not for us to say.
  */
-static FairqRoom
+static FairqSlot
 runs_on(FairqService *s, const FairqTask *task)
 {
 	if (fairq_settings_are_old(s->queue))
-		return FAIRQ_NOT_COUNTED;
+		return FAIRQ_SLOT_UNKNOWN;
 	if (task->cancelled || fairq_attempts_used_up(s->queue, task))
-		return FAIRQ_NO_ROOM;
+		return FAIRQ_SLOT_NONE;
 	return fairq_hold_within_limits();
 }
 
 /*
  * Is it to be left as it is?  If it is not to run on, in a transaction block, for
- * others; and as long as nobody can tell that, since it keeps its place meanwhile.
+ * others; and as long as nobody can tell that, since it keeps its slot
+ * meanwhile.
  */
 static bool
 is_left(FairqService *s, const FairqTask *task)
 {
-	FairqRoom	room = runs_on(s, task);
+	FairqSlot	slot = runs_on(s, task);
 
-	return room == FAIRQ_NOT_COUNTED ||
-		(room == FAIRQ_NO_ROOM && IsTransactionBlock() &&
+	return slot == FAIRQ_SLOT_UNKNOWN ||
+		(slot == FAIRQ_SLOT_NONE && IsTransactionBlock() &&
 		 task->lease_until > s->by - LEFT_TO_OTHERS);
 }
 
 /*
- * Serve a task whose lease has expired, at that turn.  It has a place already,
+ * Serve a task whose lease has expired, at that turn.  It has a slot already,
  * which goes over with it.  One that is not to be run again is brought to its
  * end; and one that may not be run just now, since a limit was lowered, is put
  * back, to be retried.  Both are done for others: in a transaction block only
@@ -129,7 +130,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqClaimResult result;
 	FairqDebt  *debt;
-	FairqRoom	room;
+	FairqSlot	slot;
 	ItemPointerData before;
 
 	if (s->peek)
@@ -146,15 +147,15 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	if (result == FAIRQ_CLAIMED &&
 		(!task->running || task->lease_until > s->by))
 		result = FAIRQ_GONE;
-	room = runs_on(s, task);
-	if (result == FAIRQ_CLAIMED && room == FAIRQ_NOT_COUNTED)
+	slot = runs_on(s, task);
+	if (result == FAIRQ_CLAIMED && slot == FAIRQ_SLOT_UNKNOWN)
 		result = FAIRQ_LOCKED;
 	if (result != FAIRQ_CLAIMED)
 	{
 		fairq_hold_end(NULL);
 		return result;
 	}
-	if (room == FAIRQ_NO_ROOM)
+	if (slot == FAIRQ_SLOT_NONE)
 	{
 		fairq_hold_end(NULL);
 		fairq_expire(s->queue, s->tasks, task);

@@ -5,7 +5,7 @@
  * A group limited to c never has more than c tasks running: from the claim of
  * a task to the moment at which its end is visible (the commit of whoever
  * finished it, or of whoever took it; the abort of whoever claimed it).  All
- * is decided at one place, before a claim, by the group's counter:
+ * is decided at one point, before a claim, by the group's counter:
  *
  * 1. Enter: under the mutex, running goes up if it stays within the limit.
  *	  Then the row is claimed.
@@ -25,17 +25,17 @@
  *	  known counter may say too much, never too little.  Before a doubtful one
  *	  keeps anybody out for longer than a moment, the rows are counted again.
  *
- * 5. Park: a group that has no room, by a counter that is not doubtful, is put
- *	  aside by the pop that found it so.  The next one to leave takes it back
- *	  into service.  Both under the mutex: so nobody is stranded.
+ * 5. Park: a group that has no free slot, by a counter that is not doubtful,
+ *	  is put aside by the pop that found it so.  The next one to leave takes it
+ *	  back into service.  Both under the mutex: so nobody is stranded.
  *
  * 6. Settings change at a commit.  Who changed them counts their version up
  *	  after that is visible, and then takes everybody back who is parked.  A
  *	  pop parks only by the settings of the present version, which it looks at
  *	  under the mutex: an older pop could park a group that has just been
- *	  given room, and nobody would come for it.  And it gives its place back if
- *	  they have changed when it has entered: so whoever enters after the change
- *	  is through obeys it.
+ *	  given a slot, and nobody would come for it.  And it gives its slot back
+ *	  if they have changed when it has entered: so whoever enters after the
+ *	  change is through obeys it.
  *
  * 7. The census (census.c) comes by all rows of the table once, a few pages at a
  *	  time, while work goes on.  It counts those that are running or in the hands
@@ -49,7 +49,7 @@
  *	  found + adds; it is doubtful if there are any adds, if anybody has left, or
  *	  if a row was in somebody's hands.
  *
- *	  That is never too little.  Take a task that has a place now.  It had it
+ *	  That is never too little.  Take a task that has a slot now.  It had it
  *	  before the census began, or its claim was an add, or its claim was held as
  *	  the counter heard of the census, which is an add as well: whoever lets go
  *	  looks for a new census first, with the row written, so one that he does not
@@ -64,13 +64,13 @@
  *
  * 8. A queue's counter is counted as the sum of its groups' counters, once a census
  *	  has counted: a group without one has nothing running then.  Whoever enters, a
- *	  claim or a call that gives its place back, enters the queue first, and whoever
- *	  leaves leaves the queue last.  So who is missed by the sum had entered the
- *	  queue before it began, and held the queue's counter then; or has entered since.
- *	  As many are added to it, and it is doubtful.  And one who is about to leave the
- *	  queue, and is in no group any more, does that with another count's number, by
- *	  rule 4: so it is doubtful then.  Were it the other way round, the sum could
- *	  have him in it for good.
+ *	  claim or a call that gives its slot back, enters the queue first, and
+ *	  whoever leaves leaves the queue last.  So who is missed by the sum had
+ *	  entered the queue before it began, and held the queue's counter then; or
+ *	  has entered since.  As many are added to it, and it is doubtful.  And one
+ *	  who is about to leave the queue, and is in no group any more, does that
+ *	  with another count's number, by rule 4: so it is doubtful then.  Were it
+ *	  the other way round, the sum could have him in it for good.
  *
  * Not here but in running.c is how a queue gets its first limit while claims
  * go on that nobody counts.
@@ -188,36 +188,39 @@ fairq_counter_unpin(FairqCounter *counter)
 	SpinLockRelease(&counter->mutex);
 }
 
-/* Is there room for one more, if at most so many may run?  The mutex is held. */
-static FairqRoom
-room(const FairqCounter *counter, int32 limit)
+/*
+ * Is there a slot for one more, if at most so many may run?  The mutex is
+ * held.
+ */
+static FairqSlot
+find_slot(const FairqCounter *counter, int32 limit)
 {
 	/* without a limit it need not be known */
 	if (limit == FAIRQ_NO_LIMIT)
-		return FAIRQ_ROOM;
+		return FAIRQ_SLOT_FREE;
 	if (limit == 0)
-		return FAIRQ_NO_ROOM;
+		return FAIRQ_SLOT_NONE;
 	if (!counter->known)
-		return FAIRQ_NOT_COUNTED;
+		return FAIRQ_SLOT_UNKNOWN;
 	if (counter->running < limit)
-		return FAIRQ_ROOM;
-	return counter->doubtful ? FAIRQ_NOT_COUNTED : FAIRQ_NO_ROOM;
+		return FAIRQ_SLOT_FREE;
+	return counter->doubtful ? FAIRQ_SLOT_UNKNOWN : FAIRQ_SLOT_NONE;
 }
 
 /*
- * Have one more running, if at most so many may be.  With FAIRQ_ROOM the
+ * Have one more running, if at most so many may be.  With FAIRQ_SLOT_FREE the
  * caller claims a row next, holding the counter.
  */
-FairqRoom
+FairqSlot
 fairq_counter_enter(FairqCounter *counter, FairqAsOf now, int32 limit,
 					uint64 *count_no)
 {
-	FairqRoom	result;
+	FairqSlot	result;
 
 	SpinLockAcquire(&counter->mutex);
 	refresh(counter, now);
-	result = room(counter, limit);
-	if (result == FAIRQ_ROOM)
+	result = find_slot(counter, limit);
+	if (result == FAIRQ_SLOT_FREE)
 	{
 		*count_no = counter->known ? counter->count_no : 0;
 		counter->running += counter->known;
@@ -231,14 +234,14 @@ fairq_counter_enter(FairqCounter *counter, FairqAsOf now, int32 limit,
 }
 
 /* Could one enter? */
-FairqRoom
-fairq_counter_room(FairqCounter *counter, FairqAsOf now, int32 limit)
+FairqSlot
+fairq_counter_has_slot(FairqCounter *counter, FairqAsOf now, int32 limit)
 {
-	FairqRoom	result;
+	FairqSlot	result;
 
 	SpinLockAcquire(&counter->mutex);
 	refresh(counter, now);
-	result = room(counter, limit);
+	result = find_slot(counter, limit);
 	SpinLockRelease(&counter->mutex);
 	return result;
 }
@@ -379,8 +382,8 @@ fairq_counter_summed(FairqCounter *counter, FairqAsOf now, const FairqSum *sum,
 }
 
 /*
- * Put the group aside in a lane.  False if there is room for it after all, or
- * may be; also if the settings that limit it are not in effect any more.
+ * Put the group aside in a lane.  False if there is a slot for it after all,
+ * or may be; also if the settings that limit it are not in effect any more.
  */
 bool
 fairq_counter_park(FairqCounter *counter, FairqAsOf now, int32 limit, int lane,
@@ -400,18 +403,18 @@ fairq_counter_park(FairqCounter *counter, FairqAsOf now, int32 limit, int lane,
 	return full;
 }
 
-/* Are no more running than may be?  FAIRQ_NOT_COUNTED: who knows. */
-FairqRoom
+/* Are no more running than may be?  FAIRQ_SLOT_UNKNOWN: who knows. */
+FairqSlot
 fairq_counter_within(FairqCounter *counter, FairqAsOf now, int32 limit)
 {
-	FairqRoom	result = FAIRQ_ROOM;
+	FairqSlot	result = FAIRQ_SLOT_FREE;
 
 	SpinLockAcquire(&counter->mutex);
 	refresh(counter, now);
 	if (limit != FAIRQ_NO_LIMIT && !counter->known)
-		result = FAIRQ_NOT_COUNTED;
+		result = FAIRQ_SLOT_UNKNOWN;
 	else if (limit != FAIRQ_NO_LIMIT && counter->running > limit)
-		result = FAIRQ_NO_ROOM;
+		result = FAIRQ_SLOT_NONE;
 	SpinLockRelease(&counter->mutex);
 	return result;
 }

@@ -54,22 +54,22 @@ typedef struct FairqSum
 	int32		holds;
 } FairqSum;
 
-typedef enum FairqRoom
+typedef enum FairqSlot
 {
-	FAIRQ_ROOM,
-	FAIRQ_NO_ROOM,
-	FAIRQ_NOT_COUNTED			/* count the rows, and try again */
-} FairqRoom;
+	FAIRQ_SLOT_FREE,
+	FAIRQ_SLOT_NONE,
+	FAIRQ_SLOT_UNKNOWN			/* count the rows, and try again */
+} FairqSlot;
 
 extern void fairq_counter_init(FairqCounter *counter);
 extern bool fairq_counter_is_idle(FairqCounter *counter, uint64 census);
 extern bool fairq_counter_is_pinned(FairqCounter *counter);
 extern void fairq_counter_pin(FairqCounter *counter);
 extern void fairq_counter_unpin(FairqCounter *counter);
-extern FairqRoom fairq_counter_enter(FairqCounter *counter, FairqAsOf now,
+extern FairqSlot fairq_counter_enter(FairqCounter *counter, FairqAsOf now,
 									 int32 limit, uint64 *count_no);
-extern FairqRoom fairq_counter_room(FairqCounter *counter, FairqAsOf now,
-									int32 limit);
+extern FairqSlot fairq_counter_has_slot(FairqCounter *counter, FairqAsOf now,
+										int32 limit);
 extern uint64 fairq_counter_hold(FairqCounter *counter, FairqAsOf now);
 extern void fairq_counter_moved(FairqCounter *counter, FairqAsOf now);
 extern void fairq_counter_let_go(FairqCounter *counter, FairqAsOf now);
@@ -89,7 +89,7 @@ extern bool fairq_counter_park(FairqCounter *counter, FairqAsOf now,
 							   int32 limit,
 							   int lane, pg_atomic_uint64 *version,
 							   uint64 version_read);
-extern FairqRoom fairq_counter_within(FairqCounter *counter, FairqAsOf now,
+extern FairqSlot fairq_counter_within(FairqCounter *counter, FairqAsOf now,
 									  int32 limit);
 extern bool fairq_counter_read(FairqCounter *counter, FairqAsOf now,
 							   int32 *running, bool *doubtful);

@@ -119,9 +119,9 @@ close_tasks(FairqTable *tasks, bool done)
 		fairq_table_leave(tasks);
 }
 
-/* A place was freed, if there are places at all. */
+/* A slot was freed, if there are slots at all. */
 static void
-notify_places(FairqQueue *queue)
+notify_slots(FairqQueue *queue)
 {
 	if (queue != NULL && queue->limited)
 		fairq_notify(queue);
@@ -152,7 +152,7 @@ fairq_complete(PG_FUNCTION_ARGS)
 					PointerGetDatum(PG_GETARG_JSONB_P(2)), &queue);
 	close_tasks(tasks, done);
 	if (done)
-		notify_places(queue);
+		notify_slots(queue);
 	PG_RETURN_BOOL(done);
 }
 
@@ -202,7 +202,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 		if (complete(tasks, todo[i].id, todo[i].attempt, (Datum) 0, &queue))
 		{
 			done++;
-			notify_places(queue);
+			notify_slots(queue);
 		}
 	}
 	close_tasks(tasks, done > 0);
@@ -260,7 +260,7 @@ run_again(Call *g, int64 delay, const text *error, bool counts)
 	if (delay == 0)
 		fairq_notify(g->queue);
 	else
-		notify_places(g->queue);
+		notify_slots(g->queue);
 }
 
 /*
@@ -294,7 +294,7 @@ fairq_fail(PG_FUNCTION_ARGS)
 	{
 		fairq_finish(g.queue, g.tasks, &g.task, FAIRQ_STATUS_FAILED, error,
 					 (Datum) 0);
-		notify_places(g.queue);
+		notify_slots(g.queue);
 	}
 	else if (done)
 	{

@@ -23,8 +23,8 @@
  *			stays.  So a group that comes is next, and still none has two turns
  *			in a block.
  *
- * parked	It has no place for another running task (counter.c).  Then it is
- *			not in the ring, and no pop comes by, until there is a place.
+ * parked	It has no slot for another running task (counter.c).  Then it is
+ *			not in the ring, and no pop comes by, until there is a slot.
  *
  * late		A task of it that is ready may stand below its next turn: one that
  *			was committed late, or put back, or a group that was parked has
@@ -76,7 +76,7 @@
  * the census comes by what is not (census.c).  A group that is leased or lapsed
  * for nothing costs a look.
  *
- * In a queue that is full nobody can be served but who has a place already:
+ * In a queue that is full nobody can be served but who has a slot already:
  * tasks whose leases have expired.  Their groups are served in the order of
  * their seats, up to their weights, but beside the turns: the block does not
  * go on, for the others, who cannot be served now, would lose their turns.
@@ -1260,7 +1260,7 @@ fairq_lane_unserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 
 /*
  * Leases of the group may have ended.  It is not parked any more, as an
- * expired task has its place already.
+ * expired task has its slot already.
  */
 static void
 has_lapsed(FairqLane *lane, int32 group_no)
@@ -1450,10 +1450,10 @@ fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 }
 
 /*
- * There is no room for another running task of the group: put it aside.  version
- * is that of the settings that say so.  False if they are not in effect any more,
- * or there may be room.  An expired task needs no room, so then it is not, unless
- * nothing of the group may run.
+ * There is no slot for another running task of the group: put it aside.
+ * version is that of the settings that say so.  False if they are not in
+ * effect any more, or there may be a slot.  An expired task needs no other
+ * slot, so then it is not, unless nothing of the group may run.
  */
 bool
 fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -1524,7 +1524,7 @@ fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
 	return *group_no != FAIRQ_NOBODY;
 }
 
-/* There is room for the group again in these lanes. */
+/* There is a slot for the group again in these lanes. */
 void
 fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked)
 {
@@ -1544,7 +1544,7 @@ fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked)
 	}
 }
 
-/* There may be room for every group again: the next to take turns looks. */
+/* There may be a slot for every group again: the next to take turns looks. */
 void
 fairq_unpark_all(FairqHints *hints)
 {

@@ -90,7 +90,8 @@ struct FairqHints
 	pg_atomic_uint64 skipping_census;	/* the last one that has passed over
 										 * rows of the queue */
 	pg_atomic_uint64 free_number;	/* where to look for one; see group.c */
-	pg_atomic_uint64 unparks;	/* times that there was room for all groups */
+	pg_atomic_uint64 unparks;	/* times that there were slots for all
+								 * groups */
 	FairqChunks chunks;			/* bits of the lanes' groups */
 	FairqCounter running;		/* of the whole queue */
 	FairqWakeup wakeup;
@@ -153,9 +154,9 @@ typedef struct FairqTurn
 	bool		due;			/* it is in the set of that name */
 	bool		lapsed;			/* likewise */
 	bool		looker;			/* what is found out about these two counts */
-	bool		kept_out;		/* the group has no place by own settings, which
+	bool		kept_out;		/* the group has no slot by own settings, which
 								 * are not committed; so it is not parked */
-	bool		in_doubt;		/* whether the group has a place could not be
+	bool		in_doubt;		/* whether the group has a slot could not be
 								 * told */
 	bool		begun;			/* it is being served */
 	bool		done;			/* it is over, and nothing is left to be given back */

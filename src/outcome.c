@@ -9,7 +9,7 @@
  * is served before its group's queued tasks.  One that was released is ready
  * at once, at a fresh address behind its group's others, or it is scheduled.
  *
- * The transaction that ends a lease leaves the task's place under limits at
+ * The transaction that ends a lease leaves the task's slot under limits at
  * its commit; if it is rolled back it says of the old lease again
  * (transaction.c).
  *

@@ -474,7 +474,7 @@ fairq_shmem_sweep(void)
 
 /* The cache of groups was found to be full: maybe of what is gone. */
 void
-fairq_shmem_make_room(void)
+fairq_shmem_sweep_if_crowded(void)
 {
 	if (pg_atomic_read_u32(&registry->crowded) == 0 ||
 		GetCurrentTimestamp() < (int64) pg_atomic_read_u64(&registry->swept_at) +

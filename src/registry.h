@@ -21,6 +21,6 @@ extern bool fairq_shmem_next_counter(FairqHints *hints, int32 *group_no);
 extern int	fairq_shmem_counters(int32 queue_id, int32 **group_nos);
 extern struct FairqCensus *fairq_shmem_census(FairqHints *hints);
 extern void fairq_shmem_sweep(void);
-extern void fairq_shmem_make_room(void);
+extern void fairq_shmem_sweep_if_crowded(void);
 
 #endif							/* FAIRQ_REGISTRY_H */

@@ -1,8 +1,8 @@
 /*
  * running.c
- *		Who may run: places in queues and groups.
+ *		Who may run: slots in queues and groups.
  *
- * A claim needs a place in its queue and one in its group.  counter.c keeps
+ * A claim needs a slot in its queue and one in its group.  counter.c keeps
  * the counters; here they are looked up, counted off the table when they are
  * not known, and passed on to what the transaction owes at its end.
  *
@@ -66,17 +66,17 @@ static struct
 {
 	FairqQueue *queue;			/* NULL: none */
 	bool		counted;
-	bool		looks;			/* it takes no place */
+	bool		looks;			/* it takes no slot */
 	int			waits;			/* to count, so far */
 	bool		any_doubtful;	/* group was found so */
-	bool		in_queue;		/* a place in the queue is reserved */
+	bool		in_queue;		/* a slot in the queue is reserved */
 	uint64		queue_count_no;
 	FairqLane  *lane;			/* of the group */
 	int32		group_no;
 	FairqCounter *counter;		/* of the group, pinned; NULL: none */
 	FairqCounter *summed;		/* of another one, likewise */
-	bool		in_group;		/* a place in it is reserved */
-	bool		holding;		/* its counter is held without a place */
+	bool		in_group;		/* a slot in it is reserved */
+	bool		holding;		/* its counter is held without a slot */
 	bool		holding_queue;	/* and that of the queue */
 	bool		for_hold;		/* there is a call only for that */
 	uint64		count_no;
@@ -90,8 +90,8 @@ static int64 doubtful_groups[COUNTED_SLOTS + 1];
 
 /*
  * A call begins that claims tasks, or finishes one; or that only looks whether one
- * could be claimed: then it has no place while it looks, since somebody else could
- * do with it.
+ * could be claimed: then it has no slot while it looks, since somebody else
+ * could do with it.
  */
 void
 fairq_running_begin(FairqQueue *queue, bool looks)
@@ -149,9 +149,9 @@ let_go(void)
 	call.holding_queue = false;
 }
 
-/* Give back the place in the group that was not needed. */
+/* Give back the slot in the group that was not needed. */
 void
-fairq_place_in_group_back(void)
+fairq_slot_in_group_back(void)
 {
 	uint16		parked;
 
@@ -160,7 +160,7 @@ fairq_place_in_group_back(void)
 	parked = fairq_counter_leave(call.counter, fairq_lane_as_of(call.lane), 1,
 								 call.count_no);
 	let_go_of_group();
-	/* somebody may have found no room on our account */
+	/* somebody may have found no slot on our account */
 	fairq_unpark(call.queue->hints, call.group_no, parked);
 }
 
@@ -180,7 +180,7 @@ fairq_running_end(void)
 		pg_atomic_fetch_sub_u32(&hints->calls, 1);
 	let_go();
 	if (call.in_group)
-		fairq_place_in_group_back();
+		fairq_slot_in_group_back();
 	else if (call.counter != NULL)
 		fairq_counter_unpin(call.counter);
 	if (call.summed != NULL)
@@ -531,34 +531,34 @@ count(FairqCounter *counter, int32 group_no, FairqTable *tasks)
 }
 
 /* Enter; or with count_no NULL, only see whether one could. */
-static FairqRoom
+static FairqSlot
 try_to_enter(FairqCounter *counter, int32 limit, uint64 *count_no)
 {
 	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(call.queue, 0));
 
-	return count_no == NULL ? fairq_counter_room(counter, now, limit) :
+	return count_no == NULL ? fairq_counter_has_slot(counter, now, limit) :
 		fairq_counter_enter(counter, now, limit, count_no);
 }
 
 /*
- * The same, counting first if need be.  If there is no room after that but for
+ * The same, counting first if need be.  If there is no slot after that but for
  * doubt, counting again would be in vain: what is doubtful is in the hands of
  * transactions that go on.
  */
-static FairqRoom
+static FairqSlot
 enter(FairqCounter *counter, int32 limit, int32 group_no, FairqTable *tasks,
 	  uint64 *count_no)
 {
-	FairqRoom	room = try_to_enter(counter, limit, count_no);
+	FairqSlot	slot = try_to_enter(counter, limit, count_no);
 
-	if (room == FAIRQ_NOT_COUNTED && !was_doubtful(group_no) &&
+	if (slot == FAIRQ_SLOT_UNKNOWN && !was_doubtful(group_no) &&
 		count(counter, group_no, tasks))
 	{
-		room = try_to_enter(counter, limit, count_no);
-		if (room == FAIRQ_NOT_COUNTED)
+		slot = try_to_enter(counter, limit, count_no);
+		if (slot == FAIRQ_SLOT_UNKNOWN)
 			note_doubtful(group_no);
 	}
-	return room;
+	return slot;
 }
 
 /* Are there other settings than those that the call has read? */
@@ -569,32 +569,32 @@ fairq_settings_are_old(const FairqQueue *queue)
 }
 
 /*
- * Make sure of a place in the queue for the next task.  False if it is full,
+ * Make sure of a slot in the queue for the next task.  False if it is full,
  * and if the limits are not in effect any more.
  */
 bool
-fairq_place_in_queue(FairqTable *tasks)
+fairq_slot_in_queue(FairqTable *tasks)
 {
-	bool		room = !call.counted || call.in_queue ||
+	bool		have_slot = !call.counted || call.in_queue ||
 		enter(&call.queue->hints->running, call.queue->max_running, -1, tasks,
-			  call.looks ? NULL : &call.queue_count_no) == FAIRQ_ROOM;
+			  call.looks ? NULL : &call.queue_count_no) == FAIRQ_SLOT_FREE;
 
-	call.in_queue = room && call.counted && !call.looks;
-	return room && !fairq_settings_are_old(call.queue);
+	call.in_queue = have_slot && call.counted && !call.looks;
+	return have_slot && !fairq_settings_are_old(call.queue);
 }
 
 /*
- * Is there a place in the group whose turn that is?  It is had if one in the queue
- * is, and not before (counter.c, rule 8).  If there is none, the group is
- * parked (with may_park), or has to be passed over for this time.
+ * Is there a slot in the group whose turn that is?  It is had if one in the
+ * queue is, and not before (counter.c, rule 8).  If there is none, the group
+ * is parked (with may_park), or has to be passed over for this time.
  */
 bool
-fairq_place_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-					 bool may_park, FairqTable *tasks)
+fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+					bool may_park, FairqTable *tasks)
 {
 	int32		group_no = turn->group_no;
 	int32		limit;
-	FairqRoom	room;
+	FairqSlot	slot;
 
 	if (!call.counted)
 		return true;
@@ -602,31 +602,31 @@ fairq_place_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	call.lane = lane;
 	call.group_no = group_no;
 	call.counter = fairq_shmem_counter(call.queue->hints, group_no);
-	room = enter(call.counter, limit, group_no, tasks,
+	slot = enter(call.counter, limit, group_no, tasks,
 				 call.in_queue ? &call.count_no : NULL);
-	if (room == FAIRQ_ROOM && call.in_queue)
+	if (slot == FAIRQ_SLOT_FREE && call.in_queue)
 	{
 		call.in_group = true;
 		if (!fairq_settings_are_old(call.queue))
 			return true;
-		fairq_place_in_group_back();
+		fairq_slot_in_group_back();
 		return false;
 	}
-	turn->in_doubt = room == FAIRQ_NOT_COUNTED;
-	turn->kept_out = room == FAIRQ_NO_ROOM && fairq_settings_pending();
-	if (room == FAIRQ_NO_ROOM && may_park && !turn->kept_out)
+	turn->in_doubt = slot == FAIRQ_SLOT_UNKNOWN;
+	turn->kept_out = slot == FAIRQ_SLOT_NONE && fairq_settings_pending();
+	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->kept_out)
 		(void) fairq_lane_park(lane, lane_no, turn, call.queue->version,
 							   call.counter, limit);
 	fairq_counter_unpin(call.counter);
 	call.counter = NULL;
-	return room == FAIRQ_ROOM && !fairq_settings_are_old(call.queue);
+	return slot == FAIRQ_SLOT_FREE && !fairq_settings_are_old(call.queue);
 }
 
 /*
  * The row shows that its task is running; or, removed, that it is gone.
  */
 void
-fairq_place_is_used(FairqDebt *debt, const FairqTask *task, bool removed)
+fairq_slot_is_used(FairqDebt *debt, const FairqTask *task, bool removed)
 {
 	/* before the counter is let go: whoever counts then must look so far */
 	fairq_lane_reaches(debt->lane, task->addr);
@@ -656,7 +656,7 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 		fairq_running_begin(queue, false);
 		call.for_hold = true;
 	}
-	/* who has a place in hand holds the counter by that */
+	/* who has a slot in hand holds the counter by that */
 	Assert(!call.in_group || (call.lane == lane && call.group_no == group_no));
 	if (!call.counted)
 		return;
@@ -681,24 +681,24 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
  * May a task go on running in other hands?  Surely not if there are more than
  * may be by now.  Nobody can tell as long as it is not known how many there are.
  */
-FairqRoom
+FairqSlot
 fairq_hold_within_limits(void)
 {
 	FairqAsOf	now;
-	FairqRoom	in_group;
-	FairqRoom	in_queue;
+	FairqSlot	in_group;
+	FairqSlot	in_queue;
 
 	if (!call.counted)
-		return FAIRQ_ROOM;
+		return FAIRQ_SLOT_FREE;
 	now = fairq_lane_as_of(call.lane);
 	in_group = fairq_counter_within(call.counter, now,
 									fairq_group_setting(call.queue,
 														call.group_no)->limit);
 	in_queue = fairq_counter_within(&call.queue->hints->running, now,
 									call.queue->max_running);
-	if (in_group == FAIRQ_NO_ROOM || in_queue == FAIRQ_NO_ROOM)
-		return FAIRQ_NO_ROOM;
-	return in_group == FAIRQ_ROOM ? in_queue : in_group;
+	if (in_group == FAIRQ_SLOT_NONE || in_queue == FAIRQ_SLOT_NONE)
+		return FAIRQ_SLOT_NONE;
+	return in_group == FAIRQ_SLOT_FREE ? in_queue : in_group;
 }
 
 /*

@@ -1,6 +1,6 @@
 /*
  * running.h
- *		Who may run: places in queues and groups.
+ *		Who may run: slots in queues and groups.
  */
 #ifndef FAIRQ_RUNNING_H
 #define FAIRQ_RUNNING_H
@@ -12,16 +12,16 @@
 extern void fairq_running_begin(FairqQueue *queue, bool looks);
 extern void fairq_running_end(void);
 extern bool fairq_settings_are_old(const FairqQueue *queue);
-extern bool fairq_place_in_queue(FairqTable *tasks);
-extern bool fairq_place_in_group(FairqLane *lane, uint32 lane_no,
-								 FairqTurn *turn, bool may_park,
-								 FairqTable *tasks);
-extern void fairq_place_is_used(FairqDebt *debt, const FairqTask *task,
-								bool removed);
-extern void fairq_place_in_group_back(void);
+extern bool fairq_slot_in_queue(FairqTable *tasks);
+extern bool fairq_slot_in_group(FairqLane *lane, uint32 lane_no,
+								FairqTurn *turn, bool may_park,
+								FairqTable *tasks);
+extern void fairq_slot_is_used(FairqDebt *debt, const FairqTask *task,
+							   bool removed);
+extern void fairq_slot_in_group_back(void);
 extern void fairq_hold_begin(FairqQueue *queue, FairqLane *lane,
 							 int32 group_no);
-extern FairqRoom fairq_hold_within_limits(void);
+extern FairqSlot fairq_hold_within_limits(void);
 extern void fairq_hold_written(const FairqTask *task,
 							   const ItemPointerData *before);
 extern void fairq_hold_end(FairqDebt *debt);

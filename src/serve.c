@@ -17,7 +17,7 @@
  * With per_group = c the call takes turns in a window of c blocks' length
  * only, from its first turn on; so at most c turns of a group.
  *
- * A group that has no room for another running task is parked: no pop comes by
+ * A group that has no slot for another running task is parked: no pop comes by
  * until it has (counter.c).
  *
  * After a restart the census is to find what is running (census.c).  Each call
@@ -149,7 +149,7 @@ begins_round(FairqService *s, const FairqTurn *turn)
 }
 
 /*
- * In a queue that is full only expired tasks have a place.  Serve those of one
+ * In a queue that is full only expired tasks have a slot.  Serve those of one
  * group, or find out otherwise that there is more to do.  False if not.
  */
 static bool
@@ -196,9 +196,9 @@ serve_in_full(FairqService *s)
 			s->full_last = turn->group_no;
 			s->full_rounds = round;
 		}
-		/* others may have left a place meanwhile */
+		/* others may have left a slot meanwhile */
 		if (served || s->served >= s->max_tasks ||
-			fairq_place_in_queue(s->tasks))
+			fairq_slot_in_queue(s->tasks))
 			return true;
 		vain_seat = turn->group_no;
 	}
@@ -228,7 +228,7 @@ serve_turns(FairqService *s, int64 *last_block)
 	if (s->peek && fairq_glance(s))
 		return FAIRQ_TAKEN;
 	begin_taking(s, &taking);
-	/* each place in the queue is had by itself */
+	/* each slot in the queue is had by itself */
 	taking.most = s->queue->max_running == FAIRQ_NO_LIMIT && !s->peek ?
 		FAIRQ_MAX_TURNS : 1;
 	if (*last_block >= 0)
@@ -273,7 +273,7 @@ serve_lane(FairqService *s)
 		FairqTaken	taken;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!fairq_place_in_queue(s->tasks))
+		if (!fairq_slot_in_queue(s->tasks))
 		{
 			/* with per_group it is either turns or rounds in a full queue */
 			if (fairq_settings_are_old(s->queue) ||
@@ -344,7 +344,7 @@ serve(FairqService *s)
 	if (!s->queue->paused)
 		fairq_census_step(s->queue, s->tasks);
 
-	/* by our own settings there may be room for those who are parked */
+	/* by our own settings there may be slots for those who are parked */
 	if (fairq_settings_pending())
 		fairq_unpark_all(s->queue->hints);
 	for (int looks = 0;; looks++)
@@ -417,7 +417,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	uint32		surplus = fairq_wake_surplus(&queue->hints->wakeup);
 
 	takes = tasks->claims_delete;
-	fairq_shmem_make_room();
+	fairq_shmem_sweep_if_crowded();
 	(void) fairq_debts_show(queue->hints);
 	serve(&s);
 	if (s.served > 0 || s.ended > 0)

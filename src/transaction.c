@@ -21,7 +21,7 @@
  * forgotten, and read off the table again.
  *
  * Of the tasks that become ready the debt of a group keeps the lowest, with
- * the places of their rows, as many as a hand holds (hand.c), and the address
+ * the TIDs of their rows, as many as a hand holds (hand.c), and the address
  * from which on there are more.
  *
  * A debt is found through a hash table of the topmost ones for each group of a
@@ -376,7 +376,7 @@ leave(FairqDebt *debt, int32 n)
 		(void) fairq_counter_leave(&hints->running, now, n,
 								   debt->queue_count_no);
 		fairq_unpark(hints, debt->group_no, parked);
-		/* others, too, may have waited for a place in the queue */
+		/* others, too, may have waited for a slot in the queue */
 		fairq_wake(&hints->wakeup, n);
 	}
 	if (debt->dropped)

@@ -64,8 +64,8 @@ typedef struct Course
 {
 	FairqTurn  *turn;
 	bool		look;			/* the group is in the set "due" or "lapsed" */
-	bool		no_place;		/* for another running task */
-	bool		not_now;		/* the turn is kept for later: no place in the
+	bool		no_slot;		/* for another running task */
+	bool		not_now;		/* the turn is kept for later: no slot in the
 								 * queue, or its settings have changed */
 	Search		queued;
 	Search		due[FAIRQ_REGIONS];
@@ -602,7 +602,7 @@ begin_turn(FairqService *s, Course *course, bool paused)
 	FairqLooked *looked = &course->looked;
 
 	course->look = turn->due || turn->lapsed;
-	course->not_now = course->no_place = false;
+	course->not_now = course->no_slot = false;
 	course->queued.have = false;
 	course->expired.open = course->expired.have = false;
 	course->queued.at_hand = course->expired.at_hand = false;
@@ -635,16 +635,18 @@ begin_turn(FairqService *s, Course *course, bool paused)
 	leave_expired(s, course);
 }
 
-/* Of what is at hand, which is served?  A place is needed but for expired ones. */
+/*
+ * Of what is at hand, which is served?  A slot is needed but for expired ones.
+ */
 static Search *
-choose(FairqService *s, Course *course, bool have_place)
+choose(FairqService *s, Course *course, bool have_slot)
 {
 	Search	   *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
 	Search	   *retried = &course->due[FAIRQ_REGION_RETRIED];
 
 	if (course->expired.have)
 		return &course->expired;
-	if (!have_place)
+	if (!have_slot)
 		return NULL;
 	if (!course->look)
 	{
@@ -729,14 +731,14 @@ leaves_something(const Course *course)
 		return true;
 	if (course->look && turn->looker)
 	{
-		/* an expired task has its place */
+		/* an expired task has its slot */
 		if (turn->lapsed && !looked->lapsed_done && !looked->paused)
 			return true;
 		ready |= looked->ndue > 0;
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 			ready |= course->due[r].locked != FAIRQ_ADDR_MAX;
 	}
-	return ready && !course->no_place;
+	return ready && !course->no_slot;
 }
 
 static void
@@ -768,7 +770,7 @@ end_turn(FairqService *s, Course *course)
 							course->look ? looked : NULL);
 	/* what is in doubt, kept out by us alone, or left to others, was no turn */
 	if (turn->served == 0 &&
-		((course->no_place && (turn->in_doubt || turn->kept_out)) ||
+		((course->no_slot && (turn->in_doubt || turn->kept_out)) ||
 		 (course->look && s->left)))
 		fairq_turns_doubtful(s->lane, s->lane_no, turn);
 
@@ -786,7 +788,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	const FairqSetting *setting = fairq_group_setting(s->queue,
 													  turn->group_no);
 	Course		course;
-	bool		have_place = false;
+	bool		have_slot = false;
 	bool		full = false;
 
 	turn->begun = true;
@@ -800,46 +802,46 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		CHECK_FOR_INTERRUPTS();
 		if (course.look)
 			look_for_expired(s, &course);
-		if (!have_place && !full)
+		if (!have_slot && !full)
 		{
 			bool		may_park = !course.expired.have &&
 				course.expired.locked == FAIRQ_ADDR_MAX;
 			bool		in_queue = !turn->in_full &&
-				fairq_place_in_queue(s->tasks);
+				fairq_slot_in_queue(s->tasks);
 
 			/*
-			 * There is no need to look if it has no room.  A group is to be
+			 * There is no need to look if it has no slot.  A group is to be
 			 * parked also if the queue is full, and its counter is to be
 			 * known, for expired tasks, too.
 			 */
-			have_place = fairq_place_in_group(s->lane, s->lane_no, turn,
-											  may_park, s->tasks);
-			if (have_place && !turn->in_full)
+			have_slot = fairq_slot_in_group(s->lane, s->lane_no, turn,
+											may_park, s->tasks);
+			if (have_slot && !turn->in_full)
 				course.not_now = !in_queue;
 			else
 				course.not_now = fairq_settings_are_old(s->queue);
-			have_place &= in_queue;
-			full = course.no_place = !have_place;
+			have_slot &= in_queue;
+			full = course.no_slot = !have_slot;
 		}
-		chosen = choose(s, &course, have_place);
+		chosen = choose(s, &course, have_slot);
 		if (chosen == NULL)
 			break;
 		result = chosen == &course.expired ?
 			fairq_take_over(s, &chosen->task, turn) :
 			fairq_claim(s, &chosen->task, turn);
 		if (result == FAIRQ_CLAIMED && chosen != &course.expired)
-			have_place = false;
+			have_slot = false;
 		settle(s, &course, chosen, result);
 		leave_expired(s, &course);
 
 		/* who has none but an ended task is put aside until that is gone */
-		if (result == FAIRQ_GONE && chosen == &course.expired && !have_place)
+		if (result == FAIRQ_GONE && chosen == &course.expired && !have_slot)
 		{
-			fairq_place_in_group_back();
+			fairq_slot_in_group_back();
 			full = false;
 		}
 	}
-	fairq_place_in_group_back();
+	fairq_slot_in_group_back();
 	end_turn(s, &course);
 	return turn->served > 0;
 }
@@ -856,7 +858,7 @@ fairq_glance(FairqService *s)
 
 	if (!fairq_lane_glance(s->lane, s->mapped, &turn, &s->lane_no))
 		return false;
-	if (fairq_place_in_group(s->lane, s->lane_no, &turn, false, s->tasks))
+	if (fairq_slot_in_group(s->lane, s->lane_no, &turn, false, s->tasks))
 	{
 		for (int i = 0; i < turn.nitems && !s->peeked; i++)
 		{
@@ -871,7 +873,7 @@ fairq_glance(FairqService *s)
 				fairq_task_peek(s->tasks, &task,
 								s->tasks->claims_delete) == FAIRQ_CLAIMED;
 		}
-		fairq_place_in_group_back();
+		fairq_slot_in_group_back();
 	}
 	if (s->peeked)
 		s->max_tasks = s->served;

@@ -30,7 +30,10 @@ static struct
 	FairqTurn  *reading;		/* the one whose group is just read, or NULL */
 }			hand;
 
-/* A turn that came to nothing, since nobody could tell whether there is a place. */
+/*
+ * A turn that came to nothing, since nobody could tell whether there is a
+ * slot.
+ */
 typedef struct DoubtfulTurn
 {
 	int32		group_no;
@@ -145,7 +148,7 @@ fairq_turns_back(void)
  * better than an error.
  */
 static bool
-have_room(int64 block)
+have_space(int64 block)
 {
 	DoubtfulTurn *turns;
 	int			most = Max(2 * doubtful.most, FIRST_DOUBTFUL);
@@ -184,7 +187,7 @@ void
 fairq_turns_doubtful(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
 	if (turn->in_full || !fairq_lane_cut_short(lane, lane_no, turn) ||
-		turn->continued || !have_room(turn->block))
+		turn->continued || !have_space(turn->block))
 		return;
 	doubtful.lane = lane;
 	doubtful.lane_no = lane_no;
