@@ -50,7 +50,7 @@ OBJS = \
 	src/ids.o \
 	src/dedup.o \
 	src/due.o \
-	src/place.o \
+	src/assign.o \
 	src/line.o \
 	src/serve.o \
 	src/turn.o \

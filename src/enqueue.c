@@ -3,8 +3,8 @@
  *		fairq.enqueue, fairq.enqueue_batch.
  *
  * A task gets its id (ids.c) and its address by reservation in shared
- * memory (place.c); then its row is written, and those of a batch a hundred at
- * a time.  Between the two nothing is locked, so nobody waits while a large
+ * memory (assign.c); then its row is written, and those of a batch a hundred
+ * at a time.  Between the two nothing is locked, so nobody waits while a large
  * payload is toasted.
  *
  * A batch is all or nothing, as every statement is.  It takes what it needs
@@ -26,11 +26,11 @@
 #include "utils/tuplestore.h"
 
 #include "args.h"
+#include "assign.h"
 #include "dedup.h"
 #include "enqueue.h"
 #include "group.h"
 #include "ids.h"
-#include "place.h"
 #include "text.h"
 #include "transaction.h"
 
@@ -57,7 +57,7 @@ make_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values, bool *nulls)
 	FairqDebt  *debt;
 	int64		addr = scheduled ?
 		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, e->run_at, new->id) :
-		fairq_place(e->queue, new->priority, group_no, e->tasks);
+		fairq_assign_address(e->queue, new->priority, group_no, e->tasks);
 
 	put(values, nulls, TASK_ID, Int64GetDatum(new->id), false);
 	put(values, nulls, TASK_ADDR, Int64GetDatum(addr), false);
@@ -107,7 +107,7 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 static void
 write_rows(FairqEnqueue *e, MemoryContext rows)
 {
-	fairq_placed_insert(e->tasks);
+	fairq_assign_insert(e->tasks);
 	MemoryContextReset(rows);
 }
 

@@ -21,11 +21,11 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "assign.h"
 #include "dedup.h"
 #include "group.h"
 #include "ids.h"
 #include "outcome.h"
-#include "place.h"
 #include "running.h"
 #include "transaction.h"
 
@@ -137,7 +137,8 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		if (retried)
 			ready_at -= ready_at % 1000;
 	}
-	addr = queued ? fairq_place(queue, task->priority, task->group_no, tasks) :
+	addr = queued ? fairq_assign_address(queue, task->priority, task->group_no,
+										 tasks) :
 		fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :
 						 FAIRQ_REGION_SCHEDULED, ready_at, task->id);
 	debt = fairq_debt(lane, task->group_no);

@@ -44,7 +44,6 @@
 #include "miscadmin.h"
 
 #include "line.h"
-#include "place.h"
 #include "registry.h"
 #include "running.h"
 

@@ -1,5 +1,5 @@
 /*
- * place.c
+ * assign.c
  *		Giving tasks their addresses.
  *
  * An address follows the group's last one, its tail.  Shared memory has the tails
@@ -15,8 +15,8 @@
  */
 #include "postgres.h"
 
+#include "assign.h"
 #include "errors.h"
-#include "place.h"
 #include "recover.h"
 #include "shmem.h"
 
@@ -54,7 +54,7 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no)
  * looks at the table for addresses.
  */
 void
-fairq_placed_insert(FairqTable *tasks)
+fairq_assign_insert(FairqTable *tasks)
 {
 	int			n = tasks->nrows;
 
@@ -74,8 +74,8 @@ fairq_placed_insert(FairqTable *tasks)
  * together with others, and then says so.
  */
 int64
-fairq_place(FairqQueue *queue, int priority, int32 group_no,
-			FairqTable *tasks)
+fairq_assign_address(FairqQueue *queue, int priority, int32 group_no,
+					 FairqTable *tasks)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	const FairqSetting *setting = fairq_group_setting(queue, group_no);
@@ -96,12 +96,12 @@ fairq_place(FairqQueue *queue, int priority, int32 group_no,
 				fairq_debt_reserved(debt, &reservation);
 				return reservation.tail.addr;
 			case FAIRQ_LANE_UNKNOWN:
-				fairq_placed_insert(tasks);
+				fairq_assign_insert(tasks);
 				fairq_recover(queue, priority, tasks, &recovering);
 				break;
 			case FAIRQ_NO_TAIL:
 				if (fairq_debt_any_unpinned())
-					fairq_placed_insert(tasks);
+					fairq_assign_insert(tasks);
 				tail = read_tail(tasks, queue->id, priority, group_no);
 				highest = fairq_debts_highest(lane, group_no);
 				if (highest > tail.addr)
