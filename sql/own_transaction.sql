@@ -2,7 +2,7 @@
 -- what it does, and it finds a lease of its own that has lapsed.
 --
 -- Fails when each pop says anew what its transaction has enqueued, and so reads
--- the entries again of all that it has finished (fairq_debts_show() in
+-- the entries again of all that it has finished (fairq_pending_show() in
 -- transaction.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

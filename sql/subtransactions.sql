@@ -1,12 +1,12 @@
--- Subtransactions that owe much: nested ones enqueue in hundreds of groups, pop,
+-- Subtransactions with many pending changes: nested ones enqueue in hundreds of groups, pop,
 -- finish, and are released or rolled back, by chance.  What the transaction
 -- itself did is kept in a table of its own, which is rolled back with it; so the
 -- two must agree at any moment, and in the end all that is left is served.
 --
--- The stack of debts (transaction.c) grows past 16 and past 64 and more, and
--- shrinks again.  Fails when what is owed by a level that is released does not
+-- The stack of pending changes (transaction.c) grows past 16 and past 64 and more, and
+-- shrinks again.  Fails when what is pending of a level that is released does not
 -- become its parent's (subxact_callback()), and when an abort leaves out one of many
--- debts (settle_from()).
+-- pending changes (apply_from()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -81,7 +81,7 @@ make_hints(int32 queue_id)
 
 	PG_TRY();
 	{
-		fairq_debt_created(hints);
+		fairq_pending_created(hints);
 	}
 	PG_CATCH();
 	{
@@ -410,8 +410,8 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 				errmsg("queue \"%s\" is not empty", queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
 	/* first, so that its groups' settings are nobody's concern any more */
-	fairq_debt_dropped(queue->hints);
-	fairq_debt_removed(queue->hints);
+	fairq_pending_dropped(queue->hints);
+	fairq_pending_removed(queue->hints);
 	delete_tasks(queue, -1, true);
 	fairq_sql("DELETE FROM fairq.dedup WHERE queue_id = $1", args, 1, NULL);
 	fairq_sql("DELETE FROM fairq.archive WHERE queue_id = $1", args, 1, NULL);

@@ -63,10 +63,11 @@ fairq_assign_insert(FairqTable *tasks)
 	{
 		TupleTableSlot *row = tasks->rows[i];
 
-		fairq_debt_row_written(i, DatumGetInt64(row->tts_values[TASK_ID - 1]),
-							   &row->tts_tid);
+		fairq_pending_row_written(i,
+								  DatumGetInt64(row->tts_values[TASK_ID - 1]),
+								  &row->tts_tid);
 	}
-	fairq_debt_written();
+	fairq_pending_written();
 }
 
 /*
@@ -79,7 +80,7 @@ fairq_assign_address(FairqQueue *queue, int priority, int32 group_no,
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	const FairqSetting *setting = fairq_group_setting(queue, group_no);
-	FairqDebt  *debt = fairq_debt(lane, group_no);
+	FairqPending *pending = fairq_pending(lane, group_no);
 	FairqTail	tail;
 	int64		highest;
 	bool		looked = false;
@@ -93,17 +94,17 @@ fairq_assign_address(FairqQueue *queue, int priority, int32 group_no,
 								   looked ? &tail : NULL, &reservation))
 		{
 			case FAIRQ_RESERVED:
-				fairq_debt_reserved(debt, &reservation);
+				fairq_pending_reserved(pending, &reservation);
 				return reservation.tail.addr;
 			case FAIRQ_LANE_UNKNOWN:
 				fairq_assign_insert(tasks);
 				fairq_recover(queue, priority, tasks, &recovering);
 				break;
 			case FAIRQ_NO_TAIL:
-				if (fairq_debt_any_unpinned())
+				if (fairq_pending_any_unpinned())
 					fairq_assign_insert(tasks);
 				tail = read_tail(tasks, queue->id, priority, group_no);
-				highest = fairq_debts_highest(lane, group_no);
+				highest = fairq_pending_highest(lane, group_no);
 				if (highest > tail.addr)
 				{
 					tail.addr = highest;

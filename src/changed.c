@@ -1,9 +1,9 @@
 /*
  * changed.c
- *		Triggers: what those who change fairq's tables by SQL owe.
+ *		Triggers: what a change of fairq's tables by SQL changes in hints.
  *
- * What fairq writes directly (store.c) fires none of these and says itself
- * what it owes.  All else does: SQL by hand, COPY, the worker that applies
+ * What fairq writes directly (store.c) fires none of these and notes itself
+ * what it changes.  All else does: SQL by hand, COPY, the worker that applies
  * what comes by logical replication, and what fairq writes through SPI, that
  * is, settings and privileges.  They are all ENABLE ALWAYS or ENABLE REPLICA,
  * since that worker fires no others.
@@ -20,7 +20,7 @@
  * trigger fires then; but a backend that has worked with queues notices that
  * fairq.task goes.  Of others' doing a waiter hears by itself (wait.c).
  *
- * Locking: none here; what is owed is settled at the end (transaction.c).
+ * Locking: none here; changes are pending until the end (transaction.c).
  */
 #include "postgres.h"
 
@@ -55,7 +55,7 @@ Datum
 fairq_task_changed(PG_FUNCTION_ARGS)
 {
 	(void) trigger_data(fcinfo);
-	fairq_debt_reset();
+	fairq_pending_reset();
 	PG_RETURN_POINTER(NULL);
 }
 
@@ -64,7 +64,7 @@ Datum
 fairq_seat_changed(PG_FUNCTION_ARGS)
 {
 	(void) trigger_data(fcinfo);
-	fairq_debt_groups(false);
+	fairq_pending_groups(false);
 	PG_RETURN_POINTER(NULL);
 }
 
@@ -98,11 +98,11 @@ queue_changed(TupleTableSlot *slot, bool gone)
 	FairqHints *hints = fairq_shmem_find_queue(int_of(slot, QUEUE_ID));
 
 	if (hints == NULL)
-		fairq_debt_unknown_settings();
+		fairq_pending_unknown_settings();
 	else if (gone)
-		fairq_debt_dropped(hints);
+		fairq_pending_dropped(hints);
 	else
-		fairq_debt_settings(hints, -1);
+		fairq_pending_settings(hints, -1);
 }
 
 /* A new row: nobody knows the queue, unless a row was put in another's place. */
@@ -113,7 +113,7 @@ queue_added(TupleTableSlot *slot)
 	FairqHints *hints = fairq_shmem_find_queue(queue_id);
 
 	if (hints != NULL)
-		fairq_debt_settings(hints, -1);
+		fairq_pending_settings(hints, -1);
 }
 
 /* Of a row of the other tables. */
@@ -129,12 +129,12 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 	{
 		/* others see nothing of a queue that we are just making */
 		if (!fairq_queue_is_own(queue_id))
-			fairq_debt_unknown_settings();
+			fairq_pending_unknown_settings();
 	}
 	else if (of_group)
-		fairq_debt_settings(hints, int_of(slot, SETTING_GROUP_NO));
+		fairq_pending_settings(hints, int_of(slot, SETTING_GROUP_NO));
 	else
-		fairq_debt_granted(hints);
+		fairq_pending_granted(hints);
 }
 
 /* All rows of the table are gone. */
@@ -143,17 +143,17 @@ all_changed(Oid relid)
 {
 	ListCell   *lc;
 
-	fairq_debt_unknown_settings();
+	fairq_pending_unknown_settings();
 	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
 	{
 		FairqHints *hints = lfirst(lc);
 
 		if (relid == fairq_catalog()->queue)
-			fairq_debt_dropped(hints);
+			fairq_pending_dropped(hints);
 		else if (relid == fairq_catalog()->setting)
-			fairq_debt_settings(hints, -1);
+			fairq_pending_settings(hints, -1);
 		else
-			fairq_debt_granted(hints);
+			fairq_pending_granted(hints);
 	}
 }
 
@@ -204,7 +204,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 		fairq_cache() == NULL || !fairq_is_task_table(object_id))
 		return;
 	foreach(lc, fairq_shmem_queues(object_id))
-		fairq_debt_dropped(lfirst(lc));
+		fairq_pending_dropped(lfirst(lc));
 }
 
 void

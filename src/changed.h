@@ -1,6 +1,6 @@
 /*
  * changed.h
- *		Triggers: what those who change fairq's tables by SQL owe.
+ *		Triggers: what a change of fairq's tables by SQL changes in hints.
  */
 #ifndef FAIRQ_CHANGED_H
 #define FAIRQ_CHANGED_H

@@ -179,7 +179,7 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
-	(void) fairq_debts_show(queue->hints);
+	(void) fairq_pending_show(queue->hints);
 	(void) fairq_chunks_map(&queue->hints->chunks);
 	faults = check_all(queue, tasks);
 	for (int looks = 1; faults != NIL &&

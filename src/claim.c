@@ -4,8 +4,8 @@
  *
  * A ready task needs a slot in its queue and in its group, which the caller
  * has got.  An expired one has its slots already: it keeps them.  Then what is
- * done with it is the affair of pop or take (pop.c), and what is owed if that is
- * rolled back is noted.
+ * done with it is the affair of pop or take (pop.c), and what a rollback changes
+ * is noted.
  *
  * Locking: a ready task's row is gripped for a moment, an expired one's is locked
  * with SKIP LOCKED (store.c), so a call waits for nobody.
@@ -25,7 +25,7 @@
 /* A task is served where it stands, unless it is lost. */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
-		   FairqDebt *debt)
+		   FairqPending *pending)
 {
 	FairqClaimResult result;
 
@@ -33,10 +33,10 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	result = s->server(s->tasks, task, s->arg);
 	if (result != FAIRQ_CLAIMED)
 		return result;
-	debt->stats[FAIRQ_STAT_POPPED]++;
+	pending->stats[FAIRQ_STAT_POPPED]++;
 	if (task->running)
-		fairq_debt_leased_at_commit(debt, task->addr, task->lease_until,
-									s->looks);
+		fairq_pending_leased_at_commit(pending, task->addr, task->lease_until,
+									   s->looks);
 	if (!turn->in_full)
 		s->first = s->first < 0 ? turn->addr : Min(s->first, turn->addr);
 	s->served++;
@@ -68,7 +68,7 @@ peek(FairqService *s, FairqTask *task, bool to_delete)
 FairqClaimResult
 fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
-	FairqDebt  *debt;
+	FairqPending *pending;
 	FairqClaimResult result = s->peek ?
 		peek(s, task, s->tasks->claims_delete) :
 		fairq_task_grip(s->tasks, task);
@@ -80,11 +80,12 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 	}
 	if (result == FAIRQ_CLAIMED)
 	{
-		debt = fairq_debt(s->lane, task->group_no);
-		fairq_debt_ready_at_abort(debt, task->addr, task->id, &task->root);
-		result = serve_task(s, task, turn, debt);
+		pending = fairq_pending(s->lane, task->group_no);
+		fairq_pending_ready_at_abort(pending, task->addr, task->id,
+									 &task->root);
+		result = serve_task(s, task, turn, pending);
 		if (result == FAIRQ_CLAIMED)
-			fairq_slot_is_used(debt, task, !task->running);
+			fairq_slot_is_used(pending, task, !task->running);
 	}
 	return result;
 }
@@ -129,7 +130,7 @@ FairqClaimResult
 fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqClaimResult result;
-	FairqDebt  *debt;
+	FairqPending *pending;
 	FairqSlot	slot;
 	ItemPointerData before;
 
@@ -163,16 +164,16 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 		s->ended++;
 		return FAIRQ_GONE;
 	}
-	debt = fairq_debt(s->lane, task->group_no);
-	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
-	debt->stats[FAIRQ_STAT_EXPIRED]++;
+	pending = fairq_pending(s->lane, task->group_no);
+	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
+	pending->stats[FAIRQ_STAT_EXPIRED]++;
 	before = task->tid;
-	if (serve_task(s, task, turn, debt) != FAIRQ_CLAIMED)
+	if (serve_task(s, task, turn, pending) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
 		 task->id, s->queue->name);
 	if (!task->running)
-		fairq_hold_end(debt);
+		fairq_hold_end(pending);
 	else
 	{
 		fairq_hold_written(task, &before);

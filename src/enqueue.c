@@ -54,7 +54,7 @@ make_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values, bool *nulls)
 	FairqLane  *lane = fairq_queue_lane(e->queue, new->priority);
 	int32		group_no = fairq_group_no(e->queue, new->group_key, true);
 	bool		scheduled = e->run_at != DT_NOBEGIN;
-	FairqDebt  *debt;
+	FairqPending *pending;
 	int64		addr = scheduled ?
 		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, e->run_at, new->id) :
 		fairq_assign_address(e->queue, new->priority, group_no, e->tasks);
@@ -84,10 +84,10 @@ make_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values, bool *nulls)
 		DatumGetPointer(new->dedup_key) == NULL);
 	put(values, nulls, TASK_ERROR, new->error,
 		DatumGetPointer(new->error) == NULL);
-	debt = fairq_debt(lane, group_no);
-	debt->stats[FAIRQ_STAT_ENQUEUED]++;
+	pending = fairq_pending(lane, group_no);
+	pending->stats[FAIRQ_STAT_ENQUEUED]++;
 	if (scheduled)
-		fairq_debt_scheduled(debt, addr);
+		fairq_pending_scheduled(pending, addr);
 }
 
 /* Write a task that is ready, or scheduled. */
@@ -98,10 +98,10 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 	bool		nulls[TASK_NATTS];
 
 	make_row(e, new, values, nulls);
-	fairq_debt_row_written(0, new->id,
-						   fairq_table_insert(e->tasks, values, nulls,
-											  TASK_NATTS));
-	fairq_debt_written();
+	fairq_pending_row_written(0, new->id,
+							  fairq_table_insert(e->tasks, values, nulls,
+												 TASK_NATTS));
+	fairq_pending_written();
 }
 
 static void

@@ -67,7 +67,7 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		bool		changing;
 		FairqTask	task;
 		FairqLane  *lane;
-		FairqDebt  *debt;
+		FairqPending *pending;
 
 		CHECK_FOR_INTERRUPTS();
 		if (!fairq_task_look(tasks, id, &task, &changing))
@@ -90,14 +90,15 @@ complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 			return true;
 		}
 		lane = fairq_queue_lane(*queue, task.priority);
-		debt = fairq_debt(lane, task.group_no);
+		pending = fairq_pending(lane, task.group_no);
 		fairq_hold_begin(*queue, lane, task.group_no);
 		/* wait for nobody with a counter in hand */
 		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
 		{
-			debt->stats[FAIRQ_STAT_COMPLETED]++;
-			fairq_debt_leased_at_abort(debt, task.addr, task.lease_until);
-			fairq_hold_end(debt);
+			pending->stats[FAIRQ_STAT_COMPLETED]++;
+			fairq_pending_leased_at_abort(pending, task.addr,
+										  task.lease_until);
+			fairq_hold_end(pending);
 			return true;
 		}
 		fairq_hold_end(NULL);
@@ -299,8 +300,8 @@ fairq_fail(PG_FUNCTION_ARGS)
 	else if (done)
 	{
 		if (!g.task.cancelled)
-			fairq_debt(fairq_queue_lane(g.queue, g.task.priority),
-					   g.task.group_no)->stats[FAIRQ_STAT_RETRIED]++;
+			fairq_pending(fairq_queue_lane(g.queue, g.task.priority),
+						  g.task.group_no)->stats[FAIRQ_STAT_RETRIED]++;
 		run_again(&g, retry_in >= 0 ? retry_in : backoff(g.queue, &g.task), error,
 				  true);
 	}
@@ -318,8 +319,8 @@ fairq_release(PG_FUNCTION_ARGS)
 
 	if (done)
 	{
-		fairq_debt(fairq_queue_lane(g.queue, g.task.priority),
-				   g.task.group_no)->stats[FAIRQ_STAT_RELEASED]++;
+		fairq_pending(fairq_queue_lane(g.queue, g.task.priority),
+					  g.task.group_no)->stats[FAIRQ_STAT_RELEASED]++;
 		run_again(&g, delay, NULL, false);
 	}
 	close_tasks(g.tasks, done);
@@ -339,12 +340,13 @@ fairq_extend(PG_FUNCTION_ARGS)
 	if (done)
 	{
 		FairqLane  *lane = fairq_queue_lane(g.queue, g.task.priority);
-		FairqDebt  *debt = fairq_debt(lane, g.task.group_no);
+		FairqPending *pending = fairq_pending(lane, g.task.group_no);
 		ItemPointerData before = g.task.tid;
 
 		until = fairq_arg_lease(fcinfo, 2, g.queue, GetCurrentTimestamp());
-		fairq_debt_leased_at_abort(debt, g.task.addr, g.task.lease_until);
-		fairq_debt_leased_at_commit(debt, g.task.addr, until, 0);
+		fairq_pending_leased_at_abort(pending, g.task.addr,
+									  g.task.lease_until);
+		fairq_pending_leased_at_commit(pending, g.task.addr, until, 0);
 
 		/* it may be moved, and whoever counts must not miss it */
 		fairq_hold_begin(g.queue, lane, g.task.group_no);
@@ -370,11 +372,13 @@ fairq_cancel(PG_FUNCTION_ARGS)
 	else if (done && !g.task.cancelled)
 	{
 		FairqLane  *lane = fairq_queue_lane(g.queue, g.task.priority);
-		FairqDebt  *debt = fairq_debt(lane, g.task.group_no);
+		FairqPending *pending = fairq_pending(lane, g.task.group_no);
 		ItemPointerData before = g.task.tid;
 
-		fairq_debt_leased_at_abort(debt, g.task.addr, g.task.lease_until);
-		fairq_debt_leased_at_commit(debt, g.task.addr, g.task.lease_until, 0);
+		fairq_pending_leased_at_abort(pending, g.task.addr,
+									  g.task.lease_until);
+		fairq_pending_leased_at_commit(pending, g.task.addr,
+									   g.task.lease_until, 0);
 		fairq_hold_begin(g.queue, lane, g.task.group_no);
 		fairq_task_cancel(g.tasks, &g.task);
 		fairq_hold_written(&g.task, &before);

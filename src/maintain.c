@@ -144,7 +144,7 @@ expire(FairqQueue *queue, int64 most)
 								   ALLOCSET_DEFAULT_SIZES);
 	/* what is leased is known after these two, also in our own transaction */
 	(void) fairq_census_finish(queue, e.tasks);
-	(void) fairq_debts_show(queue->hints);
+	(void) fairq_pending_show(queue->hints);
 	(void) fairq_chunks_map(&queue->hints->chunks);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		expire_in_lane(&e, priority);
@@ -452,7 +452,7 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 	bool		done = true;
 
 	if (n > 0)
-		fairq_debt_groups(true);
+		fairq_pending_groups(true);
 	fairq_written();
 	if (n > 0 && (done = wait_for_users(queue, end)))
 	{

@@ -90,7 +90,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		[FAIRQ_STATUS_CANCELLED] = FAIRQ_STAT_CANCELLED
 	};
 	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
-	FairqDebt  *debt;
+	FairqPending *pending;
 
 	if (status == FAIRQ_STATUS_FAILED ||
 		(status != FAIRQ_STATUS_DROPPED && queue->retains))
@@ -98,20 +98,20 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	if (task->keyed)
 		fairq_dedup_free(tasks, task);
 
-	debt = fairq_debt(lane, task->group_no);
+	pending = fairq_pending(lane, task->group_no);
 	if (stat_of[status] >= 0)
-		debt->stats[stat_of[status]]++;
+		pending->stats[stat_of[status]]++;
 	if (task->running)
 	{
-		fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
+		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 		fairq_hold_begin(queue, lane, task->group_no);
 	}
 	else
-		fairq_debt_ready_at_abort(debt, task->addr, task->id, NULL);
+		fairq_pending_ready_at_abort(pending, task->addr, task->id, NULL);
 	if (fairq_task_delete(tasks, task, true) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not delete a locked task");
 	if (task->running)
-		fairq_hold_end(debt);
+		fairq_hold_end(pending);
 }
 
 /*
@@ -127,7 +127,7 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
 	bool		queued = run_at == DT_NOBEGIN && !retried;
 	TimestampTz ready_at = run_at;
-	FairqDebt  *debt;
+	FairqPending *pending;
 	int64		addr;
 
 	if (run_at == DT_NOBEGIN)
@@ -141,18 +141,18 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 										 tasks) :
 		fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :
 						 FAIRQ_REGION_SCHEDULED, ready_at, task->id);
-	debt = fairq_debt(lane, task->group_no);
-	fairq_debt_leased_at_abort(debt, task->addr, task->lease_until);
+	pending = fairq_pending(lane, task->group_no);
+	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	fairq_hold_begin(queue, lane, task->group_no);
 	fairq_task_return(tasks, task, addr, ready_at, error, retried);
 	if (queued)
 	{
-		fairq_debt_row_written(0, task->id, &task->tid);
-		fairq_debt_written();
+		fairq_pending_row_written(0, task->id, &task->tid);
+		fairq_pending_written();
 	}
 	else
-		fairq_debt_scheduled(debt, addr);
-	fairq_hold_end(debt);
+		fairq_pending_scheduled(pending, addr);
+	fairq_hold_end(pending);
 }
 
 bool
@@ -168,8 +168,8 @@ fairq_attempts_used_up(const FairqQueue *queue, const FairqTask *task)
 void
 fairq_expire(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {
-	fairq_debt(fairq_queue_lane(queue, task->priority),
-			   task->group_no)->stats[FAIRQ_STAT_EXPIRED]++;
+	fairq_pending(fairq_queue_lane(queue, task->priority),
+				  task->group_no)->stats[FAIRQ_STAT_EXPIRED]++;
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is %s",
 		 task->id, queue->name, task->cancelled ? "cancelled" :
 		 fairq_attempts_used_up(queue, task) ? "failed" : "queued again");

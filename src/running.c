@@ -4,7 +4,7 @@
  *
  * A claim needs a slot in its queue and one in its group.  counter.c keeps
  * the counters; here they are looked up, counted off the table when they are
- * not known, and passed on to what the transaction owes at its end.
+ * not known, and passed on to the pending changes of the transaction.
  *
  * A queue in which nothing was ever limited need not count.  Its calls only
  * say how many of them are in progress.  Whoever sees a limit in the settings
@@ -481,8 +481,8 @@ sum_rows(FairqCounter *counter, int32 group_no, FairqAsOf now,
 	counting->too_long = counting->budget == 0;
 	if (!counting->too_long)
 	{
-		if (!fairq_debts_running(hints, group_no, &counting->running,
-								 &counting->doubtful))
+		if (!fairq_pending_running(hints, group_no, &counting->running,
+								   &counting->doubtful))
 			return false;
 		count_running(call.queue, group_no, tasks, counting);
 		if (counting->too_long)
@@ -612,7 +612,7 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		return false;
 	}
 	turn->in_doubt = slot == FAIRQ_SLOT_UNKNOWN;
-	turn->kept_out = slot == FAIRQ_SLOT_NONE && fairq_settings_pending();
+	turn->kept_out = slot == FAIRQ_SLOT_NONE && fairq_has_changed_settings();
 	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->kept_out)
 		(void) fairq_lane_park(lane, lane_no, turn, call.queue->version,
 							   call.counter, limit);
@@ -625,17 +625,17 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
  * The row shows that its task is running; or, removed, that it is gone.
  */
 void
-fairq_slot_is_used(FairqDebt *debt, const FairqTask *task, bool removed)
+fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 {
 	/* before the counter is let go: whoever counts then must look so far */
-	fairq_lane_reaches(debt->lane, task->addr);
+	fairq_lane_reaches(pending->lane, task->addr);
 	if (!call.counted)
 	{
-		fairq_debt_leaves(debt, NULL, 0, 0, removed ? 1 : 0, 1);
+		fairq_pending_leaves(pending, NULL, 0, 0, removed ? 1 : 0, 1);
 		return;
 	}
-	fairq_debt_leaves(debt, call.counter, call.count_no, call.queue_count_no,
-					  removed ? 1 : 0, 1);
+	fairq_pending_leaves(pending, call.counter, call.count_no,
+						 call.queue_count_no, removed ? 1 : 0, 1);
 	let_go_of_group();
 	let_go_of_queue();
 	call.in_queue = false;
@@ -720,16 +720,16 @@ fairq_hold_written(const FairqTask *task, const ItemPointerData *before)
 }
 
 /*
- * The row shows it.  With a debt, its task is not running any more; without,
+ * The row shows it.  With a pending change, its task is not running any more; without,
  * it is still, or nothing came of it.
  */
 void
-fairq_hold_end(FairqDebt *debt)
+fairq_hold_end(FairqPending *pending)
 {
 	/* if nobody counts we count for ourselves, who will not see it any more */
-	if (debt != NULL)
-		fairq_debt_leaves(debt, call.counter, call.count_no,
-						  call.queue_count_no, 1, 0);
+	if (pending != NULL)
+		fairq_pending_leaves(pending, call.counter, call.count_no,
+							 call.queue_count_no, 1, 0);
 	let_go();
 	if (call.for_hold)
 		fairq_running_end();
@@ -751,8 +751,8 @@ fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqCounter *counter,
 
 	if (!fairq_counter_note(counter, now, &before) ||
 		!fairq_counter_read(counter, now, counted, &doubtful) || doubtful ||
-		!fairq_debts_running(queue->hints, group_no, &counting.running,
-							 &counting.doubtful))
+		!fairq_pending_running(queue->hints, group_no, &counting.running,
+							   &counting.doubtful))
 		return false;
 	count_running(queue, group_no, tasks, &counting);
 	*rows = counting.running;

@@ -16,7 +16,7 @@ extern bool fairq_slot_in_queue(FairqTable *tasks);
 extern bool fairq_slot_in_group(FairqLane *lane, uint32 lane_no,
 								FairqTurn *turn, bool may_park,
 								FairqTable *tasks);
-extern void fairq_slot_is_used(FairqDebt *debt, const FairqTask *task,
+extern void fairq_slot_is_used(FairqPending *pending, const FairqTask *task,
 							   bool removed);
 extern void fairq_slot_in_group_back(void);
 extern void fairq_hold_begin(FairqQueue *queue, FairqLane *lane,
@@ -24,7 +24,7 @@ extern void fairq_hold_begin(FairqQueue *queue, FairqLane *lane,
 extern FairqSlot fairq_hold_within_limits(void);
 extern void fairq_hold_written(const FairqTask *task,
 							   const ItemPointerData *before);
-extern void fairq_hold_end(FairqDebt *debt);
+extern void fairq_hold_end(FairqPending *pending);
 extern bool fairq_running_is_off(FairqQueue *queue, int32 group_no,
 								 FairqCounter *counter, FairqTable *tasks,
 								 int32 *counted, int32 *rows);

@@ -345,7 +345,7 @@ serve(FairqService *s)
 		fairq_census_step(s->queue, s->tasks);
 
 	/* by our own settings there may be slots for those who are parked */
-	if (fairq_settings_pending())
+	if (fairq_has_changed_settings())
 		fairq_unpark_all(s->queue->hints);
 	for (int looks = 0;; looks++)
 	{
@@ -359,7 +359,7 @@ serve(FairqService *s)
 		 */
 		if (fairq_has_own_tasks() && !s->peek && s->served < s->max_tasks &&
 			s->per_group == 0 && looks < LOOK_FOR_OWN &&
-			fairq_debts_show(s->queue->hints))
+			fairq_pending_show(s->queue->hints))
 			continue;
 
 		/* those who were passed over may be served once all are counted */
@@ -418,7 +418,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 
 	takes = tasks->claims_delete;
 	fairq_shmem_sweep_if_crowded();
-	(void) fairq_debts_show(queue->hints);
+	(void) fairq_pending_show(queue->hints);
 	serve(&s);
 	if (s.served > 0 || s.ended > 0)
 		fairq_written();

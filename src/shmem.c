@@ -7,7 +7,7 @@
  * named dynamic segment.  Behind it stands a pinned DSA area with the groups, a
  * cache of fixed size, and with what registry.c keeps there.
  *
- * Each backend maps what it may touch before it owes anything to it.  So commit
+ * Each backend maps what it may touch before it notes a change of it.  So commit
  * and abort callbacks can follow pointers into the area without allocating,
  * attaching or failing.
  *

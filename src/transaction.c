@@ -1,37 +1,37 @@
 /*
  * transaction.c
- *		What this transaction owes to shared memory when it ends.
+ *		Pending changes: what a transaction changes in shared memory when it ends.
  *
- * Hints must follow what others can see: a task is ready when its enqueue has
- * committed, and again when its pop has aborted, and not a moment before.  So
- * each call of fairq writes down what will have to be said at the end of its
- * transaction or subtransaction, and the callbacks here say it.  They run
- * after the end is visible to everybody: at XACT_EVENT_COMMIT and ABORT the
- * transaction has left the array of running ones, at ABORT_SUB the
- * subtransaction is marked as aborted.
+ * Hints must follow what other backends can see: a task is ready when its
+ * enqueue has committed, and again when its pop has aborted, and not a moment
+ * before.  So each call of fairq notes what the end of its transaction or
+ * subtransaction will change, as PostgreSQL does with files that are to be
+ * deleted, and the callbacks here apply it.  They run after the end is visible
+ * to all backends: at XACT_EVENT_COMMIT and ABORT the transaction has left the
+ * array of running ones, at ABORT_SUB the subtransaction is marked as aborted.
  *
- * The debts are a stack.  Those of a subtransaction lie on top of its
+ * Pending changes are a stack.  Those of a subtransaction lie on top of its
  * parent's; if it commits they are relabelled as the parent's, if it aborts
- * they are settled in reverse order and popped.  The reverse order lets
+ * they are applied in reverse order and popped.  The reverse order lets
  * reservations be put back one after the other.
  *
  * The stack is bounded by the number of groups that the cache has entries for.
- * Past that a transaction owes by lanes only: if tasks are ready at its end,
- * or leases are to be known of, then all that is known of the lane is
+ * Past that a transaction notes changes by lanes only: if tasks are ready at
+ * its end, or it has leased some, then all that is known of the lane is
  * forgotten, and read off the table again.
  *
- * Of the tasks that become ready the debt of a group keeps the lowest, with
+ * Of the tasks that become ready the change of a group keeps the lowest, with
  * the TIDs of their rows, as many as a hand holds (hand.c), and the address
  * from which on there are more.
  *
- * A debt is found through a hash table of the topmost ones for each group of a
- * lane; each debt knows the one below it.  Debts come and go as on a stack, so a
- * slot is simply given back to the one below, or emptied: whatever was put in
+ * A change is found through a hash table of the topmost ones for each group of
+ * a lane; each knows the one below it.  They come and go as on a stack, so a
+ * bucket is simply given back to the one below, or emptied: whatever was put in
  * behind it has gone before.
  *
  * Locking: the callbacks take lanes' locks, one at a time.  They must neither
  * fail (an ERROR there would be a PANIC) nor allocate: all memory is had when
- * the debt is made, and all shared memory they touch is mapped by then.
+ * the change is noted, and all shared memory they touch is mapped by then.
  */
 #include "postgres.h"
 
@@ -49,23 +49,23 @@
 #include "turns.h"
 
 /* some 40 MB, for who has as many groups */
-#define MAX_DEBTS (FAIRQ_SETS * FAIRQ_SET_WAYS)
+#define MAX_PENDING (FAIRQ_SETS * FAIRQ_SET_WAYS)
 
 /* queues of which a transaction remembers what its own pops were told */
 #define MAX_SHOWN 16
 
-/* what a debt, a slot or a list has none of */
-#define NO_DEBT (-1)
+/* no change, node or bucket */
+#define NO_INDEX (-1)
 
-static FairqDebt *debts = NULL; /* in TopTransactionContext */
-static int	ndebts = 0;
-static int	maxdebts = 0;
+static FairqPending *stack = NULL; /* in TopTransactionContext */
+static int	nstack = 0;
+static int	max_stack = 0;
 static int32 *topmost = NULL;	/* 2 * maxdebts slots, likewise */
 
-/* debts that change what our own pops find, and of which that was not said */
-static int32 unshown = NO_DEBT;
+/* the first change of which our own pops have not been shown all */
+static int32 unshown = NO_INDEX;
 
-/* Of a queue's debts our own pops were told, but for those in unshown. */
+/* A queue whose changes our own pops were shown, but for those in unshown. */
 typedef struct Shown
 {
 	FairqHints *hints;
@@ -77,15 +77,15 @@ static Shown shown[MAX_SHOWN];
 static int	nshown = 0;
 static int	next_shown = 0;		/* the one to give up when all are in use */
 
-static bool own_tasks = false;	/* some debt makes tasks ready at commit */
-static bool to_undo = false;	/* some debt has ready_at_abort */
-static bool to_leave = false;	/* some debt has a counter to leave */
+static bool own_tasks = false;	/* some change makes tasks ready at commit */
+static bool to_undo = false;	/* some change has ready_at_abort */
+static bool to_leave = false;	/* some change has a counter to leave */
 
 /* the reservations whose rows are being written */
 static struct
 {
 	FairqReservation reservation;
-	int32		debt;
+	int32		pending;
 }			in_flight[FAIRQ_MAX_ROWS];
 static int	nin_flight = 0;
 
@@ -94,7 +94,7 @@ static int	nin_flight = 0;
  * that is, the lowest one; 0: at none.
  */
 static int	written_at = 0;
-static bool settings_pending = false;
+static bool own_settings = false;
 
 /* likewise, rows were changed by others' means, in this domain */
 static int	changed_at = 0;
@@ -131,26 +131,26 @@ end_level(bool committed)
 }
 
 /*
- * The tasks that news are of, in lists of these.  Nodes are had when something is
- * owed, and given back when that is settled.
+ * A task that news are of, in a list.  Nodes are allocated when a change is
+ * noted, and given back when it is applied.
  */
 typedef struct ItemNode
 {
 	FairqItem	item;
-	int32		next;			/* NO_DEBT: none */
+	int32		next;			/* NO_INDEX: none */
 } ItemNode;
 
 static ItemNode *nodes = NULL;	/* in TopTransactionContext */
 static int32 nnodes = 0;
 static int32 maxnodes = 0;
-static int32 free_node = NO_DEBT;
+static int32 free_node = NO_INDEX;
 
 static int32
 new_node(void)
 {
 	int32		node = free_node;
 
-	if (node != NO_DEBT)
+	if (node != NO_INDEX)
 	{
 		free_node = nodes[node].next;
 		return node;
@@ -176,19 +176,19 @@ release_node(int32 node)
 
 /* Tasks are ready from there on, wherever. */
 static void
-owe_more(FairqNews *news, int64 addr)
+add_more(FairqNews *news, int64 addr)
 {
 	news->more = Min(news->more, addr);
 }
 
 /* Of the ready tasks of which there are news, the lowest are known. */
 static void
-owe_item(FairqNews *news, const FairqItem *item)
+add_item(FairqNews *news, const FairqItem *item)
 {
 	int32	   *at = &news->items;
 	int32		node = new_node();
 
-	while (*at != NO_DEBT && nodes[*at].item.addr <= item->addr)
+	while (*at != NO_INDEX && nodes[*at].item.addr <= item->addr)
 		at = &nodes[*at].next;
 	nodes[node].item = *item;
 	nodes[node].next = *at;
@@ -199,11 +199,11 @@ owe_item(FairqNews *news, const FairqItem *item)
 		return;
 	}
 	at = &news->items;
-	while (nodes[*at].next != NO_DEBT)
+	while (nodes[*at].next != NO_INDEX)
 		at = &nodes[*at].next;
-	owe_more(news, nodes[*at].item.addr);
+	add_more(news, nodes[*at].item.addr);
 	release_node(*at);
-	*at = NO_DEBT;
+	*at = NO_INDEX;
 }
 
 static void
@@ -221,7 +221,7 @@ init_leases(FairqLeases *leases)
 static void
 init_news(FairqNews *news)
 {
-	news->items = NO_DEBT;
+	news->items = NO_INDEX;
 	news->nitems = 0;
 	news->more = FAIRQ_ADDR_MAX;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
@@ -233,7 +233,7 @@ init_news(FairqNews *news)
 static void
 release_news(FairqNews *news)
 {
-	while (news->items != NO_DEBT)
+	while (news->items != NO_INDEX)
 	{
 		int32		node = news->items;
 
@@ -244,15 +244,15 @@ release_news(FairqNews *news)
 }
 
 static bool
-are_ready(const FairqNews *news)
+has_ready_news(const FairqNews *news)
 {
 	return news->nitems > 0 || news->more != FAIRQ_ADDR_MAX;
 }
 
 static bool
-has_tasks(const FairqNews *news)
+has_task_news(const FairqNews *news)
 {
-	bool		any = are_ready(news);
+	bool		any = has_ready_news(news);
 
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		any |= news->scheduled[r] != FAIRQ_ADDR_MAX;
@@ -260,9 +260,9 @@ has_tasks(const FairqNews *news)
 }
 
 static bool
-is_nothing(const FairqNews *news)
+is_no_news(const FairqNews *news)
 {
-	return !has_tasks(news) && news->leased.until == DT_NOEND;
+	return !has_task_news(news) && news->leased.until == DT_NOEND;
 }
 
 static void
@@ -281,9 +281,9 @@ add_leases(FairqLeases *leases, const FairqLeases *more)
 static void
 add_lane_news(FairqNews *news, const FairqNews *more)
 {
-	owe_more(news, more->more);
+	add_more(news, more->more);
 	if (more->nitems > 0)
-		owe_more(news, 0);
+		add_more(news, 0);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		news->scheduled[r] = Min(news->scheduled[r], more->scheduled[r]);
 	add_leases(&news->leased, &more->leased);
@@ -291,57 +291,57 @@ add_lane_news(FairqNews *news, const FairqNews *more)
 
 /* Tasks are scheduled; or, again, they may have fallen due by now. */
 static void
-say_scheduled(FairqDebt *debt, int64 addr, bool again)
+publish_scheduled(FairqPending *pending, int64 addr, bool again)
 {
 	if (addr == FAIRQ_ADDR_MAX)
 		return;
 	if (again)
-		fairq_lane_tell_timed(debt->lane, debt->group_no, addr);
+		fairq_lane_tell_timed(pending->lane, pending->group_no, addr);
 	else
-		fairq_lane_scheduled(debt->lane, addr);
-	fairq_wake_in_time(&fairq_hints_of(debt->lane)->wakeup,
+		fairq_lane_scheduled(pending->lane, addr);
+	fairq_wake_in_time(&fairq_hints_of(pending->lane)->wakeup,
 					   fairq_due_time(addr));
 }
 
 /* All is to be read off the table again, and its leases by another census. */
 static void
-forget(FairqLane *lane)
+forget_lane(FairqLane *lane)
 {
 	fairq_lane_forget(lane);
 	pg_atomic_fetch_add_u64(&fairq_domain_at(lane->domain)->forgets, 1);
 }
 
 static void
-say(FairqDebt *debt, const FairqNews *news, bool again)
+publish(FairqPending *pending, const FairqNews *news, bool again)
 {
-	FairqLane  *lane = debt->lane;
+	FairqLane  *lane = pending->lane;
 
-	if (is_nothing(news))
+	if (is_no_news(news))
 		return;
-	if (debt->group_no < 0 && (again || are_ready(news)))
+	if (pending->group_no < 0 && (again || has_ready_news(news)))
 	{
 		/* whose these are is not known: all is read again */
-		forget(lane);
+		forget_lane(lane);
 		fairq_wake_all(&fairq_hints_of(lane)->wakeup);
 		return;
 	}
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-		say_scheduled(debt, news->scheduled[r], again);
-	if (are_ready(news))
+		publish_scheduled(pending, news->scheduled[r], again);
+	if (has_ready_news(news))
 	{
 		FairqItem	items[FAIRQ_HAND];
 		int			n = 0;
 
-		for (int32 at = news->items; at != NO_DEBT; at = nodes[at].next)
+		for (int32 at = news->items; at != NO_INDEX; at = nodes[at].next)
 			items[n++] = nodes[at].item;
-		fairq_lane_tell(lane, debt->group_no, items, n, news->more);
+		fairq_lane_tell(lane, pending->group_no, items, n, news->more);
 	}
 	if (news->leased.until != DT_NOEND)
 	{
-		if (debt->group_no < 0)
-			forget(lane);
+		if (pending->group_no < 0)
+			forget_lane(lane);
 		else
-			fairq_lane_leased(lane, debt->group_no, &news->leased);
+			fairq_lane_leased(lane, pending->group_no, &news->leased);
 		fairq_wake_in_time(&fairq_hints_of(lane)->wakeup,
 						   news->leased.until);
 	}
@@ -349,175 +349,180 @@ say(FairqDebt *debt, const FairqNews *news, bool again)
 
 /* n tasks are not running any more. */
 static void
-leave(FairqDebt *debt, int32 n)
+leave_counters(FairqPending *pending, int32 n)
 {
-	FairqHints *hints = fairq_hints_of(debt->lane);
+	FairqHints *hints = fairq_hints_of(pending->lane);
 
-	if (debt->settings || debt->granted || debt->dropped)
+	if (pending->settings || pending->granted || pending->dropped)
 		pg_atomic_fetch_add_u64(&hints->version, 1);
-	if (debt->group_no < 0)
+	if (pending->group_no < 0)
 	{
-		if (debt->uncounted)
+		if (pending->uncounted)
 		{
+			FairqDomain *domain = fairq_domain_at(pending->lane->domain);
+
 			/* in this order: census.c */
-			pg_atomic_fetch_add_u64(&fairq_domain_at(debt->lane->domain)->uncounted, 1);
+			pg_atomic_fetch_add_u64(&domain->uncounted, 1);
 			pg_atomic_fetch_add_u64(&hints->uncounted, 1);
 		}
-		if (debt->uncounted || debt->settings)
+		if (pending->uncounted || pending->settings)
 			fairq_unpark_all(hints);
 	}
-	else if (debt->counter != NULL && (n > 0 || debt->settings))
+	else if (pending->counter != NULL && (n > 0 || pending->settings))
 	{
-		FairqAsOf	now = fairq_lane_as_of(debt->lane);
+		FairqAsOf	now = fairq_lane_as_of(pending->lane);
 		uint16		parked;
 
 		/* in this order: counter.c, rule 8 */
-		parked = fairq_counter_leave(debt->counter, now, n, debt->count_no);
+		parked = fairq_counter_leave(pending->counter, now, n,
+									 pending->count_no);
 		(void) fairq_counter_leave(&hints->running, now, n,
-								   debt->queue_count_no);
-		fairq_unpark(hints, debt->group_no, parked);
+								   pending->queue_count_no);
+		fairq_unpark(hints, pending->group_no, parked);
 		/* others, too, may have waited for a slot in the queue */
 		fairq_wake(&hints->wakeup, n);
 	}
-	if (debt->dropped)
+	if (pending->dropped)
 		fairq_wake_all(&hints->wakeup);
-	else if (debt->settings)
+	else if (pending->settings)
 		fairq_wake_chain(&hints->wakeup);
-	if (debt->counter != NULL)
-		fairq_counter_unpin(debt->counter);
+	if (pending->counter != NULL)
+		fairq_counter_unpin(pending->counter);
 }
 
 static void
-settle(FairqDebt *debt, bool committed)
+apply_pending(FairqPending *pending, bool committed)
 {
-	FairqLane  *lane = debt->lane;
+	FairqLane  *lane = pending->lane;
 	int32		nready;
 
 	if (committed)
 	{
-		say(debt, &debt->at_commit, false);
+		publish(pending, &pending->at_commit, false);
 		for (int i = 0; i < FAIRQ_STATS; i++)
-			if (debt->stats[i] > 0)
-				pg_atomic_fetch_add_u64(&lane->stats[i], debt->stats[i]);
+			if (pending->stats[i] > 0)
+				pg_atomic_fetch_add_u64(&lane->stats[i], pending->stats[i]);
 	}
 	else
 	{
-		if (debt->reserved && !debt->torn)
-			fairq_lane_unreserve(lane, debt->lane_no, debt->group_no,
-								 debt->last, debt->before);
-		say(debt, &debt->at_abort, true);
+		if (pending->reserved && !pending->torn)
+			fairq_lane_unreserve(lane, pending->lane_no, pending->group_no,
+								 pending->last, pending->before);
+		publish(pending, &pending->at_abort, true);
 	}
-	leave(debt, committed ? debt->leave_at_commit : debt->leave_at_abort);
-	nready = committed ? debt->nready_at_commit : debt->nready_at_abort;
+	leave_counters(pending,
+				   committed ? pending->leave_at_commit :
+				   pending->leave_at_abort);
+	nready = committed ? pending->nready_at_commit : pending->nready_at_abort;
 	if (nready > 0)
 		fairq_wake(&fairq_hints_of(lane)->wakeup, nready);
 }
 
 /* Others hear of it at commit, our own pops before they look. */
 static void
-owe_unshown(FairqDebt *debt)
+add_unshown(FairqPending *pending)
 {
-	own_tasks |= has_tasks(&debt->unsaid);
-	if (debt->unshown)
+	own_tasks |= has_task_news(&pending->not_shown);
+	if (pending->in_unshown)
 		return;
-	debt->unshown = true;
-	debt->prev_unshown = NO_DEBT;
-	debt->next_unshown = unshown;
-	unshown = debt - debts;
-	if (debt->next_unshown != NO_DEBT)
-		debts[debt->next_unshown].prev_unshown = unshown;
+	pending->in_unshown = true;
+	pending->prev_unshown = NO_INDEX;
+	pending->next_unshown = unshown;
+	unshown = pending - stack;
+	if (pending->next_unshown != NO_INDEX)
+		stack[pending->next_unshown].prev_unshown = unshown;
 }
 
 static void
-remove_unshown(FairqDebt *debt)
+remove_unshown(FairqPending *pending)
 {
-	if (!debt->unshown)
+	if (!pending->in_unshown)
 		return;
-	release_news(&debt->unsaid);
-	debt->unshown = false;
-	if (debt->next_unshown != NO_DEBT)
-		debts[debt->next_unshown].prev_unshown = debt->prev_unshown;
-	if (debt->prev_unshown != NO_DEBT)
-		debts[debt->prev_unshown].next_unshown = debt->next_unshown;
+	release_news(&pending->not_shown);
+	pending->in_unshown = false;
+	if (pending->next_unshown != NO_INDEX)
+		stack[pending->next_unshown].prev_unshown = pending->prev_unshown;
+	if (pending->prev_unshown != NO_INDEX)
+		stack[pending->prev_unshown].next_unshown = pending->next_unshown;
 	else
-		unshown = debt->next_unshown;
+		unshown = pending->next_unshown;
 }
 
-/* The slot of the topmost debt for that, or the empty one where it belongs. */
+/* The bucket of the topmost change for a group, or the empty one for it. */
 static int32 *
 slot_of(FairqLane *lane, int32 group_no)
 {
-	uint32		mask = 2 * maxdebts - 1;
+	uint32		mask = 2 * max_stack - 1;
 	uint32		at = hash_combine(murmurhash32((uint32) ((uintptr_t) lane >> 6)),
 								  murmurhash32((uint32) group_no)) & mask;
 
-	while (topmost[at] != NO_DEBT &&
-		   (debts[topmost[at]].lane != lane ||
-			debts[topmost[at]].group_no != group_no))
+	while (topmost[at] != NO_INDEX &&
+		   (stack[topmost[at]].lane != lane ||
+			stack[topmost[at]].group_no != group_no))
 		at = (at + 1) & mask;
 	return &topmost[at];
 }
 
-/* The topmost debt for a group of a lane, or the lane (-1); NULL: none. */
-static FairqDebt *
-topmost_debt(FairqLane *lane, int32 group_no)
+/* The topmost change for a group of a lane, or the lane (-1); NULL: none. */
+static FairqPending *
+topmost_pending(FairqLane *lane, int32 group_no)
 {
-	int32		index = ndebts == 0 ? NO_DEBT : *slot_of(lane, group_no);
+	int32		index = nstack == 0 ? NO_INDEX : *slot_of(lane, group_no);
 
-	return index == NO_DEBT ? NULL : &debts[index];
+	return index == NO_INDEX ? NULL : &stack[index];
 }
 
-static FairqDebt *
-debt_below(const FairqDebt *debt)
+static FairqPending *
+pending_below(const FairqPending *pending)
 {
-	return debt->below == NO_DEBT ? NULL : &debts[debt->below];
+	return pending->below == NO_INDEX ? NULL : &stack[pending->below];
 }
 
-/* Take the last debt off the stack. */
-static FairqDebt *
-pop_debt(void)
+/* Take the last change off the stack. */
+static FairqPending *
+pop_pending(void)
 {
-	FairqDebt  *debt = &debts[ndebts - 1];
+	FairqPending *pending = &stack[nstack - 1];
 
-	*slot_of(debt->lane, debt->group_no) = debt->below;
-	remove_unshown(debt);
-	ndebts--;
-	return debt;
+	*slot_of(pending->lane, pending->group_no) = pending->below;
+	remove_unshown(pending);
+	nstack--;
+	return pending;
 }
 
-/* Make room for one more debt. */
+/* Make sure that one more change fits. */
 static void
-grow(void)
+grow_stack(void)
 {
-	int			n = maxdebts == 0 ? 16 : maxdebts * 2;
-	FairqDebt  *more;
+	int			n = max_stack == 0 ? 16 : max_stack * 2;
+	FairqPending *more;
 	int32	   *slots;
 
-	if (ndebts < maxdebts)
+	if (nstack < max_stack)
 		return;
 	slots = MemoryContextAllocHuge(TopTransactionContext,
 								   sizeof(int32) * 2 * n);
 	more = MemoryContextAllocHuge(TopTransactionContext,
-								  sizeof(FairqDebt) * n);
-	if (debts != NULL)
+								  sizeof(FairqPending) * n);
+	if (stack != NULL)
 	{
-		memcpy(more, debts, sizeof(FairqDebt) * ndebts);
-		pfree(debts);
+		memcpy(more, stack, sizeof(FairqPending) * nstack);
+		pfree(stack);
 		pfree(topmost);
 	}
-	debts = more;
+	stack = more;
 	topmost = slots;
-	maxdebts = n;
+	max_stack = n;
 	memset(topmost, 0xFF, sizeof(int32) * 2 * n);
-	for (int i = 0; i < ndebts; i++)
-		*slot_of(debts[i].lane, debts[i].group_no) = i;
+	for (int i = 0; i < nstack; i++)
+		*slot_of(stack[i].lane, stack[i].group_no) = i;
 }
 
 /* What was being done, an error or the end has ended it. */
 static void
 end_call(void)
 {
-	fairq_debt_written();
+	fairq_pending_written();
 	fairq_turns_end();
 	fairq_running_end();
 	fairq_census_end();
@@ -534,27 +539,27 @@ forget_shown(FairqHints *hints)
 }
 
 /*
- * Settle the debts from an index on, the last one first.  The hints of queues
- * that are gone by that are given back after all that was owed to them.
+ * Apply the changes from an index on, the last one first.  The hints of queues
+ * that are gone by that are given back after all changes of them.
  */
 static void
-settle_from(int first, bool committed)
+apply_from(int first, bool committed)
 {
-	int			end = ndebts;
+	int			end = nstack;
 
-	while (ndebts > first)
+	while (nstack > first)
 	{
-		FairqDebt  *debt = pop_debt();
+		FairqPending *pending = pop_pending();
 
-		settle(debt, committed);
-		release_news(&debt->at_commit);
-		release_news(&debt->at_abort);
+		apply_pending(pending, committed);
+		release_news(&pending->at_commit);
+		release_news(&pending->at_abort);
 	}
 	for (int i = first; i < end; i++)
 	{
-		FairqHints *hints = fairq_hints_of(debts[i].lane);
+		FairqHints *hints = fairq_hints_of(stack[i].lane);
 
-		if (committed ? debts[i].removed : debts[i].created)
+		if (committed ? stack[i].removed : stack[i].created)
 		{
 			forget_shown(hints);
 			fairq_shmem_release(hints);
@@ -563,21 +568,21 @@ settle_from(int first, bool committed)
 }
 
 static void
-settle_all(bool committed)
+apply_all(bool committed)
 {
 	end_call();
-	settle_from(0, committed);
-	debts = NULL;
+	apply_from(0, committed);
+	stack = NULL;
 	topmost = NULL;
-	maxdebts = 0;
+	max_stack = 0;
 	nodes = NULL;
 	nnodes = maxnodes = 0;
-	free_node = NO_DEBT;
-	unshown = NO_DEBT;
+	free_node = NO_INDEX;
+	unshown = NO_INDEX;
 	nshown = next_shown = 0;
 	own_tasks = to_undo = to_leave = false;
 	written_at = changed_at = groups_changed_at = 0;
-	settings_pending = groups_freed = false;
+	own_settings = groups_freed = false;
 	if (changed)
 		pg_atomic_fetch_add_u64(&changed->resets, 1);
 	if (groups_changed)
@@ -600,12 +605,12 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
-			settle_all(true);
+			apply_all(true);
 			break;
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			/* of who has written nothing, debts owe nothing either way */
-			settle_all(false);
+			/* what has written nothing changes nothing either way */
+			apply_all(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			if (Max(Max(written_at, changed_at), groups_changed_at) > 0)
@@ -618,36 +623,36 @@ xact_callback(XactEvent event, void *arg)
 	}
 }
 
-/* A lane's debt that was left by a subtransaction goes into one below it. */
+/* A lane's change that a subtransaction has left goes into one below it. */
 static bool
-merge_into_lane_debt_below(int index)
+merge_into_lane_pending_below(int index)
 {
-	FairqDebt  *debt = &debts[index];
+	FairqPending *pending = &stack[index];
 
 	for (int i = index - 1; i >= 0 && i >= index - FAIRQ_PRIORITIES; i--)
 	{
-		FairqDebt  *below = &debts[i];
+		FairqPending *below = &stack[i];
 
-		if (below->group_no >= 0 || below->sub != debt->sub)
+		if (below->group_no >= 0 || below->sub != pending->sub)
 			return false;
-		if (below->lane != debt->lane)
+		if (below->lane != pending->lane)
 			continue;
-		add_lane_news(&below->at_commit, &debt->at_commit);
-		add_lane_news(&below->unsaid, &debt->at_commit);
-		owe_unshown(below);
-		add_lane_news(&below->at_abort, &debt->at_abort);
-		below->nready_at_commit += debt->nready_at_commit;
-		below->nready_at_abort += debt->nready_at_abort;
+		add_lane_news(&below->at_commit, &pending->at_commit);
+		add_lane_news(&below->not_shown, &pending->at_commit);
+		add_unshown(below);
+		add_lane_news(&below->at_abort, &pending->at_abort);
+		below->nready_at_commit += pending->nready_at_commit;
+		below->nready_at_abort += pending->nready_at_abort;
 		below->highest_at_abort = Max(below->highest_at_abort,
-									  debt->highest_at_abort);
-		below->settings |= debt->settings;
-		below->granted |= debt->granted;
-		below->dropped |= debt->dropped;
-		below->created |= debt->created;
-		below->removed |= debt->removed;
-		below->uncounted |= debt->uncounted;
+									  pending->highest_at_abort);
+		below->settings |= pending->settings;
+		below->granted |= pending->granted;
+		below->dropped |= pending->dropped;
+		below->created |= pending->created;
+		below->removed |= pending->removed;
+		below->uncounted |= pending->uncounted;
 		for (int c = 0; c < FAIRQ_STATS; c++)
-			below->stats[c] += debt->stats[c];
+			below->stats[c] += pending->stats[c];
 		return true;
 	}
 	return false;
@@ -659,26 +664,26 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 {
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
-		for (int i = ndebts - 1; i >= 0 && debts[i].sub == sub; i--)
-			debts[i].sub = parent;
-		while (ndebts > 1 && debts[ndebts - 1].group_no < 0 &&
-			   merge_into_lane_debt_below(ndebts - 1))
+		for (int i = nstack - 1; i >= 0 && stack[i].sub == sub; i--)
+			stack[i].sub = parent;
+		while (nstack > 1 && stack[nstack - 1].group_no < 0 &&
+			   merge_into_lane_pending_below(nstack - 1))
 		{
-			FairqDebt  *debt = pop_debt();
+			FairqPending *pending = pop_pending();
 
-			release_news(&debt->at_commit);
-			release_news(&debt->at_abort);
+			release_news(&pending->at_commit);
+			release_news(&pending->at_abort);
 		}
 		end_level(true);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		int			first = ndebts;
+		int			first = nstack;
 
 		end_call();
-		while (first > 0 && debts[first - 1].sub == sub)
+		while (first > 0 && stack[first - 1].sub == sub)
 			first--;
-		settle_from(first, false);
+		apply_from(first, false);
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
 		if (settings_changed)
@@ -712,50 +717,50 @@ fairq_written(void)
 	CommandCounterIncrement();
 }
 
-/* The debt of this subtransaction for a group of a lane; NULL: none. */
-static FairqDebt *
-find_debt(FairqLane *lane, int32 group_no)
+/* The change of this subtransaction for a group of a lane; NULL: none. */
+static FairqPending *
+find_pending(FairqLane *lane, int32 group_no)
 {
-	FairqDebt  *debt = topmost_debt(lane, group_no);
+	FairqPending *pending = topmost_pending(lane, group_no);
 
-	return debt != NULL && debt->sub == GetCurrentSubTransactionId() ?
-		debt : NULL;
+	return pending != NULL && pending->sub == GetCurrentSubTransactionId() ?
+		pending : NULL;
 }
 
 /*
- * The debt of this subtransaction for a group of a lane, owing nothing yet if
- * it is new.  Valid until the next call.
+ * The pending change of this subtransaction for a group of a lane, empty if it
+ * is new.  Valid until the next call.
  */
-FairqDebt *
-fairq_debt(FairqLane *lane, int32 group_no)
+FairqPending *
+fairq_pending(FairqLane *lane, int32 group_no)
 {
-	FairqDebt  *debt;
+	FairqPending *pending;
 	int32	   *slot;
 
 	fairq_watch_transaction();
 
-	if (ndebts >= MAX_DEBTS)
+	if (nstack >= MAX_PENDING)
 		group_no = -1;
-	debt = find_debt(lane, group_no);
-	if (debt != NULL)
-		return debt;
+	pending = find_pending(lane, group_no);
+	if (pending != NULL)
+		return pending;
 
-	grow();
+	grow_stack();
 	if (group_no >= 0)
 		fairq_chunks_have(&fairq_hints_of(lane)->chunks, group_no);
 	slot = slot_of(lane, group_no);
-	debt = &debts[ndebts];
-	memset(debt, 0, sizeof(FairqDebt));
-	debt->sub = GetCurrentSubTransactionId();
-	debt->lane = lane;
-	debt->group_no = group_no;
-	debt->below = *slot;
-	*slot = ndebts++;
-	init_news(&debt->at_commit);
-	init_news(&debt->unsaid);
-	init_news(&debt->at_abort);
-	debt->highest_at_abort = FAIRQ_ADDR_NONE;
-	return debt;
+	pending = &stack[nstack];
+	memset(pending, 0, sizeof(FairqPending));
+	pending->sub = GetCurrentSubTransactionId();
+	pending->lane = lane;
+	pending->group_no = group_no;
+	pending->below = *slot;
+	*slot = nstack++;
+	init_news(&pending->at_commit);
+	init_news(&pending->not_shown);
+	init_news(&pending->at_abort);
+	pending->highest_at_abort = FAIRQ_ADDR_NONE;
+	return pending;
 }
 
 /*
@@ -763,42 +768,42 @@ fairq_debt(FairqLane *lane, int32 group_no)
  * leads to its row, if that is known.
  */
 void
-fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr, int64 id,
-						  const ItemPointerData *root)
+fairq_pending_ready_at_abort(FairqPending *pending, int64 addr, int64 id,
+							 const ItemPointerData *root)
 {
 	FairqItem	item = {.addr = addr, .order = (uint32) id};
 
-	debt->nready_at_abort++;
+	pending->nready_at_abort++;
 	to_undo = true;
 	if (fairq_is_timed(addr))
 	{
 		FairqRegion region = fairq_region(addr);
 
-		debt->at_abort.scheduled[region] =
-			Min(debt->at_abort.scheduled[region], addr);
+		pending->at_abort.scheduled[region] =
+			Min(pending->at_abort.scheduled[region], addr);
 		return;
 	}
-	debt->highest_at_abort = Max(debt->highest_at_abort, addr);
-	if (debt->group_no < 0 || root == NULL || !ItemPointerIsValid(root))
+	pending->highest_at_abort = Max(pending->highest_at_abort, addr);
+	if (pending->group_no < 0 || root == NULL || !ItemPointerIsValid(root))
 	{
-		owe_more(&debt->at_abort, addr);
+		add_more(&pending->at_abort, addr);
 		return;
 	}
 	item.tid = *root;
-	owe_item(&debt->at_abort, &item);
+	add_item(&pending->at_abort, &item);
 }
 
 /* A task is scheduled there, if we commit. */
 void
-fairq_debt_scheduled(FairqDebt *debt, int64 addr)
+fairq_pending_scheduled(FairqPending *pending, int64 addr)
 {
 	FairqRegion region = fairq_region(addr);
 
-	debt->at_commit.scheduled[region] =
-		Min(debt->at_commit.scheduled[region], addr);
-	debt->unsaid.scheduled[region] =
-		Min(debt->unsaid.scheduled[region], addr);
-	owe_unshown(debt);
+	pending->at_commit.scheduled[region] =
+		Min(pending->at_commit.scheduled[region], addr);
+	pending->not_shown.scheduled[region] =
+		Min(pending->not_shown.scheduled[region], addr);
+	add_unshown(pending);
 }
 
 static void
@@ -817,14 +822,14 @@ add_lease(FairqLeases *leases, int64 addr, TimestampTz until, uint64 looks)
  * taken, by so many looks; or not (0).
  */
 void
-fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr, TimestampTz until,
-							uint64 looks)
+fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
+							   TimestampTz until, uint64 looks)
 {
-	add_lease(&debt->at_commit.leased, addr, until, looks);
+	add_lease(&pending->at_commit.leased, addr, until, looks);
 	if (looks > 0)
 		return;
-	add_lease(&debt->unsaid.leased, addr, until, looks);
-	owe_unshown(debt);
+	add_lease(&pending->not_shown.leased, addr, until, looks);
+	add_unshown(pending);
 }
 
 /*
@@ -832,9 +837,10 @@ fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr, TimestampTz until,
  * go of that while the row was in our hands.
  */
 void
-fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr, TimestampTz until)
+fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
+							  TimestampTz until)
 {
-	add_lease(&debt->at_abort.leased, addr, until, 0);
+	add_lease(&pending->at_abort.leased, addr, until, 0);
 }
 
 /*
@@ -842,58 +848,59 @@ fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr, TimestampTz until)
  * a batch before it.  Nothing may fail between the reservation and this.
  */
 void
-fairq_debt_reserved(FairqDebt *debt, const FairqReservation *reservation)
+fairq_pending_reserved(FairqPending *pending,
+					   const FairqReservation *reservation)
 {
 	Assert(nin_flight < FAIRQ_MAX_ROWS);
 	in_flight[nin_flight].reservation = *reservation;
-	in_flight[nin_flight++].debt = debt - debts;
-	if (!debt->reserved)
+	in_flight[nin_flight++].pending = pending - stack;
+	if (!pending->reserved)
 	{
-		debt->reserved = true;
-		debt->before = reservation->before;
-		debt->lane_no = reservation->lane_no;
+		pending->reserved = true;
+		pending->before = reservation->before;
+		pending->lane_no = reservation->lane_no;
 	}
-	else if (debt->lane_no != reservation->lane_no ||
-			 debt->last.addr != reservation->before.addr ||
-			 debt->last.count != reservation->before.count)
+	else if (pending->lane_no != reservation->lane_no ||
+			 pending->last.addr != reservation->before.addr ||
+			 pending->last.count != reservation->before.count)
 	{
 		/* there is no tail any more that could be put back */
-		debt->torn = true;
-		debt->lane_no = reservation->lane_no;
+		pending->torn = true;
+		pending->lane_no = reservation->lane_no;
 	}
-	debt->last = reservation->tail;
-	debt->nready_at_commit++;
+	pending->last = reservation->tail;
+	pending->nready_at_commit++;
 }
 
 /* The row of the n-th of the last reservations is there. */
 void
-fairq_debt_row_written(int n, int64 id, ItemPointer tid)
+fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 {
-	FairqDebt  *debt;
+	FairqPending *pending;
 	FairqItem	item;
 
 	if (n >= nin_flight)
 		return;
-	debt = &debts[in_flight[n].debt];
+	pending = &stack[in_flight[n].pending];
 	item.addr = in_flight[n].reservation.tail.addr;
 	item.order = (uint32) id;
 	item.tid = *tid;
-	if (debt->group_no < 0)
+	if (pending->group_no < 0)
 	{
-		owe_more(&debt->at_commit, item.addr);
-		owe_more(&debt->unsaid, item.addr);
+		add_more(&pending->at_commit, item.addr);
+		add_more(&pending->not_shown, item.addr);
 	}
 	else
 	{
-		owe_item(&debt->at_commit, &item);
-		owe_item(&debt->unsaid, &item);
+		add_item(&pending->at_commit, &item);
+		add_item(&pending->not_shown, &item);
 	}
-	owe_unshown(debt);
+	add_unshown(pending);
 }
 
 /* Is there a reservation among the last that nobody knows of without its row? */
 bool
-fairq_debt_any_unpinned(void)
+fairq_pending_any_unpinned(void)
 {
 	for (int i = 0; i < nin_flight; i++)
 		if (in_flight[i].reservation.pinned == NULL)
@@ -903,13 +910,13 @@ fairq_debt_any_unpinned(void)
 
 /* The rows of the last reservations are there, with their index entries. */
 void
-fairq_debt_written(void)
+fairq_pending_written(void)
 {
 	while (nin_flight > 0)
 		fairq_unpin(&in_flight[--nin_flight].reservation);
 }
 
-/* What our own pops were told of a queue's debts; nothing, if it is new. */
+/* What our own pops were shown of a queue; nothing, if it is new. */
 static Shown *
 shown_of(FairqHints *hints, bool *is_new)
 {
@@ -934,9 +941,9 @@ shown_of(FairqHints *hints, bool *is_new)
 
 /* Our own pops find by it what others find once it is committed. */
 static void
-show(Shown *to, FairqDebt *debt, const FairqNews *news)
+show_news(Shown *to, FairqPending *pending, const FairqNews *news)
 {
-	FairqLane  *lane = debt->lane;
+	FairqLane  *lane = pending->lane;
 	uint16		bit = 1 << lane->priority;
 
 	if ((to->lanes & bit) == 0)
@@ -944,8 +951,8 @@ show(Shown *to, FairqDebt *debt, const FairqNews *news)
 		to->at[lane->priority] = fairq_lane_narrowings(lane);
 		to->lanes |= bit;
 	}
-	say(debt, news, false);
-	remove_unshown(debt);
+	publish(pending, news, false);
+	remove_unshown(pending);
 }
 
 /*
@@ -955,13 +962,13 @@ show(Shown *to, FairqDebt *debt, const FairqNews *news)
  * Returns whether there were tasks to speak of.
  */
 bool
-fairq_debts_show(FairqHints *hints)
+fairq_pending_show(FairqHints *hints)
 {
 	Shown	   *to;
 	bool		again;
 	bool		any = false;
 
-	if (ndebts == 0)
+	if (nstack == 0)
 		return false;
 	to = shown_of(hints, &again);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
@@ -978,28 +985,28 @@ fairq_debts_show(FairqHints *hints)
 	{
 		uint16		still = to->lanes;
 
-		for (int i = 0; i < ndebts; i++)
+		for (int i = 0; i < nstack; i++)
 		{
-			FairqDebt  *debt = &debts[i];
+			FairqPending *pending = &stack[i];
 
-			if (fairq_hints_of(debt->lane) == hints &&
-				(still & (1 << debt->lane->priority)) == 0 &&
-				!is_nothing(&debt->at_commit))
+			if (fairq_hints_of(pending->lane) == hints &&
+				(still & (1 << pending->lane->priority)) == 0 &&
+				!is_no_news(&pending->at_commit))
 			{
-				any |= has_tasks(&debt->at_commit);
-				show(to, debt, &debt->at_commit);
+				any |= has_task_news(&pending->at_commit);
+				show_news(to, pending, &pending->at_commit);
 			}
 		}
 	}
-	for (int32 i = unshown; i != NO_DEBT;)
+	for (int32 i = unshown; i != NO_INDEX;)
 	{
-		FairqDebt  *debt = &debts[i];
+		FairqPending *pending = &stack[i];
 
-		i = debt->next_unshown;
-		if (fairq_hints_of(debt->lane) == hints)
+		i = pending->next_unshown;
+		if (fairq_hints_of(pending->lane) == hints)
 		{
-			any |= has_tasks(&debt->unsaid);
-			show(to, debt, &debt->unsaid);
+			any |= has_task_news(&pending->not_shown);
+			show_news(to, pending, &pending->not_shown);
 		}
 	}
 	return any;
@@ -1018,44 +1025,44 @@ fairq_has_own_tasks(void)
  * We ourselves don't see such a row any more if we have deleted it.
  */
 int64
-fairq_debts_highest(FairqLane *lane, int32 group_no)
+fairq_pending_highest(FairqLane *lane, int32 group_no)
 {
 	int64		highest = FAIRQ_ADDR_NONE;
 
 	if (!to_undo)
 		return highest;
-	for (FairqDebt *debt = topmost_debt(lane, group_no); debt != NULL;
-		 debt = debt_below(debt))
-		highest = Max(highest, debt->highest_at_abort);
+	for (FairqPending *p = topmost_pending(lane, group_no); p != NULL;
+		 p = pending_below(p))
+		highest = Max(highest, p->highest_at_abort);
 	return highest;
 }
 
 /*
  * The settings of a group, or of the queue (-1), are changed.  Others must not
  * park anybody by the old settings once the new ones are visible, nor by the
- * new ones if they are rolled back; so this is settled in both cases.
+ * new ones if they are rolled back; so this is applied in both cases.
  */
 void
-fairq_debt_settings(FairqHints *hints, int32 group_no)
+fairq_pending_settings(FairqHints *hints, int32 group_no)
 {
 	FairqLane  *lane = &hints->lanes[0];
-	FairqDebt  *debt = find_debt(lane, -1);
+	FairqPending *pending = find_pending(lane, -1);
 
-	settings_pending = true;
+	own_settings = true;
 	/* with the whole queue all of its groups are told */
-	if (debt != NULL && (debt->settings || debt->removed))
+	if (pending != NULL && (pending->settings || pending->removed))
 		return;
-	debt = fairq_debt(lane, group_no);
-	debt->settings = true;
-	if (debt->group_no >= 0 && debt->counter == NULL)
-		debt->counter = fairq_shmem_counter(hints, group_no);
+	pending = fairq_pending(lane, group_no);
+	pending->settings = true;
+	if (pending->group_no >= 0 && pending->counter == NULL)
+		pending->counter = fairq_shmem_counter(hints, group_no);
 }
 
 /* The queue is new: if we abort, it has never been there. */
 void
-fairq_debt_created(FairqHints *hints)
+fairq_pending_created(FairqHints *hints)
 {
-	fairq_debt(&hints->lanes[0], -1)->created = true;
+	fairq_pending(&hints->lanes[0], -1)->created = true;
 }
 
 /*
@@ -1063,16 +1070,16 @@ fairq_debt_created(FairqHints *hints)
  * it: if we commit, its hints are given back.
  */
 void
-fairq_debt_removed(FairqHints *hints)
+fairq_pending_removed(FairqHints *hints)
 {
-	fairq_debt(&hints->lanes[0], -1)->removed = true;
+	fairq_pending(&hints->lanes[0], -1)->removed = true;
 }
 
 /* The privileges of the queue are changed: that is read anew, and no more. */
 void
-fairq_debt_granted(FairqHints *hints)
+fairq_pending_granted(FairqHints *hints)
 {
-	fairq_debt(&hints->lanes[0], -1)->granted = true;
+	fairq_pending(&hints->lanes[0], -1)->granted = true;
 }
 
 /*
@@ -1081,9 +1088,9 @@ fairq_debt_granted(FairqHints *hints)
  * and whoever has read the settings meanwhile is to do it again.
  */
 void
-fairq_debt_unknown_settings(void)
+fairq_pending_unknown_settings(void)
 {
-	fairq_debt_reset();
+	fairq_pending_reset();
 	settings_changed = fairq_domain();
 }
 
@@ -1092,77 +1099,78 @@ fairq_debt_unknown_settings(void)
  * hear of it.
  */
 void
-fairq_debt_dropped(FairqHints *hints)
+fairq_pending_dropped(FairqHints *hints)
 {
-	fairq_debt(&hints->lanes[0], -1)->dropped = true;
+	fairq_pending(&hints->lanes[0], -1)->dropped = true;
 }
 
 /* Are our settings such that nobody else may be parked by them? */
 bool
-fairq_settings_pending(void)
+fairq_has_changed_settings(void)
 {
-	return settings_pending;
+	return own_settings;
 }
 
 /*
  * Tasks of the group stop running if we commit, or if we abort.  The counter
- * is pinned by the caller, and by the debt as well from now on.  It is NULL if
+ * is pinned by the caller, and by the change as well from now on.  It is NULL if
  * the queue has no limits as yet.
  */
 void
-fairq_debt_leaves(FairqDebt *debt, FairqCounter *counter, uint64 count_no,
-				  uint64 queue_count_no, int32 at_commit, int32 at_abort)
+fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
+					 uint64 count_no,
+					 uint64 queue_count_no, int32 at_commit, int32 at_abort)
 {
 	to_leave = true;
-	if (debt->group_no < 0)
+	if (pending->group_no < 0)
 	{
-		debt->uncounted = true;
+		pending->uncounted = true;
 		return;
 	}
-	if (debt->counter == NULL && counter != NULL)
+	if (pending->counter == NULL && counter != NULL)
 	{
 		fairq_counter_pin(counter);
-		debt->counter = counter;
+		pending->counter = counter;
 	}
-	if (debt->leave_at_commit == 0 && debt->leave_at_abort == 0)
+	if (pending->leave_at_commit == 0 && pending->leave_at_abort == 0)
 	{
-		debt->count_no = count_no;
-		debt->queue_count_no = queue_count_no;
+		pending->count_no = count_no;
+		pending->queue_count_no = queue_count_no;
 	}
-	if (debt->count_no != count_no)
-		debt->count_no = FAIRQ_MIXED_COUNTS;
-	if (debt->queue_count_no != queue_count_no)
-		debt->queue_count_no = FAIRQ_MIXED_COUNTS;
-	debt->leave_at_commit += at_commit;
-	debt->leave_at_abort += at_abort;
+	if (pending->count_no != count_no)
+		pending->count_no = FAIRQ_MIXED_COUNTS;
+	if (pending->queue_count_no != queue_count_no)
+		pending->queue_count_no = FAIRQ_MIXED_COUNTS;
+	pending->leave_at_commit += at_commit;
+	pending->leave_at_abort += at_abort;
 }
 
 static bool
-add_running(const FairqDebt *debt, int32 *running, bool *doubtful)
+add_running(const FairqPending *pending, int32 *running, bool *doubtful)
 {
-	*running += debt->leave_at_commit;
-	*doubtful |= debt->leave_at_commit > 0 || debt->leave_at_abort > 0;
-	return !debt->uncounted;
+	*running += pending->leave_at_commit;
+	*doubtful |= pending->leave_at_commit > 0 || pending->leave_at_abort > 0;
+	return !pending->uncounted;
 }
 
 /*
  * How many tasks of the group, or of the queue (-1), count as running though
- * we don't see them any more.  It is doubtful if some of what we owe may be
+ * we don't see them any more.  It is doubtful if some of that may be
  * counted twice.  False if nobody can tell.
  */
 bool
-fairq_debts_running(FairqHints *hints, int32 group_no, int32 *running,
-					bool *doubtful)
+fairq_pending_running(FairqHints *hints, int32 group_no, int32 *running,
+					  bool *doubtful)
 {
 	*running = 0;
 	if (!to_leave)
 		return true;
 	if (group_no < 0)
 	{
-		for (int i = 0; i < ndebts; i++)
+		for (int i = 0; i < nstack; i++)
 		{
-			if (fairq_hints_of(debts[i].lane) == hints &&
-				!add_running(&debts[i], running, doubtful))
+			if (fairq_hints_of(stack[i].lane) == hints &&
+				!add_running(&stack[i], running, doubtful))
 				return false;
 		}
 		return true;
@@ -1171,20 +1179,20 @@ fairq_debts_running(FairqHints *hints, int32 group_no, int32 *running,
 	{
 		FairqLane  *lane = &hints->lanes[priority];
 
-		for (FairqDebt *debt = topmost_debt(lane, -1); debt != NULL;
-			 debt = debt_below(debt))
-			if (debt->uncounted)
+		for (FairqPending *p = topmost_pending(lane, -1); p != NULL;
+			 p = pending_below(p))
+			if (p->uncounted)
 				return false;
-		for (FairqDebt *debt = topmost_debt(lane, group_no); debt != NULL;
-			 debt = debt_below(debt))
-			(void) add_running(debt, running, doubtful);
+		for (FairqPending *p = topmost_pending(lane, group_no); p != NULL;
+			 p = pending_below(p))
+			(void) add_running(p, running, doubtful);
 	}
 	return true;
 }
 
 /* At its end, what is known of this domain is void. */
 void
-fairq_debt_reset(void)
+fairq_pending_reset(void)
 {
 	fairq_watch_transaction();
 	note_level(&changed_at);
@@ -1197,7 +1205,7 @@ fairq_debt_reset(void)
  * it is called for each row: what they read meanwhile is void at the end.
  */
 void
-fairq_debt_groups(bool freed)
+fairq_pending_groups(bool freed)
 {
 	bool		first = groups_changed == NULL;
 

@@ -1,6 +1,6 @@
 /*
  * transaction.h
- *		What this transaction owes to shared memory when it ends.
+ *		Pending changes: what a transaction changes in shared memory when it ends.
  */
 #ifndef FAIRQ_TRANSACTION_H
 #define FAIRQ_TRANSACTION_H
@@ -22,18 +22,19 @@ typedef struct FairqNews
  * Of one group in one lane, in one subtransaction; or, once there are too
  * many of them, of a lane.
  */
-typedef struct FairqDebt
+typedef struct FairqPending
 {
 	SubTransactionId sub;
 	FairqLane  *lane;
 	int32		group_no;		/* -1: the lane */
-	int32		below;			/* the debt before it, for the same; -1: none */
-	int32		next_unshown;	/* in the list of fairq_debts_show(); -1: none */
+	int32		below;			/* the change before it, for the same; -1: none */
+	int32		next_unshown;	/* in the list of fairq_pending_show(); -1:
+								 * none */
 	int32		prev_unshown;	/* likewise */
-	bool		unshown;		/* the debt is in that list */
+	bool		in_unshown;		/* it is in that list */
 	uint32		lane_no;		/* when it reserved */
 	FairqNews	at_commit;
-	FairqNews	unsaid;			/* of that, what our own pops were not told */
+	FairqNews	not_shown;		/* of that, what our own pops were not told */
 	FairqNews	at_abort;
 	int64		highest_at_abort;	/* of the queued tasks in that */
 	int32		nready_at_commit;	/* so many tasks are to be popped then */
@@ -58,44 +59,45 @@ typedef struct FairqDebt
 	int32		leave_at_commit;	/* so many tasks are not running then */
 	int32		leave_at_abort;
 	uint32		stats[FAIRQ_STATS];
-} FairqDebt;
+} FairqPending;
 
 /* differs from every other one */
 #define FAIRQ_MIXED_COUNTS PG_UINT64_MAX
 
 extern void fairq_watch_transaction(void);
 extern void fairq_written(void);
-extern FairqDebt *fairq_debt(FairqLane *lane, int32 group_no);
-extern void fairq_debt_reserved(FairqDebt *debt,
-								const FairqReservation *reservation);
-extern void fairq_debt_row_written(int n, int64 id, ItemPointer tid);
-extern bool fairq_debt_any_unpinned(void);
-extern void fairq_debt_written(void);
-extern void fairq_debt_scheduled(FairqDebt *debt, int64 addr);
-extern void fairq_debt_leased_at_commit(FairqDebt *debt, int64 addr,
-										TimestampTz until, uint64 looks);
-extern void fairq_debt_leased_at_abort(FairqDebt *debt, int64 addr,
-									   TimestampTz until);
-extern bool fairq_debts_show(FairqHints *hints);
+extern FairqPending *fairq_pending(FairqLane *lane, int32 group_no);
+extern void fairq_pending_reserved(FairqPending *pending,
+								   const FairqReservation *reservation);
+extern void fairq_pending_row_written(int n, int64 id, ItemPointer tid);
+extern bool fairq_pending_any_unpinned(void);
+extern void fairq_pending_written(void);
+extern void fairq_pending_scheduled(FairqPending *pending, int64 addr);
+extern void fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
+										   TimestampTz until, uint64 looks);
+extern void fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
+										  TimestampTz until);
+extern bool fairq_pending_show(FairqHints *hints);
 extern bool fairq_has_own_tasks(void);
-extern int64 fairq_debts_highest(FairqLane *lane, int32 group_no);
-extern void fairq_debt_ready_at_abort(FairqDebt *debt, int64 addr,
-									  int64 id, const ItemPointerData *root);
-extern void fairq_debt_settings(FairqHints *hints, int32 group_no);
-extern void fairq_debt_created(FairqHints *hints);
-extern void fairq_debt_removed(FairqHints *hints);
-extern void fairq_debt_granted(FairqHints *hints);
-extern void fairq_debt_unknown_settings(void);
-extern void fairq_debt_dropped(FairqHints *hints);
-extern bool fairq_settings_pending(void);
-extern void fairq_debt_leaves(FairqDebt *debt, FairqCounter *counter,
-							  uint64 count_no, uint64 queue_count_no,
-							  int32 at_commit, int32 at_abort);
-extern bool fairq_debts_running(FairqHints *hints, int32 group_no,
-								int32 *running, bool *doubtful);
-extern void fairq_debt_groups(bool freed);
+extern int64 fairq_pending_highest(FairqLane *lane, int32 group_no);
+extern void fairq_pending_ready_at_abort(FairqPending *pending, int64 addr,
+										 int64 id,
+										 const ItemPointerData *root);
+extern void fairq_pending_settings(FairqHints *hints, int32 group_no);
+extern void fairq_pending_created(FairqHints *hints);
+extern void fairq_pending_removed(FairqHints *hints);
+extern void fairq_pending_granted(FairqHints *hints);
+extern void fairq_pending_unknown_settings(void);
+extern void fairq_pending_dropped(FairqHints *hints);
+extern bool fairq_has_changed_settings(void);
+extern void fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
+								 uint64 count_no, uint64 queue_count_no,
+								 int32 at_commit, int32 at_abort);
+extern bool fairq_pending_running(FairqHints *hints, int32 group_no,
+								  int32 *running, bool *doubtful);
+extern void fairq_pending_groups(bool freed);
 extern bool fairq_groups_freed(void);
-extern void fairq_debt_reset(void);
+extern void fairq_pending_reset(void);
 extern void fairq_reset_hints_now(void);
 
 #endif							/* FAIRQ_TRANSACTION_H */

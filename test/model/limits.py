@@ -172,7 +172,7 @@ class Model:
             own["running"] = READY
         elif kind == "delete_by_sql":
             own["running"] = GONE
-        elif own["step"] == "debts_show" and not own["ready"]:
+        elif own["step"] == "pending_show" and not own["ready"]:
             own["step"] = "queue_use"
         return own
 

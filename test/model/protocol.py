@@ -64,9 +64,9 @@ OWN = {
     "turn": 0,
     "row": 0, "changes": 0, "as_of": 0, "running": 0, "doubtful": 0,
     "bits": 0,
-    # the transaction's debt
+    # the transaction's pending changes
     "ready": 0, "undone": 0, "settings": 0, "foreign": 0, "at_commit": 0,
-    "at_abort": 0, "debt_no": 0, "in_debt": 0, "silent": 0,
+    "at_abort": 0, "pending_no": 0, "in_pending": 0, "silent": 0,
     "silent_at_commit": 0, "committed": 0,
 }
 IN_CALL = ("counted", "since", "count_no", "tried", "lane_no", "turn", "row",
@@ -84,7 +84,7 @@ RULES = {
     "in_hands_doubtful": "and makes the count doubtful",
     "mismatch": "who leaves by another count's number changes nothing",
     "mismatch_doubtful": "but makes the counter doubtful",
-    "mixed": "debts of several counts leave by none of them",
+    "mixed": "pending changes of several counts leave by none of them",
     "count_again": "if a doubtful counter is full, the rows are counted again",
     "park_not_doubtful": "nobody is parked by a doubtful counter",
     "park_in_mutex": "the last check and the mark as parked are one",
@@ -223,10 +223,10 @@ def limit_note(rules, s, p, me):
     if s.holds and "holds" in rules:
         return "running_end"
     p.changes = s.changes
-    # fairq_debts_running()
+    # fairq_pending_running()
     p.running = p.at_commit if "own_finished" in rules else 0
-    owes = p.at_commit > 0 or p.at_abort > 0
-    p.doubtful = int(owes and "own_doubtful" in rules)
+    leaves_some = p.at_commit > 0 or p.at_abort > 0
+    p.doubtful = int(leaves_some and "own_doubtful" in rules)
     if "own_silent" in rules and p.silent:
         p.running += p.silent_at_commit
         p.doubtful = 1
@@ -452,7 +452,7 @@ def read_version(rules, s, p, me):
     return "running_begin"
 
 
-def debts_show(rules, s, p, me):
+def pending_show(rules, s, p, me):
     if s.lock != NOBODY:
         return NOT_NOW
     lane_ready(rules, s)
@@ -470,7 +470,7 @@ def claim(rules, s, p, me):
     set_row(s, p.row, (row[0], me, GONE if p.kind == "take" else RUNNING))
     p.served += 1
     p.undone = int("undone" in rules)
-    owe(rules, p, int(p.kind == "take"), 1)
+    add_pending(rules, p, int(p.kind == "take"), 1)
     # strict: by the settings that were in effect since it entered
     most = s.setting if s.setter == me else max(s.limits[p.since:])
     count = sum(map(is_running, s.rows))
@@ -479,17 +479,17 @@ def claim(rules, s, p, me):
     return "let_go" if p.counted else "running_end"
 
 
-def owe(rules, p, at_commit, at_abort):
-    """fairq_debt_leaves()."""
+def add_pending(rules, p, at_commit, at_abort):
+    """fairq_pending_leaves()."""
     if not p.counted:
         p.silent = 1
         p.silent_at_commit += at_commit
         return
-    if p.in_debt and p.debt_no != p.count_no and "mixed" in rules:
-        p.debt_no = MIXED_COUNTS
+    if p.in_pending and p.pending_no != p.count_no and "mixed" in rules:
+        p.pending_no = MIXED_COUNTS
     else:
-        p.debt_no = p.count_no
-    p.in_debt = 1
+        p.pending_no = p.count_no
+    p.in_pending = 1
     p.at_commit += at_commit
     p.at_abort += at_abort
 
@@ -509,7 +509,7 @@ def task_delete(rules, s, p, me):
     if visible(row, me) == RUNNING:
         set_row(s, p.row, (row[0], me, READY if p.kind == "release" else GONE))
         p.ready |= p.kind == "release"
-        owe(rules, p, 1, 0)
+        add_pending(rules, p, 1, 0)
     return "let_go" if p.counted else "running_end"
 
 
@@ -598,7 +598,7 @@ def version_up(rules, s, p, me):
 
 def say_leave(rules, s, p, me):
     p.bits = leave(rules, s, p.at_commit if p.committed else p.at_abort,
-                   p.debt_no, "leave_unparks" in rules or p.settings)
+                   p.pending_no, "leave_unparks" in rules or p.settings)
     return next_of_end(rules, p)
 
 
@@ -624,8 +624,8 @@ def unlock(rules, s, p, me):
 
 
 CALLS = {                       # the first step; what the argument is
-    "pop": ("debts_show", None),
-    "take": ("debts_show", None),
+    "pop": ("pending_show", None),
+    "take": ("pending_show", None),
     "complete": ("task_find", "row"),
     "release": ("task_find", "row"),
     "enqueue": ("table_insert", "row"),

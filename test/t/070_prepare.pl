@@ -1,5 +1,5 @@
-# A transaction that has changed tasks cannot be prepared: nobody would say what
-# it owes.  The others can, and what they leave behind is sound.
+# A transaction that has changed tasks cannot be prepared: its pending changes
+# would be lost.  The others can, and what they leave behind is sound.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
