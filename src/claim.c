@@ -7,8 +7,8 @@
  * done with it is the affair of pop or take (pop.c), and what a rollback changes
  * is noted.
  *
- * Locking: a ready task's row is gripped for a moment, an expired one's is locked
- * with SKIP LOCKED (store.c), so a call waits for nobody.
+ * Locking: of a ready task's row the tuple lock, at most, for a moment; an expired
+ * one's row is locked with SKIP LOCKED (store.c).  So a call waits for none.
  */
 #include "postgres.h"
 
@@ -71,11 +71,11 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 	FairqPending *pending;
 	FairqClaimResult result = s->peek ?
 		peek(s, task, s->tasks->claims_delete) :
-		fairq_task_grip(s->tasks, task);
+		fairq_task_lock_tuple(s->tasks, task);
 
 	if (result == FAIRQ_CLAIMED && task->running)
 	{
-		fairq_task_let_go(s->tasks, task);
+		fairq_task_unlock_tuple(s->tasks, task);
 		return FAIRQ_GONE;
 	}
 	if (result == FAIRQ_CLAIMED)

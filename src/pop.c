@@ -78,7 +78,7 @@ remove_task(FairqTable *tasks, FairqTask *task)
 
 	/* what this transaction has written before is to be seen */
 	fairq_written();
-	result = fairq_task_delete(tasks, task, !tasks->gripped);
+	result = fairq_task_delete(tasks, task, !tasks->tuple_only);
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	if (task->keyed)

@@ -63,8 +63,8 @@
  * hints.  So a transaction that stays open after its pop keeps back its own
  * tasks, and nobody else's.
  *
- * Locking: rows are gripped, or locked with SKIP LOCKED (store.c), so a call
- * waits for nobody.  Lanes' locks are held for moments, see lane.c.
+ * Locking: tuple locks of rows, or rows with SKIP LOCKED (store.c), so a call
+ * waits for none.  Lanes' locks are held for moments, see lane.c.
  */
 #include "postgres.h"
 

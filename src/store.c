@@ -753,7 +753,7 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
 	MemoryContext old = MemoryContextSwitchTo(table->context);
 
 	scan->table = table;
-	/* it may become the table's: see fairq_task_grip() */
+	/* it may become the table's: see fairq_task_lock_tuple() */
 	scan->slot = table_slot_create(table->rel, NULL);
 	MemoryContextSwitchTo(old);
 	InitDirtySnapshot(scan->snapshot);
@@ -1495,20 +1495,20 @@ lock_to_claim(FairqTable *table, FairqTask *task)
 }
 
 /*
- * A row, in table->lock_slot, that has been locked or changed before, if only by
- * who has rolled back: somebody may still queue for it, who is not to be
- * overtaken.  Who queues has the row's tuple lock.
+ * Take the tuple lock of a row, in table->lock_slot, that has been locked or
+ * changed before, if only by a transaction that has rolled back: a transaction
+ * that queues for the row has its tuple lock, and is not to be overtaken.
  */
 static FairqClaimResult
-grip_queued(FairqTable *table, FairqTask *task, HeapTupleHeader header)
+lock_tuple(FairqTable *table, FairqTask *task, HeapTupleHeader header)
 {
 	if (!fairq_conditional_lock_tuple(table->rel, &task->tid))
 		return lock_to_claim(table, task);
-	table->gripped = table->queued = true;
+	table->tuple_only = table->tuple_locked = true;
 	if (header->t_infomask & HEAP_XMAX_INVALID)
 		return FAIRQ_CLAIMED;
 	/* it is not known to be free */
-	fairq_task_let_go(table, task);
+	fairq_task_unlock_tuple(table, task);
 	return lock_to_claim(table, task);
 }
 
@@ -1533,16 +1533,16 @@ row_at_hand(FairqTable *table, ItemPointer tid)
 }
 
 /*
- * Have a row that a scan found live, to change it at once: as fairq_task_lock(),
- * but without its trace in the table and in the log.  It is fetched again unless
- * the scan has just read it.
+ * Get a row that a scan found live, to change it at once: as fairq_task_lock(),
+ * but without its trace in the table and in the log.  The row is read again
+ * unless the scan has just read it.
  *
- * Nobody is kept away meanwhile.  Whoever is the first to change the row has it,
- * and who comes second neither waits nor gets it: his update, which does not
+ * No rival is kept away meanwhile.  The first transaction to change the row has
+ * it, and the second one neither waits nor gets it: its update, which does not
  * wait, finds that out under the lock of the buffer.
  */
 FairqClaimResult
-fairq_task_grip(FairqTable *table, FairqTask *task)
+fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
 {
 	SnapshotData snapshot;
 	HeapTupleHeader header = row_at_hand(table, &task->tid);
@@ -1550,7 +1550,7 @@ fairq_task_grip(FairqTable *table, FairqTask *task)
 	if (header == NULL)
 	{
 		header = fetch_row(table, &task->tid, &snapshot);
-		/* somebody may be changing it since: as if the scan had found it so */
+		/* a rival may be changing it since: as if the scan had found it so */
 		if (header == NULL || TransactionIdIsValid(snapshot.xmax))
 			return FAIRQ_GONE;
 		if (TransactionIdIsValid(snapshot.xmin))
@@ -1558,10 +1558,10 @@ fairq_task_grip(FairqTable *table, FairqTask *task)
 		if (!read_again(table, task))
 			return FAIRQ_GONE;
 	}
-	/* one that nobody has ever locked or changed, nobody queues for */
+	/* for a row that was never locked or changed no transaction queues */
 	if (TransactionIdIsValid(HeapTupleHeaderGetRawXmax(header)))
-		return grip_queued(table, task, header);
-	table->gripped = true;
+		return lock_tuple(table, task, header);
+	table->tuple_only = true;
 	fairq_stall("claim");
 	return FAIRQ_CLAIMED;
 }
@@ -1600,10 +1600,10 @@ is_locked(HeapTupleHeader header, bool to_delete)
 }
 
 /*
- * Could the caller claim a row that a scan found live?  As fairq_task_grip()
- * would say, but nothing is locked, written or waited for: so it is true of
- * this moment only.  With to_delete, the claim would take what
- * LockTupleExclusive takes.
+ * Could the caller claim a row that a scan found live?  As
+ * fairq_task_lock_tuple() would say, but nothing is locked, written or waited
+ * for: so it is true of this moment only.  With to_delete, the claim would
+ * take what LockTupleExclusive takes.
  */
 FairqClaimResult
 fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
@@ -1619,31 +1619,31 @@ fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
 	return is_locked(header, to_delete) ? FAIRQ_LOCKED : FAIRQ_CLAIMED;
 }
 
-/* The row is not to be changed after all, or was. */
+/* Release the tuple lock: the row was changed, or will not be. */
 void
-fairq_task_let_go(FairqTable *table, const FairqTask *task)
+fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task)
 {
 	ItemPointerData tid = task->tid;
 
-	if (table->queued)
+	if (table->tuple_locked)
 		UnlockTuple(table->rel, &tid, ExclusiveLock);
-	table->gripped = table->queued = false;
+	table->tuple_only = table->tuple_locked = false;
 }
 
-/* Have a gripped row locked, if it can still be had. */
+/* Lock a row of which at most the tuple lock is held, if it is still free. */
 static FairqClaimResult
-lock_gripped(FairqTable *table, const FairqTask *task)
+lock_after_all(FairqTable *table, const FairqTask *task)
 {
 	FairqTask	again = *task;
 
-	fairq_task_let_go(table, task);
+	fairq_task_unlock_tuple(table, task);
 	return lock_to_claim(table, &again);
 }
 
 /*
- * Write the version of the row, locked or gripped, in which the given columns
- * differ.  One that was gripped can be lost: to who has changed it, or merely
- * locked it, or is about to do more than that.
+ * Write the version of the row in which the given columns differ.  The row is
+ * locked, or at most its tuple lock is held: then it can be lost, to a rival
+ * that has changed it, or merely locked it, or is about to do more than that.
  */
 static FairqClaimResult
 update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
@@ -1657,9 +1657,9 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	bool		update_indexes;
 
 	check_use(table->rel, TO_UPDATE);
-	if (FAIRQ_UPDATE_HAS_TO_WAIT && table->gripped)
+	if (FAIRQ_UPDATE_HAS_TO_WAIT && table->tuple_only)
 	{
-		FairqClaimResult locked = lock_gripped(table, task);
+		FairqClaimResult locked = lock_after_all(table, task);
 
 		if (locked != FAIRQ_CLAIMED)
 			return locked;
@@ -1675,11 +1675,11 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	ExecStoreVirtualTuple(slot);
 
 	result = fairq_tuple_update(table->rel, &task->tid, slot,
-								GetCurrentCommandId(true), !table->gripped,
+								GetCurrentCommandId(true), !table->tuple_only,
 								&tmfd, &update_indexes);
-	if (result != TM_Ok && !table->gripped)
+	if (result != TM_Ok && !table->tuple_only)
 		elog(ERROR, "could not update a locked task: %d", (int) result);
-	fairq_task_let_go(table, task);
+	fairq_task_unlock_tuple(table, task);
 	if (result != TM_Ok)
 		return result == TM_BeingModified ? FAIRQ_LOCKED : FAIRQ_GONE;
 	if (update_indexes)
@@ -1699,8 +1699,8 @@ remember_leased(const FairqTask *task)
 }
 
 /*
- * The task, locked or gripped, runs until lease_until, where it stands; its
- * attempt is the next one.
+ * The task, whose row is locked or read by fairq_task_lock_tuple(), runs until
+ * lease_until, where it stands; its attempt is the next one.
  */
 FairqClaimResult
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
@@ -1789,7 +1789,7 @@ fairq_task_cancel(FairqTable *table, FairqTask *task)
 /*
  * Delete a row: FAIRQ_GONE if it is not the current version any more;
  * FAIRQ_LOCKED, without wait, if anybody has it locked (we ourselves, too).
- * If it may be ready it has to be locked or gripped.
+ * If it may be ready it has to be locked, or read by fairq_task_lock_tuple().
  */
 FairqClaimResult
 fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
@@ -1801,7 +1801,7 @@ fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
 	check_use(table->rel, TO_DELETE);
 	result = fairq_tuple_delete(table->rel, &tid, GetCurrentCommandId(true),
 								wait, &tmfd);
-	fairq_task_let_go(table, task);
+	fairq_task_unlock_tuple(table, task);
 	return result == TM_Ok ? FAIRQ_CLAIMED :
 		result == TM_BeingModified ? FAIRQ_LOCKED : FAIRQ_GONE;
 }

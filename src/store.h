@@ -144,11 +144,12 @@ typedef struct FairqTable
 	Oid		   *indexoids;
 	Relation   *indexes;		/* NULL: not opened yet */
 	TupleTableSlot *new_slot;	/* a version to be written */
-	TupleTableSlot *lock_slot;	/* the row as it was locked, or gripped */
+	TupleTableSlot *lock_slot;	/* the row as it was locked, or read */
 	TupleTableSlot **at;		/* which slot has the task that was read last,
 								 * which was live; or NULL */
-	bool		gripped;		/* that row is not locked, and can be lost */
-	bool		queued;			/* of a gripped row, its tuple lock is held */
+	bool		tuple_only;		/* that row is not locked, at most its tuple
+								 * lock is held: a rival may change it first */
+	bool		tuple_locked;	/* its tuple lock is held */
 	bool		claims_delete;	/* who claims a task deletes it */
 	TupleTableSlot **rows;		/* to be inserted together */
 	int			nrows;
@@ -298,10 +299,11 @@ typedef enum FairqClaimResult
 } FairqClaimResult;
 
 extern FairqClaimResult fairq_task_lock(FairqTable *table, FairqTask *task);
-extern FairqClaimResult fairq_task_grip(FairqTable *table, FairqTask *task);
+extern FairqClaimResult fairq_task_lock_tuple(FairqTable *table,
+											  FairqTask *task);
 extern FairqClaimResult fairq_task_peek(FairqTable *table, FairqTask *task,
 										bool to_delete);
-extern void fairq_task_let_go(FairqTable *table, const FairqTask *task);
+extern void fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task);
 extern FairqClaimResult fairq_task_lease(FairqTable *table, FairqTask *task,
 										 TimestampTz lease_until, Datum worker,
 										 bool worker_isnull);

@@ -60,7 +60,7 @@
 static FairqPending *stack = NULL; /* in TopTransactionContext */
 static int	nstack = 0;
 static int	max_stack = 0;
-static int32 *topmost = NULL;	/* 2 * maxdebts slots, likewise */
+static int32 *topmost = NULL;	/* 2 * max_stack slots, likewise */
 
 /* the first change of which our own pops have not been shown all */
 static int32 unshown = NO_INDEX;

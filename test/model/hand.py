@@ -17,7 +17,7 @@ has of it
 
 All of it is a hint, the rows are the truth.  A step is what happens at once
 for everybody else: a section under the lane's lock, a look at an index entry,
-a claim (grip, verify, update), the moment at which the end of a transaction
+a claim (tuple lock, verify, update), the moment at which the end of a transaction
 becomes visible and, a step of its own behind that, the callback that tells the
 hand of it.
 
