@@ -15,7 +15,7 @@
  * so few rows that they are counted at once (running.c).  A pop that would
  * return less than it was asked for (with per_group: nothing), and a look of
  * fairq.wait() that sees nothing, goes on to the end, and then looks again.  So
- * nobody who was passed over has to be told of it: who has passed over him has
+ * nobody who was passed over has to hear of it: who has passed over him has
  * either got all that he wanted (with per_group: something), and comes again,
  * or is still there.
  *
@@ -28,12 +28,12 @@
  * - counters count it themselves (counter.c says how, and why it is enough);
  * - a lane's reach is raised by whoever writes a running row, before he lets go
  *	 of the counters;
- * - a lease is told by the transaction that has made or ended it, at its end,
- *	 also if nothing else is known of the lane (lane.c).
+ * - a lease is published by the transaction that has made or ended it, at its
+ *	 end, also if nothing else is known of the lane (lane.c).
  *
  * What makes a census void, so that another one begins: "resets" of the domain;
  * "forgets", of a transaction that was too large to know whose leases it has
- * told, or of a queue whose counters the last census has not counted for;
+ * published, or of a queue whose counters the last census has not counted for;
  * another file of the table (VACUUM FULL and the like, after which rows are on
  * other pages).  If it is void again and again, it is brought to its end once
  * in a while: leases that it finds are leases, and counters do without.
@@ -46,16 +46,17 @@
  *
  * One backend at a time has a step in hand.  If it is not seen to be at it for
  * 50 ms another one does the step anew: so one that is stopped holds nobody up.
- * The first one that has read all pages of the step tells what he has found.  If
- * he does not get through with that, and another one does it again, all counters
- * of the census are doubtful, since some may have been told twice.
+ * The first one that has read all pages of the step publishes what it has
+ * found.  If he does not get through with that, and another one does it again,
+ * all counters of the census are doubtful, since some may have been published
+ * twice.
  *
  * Memory: a step has in hand what runs on its pages.  Beside that there are
  * counters of groups of which something runs, and bits.
  *
  * Locking: the census' mutex, a spinlock, for a few instructions.  The queue whose
- * tasks were found is locked while that is told, and only if that can be had at
- * once.
+ * tasks were found is locked while that is published, and only if that can be
+ * had at once.
  */
 #include "postgres.h"
 
@@ -104,7 +105,7 @@ typedef struct Step
 	FairqCensus *census;		/* NULL: there is none in hand */
 	uint64		number;			/* of the census */
 	uint64		step;			/* which one of it */
-	bool		telling;
+	bool		publishing;
 	BlockNumber from;
 	BlockNumber to;
 	BlockNumber nblocks;
@@ -267,7 +268,7 @@ begin(FairqCensus *census, Relation rel, uint64 resets, uint64 is_void)
 	census->file = fairq_file(rel);
 	census->nblocks = InvalidBlockNumber;
 	census->next = 0;
-	census->reading = census->telling = false;
+	census->reading = census->publishing = false;
 	census->found = 0;
 }
 
@@ -314,7 +315,7 @@ take(FairqHints *hints, FairqTable *tasks)
 	else if (!goes_on(census, tasks->rel, is_void))
 		begin(census, tasks->rel, resets, is_void);
 	else if (is_at_it(census->reading, census->read_at, now) ||
-			 is_at_it(census->telling, census->told_at, now))
+			 is_at_it(census->publishing, census->published_at, now))
 		taken = STEP_BUSY;
 	if (taken == STEP_TAKEN)
 	{
@@ -322,7 +323,7 @@ take(FairqHints *hints, FairqTable *tasks)
 		census->read_at = now;
 		hand.number = pg_atomic_read_u64(&census->number);
 		hand.step = ++census->steps;
-		hand.telling = false;
+		hand.publishing = false;
 		hand.from = census->next;
 		hand.nblocks = census->nblocks;
 		hand.census = census;
@@ -343,8 +344,8 @@ be_seen(void)
 	SpinLockAcquire(&census->mutex);
 	if (census->steps == hand.step)
 		census->read_at = now;
-	if (hand.telling && census->teller == hand.step)
-		census->told_at = now;
+	if (hand.publishing && census->publisher == hand.step)
+		census->published_at = now;
 	SpinLockRelease(&census->mutex);
 }
 
@@ -357,29 +358,29 @@ is_to_be_done(FairqCensus *census)
 		pg_atomic_read_u64(&census->done) != hand.number;
 }
 
-/* The pages were read: tell what was found, unless another backend does. */
+/* The pages were read: publish what was found, unless another backend does. */
 static bool
-begin_to_tell(void)
+begin_publishing(void)
 {
 	FairqCensus *census = hand.census;
 	TimestampTz now = GetCurrentTimestamp();
 
 	SpinLockAcquire(&census->mutex);
-	hand.telling = is_to_be_done(census) &&
-		!is_at_it(census->telling, census->told_at, now);
-	if (hand.telling)
+	hand.publishing = is_to_be_done(census) &&
+		!is_at_it(census->publishing, census->published_at, now);
+	if (hand.publishing)
 	{
-		if (census->telling)
+		if (census->publishing)
 			pg_atomic_write_u64(&census->repeated, hand.number);
-		census->telling = true;
-		census->teller = hand.step;
-		census->told_at = now;
+		census->publishing = true;
+		census->publisher = hand.step;
+		census->published_at = now;
 	}
 	SpinLockRelease(&census->mutex);
-	return hand.telling;
+	return hand.publishing;
 }
 
-/* It was told.  Returns whether that was the last step. */
+/* It was published.  Returns whether that was the last step. */
 static bool
 end_step(int64 *found)
 {
@@ -387,10 +388,12 @@ end_step(int64 *found)
 	bool		over = false;
 
 	SpinLockAcquire(&census->mutex);
-	/* whoever is through first, if another one has begun to tell it again */
+	/*
+	 * whoever is through first, if another one has begun to publish it again
+	 */
 	if (is_to_be_done(census))
 	{
-		census->telling = census->reading = false;
+		census->publishing = census->reading = false;
 		census->next = hand.to;
 		census->nblocks = hand.nblocks;
 		census->found += hand.n;
@@ -410,7 +413,9 @@ end_step(int64 *found)
 	return over;
 }
 
-/* An error has ended the step, or there is nothing to tell.  For callbacks. */
+/*
+ * An error has ended the step, or there is nothing to publish.  For callbacks.
+ */
 void
 fairq_census_end(void)
 {
@@ -421,10 +426,11 @@ fairq_census_end(void)
 	SpinLockAcquire(&census->mutex);
 	if (census->steps == hand.step)
 		census->reading = false;
-	/* what was told stays, and will be told again */
-	if (hand.telling && census->teller == hand.step && is_to_be_done(census))
+	/* what was published stays, and will be published again */
+	if (hand.publishing && census->publisher == hand.step &&
+		is_to_be_done(census))
 	{
-		census->telling = false;
+		census->publishing = false;
 		pg_atomic_write_u64(&census->repeated, hand.number);
 	}
 	SpinLockRelease(&census->mutex);
@@ -491,7 +497,7 @@ compare_found(const void *a, const void *b)
 
 /* Let the lane know where that task is running, and until when. */
 static void
-tell_lane(FairqHints *hints, const Found *found)
+publish_to_lane(FairqHints *hints, const Found *found)
 {
 	FairqLane  *lane = &hints->lanes[found->priority];
 	FairqLeases leases = {.until = found->lease_until};
@@ -508,7 +514,7 @@ tell_lane(FairqHints *hints, const Found *found)
 	}
 	leases.low[region] = leases.high[region] = found->addr;
 	fairq_chunks_have(&hints->chunks, found->group_no);
-	fairq_lane_leased(lane, found->group_no, &leases);
+	fairq_lane_add_leases(lane, found->group_no, &leases);
 }
 
 /* Is it worth to count for that queue?  If not, the census is void for that. */
@@ -539,9 +545,9 @@ count_group(const Found *found, int n, bool *unsure)
 	return running;
 }
 
-/* Tell what was found of a queue, which is locked. */
+/* Publish what was found of a queue, which is locked. */
 static void
-tell_queue(FairqQueue *queue, const Found *found, int n)
+publish_queue(FairqQueue *queue, const Found *found, int n)
 {
 	FairqHints *hints = queue->hints;
 	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
@@ -566,7 +572,7 @@ tell_queue(FairqQueue *queue, const Found *found, int n)
 		for (n_of_group = 0;
 			 i + n_of_group < n && found[i + n_of_group].group_no == group_no;
 			 n_of_group++)
-			tell_lane(hints, &found[i + n_of_group]);
+			publish_to_lane(hints, &found[i + n_of_group]);
 		if (counted)
 		{
 			FairqCounter *counter = fairq_shmem_counter(hints, group_no);
@@ -614,7 +620,7 @@ skip(int32 queue_id)
 }
 
 static void
-tell(void)
+publish_step(void)
 {
 	int			n_of_queue;
 
@@ -633,7 +639,7 @@ tell(void)
 		/* it may have been dropped before we had the lock */
 		queue = locked ? fairq_queue_by_id(id) : NULL;
 		if (queue != NULL)
-			tell_queue(queue, hand.found + i, n_of_queue);
+			publish_queue(queue, hand.found + i, n_of_queue);
 		else
 			skip(id);
 		if (locked)
@@ -658,11 +664,11 @@ step(FairqQueue *queue, FairqTable *tasks, int npages)
 	hand.found = palloc(sizeof(Found) * hand.max);
 	read_pages(tasks, npages);
 	fairq_stall("census");
-	if (begin_to_tell())
+	if (begin_publishing())
 	{
 		BlockNumber nblocks = hand.nblocks;
 
-		tell();
+		publish_step();
 		if (end_step(&found))
 			elog(DEBUG1, "the census has found " INT64_FORMAT " running tasks in %u page(s)",
 				 found, nblocks);

@@ -39,10 +39,10 @@ struct FairqCensus
 	BlockNumber next;			/* page with which the next step begins */
 	uint64		steps;			/* that somebody has begun */
 	bool		reading;		/* somebody has the step in hand */
-	bool		telling;		/* somebody tells what he has found in it */
-	uint64		teller;			/* which step of his that is */
+	bool		publishing;		/* a backend publishes what it has found */
+	uint64		publisher;		/* which step of his that is */
 	TimestampTz read_at;		/* when they were last seen to be at it */
-	TimestampTz told_at;
+	TimestampTz published_at;
 	int64		found;			/* tasks so far, for the log */
 };
 

@@ -62,8 +62,8 @@ check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 		fairq_task_read(fairq_scan_slot(scan), &task);
 		if (task.running || fairq_is_timed(task.addr))
 		{
-			if (!fairq_lane_is_told(lane, task.group_no, task.addr,
-									task.running, task.lease_until))
+			if (!fairq_lane_will_look(lane, task.group_no, task.addr,
+									  task.running, task.lease_until))
 				faults = lappend(faults,
 								 psprintf("task " INT64_FORMAT " of priority %d at address "
 										  INT64_FORMAT " falls due, when no pop would look",

@@ -29,10 +29,10 @@
 
 /*
  * Index entries that are looked at in one step; and as many more as have
- * something to tell, up to a limit.  That is about 1 ms, or 10.
+ * something to publish, up to a limit.  That is about 1 ms, or 10.
  */
 #define LOOK_ENTRIES 4096
-#define LOOK_TOLD 32768
+#define MAX_PUBLISHED 32768
 
 /* the lane that this backend looks at, and its number */
 static FairqLane *looking_at = NULL;
@@ -48,7 +48,7 @@ fairq_look_end(void)
 }
 
 /*
- * Tell the groups of tasks of a timed region that have fallen due.  Returns where
+ * Publish the tasks of a timed region that have fallen due.  Returns where
  * the rest begins.
  */
 static int64
@@ -65,7 +65,7 @@ find_timed(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 	};
 	FairqScan  *scan;
 	int64		next = FAIRQ_ADDR_MAX;
-	int64		told = 0;
+	int64		published = 0;
 	FairqRowState state;
 
 	if (from >= end)
@@ -96,15 +96,15 @@ find_timed(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 		if (task.running)
 			continue;
 		fairq_chunks_have(&queue->hints->chunks, task.group_no);
-		if (!fairq_lane_tell_due(lane, lane_no, task.group_no, task.addr))
+		if (!fairq_lane_add_due(lane, lane_no, task.group_no, task.addr))
 		{
 			next = task.addr;
 			break;
 		}
-		if (told++ < LOOK_TOLD)
+		if (published++ < MAX_PUBLISHED)
 			fairq_scan_more(scan);
 	}
-	*found += told;
+	*found += published;
 	fairq_scan_end(scan);
 	return next;
 }

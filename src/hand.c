@@ -4,35 +4,35 @@
  *
  * A hand has the addresses of up to eight queued tasks and where their rows
  * are.  It is filled by the transaction that makes a task ready, once that is
- * visible (the task is "told"); by a pop that aborts; and by a pop that finds
- * it used up and reads on in the index.  A hand is a hint: a pop that claims
- * what it has taken looks at the row.
+ * visible (the task is "published"); by a pop that aborts; and by a pop that
+ * finds it used up and reads on in the index.  A hand is a hint: a pop that
+ * claims what it has taken looks at the row.
  *
  * What holds of a group that has an entry: a task of it that is ready, and was
- * told, is in one of these places:
+ * published, is in one of these places:
  *
  * - in the hand;
  * - at or past the address upto, from which the next reading begins;
  * - in the hands of a call, which will claim it or give it back;
- * - in the hands of an open transaction, which will tell it if it aborts.
+ * - in the hands of an open transaction, which will publish it if it aborts.
  *
  * The rules that see to that:
  *
  * - A task that falls out of a full hand lowers upto to its address.  A task
- *	 that is told at or past upto is not taken in: it will be read.  And only
- *	 tasks below upto are served from the hand: so all are in the order of
+ *	 that is published at or past upto is not taken in: it will be read.  And
+ *	 only tasks below upto are served from the hand: so all are in the order of
  *	 their addresses.
  *
  * - A reading begins at upto and takes no lock.  At its end it is offered:
  *	 what was found goes into the hand, and upto to where the reading has
- *	 ended.  Tasks that were told since it began it may have missed.  So "lost"
- *	 is the lowest address that was told since then and is not in the hand, and
- *	 an offer counts only up to there.
+ *	 ended.  Tasks that were published since it began it may have missed.  So
+ *	 "lost" is the lowest address that was published since then and is not in
+ *	 the hand, and an offer counts only up to there.
  *
  * - One reader at a time may offer, the one whose pid is in the entry: lost is
  *	 about its reading.  Others use what they read for themselves, and offer
  *	 nothing.  So no call waits for a reader, and none has to read again
- *	 because something was told.
+ *	 because something was published.
  *
  * - A reading that was not to the end of the line says nothing of the address at
  *	 which it stopped.
@@ -43,9 +43,9 @@
  *	 reading looks at rows, not at index entries only: else it would find the
  *	 same again.
  *
- * A task that is told, read or missed twice does no harm.  test/model explores
- * all interleavings of this exhaustively, and shows for each rule what goes
- * wrong without it.
+ * A task that is published, read or missed twice does no harm.  test/model
+ * explores all interleavings of this exhaustively, and shows for each rule
+ * what goes wrong without it.
  *
  * Locking: the caller has the lane's lock and that of the entry's set.  Nothing
  * here allocates, waits or fails.
@@ -69,7 +69,7 @@ is_same(const FairqItem *a, const FairqItem *b)
 		ItemPointerEquals((ItemPointer) &a->tid, (ItemPointer) &b->tid);
 }
 
-/* Note that a task that was told stands there, and is not in the hand. */
+/* Note that a task that was published stands there, and is not in the hand. */
 static void
 lose(FairqGroup *group, int64 addr)
 {
@@ -86,7 +86,7 @@ close_up(FairqGroup *group)
 	group->first = 0;
 }
 
-/* Put a task that was told into the hand, if it belongs there. */
+/* Put a task that was published into the hand, if it belongs there. */
 static void
 put(FairqGroup *group, const FairqItem *item)
 {
@@ -124,7 +124,7 @@ put(FairqGroup *group, const FairqItem *item)
  * These tasks are ready, and maybe others, from more on.
  */
 void
-fairq_hand_tell(FairqGroup *group, const FairqItem *items, int n, int64 more)
+fairq_hand_add(FairqGroup *group, const FairqItem *items, int n, int64 more)
 {
 	for (int i = 0; i < n; i++)
 		put(group, &items[i]);

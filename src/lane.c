@@ -59,7 +59,7 @@
  *
  * Recovery of a lane, after a restart or when rows were changed behind fairq's
  * back, begins with all sets empty but leased and lapsed, and from that moment on
- * what is told counts.
+ * what is published counts.
  * Then each group that has any row gets its bits (recover.c).  That is done in
  * steps, in the order of the turns: from the seat behind the present one on,
  * and round.  A turn is taken only if all seats before it are known; so the
@@ -70,7 +70,7 @@
  * nobody knows which have had their turn.  Those that have rows count as
  * served.  Not so a newcomer: a group that had no row in this block, or in
  * later ones, when it was given its first address since.  That one is in the
- * block, and the group is in front when its task is told.
+ * block, and the group is in front when its task is published.
  *
  * Leases and the reach are another matter: what is known of them is kept, and
  * the census comes by what is not (census.c).  A group that is leased or lapsed
@@ -82,12 +82,12 @@
  * go on, for the others, who cannot be served now, would lose their turns.
  *
  * What a transaction has enqueued and not committed is seen by its own pops
- * alone.  It is told before they look (transaction.c).  A call of another
+ * alone.  It is published before they look (transaction.c).  A call of another
  * backend passes over the rows; so it may take the group out of the ring, or
- * take tasks off the hand, and make void what was told.  So the lane counts
- * how often another backend than before has taken a turn, or noted where
- * nothing is ready ("narrowings").  As long as that number is the same, what
- * was told stands.
+ * take tasks off the hand, and make void what was published.  So the lane
+ * counts how often another backend than before has taken a turn, or noted
+ * where nothing is ready ("narrowings").  As long as that number is the same,
+ * what was published stands.
  *
  * Leases.  A pop that takes tasks to lease them notes the leases as it takes
  * them, in the set "leased", in the group's entry and in the deadline of its
@@ -117,7 +117,7 @@
 /* groups that a call passes over for want of an entry before it gives up */
 #define MAX_CROWDED 64
 
-/* Has a recovery begun, since all was void?  Then what is told counts. */
+/* Has a recovery begun, since all was void?  Then what is published counts. */
 static bool
 is_begun(FairqLane *lane)
 {
@@ -632,7 +632,7 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 
 /* Take all parked groups back, if that was asked for since the last time. */
 static void
-unpark_if_told(FairqLane *lane)
+unpark_if_asked(FairqLane *lane)
 {
 	uint64		unparks = pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
 
@@ -794,7 +794,7 @@ note_taken(FairqLane *lane, FairqGroup *group, const FairqTurn *turn)
 	}
 	group->parts = 1;
 	group->unused = true;
-	group->told = false;
+	group->published = false;
 }
 
 /*
@@ -834,7 +834,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 	if (!begin_taking(lane, taking, &result))
 		return result;
 	narrow(lane);
-	unpark_if_told(lane);
+	unpark_if_asked(lane);
 	begun_in = lane->block;
 	while (taking->n < taking->most && taking->wanted > 0)
 	{
@@ -918,7 +918,7 @@ fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 	if (is_begun(lane) &&
 		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped)
 	{
-		unpark_if_told(lane);
+		unpark_if_asked(lane);
 		if (find_next(lane, &next) && is_covered(lane, &next))
 			group = lock_group(lane, next.group_no, false, &set);
 	}
@@ -1170,17 +1170,18 @@ give_back_if_in_vain(FairqLane *lane, int32 group_no, FairqGroup *group)
 
 /* Something of the group has become ready. */
 static void
-note_told(FairqLane *lane, int32 group_no, FairqGroup *group)
+note_published(FairqLane *lane, int32 group_no, FairqGroup *group)
 {
-	group->told = true;
+	group->published = true;
 	give_back_if_in_vain(lane, group_no, group);
 }
 
 /* Has something become ready since the turn was taken, as far as is known? */
 static bool
-was_told_since(FairqLane *lane, const FairqGroup *group, const FairqTurn *turn)
+was_published_since(FairqLane *lane, const FairqGroup *group,
+					const FairqTurn *turn)
 {
-	return group->told ||
+	return group->published ||
 		(has(lane, FAIRQ_DUE, turn->group_no) && !turn->due) ||
 		(has(lane, FAIRQ_LAPSED, turn->group_no) && !turn->lapsed);
 }
@@ -1199,16 +1200,17 @@ go_on_later(FairqLane *lane, const FairqTurn *turn)
 /*
  * A call is through with its part of a turn, which is over; or it has not begun
  * it.  If nobody has used any of the turn, nor has a part in hand, the group has
- * it again: at once if it has nothing, or something was told since; or else when
- * that is told.  Not earlier, or a call that finds nothing beside the reading of
- * another one would come by for ever.  The entry may be NULL, or another one than
- * it was: then there is nothing to be had but what the bits say.
+ * it again: at once if it has nothing, or something was published since; or
+ * else when that is published.  Not earlier, or a call that finds nothing
+ * beside the reading of another one would come by for ever.  The entry may be
+ * NULL, or another one than it was: then there is nothing to be had but what
+ * the bits say.
  */
 static void
 end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 {
 	bool		known = group != NULL && group->parts > 0;
-	bool		told = !over || !has(lane, FAIRQ_RING, turn->group_no);
+	bool		published = !over || !has(lane, FAIRQ_RING, turn->group_no);
 
 	if (turn->in_full ||
 		fairq_block(turn->addr, lane->block_length) != lane->block)
@@ -1217,17 +1219,17 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 	{
 		group->parts--;
 		/* one in which an error has occurred counts as used, if it has tasks */
-		if (turn->served > 0 || (!told && !turn->done))
+		if (turn->served > 0 || (!published && !turn->done))
 			group->unused = false;
-		told |= was_told_since(lane, group, turn);
+		published |= was_published_since(lane, group, turn);
 	}
 	if (turn->served > 0)
 	{
 		go_on_later(lane, turn);
 		return;
 	}
-	if (known ? was_in_vain(group) && told :
-		told && !turn->continued && cut_short(lane, turn))
+	if (known ? was_in_vain(group) && published :
+		published && !turn->continued && cut_short(lane, turn))
 		give_back(lane, turn->group_no, group);
 	else if (!over && turn->continued && is_last_part(lane, turn))
 		lane->turn_left = turn->left;
@@ -1316,7 +1318,7 @@ note_looked(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 	{
 		int			r = looked->due_region;
 
-		/* nobody tells of tasks that expire in their order */
+		/* tasks are not published as they expire in their order */
 		due |= r != FAIRQ_REGION_QUEUED;
 		if (r == FAIRQ_REGION_QUEUED || group->due_since[r] == FAIRQ_ADDR_MAX)
 		{
@@ -1388,10 +1390,10 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	{
 		if (group != NULL)
 		{
-			fairq_hand_tell(group, turn->items + turn->next,
-							turn->nitems - turn->next, FAIRQ_ADDR_MAX);
-			fairq_hand_tell(group, turn->locked, turn->nlocked,
-							turn->locked_more);
+			fairq_hand_add(group, turn->items + turn->next,
+						   turn->nitems - turn->next, FAIRQ_ADDR_MAX);
+			fairq_hand_add(group, turn->locked, turn->nlocked,
+						   turn->locked_more);
 		}
 		else
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
@@ -1465,7 +1467,7 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == lane_no)
-		unpark_if_told(lane);
+		unpark_if_asked(lane);
 	if (lane->lane_no == lane_no &&
 		(limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
 		fairq_counter_park(counter, fairq_lane_as_of(lane), limit,
@@ -1498,7 +1500,7 @@ fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
 	int32		next;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	unpark_if_told(lane);
+	unpark_if_asked(lane);
 	next = fairq_seats_next(lane, FAIRQ_PARKED, *group_no);
 	LWLockRelease(&lane->lock);
 	*group_no = next;
@@ -1624,7 +1626,7 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	presume_served(lane, group_no, group);
 	fairq_seats_add(lane, FAIRQ_DUE, group_no);
 	if (group != NULL)
-		note_told(lane, group_no, group);
+		note_published(lane, group_no, group);
 	let_in(lane, group_no);
 	if (group == NULL)
 	{
@@ -1648,8 +1650,8 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
  * lane is not what it was.  The group's bits are mapped.
  */
 bool
-fairq_lane_tell_due(FairqLane *lane, uint32 lane_no, int32 group_no,
-					int64 addr)
+fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
+				   int64 addr)
 {
 	bool		same;
 
@@ -1693,36 +1695,36 @@ fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
  * now or when it falls due?
  */
 bool
-fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr, bool running,
-				   TimestampTz lease_until)
+fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
+					 TimestampTz lease_until)
 {
 	FairqRegion region = fairq_region(addr);
 	FairqGroupSet *set;
 	FairqGroup *group;
-	bool		told;
+	bool		will_look;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	group = lock_group(lane, group_no, false, &set);
 	if (running)
-		told = (has(lane, FAIRQ_LAPSED, group_no) ||
-				(has(lane, FAIRQ_LEASED, group_no) &&
-				 fairq_seats_deadline(lane, group_no) <= lease_until)) &&
+		will_look = (has(lane, FAIRQ_LAPSED, group_no) ||
+					 (has(lane, FAIRQ_LEASED, group_no) &&
+					  fairq_seats_deadline(lane, group_no) <= lease_until)) &&
 			(group == NULL ||
 			 (group->run_low[region] <= addr &&
 			  (region != FAIRQ_REGION_QUEUED || addr <= group->run_high)));
 	else
-		told = !fairq_times_passed(&lane->times, addr) ||
+		will_look = !fairq_times_passed(&lane->times, addr) ||
 			(has(lane, FAIRQ_DUE, group_no) &&
 			 (group == NULL || group->looker != 0 ||
 			  group->due_from[region] <= addr ||
 			  (group->ndue > 0 && group->due_region == region &&
 			   group->due_hand[0].addr <= addr)));
-	told |= !is_begun(lane) ||
+	will_look |= !is_begun(lane) ||
 		(running && fairq_census_is_due(fairq_hints_of(lane)));
 	if (group != NULL)
 		fairq_entry_unlock(set);
 	LWLockRelease(&lane->lock);
-	return told;
+	return will_look;
 }
 
 /*
@@ -1732,8 +1734,8 @@ fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr, bool running,
 
 /* These tasks of the group are ready, and maybe others from more on. */
 void
-fairq_lane_tell(FairqLane *lane, int32 group_no, const FairqItem *items,
-				int n, int64 more)
+fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
+					 int n, int64 more)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
@@ -1749,8 +1751,8 @@ fairq_lane_tell(FairqLane *lane, int32 group_no, const FairqItem *items,
 		presume_served(lane, group_no, group);
 		if (group != NULL)
 		{
-			fairq_hand_tell(group, items, n, more);
-			note_told(lane, group_no, group);
+			fairq_hand_add(group, items, n, more);
+			note_published(lane, group_no, group);
 		}
 		else if (lowest < next_turn(lane, group_no))
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
@@ -1768,7 +1770,7 @@ fairq_lane_tell(FairqLane *lane, int32 group_no, const FairqItem *items,
  * that may have come by now.
  */
 void
-fairq_lane_tell_timed(FairqLane *lane, int32 group_no, int64 addr)
+fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_begun(lane))
@@ -1789,7 +1791,7 @@ fairq_lane_tell_timed(FairqLane *lane, int32 group_no, int64 addr)
 
 /* A task is scheduled there. */
 void
-fairq_lane_scheduled(FairqLane *lane, int64 addr)
+fairq_lane_add_scheduled(FairqLane *lane, int64 addr)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	fairq_times_scheduled(&lane->times, addr);
@@ -1802,7 +1804,8 @@ fairq_lane_scheduled(FairqLane *lane, int64 addr)
  * does not come by again.
  */
 void
-fairq_lane_leased(FairqLane *lane, int32 group_no, const FairqLeases *leases)
+fairq_lane_add_leases(FairqLane *lane, int32 group_no,
+					  const FairqLeases *leases)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
@@ -1822,8 +1825,8 @@ fairq_lane_leased(FairqLane *lane, int32 group_no, const FairqLeases *leases)
 }
 
 /*
- * The caller is about to tell what its own pops see.  That stands as long as
- * the number that is returned is the lane's.
+ * The caller is about to publish what its own pops see.  That stands as long
+ * as the number that is returned is the lane's.
  */
 uint64
 fairq_lane_narrowings(FairqLane *lane)

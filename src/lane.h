@@ -307,18 +307,18 @@ extern uint32 fairq_lane_look_begin(FairqLane *lane, TimestampTz now,
 									FairqLook *look);
 extern void fairq_lane_look_end(FairqLane *lane, uint32 lane_no,
 								const FairqLook *look);
-extern bool fairq_lane_tell_due(FairqLane *lane, uint32 lane_no,
-								int32 group_no, int64 addr);
+extern bool fairq_lane_add_due(FairqLane *lane, uint32 lane_no,
+							   int32 group_no, int64 addr);
 extern bool fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr);
-extern bool fairq_lane_is_told(FairqLane *lane, int32 group_no, int64 addr,
-							   bool running, TimestampTz lease_until);
+extern bool fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr,
+								 bool running, TimestampTz lease_until);
 
-extern void fairq_lane_tell(FairqLane *lane, int32 group_no,
-							const FairqItem *items, int n, int64 more);
-extern void fairq_lane_tell_timed(FairqLane *lane, int32 group_no, int64 addr);
-extern void fairq_lane_scheduled(FairqLane *lane, int64 addr);
-extern void fairq_lane_leased(FairqLane *lane, int32 group_no,
-							  const FairqLeases *leases);
+extern void fairq_lane_add_ready(FairqLane *lane, int32 group_no,
+								 const FairqItem *items, int n, int64 more);
+extern void fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr);
+extern void fairq_lane_add_scheduled(FairqLane *lane, int64 addr);
+extern void fairq_lane_add_leases(FairqLane *lane, int32 group_no,
+								  const FairqLeases *leases);
 extern uint64 fairq_lane_narrowings(FairqLane *lane);
 
 #endif							/* FAIRQ_LANE_H */

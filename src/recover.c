@@ -11,7 +11,7 @@
  *	 not.  So that is found by bisection over the seats, with some 20 groups
  *	 being looked at.  If service was disturbed (late commits, limits,
  *	 rollbacks) this is not exact, and costs at most one extra turn per group.
- *	 With that the recovery has begun: what is told from then on counts.
+ *	 With that the recovery has begun: what is published from then on counts.
  *
  * - Which groups have any rows?  The index by group is gone through from group
  *	 to group, without a look at rows; dead entries will do.  Each such group
@@ -209,7 +209,9 @@ find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
 	}
 }
 
-/* Begin: find the position.  From now on what is told of the lane counts. */
+/*
+ * Begin: find the position.  From now on what is published of the lane counts.
+ */
 static void
 begin(FairqQueue *queue, int priority, FairqTable *tasks)
 {

@@ -94,13 +94,14 @@ typedef struct FairqGroup
 								 * taken, but for what came to nothing */
 	bool		unused;			/* nothing of that turn is known to be served,
 								 * and it was not given back */
-	bool		told;			/* something was told since it was taken */
+	bool		published;		/* something was published since it was
+								 * taken */
 	int32		tail_count;		/* tasks at tail */
 	int64		tail;			/* last address given; FAIRQ_ADDR_NONE */
 	int64		upto;			/* address from which the next reading begins;
 								 * FAIRQ_ADDR_MAX: there is nothing to read */
-	int64		lost;			/* lowest address told since the reading began
-								 * that is not in the hand */
+	int64		lost;			/* lowest address published since the reading
+								 * began that is not in the hand */
 	int64		run_low[FAIRQ_REGIONS]; /* no task is running below */
 	int64		run_since[FAIRQ_REGIONS];	/* lowest address leased since the
 											 * look began */
@@ -109,7 +110,7 @@ typedef struct FairqGroup
 	int64		due_from[FAIRQ_REGIONS];	/* of timed regions: no task is due
 											 * below, but for those in due_hand;
 											 * FAIRQ_ADDR_MAX: none */
-	int64		due_since[FAIRQ_REGIONS];	/* lowest address told to be due
+	int64		due_since[FAIRQ_REGIONS];	/* lowest address published as due
 											 * since the look began */
 	int32		ndue;			/* items in due_hand */
 	int32		due_region;		/* their region; FAIRQ_REGION_QUEUED: they are

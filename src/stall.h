@@ -12,7 +12,8 @@
  * claim	between the choice of a row and its change, without a lock:
  *			test/suite/claims, test/evict
  * reading	of a group, in the middle, likewise
- * census	after its pages were read, and after each group it has told of: test/evict
+ * census	after its pages were read, and after each group it has published:
+ * test/evict
  *
  * Points of one kind are in one file, which counts them.  Otherwise there is
  * nothing here.

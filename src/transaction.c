@@ -51,7 +51,7 @@
 /* some 40 MB, for who has as many groups */
 #define MAX_PENDING (FAIRQ_SETS * FAIRQ_SET_WAYS)
 
-/* queues of which a transaction remembers what its own pops were told */
+/* queues of which a transaction remembers what its own pops were shown */
 #define MAX_SHOWN 16
 
 /* no change, node or bucket */
@@ -229,7 +229,7 @@ init_news(FairqNews *news)
 	init_leases(&news->leased);
 }
 
-/* There is nothing to tell any more. */
+/* There is nothing to publish any more. */
 static void
 release_news(FairqNews *news)
 {
@@ -296,9 +296,9 @@ publish_scheduled(FairqPending *pending, int64 addr, bool again)
 	if (addr == FAIRQ_ADDR_MAX)
 		return;
 	if (again)
-		fairq_lane_tell_timed(pending->lane, pending->group_no, addr);
+		fairq_lane_add_timed(pending->lane, pending->group_no, addr);
 	else
-		fairq_lane_scheduled(pending->lane, addr);
+		fairq_lane_add_scheduled(pending->lane, addr);
 	fairq_wake_in_time(&fairq_hints_of(pending->lane)->wakeup,
 					   fairq_due_time(addr));
 }
@@ -334,14 +334,14 @@ publish(FairqPending *pending, const FairqNews *news, bool again)
 
 		for (int32 at = news->items; at != NO_INDEX; at = nodes[at].next)
 			items[n++] = nodes[at].item;
-		fairq_lane_tell(lane, pending->group_no, items, n, news->more);
+		fairq_lane_add_ready(lane, pending->group_no, items, n, news->more);
 	}
 	if (news->leased.until != DT_NOEND)
 	{
 		if (pending->group_no < 0)
 			forget_lane(lane);
 		else
-			fairq_lane_leased(lane, pending->group_no, &news->leased);
+			fairq_lane_add_leases(lane, pending->group_no, &news->leased);
 		fairq_wake_in_time(&fairq_hints_of(lane)->wakeup,
 						   news->leased.until);
 	}

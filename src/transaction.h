@@ -34,7 +34,7 @@ typedef struct FairqPending
 	bool		in_unshown;		/* it is in that list */
 	uint32		lane_no;		/* when it reserved */
 	FairqNews	at_commit;
-	FairqNews	not_shown;		/* of that, what our own pops were not told */
+	FairqNews	not_shown;		/* of that, what our own pops were not shown */
 	FairqNews	at_abort;
 	int64		highest_at_abort;	/* of the queued tasks in that */
 	int32		nready_at_commit;	/* so many tasks are to be popped then */
