@@ -82,7 +82,7 @@
 #define LOOK_EVERY_US 1000
 
 /* so many void censuses in a row are given up for another one each */
-#define TIMES_IN_VAIN 3
+#define MAX_VOID 3
 
 /* so many a call goes on with, should they be void again and again */
 #define MOST_IN_A_CALL 3
@@ -201,12 +201,12 @@ fairq_census_is_due(FairqHints *hints)
 
 /* Is it void again and again? */
 bool
-fairq_census_is_in_vain(FairqHints *hints)
+fairq_census_is_stuck(FairqHints *hints)
 {
 	FairqCensus *census = fairq_shmem_census(hints);
 
 	return pg_atomic_read_u64(&census->number) -
-		pg_atomic_read_u64(&census->done) > TIMES_IN_VAIN;
+		pg_atomic_read_u64(&census->done) > MAX_VOID;
 }
 
 /*
@@ -284,11 +284,11 @@ is_of_file(const FairqCensus *census, Relation rel)
 static bool
 goes_on(FairqCensus *census, Relation rel, uint64 is_void)
 {
-	uint64		in_vain = pg_atomic_read_u64(&census->number) -
+	uint64		nvoid = pg_atomic_read_u64(&census->number) -
 		pg_atomic_read_u64(&census->done);
 
-	return in_vain > 0 && is_of_file(census, rel) &&
-		(census->voids == is_void || in_vain > TIMES_IN_VAIN);
+	return nvoid > 0 && is_of_file(census, rel) &&
+		(census->voids == is_void || nvoid > MAX_VOID);
 }
 
 /* Was somebody seen just now?  The clock may have been set back since. */

@@ -53,7 +53,7 @@ extern void fairq_census_init(FairqCensus *census);
 extern void fairq_census_look(FairqHints *hints, uint64 resets, FairqAsOf *now);
 extern bool fairq_census_has_passed(FairqHints *hints, uint64 resets);
 extern bool fairq_census_is_due(FairqHints *hints);
-extern bool fairq_census_is_in_vain(FairqHints *hints);
+extern bool fairq_census_is_stuck(FairqHints *hints);
 extern void fairq_census_want(FairqHints *hints);
 extern void fairq_census_not_counted(FairqHints *hints);
 extern void fairq_census_counted(FairqHints *hints);

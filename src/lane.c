@@ -427,7 +427,7 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
  * have begun anew.
  */
 bool
-fairq_lane_be_content(FairqLane *lane, uint32 lane_no)
+fairq_lane_accept(FairqLane *lane, uint32 lane_no)
 {
 	bool		content;
 
@@ -943,11 +943,11 @@ fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 
 /*
  * In a full queue: the turn, as it were, of the group with lapsed leases whose
- * seat is next; with vain_seat, which is -1 otherwise, past that one.  The
+ * seat is next; with tried_seat, which is -1 otherwise, past that one.  The
  * address is one to come.
  */
 FairqTaken
-fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 vain_seat,
+fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 						int32 *nlapsed)
 {
 	FairqTurn  *turn = &taking->turns[0];
@@ -960,8 +960,8 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 vain_seat,
 	if (!begin_taking(lane, taking, &result))
 		return result;
 	*nlapsed = lane->seats.n[FAIRQ_LAPSED];
-	seat = vain_seat != FAIRQ_NOBODY ? vain_seat : lane->full_seat;
-	if (vain_seat != FAIRQ_NOBODY || lane->full_left == 0)
+	seat = tried_seat != FAIRQ_NOBODY ? tried_seat : lane->full_seat;
+	if (tried_seat != FAIRQ_NOBODY || lane->full_left == 0)
 		seat++;
 	group_no = fairq_seats_next(lane, FAIRQ_LAPSED, Max(seat, 0));
 	if (group_no == FAIRQ_NOBODY)
@@ -1155,16 +1155,16 @@ give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
 
 /* Has the group's last turn come to nothing, with nobody at it any more? */
 static bool
-was_in_vain(const FairqGroup *group)
+came_to_nothing(const FairqGroup *group)
 {
 	return group->parts == 0 && group->unused;
 }
 
 /* Then the group has it again, if it was in the present block. */
 static void
-give_back_if_in_vain(FairqLane *lane, int32 group_no, FairqGroup *group)
+give_back_if_nothing(FairqLane *lane, int32 group_no, FairqGroup *group)
 {
-	if (was_in_vain(group) && has(lane, FAIRQ_SERVED, group_no))
+	if (came_to_nothing(group) && has(lane, FAIRQ_SERVED, group_no))
 		give_back(lane, group_no, group);
 }
 
@@ -1173,7 +1173,7 @@ static void
 note_published(FairqLane *lane, int32 group_no, FairqGroup *group)
 {
 	group->published = true;
-	give_back_if_in_vain(lane, group_no, group);
+	give_back_if_nothing(lane, group_no, group);
 }
 
 /* Has something become ready since the turn was taken, as far as is known? */
@@ -1228,7 +1228,7 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 		go_on_later(lane, turn);
 		return;
 	}
-	if (known ? was_in_vain(group) && published :
+	if (known ? came_to_nothing(group) && published :
 		published && !turn->continued && cut_short(lane, turn))
 		give_back(lane, turn->group_no, group);
 	else if (!over && turn->continued && is_last_part(lane, turn))
@@ -1254,7 +1254,7 @@ fairq_lane_unserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 		group = lock_group(lane, group_no, false, &set);
 	if (group != NULL)
 	{
-		give_back_if_in_vain(lane, group_no, group);
+		give_back_if_nothing(lane, group_no, group);
 		unlock_group(lane, group_no, group, set);
 	}
 	LWLockRelease(&lane->lock);

@@ -257,7 +257,7 @@ extern void fairq_lane_recover_step(FairqLane *lane,
 									const FairqRecovered *from,
 									const int32 *group_nos, int n,
 									int64 known);
-extern bool fairq_lane_be_content(FairqLane *lane, uint32 lane_no);
+extern bool fairq_lane_accept(FairqLane *lane, uint32 lane_no);
 extern void fairq_lane_forget(FairqLane *lane);
 
 extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,
@@ -272,7 +272,7 @@ extern FairqTaken fairq_lane_take(FairqLane *lane, FairqTaking *taking);
 extern bool fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 							  uint32 *lane_no);
 extern FairqTaken fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking,
-										  int32 vain_seat, int32 *nlapsed);
+										  int32 tried_seat, int32 *nlapsed);
 extern int	fairq_lane_read_begin(FairqLane *lane, uint32 lane_no,
 								  int32 group_no, int most,
 								  TimestampTz lease_until, FairqItem *out,

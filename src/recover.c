@@ -304,7 +304,7 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,
 	/* if somebody changes rows all the time, be content with what was read */
 	if (!fairq_lane_recovered(lane, &at) &&
 		(recovering->begun < MOST_BEGUN ||
-		 !fairq_lane_be_content(lane, recovering->lane_no)))
+		 !fairq_lane_accept(lane, recovering->lane_no)))
 	{
 		begin(queue, priority, tasks);
 		(void) fairq_lane_recovered(lane, &at);

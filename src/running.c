@@ -280,7 +280,7 @@ count_in_region(FairqQueue *queue, int priority, int32 group_no, int64 from,
 						   counting->budget);
 	if (counting->budget != PG_INT32_MAX)
 	{
-		/* not to look at rows in vain */
+		/* rows are read only if there are few enough entries */
 		n = fairq_scan_count(scan, counting->budget + 1);
 		counting->too_long = n > counting->budget;
 		fairq_scan_again(scan, keys, lengthof(keys));
@@ -355,7 +355,7 @@ entries_to_count(FairqHints *hints, FairqCounter *counter, int32 group_no,
 				 FairqAsOf now)
 {
 	if ((group_no >= 0 && fairq_lane_reach_is_known(&hints->lanes[0])) ||
-		fairq_census_is_in_vain(hints))
+		fairq_census_is_stuck(hints))
 		return PG_INT32_MAX;
 	return fairq_counter_was_long(counter, now) ? 0 : SHORT_LINE;
 }
@@ -541,7 +541,7 @@ try_to_enter(FairqCounter *counter, int32 limit, uint64 *count_no)
 
 /*
  * The same, counting first if need be.  If there is no slot after that but for
- * doubt, counting again would be in vain: what is doubtful is in the hands of
+ * doubt, counting again would not help: what is doubtful is in the hands of
  * transactions that go on.
  */
 static FairqSlot

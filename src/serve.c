@@ -12,7 +12,8 @@
  * of the turns that are taken (recover.c).
  *
  * A turn can come to nothing: the group's tasks are in other hands, or locked.
- * Then the call goes on, until it has come by all groups in vain for a block.
+ * Then the call goes on, until it has come by all groups for a block and got
+ * nothing.
  *
  * With per_group = c the call takes turns in a window of c blocks' length
  * only, from its first turn on; so at most c turns of a group.
@@ -48,7 +49,7 @@
  * - the census goes on: with per_group the call does not finish it once it has
  *	 served something (is_to_count() here), and it can be void again and again
  *	 (census.c);
- * - a whole block of turns was in vain (BLOCKS_IN_VAIN here, may_take());
+ * - a whole block of turns came to nothing (IDLE_BLOCKS here, may_take());
  * - no entry of the cache is to be had for their groups, as all are pinned
  *	 (MAX_CROWDED in lane.c);
  * - they are the transaction's own, and others make that void all the time
@@ -82,7 +83,7 @@
 #define MOST_COUNTS 2
 
 /* blocks past the last one with a task served, in which a call goes on */
-#define BLOCKS_IN_VAIN 1
+#define IDLE_BLOCKS 1
 
 static int32
 weight_of(void *queue, int32 group_no)
@@ -155,10 +156,13 @@ begins_round(FairqService *s, const FairqTurn *turn)
 static bool
 serve_in_full(FairqService *s)
 {
-	int32		vain_seat = FAIRQ_NOBODY;
+	int32		tried_seat = FAIRQ_NOBODY;
 	int32		most_lapsed = 0;
 
-	/* each look in vain makes these fewer, or else others have a hand in it */
+	/*
+	 * each look that finds nothing makes these fewer, or else others have a
+	 * hand in it
+	 */
 	for (int looks = 0; s->ended < FAIRQ_MAX_ENDED; looks++)
 	{
 		FairqTaking taking;
@@ -169,7 +173,8 @@ serve_in_full(FairqService *s)
 		bool		served;
 
 		begin_taking(s, &taking);
-		taken = fairq_turns_take_in_full(s->lane, &taking, vain_seat, &nlapsed);
+		taken = fairq_turns_take_in_full(s->lane, &taking, tried_seat,
+										 &nlapsed);
 		if (taken != FAIRQ_TAKEN)
 		{
 			if (make_ready(s, taken))
@@ -200,7 +205,7 @@ serve_in_full(FairqService *s)
 		if (served || s->served >= s->max_tasks ||
 			fairq_slot_in_queue(s->tasks))
 			return true;
-		vain_seat = turn->group_no;
+		tried_seat = turn->group_no;
 	}
 	return false;
 }
@@ -232,7 +237,7 @@ serve_turns(FairqService *s, int64 *last_block)
 	taking.most = s->queue->max_running == FAIRQ_NO_LIMIT && !s->peek ?
 		FAIRQ_MAX_TURNS : 1;
 	if (*last_block >= 0)
-		taking.last_block = *last_block + BLOCKS_IN_VAIN;
+		taking.last_block = *last_block + IDLE_BLOCKS;
 	taken = fairq_turns_take(s->lane, &taking);
 	s->past = taking.past;
 	if (taken != FAIRQ_TAKEN)

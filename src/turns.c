@@ -74,12 +74,12 @@ fairq_turns_take(FairqLane *lane, FairqTaking *taking)
 /* The same in a full queue. */
 FairqTaken
 fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
-						 int32 vain_seat, int32 *nlapsed)
+						 int32 tried_seat, int32 *nlapsed)
 {
 	Assert(hand.lane == NULL);
 	taking->turns = hand.turns;
 	return taken(lane, taking,
-				 fairq_lane_take_in_full(lane, taking, vain_seat, nlapsed));
+				 fairq_lane_take_in_full(lane, taking, tried_seat, nlapsed));
 }
 
 /*

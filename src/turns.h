@@ -9,7 +9,7 @@
 
 extern FairqTaken fairq_turns_take(FairqLane *lane, FairqTaking *taking);
 extern FairqTaken fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
-										   int32 vain_seat, int32 *nlapsed);
+										   int32 tried_seat, int32 *nlapsed);
 extern bool fairq_turns_bring_forward(FairqTurn *turn);
 extern void fairq_turns_reading(FairqTurn *turn);
 extern void fairq_turns_read(void);

@@ -59,7 +59,7 @@ fairq_wakeup_begin(FairqWakeup *wakeup)
 
 /*
  * Does nobody wait there?  Whoever has just left may still wake somebody, which
- * is one look in vain.
+ * is one look for nothing.
  */
 bool
 fairq_wakeup_is_left(FairqWakeup *wakeup)
