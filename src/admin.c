@@ -75,7 +75,7 @@ arg_delay(FunctionCallInfo fcinfo, int n, const char *name)
 
 /* A new queue gets its hints, which are given back if we abort. */
 static void
-make_hints(int32 queue_id)
+make_queue_hints(int32 queue_id)
 {
 	FairqHints *hints = fairq_shmem_queue(queue_id);
 
@@ -134,7 +134,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
 				errmsg("queue \"%s\" already exists", text_to_cstring(name)));
-	make_hints((int32) id);
+	make_queue_hints((int32) id);
 	fairq_grant_creator((int32) id);
 	PG_RETURN_VOID();
 }

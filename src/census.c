@@ -141,7 +141,7 @@ fairq_census_init(FairqCensus *census)
 
 /* What makes a census void. */
 static uint64
-voids(FairqHints *hints, uint64 *resets)
+read_voids(FairqHints *hints, uint64 *resets)
 {
 	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
 
@@ -196,7 +196,8 @@ fairq_census_is_due(FairqHints *hints)
 {
 	uint64		resets;
 
-	return !is_over(fairq_shmem_census(hints), hints, voids(hints, &resets));
+	return !is_over(fairq_shmem_census(hints), hints,
+					read_voids(hints, &resets));
 }
 
 /* Is it void again and again? */
@@ -260,7 +261,7 @@ fairq_census_want(FairqHints *hints)
  * there are.
  */
 static void
-begin(FairqCensus *census, Relation rel, uint64 resets, uint64 is_void)
+begin_census(FairqCensus *census, Relation rel, uint64 resets, uint64 is_void)
 {
 	pg_atomic_fetch_add_u64(&census->number, 1);
 	pg_atomic_write_u64(&census->resets, resets);
@@ -300,20 +301,20 @@ is_at_it(bool anybody, TimestampTz seen, TimestampTz now)
 
 /* Have the next step in hand. */
 static Taken
-take(FairqHints *hints, FairqTable *tasks)
+take_step(FairqHints *hints, FairqTable *tasks)
 {
 	FairqCensus *census = fairq_shmem_census(hints);
 	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
 	TimestampTz now = GetCurrentTimestamp();
 	uint64		resets;
-	uint64		is_void = voids(hints, &resets);
+	uint64		is_void = read_voids(hints, &resets);
 	Taken		taken = STEP_TAKEN;
 
 	SpinLockAcquire(&census->mutex);
 	if (is_over(census, hints, is_void))
 		taken = CENSUS_OVER;
 	else if (!goes_on(census, tasks->rel, is_void))
-		begin(census, tasks->rel, resets, is_void);
+		begin_census(census, tasks->rel, resets, is_void);
 	else if (is_at_it(census->reading, census->read_at, now) ||
 			 is_at_it(census->publishing, census->published_at, now))
 		taken = STEP_BUSY;
@@ -608,7 +609,7 @@ note_number(pg_atomic_uint64 *at)
  * is written here first.
  */
 static void
-skip(int32 queue_id)
+skip_queue(int32 queue_id)
 {
 	FairqHints *hints;
 
@@ -641,7 +642,7 @@ publish_step(void)
 		if (queue != NULL)
 			publish_queue(queue, hand.found + i, n_of_queue);
 		else
-			skip(id);
+			skip_queue(id);
 		if (locked)
 			fairq_queue_id_unlock(id, AccessShareLock);
 	}
@@ -649,13 +650,13 @@ publish_step(void)
 
 /* Do a step of so many pages, if there is one to be done. */
 static Taken
-step(FairqQueue *queue, FairqTable *tasks, int npages)
+do_step(FairqQueue *queue, FairqTable *tasks, int npages)
 {
 	Taken		taken;
 	int64		found;
 
 	fairq_watch_transaction();
-	taken = take(queue->hints, tasks);
+	taken = take_step(queue->hints, tasks);
 
 	if (taken != STEP_TAKEN)
 		return taken;
@@ -684,7 +685,7 @@ void
 fairq_census_step(FairqQueue *queue, FairqTable *tasks)
 {
 	if (fairq_census_is_due(queue->hints))
-		(void) step(queue, tasks, STEP_PAGES);
+		(void) do_step(queue, tasks, STEP_PAGES);
 }
 
 /* Go on to the end.  False if others make that void all the time. */
@@ -695,7 +696,7 @@ fairq_census_finish(FairqQueue *queue, FairqTable *tasks)
 	uint64		first = pg_atomic_read_u64(&census->number);
 	Taken		taken;
 
-	while ((taken = step(queue, tasks, LARGE_STEP_PAGES)) != CENSUS_OVER)
+	while ((taken = do_step(queue, tasks, LARGE_STEP_PAGES)) != CENSUS_OVER)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (pg_atomic_read_u64(&census->number) - first > MOST_IN_A_CALL)

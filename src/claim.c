@@ -48,7 +48,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
  * and goes on past one that a pop would pass over.
  */
 static FairqClaimResult
-peek(FairqService *s, FairqTask *task, bool to_delete)
+peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 {
 	FairqClaimResult result = fairq_task_peek(s->tasks, task, to_delete);
 
@@ -70,7 +70,7 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqPending *pending;
 	FairqClaimResult result = s->peek ?
-		peek(s, task, s->tasks->claims_delete) :
+		peek_at_task(s, task, s->tasks->claims_delete) :
 		fairq_task_lock_tuple(s->tasks, task);
 
 	if (result == FAIRQ_CLAIMED && task->running)
@@ -135,7 +135,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	ItemPointerData before;
 
 	if (s->peek)
-		return peek(s, task, true);
+		return peek_at_task(s, task, true);
 	fairq_hold_begin(s->queue, s->lane, task->group_no);
 	if (is_left(s, task))
 	{

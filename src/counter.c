@@ -105,7 +105,7 @@ make_known(FairqCounter *counter, int32 running, bool doubtful)
 
 /* The census may have missed a running task.  The mutex is held. */
 static void
-add(FairqCounter *counter)
+add_missed(FairqCounter *counter)
 {
 	if (!counter->spent && counter->adds < PG_INT32_MAX / 2)
 		counter->adds++;
@@ -224,7 +224,7 @@ fairq_counter_enter(FairqCounter *counter, FairqAsOf now, int32 limit,
 	{
 		*count_no = counter->known ? counter->count_no : 0;
 		counter->running += counter->known;
-		add(counter);
+		add_missed(counter);
 		counter->holds++;
 		counter->changes++;
 		counter->enters++;
@@ -267,7 +267,7 @@ fairq_counter_moved(FairqCounter *counter, FairqAsOf now)
 {
 	SpinLockAcquire(&counter->mutex);
 	refresh(counter, now);
-	add(counter);
+	add_missed(counter);
 	SpinLockRelease(&counter->mutex);
 }
 

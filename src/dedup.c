@@ -38,7 +38,7 @@ open_keys(FairqTable *tasks)
 }
 
 static FairqScan *
-find_key(FairqTable *keys, int32 queue_id, Datum key)
+scan_key(FairqTable *keys, int32 queue_id, Datum key)
 {
 	FairqKey	scankeys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
@@ -54,10 +54,10 @@ find_key(FairqTable *keys, int32 queue_id, Datum key)
  * who has it in hand, if anybody does.
  */
 static int64
-look_up(FairqTable *keys, int32 queue_id, Datum key, ItemPointer tid,
-		TransactionId *other)
+look_up_key(FairqTable *keys, int32 queue_id, Datum key, ItemPointer tid,
+			TransactionId *other)
 {
-	FairqScan  *scan = find_key(keys, queue_id, key);
+	FairqScan  *scan = scan_key(keys, queue_id, key);
 	FairqRowState state;
 	int64		id = 0;
 
@@ -156,7 +156,7 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 
 		CHECK_FOR_INTERRUPTS();
 		LockDatabaseObject(relid, queue->id, hash, ExclusiveLock);
-		owner = look_up(keys, queue->id, key, &tid, &other);
+		owner = look_up_key(keys, queue->id, key, &tid, &other);
 		stale = owner != 0 && owner == gone &&
 			!has_task(tasks, queue->id, key, owner);
 		if (stale ? fairq_table_lock(keys, &tid) :
@@ -193,7 +193,7 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task)
 {
 	FairqTable *keys = open_keys(tasks);
 	bool		isnull;
-	FairqScan  *scan = find_key(keys, task->queue_id,
+	FairqScan  *scan = scan_key(keys, task->queue_id,
 								slot_getattr(tasks->lock_slot, TASK_DEDUP_KEY,
 											 &isnull));
 	FairqRowState state;

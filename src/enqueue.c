@@ -41,7 +41,8 @@ PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
 #define MAX_KEPT (1024 * 1024)
 
 static void
-put(Datum *values, bool *nulls, AttrNumber attno, Datum value, bool isnull)
+put_column(Datum *values, bool *nulls, AttrNumber attno, Datum value,
+		   bool isnull)
 {
 	values[attno - 1] = value;
 	nulls[attno - 1] = isnull;
@@ -59,31 +60,35 @@ make_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values, bool *nulls)
 		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, e->run_at, new->id) :
 		fairq_assign_address(e->queue, new->priority, group_no, e->tasks);
 
-	put(values, nulls, TASK_ID, Int64GetDatum(new->id), false);
-	put(values, nulls, TASK_ADDR, Int64GetDatum(addr), false);
-	put(values, nulls, TASK_ENQUEUED_AT,
-		TimestampTzGetDatum(new->enqueued_at), false);
-	put(values, nulls, TASK_QUEUE_ID, Int32GetDatum(e->queue->id), false);
-	put(values, nulls, TASK_GROUP_NO, Int32GetDatum(group_no), false);
-	put(values, nulls, TASK_LANE,
-		Int32GetDatum(fairq_task_lane(e->queue->id, new->priority)), false);
-	put(values, nulls, TASK_PRIORITY, Int16GetDatum(new->priority), false);
-	put(values, nulls, TASK_CANCELLED, BoolGetDatum(false), false);
-	put(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->attempt), false);
-	put(values, nulls, TASK_LEASE_UNTIL, (Datum) 0, true);
-	put(values, nulls, TASK_RUN_AT,
-		TimestampTzGetDatum(scheduled ? e->run_at : new->put_back_at),
-		!scheduled && new->put_back_at == DT_NOBEGIN);
-	put(values, nulls, TASK_MAX_ATTEMPTS, Int32GetDatum(new->max_attempts),
-		new->max_attempts == 0);
-	put(values, nulls, TASK_RELEASED, Int32GetDatum(new->attempt),
-		new->attempt == 0);
-	put(values, nulls, TASK_PAYLOAD, new->payload, false);
-	put(values, nulls, TASK_WORKER, (Datum) 0, true);
-	put(values, nulls, TASK_DEDUP_KEY, new->dedup_key,
-		DatumGetPointer(new->dedup_key) == NULL);
-	put(values, nulls, TASK_ERROR, new->error,
-		DatumGetPointer(new->error) == NULL);
+	put_column(values, nulls, TASK_ID, Int64GetDatum(new->id), false);
+	put_column(values, nulls, TASK_ADDR, Int64GetDatum(addr), false);
+	put_column(values, nulls, TASK_ENQUEUED_AT,
+			   TimestampTzGetDatum(new->enqueued_at), false);
+	put_column(values, nulls, TASK_QUEUE_ID, Int32GetDatum(e->queue->id),
+			   false);
+	put_column(values, nulls, TASK_GROUP_NO, Int32GetDatum(group_no), false);
+	put_column(values, nulls, TASK_LANE,
+			   Int32GetDatum(fairq_task_lane(e->queue->id, new->priority)),
+			   false);
+	put_column(values, nulls, TASK_PRIORITY, Int16GetDatum(new->priority),
+			   false);
+	put_column(values, nulls, TASK_CANCELLED, BoolGetDatum(false), false);
+	put_column(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->attempt),
+			   false);
+	put_column(values, nulls, TASK_LEASE_UNTIL, (Datum) 0, true);
+	put_column(values, nulls, TASK_RUN_AT,
+			   TimestampTzGetDatum(scheduled ? e->run_at : new->put_back_at),
+			   !scheduled && new->put_back_at == DT_NOBEGIN);
+	put_column(values, nulls, TASK_MAX_ATTEMPTS,
+			   Int32GetDatum(new->max_attempts), new->max_attempts == 0);
+	put_column(values, nulls, TASK_RELEASED, Int32GetDatum(new->attempt),
+			   new->attempt == 0);
+	put_column(values, nulls, TASK_PAYLOAD, new->payload, false);
+	put_column(values, nulls, TASK_WORKER, (Datum) 0, true);
+	put_column(values, nulls, TASK_DEDUP_KEY, new->dedup_key,
+			   DatumGetPointer(new->dedup_key) == NULL);
+	put_column(values, nulls, TASK_ERROR, new->error,
+			   DatumGetPointer(new->error) == NULL);
 	pending = fairq_pending(lane, group_no);
 	pending->stats[FAIRQ_STAT_ENQUEUED]++;
 	if (scheduled)
@@ -113,8 +118,8 @@ write_rows(FairqEnqueue *e, MemoryContext rows)
 
 /* The arguments that both functions have. */
 static void
-begin(FunctionCallInfo fcinfo, FairqEnqueue *e, FairqNewTask *new,
-	  text *queue_name)
+begin_enqueue(FunctionCallInfo fcinfo, FairqEnqueue *e, FairqNewTask *new,
+			  text *queue_name)
 {
 	e->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_ENQUEUE,
 							   AccessShareLock);
@@ -127,7 +132,7 @@ begin(FunctionCallInfo fcinfo, FairqEnqueue *e, FairqNewTask *new,
 }
 
 static void
-end(FairqEnqueue *e)
+end_enqueue(FairqEnqueue *e)
 {
 	fairq_table_close(e->tasks);
 	if (e->run_at == DT_NOBEGIN)
@@ -164,7 +169,7 @@ fairq_enqueue(PG_FUNCTION_ARGS)
 	new.max_attempts = FAIRQ_ARG_INT(6, "max_attempts", 0,
 									 PG_ARGISNULL(6) ? 0 : 1, PG_INT32_MAX);
 	fairq_writes("fairq.enqueue()");
-	begin(fcinfo, &e, &new, queue_name);
+	begin_enqueue(fcinfo, &e, &new, queue_name);
 	new.id = owner = fairq_new_id();
 	if (DatumGetPointer(new.dedup_key) != NULL)
 		owner = fairq_dedup_take(e.queue, e.tasks, new.dedup_key, new.id,
@@ -172,7 +177,7 @@ fairq_enqueue(PG_FUNCTION_ARGS)
 	if (owner == new.id)
 	{
 		fairq_add_task(&e, &new);
-		end(&e);
+		end_enqueue(&e);
 	}
 	else
 		fairq_table_close(e.tasks);
@@ -274,7 +279,7 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 											&keys, &key_nulls));
 	fairq_writes("fairq.enqueue_batch()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	begin(fcinfo, &e, &new, queue_name);
+	begin_enqueue(fcinfo, &e, &new, queue_name);
 	fairq_new_ids(ids, n);
 	memset(add, true, sizeof(bool) * n);
 	if (keys != NULL)
@@ -310,7 +315,7 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	}
 	write_rows(&e, rows);
 	if (any)
-		end(&e);
+		end_enqueue(&e);
 	else
 		fairq_table_close(e.tasks);
 	MemoryContextDelete(rows);

@@ -62,7 +62,7 @@ ways_of(const FairqGroupSet *set)
 
 /* How much an entry is worth keeping: 0 if it is free, -1 if it has to stay. */
 static int
-worth(const FairqGroupKey *key, const FairqGroup *group)
+worth_of(const FairqGroupKey *key, const FairqGroup *group)
 {
 	if (key->lane_no == 0)
 		return 0;
@@ -73,7 +73,7 @@ worth(const FairqGroupKey *key, const FairqGroup *group)
 
 /* The way to be given to another group; -1 if all have to stay. */
 static int
-victim(FairqGroupSet *set, int *worth_of_it)
+choose_victim(FairqGroupSet *set, int *worth_of_it)
 {
 	const FairqGroup *ways = ways_of(set);
 	int			best = -1;
@@ -83,7 +83,7 @@ victim(FairqGroupSet *set, int *worth_of_it)
 	for (int i = 0; i < FAIRQ_SET_WAYS; i++)
 	{
 		int			way = (at + i) % FAIRQ_SET_WAYS;
-		int			it = worth(&set->keys[way], &ways[way]);
+		int			it = worth_of(&set->keys[way], &ways[way]);
 
 		if (it >= 0 && it < *worth_of_it)
 		{
@@ -95,7 +95,7 @@ victim(FairqGroupSet *set, int *worth_of_it)
 }
 
 static FairqGroup *
-give(FairqGroupSet *set, int way, uint32 lane_no, int32 group_no)
+give_way(FairqGroupSet *set, int way, uint32 lane_no, int32 group_no)
 {
 	FairqGroup *group = &ways_of(set)[way];
 
@@ -109,8 +109,8 @@ give(FairqGroupSet *set, int way, uint32 lane_no, int32 group_no)
 
 /* Make an entry, in the set that has less to lose. */
 static FairqGroup *
-make(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
-	 FairqGroupSet **setp)
+make_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
+		   FairqGroupSet **setp)
 {
 	int			worths[2];
 	int			first;
@@ -118,7 +118,7 @@ make(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
 	for (int i = 0; i < 2; i++)
 	{
 		SpinLockAcquire(&sets[i]->mutex);
-		(void) victim(sets[i], &worths[i]);
+		(void) choose_victim(sets[i], &worths[i]);
 		fairq_entry_unlock(sets[i]);
 	}
 	first = worths[1] < worths[0] ? 1 : 0;
@@ -129,13 +129,13 @@ make(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
 		int			way;
 
 		SpinLockAcquire(&set->mutex);
-		way = victim(set, &it);
+		way = choose_victim(set, &it);
 		if (way >= 0)
 		{
 			if (it > 1)
 				fairq_say_crowded();
 			*setp = set;
-			return give(set, way, lane_no, group_no);
+			return give_way(set, way, lane_no, group_no);
 		}
 		fairq_entry_unlock(set);
 	}
@@ -176,7 +176,7 @@ fairq_entry_lock(uint32 lane_no, int32 group_no, bool create, bool *is_new,
 	if (!create)
 		return NULL;
 	*is_new = true;
-	return make(lane_no, group_no, sets, setp);
+	return make_entry(lane_no, group_no, sets, setp);
 }
 
 /* One pin less on an entry that is pinned, and so has not moved. */

@@ -57,8 +57,8 @@ is_leased(const FairqTask *task, int32 attempt)
  * locked before anything is done to the row, once for a run of tasks.
  */
 static bool
-complete(FairqTable *tasks, int64 id, int32 attempt, Datum result,
-		 FairqQueue **queue)
+complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
+			  FairqQueue **queue)
 {
 	bool		locked = false;
 
@@ -148,9 +148,9 @@ fairq_complete(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		PG_RETURN_BOOL(false);
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
-	done = complete(tasks, PG_GETARG_INT64(0), arg_attempt(fcinfo, 1),
-					PG_ARGISNULL(2) ? (Datum) 0 :
-					PointerGetDatum(PG_GETARG_JSONB_P(2)), &queue);
+	done = complete_task(tasks, PG_GETARG_INT64(0), arg_attempt(fcinfo, 1),
+						 PG_ARGISNULL(2) ? (Datum) 0 :
+						 PointerGetDatum(PG_GETARG_JSONB_P(2)), &queue);
 	close_tasks(tasks, done);
 	if (done)
 		notify_slots(queue);
@@ -164,7 +164,7 @@ typedef struct IdAttempt
 } IdAttempt;
 
 static int
-compare_ids(const void *a, const void *b)
+compare_attempts(const void *a, const void *b)
 {
 	const IdAttempt *x = a;
 	const IdAttempt *y = b;
@@ -194,13 +194,14 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 		todo[i].attempt = attempts == NULL ? ANY_ATTEMPT :
 			Max(DatumGetInt32(attempts[i]), 0);
 	}
-	qsort(todo, n, sizeof(IdAttempt), compare_ids);
+	qsort(todo, n, sizeof(IdAttempt), compare_attempts);
 
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (complete(tasks, todo[i].id, todo[i].attempt, (Datum) 0, &queue))
+		if (complete_task(tasks, todo[i].id, todo[i].attempt, (Datum) 0,
+						  &queue))
 		{
 			done++;
 			notify_slots(queue);
@@ -269,7 +270,7 @@ run_again(Call *g, int64 delay, const text *error, bool counts)
  * failed together: up to a quarter more or less, and an hour at most.
  */
 static int64
-backoff(const FairqQueue *queue, const FairqTask *task)
+backoff_delay(const FairqQueue *queue, const FairqTask *task)
 {
 	int32		retries = Max(task->attempt - task->released - 1, 0);
 	double		jitter = pg_prng_double(&pg_global_prng_state);
@@ -302,8 +303,9 @@ fairq_fail(PG_FUNCTION_ARGS)
 		if (!g.task.cancelled)
 			fairq_pending(fairq_queue_lane(g.queue, g.task.priority),
 						  g.task.group_no)->stats[FAIRQ_STAT_RETRIED]++;
-		run_again(&g, retry_in >= 0 ? retry_in : backoff(g.queue, &g.task), error,
-				  true);
+		run_again(&g,
+				  retry_in >= 0 ? retry_in : backoff_delay(g.queue, &g.task),
+				  error, true);
 	}
 	close_tasks(g.tasks, done);
 	PG_RETURN_BOOL(done);

@@ -104,7 +104,7 @@ key_match(const void *a, const void *b, Size keysize)
 }
 
 static void
-check_cache(void)
+check_group_cache(void)
 {
 	HASHCTL		ctl = {0};
 
@@ -184,7 +184,8 @@ remember_key(FairqQueue *queue, text *key, int32 group_no)
  * of it is committed, or our own.
  */
 static int32
-find_key(FairqTable *table, FairqQueue *queue, text *key, bool *committed)
+find_group_key(FairqTable *table, FairqQueue *queue, text *key,
+			   bool *committed)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
@@ -357,7 +358,7 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	uint64		changes_before;
 	bool		in_recovery;
 
-	check_cache();
+	check_group_cache();
 	changes_before = changes;
 	in_recovery = RecoveryInProgress();
 	entry = hash_search(by_key, &id, HASH_FIND, NULL);
@@ -372,17 +373,17 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 
 	table = fairq_table_open(cached_relid,
 							 create ? RowExclusiveLock : AccessShareLock);
-	group_no = find_key(table, queue, key, &committed);
+	group_no = find_group_key(table, queue, key, &committed);
 	if (!committed && !create)
 		group_no = -1;
 	else if (!committed)
 	{
 		fairq_table_open_indexes(table);
 		LockDatabaseObject(cached_relid, queue->id, 0, ExclusiveLock);
-		group_no = find_key(table, queue, key, &committed);
+		group_no = find_group_key(table, queue, key, &committed);
 		/* maintain() may have put it back in that moment: see maintain.c */
 		if (group_no < 0)
-			group_no = find_key(table, queue, key, &committed);
+			group_no = find_group_key(table, queue, key, &committed);
 		if (!committed)
 		{
 			if (fairq_groups_freed())
@@ -401,7 +402,7 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	if (group_no >= 0)
 	{
 		/* what was read before a change must not be remembered after it */
-		check_cache();
+		check_group_cache();
 		if (changes == changes_before && !in_recovery)
 			remember_key(queue, key, group_no);
 	}
@@ -483,7 +484,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	bool		in_recovery = RecoveryInProgress();
 	int64		end;
 
-	check_cache();
+	check_group_cache();
 	entry = hash_search(by_number, &id, HASH_FIND, NULL);
 	if (entry != NULL)
 		return PointerGetDatum(entry->key);

@@ -63,7 +63,7 @@ is_before(const FairqItem *a, const FairqItem *b)
 }
 
 static bool
-is_same(const FairqItem *a, const FairqItem *b)
+is_same_item(const FairqItem *a, const FairqItem *b)
 {
 	return a->addr == b->addr &&
 		ItemPointerEquals((ItemPointer) &a->tid, (ItemPointer) &b->tid);
@@ -71,7 +71,7 @@ is_same(const FairqItem *a, const FairqItem *b)
 
 /* Note that a task that was published stands there, and is not in the hand. */
 static void
-lose(FairqGroup *group, int64 addr)
+note_lost(FairqGroup *group, int64 addr)
 {
 	group->lost = Min(group->lost, addr);
 }
@@ -88,18 +88,18 @@ close_up(FairqGroup *group)
 
 /* Put a task that was published into the hand, if it belongs there. */
 static void
-put(FairqGroup *group, const FairqItem *item)
+put_item(FairqGroup *group, const FairqItem *item)
 {
 	int			at = group->nhand;
 
 	if (item->addr >= group->upto)
 	{
-		lose(group, item->addr);
+		note_lost(group, item->addr);
 		return;
 	}
 	close_up(group);
 	for (int i = 0; i < group->nhand; i++)
-		if (is_same(&group->hand[i], item))
+		if (is_same_item(&group->hand[i], item))
 			return;
 	while (at > 0 && is_before(item, &group->hand[at - 1]))
 		at--;
@@ -109,7 +109,7 @@ put(FairqGroup *group, const FairqItem *item)
 			group->hand[FAIRQ_HAND - 1].addr;
 
 		group->upto = Min(group->upto, out);
-		lose(group, out);
+		note_lost(group, out);
 		if (at == FAIRQ_HAND)
 			return;
 		group->nhand--;
@@ -127,14 +127,14 @@ void
 fairq_hand_add(FairqGroup *group, const FairqItem *items, int n, int64 more)
 {
 	for (int i = 0; i < n; i++)
-		put(group, &items[i]);
+		put_item(group, &items[i]);
 	if (more == FAIRQ_ADDR_MAX)
 		return;
 	while (group->nhand > 0 &&
 		   group->hand[group->first + group->nhand - 1].addr >= more)
 		group->nhand--;
 	group->upto = Min(group->upto, more);
-	lose(group, more);
+	note_lost(group, more);
 }
 
 /* Take the first ones off the hand.  Returns how many there were. */
@@ -162,7 +162,7 @@ fairq_hand_vanished(FairqGroup *group, int64 addr)
 
 	group->nhand = group->first = 0;
 	group->upto = low;
-	lose(group, low);
+	note_lost(group, low);
 	group->by_row = true;
 }
 
@@ -202,7 +202,7 @@ fairq_hand_offer(FairqGroup *group, const FairqItem *found, int nfound,
 	{
 		const FairqItem *next;
 
-		if (o < nold && f < nfound && is_same(&old[o], &found[f]))
+		if (o < nold && f < nfound && is_same_item(&old[o], &found[f]))
 		{
 			next = &old[o++];
 			f++;

@@ -102,21 +102,21 @@ look_at_sequence(FairqIdSource *stands)
 }
 
 static bool
-is_same(const FairqIdSource *a, const FairqIdSource *b)
+is_same_source(const FairqIdSource *a, const FairqIdSource *b)
 {
 	return a->lsn == b->lsn && a->last_value == b->last_value;
 }
 
 /* Up to n ids of the chunk that others have begun.  Returns how many. */
 static int
-take(FairqIds *ids, int64 *first, int n)
+take_ids(FairqIds *ids, int64 *first, int n)
 {
 	FairqIdSource stands;
 
 	if (!look_at_sequence(&stands))
 		return 0;
 	SpinLockAcquire(&ids->mutex);
-	if (is_same(&ids->source, &stands))
+	if (is_same_source(&ids->source, &stands))
 		n = Min(n, ids->left);
 	else
 		n = 0;
@@ -129,7 +129,7 @@ take(FairqIds *ids, int64 *first, int n)
 
 /* How many ids a value of the sequence stands for. */
 static int
-chunk_of(Oid seq, int64 value)
+chunk_size(Oid seq, int64 value)
 {
 	HeapTuple	tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(seq));
 	Form_pg_sequence form;
@@ -150,11 +150,11 @@ chunk_of(Oid seq, int64 value)
 
 /* Up to n ids of a new chunk; what is left of it is for others. */
 static int
-take_anew(FairqIds *ids, int64 *first, int n)
+take_new_chunk(FairqIds *ids, int64 *first, int n)
 {
 	Oid			seq = fairq_catalog()->task_id_seq;
 	int64		value = nextval_internal(seq, false);
-	int			chunk = chunk_of(seq, value);
+	int			chunk = chunk_size(seq, value);
 	FairqIdSource stands;
 
 	*first = value;
@@ -177,7 +177,7 @@ fairq_new_ids(int64 *ids, int n)
 {
 	FairqIds   *shared = &fairq_domain()->ids;
 	int64		first;
-	int			got = n == 0 ? 0 : take(shared, &first, n);
+	int			got = n == 0 ? 0 : take_ids(shared, &first, n);
 
 	for (;;)
 	{
@@ -186,7 +186,7 @@ fairq_new_ids(int64 *ids, int n)
 		n -= got;
 		if (n == 0)
 			break;
-		got = take_anew(shared, &first, n);
+		got = take_new_chunk(shared, &first, n);
 	}
 }
 

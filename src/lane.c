@@ -273,7 +273,7 @@ unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
 
 /* This backend has found out where nothing is ready, or takes a turn. */
 static void
-narrow(FairqLane *lane)
+note_narrower(FairqLane *lane)
 {
 	if (lane->narrower == MyProcPid)
 		return;
@@ -372,7 +372,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (!is_begun(lane))
 	{
-		narrow(lane);
+		note_narrower(lane);
 		lane->resets = resets;
 		lane->lane_no = fairq_new_lane_no();
 		lane->block_length = block_length;
@@ -445,7 +445,7 @@ void
 fairq_lane_forget(FairqLane *lane)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	narrow(lane);
+	note_narrower(lane);
 	lane->lane_no = 0;
 	LWLockRelease(&lane->lock);
 }
@@ -704,7 +704,7 @@ is_covered(FairqLane *lane, const NextTurn *next)
  * the last one, which is counted.
  */
 static void
-pass(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
+pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 {
 	if (next->block != lane->block)
 	{
@@ -833,7 +833,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 
 	if (!begin_taking(lane, taking, &result))
 		return result;
-	narrow(lane);
+	note_narrower(lane);
 	unpark_if_asked(lane);
 	begun_in = lane->block;
 	while (taking->n < taking->most && taking->wanted > 0)
@@ -868,7 +868,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			if (++crowded > MAX_CROWDED)
 				break;
 			lane->turn_left = 0;
-			pass(lane, taking, &next);
+			pass_to(lane, taking, &next);
 			fairq_seats_add(lane, FAIRQ_SERVED, next.group_no);
 			fairq_seats_add(lane, FAIRQ_LATE, next.group_no);
 			continue;
@@ -885,7 +885,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			break;
 		}
 		lane->turn_left = 0;
-		pass(lane, taking, &next);
+		pass_to(lane, taking, &next);
 		taken = take_turn(lane, taking, &next, group, turn);
 		if (taken)
 		{
@@ -970,7 +970,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		group = lock_group(lane, group_no, true, &set);
 	if (group != NULL)
 	{
-		narrow(lane);
+		note_narrower(lane);
 		memset(turn, 0, sizeof(FairqTurn));
 		turn->group_no = group_no;
 		turn->addr = next_turn(lane, group_no);
@@ -1019,7 +1019,7 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 	{
 		n = fairq_hand_take(group, most, out);
 		if (n > 0)
-			narrow(lane);
+			note_narrower(lane);
 		note_leased_items(lane, group_no, group, out, n, lease_until);
 		if (n == 0 && group->upto != FAIRQ_ADDR_MAX)
 		{
@@ -1052,7 +1052,7 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 		group = lock_group(lane, group_no, false, &set);
 	if (group != NULL && group->reader == MyProcPid)
 	{
-		narrow(lane);
+		note_narrower(lane);
 		n = fairq_hand_offer(group, found, nfound, end, most, out);
 		if (has_nothing(lane, group_no, group))
 			take_out(lane, group_no);
@@ -1606,7 +1606,7 @@ fairq_lane_look_end(FairqLane *lane, uint32 lane_no, const FairqLook *look)
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == lane_no)
 	{
-		narrow(lane);
+		note_narrower(lane);
 		if (look != NULL)
 			fairq_times_end(&lane->times, look);
 		else
@@ -1834,7 +1834,7 @@ fairq_lane_narrowings(FairqLane *lane)
 	uint64		narrowings;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	narrow(lane);
+	note_narrower(lane);
 	narrowings = pg_atomic_read_u64(&lane->narrowings);
 	LWLockRelease(&lane->lock);
 	return narrowings;

@@ -131,7 +131,7 @@ expire_in_lane(Expiry *e, int priority)
 }
 
 static int64
-expire(FairqQueue *queue, int64 most)
+expire_leases(FairqQueue *queue, int64 most)
 {
 	Expiry		e = {
 		.queue = queue,
@@ -167,8 +167,8 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 	int64		most = FAIRQ_ARG_INT(1, "max_tasks", 1000, 1, PG_INT32_MAX);
 
 	fairq_writes("fairq.expire_leases()");
-	PG_RETURN_INT64(expire(fairq_queue_use(name, FAIRQ_PRIV_WORK,
-										   AccessShareLock), most));
+	PG_RETURN_INT64(expire_leases(fairq_queue_use(name, FAIRQ_PRIV_WORK,
+												  AccessShareLock), most));
 }
 
 /* --------------------------------------------------------------------- */
@@ -366,7 +366,7 @@ begin_look(FairqTable *tasks, int32 queue_id)
 }
 
 static bool
-has_tasks(const TasksLook *look, int32 group_no)
+group_has_tasks(const TasksLook *look, int32 group_no)
 {
 	for (int i = 0; i < look->nlanes; i++)
 	{
@@ -414,7 +414,7 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n,
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		last = group_no;
-		if (has_tasks(&look, group_no) ||
+		if (group_has_tasks(&look, group_no) ||
 			fairq_group_setting(queue, group_no) != &queue->others)
 		{
 			/* one row of it is enough */
@@ -460,7 +460,7 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 		TasksLook	look = begin_look(tasks, queue->id);
 
 		for (int i = 0; i < n; i++)
-			if (has_tasks(&look, unused[i].group_no))
+			if (group_has_tasks(&look, unused[i].group_no))
 				fairq_put_seat(seats, queue, unused[i].group_no, unused[i].key);
 		fairq_scan_end(look.scan);
 		fairq_written();
@@ -578,7 +578,7 @@ maintain_tasks(FairqQueue *queue)
 						&arg, 1, NULL);
 	changed += forget_keys(queue);
 	changed += forget_roles(queue);
-	changed += expire(queue, PG_INT64_MAX);
+	changed += expire_leases(queue, PG_INT64_MAX);
 	return changed > 0;
 }
 
@@ -588,7 +588,7 @@ maintain_tasks(FairqQueue *queue)
  * once.
  */
 static void
-for_each(const List *ids, bool groups, MemoryContext each)
+maintain_each(const List *ids, bool groups, MemoryContext each)
 {
 	TimestampTz end = GetCurrentTimestamp() + PATIENCE_MS * INT64CONST(1000);
 	MemoryContext old = MemoryContextSwitchTo(each);
@@ -620,10 +620,10 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	ids = PG_ARGISNULL(0) ? fairq_queue_ids() :
 		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_PRIV_MANAGE,
 									   AccessShareLock)->id);
-	for_each(ids, false, each);
+	maintain_each(ids, false, each);
 	/* in a transaction block groups may be added afterwards: see above */
 	if (!IsTransactionBlock())
-		for_each(ids, true, each);
+		maintain_each(ids, true, each);
 	MemoryContextDelete(each);
 	/* what dropped databases and extensions have left in shared memory */
 	if (PG_ARGISNULL(0))

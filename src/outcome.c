@@ -31,8 +31,8 @@
 
 /* Copy a column of the locked task. */
 static void
-copy(FairqTable *tasks, AttrNumber from, AttrNumber to, Datum *values,
-	 bool *nulls)
+copy_column(FairqTable *tasks, AttrNumber from, AttrNumber to, Datum *values,
+			bool *nulls)
 {
 	values[to - 1] = slot_getattr(tasks->lock_slot, from, &nulls[to - 1]);
 }
@@ -42,8 +42,8 @@ copy(FairqTable *tasks, AttrNumber from, AttrNumber to, Datum *values,
  * is none.
  */
 static void
-archive(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
-		FairqStatus status, const text *error, Datum result)
+archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
+			 FairqStatus status, const text *error, Datum result)
 {
 	FairqTable *archived = fairq_table_beside(tasks, &tasks->archive,
 											  fairq_catalog()->archive);
@@ -51,17 +51,17 @@ archive(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	bool		nulls[ARCHIVE_NATTS] = {0};
 	Datum		group_key = fairq_group_key(queue, task->group_no);
 
-	copy(tasks, TASK_ID, ARCHIVE_ID, values, nulls);
-	copy(tasks, TASK_ENQUEUED_AT, ARCHIVE_ENQUEUED_AT, values, nulls);
-	copy(tasks, TASK_QUEUE_ID, ARCHIVE_QUEUE_ID, values, nulls);
-	copy(tasks, TASK_ATTEMPT, ARCHIVE_ATTEMPT, values, nulls);
-	copy(tasks, TASK_PRIORITY, ARCHIVE_PRIORITY, values, nulls);
-	copy(tasks, TASK_RUN_AT, ARCHIVE_RUN_AT, values, nulls);
-	copy(tasks, TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS, values, nulls);
-	copy(tasks, TASK_PAYLOAD, ARCHIVE_PAYLOAD, values, nulls);
-	copy(tasks, TASK_WORKER, ARCHIVE_WORKER, values, nulls);
-	copy(tasks, TASK_DEDUP_KEY, ARCHIVE_DEDUP_KEY, values, nulls);
-	copy(tasks, TASK_ERROR, ARCHIVE_ERROR, values, nulls);
+	copy_column(tasks, TASK_ID, ARCHIVE_ID, values, nulls);
+	copy_column(tasks, TASK_ENQUEUED_AT, ARCHIVE_ENQUEUED_AT, values, nulls);
+	copy_column(tasks, TASK_QUEUE_ID, ARCHIVE_QUEUE_ID, values, nulls);
+	copy_column(tasks, TASK_ATTEMPT, ARCHIVE_ATTEMPT, values, nulls);
+	copy_column(tasks, TASK_PRIORITY, ARCHIVE_PRIORITY, values, nulls);
+	copy_column(tasks, TASK_RUN_AT, ARCHIVE_RUN_AT, values, nulls);
+	copy_column(tasks, TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS, values, nulls);
+	copy_column(tasks, TASK_PAYLOAD, ARCHIVE_PAYLOAD, values, nulls);
+	copy_column(tasks, TASK_WORKER, ARCHIVE_WORKER, values, nulls);
+	copy_column(tasks, TASK_DEDUP_KEY, ARCHIVE_DEDUP_KEY, values, nulls);
+	copy_column(tasks, TASK_ERROR, ARCHIVE_ERROR, values, nulls);
 	if (error != NULL || status == FAIRQ_STATUS_SUCCEEDED)
 	{
 		values[ARCHIVE_ERROR - 1] = PointerGetDatum(error);
@@ -94,7 +94,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 
 	if (status == FAIRQ_STATUS_FAILED ||
 		(status != FAIRQ_STATUS_DROPPED && queue->retains))
-		archive(queue, tasks, task, status, error, result);
+		archive_task(queue, tasks, task, status, error, result);
 	if (task->keyed)
 		fairq_dedup_free(tasks, task);
 

@@ -126,7 +126,7 @@ arg_row(FunctionCallInfo fcinfo, const char *function, FairqSqlArg *args)
 }
 
 static void
-grant(const FairqSqlArg *args)
+write_grant(const FairqSqlArg *args)
 {
 	fairq_sql("INSERT INTO fairq.queue_privilege (queue_id, role, privilege)"
 			  " VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", args, 3, NULL);
@@ -143,7 +143,7 @@ fairq_grant_queue(PG_FUNCTION_ARGS)
 				errcode(ERRCODE_UNDEFINED_OBJECT),
 				errmsg("role with OID %u does not exist",
 					   DatumGetObjectId(args[1].value)));
-	grant(args);
+	write_grant(args);
 	PG_RETURN_VOID();
 }
 
@@ -171,7 +171,7 @@ fairq_grant_creator(int32 queue_id)
 	};
 
 	if (!fairq_is_owner())
-		grant(args);
+		write_grant(args);
 }
 
 /* fairq.has_queue_privilege(queue_id, privilege): for the views */

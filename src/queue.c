@@ -78,7 +78,7 @@ static bool replaying = false;	/* what was read so far, was so on a standby */
 static Oid	queue_relid = InvalidOid;
 
 static void
-invalidate(Datum arg, Oid relid)
+invalidate_names(Datum arg, Oid relid)
 {
 	if (relid == InvalidOid || relid == queue_relid)
 	{
@@ -101,12 +101,12 @@ init_cache(void)
 	ctl.keysize = FAIRQ_MAX_QUEUE_NAME + 1;
 	ctl.entrysize = sizeof(QueueName);
 	names = hash_create("fairq queue names", 64, &ctl, HASH_ELEM | HASH_STRINGS);
-	CacheRegisterRelcacheCallback(invalidate, (Datum) 0);
+	CacheRegisterRelcacheCallback(invalidate_names, (Datum) 0);
 	queues = new_queues;
 }
 
 static void
-check_cache(void)
+check_queue_cache(void)
 {
 	Oid			relid = fairq_catalog()->queue;
 
@@ -446,7 +446,7 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 	char		cname[FAIRQ_MAX_QUEUE_NAME + 1];
 	int32		id = 0;
 
-	check_cache();
+	check_queue_cache();
 	if (VARSIZE_ANY_EXHDR(name) <= FAIRQ_MAX_QUEUE_NAME)
 	{
 		text_to_cstring_buffer(name, cname, sizeof(cname));
@@ -461,7 +461,7 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 		{
 			/* it may just have been granted */
 			AcceptInvalidationMessages();
-			check_cache();
+			check_queue_cache();
 			queue = lookup_queue(id);
 			if (queue != NULL)
 				fairq_check_privilege(queue, any_privilege);
@@ -485,7 +485,7 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 FairqQueue *
 fairq_queue_by_id(int32 id)
 {
-	check_cache();
+	check_queue_cache();
 	return lookup_queue(id);
 }
 
@@ -528,7 +528,7 @@ fairq_queue_is_own(int32 id)
 bool
 fairq_queue_exists(const char *name)
 {
-	check_cache();
+	check_queue_cache();
 	return lookup_id(name) != 0;
 }
 

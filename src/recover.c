@@ -213,7 +213,7 @@ find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
  * Begin: find the position.  From now on what is published of the lane counts.
  */
 static void
-begin(FairqQueue *queue, int priority, FairqTable *tasks)
+begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	FairqScan  *scans[2] = {NULL, NULL};
@@ -306,7 +306,7 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,
 		(recovering->begun < MOST_BEGUN ||
 		 !fairq_lane_accept(lane, recovering->lane_no)))
 	{
-		begin(queue, priority, tasks);
+		begin_recovery(queue, priority, tasks);
 		(void) fairq_lane_recovered(lane, &at);
 		recovering->lane_no = at.lane_no;
 		recovering->begun++;

@@ -135,7 +135,7 @@ open_table(dshash_table **table, dsa_pointer *handle, size_t entry_size)
 }
 
 static void
-attach(void)
+attach_tables(void)
 {
 	MemoryContext old;
 
@@ -156,7 +156,7 @@ attach(void)
 
 /* Put hints, which are mapped, into a list.  Cannot fail. */
 static void
-push(dsa_pointer *list, FairqHints *hints)
+push_hints(dsa_pointer *list, FairqHints *hints)
 {
 	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
 	hints->next = *list;
@@ -166,7 +166,7 @@ push(dsa_pointer *list, FairqHints *hints)
 
 /* NULL if the list is empty. */
 static FairqHints *
-pop(dsa_pointer *list)
+pop_hints(dsa_pointer *list)
 {
 	FairqHints *hints = NULL;
 
@@ -201,7 +201,7 @@ make_hints(void)
 	for (int i = 0; i < HINTS_AT_ONCE; i++)
 	{
 		init_once(&hints[i], ptr + sizeof(FairqHints) * i);
-		push(&registry->free, &hints[i]);
+		push_hints(&registry->free, &hints[i]);
 	}
 }
 
@@ -312,11 +312,11 @@ reclaim_dropped(void)
 		}
 		PG_CATCH();
 		{
-			push(&registry->dropped, hints);
+			push_hints(&registry->dropped, hints);
 			PG_RE_THROW();
 		}
 		PG_END_TRY();
-		push(&registry->free, hints);
+		push_hints(&registry->free, hints);
 	}
 }
 
@@ -326,7 +326,7 @@ take_free(void)
 	FairqHints *hints;
 
 	reclaim_dropped();
-	while ((hints = pop(&registry->free)) == NULL)
+	while ((hints = pop_hints(&registry->free)) == NULL)
 		make_hints();
 	return hints;
 }
@@ -338,7 +338,7 @@ take_free(void)
  * can fail.
  */
 static void
-release(FairqHints *hints, const FairqQueueKey *key)
+release_hints(FairqHints *hints, const FairqQueueKey *key)
 {
 	bool		ours;
 
@@ -352,13 +352,13 @@ release(FairqHints *hints, const FairqQueueKey *key)
 		fairq_lane_forget(&hints->lanes[priority]);
 	/* backends that have the queue cached read it again, and don't find it */
 	pg_atomic_fetch_add_u64(&hints->version, 1);
-	push(&registry->dropped, hints);
+	push_hints(&registry->dropped, hints);
 }
 
 void
 fairq_shmem_release(FairqHints *hints)
 {
-	release(hints, &hints->key);
+	release_hints(hints, &hints->key);
 }
 
 /* --------------------------------------------------------------------- */
@@ -415,7 +415,7 @@ release_queues(const FairqQueueKey *extension)
 			FairqQueueKey key = entry->key;
 
 			dshash_delete_current(&status);
-			release(hints, &key);
+			release_hints(hints, &key);
 		}
 	}
 	dshash_seq_term(&status);
@@ -448,7 +448,7 @@ fairq_shmem_sweep(void)
 	int			n = 0;
 	FairqQueueKey *keys = palloc(sizeof(FairqQueueKey) * max);
 
-	attach();
+	attach_tables();
 	dshash_seq_init(&status, extensions, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
@@ -573,7 +573,7 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 	}
 	PG_CATCH();
 	{
-		push(&registry->free, hints);
+		push_hints(&registry->free, hints);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -588,7 +588,7 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 	dshash_release_lock(queues, entry);
 	if (!found)
 		return hints;
-	push(&registry->free, hints);
+	push_hints(&registry->free, hints);
 	return dsa_get_address(area, ptr);
 }
 
@@ -604,7 +604,7 @@ fairq_shmem_queue(int32 queue_id)
 	ErrorContextCallback callback;
 
 	fairq_explain_begin(&callback);
-	attach();
+	attach_tables();
 	hints = find_queue(&key);
 	if (hints == NULL)
 	{
@@ -625,7 +625,7 @@ fairq_shmem_find_queue(int32 queue_id)
 
 	if (!fairq_area_is_made())
 		return NULL;
-	attach();
+	attach_tables();
 	return find_queue(&key);
 }
 
@@ -643,7 +643,7 @@ fairq_shmem_queues(Oid task)
 
 	if (!fairq_area_is_made())
 		return NIL;
-	attach();
+	attach_tables();
 	dshash_seq_init(&status, queues, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
@@ -769,7 +769,7 @@ fairq_shmem_counter(FairqHints *hints, int32 group_no)
 	ErrorContextCallback callback;
 
 	fairq_explain_begin(&callback);
-	attach();
+	attach_tables();
 	fairq_chunks_have(&hints->chunks, group_no);
 	if (pg_atomic_read_u32(&registry->ncounters) >
 		pg_atomic_read_u32(&registry->many_counters))
@@ -794,7 +794,7 @@ fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
 	CounterEntry *entry;
 
-	attach();
+	attach_tables();
 	entry = dshash_find(counters, &key, false);
 	if (entry == NULL)
 		return NULL;
@@ -825,7 +825,7 @@ fairq_shmem_counters(int32 queue_id, int32 **group_nos)
 	int			max = 64;
 	int			n = 0;
 
-	attach();
+	attach_tables();
 	*group_nos = palloc(sizeof(int32) * max);
 	dshash_seq_init(&status, counters, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)

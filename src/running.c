@@ -139,7 +139,7 @@ let_go_of_queue(void)
 
 /* The row of the task that is or was running is written, or won't be. */
 static void
-let_go(void)
+let_go_of_row(void)
 {
 	if (call.holding)
 		let_go_of_group();
@@ -177,7 +177,7 @@ fairq_running_end(void)
 	hints = call.queue->hints;
 	if (!call.counted)
 		pg_atomic_fetch_sub_u32(&hints->calls, 1);
-	let_go();
+	let_go_of_row();
 	if (call.in_group)
 		fairq_slot_in_group_back();
 	else if (call.counter != NULL)
@@ -372,7 +372,8 @@ say_counted(const FairqQueue *queue, int32 group_no, int32 running)
 			 group_no, queue->name, running);
 }
 
-static bool count(FairqCounter *counter, int32 group_no, FairqTable *tasks);
+static bool count_counter(FairqCounter *counter, int32 group_no,
+						  FairqTable *tasks);
 
 /* It was counted in this call, and is doubtful: then it would be again. */
 static int64 *
@@ -406,7 +407,7 @@ add_group(int32 group_no, FairqAsOf now, FairqTable *tasks,
 
 	known = fairq_counter_read(call.summed, now, &running, &doubtful);
 	if ((!known || doubtful) && !was_doubtful(group_no) &&
-		count(call.summed, group_no, tasks))
+		count_counter(call.summed, group_no, tasks))
 	{
 		known = fairq_counter_read(call.summed, now, &running, &doubtful);
 		if (doubtful)
@@ -497,7 +498,7 @@ sum_rows(FairqCounter *counter, int32 group_no, FairqAsOf now,
  * Make the counter known.  False if that could not be had in a moment.
  */
 static bool
-count(FairqCounter *counter, int32 group_no, FairqTable *tasks)
+count_counter(FairqCounter *counter, int32 group_no, FairqTable *tasks)
 {
 	FairqQueue *queue = call.queue;
 	FairqLane  *any_lane = fairq_queue_lane(queue, 0);
@@ -531,7 +532,7 @@ count(FairqCounter *counter, int32 group_no, FairqTable *tasks)
 
 /* Enter; or with count_no NULL, only see whether one could. */
 static FairqSlot
-try_to_enter(FairqCounter *counter, int32 limit, uint64 *count_no)
+try_counter(FairqCounter *counter, int32 limit, uint64 *count_no)
 {
 	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(call.queue, 0));
 
@@ -545,15 +546,15 @@ try_to_enter(FairqCounter *counter, int32 limit, uint64 *count_no)
  * transactions that go on.
  */
 static FairqSlot
-enter(FairqCounter *counter, int32 limit, int32 group_no, FairqTable *tasks,
-	  uint64 *count_no)
+enter_counter(FairqCounter *counter, int32 limit, int32 group_no,
+			  FairqTable *tasks, uint64 *count_no)
 {
-	FairqSlot	slot = try_to_enter(counter, limit, count_no);
+	FairqSlot	slot = try_counter(counter, limit, count_no);
 
 	if (slot == FAIRQ_SLOT_UNKNOWN && !was_doubtful(group_no) &&
-		count(counter, group_no, tasks))
+		count_counter(counter, group_no, tasks))
 	{
-		slot = try_to_enter(counter, limit, count_no);
+		slot = try_counter(counter, limit, count_no);
 		if (slot == FAIRQ_SLOT_UNKNOWN)
 			note_doubtful(group_no);
 	}
@@ -575,8 +576,10 @@ bool
 fairq_slot_in_queue(FairqTable *tasks)
 {
 	bool		have_slot = !call.counted || call.in_queue ||
-		enter(&call.queue->hints->running, call.queue->max_running, -1, tasks,
-			  call.looks ? NULL : &call.queue_count_no) == FAIRQ_SLOT_FREE;
+		enter_counter(&call.queue->hints->running, call.queue->max_running, -1,
+					  tasks,
+					  call.looks ? NULL :
+					  &call.queue_count_no) == FAIRQ_SLOT_FREE;
 
 	call.in_queue = have_slot && call.counted && !call.looks;
 	return have_slot && !fairq_settings_are_old(call.queue);
@@ -601,8 +604,8 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	call.lane = lane;
 	call.group_no = group_no;
 	call.counter = fairq_shmem_counter(call.queue->hints, group_no);
-	slot = enter(call.counter, limit, group_no, tasks,
-				 call.in_queue ? &call.count_no : NULL);
+	slot = enter_counter(call.counter, limit, group_no, tasks,
+						 call.in_queue ? &call.count_no : NULL);
 	if (slot == FAIRQ_SLOT_FREE && call.in_queue)
 	{
 		call.in_group = true;
@@ -730,7 +733,7 @@ fairq_hold_end(FairqPending *pending)
 	if (pending != NULL)
 		fairq_pending_leaves(pending, call.counter, call.count_no,
 							 call.queue_count_no, 1, 0);
-	let_go();
+	let_go_of_row();
 	if (call.for_hold)
 		fairq_running_end();
 }

@@ -407,8 +407,8 @@ up_to(int64 seat, int64 last)
 
 /* Those groups may be served, of which turns have passed some. */
 static void
-let_in(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
-	   uint64 bits, int32 passed)
+let_in_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
+			uint64 bits, int32 passed)
 {
 	add_bits(lane, FAIRQ_RING, first_set, stride, seat, bits);
 	add_bits(lane, FAIRQ_FRONT, first_set, stride, seat,
@@ -419,8 +419,8 @@ static void
 unpark_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 			void *arg)
 {
-	let_in(lane, first_set, stride, seat, first_set[FAIRQ_PARKED * stride],
-		   *(int32 *) arg);
+	let_in_word(lane, first_set, stride, seat,
+				first_set[FAIRQ_PARKED * stride], *(int32 *) arg);
 	first_set[FAIRQ_PARKED * stride] = 0;
 }
 
@@ -487,7 +487,7 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	first_set[FAIRQ_LEASED * stride] = 0;
 	lane->seats.n[FAIRQ_LEASED] -= pg_popcount64(bits);
 	add_bits(lane, FAIRQ_LAPSED, first_set, stride, seat, bits);
-	let_in(lane, first_set, stride, seat, bits, lapse->passed);
+	let_in_word(lane, first_set, stride, seat, bits, lapse->passed);
 	/* who was parked has a slot for an expired task already */
 	lane->seats.n[FAIRQ_PARKED] -=
 		pg_popcount64(bits & first_set[FAIRQ_PARKED * stride]);

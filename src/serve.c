@@ -99,7 +99,7 @@ find_due(FairqService *s)
 }
 
 static void
-begin_taking(FairqService *s, FairqTaking *taking)
+init_taking(FairqService *s, FairqTaking *taking)
 {
 	memset(taking, 0, sizeof(FairqTaking));
 	taking->wanted = s->max_tasks - s->served;
@@ -172,7 +172,7 @@ serve_in_full(FairqService *s)
 		int32		nlapsed;
 		bool		served;
 
-		begin_taking(s, &taking);
+		init_taking(s, &taking);
 		taken = fairq_turns_take_in_full(s->lane, &taking, tried_seat,
 										 &nlapsed);
 		if (taken != FAIRQ_TAKEN)
@@ -232,7 +232,7 @@ serve_turns(FairqService *s, int64 *last_block)
 
 	if (s->peek && fairq_glance(s))
 		return FAIRQ_TAKEN;
-	begin_taking(s, &taking);
+	init_taking(s, &taking);
 	/* each slot in the queue is had by itself */
 	taking.most = s->queue->max_running == FAIRQ_NO_LIMIT && !s->peek ?
 		FAIRQ_MAX_TURNS : 1;
@@ -339,7 +339,7 @@ is_to_count(FairqService *s)
 }
 
 static void
-serve(FairqService *s)
+serve_queue(FairqService *s)
 {
 	int32		id;
 	int			counts = 0;
@@ -424,7 +424,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	takes = tasks->claims_delete;
 	fairq_shmem_sweep_if_crowded();
 	(void) fairq_pending_show(queue->hints);
-	serve(&s);
+	serve_queue(&s);
 	if (s.served > 0 || s.ended > 0)
 		fairq_written();
 	fairq_wake_next(&queue->hints->wakeup, surplus,
@@ -452,7 +452,7 @@ fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	};
 
 	tasks->claims_delete = takes;
-	serve(&s);
+	serve_queue(&s);
 	*saw_locked = s.saw_locked && !s.peeked;
 	return s.peeked;
 }

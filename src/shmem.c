@@ -135,7 +135,7 @@ make_cache(dsa_area *dsa)
  * is not pinned yet.
  */
 static void
-attach(void)
+attach_area(void)
 {
 	MemoryContext oldcontext;
 
@@ -227,7 +227,7 @@ fairq_area(void)
 		ErrorContextCallback callback;
 
 		fairq_explain_begin(&callback);
-		attach();
+		attach_area();
 		fairq_explain_end(&callback);
 	}
 	return area;

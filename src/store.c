@@ -608,7 +608,8 @@ insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_update)
 
 /* Columns that were added since by somebody else are NULL. */
 static void
-store(TupleTableSlot *slot, const Datum *values, const bool *nulls, int natts)
+store_columns(TupleTableSlot *slot, const Datum *values, const bool *nulls,
+			  int natts)
 {
 	if (natts > slot->tts_tupleDescriptor->natts)
 		ereport(ERROR,
@@ -631,7 +632,7 @@ fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls,
 {
 	TupleTableSlot *slot = new_slot(table);
 
-	store(slot, values, nulls, natts);
+	store_columns(slot, values, nulls, natts);
 	table_tuple_insert(table->rel, slot, GetCurrentCommandId(true), 0, NULL);
 	insert_index_entries(table, slot, false);
 	return &slot->tts_tid;
@@ -661,7 +662,7 @@ fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,
 {
 	if (table->rows == NULL)
 		make_rows(table);
-	store(table->rows[table->nrows++], values, nulls, natts);
+	store_columns(table->rows[table->nrows++], values, nulls, natts);
 	return table->nrows == FAIRQ_MAX_ROWS;
 }
 
@@ -985,7 +986,7 @@ is_more_at(FairqScan *scan, int64 addr)
 }
 
 static int
-compare_ids(const void *a, const void *b)
+compare_task_ids(const void *a, const void *b)
 {
 	int64		x = ((const ScannedTask *) a)->task.id;
 	int64		y = ((const ScannedTask *) b)->task.id;
@@ -1025,7 +1026,7 @@ read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
 	} while (n < MAX_ABREAST && is_more_at(scan, task->addr));
 	scan->nabreast = n;
 	scan->next_abreast = 0;
-	qsort(scan->abreast, n, sizeof(ScannedTask), compare_ids);
+	qsort(scan->abreast, n, sizeof(ScannedTask), compare_task_ids);
 }
 
 /*

@@ -36,7 +36,7 @@
 typedef void (*Reader) (void *arg);
 
 static void
-set(const char *name, const char *value)
+set_guc(const char *name, const char *value)
 {
 	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
@@ -55,11 +55,11 @@ static void
 owner_begin(Caller *caller)
 {
 	caller->nest_level = NewGUCNestLevel();
-	set("search_path", "pg_catalog, pg_temp");
-	set("enable_nestloop", "off");
-	set("enable_mergejoin", "off");
-	set("enable_hashjoin", "on");
-	set("jit", "off");
+	set_guc("search_path", "pg_catalog, pg_temp");
+	set_guc("enable_nestloop", "off");
+	set_guc("enable_mergejoin", "off");
+	set_guc("enable_hashjoin", "on");
+	set_guc("jit", "off");
 	GetUserIdAndSecContext(&caller->user, &caller->context);
 	SetUserIdAndSecContext(fairq_catalog()->owner,
 						   caller->context | SECURITY_LOCAL_USERID_CHANGE);
@@ -76,7 +76,7 @@ owner_end(const Caller *caller)
 }
 
 static SPIPlanPtr
-prepare(const char *sql, const FairqSqlArg *args, int nargs)
+prepare_plan(const char *sql, const FairqSqlArg *args, int nargs)
 {
 	Oid			types[MAX_ARGS];
 	SPIPlanPtr	plan;
@@ -95,8 +95,8 @@ prepare(const char *sql, const FairqSqlArg *args, int nargs)
  * Run a statement as fairq's owner.  Returns the number of rows processed.
  */
 static uint64
-run(const char *sql, const FairqSqlArg *args, int nargs, Reader reader,
-	void *arg)
+run_plan(const char *sql, const FairqSqlArg *args, int nargs, Reader reader,
+		 void *arg)
 {
 	Datum		values[MAX_ARGS];
 	char		nulls[MAX_ARGS];
@@ -109,7 +109,7 @@ run(const char *sql, const FairqSqlArg *args, int nargs, Reader reader,
 		nulls[i] = args[i].isnull ? 'n' : ' ';
 	}
 	owner_begin(&caller);
-	if (SPI_execute_snapshot(prepare(sql, args, nargs), values, nulls,
+	if (SPI_execute_snapshot(prepare_plan(sql, args, nargs), values, nulls,
 							 GetLatestSnapshot(), InvalidSnapshot, false, true,
 							 0) < 0)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
@@ -147,7 +147,8 @@ fairq_sql_view(const char *sql, const FairqSqlArg *args, int nargs,
 	options.read_only = true;
 	options.dest = dest;
 	owner_begin(&caller);
-	if (SPI_execute_plan_extended(prepare(sql, args, nargs), &options) < 0)
+	if (SPI_execute_plan_extended(prepare_plan(sql, args, nargs),
+								  &options) < 0)
 		elog(ERROR, "SPI_execute_plan_extended failed: %s",
 			 SPI_result_code_string(SPI_result));
 	owner_end(&caller);
@@ -176,7 +177,7 @@ read_number(void *arg)
 uint64
 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
 {
-	return run(sql, args, nargs, read_number, result);
+	return run_plan(sql, args, nargs, read_number, result);
 }
 
 typedef struct Texts
@@ -204,7 +205,7 @@ fairq_sql_texts(const char *sql, const FairqSqlArg *args, int nargs)
 {
 	Texts		texts = {NIL, CurrentMemoryContext};
 
-	(void) run(sql, args, nargs, read_texts, &texts);
+	(void) run_plan(sql, args, nargs, read_texts, &texts);
 	return texts.list;
 }
 

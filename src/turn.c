@@ -639,7 +639,7 @@ begin_turn(FairqService *s, Course *course, bool paused)
  * Of what is at hand, which is served?  A slot is needed but for expired ones.
  */
 static Search *
-choose(FairqService *s, Course *course, bool have_slot)
+choose_task(FairqService *s, Course *course, bool have_slot)
 {
 	Search	   *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
 	Search	   *retried = &course->due[FAIRQ_REGION_RETRIED];
@@ -680,8 +680,8 @@ now_runs(FairqService *s, Course *course, const FairqTask *task)
 
 /* What became of the task that was chosen. */
 static void
-settle(FairqService *s, Course *course, Search *chosen,
-	   FairqClaimResult result)
+note_result(FairqService *s, Course *course, Search *chosen,
+			FairqClaimResult result)
 {
 	FairqTurn  *turn = course->turn;
 
@@ -823,7 +823,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			have_slot &= in_queue;
 			full = course.no_slot = !have_slot;
 		}
-		chosen = choose(s, &course, have_slot);
+		chosen = choose_task(s, &course, have_slot);
 		if (chosen == NULL)
 			break;
 		result = chosen == &course.expired ?
@@ -831,7 +831,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			fairq_claim(s, &chosen->task, turn);
 		if (result == FAIRQ_CLAIMED && chosen != &course.expired)
 			have_slot = false;
-		settle(s, &course, chosen, result);
+		note_result(s, &course, chosen, result);
 		leave_expired(s, &course);
 
 		/* who has none but an ended task is put aside until that is gone */

@@ -51,7 +51,7 @@ static struct
 }			doubtful;
 
 static FairqTaken
-taken(FairqLane *lane, const FairqTaking *taking, FairqTaken result)
+keep_taken(FairqLane *lane, const FairqTaking *taking, FairqTaken result)
 {
 	if (result == FAIRQ_TAKEN)
 	{
@@ -68,7 +68,7 @@ fairq_turns_take(FairqLane *lane, FairqTaking *taking)
 {
 	Assert(hand.lane == NULL);
 	taking->turns = hand.turns;
-	return taken(lane, taking, fairq_lane_take(lane, taking));
+	return keep_taken(lane, taking, fairq_lane_take(lane, taking));
 }
 
 /* The same in a full queue. */
@@ -78,8 +78,9 @@ fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
 {
 	Assert(hand.lane == NULL);
 	taking->turns = hand.turns;
-	return taken(lane, taking,
-				 fairq_lane_take_in_full(lane, taking, tried_seat, nlapsed));
+	return keep_taken(lane, taking,
+					  fairq_lane_take_in_full(lane, taking, tried_seat,
+											  nlapsed));
 }
 
 /*

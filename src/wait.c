@@ -79,7 +79,7 @@ next_due(FairqQueue *queue)
 
 /* One look, a transaction of its own.  *last is the one before. */
 static bool
-look(text *name, Look *last)
+look_once(text *name, Look *last)
 {
 	FairqQueue *queue;
 	FairqTable *tasks;
@@ -185,7 +185,7 @@ fairq_wait(PG_FUNCTION_ARGS)
 
 		MemoryContextReset(each);
 		old = MemoryContextSwitchTo(each);
-		ready = look(name, &last);
+		ready = look_once(name, &last);
 		MemoryContextSwitchTo(old);
 		if (ready || GetCurrentTimestamp() >= end)
 			break;

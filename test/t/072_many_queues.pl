@@ -1,7 +1,7 @@
 # maintain() goes through more queues than the server has room for locks, and
 # holds on to those in which it has changed something, and to no other.
 #
-# Fails when maintain keeps the lock of every queue (for_each() in maintain.c),
+# Fails when maintain keeps the lock of every queue (maintain_each() in maintain.c),
 # and when it lets those go in which it has written.
 use strict;
 use warnings FATAL => 'all';
