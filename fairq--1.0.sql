@@ -46,21 +46,21 @@ COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be r
 COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
 
 -- The indexes are not unique on purpose: see src/group.c.
-CREATE TABLE fairq.seat (
+CREATE TABLE fairq.group_number (
 	queue_id int NOT NULL,
 	group_no int NOT NULL,
 	group_key text COLLATE "C" NOT NULL
 ) USING heap;
-CREATE INDEX seat_by_key ON fairq.seat (queue_id, group_key);
-CREATE INDEX seat_by_no ON fairq.seat (queue_id, group_no);
+CREATE INDEX group_number_by_key ON fairq.group_number (queue_id, group_key);
+CREATE INDEX group_number_by_no ON fairq.group_number (queue_id, group_no);
 -- All others have a primary key.  Of equal rows a subscriber deletes one for each
 -- that is deleted here.
-ALTER TABLE fairq.seat REPLICA IDENTITY FULL;
+ALTER TABLE fairq.group_number REPLICA IDENTITY FULL;
 
-COMMENT ON TABLE fairq.seat IS 'The number of each group. Equal rows may stand here more than once.';
-COMMENT ON COLUMN fairq.seat.queue_id IS 'The queue.';
-COMMENT ON COLUMN fairq.seat.group_no IS 'The group''s seat in every block.';
-COMMENT ON COLUMN fairq.seat.group_key IS 'What callers use.';
+COMMENT ON TABLE fairq.group_number IS 'The number of each group. Equal rows may stand here more than once.';
+COMMENT ON COLUMN fairq.group_number.queue_id IS 'The queue.';
+COMMENT ON COLUMN fairq.group_number.group_no IS 'The group''s seat in every block.';
+COMMENT ON COLUMN fairq.group_number.group_key IS 'What callers use.';
 
 CREATE TABLE fairq.group_setting (
 	queue_id int NOT NULL,
@@ -206,7 +206,7 @@ COMMENT ON COLUMN fairq.archive.result IS 'What its worker gave to fairq.complet
 
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue', '');
-SELECT pg_catalog.pg_extension_config_dump('fairq.seat', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.group_number', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.group_setting', '');
 -- The number of a role that is gone could be another one's where it is restored.
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue_privilege',
@@ -236,17 +236,17 @@ ALTER TABLE fairq.task ENABLE REPLICA TRIGGER task_applied;
 
 -- Backends have groups, settings and privileges cached.  What fairq's functions
 -- write through SQL fires these, too: so settings are told of by them alone.
-CREATE FUNCTION fairq.seat_changed() RETURNS trigger
-	AS 'MODULE_PATHNAME', 'fairq_seat_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq.seat_changed() IS 'Trigger: groups are changed behind fairq''s back.';
-CREATE TRIGGER seat_changed
-	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.seat
-	FOR EACH STATEMENT EXECUTE FUNCTION fairq.seat_changed();
-ALTER TABLE fairq.seat ENABLE ALWAYS TRIGGER seat_changed;
-CREATE TRIGGER seat_applied
-	AFTER INSERT OR UPDATE OR DELETE ON fairq.seat
-	FOR EACH ROW EXECUTE FUNCTION fairq.seat_changed();
-ALTER TABLE fairq.seat ENABLE REPLICA TRIGGER seat_applied;
+CREATE FUNCTION fairq.group_number_changed() RETURNS trigger
+	AS 'MODULE_PATHNAME', 'fairq_group_number_changed' LANGUAGE C;
+COMMENT ON FUNCTION fairq.group_number_changed() IS 'Trigger: groups are changed behind fairq''s back.';
+CREATE TRIGGER group_number_changed
+	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.group_number
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq.group_number_changed();
+ALTER TABLE fairq.group_number ENABLE ALWAYS TRIGGER group_number_changed;
+CREATE TRIGGER group_number_applied
+	AFTER INSERT OR UPDATE OR DELETE ON fairq.group_number
+	FOR EACH ROW EXECUTE FUNCTION fairq.group_number_changed();
+ALTER TABLE fairq.group_number ENABLE REPLICA TRIGGER group_number_applied;
 
 CREATE FUNCTION fairq.settings_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_settings_changed' LANGUAGE C;
@@ -513,7 +513,7 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 	JOIN fairq.queue q ON q.queue_id = t.queue_id
 		AND t.lane BETWEEN q.queue_id * 10 AND q.queue_id * 10 + 9
 	CROSS JOIN LATERAL (
-		SELECT s.group_key FROM fairq.seat s
+		SELECT s.group_key FROM fairq.group_number s
 		WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no
 		LIMIT 1) s
 	WHERE fairq.has_queue_privilege(q.queue_id, 'work');
@@ -553,7 +553,7 @@ CREATE VIEW fairq.all_groups AS
 				WHEN coalesce(w.concurrency, q.concurrency) IS NOT NULL
 				THEN greatest(coalesce(w.concurrency, q.concurrency)
 					- coalesce(t.running, 0), 0) END AS places
-		FROM (SELECT DISTINCT queue_id, group_no, group_key FROM fairq.seat) s
+		FROM (SELECT DISTINCT queue_id, group_no, group_key FROM fairq.group_number) s
 		JOIN fairq.queue q USING (queue_id)
 		LEFT JOIN fairq.group_setting w USING (queue_id, group_no)
 		LEFT JOIN (
@@ -683,7 +683,7 @@ AS $$
 	SELECT format('task %s is of group number %s, which has no key',
 		id, group_no)
 	FROM t WHERE NOT EXISTS (
-		SELECT FROM fairq.seat s
+		SELECT FROM fairq.group_number s
 		WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no)
 	UNION ALL
 	SELECT format('task %s is running and was never popped', id)
@@ -694,16 +694,16 @@ AS $$
 	UNION ALL
 	SELECT format('group number %s stands for %s keys', s.group_no,
 		count(DISTINCT s.group_key))
-	FROM fairq.seat s JOIN q USING (queue_id)
+	FROM fairq.group_number s JOIN q USING (queue_id)
 	GROUP BY s.group_no HAVING count(DISTINCT s.group_key) > 1
 	UNION ALL
 	SELECT format('group "%s" has %s numbers', s.group_key,
 		count(DISTINCT s.group_no))
-	FROM fairq.seat s JOIN q USING (queue_id)
+	FROM fairq.group_number s JOIN q USING (queue_id)
 	GROUP BY s.group_key HAVING count(DISTINCT s.group_no) > 1
 	UNION ALL
 	SELECT format('group number %s is not below the block length', s.group_no)
-	FROM fairq.seat s JOIN q USING (queue_id)
+	FROM fairq.group_number s JOIN q USING (queue_id)
 	WHERE s.group_no < 0 OR s.group_no >= q.block_length
 	UNION ALL
 	-- each trigger of this script, and when it fires
@@ -716,8 +716,8 @@ AS $$
 	FROM (VALUES
 		('fairq.task', 'task_changed', 'A'),
 		('fairq.task', 'task_applied', 'R'),
-		('fairq.seat', 'seat_changed', 'A'),
-		('fairq.seat', 'seat_applied', 'R'),
+		('fairq.group_number', 'group_number_changed', 'A'),
+		('fairq.group_number', 'group_number_applied', 'R'),
 		('fairq.queue', 'settings_changed', 'A'),
 		('fairq.queue', 'settings_truncated', 'A'),
 		('fairq.group_setting', 'settings_changed', 'A'),
@@ -745,7 +745,7 @@ COMMENT ON FUNCTION fairq.check_queue(text)
 REVOKE ALL ON ALL TABLES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON FUNCTION fairq.create_queue, fairq.reset_hints,
-	fairq.check_tables, fairq.task_changed, fairq.seat_changed,
+	fairq.check_tables, fairq.task_changed, fairq.group_number_changed,
 	fairq.settings_changed FROM PUBLIC;
 GRANT USAGE ON SCHEMA fairq TO PUBLIC;
 GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks, fairq.live_tasks,

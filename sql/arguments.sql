@@ -150,7 +150,7 @@ CALL fairq.wait(repeat('ä', 28) || 'nä', '0');
 SELECT count(*) FROM name, fairq.drop_queue(name, true) AS dropped WHERE dropped;
 -- triggers are called as such only
 SELECT fairq.task_changed();
-SELECT fairq.seat_changed();
+SELECT fairq.group_number_changed();
 SELECT fairq.settings_changed();
 -- in messages names are cut between characters, or else they could not be sent
 SET client_encoding = 'LATIN1';

@@ -42,7 +42,7 @@ LANGUAGE sql AS $$
 		UNION ALL SELECT 'archive ' || t FROM fairq.archive t, q WHERE t.queue_id = q.id
 		UNION ALL SELECT 'dedup ' || t FROM fairq.dedup t, q WHERE t.queue_id = q.id
 		UNION ALL SELECT 'queue ' || q FROM q
-		UNION ALL SELECT 'seat ' || t FROM fairq.seat t, q WHERE t.queue_id = q.id
+		UNION ALL SELECT 'group ' || t FROM fairq.group_number t, q WHERE t.queue_id = q.id
 		UNION ALL SELECT 'setting ' || t FROM fairq.group_setting t, q WHERE t.queue_id = q.id
 		UNION ALL SELECT 'privilege ' || t FROM fairq.queue_privilege t, q WHERE t.queue_id = q.id) r (r)
 $$;

@@ -37,7 +37,7 @@ $$;
 -- Which numbers are whose, by the table.
 CREATE FUNCTION pg_temp.seats(queue text) RETURNS TABLE (group_no int, group_key text, rows bigint)
 LANGUAGE sql AS $$
-	SELECT group_no, group_key, count(*) FROM fairq.seat JOIN fairq.queue q USING (queue_id)
+	SELECT group_no, group_key, count(*) FROM fairq.group_number JOIN fairq.queue q USING (queue_id)
 	WHERE q.name = $1 GROUP BY group_no, group_key ORDER BY group_no
 $$;
 
@@ -197,11 +197,11 @@ SELECT group_key, concurrency, weight, paused, ready, waiting FROM fairq.groups 
 SELECT pg_temp.pop('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
 -- rows that stand there more than once
-INSERT INTO fairq.seat SELECT queue_id, group_no, group_key FROM fairq.seat JOIN fairq.queue USING (queue_id), generate_series(1, 2) WHERE name = 'maintain_g';
+INSERT INTO fairq.group_number SELECT queue_id, group_no, group_key FROM fairq.group_number JOIN fairq.queue USING (queue_id), generate_series(1, 2) WHERE name = 'maintain_g';
 SELECT pg_temp.done('maintain_g');
 SELECT pg_temp.add('maintain_g', 'r1');
 SELECT fairq.set_group('maintain_g', 't', weight => 2);
-INSERT INTO fairq.seat SELECT queue_id, group_no, group_key FROM fairq.seat JOIN fairq.queue USING (queue_id) WHERE name = 'maintain_g' AND group_key = 't';
+INSERT INTO fairq.group_number SELECT queue_id, group_no, group_key FROM fairq.group_number JOIN fairq.queue USING (queue_id) WHERE name = 'maintain_g' AND group_key = 't';
 SELECT * FROM pg_temp.seats('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
 SELECT fairq.maintain('maintain_g');
@@ -224,11 +224,11 @@ SELECT fairq.drop_queue('maintain_g');
 -- Adds a task for a group; its number, and whether few rows were looked at.
 CREATE FUNCTION pg_temp.number(queue text, group_key text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-	looked bigint := pg_stat_get_xact_tuples_returned('fairq.seat_by_no'::regclass);
+	looked bigint := pg_stat_get_xact_tuples_returned('fairq.group_number_by_no'::regclass);
 BEGIN
 	PERFORM fairq.enqueue(queue, group_key);
 	RETURN fairq.address(queue, group_key, 0) || CASE
-		WHEN pg_stat_get_xact_tuples_returned('fairq.seat_by_no'::regclass) - looked < 300
+		WHEN pg_stat_get_xact_tuples_returned('fairq.group_number_by_no'::regclass) - looked < 300
 		THEN ' soon' ELSE '' END;
 END $$;
 
@@ -258,7 +258,7 @@ SELECT fairq.purge('maintain_n', 'g7');
 SELECT fairq.maintain('maintain_n');
 SELECT pg_temp.number('maintain_n', 'a');
 DELETE FROM fairq.task WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'maintain_n') AND group_no = 3;
-DELETE FROM fairq.seat WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'maintain_n') AND group_no = 3;
+DELETE FROM fairq.group_number WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'maintain_n') AND group_no = 3;
 SELECT pg_temp.number('maintain_n', 'b');
 SELECT pg_temp.number('maintain_n', 'none');
 -- the same after a longer block

@@ -1,7 +1,7 @@
 -- Publications: fairq's functions may update and delete what PostgreSQL lets SQL
 -- update and delete, and nothing else.
 -- Seen to fail when store.c doesn't ask for the replica identity, and when
--- fairq.seat has none.
+-- fairq.group_number has none.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- nothing is replicated here: wal_level may be insufficient
@@ -36,7 +36,7 @@ SELECT count(fairq.complete(id, attempt)) FROM fairq.pop('publications_all', 2);
 SELECT count(*) FROM fairq.take('publications_all', 1);
 SELECT fairq.maintain('publications_all');
 SELECT count(*) FROM fairq.groups WHERE queue = 'publications_all';
-DELETE FROM fairq.seat s USING fairq.queue q WHERE s.queue_id = q.queue_id AND name = 'publications_all';
+DELETE FROM fairq.group_number s USING fairq.queue q WHERE s.queue_id = q.queue_id AND name = 'publications_all';
 SELECT fairq.drop_queue('publications_all', force => true);
 
 --
@@ -94,7 +94,7 @@ ROLLBACK;
 DROP PUBLICATION publications;
 ALTER TABLE fairq.task REPLICA IDENTITY NOTHING;
 DROP INDEX fairq.publications_identity;
-ALTER TABLE fairq.seat REPLICA IDENTITY NOTHING;
+ALTER TABLE fairq.group_number REPLICA IDENTITY NOTHING;
 ALTER TABLE fairq.dedup REPLICA IDENTITY NOTHING;
 ALTER TABLE fairq.archive REPLICA IDENTITY NOTHING;
 BEGIN;
@@ -116,7 +116,7 @@ SELECT fairq.redrive('publications');
 ALTER TABLE fairq.archive REPLICA IDENTITY DEFAULT;
 SELECT fairq.redrive('publications');
 SELECT fairq.maintain('publications');
-ALTER TABLE fairq.seat REPLICA IDENTITY FULL;
+ALTER TABLE fairq.group_number REPLICA IDENTITY FULL;
 SELECT fairq.maintain('publications');
 SELECT count(*) FROM fairq.pop('publications', 100);
 SELECT * FROM fairq.check_queue('publications');

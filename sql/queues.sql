@@ -217,7 +217,7 @@ SELECT string_agg(payload #>> '{}', ' ') FROM (
 -- nothing is left of what was dropped
 SELECT fairq.drop_queue(queue, true)
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
-SELECT count(*) FROM fairq.seat LEFT JOIN fairq.queue q USING (queue_id)
+SELECT count(*) FROM fairq.group_number LEFT JOIN fairq.queue q USING (queue_id)
 WHERE q IS NULL;
 SELECT count(*) FROM fairq.group_setting LEFT JOIN fairq.queue q USING (queue_id)
 WHERE q IS NULL;

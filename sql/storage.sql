@@ -179,12 +179,12 @@ SELECT pg_temp.broken($$UPDATE fairq.task SET addr = -10 WHERE payload = '"a1"'$
 SELECT pg_temp.broken($$UPDATE fairq.task SET group_no = 7, addr = 7 WHERE payload = '"a3"'$$);
 SELECT pg_temp.broken($$UPDATE fairq.task SET lease_until = now() WHERE payload = '"b1"'$$);
 SELECT pg_temp.broken($$UPDATE fairq.task SET worker = 'me' WHERE payload = '"b1"'$$);
-SELECT pg_temp.broken($$DELETE FROM fairq.seat
+SELECT pg_temp.broken($$DELETE FROM fairq.group_number
 	WHERE queue_id = pg_temp.queue_id('storage') AND group_key = 'b'$$);
-SELECT pg_temp.broken($$UPDATE fairq.seat SET group_no = 0
+SELECT pg_temp.broken($$UPDATE fairq.group_number SET group_no = 0
 	WHERE queue_id = pg_temp.queue_id('storage') AND group_key = 'b';
 	DELETE FROM fairq.task WHERE group_no = 1$$);
-SELECT pg_temp.broken($$INSERT INTO fairq.seat
+SELECT pg_temp.broken($$INSERT INTO fairq.group_number
 	VALUES (pg_temp.queue_id('storage'), 5, 'b'), (pg_temp.queue_id('storage'), 10, 'c'),
 		(pg_temp.queue_id('storage'), -1, 'd')$$);
 SELECT pg_temp.broken($$UPDATE fairq.queue SET block_length = 7 WHERE name = 'storage'$$);
@@ -194,7 +194,7 @@ SELECT pg_temp.broken($$ALTER TABLE fairq.task ALTER COLUMN lane DROP EXPRESSION
 UPDATE fairq.task SET priority = 10;
 UPDATE fairq.task SET lane = lane + 1;
 -- equal rows for a group are sound
-SELECT pg_temp.broken($$INSERT INTO fairq.seat SELECT * FROM fairq.seat$$);
+SELECT pg_temp.broken($$INSERT INTO fairq.group_number SELECT * FROM fairq.group_number$$);
 SELECT * FROM pg_temp.check('storage');
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 4);
@@ -218,10 +218,10 @@ VACUUM fairq.task;
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
 VACUUM (FULL, ANALYZE) fairq.task;
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
-REINDEX TABLE CONCURRENTLY fairq.seat;
+REINDEX TABLE CONCURRENTLY fairq.group_number;
 REINDEX TABLE CONCURRENTLY fairq.queue;
 REINDEX TABLE CONCURRENTLY fairq.group_setting;
-VACUUM FULL fairq.seat;
+VACUUM FULL fairq.group_number;
 VACUUM FULL fairq.queue;
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
 SELECT count(fairq.complete(id, attempt)) FROM fairq.tasks WHERE queue = 'storage' AND status = 'running';
@@ -262,7 +262,7 @@ DROP INDEX fairq.storage_extra;
 CREATE INDEX storage_extra ON fairq.task USING brin (lease_until);
 SELECT fairq.pop('storage');
 DROP INDEX fairq.storage_extra;
-CREATE INDEX storage_extra ON fairq.seat (lower(group_key));
+CREATE INDEX storage_extra ON fairq.group_number (lower(group_key));
 SELECT fairq.enqueue('storage', 'none yet');
 DROP INDEX fairq.storage_extra;
 SELECT pg_temp.pop('storage');
@@ -292,12 +292,12 @@ DROP INDEX fairq.storage_lease, fairq.storage_worker, fairq.storage_unique;
 CREATE INDEX storage_down ON fairq.task (lane, addr DESC);
 CREATE INDEX storage_nulls ON fairq.task (lane, addr NULLS FIRST);
 CREATE INDEX storage_down_too ON fairq.task (lane, group_no DESC, addr);
-CREATE INDEX storage_locale ON fairq.seat (queue_id, group_key COLLATE "POSIX");
-CREATE INDEX storage_pattern ON fairq.seat (queue_id, group_key text_pattern_ops);
+CREATE INDEX storage_locale ON fairq.group_number (queue_id, group_key COLLATE "POSIX");
+CREATE INDEX storage_pattern ON fairq.group_number (queue_id, group_key text_pattern_ops);
 REINDEX TABLE CONCURRENTLY fairq.task;
 REINDEX INDEX CONCURRENTLY fairq.task_by_time;
 REINDEX INDEX CONCURRENTLY fairq.task_by_group;
-REINDEX INDEX CONCURRENTLY fairq.seat_by_key;
+REINDEX INDEX CONCURRENTLY fairq.group_number_by_key;
 SELECT fairq.create_queue('storage_order');
 SELECT count(fairq.enqueue('storage_order', g, to_jsonb(g || n)))
 FROM generate_series(1, 3) n, unnest('{a,b,c}'::text[]) g;
@@ -343,7 +343,7 @@ DROP INDEX fairq.task_by_group;
 SELECT fairq.expire_leases('storage_order');
 ROLLBACK;
 BEGIN;
-DROP INDEX fairq.seat_by_key;
+DROP INDEX fairq.group_number_by_key;
 SELECT fairq.enqueue('storage_order', 'e');
 ROLLBACK;
 DROP INDEX fairq.storage_nulls, fairq.storage_pattern, fairq.storage_leftover;
@@ -386,7 +386,7 @@ SELECT * FROM pg_temp.check('storage');
 BEGIN;
 ALTER TABLE fairq.task ENABLE TRIGGER ALL;
 ALTER TABLE fairq.group_setting DISABLE TRIGGER ALL;
-DROP TRIGGER seat_changed ON fairq.seat;
+DROP TRIGGER group_number_changed ON fairq.group_number;
 SELECT * FROM pg_temp.check('storage');
 -- what it says helps
 DO $$

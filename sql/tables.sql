@@ -19,7 +19,7 @@ CREATE FUNCTION pg_temp.kept() RETURNS boolean LANGUAGE sql AS $$
 		ON (t.id, t.addr, t.attempt, t.lease_until) IS NOT DISTINCT FROM (b.id, b.addr, b.attempt, b.lease_until)
 $$;
 
--- One call after the other that writes task, seat, dedup and archive: how many
+-- One call after the other that writes task, group_number, dedup and archive: how many
 -- tasks came through, and whether all else is as it was.
 CREATE SEQUENCE pg_temp.groups;
 CREATE FUNCTION pg_temp.goes_on() RETURNS text LANGUAGE plpgsql AS $$
@@ -34,7 +34,7 @@ END $$;
 SELECT pg_temp.goes_on();
 
 -- A change of a table, in each of them: who refuses it?
-CREATE FUNCTION pg_temp.refused(change text, undo text, tables text[] DEFAULT '{task,seat,dedup,archive}')
+CREATE FUNCTION pg_temp.refused(change text, undo text, tables text[] DEFAULT '{task,group_number,dedup,archive}')
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	name text;

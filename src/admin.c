@@ -151,7 +151,8 @@ readdress(FairqQueue *queue, int64 block_length)
 	int64		max_group_no = -1;
 	int64		max_block = -1;
 
-	fairq_sql("SELECT max(group_no)::bigint FROM fairq.seat WHERE queue_id = $1",
+	fairq_sql("SELECT max(group_no)::bigint FROM fairq.group_number"
+			  " WHERE queue_id = $1",
 			  args, 1, &max_group_no);
 	fairq_sql("SELECT max(addr) / $2 FROM fairq.task"
 			  " WHERE " OF_QUEUE " AND " HAS_TURN,
@@ -417,7 +418,8 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 	fairq_sql("DELETE FROM fairq.archive WHERE queue_id = $1", args, 1, NULL);
 	fairq_sql("DELETE FROM fairq.group_setting WHERE queue_id = $1", args, 1,
 			  NULL);
-	fairq_sql("DELETE FROM fairq.seat WHERE queue_id = $1", args, 1, NULL);
+	fairq_sql("DELETE FROM fairq.group_number WHERE queue_id = $1", args, 1,
+			  NULL);
 	fairq_sql("DELETE FROM fairq.queue_privilege WHERE queue_id = $1", args, 1,
 			  NULL);
 	fairq_sql("DELETE FROM fairq.queue WHERE queue_id = $1", args, 1, NULL);

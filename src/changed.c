@@ -37,7 +37,7 @@
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_task_changed);
-PG_FUNCTION_INFO_V1(fairq_seat_changed);
+PG_FUNCTION_INFO_V1(fairq_group_number_changed);
 PG_FUNCTION_INFO_V1(fairq_settings_changed);
 
 static TriggerData *
@@ -59,9 +59,9 @@ fairq_task_changed(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(NULL);
 }
 
-/* The same on fairq.seat: backends have groups cached. */
+/* The same on fairq.group_number: backends have groups cached. */
 Datum
-fairq_seat_changed(PG_FUNCTION_ARGS)
+fairq_group_number_changed(PG_FUNCTION_ARGS)
 {
 	(void) trigger_data(fcinfo);
 	fairq_pending_groups(false);

@@ -2,22 +2,22 @@
  * group.c
  *		Groups: their keys and their numbers.
  *
- * fairq.seat has a row (queue_id, group_no, group_key) for each group.  Its
- * indexes are not unique, for a reason: the first enqueue of a new key must
- * not wait for another open transaction that is enqueueing for the same key
- * (and batches of new keys in opposite order must not deadlock).  So whoever
- * finds a key that is there but not committed inserts a row of his own, with
- * the same number.  Whichever of them commits, the number is right; equal rows
- * are harmless.
+ * fairq.group_number has a row (queue_id, group_no, group_key) for each group.
+ * Its indexes are not unique, for a reason: the first enqueue of a new key
+ * must not wait for another open transaction that is enqueueing for the same
+ * key (and batches of new keys in opposite order must not deadlock).  So
+ * whoever finds a key that is there but not committed inserts a row of his
+ * own, with the same number.  Whichever of them commits, the number is right;
+ * equal rows are harmless.
  *
  * Numbers are given in order.  When they are used up, one that is free again is
  * taken, as a rule the first.  maintain.c frees those of groups that are not
  * used.
  *
  * Locking: giving a number, and inserting a second row for one, happen under
- * ExclusiveLock on the object (fairq.seat, queue_id), released at once:
- * nothing that may wait for a transaction is done under it.  Others see the
- * row by then, with a dirty snapshot.  Reading takes no lock.
+ * ExclusiveLock on the object (fairq.group_number, queue_id), released at
+ * once: nothing that may wait for a transaction is done under it.  Others see
+ * the row by then, with a dirty snapshot.  Reading takes no lock.
  *
  * Keys and numbers are cached in the backend.  What was read while our own
  * row was not committed is forgotten if that is rolled back.  On a standby
@@ -110,7 +110,8 @@ check_group_cache(void)
 
 	uint64		changes_now = pg_atomic_read_u64(&fairq_domain()->group_changes);
 
-	if (cached_relid != fairq_catalog()->seat || changes != changes_now)
+	if (cached_relid != fairq_catalog()->group_number ||
+		changes != changes_now)
 		stale = true;
 	if (by_key != NULL && !stale &&
 		hash_get_num_entries(by_key) + hash_get_num_entries(by_number) <
@@ -135,7 +136,7 @@ check_group_cache(void)
 	ctl.entrysize = sizeof(NumberEntry);
 	by_number = hash_create("fairq groups by number", 256, &ctl,
 							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	cached_relid = fairq_catalog()->seat;
+	cached_relid = fairq_catalog()->group_number;
 	changes = changes_now;
 	stale = false;
 }
@@ -191,7 +192,7 @@ find_group_key(FairqTable *table, FairqQueue *queue, text *key,
 		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
 		{2, FAIRQ_EQ, PointerGetDatum(key)}
 	};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_KEY, keys,
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_KEY, keys,
 										lengthof(keys), false);
 	FairqRowState state;
 	int32		group_no = -1;
@@ -202,7 +203,7 @@ find_group_key(FairqTable *table, FairqQueue *queue, text *key,
 		bool		isnull;
 
 		group_no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
-											  SEAT_GROUP_NO, &isnull));
+											  NUMBER_GROUP_NO, &isnull));
 		*committed = state == FAIRQ_ROW_LIVE;
 		if (*committed && fairq_scan_is_own(scan))
 			uncommitted = true;
@@ -234,7 +235,7 @@ next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
 		keys[1].value = Int32GetDatum(free_no);
 		keys[2].value = Int32GetDatum(end);
 		if (scan == NULL)
-			scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, keys,
+			scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, keys,
 									lengthof(keys), false);
 		else
 			fairq_scan_again(scan, keys, lengthof(keys));
@@ -242,7 +243,7 @@ next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
 		{
 			bool		isnull;
 			int32		group_no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
-															  SEAT_GROUP_NO,
+															  NUMBER_GROUP_NO,
 															  &isnull));
 
 			if (group_no > free_no)
@@ -288,7 +289,7 @@ is_used(FairqTable *table, FairqQueue *queue, int32 group_no)
 		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
 		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
 	};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, keys,
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, keys,
 										lengthof(keys), false);
 	bool		used = fairq_scan_next(scan) != FAIRQ_ROW_END;
 
@@ -301,7 +302,7 @@ new_number(FairqTable *table, FairqQueue *queue)
 {
 	int32		limit = (int32) Min(queue->block_length, PG_INT32_MAX);
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, &key, 1,
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, &key, 1,
 										true);
 	int64		next = 0;
 	int32		group_no;
@@ -309,7 +310,8 @@ new_number(FairqTable *table, FairqQueue *queue)
 
 	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
 		next = (int64) DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
-												  SEAT_GROUP_NO, &isnull)) + 1;
+												  NUMBER_GROUP_NO,
+												  &isnull)) + 1;
 	fairq_scan_end(scan);
 	group_no = next < limit ? (int32) next :
 		first_free_number(table, queue, limit);
@@ -329,15 +331,16 @@ new_number(FairqTable *table, FairqQueue *queue)
 
 /* The number is the key's. */
 void
-fairq_put_seat(FairqTable *table, FairqQueue *queue, int32 group_no, text *key)
+fairq_put_group_number(FairqTable *table, FairqQueue *queue, int32 group_no,
+					   text *key)
 {
-	Datum		values[SEAT_NATTS];
-	bool		nulls[SEAT_NATTS] = {0};
+	Datum		values[NUMBER_NATTS];
+	bool		nulls[NUMBER_NATTS] = {0};
 
-	values[SEAT_QUEUE_ID - 1] = Int32GetDatum(queue->id);
-	values[SEAT_GROUP_NO - 1] = Int32GetDatum(group_no);
-	values[SEAT_GROUP_KEY - 1] = PointerGetDatum(key);
-	fairq_table_insert(table, values, nulls, SEAT_NATTS);
+	values[NUMBER_QUEUE_ID - 1] = Int32GetDatum(queue->id);
+	values[NUMBER_GROUP_NO - 1] = Int32GetDatum(group_no);
+	values[NUMBER_GROUP_KEY - 1] = PointerGetDatum(key);
+	fairq_table_insert(table, values, nulls, NUMBER_NATTS);
 }
 
 /*
@@ -392,7 +395,7 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 						errmsg("cannot add a group in a transaction in which fairq.maintain() has removed some"));
 			if (group_no < 0)
 				group_no = new_number(table, queue);
-			fairq_put_seat(table, queue, group_no, key);
+			fairq_put_group_number(table, queue, group_no, key);
 			fairq_written();
 		}
 		UnlockDatabaseObject(cached_relid, queue->id, 0, ExclusiveLock);
@@ -451,7 +454,8 @@ remember_number(FairqQueue *queue, int32 group_no, FairqScan *scan)
 	bool		isnull;
 	MemoryContext old = MemoryContextSwitchTo(cache_context);
 	text	   *key = DatumGetTextPCopy(slot_getattr(fairq_scan_slot(scan),
-													 SEAT_GROUP_KEY, &isnull));
+													 NUMBER_GROUP_KEY,
+													 &isnull));
 	bool		found;
 	NumberEntry *entry = hash_search(by_number, &id, HASH_ENTER, &found);
 
@@ -493,7 +497,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	if (end <= PG_INT32_MAX)
 		keys[nkeys++].value = Int32GetDatum((int32) end);
 	table = fairq_table_open(cached_relid, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_SEAT_BY_NO, keys, nkeys, false);
+	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, keys, nkeys, false);
 	for (;;)
 	{
 		FairqRowState state = fairq_scan_next(scan);
@@ -509,7 +513,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 			fairq_scan_again(scan, keys, nkeys);
 			continue;
 		}
-		no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan), SEAT_GROUP_NO,
+		no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan), NUMBER_GROUP_NO,
 										&isnull));
 		/* all rows of a number say the same, also one that is just freed */
 		if (state == FAIRQ_ROW_LIVE && !in_recovery &&
@@ -522,7 +526,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 		}
 		else if (no == group_no && key == NULL)
 			key = DatumGetTextPCopy(slot_getattr(fairq_scan_slot(scan),
-												 SEAT_GROUP_KEY, &isnull));
+												 NUMBER_GROUP_KEY, &isnull));
 	}
 	fairq_scan_end(scan);
 	fairq_table_close(table);

@@ -376,27 +376,27 @@ group_has_tasks(const TasksLook *look, int32 group_no)
 	return false;
 }
 
-/* What was a row of fairq.seat. */
-typedef struct Seat
+/* A group whose row of fairq.group_number is deleted. */
+typedef struct UnusedGroup
 {
 	int32		group_no;
 	text	   *key;
-} Seat;
+} UnusedGroup;
 
 /*
  * Delete the rows of groups that are not used, which are returned, and such as
  * stand there more than once.
  */
-static Seat *
-delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n,
-			  bool *written)
+static UnusedGroup *
+delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
+			  int *n, bool *written)
 {
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
-	FairqScan  *scan = fairq_scan_begin(seats, FAIRQ_SEAT_BY_NO, &key, 1,
+	FairqScan  *scan = fairq_scan_begin(numbers, FAIRQ_NUMBER_BY_NO, &key, 1,
 										false);
 	TasksLook	look = begin_look(tasks, queue->id);
 	int			max = 64;
-	Seat	   *unused = palloc(sizeof(Seat) * max);
+	UnusedGroup *unused = palloc(sizeof(UnusedGroup) * max);
 	int32		last = -1;
 	FairqRowState state;
 
@@ -406,8 +406,9 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n,
 	{
 		TupleTableSlot *slot = fairq_scan_slot(scan);
 		bool		isnull;
-		int32		group_no = DatumGetInt32(slot_getattr(slot, SEAT_GROUP_NO,
-														  &isnull));
+		int32		group_no =
+			DatumGetInt32(slot_getattr(slot, NUMBER_GROUP_NO,
+									   &isnull));
 		bool		again = group_no == last;
 
 		/* of a group that is just made there is nothing to forget */
@@ -419,19 +420,19 @@ delete_unused(FairqQueue *queue, FairqTable *seats, FairqTable *tasks, int *n,
 		{
 			/* one row of it is enough */
 			if (again)
-				fairq_table_delete(seats, &slot->tts_tid);
+				fairq_table_delete(numbers, &slot->tts_tid);
 			*written |= again;
 			continue;
 		}
 		if (*n == max)
 		{
 			max *= 2;
-			unused = repalloc_huge(unused, sizeof(Seat) * max);
+			unused = repalloc_huge(unused, sizeof(UnusedGroup) * max);
 		}
 		unused[*n].group_no = group_no;
-		unused[(*n)++].key = (text *) DatumGetPointer(copy_of(slot,
-															  SEAT_GROUP_KEY));
-		fairq_table_delete(seats, &slot->tts_tid);
+		unused[(*n)++].key = (text *)
+			DatumGetPointer(copy_of(slot, NUMBER_GROUP_KEY));
+		fairq_table_delete(numbers, &slot->tts_tid);
 		*written = true;
 	}
 	fairq_scan_end(look.scan);
@@ -445,10 +446,10 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 {
 	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
 										 AccessShareLock);
-	FairqTable *seats = fairq_table_open(fairq_catalog()->seat,
-										 RowExclusiveLock);
+	FairqTable *numbers = fairq_table_open(fairq_catalog()->group_number,
+										   RowExclusiveLock);
 	int			n;
-	Seat	   *unused = delete_unused(queue, seats, tasks, &n, written);
+	UnusedGroup *unused = delete_unused(queue, numbers, tasks, &n, written);
 	bool		done = true;
 
 	if (n > 0)
@@ -461,11 +462,12 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 
 		for (int i = 0; i < n; i++)
 			if (group_has_tasks(&look, unused[i].group_no))
-				fairq_put_seat(seats, queue, unused[i].group_no, unused[i].key);
+				fairq_put_group_number(numbers, queue, unused[i].group_no,
+									   unused[i].key);
 		fairq_scan_end(look.scan);
 		fairq_written();
 	}
-	fairq_table_close(seats);
+	fairq_table_close(numbers);
 	fairq_table_close(tasks);
 	elog(DEBUG1, "%d groups of queue \"%s\" are not used: %s", n, queue->name,
 		 done ? "forgotten" : "left, as others are at work");

@@ -146,7 +146,7 @@ static void
 catalog_invalidate(Datum arg, Oid relid)
 {
 	if (relid == InvalidOid ||
-		relid == catalog.task || relid == catalog.seat ||
+		relid == catalog.task || relid == catalog.group_number ||
 		relid == catalog.queue || relid == catalog.setting ||
 		relid == catalog.privilege ||
 		relid == catalog.dedup || relid == catalog.archive ||
@@ -246,7 +246,7 @@ fairq_catalog(void)
 	}
 
 	nspid = get_namespace_oid("fairq", true);
-	catalog.seat = relation_named(nspid, "seat");
+	catalog.group_number = relation_named(nspid, "group_number");
 	catalog.queue = relation_named(nspid, "queue");
 	catalog.setting = relation_named(nspid, "group_setting");
 	catalog.privilege = relation_named(nspid, "queue_privilege");
@@ -524,8 +524,8 @@ find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_TASK_BY_ID] = {TASK_ID},
 		[FAIRQ_TASK_BY_TIME] = {TASK_LANE, TASK_ADDR},
 		[FAIRQ_TASK_BY_GROUP] = {TASK_LANE, TASK_GROUP_NO, TASK_ADDR},
-		[FAIRQ_SEAT_BY_KEY] = {SEAT_QUEUE_ID, SEAT_GROUP_KEY},
-		[FAIRQ_SEAT_BY_NO] = {SEAT_QUEUE_ID, SEAT_GROUP_NO},
+		[FAIRQ_NUMBER_BY_KEY] = {NUMBER_QUEUE_ID, NUMBER_GROUP_KEY},
+		[FAIRQ_NUMBER_BY_NO] = {NUMBER_QUEUE_ID, NUMBER_GROUP_NO},
 		[FAIRQ_QUEUE_BY_NAME] = {QUEUE_NAME},
 		[FAIRQ_QUEUE_BY_ID] = {QUEUE_ID},
 		[FAIRQ_SETTING_BY_GROUP] = {SETTING_QUEUE_ID, SETTING_GROUP_NO},

@@ -66,13 +66,13 @@ enum
 	ARCHIVE_NATTS = ARCHIVE_RESULT
 };
 
-/* fairq.seat */
+/* fairq.group_number */
 enum
 {
-	SEAT_QUEUE_ID = 1,
-	SEAT_GROUP_NO,
-	SEAT_GROUP_KEY,
-	SEAT_NATTS = SEAT_GROUP_KEY
+	NUMBER_QUEUE_ID = 1,
+	NUMBER_GROUP_NO,
+	NUMBER_GROUP_KEY,
+	NUMBER_NATTS = NUMBER_GROUP_KEY
 };
 
 /* fairq.queue */
@@ -116,7 +116,7 @@ enum
 typedef struct FairqCatalog
 {
 	Oid			task;
-	Oid			seat;
+	Oid			group_number;
 	Oid			queue;
 	Oid			setting;
 	Oid			privilege;
@@ -186,8 +186,8 @@ typedef enum FairqIndex
 	FAIRQ_TASK_BY_ID,			/* id */
 	FAIRQ_TASK_BY_TIME,			/* lane, addr; of timed tasks, at least */
 	FAIRQ_TASK_BY_GROUP,		/* lane, group_no, addr */
-	FAIRQ_SEAT_BY_KEY,			/* queue_id, group_key */
-	FAIRQ_SEAT_BY_NO,			/* queue_id, group_no */
+	FAIRQ_NUMBER_BY_KEY,		/* queue_id, group_key */
+	FAIRQ_NUMBER_BY_NO,			/* queue_id, group_no */
 	FAIRQ_QUEUE_BY_NAME,		/* name */
 	FAIRQ_QUEUE_BY_ID,			/* queue_id */
 	FAIRQ_SETTING_BY_GROUP,		/* queue_id, group_no */

@@ -95,10 +95,10 @@ static const Column task_columns[TASK_NATTS] = {
 	[TASK_ERROR - 1] = {TEXTOID, false}
 };
 
-static const Column seat_columns[SEAT_NATTS] = {
-	[SEAT_QUEUE_ID - 1] = {INT4OID, true},
-	[SEAT_GROUP_NO - 1] = {INT4OID, true},
-	[SEAT_GROUP_KEY - 1] = {TEXTOID, true}
+static const Column number_columns[NUMBER_NATTS] = {
+	[NUMBER_QUEUE_ID - 1] = {INT4OID, true},
+	[NUMBER_GROUP_NO - 1] = {INT4OID, true},
+	[NUMBER_GROUP_KEY - 1] = {TEXTOID, true}
 };
 
 static const Column dedup_columns[DEDUP_NATTS] = {
@@ -157,7 +157,7 @@ static const Column privilege_columns[PRIVILEGE_NATTS] = {
 static const Shape shapes[] = {
 	{"task", TASK_NATTS, task_columns,
 	{"task_priority_check", "task_max_attempts_check"}},
-	{"seat", SEAT_NATTS, seat_columns},
+	{"group_number", NUMBER_NATTS, number_columns},
 	{"dedup", DEDUP_NATTS, dedup_columns},
 	{"archive", ARCHIVE_NATTS, archive_columns, {"archive_status_check"}},
 	{"queue", QUEUE_NATTS, queue_columns},

@@ -482,7 +482,7 @@ class Observer(Session):
             " t.priority = 0 AND t.lease_until IS NULL"
             " AND (t.run_at IS NULL OR t.run_at < clock_timestamp())))"
             " FROM fairq.task t JOIN fairq.queue q USING (queue_id)"
-            " CROSS JOIN LATERAL (SELECT group_key FROM fairq.seat s"
+            " CROSS JOIN LATERAL (SELECT group_key FROM fairq.group_number s"
             " WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no"
             " LIMIT 1) s), (SELECT array_agg(dedup_key) FROM ("
             "SELECT dedup_key FROM fairq.task WHERE dedup_key IS NOT NULL"

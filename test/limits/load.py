@@ -273,7 +273,7 @@ class Session(threading.Thread):
         """Of an own group's row; all of a group that is ready goes away."""
         self.execute("INSERT INTO limits_purged SELECT"
                      " fairq.purge(%s::text, %s::text)"
-                     " FROM fairq.seat JOIN fairq.queue USING (queue_id)"
+                     " FROM fairq.group_number JOIN fairq.queue USING (queue_id)"
                      " WHERE name = %s AND group_key = %s LIMIT 1",
                      self.load.queue, group, self.load.queue, group)
 

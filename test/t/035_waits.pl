@@ -45,7 +45,7 @@ $node->safe_psql(
 			UNION ALL SELECT 'archive ' || t FROM fairq.archive t, q WHERE t.queue_id = q.id
 			UNION ALL SELECT 'dedup ' || t FROM fairq.dedup t, q WHERE t.queue_id = q.id
 			UNION ALL SELECT 'queue ' || q FROM q
-			UNION ALL SELECT 'seat ' || t FROM fairq.seat t, q WHERE t.queue_id = q.id
+			UNION ALL SELECT 'group ' || t FROM fairq.group_number t, q WHERE t.queue_id = q.id
 			UNION ALL SELECT 'setting ' || t FROM fairq.group_setting t, q WHERE t.queue_id = q.id
 			UNION ALL SELECT 'privilege ' || t FROM fairq.queue_privilege t, q WHERE t.queue_id = q.id) r (r)
 	$$;
@@ -188,7 +188,7 @@ my $keys = q{LOCK TABLE fairq.dedup IN SHARE MODE};
 try($keys, qq{fairq.$_}, %block)
   foreach q{enqueue('@', 'b', dedup_key => 'k')}, q{take('@', 100)},
   q{complete(id('@', 'c1'))}, q{purge('@')};
-my $groups = q{LOCK TABLE fairq.seat IN SHARE MODE};
+my $groups = q{LOCK TABLE fairq.group_number IN SHARE MODE};
 try($groups, qq{fairq.$_}, %block)
   foreach q{enqueue('@', 'new')}, q{enqueue_batch('@', '{b,c,new}', '{1,2,3}')},
   q{set_group('@', 'new', weight => 2)}, q{pause('@', 'new')};

@@ -1,7 +1,7 @@
 # fairq's tables by logical replication, as for a move to another server: what
 # fairq's functions write past the executor comes to the subscriber, equal rows
-# of fairq.seat and their deletion, too.
-# Seen to fail when fairq.seat has no replica identity: maintain() and
+# of fairq.group_number and their deletion, too.
+# Seen to fail when fairq.group_number has no replica identity: maintain() and
 # drop_queue() may not delete its rows; and when store.c doesn't ask for one
 # either: what maintain() deletes stays on the subscriber.
 use strict;
@@ -39,7 +39,7 @@ sub is_copied
 
 	$node->wait_for_catchup('s');
 	foreach my $table (
-		qw(task seat dedup archive queue group_setting queue_privilege))
+		qw(task group_number dedup archive queue group_setting queue_privilege))
 	{
 		is(rows('copy', $table), rows('postgres', $table), "$name: $table");
 	}
@@ -70,11 +70,11 @@ is_copied('worked on');
 # one is left.
 $sql->(
 	q{SELECT fairq.set_group('q', 'unused');
-	INSERT INTO fairq.seat SELECT s.* FROM fairq.seat s, generate_series(1, 2)});
+	INSERT INTO fairq.group_number SELECT s.* FROM fairq.group_number s, generate_series(1, 2)});
 is_copied('equal rows');
-like(rows('postgres', 'seat'), qr/^3\|.*unused/m, 'there are such');
+like(rows('postgres', 'group_number'), qr/^3\|.*unused/m, 'there are such');
 $sql->('SELECT fairq.maintain()');
-unlike(rows('postgres', 'seat'), qr/unused|^[^1]/m, 'they are deleted');
+unlike(rows('postgres', 'group_number'), qr/unused|^[^1]/m, 'they are deleted');
 is_copied('maintained');
 
 # A number that is given anew stands for one key there, too.
@@ -93,7 +93,7 @@ is($copy->(q{SELECT fairq.check_tables(queue_id) FROM fairq.queue}),
 	'', 'the copy is sound');
 
 $sql->(q{SELECT fairq.drop_queue(queue, force => true) FROM fairq.queues});
-is(rows('postgres', 'seat'), '', 'queues are dropped');
+is(rows('postgres', 'group_number'), '', 'queues are dropped');
 is_copied('dropped');
 
 $copy->('DROP SUBSCRIPTION s');

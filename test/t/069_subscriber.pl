@@ -10,8 +10,8 @@ use Test::More;
 
 my $node = new_server('subscriber', allows_streaming => 'logical');
 $node->safe_psql('postgres',
-	q{CREATE DATABASE other; ALTER TABLE fairq.seat REPLICA IDENTITY FULL;
-	CREATE PUBLICATION p FOR TABLE fairq.queue, fairq.task, fairq.dedup, fairq.archive, fairq.group_setting, fairq.queue_privilege, fairq.seat});
+	q{CREATE DATABASE other; ALTER TABLE fairq.group_number REPLICA IDENTITY FULL;
+	CREATE PUBLICATION p FOR TABLE fairq.queue, fairq.task, fairq.dedup, fairq.archive, fairq.group_setting, fairq.queue_privilege, fairq.group_number});
 $node->safe_psql('other', 'CREATE EXTENSION fairq');
 # in one cluster, a subscription cannot make its slot by itself
 $node->safe_psql('postgres',

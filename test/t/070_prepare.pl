@@ -88,7 +88,7 @@ foreach my $call (
 	# or it is undone
 	q{SAVEPOINT s; SELECT fairq.pop('q'); ROLLBACK TO s},
 	q{SAVEPOINT s; SAVEPOINT t; SELECT fairq.enqueue('q', 'new'); RELEASE t; ROLLBACK TO s; SAVEPOINT s; SELECT fairq.complete(1), fairq.pause('q'); ROLLBACK TO s},
-	q{SAVEPOINT s; UPDATE fairq.task SET payload = '3'; DELETE FROM fairq.seat; ROLLBACK TO s; RELEASE s})
+	q{SAVEPOINT s; UPDATE fairq.task SET payload = '3'; DELETE FROM fairq.group_number; ROLLBACK TO s; RELEASE s})
 {
 	$node->safe_psql('postgres', "BEGIN; $call; PREPARE TRANSACTION 'p'");
 	$node->safe_psql('postgres', q{COMMIT PREPARED 'p'});

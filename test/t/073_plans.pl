@@ -24,12 +24,12 @@ if ($status != 0)
 
 my $import = q{SELECT count(fairq.enqueue('q', 't' || n % 100, dedup_key => 'a' || n))
 	FROM generate_series(1, 2000) n;};
-my $analyze = 'ANALYZE fairq.task, fairq.dedup, fairq.seat, fairq.archive,
+my $analyze = 'ANALYZE fairq.task, fairq.dedup, fairq.group_number, fairq.archive,
 	fairq.queue, fairq.group_setting, fairq.queue_privilege;';
 $node->safe_psql('postgres', qq{
 	ALTER TABLE fairq.task SET (autovacuum_enabled = off);
 	ALTER TABLE fairq.dedup SET (autovacuum_enabled = off);
-	ALTER TABLE fairq.seat SET (autovacuum_enabled = off);
+	ALTER TABLE fairq.group_number SET (autovacuum_enabled = off);
 	SELECT fairq.create_queue('q', retain => '1 hour');
 	SELECT fairq.create_queue('other');
 	BEGIN; $import ROLLBACK;
@@ -61,7 +61,7 @@ foreach my $known ('that tables are empty', 'how full they are')
 		q{SELECT fairq.maintain()})
 	{
 		my $plans = plans("$sql;");
-		like($plans, qr/fairq\.(task|seat|archive)|on (task|seat|archive)\b/,
+		like($plans, qr/fairq\.(task|group_number|archive)|on (task|group_number|archive)\b/,
 			"plans of $sql, if the planner believes $known,");
 		unlike($plans, qr/Nested Loop|Merge \w*\s*Join|^\s*SubPlan/m,
 			'are linear');

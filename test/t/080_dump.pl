@@ -51,7 +51,7 @@ $open->quit;
 
 foreach my $database ('plain', 'custom')
 {
-	foreach my $table ('queue', 'seat', 'group_setting', 'task', 'dedup',
+	foreach my $table ('queue', 'group_number', 'group_setting', 'task', 'dedup',
 		'archive')
 	{
 		my $rows =

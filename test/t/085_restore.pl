@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my @tables =
-  qw(queue seat group_setting queue_privilege task dedup archive);
+  qw(queue group_number group_setting queue_privilege task dedup archive);
 my $dump = "$PostgreSQL::Test::Utils::tmp_check/restore";
 
 # What a database has, rows and sequences; roles by their names.
