@@ -79,7 +79,7 @@
 
 /* who is not seen for so long is not waited for */
 #define STEP_PATIENCE (INT64CONST(50) * 1000)
-#define LOOK_EVERY_US 1000
+#define POLL_EVERY_US 1000
 
 /* so many void censuses in a row are given up for another one each */
 #define MAX_VOID 3
@@ -702,7 +702,7 @@ fairq_census_finish(FairqQueue *queue, FairqTable *tasks)
 		if (pg_atomic_read_u64(&census->number) - first > MOST_IN_A_CALL)
 			return false;
 		if (taken == STEP_BUSY)
-			pg_usleep(LOOK_EVERY_US);
+			pg_usleep(POLL_EVERY_US);
 	}
 	return true;
 }

@@ -39,7 +39,7 @@ PG_FUNCTION_INFO_V1(fairq_check_queue);
 
 /* how long the end of a transaction may take to reach the hints */
 #define SETTLE_MS 2000
-#define LOOK_EVERY_MS 50
+#define POLL_EVERY_MS 50
 #define LOOK_AT_LEAST 3
 
 static List *
@@ -188,7 +188,7 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 		List	   *now;
 
 		CHECK_FOR_INTERRUPTS();
-		pg_usleep(LOOK_EVERY_MS * 1000);
+		pg_usleep(POLL_EVERY_MS * 1000);
 		now = check_all(queue, tasks);
 		foreach(lc, faults)
 		{

@@ -36,7 +36,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	pending->stats[FAIRQ_STAT_POPPED]++;
 	if (task->running)
 		fairq_pending_leased_at_commit(pending, task->addr, task->lease_until,
-									   s->looks);
+									   s->searches);
 	if (!turn->in_full)
 		s->first = s->first < 0 ? turn->addr : Min(s->first, turn->addr);
 	s->served++;

@@ -99,7 +99,7 @@ has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 static bool
 has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 {
-	uint64		moves = FAIRQ_NOT_LOOKED;
+	uint64		moves = FAIRQ_NOT_SEARCHED;
 	FairqScan  *scan;
 	bool		found = false;
 	/* for what the scan needs later on, in another call */

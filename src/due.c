@@ -17,7 +17,7 @@
  * Of leases that have ended only the deadlines are looked at, in the lane,
  * which takes a moment.  Those of before a restart the census finds (census.c).
  *
- * Locking: one backend at a time looks at a lane, which is a flag in it.  The
+ * Locking: one backend at a time searches a lane, which is a flag in it.  The
  * flag is taken back at the end of the step, at the latest by the callbacks at
  * the end of the transaction or subtransaction.  The lane's lock is held for
  * moments.
@@ -31,20 +31,20 @@
  * Index entries that are looked at in one step; and as many more as have
  * something to publish, up to a limit.  That is about 1 ms, or 10.
  */
-#define LOOK_ENTRIES 4096
+#define STEP_ENTRIES 4096
 #define MAX_PUBLISHED 32768
 
-/* the lane that this backend looks at, and its number */
-static FairqLane *looking_at = NULL;
-static uint32 looking_at_no = 0;
+/* the lane that this backend searches, and its number */
+static FairqLane *searched_lane = NULL;
+static uint32 searched_lane_no = 0;
 
-/* Take the flag back if an error has ended the look.  For callbacks. */
+/* Take the flag back if an error has ended the search.  For callbacks. */
 void
-fairq_look_end(void)
+fairq_find_due_end(void)
 {
-	if (looking_at != NULL)
-		fairq_lane_look_end(looking_at, looking_at_no, NULL);
-	looking_at = NULL;
+	if (searched_lane != NULL)
+		fairq_lane_search_end(searched_lane, searched_lane_no, NULL);
+	searched_lane = NULL;
 }
 
 /*
@@ -71,14 +71,14 @@ find_timed(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 	if (from >= end)
 		return from;
 	scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_TIME, keys, lengthof(keys),
-						   LOOK_ENTRIES);
+						   STEP_ENTRIES);
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		FairqTask	task;
 
 		if (state == FAIRQ_ROW_LATER)
 		{
-			/* but so far that the next look gets further */
+			/* but so far that the next search gets further */
 			next = fairq_scan_reached(scan);
 			if (next > from)
 				break;
@@ -118,8 +118,8 @@ fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 			   TimestampTz now, int64 *found)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
-	FairqLook	look;
-	FairqLook	before;
+	FairqTimerSearch search;
+	FairqTimerSearch before;
 	uint32		lane_no;
 	int64		lapsed;
 	bool		further = false;
@@ -128,20 +128,20 @@ fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 		return false;
 	lapsed = fairq_lane_lapse(lane, now,
 							  fairq_chunks_map(&queue->hints->chunks));
-	lane_no = fairq_lane_look_begin(lane, now, &look);
+	lane_no = fairq_lane_search_begin(lane, now, &search);
 	if (lane_no != 0)
 	{
-		looking_at = lane;
-		looking_at_no = lane_no;
-		before = look;
+		searched_lane = lane;
+		searched_lane_no = lane_no;
+		before = search;
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 		{
-			look.timers[r] = find_timed(queue, lane, lane_no, tasks, r,
-										look.timers[r], now, found);
-			further |= look.timers[r] != before.timers[r];
+			search.timers[r] = find_timed(queue, lane, lane_no, tasks, r,
+										  search.timers[r], now, found);
+			further |= search.timers[r] != before.timers[r];
 		}
-		looking_at = NULL;
-		fairq_lane_look_end(lane, lane_no, &look);
+		searched_lane = NULL;
+		fairq_lane_search_end(lane, lane_no, &search);
 	}
 	*found += lapsed;
 	return further || lapsed > 0;

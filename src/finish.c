@@ -70,7 +70,7 @@ complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		FairqPending *pending;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!fairq_task_look(tasks, id, &task, &changing))
+		if (!fairq_task_find_nowait(tasks, id, &task, &changing))
 			return false;
 		if (*queue == NULL || (*queue)->id != task.queue_id)
 			*queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_WORK);
@@ -235,7 +235,8 @@ begin_call(FunctionCallInfo fcinfo, const char *function, bool leased,
 	g->tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	if (PG_ARGISNULL(0))
 		return false;
-	return fairq_task_look(g->tasks, PG_GETARG_INT64(0), &g->task, &changing) &&
+	return fairq_task_find_nowait(g->tasks, PG_GETARG_INT64(0), &g->task,
+								  &changing) &&
 		(g->queue = fairq_queue_use_id(g->task.queue_id,
 									   leased ? FAIRQ_PRIV_WORK :
 									   FAIRQ_PRIV_ANY)) != NULL &&

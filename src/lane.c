@@ -74,7 +74,7 @@
  *
  * Leases and the reach are another matter: what is known of them is kept, and
  * the census comes by what is not (census.c).  A group that is leased or lapsed
- * for nothing costs a look.
+ * for nothing costs a search.
  *
  * In a queue that is full nobody can be served but who has a slot already:
  * tasks whose leases have expired.  Their groups are served in the order of
@@ -93,12 +93,12 @@
  * them, in the set "leased", in the group's entry and in the deadline of its
  * 64 seats.  When a deadline has passed, its groups are lapsed, and not leased
  * any more; and the next pop that comes by a lapsed group looks where it has
- * tasks running, and notes anew what it finds.  That look may miss a task that
+ * tasks running, and notes anew what it finds.  That search may miss a task that
  * was taken before and is claimed after.  So the transaction that commits a
  * lease looks, without a lock, whether the group is still leased, with a
- * deadline that is not later, and whether no such look was begun in the lane
- * since the task was taken ("looks").  If not, it notes the lease again; and
- * so does one that rolls back the end of a lease.
+ * deadline that is not later, and whether no such search was begun in the lane
+ * since the task was taken ("searches").  If not, it notes the lease again;
+ * and so does one that rolls back the end of a lease.
  *
  * Locking: a lane's lock protects all that is in struct FairqLane and, with the
  * set's mutex, its groups' entries; see shmem.h.  Lock order: lane, then the mutex
@@ -388,8 +388,8 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 		fairq_seats_init(lane);
 		fairq_times_forget(&lane->times);
 		/* entries are made anew, and know less than what was noted before */
-		pg_atomic_write_u64(&lane->looks,
-							pg_atomic_read_u64(&lane->looks) + 1);
+		pg_atomic_write_u64(&lane->searches,
+							pg_atomic_read_u64(&lane->searches) + 1);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -594,7 +594,7 @@ note_leased_items(FairqLane *lane, int32 group_no, FairqGroup *group,
 	note_leases(lane, group_no, group, &leases);
 }
 
-/* What it takes to look at what has fallen due of a group. */
+/* Begin to search a group for what has fallen due. */
 static void
 read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 {
@@ -611,20 +611,20 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 	turn->run_high = group->run_high;
 	turn->cycle = group->cycle;
 	turn->cycle_id = group->cycle_id;
-	if (group->looker != 0)
+	if (group->searcher != 0)
 		return;
-	turn->looker = true;
-	group->looker = MyProcPid;
+	turn->searcher = true;
+	group->searcher = MyProcPid;
 	turn->ndue = group->ndue;
 	turn->due_region = group->due_region;
 	memcpy(turn->due_items, group->due_hand, sizeof(group->due_hand));
 	group->ndue = 0;
 	if (turn->lapsed)
 	{
-		/* if leases lapse while we look, that is noted anew */
+		/* if leases lapse during the search, that is noted anew */
 		fairq_seats_remove(lane, FAIRQ_LAPSED, turn->group_no);
-		pg_atomic_write_u64(&lane->looks,
-							pg_atomic_read_u64(&lane->looks) + 1);
+		pg_atomic_write_u64(&lane->searches,
+							pg_atomic_read_u64(&lane->searches) + 1);
 	}
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		group->due_since[r] = group->run_since[r] = FAIRQ_ADDR_MAX;
@@ -757,7 +757,8 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->read_want = (int32) Min(Max(turn->want,
 									  taking->wanted / lane->seats.n[FAIRQ_RING]),
 								  FAIRQ_MAX_TURNS);
-	turn->kept_out = turn->in_doubt = turn->begun = turn->done = turn->looker = false;
+	turn->kept_out = turn->in_doubt = turn->begun = turn->done =
+		turn->searcher = false;
 	turn->parked = turn->stopped = false;
 	turn->reread = turn->apart = false;
 	turn->next = turn->served = turn->nlocked = 0;
@@ -828,7 +829,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 {
 	FairqTaken	result = FAIRQ_TAKEN;
 	int64		begun_in;
-	bool		any_look = false;
+	bool		any_search = false;
 	int			crowded = 0;
 
 	if (!begin_taking(lane, taking, &result))
@@ -878,7 +879,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		 * a turn does not need is put back first.
 		 */
 		if (taking->n > 0 && next.block > begun_in &&
-			(any_look ||
+			(any_search ||
 			 (!fairq_hand_has_any(group) && group->upto != FAIRQ_ADDR_MAX)))
 		{
 			fairq_entry_unlock(set);
@@ -890,13 +891,13 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		if (taken)
 		{
 			note_taken(lane, group, turn);
-			any_look |= turn->due || turn->lapsed;
+			any_search |= turn->due || turn->lapsed;
 			taking->wanted -= turn->want;
 			taking->n++;
 		}
 		unlock_group(lane, next.group_no, group, set);
 	}
-	taking->looks = pg_atomic_read_u64(&lane->looks);
+	taking->searches = pg_atomic_read_u64(&lane->searches);
 	LWLockRelease(&lane->lock);
 	return taking->n > 0 ? FAIRQ_TAKEN : result;
 }
@@ -989,7 +990,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		unlock_group(lane, group_no, group, set);
 		taking->n = 1;
 	}
-	taking->looks = pg_atomic_read_u64(&lane->looks);
+	taking->searches = pg_atomic_read_u64(&lane->searches);
 	LWLockRelease(&lane->lock);
 	return group != NULL ? FAIRQ_TAKEN : FAIRQ_NOBODY_READY;
 }
@@ -1274,22 +1275,22 @@ has_lapsed(FairqLane *lane, int32 group_no)
 
 /*
  * What was found out of what has fallen due of the group.  The entry may have
- * been evicted (NULL), and the look broken off (likewise).
+ * been evicted (NULL), and the search broken off (likewise).
  */
 static void
-note_looked(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
-			const FairqLooked *looked)
+note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
+			  const FairqFindings *findings)
 {
 	int32		group_no = turn->group_no;
 	bool		due = false;
 
-	if (!turn->looker)
+	if (!turn->searcher)
 		return;
-	if (group == NULL || group->looker != MyProcPid || looked == NULL)
+	if (group == NULL || group->searcher != MyProcPid || findings == NULL)
 	{
-		if (group != NULL && group->looker == MyProcPid)
+		if (group != NULL && group->searcher == MyProcPid)
 		{
-			group->looker = 0;
+			group->searcher = 0;
 			if (turn->ndue > 0 && turn->due_region != FAIRQ_REGION_QUEUED)
 				group->due_from[turn->due_region] =
 					Min(group->due_from[turn->due_region],
@@ -1306,53 +1307,53 @@ note_looked(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		}
 		return;
 	}
-	group->looker = 0;
+	group->searcher = 0;
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 	{
-		if (looked->due_done)
-			group->due_from[r] = Min(looked->due_from[r],
+		if (findings->due_done)
+			group->due_from[r] = Min(findings->due_from[r],
 									 group->due_since[r]);
 		due |= group->due_from[r] != FAIRQ_ADDR_MAX;
 	}
-	if (looked->ndue > 0)
+	if (findings->ndue > 0)
 	{
-		int			r = looked->due_region;
+		int			r = findings->due_region;
 
 		/* tasks are not published as they expire in their order */
 		due |= r != FAIRQ_REGION_QUEUED;
 		if (r == FAIRQ_REGION_QUEUED || group->due_since[r] == FAIRQ_ADDR_MAX)
 		{
-			group->ndue = looked->ndue;
+			group->ndue = findings->ndue;
 			group->due_region = r;
-			memcpy(group->due_hand, looked->due_items,
+			memcpy(group->due_hand, findings->due_items,
 				   sizeof(group->due_hand));
 		}
 		else
 			group->due_from[r] = Min(group->due_from[r],
-									 looked->due_items[0].addr);
+									 findings->due_items[0].addr);
 	}
 	if (!due)
 		fairq_seats_remove(lane, FAIRQ_DUE, group_no);
-	group->cycle = looked->cycle;
-	group->cycle_id = looked->cycle_id;
+	group->cycle = findings->cycle;
+	group->cycle_id = findings->cycle_id;
 	if (!turn->lapsed)
 		return;
-	if (!looked->lapsed_done)
+	if (!findings->lapsed_done)
 	{
-		if (looked->paused)
+		if (findings->paused)
 			fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
 		else
 			has_lapsed(lane, group_no);
 		return;
 	}
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		group->run_low[r] = Min(looked->run_low[r], group->run_since[r]);
-	if (looked->deadline == DT_NOEND)
+		group->run_low[r] = Min(findings->run_low[r], group->run_since[r]);
+	if (findings->deadline == DT_NOEND)
 		return;
 	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
-	fairq_seats_lower_deadline(lane, group_no, looked->deadline);
-	if (looked->deadline < (int64) pg_atomic_read_u64(&lane->times.deadline))
-		fairq_times_deadline(&lane->times, looked->deadline);
+	fairq_seats_lower_deadline(lane, group_no, findings->deadline);
+	if (findings->deadline < (int64) pg_atomic_read_u64(&lane->times.deadline))
+		fairq_times_deadline(&lane->times, findings->deadline);
 }
 
 /*
@@ -1373,7 +1374,7 @@ fairq_lane_cut_short(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 /* Put back what is left of what was taken for a turn, which is over or not. */
 static void
 put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
-		 const FairqLooked *looked, bool over)
+		 const FairqFindings *findings, bool over)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
@@ -1399,12 +1400,12 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		let_in(lane, group_no);
 	}
-	if (looked != NULL)
+	if (findings != NULL)
 	{
-		if (looked->leased.until != DT_NOEND)
-			note_leases(lane, group_no, group, &looked->leased);
+		if (findings->leased.until != DT_NOEND)
+			note_leases(lane, group_no, group, &findings->leased);
 	}
-	note_looked(lane, group, turn, looked);
+	note_findings(lane, group, turn, findings);
 	if (group != NULL)
 	{
 		if (has_nothing(lane, group_no, group))
@@ -1439,9 +1440,9 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
  */
 void
 fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
-					const FairqLooked *looked)
+					const FairqFindings *findings)
 {
-	put_back(lane, lane_no, turn, looked, true);
+	put_back(lane, lane_no, turn, findings, true);
 }
 
 /* The turn was not used: it is the group's again, with all that was taken. */
@@ -1580,11 +1581,12 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped)
 }
 
 /*
- * Begin to look for what has fallen due.  0 if another backend is at it, or the
+ * Begin to search for what has fallen due.  0 if another backend is at it, or the
  * lane is not known; else the lane's number.
  */
 uint32
-fairq_lane_look_begin(FairqLane *lane, TimestampTz now, FairqLook *look)
+fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
+						FairqTimerSearch *search)
 {
 	uint32		lane_no = 0;
 
@@ -1592,7 +1594,7 @@ fairq_lane_look_begin(FairqLane *lane, TimestampTz now, FairqLook *look)
 	if (is_begun(lane))
 	{
 		lane->clock = Max(lane->clock, now);
-		if (fairq_times_begin(&lane->times, look))
+		if (fairq_times_begin(&lane->times, search))
 			lane_no = lane->lane_no;
 	}
 	LWLockRelease(&lane->lock);
@@ -1601,16 +1603,17 @@ fairq_lane_look_begin(FairqLane *lane, TimestampTz now, FairqLook *look)
 
 /* So far it has come; or, with NULL, it was broken off. */
 void
-fairq_lane_look_end(FairqLane *lane, uint32 lane_no, const FairqLook *look)
+fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
+					  const FairqTimerSearch *search)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == lane_no)
 	{
 		note_narrower(lane);
-		if (look != NULL)
-			fairq_times_end(&lane->times, look);
+		if (search != NULL)
+			fairq_times_end(&lane->times, search);
 		else
-			lane->times.looking = false;
+			lane->times.searching = false;
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -1715,7 +1718,7 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 	else
 		will_look = !fairq_times_passed(&lane->times, addr) ||
 			(has(lane, FAIRQ_DUE, group_no) &&
-			 (group == NULL || group->looker != 0 ||
+			 (group == NULL || group->searcher != 0 ||
 			  group->due_from[region] <= addr ||
 			  (group->ndue > 0 && group->due_region == region &&
 			   group->due_hand[0].addr <= addr)));
@@ -1812,7 +1815,7 @@ fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 
 	/* what is read here is not older than what we have made visible */
 	pg_memory_barrier();
-	if (leases->looks == pg_atomic_read_u64(&lane->looks) &&
+	if (leases->searches == pg_atomic_read_u64(&lane->searches) &&
 		has(lane, FAIRQ_LEASED, group_no) &&
 		fairq_seats_deadline(lane, group_no) <= leases->until)
 		return;

@@ -58,7 +58,7 @@ typedef struct FairqLane
 	pg_atomic_uint64 narrowings;	/* times that this became another one;
 									 * written under lock */
 
-	pg_atomic_uint64 looks;		/* 1, and the looks that were begun at lapsed
+	pg_atomic_uint64 searches;	/* 1, and the looks that were begun at lapsed
 								 * groups; written under lock */
 
 	/* without a lock */
@@ -129,7 +129,7 @@ typedef struct FairqLeases
 	int64		high[FAIRQ_REGIONS];	/* highest address; FAIRQ_ADDR_NONE */
 	TimestampTz until;			/* when the first of them ends; DT_NOEND: there
 								 * are none */
-	uint64		looks;			/* of the lane, when they were noted as the
+	uint64		searches;		/* of the lane, when they were noted as the
 								 * tasks were taken; 0: they were not noted */
 } FairqLeases;
 
@@ -153,7 +153,7 @@ typedef struct FairqTurn
 	bool		apart;			/* they were read for this turn alone */
 	bool		due;			/* it is in the set of that name */
 	bool		lapsed;			/* likewise */
-	bool		looker;			/* what is found out about these two counts */
+	bool		searcher;		/* what is found out about these two counts */
 	bool		kept_out;		/* the group has no slot by own settings, which
 								 * are not committed; so it is not parked */
 	bool		in_doubt;		/* whether the group has a slot could not be
@@ -204,7 +204,7 @@ typedef struct FairqTaking
 	/* these are results */
 	uint32		lane_no;
 	TimestampTz clock;
-	uint64		looks;
+	uint64		searches;
 	int			n;
 	FairqTurn  *turns;
 } FairqTaking;
@@ -218,8 +218,8 @@ typedef enum FairqTaken
 	FAIRQ_NOT_MAPPED			/* map the chunks, and try again */
 } FairqTaken;
 
-/* What a look at what has fallen due of a group has found. */
-typedef struct FairqLooked
+/* What a search for what has fallen due of a group has found. */
+typedef struct FairqFindings
 {
 	bool		due_done;		/* due tasks were looked for */
 	int64		due_from[FAIRQ_REGIONS];	/* where those that are left begin, */
@@ -234,7 +234,7 @@ typedef struct FairqLooked
 	int64		cycle;			/* the next look begins at that address, */
 	int64		cycle_id;		/* behind that task */
 	FairqLeases leased;			/* of timed and expired tasks served */
-} FairqLooked;
+} FairqFindings;
 
 /* How far the recovery of a lane has come; see FairqLane. */
 typedef struct FairqRecovered
@@ -287,7 +287,7 @@ extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
 								int32 group_no, int64 addr);
 extern void fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn,
-								const FairqLooked *looked);
+								const FairqFindings *findings);
 extern bool fairq_lane_cut_short(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern void fairq_lane_unserve(FairqLane *lane, uint32 lane_no,
@@ -303,10 +303,10 @@ extern void fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked);
 extern void fairq_unpark_all(FairqHints *hints);
 
 extern int64 fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped);
-extern uint32 fairq_lane_look_begin(FairqLane *lane, TimestampTz now,
-									FairqLook *look);
-extern void fairq_lane_look_end(FairqLane *lane, uint32 lane_no,
-								const FairqLook *look);
+extern uint32 fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
+									  FairqTimerSearch *search);
+extern void fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
+								  const FairqTimerSearch *search);
 extern bool fairq_lane_add_due(FairqLane *lane, uint32 lane_no,
 							   int32 group_no, int64 addr);
 extern bool fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr);

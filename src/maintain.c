@@ -66,7 +66,7 @@ PG_FUNCTION_INFO_V1(fairq_maintain);
 
 /* how long the end of others' transactions is waited for */
 #define PATIENCE_MS 1000
-#define LOOK_EVERY_MS 10
+#define POLL_EVERY_MS 10
 
 /* --------------------------------------------------------------------- */
 
@@ -314,7 +314,7 @@ wait_for_users(FairqQueue *queue, TimestampTz end)
 			if (GetCurrentTimestamp() >= end)
 				return false;
 			CHECK_FOR_INTERRUPTS();
-			pg_usleep(LOOK_EVERY_MS * 1000);
+			pg_usleep(POLL_EVERY_MS * 1000);
 		}
 	}
 	return true;

@@ -55,7 +55,7 @@
 #define SILENT_GROUPS 64
 
 /* rows of a group that are looked at for its first ready task */
-#define LOOK_AHEAD 1000
+#define HEAD_ROWS 1000
 
 /*
  * The block of the group's first queued task that is ready; -1 if it has none, or
@@ -70,7 +70,7 @@ head_block(FairqScan **scan, FairqQueue *queue, int priority,
 
 	*scan = fairq_line_search(*scan, tasks, fairq_task_lane(queue->id, priority),
 							  group_no, 0, FAIRQ_RETRIES);
-	for (int i = 0; i < LOOK_AHEAD; i++)
+	for (int i = 0; i < HEAD_ROWS; i++)
 	{
 		state = fairq_task_next(*scan, &task, false);
 		if (state == FAIRQ_ROW_END)

@@ -218,7 +218,7 @@ init_lane(FairqLane *lane, int priority)
 	lane->seats.first_deadline = PG_INT64_MAX;
 	fairq_times_init(&lane->times);
 	pg_atomic_init_u64(&lane->narrowings, 0);
-	pg_atomic_init_u64(&lane->looks, 1);
+	pg_atomic_init_u64(&lane->searches, 1);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		pg_atomic_init_u64(&lane->reach[r], fairq_region_from(r) - 1);
 	for (int i = 0; i < FAIRQ_STATS; i++)

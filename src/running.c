@@ -65,7 +65,7 @@ static struct
 {
 	FairqQueue *queue;			/* NULL: none */
 	bool		counted;
-	bool		looks;			/* it takes no slot */
+	bool		peeks;			/* it takes no slot */
 	int			waits;			/* to count, so far */
 	bool		any_doubtful;	/* group was found so */
 	bool		in_queue;		/* a slot in the queue is reserved */
@@ -93,13 +93,13 @@ static int64 doubtful_groups[COUNTED_SLOTS + 1];
  * could do with it.
  */
 void
-fairq_running_begin(FairqQueue *queue, bool looks)
+fairq_running_begin(FairqQueue *queue, bool peeks)
 {
 	FairqHints *hints = queue->hints;
 
 	Assert(call.queue == NULL);
 	fairq_watch_transaction();
-	call.looks = looks;
+	call.peeks = peeks;
 	if (queue->limited && pg_atomic_read_u32(&hints->limited) == 0)
 		(void) pg_atomic_fetch_or_u32(&hints->limited, 1);
 	if (pg_atomic_read_u32(&hints->limited) == 0)
@@ -578,10 +578,10 @@ fairq_slot_in_queue(FairqTable *tasks)
 	bool		have_slot = !call.counted || call.in_queue ||
 		enter_counter(&call.queue->hints->running, call.queue->max_running, -1,
 					  tasks,
-					  call.looks ? NULL :
+					  call.peeks ? NULL :
 					  &call.queue_count_no) == FAIRQ_SLOT_FREE;
 
-	call.in_queue = have_slot && call.counted && !call.looks;
+	call.in_queue = have_slot && call.counted && !call.peeks;
 	return have_slot && !fairq_settings_are_old(call.queue);
 }
 

@@ -9,7 +9,7 @@
 #include "store.h"
 #include "transaction.h"
 
-extern void fairq_running_begin(FairqQueue *queue, bool looks);
+extern void fairq_running_begin(FairqQueue *queue, bool peeks);
 extern void fairq_running_end(void);
 extern bool fairq_settings_are_old(const FairqQueue *queue);
 extern bool fairq_slot_in_queue(FairqTable *tasks);

@@ -53,7 +53,7 @@
  * - no entry of the cache is to be had for their groups, as all are pinned
  *	 (MAX_CROWDED in lane.c);
  * - they are the transaction's own, and others make that void all the time
- *	 (LOOK_FOR_OWN here).
+ *	 (MAX_OWN_TRIES here).
  *
  * Rows are looked at with a dirty snapshot.  What an open transaction inserts or
  * changes is passed over: its end says so, see transaction.c.  A row that is
@@ -77,7 +77,7 @@
 #include "turns.h"
 
 /* how often a call looks again for its own transaction's tasks */
-#define LOOK_FOR_OWN 100
+#define MAX_OWN_TRIES 100
 
 /* how often it ends a census: one that had begun, and one that it wants then */
 #define MOST_COUNTS 2
@@ -163,7 +163,7 @@ serve_in_full(FairqService *s)
 	 * each look that finds nothing makes these fewer, or else others have a
 	 * hand in it
 	 */
-	for (int looks = 0; s->ended < FAIRQ_MAX_ENDED; looks++)
+	for (int tries = 0; s->ended < FAIRQ_MAX_ENDED; tries++)
 	{
 		FairqTaking taking;
 		FairqTaken	taken;
@@ -183,11 +183,11 @@ serve_in_full(FairqService *s)
 		}
 		turn = &taking.turns[0];
 		s->lane_no = taking.lane_no;
-		s->looks = taking.looks;
+		s->searches = taking.searches;
 		s->by = Max(s->now, taking.clock);
 		round = s->full_rounds + (begins_round(s, turn) ? 1 : 0);
 		most_lapsed = Max(most_lapsed, nlapsed);
-		if (looks > most_lapsed || (s->per_group > 0 && round >= s->per_group))
+		if (tries > most_lapsed || (s->per_group > 0 && round >= s->per_group))
 		{
 			fairq_turns_back();
 			return false;
@@ -243,7 +243,7 @@ serve_turns(FairqService *s, int64 *last_block)
 	if (taken != FAIRQ_TAKEN)
 		return taken;
 	s->lane_no = taking.lane_no;
-	s->looks = taking.looks;
+	s->searches = taking.searches;
 	s->by = Max(s->now, taking.clock);
 	if (taking.n > 1)
 		prefetch(s, &taking);
@@ -352,7 +352,7 @@ serve_queue(FairqService *s)
 	/* by our own settings there may be slots for those who are parked */
 	if (fairq_has_changed_settings())
 		fairq_unpark_all(s->queue->hints);
-	for (int looks = 0;; looks++)
+	for (int tries = 0;; tries++)
 	{
 		serve_lanes(s);
 		/* a census reads them anew, if it comes by this queue */
@@ -363,7 +363,7 @@ serve_queue(FairqService *s)
 		 * looked, by others who come by.  That ends: each of them is done.
 		 */
 		if (fairq_has_own_tasks() && !s->peek && s->served < s->max_tasks &&
-			s->per_group == 0 && looks < LOOK_FOR_OWN &&
+			s->per_group == 0 && tries < MAX_OWN_TRIES &&
 			fairq_pending_show(s->queue->hints))
 			continue;
 

@@ -21,7 +21,7 @@ typedef struct FairqService
 	FairqLane  *lane;
 	int			priority;
 	uint32		lane_no;		/* when the turns in hand were taken */
-	uint64		looks;			/* of the lane, likewise */
+	uint64		searches;		/* of the lane, likewise */
 	uint32		mapped;			/* chunks of the queue, in this backend */
 	FairqServer server;
 	void	   *arg;

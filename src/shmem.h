@@ -81,7 +81,7 @@ typedef struct FairqGroup
 	int32		pins;			/* reservations whose row is being written */
 	int32		reader;			/* pid of the backend that may offer its
 								 * reading; 0: none */
-	int32		looker;			/* pid of the backend that may say what it has
+	int32		searcher;		/* pid of the backend that may say what it has
 								 * found of due and expired tasks; 0: none */
 	bool		idle;			/* in no set that a turn would come from */
 	bool		late;			/* in the lane's set of that name */

@@ -1872,9 +1872,9 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 /*
  * A scan of the rows of that id; NULL if there is no need for another one: no
  * row was moved since the scan before began, and so it has missed none.  *moves
- * is FAIRQ_NOT_LOOKED before the first one.  It is the same scan each time until
- * the table is closed: whoever goes on with it does so in the table's memory
- * context.
+ * is FAIRQ_NOT_SEARCHED before the first one.  It is the same scan each time
+ * until the table is closed: whoever goes on with it does so in the table's
+ * memory context.
  */
 FairqScan *
 fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
@@ -1901,7 +1901,7 @@ fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
 static bool
 look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 {
-	uint64		moves = FAIRQ_NOT_LOOKED;
+	uint64		moves = FAIRQ_NOT_SEARCHED;
 	FairqScan  *scan;
 	bool		found = false;
 	MemoryContext old;
@@ -1935,7 +1935,8 @@ look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
  * *task is as it was before.
  */
 bool
-fairq_task_look(FairqTable *table, int64 id, FairqTask *task, bool *changing)
+fairq_task_find_nowait(FairqTable *table, int64 id, FairqTask *task,
+					   bool *changing)
 {
 	TransactionId changer;
 

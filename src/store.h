@@ -316,12 +316,12 @@ extern void fairq_task_cancel(FairqTable *table, FairqTask *task);
 extern FairqClaimResult fairq_task_delete(FairqTable *table,
 										  const FairqTask *task, bool wait);
 
-#define FAIRQ_NOT_LOOKED PG_UINT64_MAX
+#define FAIRQ_NOT_SEARCHED PG_UINT64_MAX
 
 extern FairqScan *fairq_task_scan_by_id(FairqTable *table, int64 id,
 										uint64 *moves);
-extern bool fairq_task_look(FairqTable *table, int64 id, FairqTask *task,
-							bool *changing);
+extern bool fairq_task_find_nowait(FairqTable *table, int64 id,
+								   FairqTask *task, bool *changing);
 extern bool fairq_task_find(FairqTable *table, int64 id, FairqTask *task);
 extern bool fairq_task_find_locked(FairqTable *table, int64 id,
 								   FairqTask *task);

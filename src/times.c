@@ -45,7 +45,7 @@ fairq_times_scheduled(FairqTimes *times, int64 addr)
 	times->timers_since[region] = Min(times->timers_since[region], addr);
 }
 
-/* Have looks gone past that address, so that none will come by again? */
+/* Have searches gone past that address, so that none will come by again? */
 bool
 fairq_times_passed(FairqTimes *times, int64 addr)
 {
@@ -71,7 +71,7 @@ fairq_times_forget(FairqTimes *times)
 		pg_atomic_write_u64(&times->timers[r], fairq_region_from(r));
 		times->timers_since[r] = fairq_region_from(r);
 	}
-	times->looking = false;
+	times->searching = false;
 }
 
 void
@@ -111,18 +111,18 @@ fairq_times_next(FairqTimes *times)
 
 /*
  * Begin to look.  False if somebody else is at it.  Whoever got true calls
- * fairq_times_end(), or sets looking to false.
+ * fairq_times_end(), or sets searching to false.
  */
 bool
-fairq_times_begin(FairqTimes *times, FairqLook *look)
+fairq_times_begin(FairqTimes *times, FairqTimerSearch *search)
 {
-	if (times->looking)
+	if (times->searching)
 		return false;
-	times->looking = true;
-	look->timers[FAIRQ_REGION_QUEUED] = FAIRQ_ADDR_MAX;
+	times->searching = true;
+	search->timers[FAIRQ_REGION_QUEUED] = FAIRQ_ADDR_MAX;
 	FOR_TIMED_REGIONS(r)
 	{
-		look->timers[r] = pg_atomic_read_u64(&times->timers[r]);
+		search->timers[r] = pg_atomic_read_u64(&times->timers[r]);
 		times->timers_since[r] = FAIRQ_ADDR_MAX;
 	}
 	return true;
@@ -130,10 +130,10 @@ fairq_times_begin(FairqTimes *times, FairqLook *look)
 
 /* So far it has come. */
 void
-fairq_times_end(FairqTimes *times, const FairqLook *look)
+fairq_times_end(FairqTimes *times, const FairqTimerSearch *search)
 {
-	times->looking = false;
+	times->searching = false;
 	FOR_TIMED_REGIONS(r)
 		pg_atomic_write_u64(&times->timers[r],
-							Min(look->timers[r], times->timers_since[r]));
+							Min(search->timers[r], times->timers_since[r]));
 }

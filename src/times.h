@@ -19,14 +19,14 @@ typedef struct FairqTimes
 											 * groups in the set "due" */
 	int64		timers_since[FAIRQ_REGIONS];	/* lowest one entered since the
 												 * last look began */
-	bool		looking;		/* somebody looks for what has fallen due */
+	bool		searching;		/* somebody looks for what has fallen due */
 } FairqTimes;
 
-/* What one look is about. */
-typedef struct FairqLook
+/* The timers that one search is to pass. */
+typedef struct FairqTimerSearch
 {
 	int64		timers[FAIRQ_REGIONS];	/* scheduled tasks from there on */
-} FairqLook;
+} FairqTimerSearch;
 
 extern void fairq_times_init(FairqTimes *times);
 extern void fairq_times_forget(FairqTimes *times);
@@ -35,7 +35,7 @@ extern bool fairq_times_passed(FairqTimes *times, int64 addr);
 extern void fairq_times_deadline(FairqTimes *times, TimestampTz deadline);
 extern bool fairq_times_due(FairqTimes *times, TimestampTz now);
 extern TimestampTz fairq_times_next(FairqTimes *times);
-extern bool fairq_times_begin(FairqTimes *times, FairqLook *look);
-extern void fairq_times_end(FairqTimes *times, const FairqLook *look);
+extern bool fairq_times_begin(FairqTimes *times, FairqTimerSearch *search);
+extern void fairq_times_end(FairqTimes *times, const FairqTimerSearch *search);
 
 #endif							/* FAIRQ_TIMES_H */

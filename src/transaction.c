@@ -215,7 +215,7 @@ init_leases(FairqLeases *leases)
 		leases->high[r] = FAIRQ_ADDR_NONE;
 	}
 	leases->until = DT_NOEND;
-	leases->looks = PG_UINT64_MAX;
+	leases->searches = PG_UINT64_MAX;
 }
 
 static void
@@ -274,7 +274,7 @@ add_leases(FairqLeases *leases, const FairqLeases *more)
 		leases->high[r] = Max(leases->high[r], more->high[r]);
 	}
 	leases->until = Min(leases->until, more->until);
-	leases->looks = Min(leases->looks, more->looks);
+	leases->searches = Min(leases->searches, more->searches);
 }
 
 /* News of a whole lane: which tasks does not matter. */
@@ -526,7 +526,7 @@ end_call(void)
 	fairq_turns_end();
 	fairq_running_end();
 	fairq_census_end();
-	fairq_look_end();
+	fairq_find_due_end();
 }
 
 /* The queue's hints may be another's from now on. */
@@ -807,28 +807,28 @@ fairq_pending_scheduled(FairqPending *pending, int64 addr)
 }
 
 static void
-add_lease(FairqLeases *leases, int64 addr, TimestampTz until, uint64 looks)
+add_lease(FairqLeases *leases, int64 addr, TimestampTz until, uint64 searches)
 {
 	FairqRegion region = fairq_region(addr);
 
 	leases->low[region] = Min(leases->low[region], addr);
 	leases->high[region] = Max(leases->high[region], addr);
 	leases->until = Min(leases->until, until);
-	leases->looks = Min(leases->looks, looks);
+	leases->searches = Min(leases->searches, searches);
 }
 
 /*
  * A task there is leased until then, if we commit.  That was noted when it was
- * taken, by so many looks; or not (0).
+ * taken, after so many searches of the lane; or not (0).
  */
 void
 fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
-							   TimestampTz until, uint64 looks)
+							   TimestampTz until, uint64 searches)
 {
-	add_lease(&pending->at_commit.leased, addr, until, looks);
-	if (looks > 0)
+	add_lease(&pending->at_commit.leased, addr, until, searches);
+	if (searches > 0)
 		return;
-	add_lease(&pending->not_shown.leased, addr, until, looks);
+	add_lease(&pending->not_shown.leased, addr, until, searches);
 	add_unshown(pending);
 }
 

@@ -74,7 +74,7 @@ extern bool fairq_pending_any_unpinned(void);
 extern void fairq_pending_written(void);
 extern void fairq_pending_scheduled(FairqPending *pending, int64 addr);
 extern void fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
-										   TimestampTz until, uint64 looks);
+										   TimestampTz until, uint64 searches);
 extern void fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 										  TimestampTz until);
 extern bool fairq_pending_show(FairqHints *hints);

@@ -63,7 +63,7 @@ typedef struct Stretch
 typedef struct Course
 {
 	FairqTurn  *turn;
-	bool		look;			/* the group is in the set "due" or "lapsed" */
+	bool		search;			/* the group is in the set "due" or "lapsed" */
 	bool		no_slot;		/* for another running task */
 	bool		not_now;		/* the turn is kept for later: no slot in the
 								 * queue, or its settings have changed */
@@ -76,7 +76,7 @@ typedef struct Course
 	int			next_stretch;
 	int64		cycle;			/* address and id behind which they begin */
 	int64		cycle_id;
-	FairqLooked looked;
+	FairqFindings findings;
 } Course;
 
 /* Look for a group's tasks at or past an address, and before end. */
@@ -403,41 +403,41 @@ static void
 keep_due(FairqService *s, Course *course)
 {
 	FairqTurn  *turn = course->turn;
-	FairqLooked *looked = &course->looked;
+	FairqFindings *findings = &course->findings;
 
-	looked->ndue = turn->ndue - turn->next_due;
-	looked->due_region = turn->due_region;
-	memcpy(looked->due_items, &turn->due_items[turn->next_due],
-		   sizeof(FairqItem) * looked->ndue);
-	if (looked->ndue == 0 && turn->looker && course->next_stretch > 0 &&
+	findings->ndue = turn->ndue - turn->next_due;
+	findings->due_region = turn->due_region;
+	memcpy(findings->due_items, &turn->due_items[turn->next_due],
+		   sizeof(FairqItem) * findings->ndue);
+	if (findings->ndue == 0 && turn->searcher && course->next_stretch > 0 &&
 		course->expired.open && !course->expired.have)
 	{
 		int64		next;
 
-		looked->due_region = FAIRQ_REGION_QUEUED;
-		looked->ndue = fairq_task_ahead(s->expired, FAIRQ_DUE_HAND,
-										looked->due_items, &next);
+		findings->due_region = FAIRQ_REGION_QUEUED;
+		findings->ndue = fairq_task_ahead(s->expired, FAIRQ_DUE_HAND,
+										  findings->due_items, &next);
 	}
 	for (int r = FAIRQ_REGION_RETRIED;
-		 r < FAIRQ_REGIONS && looked->ndue == 0 && turn->looker; r++)
+		 r < FAIRQ_REGIONS && findings->ndue == 0 && turn->searcher; r++)
 	{
 		Search	   *search = &course->due[r];
 
 		if (!search->begun || !search->open ||
 			search->locked != FAIRQ_ADDR_MAX)
 			continue;
-		looked->due_region = r;
+		findings->due_region = r;
 		if (search->have && !search->at_hand)
 		{
-			looked->due_items[0].addr = search->task.addr;
-			looked->due_items[0].order = (uint32) search->task.id;
-			looked->due_items[0].tid = search->task.root;
-			looked->ndue = 1;
+			findings->due_items[0].addr = search->task.addr;
+			findings->due_items[0].order = (uint32) search->task.id;
+			findings->due_items[0].tid = search->task.root;
+			findings->ndue = 1;
 		}
-		looked->ndue += fairq_task_ahead(s->due[r],
-										 FAIRQ_DUE_HAND - looked->ndue,
-										 &looked->due_items[looked->ndue],
-										 &search->from);
+		findings->ndue += fairq_task_ahead(s->due[r],
+										   FAIRQ_DUE_HAND - findings->ndue,
+										   findings->due_items + findings->ndue,
+										   &search->from);
 	}
 }
 
@@ -459,7 +459,7 @@ static void
 begin_expired(FairqService *s, Course *course)
 {
 	FairqTurn  *turn = course->turn;
-	int64		cycle = course->looked.cycle;
+	int64		cycle = course->findings.cycle;
 	int64		ends[FAIRQ_REGIONS];
 
 	ends[FAIRQ_REGION_QUEUED] = turn->run_high + 1;
@@ -470,7 +470,7 @@ begin_expired(FairqService *s, Course *course)
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		add_stretch(course, turn->run_low[r], Min(ends[r], cycle + 1), true);
 	course->cycle = cycle;
-	course->cycle_id = course->looked.cycle_id;
+	course->cycle_id = course->findings.cycle_id;
 }
 
 /* Go on with the next stretch.  False if there is none. */
@@ -492,13 +492,13 @@ next_stretch(FairqService *s, Course *course)
  * tell until when.
  */
 static void
-still_runs(FairqLooked *looked, const FairqTask *task, bool in_hands)
+still_runs(FairqFindings *findings, const FairqTask *task, bool in_hands)
 {
 	FairqRegion region = fairq_region(task->addr);
 
-	looked->run_low[region] = Min(looked->run_low[region], task->addr);
+	findings->run_low[region] = Min(findings->run_low[region], task->addr);
 	if (task->running && !in_hands)
-		looked->deadline = Min(looked->deadline, task->lease_until);
+		findings->deadline = Min(findings->deadline, task->lease_until);
 }
 
 /*
@@ -554,7 +554,7 @@ look_for_expired(FairqService *s, Course *course)
 		if (!next_stretch(s, course))
 		{
 			search->open = false;
-			course->looked.lapsed_done = true;
+			course->findings.lapsed_done = true;
 		}
 	}
 	while (search->open && !search->have)
@@ -567,7 +567,7 @@ look_for_expired(FairqService *s, Course *course)
 			if (!next_stretch(s, course))
 			{
 				search->open = false;
-				course->looked.lapsed_done = true;
+				course->findings.lapsed_done = true;
 			}
 			continue;
 		}
@@ -578,7 +578,7 @@ look_for_expired(FairqService *s, Course *course)
 		if (state == FAIRQ_ROW_LIVE && task->running && search->since <= s->by)
 			search->have = true;
 		else if (state != FAIRQ_ROW_LIVE || task->running)
-			still_runs(&course->looked, task, state != FAIRQ_ROW_LIVE);
+			still_runs(&course->findings, task, state != FAIRQ_ROW_LIVE);
 	}
 }
 
@@ -599,29 +599,29 @@ static void
 begin_turn(FairqService *s, Course *course, bool paused)
 {
 	FairqTurn  *turn = course->turn;
-	FairqLooked *looked = &course->looked;
+	FairqFindings *findings = &course->findings;
 
-	course->look = turn->due || turn->lapsed;
+	course->search = turn->due || turn->lapsed;
 	course->not_now = course->no_slot = false;
 	course->queued.have = false;
 	course->expired.open = course->expired.have = false;
 	course->queued.at_hand = course->expired.at_hand = false;
 	course->expired.locked = FAIRQ_ADDR_MAX;
-	if (!course->look)
+	if (!course->search)
 		return;
 	s->left = false;
 	course->nstretches = 0;
-	memset(looked, 0, sizeof(FairqLooked));
-	looked->due_done = turn->due;
-	looked->paused = paused;
-	looked->cycle = turn->cycle;
-	looked->cycle_id = turn->cycle_id;
-	looked->deadline = looked->leased.until = DT_NOEND;
+	memset(findings, 0, sizeof(FairqFindings));
+	findings->due_done = turn->due;
+	findings->paused = paused;
+	findings->cycle = turn->cycle;
+	findings->cycle_id = turn->cycle_id;
+	findings->deadline = findings->leased.until = DT_NOEND;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
-		looked->run_low[r] = looked->leased.low[r] = FAIRQ_ADDR_MAX;
-		looked->leased.high[r] = FAIRQ_ADDR_NONE;
-		looked->due_from[r] = FAIRQ_ADDR_MAX;
+		findings->run_low[r] = findings->leased.low[r] = FAIRQ_ADDR_MAX;
+		findings->leased.high[r] = FAIRQ_ADDR_NONE;
+		findings->due_from[r] = FAIRQ_ADDR_MAX;
 		course->due[r].open = course->due[r].have = false;
 		course->due[r].begun = course->due[r].at_hand = false;
 		course->due[r].locked = course->due[r].from = FAIRQ_ADDR_MAX;
@@ -648,7 +648,7 @@ choose_task(FairqService *s, Course *course, bool have_slot)
 		return &course->expired;
 	if (!have_slot)
 		return NULL;
-	if (!course->look)
+	if (!course->search)
 	{
 		look_for_queued(s, course);
 		return course->queued.have ? &course->queued : NULL;
@@ -668,7 +668,7 @@ choose_task(FairqService *s, Course *course, bool have_slot)
 static void
 now_runs(FairqService *s, Course *course, const FairqTask *task)
 {
-	FairqLeases *leased = &course->looked.leased;
+	FairqLeases *leased = &course->findings.leased;
 	FairqRegion region = fairq_region(task->addr);
 
 	if (s->lease_until == DT_NOEND)
@@ -706,11 +706,11 @@ note_result(FairqService *s, Course *course, Search *chosen,
 	{
 		if (result == FAIRQ_CLAIMED)
 		{
-			course->looked.cycle = chosen->task.addr;
-			course->looked.cycle_id = chosen->task.id;
+			course->findings.cycle = chosen->task.addr;
+			course->findings.cycle_id = chosen->task.id;
 		}
 		else if (result == FAIRQ_GONE)
-			still_runs(&course->looked, &chosen->task,
+			still_runs(&course->findings, &chosen->task,
 					   chosen->task.lease_until <= s->by);
 	}
 }
@@ -724,17 +724,17 @@ static bool
 leaves_something(const Course *course)
 {
 	const FairqTurn *turn = course->turn;
-	const FairqLooked *looked = &course->looked;
+	const FairqFindings *findings = &course->findings;
 	bool		ready = turn->next < turn->nitems;
 
 	if (turn->nlocked > 0)
 		return true;
-	if (course->look && turn->looker)
+	if (course->search && turn->searcher)
 	{
 		/* an expired task has its slot */
-		if (turn->lapsed && !looked->lapsed_done && !looked->paused)
+		if (turn->lapsed && !findings->lapsed_done && !findings->paused)
 			return true;
-		ready |= looked->ndue > 0;
+		ready |= findings->ndue > 0;
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 			ready |= course->due[r].locked != FAIRQ_ADDR_MAX;
 	}
@@ -745,7 +745,7 @@ static void
 end_turn(FairqService *s, Course *course)
 {
 	FairqTurn  *turn = course->turn;
-	FairqLooked *looked = &course->looked;
+	FairqFindings *findings = &course->findings;
 
 	turn->done = true;
 	/* who has only looked has had no turn */
@@ -754,24 +754,24 @@ end_turn(FairqService *s, Course *course)
 		fairq_lane_turn_back(s->lane, s->lane_no, turn);
 		return;
 	}
-	if (course->look)
+	if (course->search)
 	{
 		keep_due(s, course);
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-			looked->due_from[r] = Min(course->due[r].from,
-									  course->due[r].locked);
-		looked->lapsed_done &= !course->expired.have &&
+			findings->due_from[r] = Min(course->due[r].from,
+										course->due[r].locked);
+		findings->lapsed_done &= !course->expired.have &&
 			course->expired.locked == FAIRQ_ADDR_MAX;
 	}
 	turn->stopped = course->not_now && turn->served < turn->want;
-	if (course->look || turn->next < turn->nitems || turn->nlocked > 0 ||
+	if (course->search || turn->next < turn->nitems || turn->nlocked > 0 ||
 		turn->served == 0 || turn->in_full || turn->stopped)
 		fairq_lane_turn_end(s->lane, s->lane_no, turn,
-							course->look ? looked : NULL);
+							course->search ? findings : NULL);
 	/* what is in doubt, kept out by us alone, or left to others, was no turn */
 	if (turn->served == 0 &&
 		((course->no_slot && (turn->in_doubt || turn->kept_out)) ||
-		 (course->look && s->left)))
+		 (course->search && s->left)))
 		fairq_turns_doubtful(s->lane, s->lane_no, turn);
 
 	if (!s->peek && leaves_something(course))
@@ -800,7 +800,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		FairqClaimResult result;
 
 		CHECK_FOR_INTERRUPTS();
-		if (course.look)
+		if (course.search)
 			look_for_expired(s, &course);
 		if (!have_slot && !full)
 		{
