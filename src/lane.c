@@ -383,7 +383,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 		lane->seat = seat;
 		lane->turn = FAIRQ_ADDR_NONE;
 		lane->turn_left = 0;
-		lane->full_seat = FAIRQ_NOBODY;
+		lane->full_seat = FAIRQ_NO_SEAT;
 		lane->full_left = 0;
 		fairq_seats_init(lane);
 		fairq_times_forget(&lane->times);
@@ -667,14 +667,14 @@ find_next(FairqLane *lane, NextTurn *next)
 		return true;
 	}
 	next->group_no = fairq_seats_next(lane, FAIRQ_FRONT, 0);
-	next->in_front = next->group_no != FAIRQ_NOBODY;
+	next->in_front = next->group_no != FAIRQ_NO_SEAT;
 	if (!next->in_front)
 		next->group_no = fairq_seats_next(lane, FAIRQ_RING,
 										  lane->seat + INT64CONST(1));
-	if (next->group_no == FAIRQ_NOBODY)
+	if (next->group_no == FAIRQ_NO_SEAT)
 	{
 		next->group_no = fairq_seats_next(lane, FAIRQ_RING, 0);
-		if (next->group_no == FAIRQ_NOBODY)
+		if (next->group_no == FAIRQ_NO_SEAT)
 			return false;
 		next->block++;
 	}
@@ -715,7 +715,7 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 			lane->block = next->block;
 		else
 			taking->past++;
-		lane->seat = FAIRQ_NOBODY;
+		lane->seat = FAIRQ_NO_SEAT;
 	}
 	if (next->left == 0 && !next->in_front)
 		lane->seat = next->group_no;
@@ -848,7 +848,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		if (!find_next(lane, &next))
 		{
 			result = lane->known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
-				FAIRQ_NOBODY_READY;
+				FAIRQ_NONE_READY;
 			break;
 		}
 		if (!is_covered(lane, &next))
@@ -961,13 +961,13 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 	if (!begin_taking(lane, taking, &result))
 		return result;
 	*nlapsed = lane->seats.n[FAIRQ_LAPSED];
-	seat = tried_seat != FAIRQ_NOBODY ? tried_seat : lane->full_seat;
-	if (tried_seat != FAIRQ_NOBODY || lane->full_left == 0)
+	seat = tried_seat != FAIRQ_NO_SEAT ? tried_seat : lane->full_seat;
+	if (tried_seat != FAIRQ_NO_SEAT || lane->full_left == 0)
 		seat++;
 	group_no = fairq_seats_next(lane, FAIRQ_LAPSED, Max(seat, 0));
-	if (group_no == FAIRQ_NOBODY)
+	if (group_no == FAIRQ_NO_SEAT)
 		group_no = fairq_seats_next(lane, FAIRQ_LAPSED, 0);
-	if (group_no != FAIRQ_NOBODY)
+	if (group_no != FAIRQ_NO_SEAT)
 		group = lock_group(lane, group_no, true, &set);
 	if (group != NULL)
 	{
@@ -992,7 +992,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 	}
 	taking->searches = pg_atomic_read_u64(&lane->searches);
 	LWLockRelease(&lane->lock);
-	return group != NULL ? FAIRQ_TAKEN : FAIRQ_NOBODY_READY;
+	return group != NULL ? FAIRQ_TAKEN : FAIRQ_NONE_READY;
 }
 
 /*
@@ -1505,7 +1505,7 @@ fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
 	next = fairq_seats_next(lane, FAIRQ_PARKED, *group_no);
 	LWLockRelease(&lane->lock);
 	*group_no = next;
-	return next != FAIRQ_NOBODY;
+	return next != FAIRQ_NO_SEAT;
 }
 
 /*
@@ -1524,7 +1524,7 @@ fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
 	LWLockRelease(&lane->lock);
 	/* as unsigned numbers, nobody comes last */
 	*group_no = (int32) Min((uint32) leased, (uint32) lapsed);
-	return *group_no != FAIRQ_NOBODY;
+	return *group_no != FAIRQ_NO_SEAT;
 }
 
 /* There is a slot for the group again in these lanes. */

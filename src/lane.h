@@ -41,13 +41,13 @@ typedef struct FairqLane
 								 * known; FAIRQ_ALL_SEATS: it is over */
 	int64		block;			/* the present one */
 	int32		seat;			/* the last one in it that was passed;
-								 * FAIRQ_NOBODY: none */
+								 * FAIRQ_NO_SEAT: none */
 	int64		turn;			/* address of the last turn taken */
 	int32		turn_seat;		/* its group */
 	int32		turn_left;		/* tasks that may still be served at it */
 	uint64		unparks;		/* of FairqHints, those that were done here */
 	int32		full_seat;		/* the last one served in a full queue;
-								 * FAIRQ_NOBODY: none */
+								 * FAIRQ_NO_SEAT: none */
 	int32		full_left;		/* tasks that may still be served there */
 	TimestampTz clock;			/* latest time by which a look for what has
 								 * fallen due was made */
@@ -212,7 +212,7 @@ typedef struct FairqTaking
 typedef enum FairqTaken
 {
 	FAIRQ_TAKEN,				/* some */
-	FAIRQ_NOBODY_READY,
+	FAIRQ_NONE_READY,
 	FAIRQ_NOT_NOW,				/* all are past what may be taken */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
 	FAIRQ_NOT_MAPPED			/* map the chunks, and try again */

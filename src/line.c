@@ -40,7 +40,7 @@ fairq_line_search(FairqScan *scan, FairqTable *tasks, int32 lane,
 
 /*
  * The first group at or behind that seat that has an entry, whatever its row is;
- * FAIRQ_NOBODY: none.  *scan is used again, as above.
+ * FAIRQ_NO_SEAT: none.  *scan is used again, as above.
  */
 int32
 fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
@@ -51,7 +51,7 @@ fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
 	};
 
 	if (seat > PG_INT32_MAX)
-		return FAIRQ_NOBODY;
+		return FAIRQ_NO_SEAT;
 	if (*scan == NULL)
 		*scan = fairq_scan_in_order(tasks, FAIRQ_TASK_BY_GROUP, keys,
 									lengthof(keys));

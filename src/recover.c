@@ -93,7 +93,7 @@ block_from(FairqScan *scans[2], FairqQueue *queue, int priority,
 		CHECK_FOR_INTERRUPTS();
 		*group_no = fairq_line_next(&scans[0], tasks,
 									fairq_task_lane(queue->id, priority), seat);
-		if (*group_no == FAIRQ_NOBODY || *group_no > end)
+		if (*group_no == FAIRQ_NO_SEAT || *group_no > end)
 			return -1;
 		block = head_block(&scans[1], queue, priority, tasks, *group_no);
 		if (block >= 0)
@@ -113,7 +113,7 @@ last_group(FairqQueue *queue, int priority, FairqTable *tasks)
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
 										lengthof(keys), true);
 	FairqTask	task;
-	int32		group_no = FAIRQ_NOBODY;
+	int32		group_no = FAIRQ_NO_SEAT;
 
 	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
 	{
@@ -165,11 +165,11 @@ find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
 	int64		high;
 	int64		first_block;
 	int32		group_no;
-	int32		silent = FAIRQ_NOBODY;
+	int32		silent = FAIRQ_NO_SEAT;
 
 	*block = 0;
-	*seat = FAIRQ_NOBODY;
-	if (last == FAIRQ_NOBODY)
+	*seat = FAIRQ_NO_SEAT;
+	if (last == FAIRQ_NO_SEAT)
 		return;
 	first_block = block_from(scans, queue, priority, tasks, 0, last, &low);
 	if (first_block < 0)
@@ -177,7 +177,7 @@ find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
 		/* who has nothing left has probably been served */
 		first_block = block_behind_silent(scans, queue, priority, tasks, last,
 										  &low);
-		silent = first_block < 0 ? FAIRQ_NOBODY : low - 1;
+		silent = first_block < 0 ? FAIRQ_NO_SEAT : low - 1;
 	}
 	if (first_block < 0)
 		return;
@@ -245,7 +245,7 @@ next_group(FairqScan **scan, FairqQueue *queue, int priority,
 		int32		group_no = fairq_scan_next_group(*scan);
 
 		(*nentries)++;
-		if (group_no == FAIRQ_NOBODY || group_no >= seat)
+		if (group_no == FAIRQ_NO_SEAT || group_no >= seat)
 			return group_no;
 	}
 	return fairq_line_next(scan, tasks, fairq_task_lane(queue->id, priority),
@@ -273,7 +273,7 @@ find_groups(FairqQueue *queue, int priority, FairqTable *tasks,
 		int32		group_no = next_group(&scan, queue, priority, tasks, seat,
 										  &nentries);
 
-		if (group_no == FAIRQ_NOBODY || group_no >= end)
+		if (group_no == FAIRQ_NO_SEAT || group_no >= end)
 			seat = end;
 		else
 		{

@@ -213,7 +213,7 @@ init_lane(FairqLane *lane, int priority)
 		   sizeof(FairqLane) - sizeof(LWLock));
 	lane->domain = fairq_domain_index();
 	lane->priority = priority;
-	lane->seat = lane->full_seat = FAIRQ_NOBODY;
+	lane->seat = lane->full_seat = FAIRQ_NO_SEAT;
 	lane->clock = DT_NOBEGIN;
 	lane->seats.first_deadline = PG_INT64_MAX;
 	fairq_times_init(&lane->times);
@@ -812,7 +812,7 @@ fairq_shmem_next_counter(FairqHints *hints, int32 *group_no)
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	*group_no = fairq_seats_next(lane, FAIRQ_COUNTED, *group_no);
 	LWLockRelease(&lane->lock);
-	return *group_no != FAIRQ_NOBODY;
+	return *group_no != FAIRQ_NO_SEAT;
 }
 
 /* The groups of a queue that have counters.  Returns how many. */

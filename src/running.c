@@ -318,7 +318,7 @@ count_lane(FairqQueue *queue, int priority, FairqTable *tasks,
 	FairqScan  *scan = NULL;
 	int32		group_no = fairq_line_next(&scan, tasks, number, 0);
 
-	while (group_no != FAIRQ_NOBODY && !counting->too_long)
+	while (group_no != FAIRQ_NO_SEAT && !counting->too_long)
 	{
 		CHECK_FOR_INTERRUPTS();
 		count_in_lane(queue, priority, group_no, tasks, counting);

@@ -286,12 +286,12 @@ next_bit(const uint64 *words, int64 nwords, int64 from)
 	return at * 64 + pg_rightmost_one_pos64(word);
 }
 
-/* The first group of a set at or behind that seat; FAIRQ_NOBODY: none. */
+/* The first group of a set at or behind that seat; FAIRQ_NO_SEAT: none. */
 int32
 fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 {
 	if (lane->seats.n[set] == 0 || from >= FAIRQ_ALL_SEATS)
-		return FAIRQ_NOBODY;
+		return FAIRQ_NO_SEAT;
 	for (int chunk = chunk_of(from); chunk < FAIRQ_CHUNKS; chunk++)
 	{
 		int64		first = first_seat(chunk);
@@ -324,7 +324,7 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 			return (int32) (first + bit);
 		from = 0;
 	}
-	return FAIRQ_NOBODY;
+	return FAIRQ_NO_SEAT;
 }
 
 /* What is done to each word of a set that is not empty. */

@@ -23,7 +23,7 @@ typedef enum FairqSeatSet
 } FairqSeatSet;
 
 /* no seat */
-#define FAIRQ_NOBODY (-1)
+#define FAIRQ_NO_SEAT (-1)
 
 /* past all seats */
 #define FAIRQ_ALL_SEATS (INT64CONST(1) << 31)

@@ -156,7 +156,7 @@ begins_round(FairqService *s, const FairqTurn *turn)
 static bool
 serve_in_full(FairqService *s)
 {
-	int32		tried_seat = FAIRQ_NOBODY;
+	int32		tried_seat = FAIRQ_NO_SEAT;
 	int32		most_lapsed = 0;
 
 	/*
