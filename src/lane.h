@@ -1,6 +1,6 @@
 /*
  * lane.h
- *		What shared memory knows of a lane: its turns, and who may have one.
+ *		What shared memory knows of a lane: its turns, and whose turn is next.
  */
 #ifndef FAIRQ_LANE_H
 #define FAIRQ_LANE_H
@@ -13,91 +13,120 @@
 #include "times.h"
 #include "wake.h"
 
+/* What is counted of each lane. */
 typedef enum FairqStat
 {
-	FAIRQ_STAT_ENQUEUED,
-	FAIRQ_STAT_POPPED,
-	FAIRQ_STAT_COMPLETED,
-	FAIRQ_STAT_RELEASED,
-	FAIRQ_STAT_RETRIED,			/* attempts that have failed */
-	FAIRQ_STAT_FAILED,			/* for good */
-	FAIRQ_STAT_CANCELLED,
-	FAIRQ_STAT_EXPIRED,			/* leases */
-	FAIRQ_STATS
+	FAIRQ_STAT_ENQUEUED,		/* tasks added */
+	FAIRQ_STAT_POPPED,			/* tasks that pop or take returned */
+	FAIRQ_STAT_COMPLETED,		/* tasks that succeeded */
+	FAIRQ_STAT_RELEASED,		/* attempts handed back */
+	FAIRQ_STAT_RETRIED,			/* attempts that failed, and were not the
+								 * last */
+	FAIRQ_STAT_FAILED,			/* tasks that failed for good */
+	FAIRQ_STAT_CANCELLED,		/* tasks that were cancelled */
+	FAIRQ_STAT_EXPIRED,			/* leases that expired */
+	FAIRQ_STATS					/* number of these */
 } FairqStat;
 
-/* In shared memory, part of FairqHints.  All is under lock, but the end. */
+/*
+ * A lane.  In shared memory, part of FairqHints.  Protected by lock, but for the
+ * constants, and reach and stats, which are read and written without it.
+ */
 typedef struct FairqLane
 {
-	LWLock		lock;			/* first; outlives the queue */
-	int32		domain;			/* these are constant as long as the lane is */
-	int32		priority;		/* the queue's */
-	uint32		lane_no;		/* new after each recovery; 0: never begun */
-	uint64		resets;			/* of the domain, when that began */
-	int64		block_length;	/* the queue's, likewise */
-	int64		first;			/* seat at which recovery has begun, */
-	int64		first_block;	/* and the present block then */
-	int64		known;			/* so many seats from there on, and round, are
-								 * known; FAIRQ_ALL_SEATS: it is over */
-	int64		block;			/* the present one */
-	int32		seat;			/* the last one in it that was passed;
+	LWLock		lock;			/* lock of the lane; first field, and outlives
+								 * the queue */
+	int32		domain;			/* index of the extension's FairqDomain;
+								 * constant */
+	int32		priority;		/* from 0 to FAIRQ_PRIORITIES - 1; constant */
+	uint32		lane_no;		/* number of the last recovery of the lane; 0:
+								 * none has begun */
+	uint64		resets;			/* resets of the domain when that recovery
+								 * began; if the domain has more, the lane is
+								 * void */
+	int64		block_length;	/* the queue's, when that recovery began */
+	int64		first;			/* seat at which that recovery began */
+	int64		first_block;	/* present block when that recovery began */
+	int64		known;			/* number of known seats, from first on and
+								 * round; FAIRQ_ALL_SEATS: recovery is over */
+	int64		block;			/* present block */
+	int32		seat;			/* seat passed last in the present block;
 								 * FAIRQ_NO_SEAT: none */
-	int64		turn;			/* address of the last turn taken */
-	int32		turn_seat;		/* its group */
-	int32		turn_left;		/* tasks that may still be served at it */
-	uint64		unparks;		/* of FairqHints, those that were done here */
-	int32		full_seat;		/* the last one served in a full queue;
+	int64		turn;			/* address of the turn taken last;
+								 * FAIRQ_ADDR_NONE: none */
+	int32		turn_seat;		/* seat of the turn taken last */
+	int32		turn_left;		/* tasks that may still be served at that
+								 * turn */
+	uint64		unparks;		/* unparks of FairqHints up to which parked
+								 * groups were taken back here */
+	int32		full_seat;		/* seat served last in a full queue;
 								 * FAIRQ_NO_SEAT: none */
-	int32		full_left;		/* tasks that may still be served there */
-	TimestampTz clock;			/* latest time by which a look for what has
-								 * fallen due was made */
-	FairqSeats	seats;
-	FairqTimes	times;
+	int32		full_left;		/* tasks that may still be served at
+								 * full_seat */
+	TimestampTz clock;			/* latest time as of which due tasks were
+								 * searched for, or leases lapsed; DT_NOBEGIN:
+								 * none */
+	FairqSeats	seats;			/* sets of the lane's groups */
+	FairqTimes	times;			/* timers and the deadline of leases */
 	int			narrower;		/* pid of the backend that was the last to take
 								 * a turn, or to note where nothing is ready */
-	pg_atomic_uint64 narrowings;	/* times that this became another one;
+	pg_atomic_uint64 narrowings;	/* number of times that narrower changed;
 									 * written under lock */
+	pg_atomic_uint64 searches;	/* 1 + number of searches begun for expired
+								 * tasks of lapsed groups; written under
+								 * lock */
 
-	pg_atomic_uint64 searches;	/* 1, and the looks that were begun at lapsed
-								 * groups; written under lock */
-
-	/* without a lock */
-	pg_atomic_uint64 reach[FAIRQ_REGIONS];	/* highest address at which a task
-											 * may be running */
-	pg_atomic_uint64 stats[FAIRQ_STATS];	/* since the server started */
+	/* without the lock */
+	pg_atomic_uint64 reach[FAIRQ_REGIONS];	/* highest address of each region
+											 * at which a task may be
+											 * running */
+	pg_atomic_uint64 stats[FAIRQ_STATS];	/* number of each event since the
+											 * server started */
 } FairqLane;
 
 /*
- * What shared memory knows of a queue.  Never moved; given to another queue when
- * this one is dropped (registry.c).
+ * What shared memory knows of a queue.  Never moved; given to another queue
+ * when this one is dropped (registry.c).
  */
 struct FairqHints
 {
-	FairqQueueKey key;			/* of the queue; under the registry's lock, and
-								 * constant as long as the queue is there */
-	bool		released;		/* it was given back; likewise */
-	dsa_pointer self;			/* constant */
-	dsa_pointer next;			/* in a list of the registry; under its lock */
-	pg_atomic_uint64 version;	/* of its settings; never goes back, whatever
-								 * queue it is */
-	pg_atomic_uint64 uncounted; /* times that counters missed what ended */
-	pg_atomic_uint32 limited;	/* all running tasks are counted, from now on */
-	pg_atomic_uint32 calls;		/* in progress that don't count */
-	dsa_pointer census;			/* of its extension; constant while the queue is
-								 * there */
-	pg_atomic_uint64 void_census;	/* the last one that may have missed what
-									 * was not counted; FAIRQ_EACH_CENSUS */
-	pg_atomic_uint64 skipping_census;	/* the last one that has passed over
-										 * rows of the queue */
-	pg_atomic_uint64 free_number;	/* where to look for one; see group.c */
-	pg_atomic_uint64 unparks;	/* times that there were slots for all
-								 * groups */
-	FairqChunks chunks;			/* bits of the lanes' groups */
-	FairqCounter running;		/* of the whole queue */
-	FairqWakeup wakeup;
-	FairqLane	lanes[FAIRQ_PRIORITIES];
+	FairqQueueKey key;			/* key of the queue; under the registry's lock,
+								 * and constant while the queue is there */
+	bool		released;		/* true once the hints are given back; under
+								 * the registry's lock */
+	dsa_pointer self;			/* address of these hints; constant */
+	dsa_pointer next;			/* next hints in a list of the registry; under
+								 * the registry's lock */
+	pg_atomic_uint64 version;	/* version of the settings; counts up, also
+								 * from one queue to the next */
+	pg_atomic_uint64 uncounted; /* number of times that counters missed what
+								 * ended; in the upper half the number of this
+								 * tenure */
+	pg_atomic_uint32 limited;	/* 1: each call counts running tasks; 0: none
+								 * need; never goes back */
+	pg_atomic_uint32 calls;		/* number of calls in progress that do not
+								 * count */
+	dsa_pointer census;			/* the extension's FairqCensus; constant while
+								 * the queue is there */
+	pg_atomic_uint64 void_census;	/* number of the last census that is void
+									 * for the queue's counters;
+									 * FAIRQ_EACH_CENSUS: the next ones are,
+									 * too */
+	pg_atomic_uint64 skipping_census;	/* number of the last census that
+										 * passed over rows of the queue; 0:
+										 * none */
+	pg_atomic_uint64 free_number;	/* group number at which the search for a
+									 * free one goes on; in the upper half
+									 * group_changes then (group.c) */
+	pg_atomic_uint64 unparks;	/* number of times that all parked groups were
+								 * to be taken back */
+	FairqChunks chunks;			/* bits of the groups of all lanes */
+	FairqCounter running;		/* counter of the whole queue */
+	FairqWakeup wakeup;			/* sessions asleep in fairq.wait() */
+	FairqLane	lanes[FAIRQ_PRIORITIES];	/* lanes, by priority */
 };
 
+/* The hints that a lane is part of. */
 static inline FairqHints *
 fairq_hints_of(FairqLane *lane)
 {
@@ -108,112 +137,145 @@ fairq_hints_of(FairqLane *lane)
 /* An address given to a task whose row is not written yet. */
 typedef struct FairqReservation
 {
-	FairqTail	tail;			/* the address, and what stands there now */
-	FairqTail	before;			/* what the tail was */
-	FairqGroup *pinned;			/* or NULL */
-	uint32		lane_no;
+	FairqTail	tail;			/* address, and number of tasks there with this
+								 * one */
+	FairqTail	before;			/* the group's tail before */
+	FairqGroup *pinned;			/* entry that is pinned until the row is
+								 * written; NULL: none */
+	uint32		lane_no;		/* lane_no of the lane */
 } FairqReservation;
 
+/* What comes of reserving an address. */
 typedef enum FairqReserved
 {
-	FAIRQ_RESERVED,
-	FAIRQ_NO_TAIL,				/* look in the table, and try again */
+	FAIRQ_RESERVED,				/* there is an address */
+	FAIRQ_NO_TAIL,				/* look the tail up in the table, and try
+								 * again */
 	FAIRQ_LANE_UNKNOWN,			/* begin to recover the lane, and try again */
-	FAIRQ_BLOCKS_USED_UP
+	FAIRQ_BLOCKS_USED_UP		/* there is no block left */
 } FairqReserved;
 
-/* Leases of a group's tasks. */
+/* Leases of some tasks of a group in a lane. */
 typedef struct FairqLeases
 {
-	int64		low[FAIRQ_REGIONS]; /* lowest address; FAIRQ_ADDR_MAX: none */
-	int64		high[FAIRQ_REGIONS];	/* highest address; FAIRQ_ADDR_NONE */
-	TimestampTz until;			/* when the first of them ends; DT_NOEND: there
-								 * are none */
-	uint64		searches;		/* of the lane, when they were noted as the
-								 * tasks were taken; 0: they were not noted */
+	int64		low[FAIRQ_REGIONS]; /* lowest address of these, per region;
+									 * FAIRQ_ADDR_MAX: none */
+	int64		high[FAIRQ_REGIONS];	/* highest address of these, per
+										 * region; FAIRQ_ADDR_NONE: none */
+	TimestampTz until;			/* end of the lease that ends first; DT_NOEND:
+								 * there are no leases */
+	uint64		searches;		/* searches of the lane when the leases were
+								 * noted, as tasks were taken; 0: they were not
+								 * noted */
 } FairqLeases;
 
-/* A turn, taken by a pop. */
+/* A turn that a call has taken; only that call reads or writes it. */
 typedef struct FairqTurn
 {
-	int32		group_no;
-	int64		addr;			/* the turn; in a full queue, one to come */
-	int64		block;			/* where it was taken, counted on past the last */
-	bool		in_full;		/* service in a full queue, beside the turns */
-	bool		continued;		/* another call has begun it */
-	int32		left;			/* tasks that could be served in it */
-	int32		want;			/* tasks to be served */
-	int32		read_want;		/* tasks to be read, if the hand is used up */
-	int32		served;			/* tasks that were */
-	int			nitems;			/* tasks that were taken off the hand */
-	int			next;			/* of these, the next one to be claimed */
-	FairqItem	items[FAIRQ_HAND];
-	bool		more;			/* the group may have other queued tasks */
-	bool		reread;			/* they come before those of later turns */
-	bool		apart;			/* they were read for this turn alone */
-	bool		due;			/* it is in the set of that name */
-	bool		lapsed;			/* likewise */
-	bool		searcher;		/* what is found out about these two counts */
-	bool		kept_out;		/* the group has no slot by own settings, which
-								 * are not committed; so it is not parked */
-	bool		in_doubt;		/* whether the group has a slot could not be
-								 * told */
-	bool		begun;			/* it is being served */
-	bool		done;			/* it is over, and nothing is left to be given back */
-	bool		parked;			/* its group was, and has it again */
-	bool		stopped;		/* the call may not serve the rest of it */
-	int			nlocked;		/* tasks whose rows were merely locked */
-	FairqItem	locked[FAIRQ_HAND];
-	int64		locked_more;	/* lowest address of others */
-	int64		locked_addr;	/* address and id of the last one of all, if */
-	int64		locked_id;		/* there are any */
-	int64		due_from[FAIRQ_REGIONS];	/* as in FairqGroup */
-	int			ndue;			/* due or expired tasks at hand */
-	int			next_due;		/* of these, the next one to be claimed */
-	FairqRegion due_region;
-	FairqItem	due_items[FAIRQ_DUE_HAND];
-	int64		run_low[FAIRQ_REGIONS];
-	int64		run_high;
-	int64		cycle;
-	int64		cycle_id;
-	int32		full_seat_before;	/* of the lane, before this turn */
-	int32		full_left_before;	/* likewise */
+	int32		group_no;		/* the group's number */
+	int64		addr;			/* address of the turn; in a full queue, of one
+								 * to come */
+	int64		block;			/* block in which the turn was taken; past the
+								 * last block rounds count on */
+	bool		in_full;		/* true: service in a full queue, beside the
+								 * turns */
+	bool		continued;		/* true: another call began the turn */
+	int32		left;			/* tasks that could be served at the turn */
+	int32		want;			/* tasks that this call is to serve at the
+								 * turn */
+	int32		read_want;		/* tasks to be read if the hand is used up */
+	int32		served;			/* tasks that were served */
+	int			nitems;			/* number of tasks in items */
+	int			next;			/* index of the next item to be claimed */
+	FairqItem	items[FAIRQ_HAND];	/* tasks that were taken off the hand, or
+									 * read */
+	bool		more;			/* true: the group may have other queued
+								 * tasks */
+	bool		reread;			/* true: the group is to be read again before
+								 * items of later turns are used */
+	bool		apart;			/* true: items were read for this turn alone,
+								 * without an offer */
+	bool		due;			/* true: the group was in the set "due" */
+	bool		lapsed;			/* true: the group was in the set "lapsed" */
+	bool		searcher;		/* true: what this call finds due and expired
+								 * is noted in the entry */
+	bool		kept_out;		/* true: no slot by settings that this
+								 * transaction has not committed, so the group
+								 * is not parked */
+	bool		in_doubt;		/* true: the counter did not know whether there
+								 * is a slot */
+	bool		begun;			/* true: service has begun */
+	bool		done;			/* true: service is over, and nothing is left
+								 * to give back */
+	bool		parked;			/* true: the group was parked at this turn,
+								 * which is given back */
+	bool		stopped;		/* true: the call stopped before it had served
+								 * want tasks */
+	int			nlocked;		/* number of tasks in locked */
+	FairqItem	locked[FAIRQ_HAND]; /* tasks whose rows were merely locked */
+	int64		locked_more;	/* lowest address of locked tasks that are not
+								 * in locked; FAIRQ_ADDR_MAX: none */
+	int64		locked_addr;	/* highest address of a locked task; undefined
+								 * if nlocked is 0 */
+	int64		locked_id;		/* highest id of a locked task at
+								 * locked_addr */
+	int64		due_from[FAIRQ_REGIONS];	/* due_from of the entry */
+	int			ndue;			/* number of tasks in due_items */
+	int			next_due;		/* index of the next due item to be claimed */
+	FairqRegion due_region;		/* region of due_items; FAIRQ_REGION_QUEUED:
+								 * these are expired tasks */
+	FairqItem	due_items[FAIRQ_DUE_HAND];	/* due or expired tasks that the
+											 * entry had */
+	int64		run_low[FAIRQ_REGIONS]; /* run_low of the entry */
+	int64		run_high;		/* run_high of the entry */
+	int64		cycle;			/* cycle of the entry */
+	int64		cycle_id;		/* cycle_id of the entry */
+	int32		full_seat_before;	/* the lane's full_seat before this turn */
+	int32		full_left_before;	/* the lane's full_left before this turn */
 } FairqTurn;
 
-/* turns that a call takes at once, and so has in hand at most */
+/* turns that a call takes at once, and so the most that it has in hand */
 #define FAIRQ_MAX_TURNS 64
 
+/* Returns the weight of a group. */
 typedef int32 (*FairqWeightOf) (void *arg, int32 group_no);
 
-/* Turns to be taken. */
+/* An attempt to take turns: what is wanted, then what came of it. */
 typedef struct FairqTaking
 {
-	int			most;			/* turns */
-	int64		wanted;			/* tasks */
-	int64		per_group;		/* turns of a group in the call; 0: no limit */
-	int64		first;			/* with that: the first turn of the call, or -1 */
-	int64		last_block;		/* none past this */
-	int64		past;			/* rounds that the call has begun past the
-								 * last block that there is; goes on */
-	TimestampTz lease_until;	/* DT_NOEND: nothing will be leased */
-	bool		peek;			/* nothing will be leased or removed */
-	uint32		mapped;			/* chunks that the backend has mapped */
-	FairqWeightOf weight_of;
-	void	   *arg;
+	int			most;			/* turns to be taken, at most */
+	int64		wanted;			/* tasks to be served; counts down */
+	int64		per_group;		/* turns that a group may have in the call; 0:
+								 * no limit */
+	int64		first;			/* address of the first turn of the call, if
+								 * per_group limits it; -1: none yet */
+	int64		last_block;		/* block past which no turn is taken */
+	int64		past;			/* rounds that the call has begun past the last
+								 * block that there is; counts up */
+	TimestampTz lease_until;	/* end of the leases to be; DT_NOEND: nothing
+								 * is leased */
+	bool		peek;			/* true: nothing will be leased or removed */
+	uint32		mapped;			/* number of chunks that the backend has
+								 * mapped */
+	FairqWeightOf weight_of;	/* function that returns a group's weight */
+	void	   *arg;			/* first argument of weight_of */
 
 	/* these are results */
-	uint32		lane_no;
-	TimestampTz clock;
-	uint64		searches;
-	int			n;
-	FairqTurn  *turns;
+	uint32		lane_no;		/* lane_no of the lane */
+	TimestampTz clock;			/* clock of the lane */
+	uint64		searches;		/* searches of the lane */
+	int			n;				/* number of turns */
+	FairqTurn  *turns;			/* turns that were taken; FAIRQ_MAX_TURNS
+								 * fit */
 } FairqTaking;
 
+/* What came of it. */
 typedef enum FairqTaken
 {
-	FAIRQ_TAKEN,				/* some */
-	FAIRQ_NONE_READY,
-	FAIRQ_NOT_NOW,				/* all are past what may be taken */
+	FAIRQ_TAKEN,				/* some turns were taken */
+	FAIRQ_NONE_READY,			/* no group of the lane has anything ready */
+	FAIRQ_NOT_NOW,				/* the next turns are past those that may be
+								 * taken */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
 	FAIRQ_NOT_MAPPED			/* map the chunks, and try again */
 } FairqTaken;
@@ -221,27 +283,39 @@ typedef enum FairqTaken
 /* What a search for what has fallen due of a group has found. */
 typedef struct FairqFindings
 {
-	bool		due_done;		/* due tasks were looked for */
-	int64		due_from[FAIRQ_REGIONS];	/* where those that are left begin, */
-	int			ndue;			/* but for these, of a region */
-	FairqRegion due_region;
-	FairqItem	due_items[FAIRQ_DUE_HAND];
-	bool		lapsed_done;	/* expired ones, too, and none is left */
-	bool		paused;			/* nothing of the group may run */
-	int64		run_low[FAIRQ_REGIONS];	/* lowest task that runs, or is in the
-										 * hands of a transaction */
-	TimestampTz deadline;		/* when the first lease of these ends */
-	int64		cycle;			/* the next look begins at that address, */
-	int64		cycle_id;		/* behind that task */
-	FairqLeases leased;			/* of timed and expired tasks served */
+	bool		due_done;		/* true: due tasks were searched for */
+	int64		due_from[FAIRQ_REGIONS];	/* lowest address of each region at
+											 * which due tasks may be left,
+											 * due_items aside; FAIRQ_ADDR_MAX:
+											 * none */
+	int			ndue;			/* number of tasks in due_items */
+	FairqRegion due_region;		/* region of due_items; FAIRQ_REGION_QUEUED:
+								 * these are expired tasks */
+	FairqItem	due_items[FAIRQ_DUE_HAND];	/* due or expired tasks to be
+											 * served next */
+	bool		lapsed_done;	/* true: expired tasks were searched for, and
+								 * none is left */
+	bool		paused;			/* true: nothing of the group may run */
+	int64		run_low[FAIRQ_REGIONS]; /* lowest address of each region with a
+										 * task that is running, or in the
+										 * hands of a transaction;
+										 * FAIRQ_ADDR_MAX: none */
+	TimestampTz deadline;		/* end of the lease that ends first of these;
+								 * DT_NOEND: none */
+	int64		cycle;			/* address at which the next search for expired
+								 * tasks begins */
+	int64		cycle_id;		/* id behind which that search begins, at that
+								 * address */
+	FairqLeases leased;			/* leases of timed and expired tasks that were
+								 * served */
 } FairqFindings;
 
 /* How far the recovery of a lane has come; see FairqLane. */
 typedef struct FairqRecovered
 {
-	uint32		lane_no;
-	int64		first;
-	int64		known;
+	uint32		lane_no;		/* lane_no of the lane */
+	int64		first;			/* first of the lane */
+	int64		known;			/* known of the lane */
 } FairqRecovered;
 
 extern bool fairq_lane_is_begun(FairqLane *lane);

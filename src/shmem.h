@@ -13,53 +13,61 @@
 #include "utils/dsa.h"
 
 #include "address.h"
+
 /* How the sequence of ids stood when a chunk was taken from it; see ids.c. */
 typedef struct FairqIdSource
 {
-	uint64		lsn;			/* of its page; 0: there is no chunk */
-	int64		last_value;
+	uint64		lsn;			/* LSN of the sequence's page; 0: there is no
+								 * chunk */
+	int64		last_value;		/* last value of the sequence */
 } FairqIdSource;
 
-/* Ids that nobody has taken yet, of the last chunk; all under mutex. */
+/* Ids of the last chunk that no session has taken yet. */
 typedef struct FairqIds
 {
-	slock_t		mutex;
-	int32		left;			/* so many */
-	int64		next;			/* from this one on */
-	FairqIdSource source;
+	slock_t		mutex;			/* spinlock of all fields */
+	int32		left;			/* number of ids left of the chunk */
+	int64		next;			/* lowest id left */
+	FairqIdSource source;		/* sequence as it stood when the chunk was
+								 * taken */
 } FairqIds;
 
 /*
  * What belongs to one fairq.task, that is, to one CREATE EXTENSION in one
- * database.  Several may share an entry: then they share resets, and look
- * again once in a while for nothing; and waste each other's ids.
+ * database.  All but ids is atomic, and needs no lock.  Extensions whose keys
+ * have the same hash share an entry: then one's resets void the other's hints,
+ * too, and they waste each other's ids.
  */
 typedef struct FairqDomain
 {
-	pg_atomic_uint64 resets;	/* hints from before the last one are void */
-	pg_atomic_uint64 forgets;	/* counts what asks for another census: leases
-								 * forgotten, a queue to be counted */
-	pg_atomic_uint64 uncounted; /* times that counters of a queue missed what
-								 * ended */
-	pg_atomic_uint64 moves;		/* rows given new index entries; see store.c */
-	pg_atomic_uint64 group_changes; /* counts what makes cached groups void */
-	pg_atomic_uint64 settings;	/* counts changes of settings of queues that
-								 * had no version to be counted up */
-	FairqIds	ids;
+	pg_atomic_uint64 resets;	/* number of times that all hints became
+								 * void */
+	pg_atomic_uint64 forgets;	/* number of requests for another census:
+								 * leases were forgotten, or a queue is to be
+								 * counted */
+	pg_atomic_uint64 uncounted; /* number of times that counters of a queue
+								 * missed what ended */
+	pg_atomic_uint64 moves;		/* number of rows that got new index entries
+								 * (store.c) */
+	pg_atomic_uint64 group_changes; /* number of times that cached groups
+									 * became void */
+	pg_atomic_uint64 settings;	/* number of changes of settings of queues that
+								 * shared memory did not know */
+	FairqIds	ids;			/* ids left of the last chunk */
 } FairqDomain;
 
-/* tasks in the hand of a group */
+/* tasks in the hand of a group, at most */
 #define FAIRQ_HAND 8
 
-/* tasks in its hand of those that have fallen due, or expired */
+/* tasks of a group that are kept of those that are due, or expired */
 #define FAIRQ_DUE_HAND 4
 
-/* A task that may be ready, and where its row is. */
+/* A task that may be ready, and the TID of its row. */
 typedef struct FairqItem
 {
-	int64		addr;
-	uint32		order;			/* the low bits of its id */
-	ItemPointerData tid;		/* the root of its HOT chain */
+	int64		addr;			/* address of the task */
+	uint32		order;			/* low 32 bits of its id */
+	ItemPointerData tid;		/* TID of the root of its HOT chain */
 }
 #if defined(pg_attribute_packed) && defined(pg_attribute_aligned)
 			pg_attribute_packed()
@@ -68,121 +76,150 @@ typedef struct FairqItem
 FairqItem;
 
 /*
- * The entry of a group in a lane, in a cache of fixed size; entry.c has the
- * cache, hand.c what the fields mean.  All is protected by the mutex of the set
- * that the entry lies in; whoever uses anything but the pins has the lane's
- * lock besides, exclusively, and so finds all as he has left it, unless the
- * entry was evicted.  Only who evicts has the mutex alone: he reads pins, idle
- * and late, and clears the entry.  One with pins is not evicted.
+ * The entry of a group in a lane, in a cache of fixed size: entry.c has the
+ * cache, hand.c the protocol of the hand.  All fields are protected by the mutex
+ * of the set that the entry lies in.  A backend that uses anything but the pins
+ * has the lane's lock besides, exclusively; so the entry is as the last holder
+ * of that lock left it, unless it was evicted.  A backend that evicts an entry
+ * has the mutex alone: it reads pins, idle and late, and clears the entry.  An
+ * entry with pins is not evicted.
  */
 typedef struct FairqGroup
 {
 	/* what a turn mostly needs comes first */
-	int32		pins;			/* reservations whose row is being written */
-	int32		reader;			/* pid of the backend that may offer its
-								 * reading; 0: none */
-	int32		searcher;		/* pid of the backend that may say what it has
-								 * found of due and expired tasks; 0: none */
-	bool		idle;			/* in no set that a turn would come from */
-	bool		late;			/* in the lane's set of that name */
-	bool		by_row;			/* the next reading looks at rows */
-	bool		newcomer;		/* it was given an address in the block in
+	int32		pins;			/* number of reservations whose rows are being
+								 * written; the entry is not evicted */
+	int32		reader;			/* pid of the backend whose reading may be
+								 * offered; 0: none */
+	int32		searcher;		/* pid of the backend whose findings of due and
+								 * expired tasks are noted; 0: none */
+	bool		idle;			/* true: neither in the ring nor parked */
+	bool		late;			/* true: in the set "late" */
+	bool		by_row;			/* true: the next reading looks at rows, not at
+								 * index entries only */
+	bool		newcomer;		/* true: first given an address in the block in
 								 * which recovery began */
-	int16		first;			/* item of the hand */
-	int16		nhand;			/* items in the hand */
-	int32		parts;			/* of its last turn: those that calls have
-								 * taken, but for what came to nothing */
-	bool		unused;			/* nothing of that turn is known to be served,
-								 * and it was not given back */
-	bool		published;		/* something was published since it was
-								 * taken */
-	int32		tail_count;		/* tasks at tail */
-	int64		tail;			/* last address given; FAIRQ_ADDR_NONE */
-	int64		upto;			/* address from which the next reading begins;
-								 * FAIRQ_ADDR_MAX: there is nothing to read */
+	int16		first;			/* index of the first item in hand */
+	int16		nhand;			/* number of items in hand */
+	int32		parts;			/* number of parts of the last turn that calls
+								 * have taken, but for those that came to
+								 * nothing */
+	bool		unused;			/* true: no task is known to be served at the
+								 * last turn, which was not given back */
+	bool		published;		/* true: something was published since the last
+								 * turn was taken */
+	int32		tail_count;		/* number of tasks at tail */
+	int64		tail;			/* last address given; FAIRQ_ADDR_NONE: none;
+								 * FAIRQ_TAIL_UNKNOWN */
+	int64		upto;			/* address at which the next reading begins:
+								 * each ready task below is in hand;
+								 * FAIRQ_ADDR_MAX: nothing to read */
 	int64		lost;			/* lowest address published since the reading
-								 * began that is not in the hand */
-	int64		run_low[FAIRQ_REGIONS]; /* no task is running below */
-	int64		run_since[FAIRQ_REGIONS];	/* lowest address leased since the
-											 * look began */
-	int64		run_high;		/* of the queued region: none is above */
-	FairqItem	hand[FAIRQ_HAND];	/* by address and order, from first on */
-	int64		due_from[FAIRQ_REGIONS];	/* of timed regions: no task is due
-											 * below, but for those in due_hand;
+								 * began that is not in hand; FAIRQ_ADDR_MAX:
+								 * none */
+	int64		run_low[FAIRQ_REGIONS]; /* address of each region below which
+										 * no task is running; FAIRQ_ADDR_MAX:
+										 * none is at all */
+	int64		run_since[FAIRQ_REGIONS];	/* lowest address of each region
+											 * leased since the search began;
 											 * FAIRQ_ADDR_MAX: none */
-	int64		due_since[FAIRQ_REGIONS];	/* lowest address published as due
-											 * since the look began */
-	int32		ndue;			/* items in due_hand */
-	int32		due_region;		/* their region; FAIRQ_REGION_QUEUED: they are
-								 * expired tasks */
-	FairqItem	due_hand[FAIRQ_DUE_HAND];
-	int64		cycle;			/* address and id behind which expired tasks */
-	int64		cycle_id;		/* are served next, and then round */
+	int64		run_high;		/* highest address of the queued region at
+								 * which a task may be running;
+								 * FAIRQ_ADDR_NONE: none */
+	FairqItem	hand[FAIRQ_HAND];	/* next ready tasks, by address and order,
+									 * from first on */
+	int64		due_from[FAIRQ_REGIONS];	/* address of each timed region
+											 * below which no task is due,
+											 * due_hand aside; FAIRQ_ADDR_MAX:
+											 * none is due */
+	int64		due_since[FAIRQ_REGIONS];	/* lowest address of each timed
+											 * region published as due since
+											 * the search began;
+											 * FAIRQ_ADDR_MAX: none */
+	int32		ndue;			/* number of items in due_hand */
+	int32		due_region;		/* region of due_hand; FAIRQ_REGION_QUEUED:
+								 * these are expired tasks */
+	FairqItem	due_hand[FAIRQ_DUE_HAND];	/* next due or expired tasks */
+	int64		cycle;			/* address at which the next search for expired
+								 * tasks begins; after its end the search goes
+								 * round */
+	int64		cycle_id;		/* id behind which that search begins, at that
+								 * address */
 } FairqGroup;
 
 #define FAIRQ_SET_WAYS 8
 
-/* tests build with few, so that entries change hands all the time */
+/* tests build with few, so that entries are evicted all the time */
 #ifndef FAIRQ_SETS
 #define FAIRQ_SETS 8192
 #endif
 
-/* Whose entry it is; lane_no is 0 if it is free. */
+/* The group and lane of an entry. */
 typedef struct FairqGroupKey
 {
-	uint32		lane_no;
-	int32		group_no;
+	uint32		lane_no;		/* lane_no of the lane; 0: the way is free */
+	int32		group_no;		/* the group's number */
 } FairqGroupKey;
 
+/* A set of ways, each with the entry of a group.  All is under mutex. */
 typedef struct FairqGroupSet
 {
-	slock_t		mutex;
-	int32		next_victim;	/* under mutex, as all is */
-	FairqGroupKey keys[FAIRQ_SET_WAYS];
+	slock_t		mutex;			/* spinlock of the set and its entries */
+	int32		next_victim;	/* way at which the search for one to evict
+								 * begins */
+	FairqGroupKey keys[FAIRQ_SET_WAYS]; /* whose entry each way has */
 } FairqGroupSet;
 
 /*
- * The cache.  Its entries are apart from the sets, which are a fiftieth of it and
- * all that is written when it is made: what an entry holds is undefined until
- * there is a key for it.
+ * The cache of entries.  The entries are apart from the sets, which are a
+ * fiftieth of the cache and all of it that is written when it is made: what an
+ * entry holds is undefined until the entry has a key.
  */
 typedef struct FairqCache
 {
-	FairqGroupSet sets[FAIRQ_SETS];
-	FairqGroup	ways[FAIRQ_SETS][FAIRQ_SET_WAYS];	/* under a set's mutex */
+	FairqGroupSet sets[FAIRQ_SETS]; /* keys of all entries */
+	FairqGroup	ways[FAIRQ_SETS][FAIRQ_SET_WAYS];	/* entries; under their
+													 * set's mutex */
 } FairqCache;
 
 /*
- * What a queue, or with a group the group's counter, is known by.  There are no
- * gaps in it: it is compared as bytes.
+ * The key of a queue, or of a group's counter, in hash tables of the registry.
+ * It is compared as bytes, so there is no padding in it.
  */
 typedef struct FairqQueueKey
 {
-	uint64		born;			/* when the database was made, and where */
-	Oid			database;
-	Oid			task;			/* the table, of one CREATE EXTENSION */
-	int32		queue_id;		/* 0: of the extension itself */
-	int32		group_no;		/* -1: of the queue itself */
+	uint64		born;			/* hash of when and where the database was
+								 * made */
+	Oid			database;		/* OID of the database */
+	Oid			task;			/* OID of fairq.task */
+	int32		queue_id;		/* id of the queue; 0: key of the extension */
+	int32		group_no;		/* the group's number; -1: key of the queue */
 } FairqQueueKey;
 
-/* Where to find queues and counters; see registry.c.  Part of the control. */
+/* The registry of queues and counters; see registry.c.  Part of Control. */
 typedef struct FairqRegistry
 {
-	LWLock		lock;
-	/* under lock, and constant once they are valid */
-	dsa_pointer queues;			/* of hash tables */
-	dsa_pointer counters;
-	dsa_pointer extensions;
-	/* under lock: lists of FairqHints */
-	dsa_pointer free;			/* of no queue */
-	dsa_pointer dropped;		/* of a queue that is gone */
-	/* without a lock */
-	pg_atomic_uint32 ncounters;
-	pg_atomic_uint32 many_counters; /* sweep when there are more */
-	pg_atomic_uint32 crowded;	/* a group found no entry in the cache */
-	pg_atomic_uint64 swept_at;	/* TimestampTz: the last look for extensions
-								 * that are gone */
-	pg_atomic_uint64 tenures;	/* counts how often hints became a queue's */
+	LWLock		lock;			/* lock of the handles, the lists, and keys in
+								 * hints */
+	/* under lock */
+	dsa_pointer queues;			/* handle of the hash table of queues; constant
+								 * once it is valid */
+	dsa_pointer counters;		/* handle of the hash table of counters;
+								 * likewise */
+	dsa_pointer extensions;		/* handle of the hash table of extensions;
+								 * likewise */
+	dsa_pointer free;			/* list of hints of no queue */
+	dsa_pointer dropped;		/* list of hints of queues that are gone */
+	/* without the lock */
+	pg_atomic_uint32 ncounters; /* number of counters of groups */
+	pg_atomic_uint32 many_counters; /* number of counters past which idle ones
+									 * are freed */
+	pg_atomic_uint32 crowded;	/* 1: a group found no entry in the cache; 0:
+								 * not so far */
+	pg_atomic_uint64 swept_at;	/* time of the last search for extensions that
+								 * are gone, a TimestampTz */
+	pg_atomic_uint64 tenures;	/* number of times that hints became a
+								 * queue's */
 } FairqRegistry;
 
 typedef struct FairqCensus FairqCensus;
