@@ -10,55 +10,70 @@
 
 #define FAIRQ_NO_LIMIT (-1)
 
-/* By what a counter is known or void: fairq_lane_as_of(). */
+/* As of when a counter is known, or void; made by fairq_lane_as_of(). */
 typedef struct FairqAsOf
 {
-	uint64		as_of;			/* what is known from before that is void */
+	uint64		as_of;			/* resets and uncounted, added up: what
+								 * counters know from before is void */
 	uint64		census;			/* number of the census that was begun last */
-	bool		counted;		/* it is over, and has counted what runs here */
-	bool		repeated;		/* some of it perhaps twice */
+	bool		counted;		/* true: that census is over, and has counted
+								 * for the queue */
+	bool		repeated;		/* true: that census may have counted some
+								 * tasks twice */
 } FairqAsOf;
 
 /*
- * The counter of a group, or of a queue.  Never moved, and not freed while it
- * is pinned.  All is protected by mutex.
+ * The counter of the running tasks of a group, or of a queue; in shared memory.
+ * It is never moved, and not freed while it is pinned.  All is under mutex.
  */
 typedef struct FairqCounter
 {
-	slock_t		mutex;
-	bool		known;			/* running is not less than the truth */
-	bool		doubtful;		/* but it may be more */
-	uint16		parked;			/* lanes, as bits, that have parked the group */
-	int32		running;
-	int32		holds;			/* rows that are just being written */
-	int32		pins;			/* who keeps a pointer to this */
-	uint64		as_of;			/* void if what the caller says is newer */
-	uint64		count_no;		/* counts how often running became known */
-	uint64		changes;		/* counts all that a count may have missed */
-	uint64		enters;			/* counts those who have entered */
-	uint64		census;			/* number of the census that the rest is of */
-	int32		found;			/* running tasks that it has come by */
-	int32		adds;			/* and those that it may have missed */
-	bool		unsure;			/* some of them may not be running */
-	bool		spent;			/* the counter has been known since it began */
-	uint64		long_line;		/* 1 + number of a census: there are too many
-								 * rows to count them while it goes on */
+	slock_t		mutex;			/* spinlock of all fields */
+	bool		known;			/* true: running is not less than the truth */
+	bool		doubtful;		/* true: running may be more than the truth */
+	uint16		parked;			/* lanes that have parked the group, a bit for
+								 * each priority */
+	int32		running;		/* number of running tasks; meaningful if
+								 * known */
+	int32		holds;			/* number of rows that are being written */
+	int32		pins;			/* number of pointers to the counter that
+								 * backends keep */
+	uint64		as_of;			/* as_of of FairqAsOf at the last use; 0: not
+								 * used yet */
+	uint64		count_no;		/* number of the count by which running is
+								 * known */
+	uint64		changes;		/* number of events that a count in progress
+								 * may have missed */
+	uint64		enters;			/* number of slots taken */
+	uint64		census;			/* number of the census that the fields below
+								 * are of */
+	int32		found;			/* number of running tasks that the census has
+								 * found */
+	int32		adds;			/* number of running tasks that the census may
+								 * have missed */
+	bool		unsure;			/* true: some of these tasks may not be
+								 * running */
+	bool		spent;			/* true: the counter was known since the census
+								 * began */
+	uint64		long_line;		/* 1 + number of the census during which there
+								 * are too many rows to be counted; 0: none */
 } FairqCounter;
 
-/* What was to be seen of a queue's counter before its groups were summed up. */
+/* A queue's counter as it was before the counters of its groups were added up. */
 typedef struct FairqSum
 {
-	uint64		as_of;
-	uint64		changes;
-	uint64		enters;
-	int32		holds;
+	uint64		as_of;			/* as_of of the counter */
+	uint64		changes;		/* changes of the counter */
+	uint64		enters;			/* enters of the counter */
+	int32		holds;			/* holds of the counter */
 } FairqSum;
 
+/* Is there a slot under a limit? */
 typedef enum FairqSlot
 {
-	FAIRQ_SLOT_FREE,
-	FAIRQ_SLOT_NONE,
-	FAIRQ_SLOT_UNKNOWN			/* count the rows, and try again */
+	FAIRQ_SLOT_FREE,			/* there is a slot */
+	FAIRQ_SLOT_NONE,			/* there is none */
+	FAIRQ_SLOT_UNKNOWN			/* not known: count the rows, and try again */
 } FairqSlot;
 
 extern void fairq_counter_init(FairqCounter *counter);

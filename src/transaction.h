@@ -8,60 +8,81 @@
 #include "lane.h"
 #include "store.h"
 
-/* What others are to hear of a group. */
+/* What is published of a group, at a commit or at an abort. */
 typedef struct FairqNews
 {
-	int32		items;			/* list of ready tasks, the lowest; -1: none */
-	int32		nitems;			/* how many these are */
-	int64		more;			/* lowest address of others; FAIRQ_ADDR_MAX: none */
-	int64		scheduled[FAIRQ_REGIONS];	/* lowest in each timed region */
-	FairqLeases leased;
+	int32		items;			/* index of the first of the lowest ready
+								 * tasks, a list of nodes; -1: none */
+	int32		nitems;			/* length of that list */
+	int64		more;			/* lowest address of other ready tasks;
+								 * FAIRQ_ADDR_MAX: none */
+	int64		scheduled[FAIRQ_REGIONS];	/* lowest address of timed tasks,
+											 * per region; FAIRQ_ADDR_MAX:
+											 * none */
+	FairqLeases leased;			/* leases of tasks */
 } FairqNews;
 
 /*
- * Of one group in one lane, in one subtransaction; or, once there are too
- * many of them, of a lane.
+ * The pending changes of one group in one lane, in one subtransaction; or, once
+ * there are too many of them, of a lane.
  */
 typedef struct FairqPending
 {
-	SubTransactionId sub;
-	FairqLane  *lane;
-	int32		group_no;		/* -1: the lane */
-	int32		below;			/* the change before it, for the same; -1: none */
-	int32		next_unshown;	/* in the list of fairq_pending_show(); -1:
+	SubTransactionId sub;		/* subtransaction that noted the change */
+	FairqLane  *lane;			/* lane of the group; of a change of the queue,
+								 * the first one */
+	int32		group_no;		/* the group's number; -1: change of the lane,
+								 * or of the queue */
+	int32		below;			/* index of the change of the same group or
+								 * lane before this one; -1: none */
+	int32		next_unshown;	/* index of the next change in the list of
+								 * unshown ones; -1: none */
+	int32		prev_unshown;	/* index of the one before in that list; -1:
 								 * none */
-	int32		prev_unshown;	/* likewise */
-	bool		in_unshown;		/* it is in that list */
-	uint32		lane_no;		/* when it reserved */
-	FairqNews	at_commit;
-	FairqNews	not_shown;		/* of that, what our own pops were not shown */
-	FairqNews	at_abort;
-	int64		highest_at_abort;	/* of the queued tasks in that */
-	int32		nready_at_commit;	/* so many tasks are to be popped then */
-	int32		nready_at_abort;
-	bool		reserved;		/* addresses */
-	FairqTail	before;			/* the tail before that */
-	FairqTail	last;			/* the last reserved */
-	bool		torn;			/* others have reserved in between */
-	bool		settings;		/* settings were changed */
-	bool		granted;		/* of a lane: the queue's privileges were */
-	bool		dropped;		/* of a lane: the queue is gone, or has another
-								 * name: waiting sessions are to hear of it */
-	bool		created;		/* of a lane: the queue was made; its hints are
-								 * given back at abort */
-	bool		removed;		/* of a lane: the queue was dropped by who had it
-								 * locked; its hints are given back at commit */
-	bool		uncounted;		/* of a lane: counters will have missed
+	bool		in_unshown;		/* true: in that list */
+	uint32		lane_no;		/* lane_no of the lane when addresses were
+								 * reserved */
+	FairqNews	at_commit;		/* what a commit publishes */
+	FairqNews	not_shown;		/* part of at_commit that own pops were not
+								 * shown */
+	FairqNews	at_abort;		/* what an abort publishes */
+	int64		highest_at_abort;	/* highest address of queued tasks in
+									 * at_abort; FAIRQ_ADDR_NONE: none */
+	int32		nready_at_commit;	/* number of tasks that a commit makes
+									 * ready */
+	int32		nready_at_abort;	/* number of tasks that an abort makes
+									 * ready */
+	bool		reserved;		/* true: addresses were reserved */
+	FairqTail	before;			/* the group's tail before the first of them */
+	FairqTail	last;			/* the last address that was reserved */
+	bool		torn;			/* true: other transactions reserved in
+								 * between, so an abort leaves the tail */
+	bool		settings;		/* true: settings were changed */
+	bool		granted;		/* true, of a queue: its privileges were
+								 * changed */
+	bool		dropped;		/* true, of a queue: it is gone, or has another
+								 * name, which waiting sessions are to hear
+								 * of */
+	bool		created;		/* true, of a queue: it was made; an abort
+								 * gives its hints back */
+	bool		removed;		/* true, of a queue: it was dropped by who had
+								 * it locked; a commit gives its hints back */
+	bool		uncounted;		/* true, of a lane: counters will have missed
 								 * something */
-	FairqCounter *counter;		/* the group's counter, pinned; or NULL */
-	uint64		count_no;		/* of that, when it was entered or held */
-	uint64		queue_count_no; /* of the queue's counter, likewise */
-	int32		leave_at_commit;	/* so many tasks are not running then */
-	int32		leave_at_abort;
-	uint32		stats[FAIRQ_STATS];
+	FairqCounter *counter;		/* the group's counter, pinned; NULL: none */
+	uint64		count_no;		/* count_no of the counter when it was entered
+								 * or held; FAIRQ_MIXED_COUNTS: of several
+								 * counts */
+	uint64		queue_count_no; /* count_no of the queue's counter, likewise */
+	int32		leave_at_commit;	/* number of tasks that stop running at a
+									 * commit */
+	int32		leave_at_abort; /* number of tasks that stop running at an
+								 * abort */
+	uint32		stats[FAIRQ_STATS]; /* number of each event, counted at a
+									 * commit */
 } FairqPending;
 
-/* differs from every other one */
+/* a count_no that no count has */
 #define FAIRQ_MIXED_COUNTS PG_UINT64_MAX
 
 extern void fairq_watch_transaction(void);
