@@ -1,6 +1,6 @@
 /*
  * lane.c
- *		What shared memory knows of a lane: its turns, and who may have one.
+ *		What shared memory knows of a lane: its turns, and whose turn is next.
  *
  * A lane is (queue, priority).  The tables hold the truth; what is here makes
  * finding it cheap, and may be lost at any time.  Service goes round: in a
@@ -8,11 +8,11 @@
  * seats.  The lane knows the present block and the seat that was passed last,
  * and of each group some bits, each of which is a set of groups (seats.c):
  *
- * ring		It may have something ready.  let_in() sets it, and so do those who
- *			unpark or lapse many groups at once (seats.c); take_out() clears it.
- *			Their callers say why: mostly a transaction has made it so, and says
- *			that after it is visible (transaction.c); and a pop has found
- *			nothing, by the protocol of hand.c, or parks the group.
+ * ring		It may have something ready.  let_in() sets the bit, and so do
+ *			unparking and lapsing of many groups at once (seats.c); take_out()
+ *			clears it.  Mostly it is set as a transaction publishes a task of
+ *			the group after its end (transaction.c), and cleared as a pop has
+ *			found nothing, by the protocol of hand.c, or parks the group.
  *
  * served	It has had its turn in the present block.
  *
@@ -58,36 +58,37 @@
  * that several calls have taken.
  *
  * Recovery of a lane, after a restart or when rows were changed behind fairq's
- * back, begins with all sets empty but leased and lapsed, and from that moment on
- * what is published counts.
- * Then each group that has any row gets its bits (recover.c).  That is done in
- * steps, in the order of the turns: from the seat behind the present one on,
- * and round.  A turn is taken only if all seats before it are known; so the
- * order is the same as if all had been known from the beginning.  That nobody
- * is ready is certain only when all seats are known.
+ * back, begins with all sets empty but leased and lapsed, and from that moment
+ * on what is published counts.  Then each group that has any row gets its bits
+ * (recover.c).  That is done in steps, in the order of the turns: from the
+ * seat behind the present one on, and round.  A turn is taken only if all
+ * seats before it are known; so the order is the same as if all had been known
+ * from the beginning.  That no group is ready is certain only when all seats
+ * are known.
  *
- * Of the groups that were passed in the block in which recovery has begun
- * nobody knows which have had their turn.  Those that have rows count as
- * served.  Not so a newcomer: a group that had no row in this block, or in
- * later ones, when it was given its first address since.  That one is in the
- * block, and the group is in front when its task is published.
+ * Of the groups that were passed in the block in which recovery began it is
+ * not known which have had their turn.  Those that have rows count as served.
+ * Not so a newcomer: a group that had no row in this block, or in later ones,
+ * when it was given its first address since.  That one is in the block, and
+ * the group is in front when its task is published.
  *
  * Leases and the reach are another matter: what is known of them is kept, and
  * the census comes by what is not (census.c).  A group that is leased or lapsed
  * for nothing costs a search.
  *
- * In a queue that is full nobody can be served but who has a slot already:
- * tasks whose leases have expired.  Their groups are served in the order of
+ * In a queue that is full only tasks that have a slot already can be served:
+ * those whose leases have expired.  Their groups are served in the order of
  * their seats, up to their weights, but beside the turns: the block does not
- * go on, for the others, who cannot be served now, would lose their turns.
+ * go on, for the other groups, which cannot be served now, would lose their
+ * turns.
  *
  * What a transaction has enqueued and not committed is seen by its own pops
  * alone.  It is published before they look (transaction.c).  A call of another
  * backend passes over the rows; so it may take the group out of the ring, or
  * take tasks off the hand, and make void what was published.  So the lane
- * counts how often another backend than before has taken a turn, or noted
- * where nothing is ready ("narrowings").  As long as that number is the same,
- * what was published stands.
+ * counts how often another backend than before took a turn, or noted where
+ * nothing is ready ("narrowings").  As long as that number is the same, what
+ * was published stands.
  *
  * Leases.  A pop that takes tasks to lease them notes the leases as it takes
  * them, in the set "leased", in the group's entry and in the deadline of its
@@ -395,8 +396,9 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 }
 
 /*
- * From that state on, to where so many seats are known, these groups have rows.
- * It is not noted if somebody else has come further.  Their bits are mapped.
+ * From that state on, to where so many seats are known, these groups have
+ * rows.  Nothing is noted if another backend has come further.  The bits of
+ * the groups are mapped.
  */
 void
 fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
@@ -521,7 +523,7 @@ fairq_unpin(FairqReservation *reservation)
 
 /*
  * The tasks that were given addresses up to last are not there after all.  Put
- * the tail back if nobody has reserved since.
+ * the tail back if no other address was reserved since.
  */
 void
 fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -1154,7 +1156,7 @@ give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
 		let_in(lane, group_no);
 }
 
-/* Has the group's last turn come to nothing, with nobody at it any more? */
+/* Has the group's last turn come to nothing, and is no call at it any more? */
 static bool
 came_to_nothing(const FairqGroup *group)
 {
@@ -1199,13 +1201,13 @@ go_on_later(FairqLane *lane, const FairqTurn *turn)
 }
 
 /*
- * A call is through with its part of a turn, which is over; or it has not begun
- * it.  If nobody has used any of the turn, nor has a part in hand, the group has
- * it again: at once if it has nothing, or something was published since; or
- * else when that is published.  Not earlier, or a call that finds nothing
- * beside the reading of another one would come by for ever.  The entry may be
- * NULL, or another one than it was: then there is nothing to be had but what
- * the bits say.
+ * A call is through with its part of a turn, which is over; or it has not
+ * begun it.  If no call has used any of the turn, nor has a part in hand, the
+ * group has it again: at once if it has nothing, or something was published
+ * since; or else when that is published.  Not earlier, or a call that finds
+ * nothing beside the reading of another one would come by for ever.  The entry
+ * may be NULL, or another one than it was: then there is nothing to be had but
+ * what the bits say.
  */
 static void
 end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
@@ -1522,7 +1524,7 @@ fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
 	leased = fairq_seats_next(lane, FAIRQ_LEASED, *group_no);
 	lapsed = fairq_seats_next(lane, FAIRQ_LAPSED, *group_no);
 	LWLockRelease(&lane->lock);
-	/* as unsigned numbers, nobody comes last */
+	/* as an unsigned number, FAIRQ_NO_SEAT comes last */
 	*group_no = (int32) Min((uint32) leased, (uint32) lapsed);
 	return *group_no != FAIRQ_NO_SEAT;
 }

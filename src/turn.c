@@ -234,9 +234,9 @@ read_group(FairqService *s, FairqTurn *turn)
 }
 
 /*
- * Have the first queued task at hand.  What is not there any more, or is another
- * task's row by now, lets the group be read anew; of what is in the hands of
- * somebody, his end will tell.
+ * Have the first queued task at hand.  If the row is not there any more, or is
+ * another task's by now, the group is read anew; a task in the hands of
+ * another transaction is published at its end.
  */
 static void
 look_for_queued(FairqService *s, Course *course)
@@ -303,7 +303,7 @@ is_of_turn(FairqService *s, const Course *course, const FairqTask *task)
 		task->priority == s->priority && task->queue_id == s->queue->id;
 }
 
-/* Is the task one that was scheduled in that group, and nobody else's? */
+/* Is the task one that stands at a time in that group, and is free? */
 static bool
 is_scheduled(FairqService *s, const Course *course, FairqRowState state,
 			 const FairqTask *task)
@@ -351,7 +351,7 @@ look_at_due(FairqService *s, Course *course, FairqRegion region)
 			turn->next_due++;
 			continue;
 		}
-		/* who has read it may have had a clock that is ahead of ours */
+		/* the backend that read it may have a clock that is ahead of ours */
 		if (search->task.run_at > s->by)
 			break;
 		search->since = search->task.run_at;
@@ -488,8 +488,8 @@ next_stretch(FairqService *s, Course *course)
 }
 
 /*
- * A task is running there, or may be.  Of one in somebody's hands his end will
- * tell until when.
+ * A task is running there, or may be.  If it is in the hands of a transaction,
+ * that publishes at its end until when.
  */
 static void
 still_runs(FairqFindings *findings, const FairqTask *task, bool in_hands)
@@ -716,9 +716,10 @@ note_result(FairqService *s, Course *course, Search *chosen,
 }
 
 /*
- * Is there something that others who have come by meanwhile have not found, as
- * it was in our hands?  They wait, if nobody wakes them; and for what is locked
- * they have to look again by themselves, as nobody tells.
+ * Does the turn leave something that other calls have not found meanwhile, as
+ * it was in our hands?  Then a waiter is woken, which would sleep on
+ * otherwise; for a locked row it has to look again by itself, as its unlocking
+ * is not published.
  */
 static bool
 leaves_something(const Course *course)
@@ -748,7 +749,7 @@ end_turn(FairqService *s, Course *course)
 	FairqFindings *findings = &course->findings;
 
 	turn->done = true;
-	/* who has only looked has had no turn */
+	/* a call that only looks has no turn */
 	if ((course->not_now || s->peeked) && turn->served == 0)
 	{
 		fairq_lane_turn_back(s->lane, s->lane_no, turn);
@@ -834,7 +835,10 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		note_result(s, &course, chosen, result);
 		leave_expired(s, &course);
 
-		/* who has none but an ended task is put aside until that is gone */
+		/*
+		 * a group whose only slot is that of an ended task is parked until the
+		 * end is visible
+		 */
 		if (result == FAIRQ_GONE && chosen == &course.expired && !have_slot)
 		{
 			fairq_slot_in_group_back();

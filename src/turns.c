@@ -31,8 +31,7 @@ static struct
 }			hand;
 
 /*
- * A turn that came to nothing, since nobody could tell whether there is a
- * slot.
+ * A turn that came to nothing, since it was not known whether there is a slot.
  */
 typedef struct DoubtfulTurn
 {
@@ -135,7 +134,7 @@ fairq_turns_back(void)
 			fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL);
 		else if (!turn->done)
 			fairq_lane_turn_back(hand.lane, hand.lane_no, turn);
-		/* who has come by meanwhile has not found it */
+		/* a call that came by meanwhile has not found it */
 		if (!turn->done)
 			fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
 	}
