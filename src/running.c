@@ -1,17 +1,17 @@
 /*
  * running.c
- *		Who may run: slots in queues and groups.
+ *		Slots of running tasks in queues and groups.
  *
  * A claim needs a slot in its queue and one in its group.  counter.c keeps
  * the counters; here they are looked up, counted off the table when they are
  * not known, and passed on to the pending changes of the transaction.
  *
  * A queue in which nothing was ever limited need not count.  Its calls only
- * say how many of them are in progress.  Whoever sees a limit in the settings
- * first makes the queue a limited one, for good.  From then on each call
- * counts, and no counter is known before the calls that don't are over.  So no
- * claim goes uncounted.  A call that has to count sleeps until then, but for no
- * more than some 16 ms in all; then it passes over who is limited.
+ * say how many of them are in progress.  The first call that sees a limit in
+ * the settings makes the queue a limited one, for good.  From then on each
+ * call counts, and no counter is known before the calls that don't are over.
+ * So no claim goes uncounted.  A call that has to count sleeps until then, but
+ * for no more than some 16 ms in all; then it passes over the limited groups.
  *
  * After a restart all counters are counted at once, by the census (census.c).  As
  * long as that goes on, a group or queue of which it is not known how many are
@@ -20,21 +20,21 @@
  *
  * Counting a group reads its line up to the highest address at which a task
  * may be running, in each of the three regions (fairq_lane_reach()).  So it
- * costs what service has come by, and not what is queued further on.  While that
- * address is not known the whole line is read, if it is short or one census after
- * the other is void.  Counting is done for counters of which the census knows
- * nothing, since calls did not count while it went on, and for those that are
- * doubtful, before they keep anybody out.
+ * costs what service has come by, and not what is queued further on.  While
+ * that address is not known the whole line is read, if it is short or one
+ * census after the other is void.  Counting is done for counters of which the
+ * census knows nothing, since calls did not count while it went on, and for
+ * those that are doubtful, before they refuse a slot.
  *
  * A queue's counter is made known by summing up its groups' counters, so rows are
  * read only of groups that are not known, or doubtful.  If calls did not count
  * while the census went on, there has to be another one, unless the queue has so
  * few groups and rows that these are counted.
  *
- * In the hands of an open transaction, a row counts as running, whatever
+ * A row in the hands of an open transaction counts as running, whatever
  * becomes of it, and the counter is doubtful.  Not so a task that another
- * transaction has just enqueued.  What we ourselves have finished or removed is
- * not visible to us, and is added.
+ * transaction has just enqueued.  A task that our own transaction has finished
+ * or removed is not visible to it, and is added.
  *
  * Locking: the counters' mutexes, and what lane.c takes.  A scan is done
  * without any.
@@ -88,9 +88,9 @@ static struct
 static int64 doubtful_groups[COUNTED_SLOTS + 1];
 
 /*
- * A call begins that claims tasks, or finishes one; or that only looks whether one
- * could be claimed: then it has no slot while it looks, since somebody else
- * could do with it.
+ * Begin a call that claims tasks, or finishes one; or that peeks, that is,
+ * looks whether one could be claimed: such a call takes no slot, which another
+ * call could use.
  */
 void
 fairq_running_begin(FairqQueue *queue, bool peeks)
@@ -104,7 +104,10 @@ fairq_running_begin(FairqQueue *queue, bool peeks)
 		(void) pg_atomic_fetch_or_u32(&hints->limited, 1);
 	if (pg_atomic_read_u32(&hints->limited) == 0)
 	{
-		/* say so first, then look again; whoever counts does it the other way */
+		/*
+		 * count the call first, then look again; a backend that counts tasks
+		 * does it the other way round
+		 */
 		pg_atomic_fetch_add_u32(&hints->calls, 1);
 		fairq_census_not_counted(hints);
 		if (pg_atomic_read_u32(&hints->limited) == 0)
@@ -148,7 +151,7 @@ let_go_of_row(void)
 	call.holding_queue = false;
 }
 
-/* Give back the slot in the group that was not needed. */
+/* Give back the slot in the group, which was not needed. */
 void
 fairq_slot_in_group_back(void)
 {
@@ -159,7 +162,7 @@ fairq_slot_in_group_back(void)
 	parked = fairq_counter_leave(call.counter, fairq_lane_as_of(call.lane), 1,
 								 call.count_no);
 	let_go_of_group();
-	/* somebody may have found no slot on our account */
+	/* another call may have found no slot because of ours */
 	fairq_unpark(call.queue->hints, call.group_no, parked);
 }
 
@@ -215,8 +218,8 @@ typedef struct Counting
 } Counting;
 
 /*
- * Count the tasks of a scan that are running, or in somebody's hands.  Of the
- * latter there may be two rows, at two addresses.
+ * Count the tasks of a scan that are running, or in the hands of a
+ * transaction.  Of the latter there may be two rows, at two addresses.
  */
 static void
 count_rows(FairqScan *scan, Counting *counting)
@@ -586,7 +589,7 @@ fairq_slot_in_queue(FairqTable *tasks)
 }
 
 /*
- * Is there a slot in the group whose turn that is?  It is had if one in the
+ * Is there a slot in the group whose turn that is?  It is taken if one in the
  * queue is, and not before (counter.c, rule 8).  If there is none, the group
  * is parked (with may_park), or has to be passed over for this time.
  */
@@ -630,7 +633,7 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 void
 fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 {
-	/* before the counter is let go: whoever counts then must look so far */
+	/* before the counter is let go: a count after that must reach so far */
 	fairq_lane_reaches(pending->lane, task->addr);
 	if (!call.counted)
 	{
@@ -658,7 +661,7 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 		fairq_running_begin(queue, false);
 		call.for_hold = true;
 	}
-	/* who has a slot in hand holds the counter by that */
+	/* a call with a slot in hand holds the counter by that */
 	Assert(!call.in_group || (call.lane == lane && call.group_no == group_no));
 	if (!call.counted)
 		return;
@@ -681,7 +684,8 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 
 /*
  * May a task go on running in other hands?  Surely not if there are more than
- * may be by now.  Nobody can tell as long as it is not known how many there are.
+ * may be by now.  FAIRQ_SLOT_UNKNOWN, as long as it is not known how many
+ * there are.
  */
 FairqSlot
 fairq_hold_within_limits(void)
@@ -712,7 +716,7 @@ fairq_hold_written(const FairqTask *task, const ItemPointerData *before)
 {
 	FairqAsOf	now;
 
-	/* before the counter is let go: whoever counts then must look so far */
+	/* before the counter is let go: a count after that must reach so far */
 	fairq_lane_reaches(fairq_queue_lane(call.queue, task->priority), task->addr);
 	if (!call.counted || ItemPointerGetBlockNumber(&task->tid) ==
 		ItemPointerGetBlockNumber(before))
@@ -729,7 +733,10 @@ fairq_hold_written(const FairqTask *task, const ItemPointerData *before)
 void
 fairq_hold_end(FairqPending *pending)
 {
-	/* if nobody counts we count for ourselves, who will not see it any more */
+	/*
+	 * without counting, too: our own transaction will not see the task any
+	 * more
+	 */
 	if (pending != NULL)
 		fairq_pending_leaves(pending, call.counter, call.count_no,
 							 call.queue_count_no, 1, 0);
@@ -739,8 +746,8 @@ fairq_hold_end(FairqPending *pending)
 }
 
 /*
- * For whoever checks: is a counter that claims to be exact something else than
- * what the rows say?
+ * For check_queue(): does a counter that is known, and not doubtful, differ
+ * from what the rows say?
  */
 bool
 fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqCounter *counter,

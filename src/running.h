@@ -1,6 +1,6 @@
 /*
  * running.h
- *		Who may run: slots in queues and groups.
+ *		Slots of running tasks in queues and groups.
  */
 #ifndef FAIRQ_RUNNING_H
 #define FAIRQ_RUNNING_H
