@@ -3,77 +3,83 @@
  *		Counters of running tasks, and what limits them.
  *
  * A group limited to c never has more than c tasks running: from the claim of
- * a task to the moment at which its end is visible (the commit of whoever
- * finished it, or of whoever took it; the abort of whoever claimed it).  All
- * is decided at one point, before a claim, by the group's counter:
+ * a task to the moment at which its end is visible (the commit of the
+ * transaction that finished or took it; the abort of the transaction that
+ * claimed it).  All is decided at one point, before a claim, by the group's
+ * counter:
  *
  * 1. Enter: under the mutex, running goes up if it stays within the limit.
  *	  Then the row is claimed.
  *
  * 2. Leave: running goes down after the end is visible (transaction.c).
  *
- * 3. A counter that is not known is counted: by the census, if one is over that
- *	  has not begun too early (rule 7); or else by a look at the rows that are
- *	  leased, and those in the hands of an open transaction, whatever that may be
- *	  doing (running.c).  The count holds only if nobody touched such a row
- *	  meanwhile: whoever writes one holds the counter from before until the
- *	  row shows it.  What comes and goes in between counts changes up.
+ * 3. A counter that is not known is counted: by the census, if one is over
+ *	  that has not begun too early (rule 7); or else by a look at the rows that
+ *	  are leased, and those in the hands of an open transaction, whatever that
+ *	  may be doing (running.c).  The count holds only if no backend touched
+ *	  such a row meanwhile: one that writes such a row holds the counter from
+ *	  before until the row shows it.  What comes and goes in between counts
+ *	  changes up.
  *
- * 4. Each count has a number.  Whoever claims or finishes a task notes it, and
- *	  leaves with it.  If it is another one by then, nobody knows whether the
- *	  count has seen him: running stays, and the counter is doubtful.  So a
- *	  known counter may say too much, never too little.  Before a doubtful one
- *	  keeps anybody out for longer than a moment, the rows are counted again.
+ * 4. Each count has a number.  A backend that claims or finishes a task notes
+ *	  the number, and leaves with it.  If the counter has another one by then,
+ *	  it is not known whether that count has seen the task: running stays, and
+ *	  the counter is doubtful.  So a known counter may say too much, never too
+ *	  little.  Before a doubtful one refuses slots for longer than a moment,
+ *	  the rows are counted again.
  *
  * 5. Park: a group that has no free slot, by a counter that is not doubtful,
- *	  is put aside by the pop that found it so.  The next one to leave takes it
- *	  back into service.  Both under the mutex: so nobody is stranded.
+ *	  is put aside by the pop that found it so.  The next backend to leave
+ *	  takes the group back into service.  Both happen under the mutex, so no
+ *	  group is stranded.
  *
- * 6. Settings change at a commit.  Who changed them counts their version up
- *	  after that is visible, and then takes everybody back who is parked.  A
- *	  pop parks only by the settings of the present version, which it looks at
- *	  under the mutex: an older pop could park a group that has just been
- *	  given a slot, and nobody would come for it.  And it gives its slot back
- *	  if they have changed when it has entered: so whoever enters after the
- *	  change is through obeys it.
+ * 6. Settings change at a commit.  The transaction that changed them counts
+ *	  their version up after that is visible, and then takes all parked groups
+ *	  back.  A pop parks only by the settings of the present version, which it
+ *	  looks at under the mutex: an older pop could park a group that has just
+ *	  been given a slot, and no backend would take it back.  And a pop gives
+ *	  its slot back if the settings have changed when it has entered: so each
+ *	  pop that enters after the change is through obeys it.
  *
- * 7. The census (census.c) comes by all rows of the table once, a few pages at a
- *	  time, while work goes on.  It counts those that are running or in the hands
- *	  of an open transaction, but for what that has just enqueued ("found").  From
- *	  its beginning on each counter counts besides what it may have missed
- *	  ("adds"): each claim, and each running row that is written anew on another
- *	  page, while the counter is held; and as the counter hears of the census,
- *	  once for each hold there is:
- *	  such a row may be written behind the back of the census.  Nothing is taken
- *	  away for those that leave.  When the census is over the counter says
- *	  found + adds; it is doubtful if there are any adds, if anybody has left, or
- *	  if a row was in somebody's hands.
+ * 7. The census (census.c) comes by all rows of the table once, a few pages at
+ *	  a time, while work goes on.  It counts those that are running or in the
+ *	  hands of an open transaction, but for what that has just enqueued
+ *	  ("found").  From its beginning on each counter counts besides what it may
+ *	  have missed ("adds"): each claim, and each running row that is written
+ *	  anew on another page, while the counter is held; and as the counter hears
+ *	  of the census, once for each hold there is: such a row may be written
+ *	  behind the back of the census.  Nothing is taken away for tasks that
+ *	  leave.  When the census is over the counter says found + adds; it is
+ *	  doubtful if there are any adds, if any task has left, or if a row was in
+ *	  the hands of a transaction.
  *
  *	  That is never too little.  Take a task that has a slot now.  It had it
- *	  before the census began, or its claim was an add, or its claim was held as
- *	  the counter heard of the census, which is an add as well: whoever lets go
- *	  looks for a new census first, with the row written, so one that he does not
- *	  see yet will come by the row.  If it was there before, and was written on
- *	  another page since, that is an add.  If not, all its versions of since are
- *	  on one page, and the census has read that at one moment, at which one of
- *	  them was running, or in the hands of a transaction.
+ *	  before the census began, or its claim was an add, or its claim was held
+ *	  as the counter heard of the census, which is an add as well: a backend
+ *	  that lets go looks for a new census first, with the row written, so a
+ *	  census that it does not see yet will come by the row.  If it was there
+ *	  before, and was written on another page since, that is an add.  If not,
+ *	  all its versions of since are on one page, and the census has read that
+ *	  at one moment, at which one of them was running, or in the hands of a
+ *	  transaction.
  *
  *	  A counter that is not there has found nothing and no adds.  So one that has
  *	  is not freed, nor is one that was known since the census began and is not
  *	  any more: that "spent" census is of no use to it.
  *
- * 8. A queue's counter is counted as the sum of its groups' counters, once a census
- *	  has counted: a group without one has nothing running then.  Whoever enters, a
- *	  claim or a call that gives its slot back, enters the queue first, and
- *	  whoever leaves leaves the queue last.  So who is missed by the sum had
- *	  entered the queue before it began, and held the queue's counter then; or
- *	  has entered since.  As many are added to it, and it is doubtful.  And one
- *	  who is about to leave the queue, and is in no group any more, does that
- *	  with another count's number, by rule 4: so it is doubtful then.  Were it
- *	  the other way round, the sum could have him in it for good.
+ * 8. A queue's counter is counted as the sum of its groups' counters, once a
+ *	  census has counted: a group without one has nothing running then.  A
+ *	  claim, or a call that gives its slot back, enters the queue first; a task
+ *	  that leaves leaves the queue last.  So a task that the sum misses had
+ *	  entered the queue before the sum began, and its backend held the queue's
+ *	  counter then; or it has entered since.  As many are added to it, and it
+ *	  is doubtful.  And a task that is about to leave the queue, and is in no
+ *	  group any more, leaves with another count's number, by rule 4: so the
+ *	  counter is doubtful then.  Were the order the other way round, the sum
+ *	  could have the task in it for good.
  *
  * Not here but in running.c is how a queue gets its first limit while claims
- * go on that nobody counts.
+ * go on that are not counted.
  *
  * The protocol has an exhaustive model: test/model.
  *
@@ -91,7 +97,9 @@ fairq_counter_init(FairqCounter *counter)
 	SpinLockInit(&counter->mutex);
 }
 
-/* So many are running, or fewer.  The mutex is held. */
+/*
+ * Make the counter known: so many are running, or fewer.  The mutex is held.
+ */
 static void
 make_known(FairqCounter *counter, int32 running, bool doubtful)
 {
@@ -103,7 +111,7 @@ make_known(FairqCounter *counter, int32 running, bool doubtful)
 	counter->spent = true;
 }
 
-/* The census may have missed a running task.  The mutex is held. */
+/* Count a running task that the census may have missed.  The mutex is held. */
 static void
 add_missed(FairqCounter *counter)
 {
@@ -112,15 +120,15 @@ add_missed(FairqCounter *counter)
 }
 
 /*
- * What is known from before now is void.  What a census has counted since it
- * began is known when it is over.  The mutex is held.
+ * Make the counter unknown if what it knows is void by now; or known, if a
+ * census is over that has counted for it.  The mutex is held.
  */
 static void
 refresh(FairqCounter *counter, FairqAsOf now)
 {
 	if (counter->as_of < now.as_of)
 	{
-		/* who has left was not counted, if it is not because it is new */
+		/* tasks that have left were not counted, unless the counter is new */
 		counter->unsure |= counter->as_of != 0;
 		counter->as_of = now.as_of;
 		counter->known = false;
@@ -159,7 +167,7 @@ fairq_counter_is_idle(FairqCounter *counter, uint64 census)
 	return idle;
 }
 
-/* Has anybody a pointer to it? */
+/* Does any backend keep a pointer to the counter? */
 bool
 fairq_counter_is_pinned(FairqCounter *counter)
 {
@@ -208,8 +216,8 @@ find_slot(const FairqCounter *counter, int32 limit)
 }
 
 /*
- * Have one more running, if at most so many may be.  With FAIRQ_SLOT_FREE the
- * caller claims a row next, holding the counter.
+ * Take a slot, if there is one under the limit.  With FAIRQ_SLOT_FREE the
+ * caller claims a row next, and holds the counter.
  */
 FairqSlot
 fairq_counter_enter(FairqCounter *counter, FairqAsOf now, int32 limit,
@@ -233,7 +241,7 @@ fairq_counter_enter(FairqCounter *counter, FairqAsOf now, int32 limit,
 	return result;
 }
 
-/* Could one enter? */
+/* Is there a slot under the limit?  It is not taken. */
 FairqSlot
 fairq_counter_has_slot(FairqCounter *counter, FairqAsOf now, int32 limit)
 {
@@ -246,7 +254,10 @@ fairq_counter_has_slot(FairqCounter *counter, FairqAsOf now, int32 limit)
 	return result;
 }
 
-/* Somebody is about to finish a task.  Returns the number of the count. */
+/*
+ * Hold the counter, to finish a task.  Returns the number of the count; 0: not
+ * known.
+ */
 uint64
 fairq_counter_hold(FairqCounter *counter, FairqAsOf now)
 {
@@ -261,7 +272,10 @@ fairq_counter_hold(FairqCounter *counter, FairqAsOf now)
 	return count_no;
 }
 
-/* A running task's row is on another page by now.  The counter is held. */
+/*
+ * Count a running task whose row is on another page by now.  The counter is
+ * held.
+ */
 void
 fairq_counter_moved(FairqCounter *counter, FairqAsOf now)
 {
@@ -272,8 +286,8 @@ fairq_counter_moved(FairqCounter *counter, FairqAsOf now)
 }
 
 /*
- * The row shows it, or nothing came of it.  now was looked at after that: a
- * census that it does not know of yet will come by the row.
+ * Let go of the counter: the row shows what was done, or nothing was.  now was
+ * read after that: a census that it does not know of yet will come by the row.
  */
 void
 fairq_counter_let_go(FairqCounter *counter, FairqAsOf now)
@@ -286,8 +300,9 @@ fairq_counter_let_go(FairqCounter *counter, FairqAsOf now)
 }
 
 /*
- * n tasks (or none) are not running any more.  Returns the lanes, as bits, in
- * which the group was parked; the caller takes it back into service there.
+ * Count n tasks, or none, that are not running any more.  Returns the lanes,
+ * as bits, in which the group was parked; the caller takes the group back into
+ * service there.
  */
 uint16
 fairq_counter_leave(FairqCounter *counter, FairqAsOf now, int32 n,
@@ -312,7 +327,10 @@ fairq_counter_leave(FairqCounter *counter, FairqAsOf now, int32 n,
 	return parked;
 }
 
-/* Before the rows are counted.  False if somebody is just writing one. */
+/*
+ * Begin to count rows: *changes is for fairq_counter_counted().  False if a
+ * backend is just writing one.
+ */
 bool
 fairq_counter_note(FairqCounter *counter, FairqAsOf now, uint64 *changes)
 {
@@ -327,7 +345,8 @@ fairq_counter_note(FairqCounter *counter, FairqAsOf now, uint64 *changes)
 }
 
 /*
- * So many were found.  False if that may be wrong by now.
+ * The rows were counted: so many are running.  False if that may be wrong by
+ * now.
  */
 bool
 fairq_counter_counted(FairqCounter *counter, FairqAsOf now, uint64 changes,
@@ -344,7 +363,7 @@ fairq_counter_counted(FairqCounter *counter, FairqAsOf now, uint64 changes,
 	return valid;
 }
 
-/* Before a queue's groups are summed up. */
+/* Begin to add up the counters of a queue's groups. */
 void
 fairq_counter_sum_begin(FairqCounter *counter, FairqAsOf now, FairqSum *sum)
 {
@@ -358,9 +377,10 @@ fairq_counter_sum_begin(FairqCounter *counter, FairqAsOf now, FairqSum *sum)
 }
 
 /*
- * That is what they come to.  A claim that had entered the queue before, and still
- * held its counter, or has entered it since, may have been missed.  False if that may be
- * wrong by now; or if it is not exact, and that is wanted.
+ * The groups' counters come to that.  A claim that had entered the queue
+ * before, and still held its counter, or has entered it since, may have been
+ * missed.  False if that may be wrong by now; or if it is not exact, and that
+ * is wanted.
  */
 bool
 fairq_counter_summed(FairqCounter *counter, FairqAsOf now, const FairqSum *sum,
@@ -382,8 +402,9 @@ fairq_counter_summed(FairqCounter *counter, FairqAsOf now, const FairqSum *sum,
 }
 
 /*
- * Put the group aside in a lane.  False if there is a slot for it after all,
- * or may be; also if the settings that limit it are not in effect any more.
+ * Note that the group is parked in a lane.  False if there is a slot for it
+ * after all, or may be; also if the settings that limit it are not in effect
+ * any more.
  */
 bool
 fairq_counter_park(FairqCounter *counter, FairqAsOf now, int32 limit, int lane,
@@ -403,7 +424,7 @@ fairq_counter_park(FairqCounter *counter, FairqAsOf now, int32 limit, int lane,
 	return full;
 }
 
-/* Are no more running than may be?  FAIRQ_SLOT_UNKNOWN: who knows. */
+/* Are no more running than may be?  FAIRQ_SLOT_UNKNOWN: that is not known. */
 FairqSlot
 fairq_counter_within(FairqCounter *counter, FairqAsOf now, int32 limit)
 {
@@ -421,7 +442,7 @@ fairq_counter_within(FairqCounter *counter, FairqAsOf now, int32 limit)
 
 /*
  * How many are running; if that is doubtful, there may be fewer than it says.
- * False if nobody knows.
+ * False if that is not known.
  */
 bool
 fairq_counter_read(FairqCounter *counter, FairqAsOf now, int32 *running,
@@ -455,7 +476,9 @@ fairq_counter_found(FairqCounter *counter, FairqAsOf now, int32 n, bool unsure)
 	SpinLockRelease(&counter->mutex);
 }
 
-/* There are too many rows to be counted while that census goes on. */
+/*
+ * Note that there are too many rows to be counted while that census goes on.
+ */
 void
 fairq_counter_is_long(FairqCounter *counter, FairqAsOf now)
 {
