@@ -418,7 +418,7 @@ apply_pending(FairqPending *pending, bool committed)
 		fairq_wake(&fairq_hints_of(lane)->wakeup, nready);
 }
 
-/* Others hear of it at commit, our own pops before they look. */
+/* List the change for our own pops, which are shown it before they search. */
 static void
 add_unshown(FairqPending *pending)
 {
@@ -695,7 +695,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 	}
 }
 
-/* Have the end of the transaction told to the functions here. */
+/* Have the functions here called at the end of the transaction. */
 void
 fairq_watch_transaction(void)
 {
@@ -898,7 +898,7 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 	add_unshown(pending);
 }
 
-/* Is there a reservation among the last that nobody knows of without its row? */
+/* Is there a reservation among the last whose entry could not be pinned? */
 bool
 fairq_pending_any_unpinned(void)
 {
@@ -939,7 +939,7 @@ shown_of(FairqHints *hints, bool *is_new)
 	return found;
 }
 
-/* Our own pops find by it what others find once it is committed. */
+/* Publish for our own pops what other backends find after the commit. */
 static void
 show_news(Shown *to, FairqPending *pending, const FairqNews *news)
 {
@@ -956,10 +956,10 @@ show_news(Shown *to, FairqPending *pending, const FairqNews *news)
 }
 
 /*
- * A pop sees what its own transaction has enqueued, purged and leased: say so
- * before it looks.  The others find nothing of it, and hear it again at commit.
- * It is said once in each lane, unless another backend has made it void since.
- * Returns whether there were tasks to speak of.
+ * Show our own pops what this transaction has enqueued, purged and leased,
+ * before they search.  Other backends find nothing of it, and a commit
+ * publishes it again.  It is shown once in each lane, unless another backend
+ * has made it void since.  Returns whether there were tasks to speak of.
  */
 bool
 fairq_pending_show(FairqHints *hints)
@@ -1038,9 +1038,9 @@ fairq_pending_highest(FairqLane *lane, int32 group_no)
 }
 
 /*
- * The settings of a group, or of the queue (-1), are changed.  Others must not
- * park anybody by the old settings once the new ones are visible, nor by the
- * new ones if they are rolled back; so this is applied in both cases.
+ * The settings of a group, or of the queue (-1), are changed.  Other backends
+ * must not park a group by the old settings once the new ones are visible, nor
+ * by the new ones if they are rolled back; so this is applied in both cases.
  */
 void
 fairq_pending_settings(FairqHints *hints, int32 group_no)
@@ -1049,7 +1049,7 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 	FairqPending *pending = find_pending(lane, -1);
 
 	own_settings = true;
-	/* with the whole queue all of its groups are told */
+	/* a change of the whole queue takes all of its groups back */
 	if (pending != NULL && (pending->settings || pending->removed))
 		return;
 	pending = fairq_pending(lane, group_no);
@@ -1066,8 +1066,8 @@ fairq_pending_created(FairqHints *hints)
 }
 
 /*
- * The queue is dropped, and the caller has it locked so that nobody else can use
- * it: if we commit, its hints are given back.
+ * The queue is dropped, and the caller has it locked so that no other
+ * transaction can use it: a commit gives its hints back.
  */
 void
 fairq_pending_removed(FairqHints *hints)
@@ -1083,9 +1083,10 @@ fairq_pending_granted(FairqHints *hints)
 }
 
 /*
- * Settings are changed of queues that shared memory does not know.  By the time
- * we commit it may: then all that is known is void, also which groups are parked,
- * and whoever has read the settings meanwhile is to do it again.
+ * Settings are changed of queues that shared memory does not know.  By the
+ * time we commit it may: then all that is known is void, also which groups are
+ * parked, and backends that have read the settings meanwhile are to read them
+ * again.
  */
 void
 fairq_pending_unknown_settings(void)
@@ -1095,8 +1096,8 @@ fairq_pending_unknown_settings(void)
 }
 
 /*
- * The queue is gone, or has another name.  Whoever waits for its tasks is to
- * hear of it.
+ * The queue is gone, or has another name.  Sessions that wait for its tasks
+ * are woken at a commit.
  */
 void
 fairq_pending_dropped(FairqHints *hints)
@@ -1104,7 +1105,10 @@ fairq_pending_dropped(FairqHints *hints)
 	fairq_pending(&hints->lanes[0], -1)->dropped = true;
 }
 
-/* Are our settings such that nobody else may be parked by them? */
+/*
+ * Has this transaction changed settings?  Then it must not park groups, by
+ * settings that other backends do not see.
+ */
 bool
 fairq_has_changed_settings(void)
 {
@@ -1155,8 +1159,8 @@ add_running(const FairqPending *pending, int32 *running, bool *doubtful)
 
 /*
  * How many tasks of the group, or of the queue (-1), count as running though
- * we don't see them any more.  It is doubtful if some of that may be
- * counted twice.  False if nobody can tell.
+ * we don't see them any more.  It is doubtful if some of that may be counted
+ * twice.  False if that is not known.
  */
 bool
 fairq_pending_running(FairqHints *hints, int32 group_no, int32 *running,
@@ -1190,7 +1194,7 @@ fairq_pending_running(FairqHints *hints, int32 group_no, int32 *running,
 	return true;
 }
 
-/* At its end, what is known of this domain is void. */
+/* Make all hints of this extension void at the end of the transaction. */
 void
 fairq_pending_reset(void)
 {
@@ -1201,8 +1205,9 @@ fairq_pending_reset(void)
 
 /*
  * From now on, and once more at the end, what is cached of groups is void.
- * Numbers of some may have been freed.  Otherwise others are told once, though
- * it is called for each row: what they read meanwhile is void at the end.
+ * Numbers of some may have been freed.  Otherwise other backends hear of it
+ * once, though this is called for each row: what they read meanwhile is void
+ * at the end.
  */
 void
 fairq_pending_groups(bool freed)
