@@ -361,7 +361,7 @@ delete_in_lane(FairqQueue *queue, int priority, int32 group_no, bool force,
 
 /*
  * Delete the tasks of a queue, or of one group (-1: all).  Running ones only
- * with force, which is for a caller that has the queue for himself.
+ * with force, which is for a caller that has the queue locked for itself.
  */
 static int64
 delete_tasks(FairqQueue *queue, int32 group_no, bool force)
@@ -410,7 +410,7 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 				errcode(ERRCODE_FAIRQ_QUEUE_NOT_EMPTY),
 				errmsg("queue \"%s\" is not empty", queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
-	/* first, so that its groups' settings are nobody's concern any more */
+	/* first, so that settings of its groups need not be published any more */
 	fairq_pending_dropped(queue->hints);
 	fairq_pending_removed(queue->hints);
 	delete_tasks(queue, -1, true);

@@ -50,8 +50,8 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no)
 }
 
 /*
- * Insert the tasks that the call has put off.  They must be there for whoever
- * looks at the table for addresses.
+ * Insert the tasks that the call has put off.  They must be there when a
+ * backend looks at the table for addresses.
  */
 void
 fairq_assign_insert(FairqTable *tasks)
@@ -71,8 +71,8 @@ fairq_assign_insert(FairqTable *tasks)
 }
 
 /*
- * Give a task of the group its address.  The caller writes the row next, maybe
- * together with others, and then says so.
+ * Returns the address of a new task of the group.  The caller writes the row
+ * next, maybe together with others, and calls fairq_pending_row_written().
  */
 int64
 fairq_assign_address(FairqQueue *queue, int priority, int32 group_no,

@@ -2,22 +2,23 @@
  * census.c
  *		What is running, found by one pass over all rows.
  *
- * After a restart, and when rows were changed behind fairq's back, nobody knows
- * what is running.  Three things are to be known of it: how many tasks of each
- * limited group and queue (counter.c), how far in each lane tasks may be
- * running (its reach), and when the leases of which groups end.  The census
+ * After a restart, and when rows were changed behind fairq's back, it is not
+ * known what is running.  Three things are to be known of it: how many tasks
+ * of each limited group and queue (counter.c), how far in each lane tasks may
+ * be running (its reach), and when the leases of which groups end.  The census
  * finds all of that, for all queues of the extension at once, by reading the
  * table from its first page to its last, in 0.2 s for a million tasks.
  * Through the index by group that would be a random page for each task.
  *
- * It is done in steps of some pages, by pops: each does a small one.  Meanwhile
- * a group whose running tasks have to be counted is passed over, unless it has
- * so few rows that they are counted at once (running.c).  A pop that would
- * return less than it was asked for (with per_group: nothing), and a look of
- * fairq.wait() that sees nothing, goes on to the end, and then looks again.  So
- * nobody who was passed over has to hear of it: who has passed over him has
- * either got all that he wanted (with per_group: something), and comes again,
- * or is still there.
+ * It is done in steps of some pages, by pops: each does a small one.
+ * Meanwhile a group whose running tasks have to be counted is passed over,
+ * unless it has so few rows that they are counted at once (running.c).  A pop
+ * that would return less than it was asked for (with per_group: nothing), and
+ * a look of fairq.wait() that sees nothing, goes on to the end, and then looks
+ * again.  So a group that was passed over is served without being published:
+ * the pop that has passed over the group has either got all that it was asked
+ * for (with per_group: something), and its worker comes again, or goes on
+ * itself.
  *
  * The pass sees each page at one moment, with a dirty snapshot: whatever is
  * running there or in the hands of an open transaction counts, also what our own
@@ -26,8 +27,8 @@
  * none of its business:
  *
  * - counters count it themselves (counter.c says how, and why it is enough);
- * - a lane's reach is raised by whoever writes a running row, before he lets go
- *	 of the counters;
+ * - a lane's reach is raised by the backend that writes a running row, before
+ *	 it lets go of the counters;
  * - a lease is published by the transaction that has made or ended it, at its
  *	 end, also if nothing else is known of the lane (lane.c).
  *
@@ -39,17 +40,18 @@
  * in a while: leases that it finds are leases, and counters do without.
  *
  * And it can be void for one queue: for its counters, if claims went uncounted
- * since it began, since nobody had seen a limit (void_census); for all of it, if
- * the queue could not be locked, or its row not be seen, when a step came by its
- * tasks (skipping_census).  It is being dropped or made then, or will be read
- * again for another reason.  Who uses the queue after that begins another one.
+ * since it began, since no backend had seen a limit (void_census); for all of
+ * it, if the queue could not be locked, or its row not be seen, when a step
+ * came by its tasks (skipping_census).  It is being dropped or made then, or
+ * will be read again for another reason.  Who uses the queue after that begins
+ * another one.
  *
  * One backend at a time has a step in hand.  If it is not seen to be at it for
- * 50 ms another one does the step anew: so one that is stopped holds nobody up.
- * The first one that has read all pages of the step publishes what it has
- * found.  If he does not get through with that, and another one does it again,
- * all counters of the census are doubtful, since some may have been published
- * twice.
+ * 50 ms another one does the step anew: so a backend that is stopped holds
+ * none up.  The first one that has read all pages of the step publishes what
+ * it has found.  If that backend does not get through with it, and another one
+ * does it again, all counters of the census are doubtful, since some may have
+ * been published twice.
  *
  * Memory: a step has in hand what runs on its pages.  Beside that there are
  * counters of groups of which something runs, and bits.
@@ -70,7 +72,7 @@
 #include "store.h"
 #include "transaction.h"
 
-/* pages of a step; and of one of somebody who has nothing else to do */
+/* pages of a step; and of one of a backend that has nothing else to do */
 #define STEP_PAGES 128
 #define LARGE_STEP_PAGES 2048
 
@@ -87,7 +89,7 @@
 /* so many a call goes on with, should they be void again and again */
 #define MOST_IN_A_CALL 3
 
-/* A task that is running, or in somebody's hands. */
+/* A task that is running, or in the hands of a transaction. */
 typedef struct Found
 {
 	int32		queue_id;
@@ -213,8 +215,8 @@ fairq_census_is_stuck(FairqHints *hints)
 /*
  * A call that does not count is about to begin in the queue, unless that is
  * limited: each census is void for its counters until there is none any more.
- * The caller looks whether it is limited after this, and whoever relies on a
- * census before: so one of them sees the other.
+ * The caller looks after this whether the queue is limited, and a backend that
+ * relies on a census looks before: so one of them sees the other.
  */
 void
 fairq_census_not_counted(FairqHints *hints)
@@ -292,14 +294,17 @@ goes_on(FairqCensus *census, Relation rel, uint64 is_void)
 		(census->voids == is_void || nvoid > MAX_VOID);
 }
 
-/* Was somebody seen just now?  The clock may have been set back since. */
+/*
+ * Was the backend that is at it seen just now?  The clock may have been set
+ * back since.
+ */
 static bool
-is_at_it(bool anybody, TimestampTz seen, TimestampTz now)
+is_at_it(bool at_it, TimestampTz seen, TimestampTz now)
 {
-	return anybody && now < seen + STEP_PATIENCE && now > seen - STEP_PATIENCE;
+	return at_it && now < seen + STEP_PATIENCE && now > seen - STEP_PATIENCE;
 }
 
-/* Have the next step in hand. */
+/* Take the next step in hand. */
 static Taken
 take_step(FairqHints *hints, FairqTable *tasks)
 {
@@ -335,7 +340,7 @@ take_step(FairqHints *hints, FairqTable *tasks)
 	return taken;
 }
 
-/* We are still at it. */
+/* Note that this backend is still at it. */
 static void
 be_seen(void)
 {
@@ -381,7 +386,7 @@ begin_publishing(void)
 	return hand.publishing;
 }
 
-/* It was published.  Returns whether that was the last step. */
+/* End the step, which was published.  Returns whether it was the last one. */
 static bool
 end_step(int64 *found)
 {
@@ -390,7 +395,8 @@ end_step(int64 *found)
 
 	SpinLockAcquire(&census->mutex);
 	/*
-	 * whoever is through first, if another one has begun to publish it again
+	 * the backend that is through first, if another one has begun to publish
+	 * it again
 	 */
 	if (is_to_be_done(census))
 	{
@@ -504,7 +510,7 @@ publish_to_lane(FairqHints *hints, const Found *found)
 	FairqLeases leases = {.until = found->lease_until};
 	FairqRegion region = fairq_region(found->addr);
 
-	/* the reach first: whoever hears of the lease looks so far */
+	/* the reach first: a backend that hears of the lease searches so far */
 	fairq_lane_reaches(lane, found->addr);
 	if (!found->running || found->in_hands)
 		return;
@@ -680,7 +686,7 @@ do_step(FairqQueue *queue, FairqTable *tasks, int npages)
 	return taken;
 }
 
-/* Do a small step, if one is to be done and nobody else is at it. */
+/* Do a small step, if one is to be done and no other backend is at it. */
 void
 fairq_census_step(FairqQueue *queue, FairqTable *tasks)
 {

@@ -22,28 +22,39 @@
  */
 struct FairqCensus
 {
-	slock_t		mutex;
-	pg_atomic_uint64 number;	/* of the one that was begun last */
-	pg_atomic_uint64 resets;	/* of the domain, when it began */
-	pg_atomic_uint64 repeated;	/* the last one that may have counted twice */
-	pg_atomic_uint64 done;		/* number of the last one that is over */
-	pg_atomic_uint64 done_resets;	/* resets, when that began */
-	pg_atomic_uint64 done_voids;	/* resets and forgets, likewise */
-	pg_atomic_uint64 skipping;	/* the last one that has passed over rows of a
-								 * queue of which nothing was known; written
-								 * without the mutex */
-	uint64		voids;			/* resets and forgets, when it began */
-	FairqFile	file;			/* of the table, then */
-	BlockNumber nblocks;		/* pages it had after that; InvalidBlockNumber:
-								 * not looked at yet */
+	slock_t		mutex;			/* spinlock of all fields */
+	pg_atomic_uint64 number;	/* number of the census that was begun last; 0:
+								 * none */
+	pg_atomic_uint64 resets;	/* resets of the domain when it began */
+	pg_atomic_uint64 repeated;	/* number of the last census that may have
+								 * counted some tasks twice; 0: none */
+	pg_atomic_uint64 done;		/* number of the last census that is over; 0:
+								 * none */
+	pg_atomic_uint64 done_resets;	/* resets of the domain when that one
+									 * began */
+	pg_atomic_uint64 done_voids;	/* resets and forgets of the domain, added
+									 * up, when that one began */
+	pg_atomic_uint64 skipping;	/* number of the last census that passed over
+								 * rows of a queue that shared memory did not
+								 * know; written without the mutex */
+	uint64		voids;			/* resets and forgets of the domain, added up,
+								 * when the present census began */
+	FairqFile	file;			/* file of the table when the present census
+								 * began */
+	BlockNumber nblocks;		/* pages of the table after that;
+								 * InvalidBlockNumber: not asked yet */
 	BlockNumber next;			/* page with which the next step begins */
-	uint64		steps;			/* that somebody has begun */
-	bool		reading;		/* somebody has the step in hand */
-	bool		publishing;		/* a backend publishes what it has found */
-	uint64		publisher;		/* which step of his that is */
-	TimestampTz read_at;		/* when they were last seen to be at it */
-	TimestampTz published_at;
-	int64		found;			/* tasks so far, for the log */
+	uint64		steps;			/* number of steps that were begun */
+	bool		reading;		/* true: a backend reads the pages of a step */
+	bool		publishing;		/* true: a backend publishes what it has found
+								 * in a step */
+	uint64		publisher;		/* steps when the publishing backend began its
+								 * step */
+	TimestampTz read_at;		/* time at which the reading backend was last
+								 * seen at it */
+	TimestampTz published_at;	/* time at which the publishing backend was
+								 * last seen at it */
+	int64		found;			/* running tasks found so far, for the log */
 };
 
 struct FairqQueue;

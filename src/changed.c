@@ -10,15 +10,17 @@
  *
  * Tasks and groups: a statement voids all that is known.  The worker fires no
  * triggers of statements but TRUNCATE; for it alone there are row triggers,
- * ENABLE REPLICA, so that nobody else pays for them.
+ * ENABLE REPLICA, so that no other statement pays for them.
  *
  * Settings and privileges: the row says of which queue and group they are, so
- * only these are told.  For a queue of which shared memory has nothing, nothing
- * is made there; whoever comes to know it meanwhile reads it again afterwards.
+ * only these are told.  For a queue of which shared memory has nothing,
+ * nothing is made there; a backend that reads the queue meanwhile reads it
+ * again afterwards.
  *
- * When the extension is dropped, whoever waits for tasks is to hear of it.  No
- * trigger fires then; but a backend that has worked with queues notices that
- * fairq.task goes.  Of others' doing a waiter hears by itself (wait.c).
+ * When the extension is dropped, sessions that wait for tasks are to hear of
+ * it.  No trigger fires then; but a backend that has worked with queues
+ * notices that fairq.task goes.  Of others' doing a waiter hears by itself
+ * (wait.c).
  *
  * Locking: none here; changes are pending until the end (transaction.c).
  */
@@ -50,7 +52,7 @@ trigger_data(FunctionCallInfo fcinfo)
 	return (TriggerData *) fcinfo->context;
 }
 
-/* Trigger on fairq.task: rows are changed by somebody else than fairq. */
+/* Trigger on fairq.task: rows are changed by other means than fairq's. */
 Datum
 fairq_task_changed(PG_FUNCTION_ARGS)
 {
@@ -105,7 +107,7 @@ queue_changed(TupleTableSlot *slot, bool gone)
 		fairq_pending_settings(hints, -1);
 }
 
-/* A new row: nobody knows the queue, unless a row was put in another's place. */
+/* A new row: no backend knows the queue, unless its id was another row's. */
 static void
 queue_added(TupleTableSlot *slot)
 {
@@ -157,7 +159,10 @@ all_changed(Oid relid)
 	}
 }
 
-/* On what backends have cached of queues, by whomever it is changed. */
+/*
+ * Trigger on the tables of which backends cache queues, fairq's own changes
+ * included.
+ */
 Datum
 fairq_settings_changed(PG_FUNCTION_ARGS)
 {
@@ -199,7 +204,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 
 	if (next_hook)
 		next_hook(access, class_id, object_id, sub_id, arg);
-	/* nobody is kept from dropping it by the state of shared memory */
+	/* the state of shared memory keeps no one from dropping it */
 	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
 		fairq_cache() == NULL || !fairq_is_task_table(object_id))
 		return;

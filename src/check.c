@@ -3,7 +3,7 @@
  *		fairq.check_queue: whether a queue is sound.
  *
  * What must hold of the tables is a query, fairq.check_tables().  Four things
- * must hold of shared memory when nobody is changing it:
+ * must hold of shared memory while no transaction changes it:
  *
  * - Pops find every ready task: its group is in the ring, or parked, and the
  *	 task is in the group's hand, or the next reading comes by it (hand.c).

@@ -105,9 +105,9 @@ runs_on(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Is it to be left as it is?  If it is not to run on, in a transaction block, for
- * others; and as long as nobody can tell that, since it keeps its slot
- * meanwhile.
+ * Is it to be left as it is?  If it is not to run on, in a transaction block,
+ * for other calls; and as long as it is not known whether it may, since it
+ * keeps its slot meanwhile.
  */
 static bool
 is_left(FairqService *s, const FairqTask *task)
@@ -124,7 +124,7 @@ is_left(FairqService *s, const FairqTask *task)
  * which goes over with it.  One that is not to be run again is brought to its
  * end; and one that may not be run just now, since a limit was lowered, is put
  * back, to be retried.  Both are done for others: in a transaction block only
- * if nobody else has for a while.
+ * if no other call has for a while.
  */
 FairqClaimResult
 fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)

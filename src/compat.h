@@ -87,9 +87,9 @@ fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
 }
 
 /*
- * An update that is not to wait returns when it meets a row that is in
- * somebody's hands, by the interface of tables; but heap_update() asserts that
- * it meets none.
+ * An update that is not to wait returns when it meets a row that is in the
+ * hands of a transaction, by the interface of tables; but heap_update()
+ * asserts that it meets none.
  */
 #ifdef USE_ASSERT_CHECKING
 #define FAIRQ_UPDATE_HAS_TO_WAIT true
@@ -121,7 +121,7 @@ fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
 								&update);
 #endif
 #if PG_VERSION_NUM >= 160000
-	/* one that summarizes is not supported: whoever wants to write it says so */
+	/* one that summarizes is not supported: writing it is an error */
 	*update_indexes = (update != TU_None);
 #else
 	*update_indexes = update;
@@ -183,7 +183,9 @@ fairq_wait_event(void)
 #endif
 }
 
-/* Sleep no more; a signal that came at the last moment is for somebody else. */
+/*
+ * Sleep no more; a signal that came at the last moment is for another sleeper.
+ */
 static inline void
 fairq_cancel_sleep(ConditionVariable *cv)
 {

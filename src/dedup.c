@@ -3,22 +3,22 @@
  *		One unfinished task per queue and key.
  *
  * fairq.dedup has a row for each key of an unfinished task.  Enqueue puts it
- * there, and whoever finishes the task deletes it in the same transaction.
- * Who finds the row gets its task's id.  Who finds it in the hands of an open
- * transaction has to wait for that one's end, since only then it is known
- * whether there is such a task.  Tasks without a key don't come here.
+ * there, and the transaction that finishes the task deletes it.  Who finds the
+ * row gets its task's id.  Who finds it in the hands of an open transaction
+ * has to wait for that one's end, since only then it is known whether there is
+ * such a task.  Tasks without a key don't come here.
  *
  * The row may be stale: fairq.task was truncated, or comes from a dump without
  * its rows.  So who finds a key looks whether its task is there, and deletes
- * the row if not.  A task that anybody has in hand is there.
+ * the row if not.  A task in the hands of a transaction is there.
  *
  * Locking: between the look and the new row, ExclusiveLock on the object
- * (fairq.dedup, queue_id, hash of the key), released at once: nobody waits for
- * a transaction under it.  Waiting is for the end of whoever has the row.  A
- * stale row is locked before it is deleted, if that can be had at once.
- * Those who take several keys in a call take them in order; in several calls
- * they may deadlock, as with every unique key, and PostgreSQL ends one of
- * them.
+ * (fairq.dedup, queue_id, hash of the key), released at once: no backend waits
+ * for a transaction under it.  Waiting is for the end of the transaction that
+ * has the row in hand.  A stale row is locked before it is deleted, if that
+ * can be had at once.  Those who take several keys in a call take them in
+ * order; in several calls they may deadlock, as with every unique key, and
+ * PostgreSQL ends one of them.
  */
 #include "postgres.h"
 
@@ -50,8 +50,8 @@ scan_key(FairqTable *keys, int32 queue_id, Datum key)
 }
 
 /*
- * Whose is the key?  Then *tid is the row.  0 if it is nobody's; then *other is
- * who has it in hand, if anybody does.
+ * Returns the id of the task that has the key, and *tid is the row; 0 if none
+ * has, and then *other is the transaction that has the row in hand, if any.
  */
 static int64
 look_up_key(FairqTable *keys, int32 queue_id, Datum key, ItemPointer tid,
@@ -93,8 +93,8 @@ has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 }
 
 /*
- * Is there a task of that id and key, be it that somebody is about to insert or
- * to delete it?  A row that is moved meanwhile is not missed: see store.c.
+ * Is there a task of that id and key, also if a transaction is about to insert
+ * or to delete it?  A row that is moved meanwhile is not missed: see store.c.
  */
 static bool
 has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
@@ -110,7 +110,7 @@ has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 	{
 		while (!found && fairq_scan_next(scan) != FAIRQ_ROW_END)
 			found = has_key(fairq_scan_slot(scan), queue_id, key);
-		/* don't keep a buffer pinned that nobody looks at */
+		/* don't keep a buffer pinned that is not looked at */
 		ExecClearTuple(fairq_scan_slot(scan));
 	}
 	MemoryContextSwitchTo(old);
@@ -131,8 +131,8 @@ put_key(FairqTable *keys, int32 queue_id, Datum key, int64 id)
 
 /*
  * Take a key for a task, which is written before another key is taken that
- * equals it.  Returns whose it is then: that task's, or that of the one that has
- * it.  Without wait, 0 if nobody knows as yet.
+ * equals it.  Returns whose it is then: that task's, or that of the one that
+ * has it.  Without wait, 0 if that is not known as yet.
  */
 int64
 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
@@ -210,8 +210,8 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task)
 }
 
 /*
- * Delete the keys of a queue whose tasks are gone, but those that somebody has
- * in hand.  Returns how many there were.
+ * Delete the keys of a queue whose tasks are gone, but those that a
+ * transaction has in hand.  Returns how many there were.
  */
 int64
 fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks)

@@ -6,7 +6,7 @@
  * has come.  Its row is not touched here.  Its group is put into the set "due"
  * and into the ring, and its entry, if it has one, knows where to look
  * (lane.c); what it is served at its turn is decided there (turn.c).  So this
- * can be done by any call, in any transaction, for everybody.
+ * can be done by any call, in any transaction, for all.
  *
  * It is done in steps, each of which looks at a number of index entries.  A
  * pop takes one step before its first turns, and one more each time it has

@@ -2,9 +2,9 @@
  * enqueue.c
  *		fairq.enqueue, fairq.enqueue_batch.
  *
- * A task gets its id (ids.c) and its address by reservation in shared
- * memory (assign.c); then its row is written, and those of a batch a hundred
- * at a time.  Between the two nothing is locked, so nobody waits while a large
+ * A task gets its id (ids.c) and its address by reservation in shared memory
+ * (assign.c); then its row is written, and those of a batch a hundred at a
+ * time.  Between the two nothing is locked, so no backend waits while a large
  * payload is toasted.
  *
  * A batch is all or nothing, as every statement is.  It takes what it needs

@@ -145,9 +145,9 @@ make_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
 /*
  * The entry of a group, or a new one (with create) that is all zero but for an
  * unknown tail; NULL if there is none.  If there is one, its set is locked on
- * return, and the caller unlocks it before he does anything that takes its time.
- * Nobody else makes one for the same group meanwhile: the caller has the lane's
- * lock.
+ * return, and the caller unlocks it before it does anything that takes time.
+ * No other backend makes one for the same group meanwhile: the caller has the
+ * lane's lock.
  */
 FairqGroup *
 fairq_entry_lock(uint32 lane_no, int32 group_no, bool create, bool *is_new,

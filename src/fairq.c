@@ -23,7 +23,7 @@ PG_FUNCTION_INFO_V1(fairq_version);
 void
 _PG_init(void)
 {
-	/* there are no settings yet; nobody else may make some in our name */
+	/* there are no settings yet; no other module may make some in our name */
 	MarkGUCPrefixReserved("fairq");
 	fairq_watch_drops();
 }

@@ -3,13 +3,13 @@
  *		fairq.complete, fairq.complete_batch, fairq.fail, fairq.release,
  *		fairq.extend, fairq.cancel.
  *
- * A task is found by its id.  These are the calls that may wait: for
- * somebody who is changing the very row.  Then they look again.
+ * A task is found by its id.  These are the calls that may wait: for a
+ * transaction that is changing the very row.  Then they look again.
  *
  * The attempt is the fencing token.  It counts up with every lease and never
  * back, also when a task is released: a call that gives an attempt acts only
- * for the lease that has it.  A lease that has expired is held until somebody
- * else gets the task.
+ * for the lease that has it.  A lease that has expired is held until another
+ * worker gets the task.
  *
  * A task that is only to be deleted, which is the usual case, is not locked
  * before.
@@ -92,7 +92,7 @@ complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		lane = fairq_queue_lane(*queue, task.priority);
 		pending = fairq_pending(lane, task.group_no);
 		fairq_hold_begin(*queue, lane, task.group_no);
-		/* wait for nobody with a counter in hand */
+		/* don't wait with a counter in hand */
 		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
 		{
 			pending->stats[FAIRQ_STAT_COMPLETED]++;
@@ -102,12 +102,12 @@ complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 			return true;
 		}
 		fairq_hold_end(NULL);
-		/* somebody has the row: have it locked, and look again */
+		/* a transaction has the row: have it locked, and look again */
 		locked = true;
 	}
 }
 
-/* Whoever has done nothing keeps no lock. */
+/* Close the table.  A call that has done nothing keeps no lock. */
 static void
 close_tasks(FairqTable *tasks, bool done)
 {
@@ -351,7 +351,7 @@ fairq_extend(PG_FUNCTION_ARGS)
 									  g.task.lease_until);
 		fairq_pending_leased_at_commit(pending, g.task.addr, until, 0);
 
-		/* it may be moved, and whoever counts must not miss it */
+		/* it may be moved, and a count must not miss it */
 		fairq_hold_begin(g.queue, lane, g.task.group_no);
 		fairq_task_extend(g.tasks, &g.task, until);
 		fairq_hold_written(&g.task, &before);

@@ -5,10 +5,10 @@
  * fairq.group_number has a row (queue_id, group_no, group_key) for each group.
  * Its indexes are not unique, for a reason: the first enqueue of a new key
  * must not wait for another open transaction that is enqueueing for the same
- * key (and batches of new keys in opposite order must not deadlock).  So
- * whoever finds a key that is there but not committed inserts a row of his
- * own, with the same number.  Whichever of them commits, the number is right;
- * equal rows are harmless.
+ * key (and batches of new keys in opposite order must not deadlock).  So a
+ * transaction that finds a key that is there but not committed inserts a row
+ * of its own, with the same number.  Whichever of them commits, the number is
+ * right; equal rows are harmless.
  *
  * Numbers are given in order.  When they are used up, one that is free again is
  * taken, as a rule the first.  maintain.c frees those of groups that are not
@@ -19,10 +19,10 @@
  * once: nothing that may wait for a transaction is done under it.  Others see
  * the row by then, with a dirty snapshot.  Reading takes no lock.
  *
- * Keys and numbers are cached in the backend.  What was read while our own
- * row was not committed is forgotten if that is rolled back.  On a standby
- * nothing is remembered: that a number was freed on the primary is counted in
- * the primary's shared memory and not in the log, so nobody would hear of it,
+ * Keys and numbers are cached in the backend.  What was read while our own row
+ * was not committed is forgotten if that is rolled back.  On a standby nothing
+ * is remembered: that a number was freed on the primary is counted in the
+ * primary's shared memory and not in the log, so no backend would hear of it,
  * and after a promotion the session could write by what it remembers.
  */
 #include "postgres.h"

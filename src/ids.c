@@ -7,14 +7,15 @@
  * itself and those up to the next value.  What a call leaves of its chunk stands
  * in shared memory, where all sessions take from it.
  *
- * An id that is given is higher than all that were given before, whoever gave
- * them: at one address tasks are served by their ids, and people sort by them.
- * Therefore a chunk is good for as long as the sequence stands as it stood when
- * the chunk was taken.  Any nextval(), setval(), ALTER SEQUENCE and TRUNCATE ...
- * RESTART IDENTITY, by a restore or by hand, shows in the sequence's page: in
- * the page's LSN, in last_value, or in that it is another file's.  What is left
- * of an older chunk is never used, so a session that takes the next chunk at the
- * same time as others merely wastes the rest of one.
+ * An id that is given is higher than all that were given before, by whichever
+ * session: at one address tasks are served by their ids, and people sort by
+ * them.  Therefore a chunk is good for as long as the sequence stands as it
+ * stood when the chunk was taken.  Any nextval(), setval(), ALTER SEQUENCE and
+ * TRUNCATE ...  RESTART IDENTITY, by a restore or by hand, shows in the
+ * sequence's page: in the page's LSN, in last_value, or in that it is another
+ * file's.  What is left of an older chunk is never used, so a session that
+ * takes the next chunk at the same time as others merely wastes the rest of
+ * one.
  *
  * The same tells whose chunk it is, since extensions may share an entry in
  * shared memory (FairqDomain): no two records of the log have the same LSN.  Two
@@ -28,8 +29,8 @@
  * goes on 32 values further than it logged.  That, and not the cost, is why the
  * step is small (see the script): 33 steps are less than 1,024 ids.
  *
- * The step is read from the catalog with each chunk: of a sequence that somebody
- * has altered to another one, chunks are as long as that says.
+ * The step is read from the catalog with each chunk: of a sequence that was
+ * altered to another one, chunks are as long as that says.
  *
  * Locking: the page's content lock to see how the sequence stands, without a lock
  * on the sequence: the caller has fairq.task open, which owns it.  A spinlock for

@@ -3,9 +3,9 @@
  *		Looking in: addresses, blocks, counters, and what stands behind the
  *		views of queues and groups.
  *
- * A view is planned in its caller's statement, with his settings.  What reads
- * and counts tasks has to take linear time whatever the planner believes
- * (store_spi.c), so it is a query of its own.
+ * A view is planned in its caller's statement, with the caller's settings.
+ * What reads and counts tasks has to take linear time whatever the planner
+ * believes (store_spi.c), so it is a query of its own.
  *
  * Locking: AccessShareLock on the queue, where one is given, and on the
  * tables.
@@ -94,8 +94,8 @@ fairq_counters(PG_FUNCTION_ARGS)
 }
 
 /*
- * Of the queues that the caller's statement sees, those on which he has one of
- * these privileges: an array of their ids.
+ * Of the queues that the caller's statement sees, those on which the caller
+ * has one of these privileges: an array of their ids.
  */
 static Datum
 visible_ids(int any_privilege)

@@ -12,16 +12,16 @@
  * number, and has not written its task yet.  So:
  *
  * 1. The rows of such groups are deleted.  What backends have cached of groups
- *	  is made void at once: whoever looks a key up from now on finds its row in
- *	  somebody's hands, and writes one of his own with the same number
- *	  (group.c).
+ *	  is made void at once: a transaction that looks a key up from now on finds
+ *	  its row in the hands of another one, and writes one of its own with the
+ *	  same number (group.c).
  *
  * 2. All transactions that work on the queue at this moment may have looked
- *	  before.  Their end is waited for, which holds nobody else up; but not for
- *	  long.  If they go on, the groups are left for another time.
+ *	  before.  Their end is waited for, which holds no other transaction up;
+ *	  but not for long.  If they go on, the groups are left for another time.
  *
  * 3. A group that has got a task meanwhile gets its row back.  Of the others
- *	  nobody knows the number any more.
+ *	 no backend knows the number any more.
  *
  * The same transaction must not add groups: it does not see the rows any more
  * that others still find.  So this is not done in a transaction block, and it
@@ -208,7 +208,7 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 		DatumGetInt32(slot_getattr(slot, ARCHIVE_MAX_ATTEMPTS, &isnull));
 	new.priority = DatumGetInt16(slot_getattr(slot, ARCHIVE_PRIORITY, &isnull));
 
-	/* so that nobody else redrives it, whatever comes of the key */
+	/* so that no other call redrives it, whatever comes of the key */
 	if (!fairq_table_lock(archived, &tid))
 		return false;
 	if (DatumGetPointer(new.dedup_key) != NULL &&
@@ -331,7 +331,10 @@ typedef struct TasksLook
 	int32		lanes[FAIRQ_PRIORITIES];
 } TasksLook;
 
-/* Is there a task of such groups in the lane, whatever somebody does with it? */
+/*
+ * Is there a task of such groups in the lane, whatever a transaction does with
+ * it?
+ */
 static bool
 has_any(FairqScan *scan, int32 lane, FairqBound bound, int32 group_no)
 {
@@ -486,7 +489,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	volatile bool done = false;
 	bool		written = false;
 
-	/* whoever changes settings, or maintains it, too, goes first */
+	/* a call that changes settings, or maintains it, too, goes first */
 	if (!fairq_queue_try_lock(queue, ShareUpdateExclusiveLock))
 		return false;
 	/* its settings may have changed in between */

@@ -164,7 +164,7 @@ fairq_attempts_used_up(const FairqQueue *queue, const FairqTask *task)
 	return task->attempt - task->released >= most;
 }
 
-/* The lease of the task has expired, and nobody is to take it over. */
+/* End the expired lease of a task that no pop is to take over. */
 void
 fairq_expire(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {

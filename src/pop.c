@@ -53,7 +53,7 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 
 	payload = slot_getattr(tasks->lock_slot, TASK_PAYLOAD, &nulls[2]);
 
-	/* whoever gets the result may read it when the row is long gone */
+	/* the result may be read when the row is long gone */
 	if (!nulls[2])
 		payload = PointerGetDatum(PG_DETOAST_DATUM(payload));
 

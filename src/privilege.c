@@ -2,13 +2,13 @@
  * privilege.c
  *		fairq.grant_queue, fairq.revoke_queue: who may do what with a queue.
  *
- * A privilege on a queue is a row (queue_id, role, privilege).  Whoever has the
- * privileges of such a role has it; so do superusers and whoever has those of
- * the role that owns fairq's tables.  FAIRQ_PRIV_MANAGE comprises the others.
- * Nothing is ever PUBLIC's.
+ * A privilege on a queue is a row (queue_id, role, privilege).  A role that
+ * has the privileges of such a role has it; so do superusers, and a role that
+ * has those of the role that owns fairq's tables.  FAIRQ_PRIV_MANAGE comprises
+ * the others.  Nothing is ever PUBLIC's.
  *
  * A role is kept by its OID, so that a new one of the same name inherits
- * nothing.  Rows of roles that were dropped grant nobody anything, until
+ * nothing.  Rows of roles that were dropped grant nothing, until
  * fairq.maintain() deletes them.
  *
  * Locking: the rows of a queue are cached with its settings, and change like

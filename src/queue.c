@@ -6,11 +6,11 @@
  * snapshot the transaction has.  An address computed with a block length of
  * yesterday would be wrong.
  *
- * Locking: whoever works on a queue holds AccessShareLock on it, an object
- * lock on (fairq.queue, queue_id), to the end of the transaction.  Dropping it
- * and changing its block length take AccessExclusiveLock.  Other settings
- * change under ShareUpdateExclusiveLock, that is, one at a time and beside all
- * work.
+ * Locking: a transaction that works on a queue holds AccessShareLock on it, an
+ * object lock on (fairq.queue, queue_id), to the end of the transaction.
+ * Dropping it and changing its block length take AccessExclusiveLock.  Other
+ * settings change under ShareUpdateExclusiveLock, that is, one at a time and
+ * beside all work.
  *
  * Ids are cached by names, and thrown away when fairq.queue is invalidated in
  * the relation cache, which each change of it does.  They are looked at after
@@ -24,9 +24,9 @@
  * - The version is counted up after the change is visible, and noted here before
  *   anything is read.  So what was read before the change bears an old version,
  *   and is read again.
- * - It is counted up before locks are released, before invalidation messages are
- *   sent and before the client hears of the commit.  So whoever has heard of a
- *   change in any of these ways finds the new version.
+ * - It is counted up before locks are released, before invalidation messages
+ *   are sent and before the client hears of the commit.  So a backend that has
+ *   heard of a change in any of these ways finds the new version.
  * - It is counted up at an abort, too, of a subtransaction as well: others may
  *   have read the row while it was changed, and we ourselves what we wrote.
  * - What our own transaction has changed, and not ended, we hear of in
@@ -34,8 +34,8 @@
  *   "reading" counts up.
  * - If shared memory had nothing of the queue when it was changed, it may have
  *   by the time that is visible; so then a count of the domain goes up instead.
- * - On a standby nobody counts any of these up.  There invalidations tell, as
- *   they are replayed, and what was read there is void after the promotion.
+ * - On a standby none of these counts up.  There invalidations say it, as they
+ *   are replayed, and what was read there is void after the promotion.
  *
  * Entries are never freed, only read again: a pointer stays good for the
  * backend's life, its content until the next fairq_queue_use().
@@ -438,7 +438,7 @@ fairq_no_such_queue(text *name)
 
 /*
  * The queue of that name, locked until the end of the transaction, for one of
- * these privileges.  Whoever has none of them locks nothing.
+ * these privileges.  A caller that has none of them locks nothing.
  */
 FairqQueue *
 fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)

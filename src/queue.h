@@ -18,9 +18,10 @@
 /* What is in effect for a group. */
 typedef struct FairqSetting
 {
-	int32		group_no;
-	int32		weight;
-	int32		limit;			/* running tasks; FAIRQ_NO_LIMIT, 0: paused */
+	int32		group_no;		/* the group's number */
+	int32		weight;			/* weight, from 1 to FAIRQ_MAX_WEIGHT */
+	int32		limit;			/* most tasks that may run; FAIRQ_NO_LIMIT; 0:
+								 * paused */
 } FairqSetting;
 
 /* What one may do with a queue; these are bits. */
@@ -41,27 +42,33 @@ typedef struct FairqGrant
 
 typedef struct FairqQueue
 {
-	int32		id;				/* hash key */
-	uint64		version;		/* of its settings, when they were read */
-	uint64		unknown;		/* changes of those without version, likewise */
-	uint64		reading;		/* of this backend, that it was read in; 0: it
-								 * is void */
-	char		name[FAIRQ_MAX_QUEUE_NAME + 1];
-	int64		block_length;
-	bool		paused;
-	bool		limited;		/* there is a limit somewhere */
-	int32		max_running;	/* or FAIRQ_NO_LIMIT */
-	Interval	lease;
-	int32		max_attempts;
-	int64		backoff;		/* microseconds */
-	bool		retains;		/* succeeded and cancelled tasks are archived */
-	bool		notify;
-	FairqSetting others;		/* for the groups that are not in settings */
-	int			nsettings;
-	FairqSetting *settings;		/* in the order of group_no */
-	int			ngrants;
-	FairqGrant *grants;
-	FairqHints *hints;
+	int32		id;				/* id of the queue; hash key */
+	uint64		version;		/* version of the settings when they were
+								 * read */
+	uint64		unknown;		/* the domain's settings when they were read */
+	uint64		reading;		/* count of readings in this backend when they
+								 * were read; 0: void */
+	char		name[FAIRQ_MAX_QUEUE_NAME + 1]; /* name of the queue */
+	int64		block_length;	/* length of a block: most groups that there
+								 * can be */
+	bool		paused;			/* true: nothing of the queue may run */
+	bool		limited;		/* true: there is a limit somewhere */
+	int32		max_running;	/* most tasks of the queue that may run;
+								 * FAIRQ_NO_LIMIT */
+	Interval	lease;			/* lease if a pop names none */
+	int32		max_attempts;	/* attempts of a task if it has no number of
+								 * its own */
+	int64		backoff;		/* delay of the first retry in microseconds */
+	bool		retains;		/* true: succeeded and cancelled tasks are
+								 * archived */
+	bool		notify;			/* true: NOTIFY is sent */
+	FairqSetting others;		/* setting of groups that are not in
+								 * settings */
+	int			nsettings;		/* number of settings */
+	FairqSetting *settings;		/* settings of groups, by group_no */
+	int			ngrants;		/* number of grants */
+	FairqGrant *grants;			/* privileges on the queue */
+	FairqHints *hints;			/* what shared memory knows of the queue */
 } FairqQueue;
 
 extern FairqQueue *fairq_queue_use(text *name, int any_privilege,

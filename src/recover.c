@@ -18,11 +18,11 @@
  *	 is late and in the ring from then on: what it has is read, from the start
  *	 of its line, when its turn comes.
  *
- * The second part is done in steps, by those who take turns, when they come to a
- * seat that is not known: from the seat on that is next, and round (lane.c).  How
- * far the steps have come is kept in shared memory.  So a call that is cancelled,
- * or several at once, lose nothing; and the first call does not pay for all
- * groups.  Only one that finds nobody ready has to know them all.
+ * The second part is done in steps, by those who take turns, when they come to
+ * a seat that is not known: from the seat on that is next, and round (lane.c).
+ * How far the steps have come is kept in shared memory.  So a call that is
+ * cancelled, or several at once, lose nothing; and the first call does not pay
+ * for all groups.  Only one that finds no group ready has to know them all.
  *
  * What is running, and until when, the census finds (census.c).
  *
@@ -181,7 +181,7 @@ find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
 	}
 	if (first_block < 0)
 		return;
-	/* low has been passed in the present block, unless nobody has */
+	/* low has been passed in the present block, unless none has */
 	high = last + INT64CONST(1);
 	while (high - low > 1)
 	{
@@ -301,7 +301,7 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,
 	FairqRecovered at;
 	int			n = 0;
 
-	/* if somebody changes rows all the time, be content with what was read */
+	/* if rows are changed all the time, be content with what was read */
 	if (!fairq_lane_recovered(lane, &at) &&
 		(recovering->begun < MOST_BEGUN ||
 		 !fairq_lane_accept(lane, recovering->lane_no)))

@@ -240,7 +240,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u32(&hints->limited, 0);
 	pg_atomic_init_u32(&hints->calls, 0);
 	hints->census = own_census;
-	/* nobody has used it yet without counting */
+	/* no call has used it yet without counting */
 	pg_atomic_init_u64(&hints->void_census, 0);
 	pg_atomic_init_u64(&hints->skipping_census, 0);
 	pg_atomic_init_u64(&hints->free_number, 0);
@@ -742,10 +742,11 @@ free_idle_counters(void)
 }
 
 /*
- * Let who sums up the queue's counters find that of the group, which is pinned.
- * Whoever is about to use it looks whether that is done: who has made it may not
- * have come so far.  The bit is read without a lock, since it is not taken away
- * before the counter is, and then not found any more.
+ * Let the sum of the queue's counters find that of the group, which is pinned.
+ * A backend that is about to use the counter looks whether that is done: the
+ * one that has made it may not have come so far.  The bit is read without a
+ * lock, since it is not taken away before the counter is, and then not found
+ * any more.
  */
 static void
 note_counter(FairqHints *hints, int32 group_no)

@@ -178,8 +178,7 @@ summary_of(uint64 *words, int chunk)
 /* --------------------------------------------------------------------- */
 
 /*
- * Nobody is in any set, but of leases and counters nothing is forgotten.  The
- * chunks are mapped.
+ * Empty all sets but those of leases and counters.  The chunks are mapped.
  */
 void
 fairq_seats_init(FairqLane *lane)
@@ -370,7 +369,7 @@ clear_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	first_set[*(FairqSeatSet *) arg * stride] = 0;
 }
 
-/* Nobody is in the set any more. */
+/* Empty a set. */
 void
 fairq_seats_clear(FairqLane *lane, FairqSeatSet set)
 {

@@ -35,16 +35,18 @@ typedef enum FairqSeatSet
 /* In shared memory, part of a lane and under its lock. */
 typedef struct FairqSeats
 {
-	int32		n[FAIRQ_SEAT_SETS]; /* how many are in it */
-	uint64		first[FAIRQ_SEAT_SETS]; /* of the first seats */
-	int64		first_deadline; /* see fairq_seats_deadline() */
+	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set */
+	uint64		first[FAIRQ_SEAT_SETS]; /* bits of the first seats, per set */
+	int64		first_deadline; /* deadline of the first seats; see
+								 * fairq_seats_deadline() */
 } FairqSeats;
 
 /* In shared memory, part of a queue: the chunks of all its lanes. */
 typedef struct FairqChunks
 {
-	pg_atomic_uint64 chunk[FAIRQ_CHUNKS];	/* dsa_pointers; that of 0 is unused */
-	pg_atomic_uint32 made;		/* how many there are */
+	pg_atomic_uint64 chunk[FAIRQ_CHUNKS];	/* dsa_pointers of the chunks; that
+											 * of 0 is unused */
+	pg_atomic_uint32 made;		/* number of chunks */
 } FairqChunks;
 
 struct FairqLane;

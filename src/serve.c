@@ -55,14 +55,14 @@
  * - they are the transaction's own, and others make that void all the time
  *	 (MAX_OWN_TRIES here).
  *
- * Rows are looked at with a dirty snapshot.  What an open transaction inserts or
- * changes is passed over: its end says so, see transaction.c.  A row that is
- * merely locked is put back into its group's hand, since nobody will say when it
- * is free.
+ * Rows are looked at with a dirty snapshot.  What an open transaction inserts
+ * or changes is passed over: its end says so, see transaction.c.  A row that
+ * is merely locked is put back into its group's hand, since it is not
+ * published when the row is free.
  *
  * Nothing is done here for tasks that the call doesn't return, but moving
  * hints.  So a transaction that stays open after its pop keeps back its own
- * tasks, and nobody else's.
+ * tasks, and no others.
  *
  * Locking: tuple locks of rows, or rows with SKIP LOCKED (store.c), so a call
  * waits for none.  Lanes' locks are held for moments, see lane.c.
@@ -345,7 +345,7 @@ serve_queue(FairqService *s)
 	int			counts = 0;
 	bool		old;
 
-	/* what is running is found by everybody, a part by each */
+	/* what is running is found by all pops, a part by each */
 	if (!s->queue->paused)
 		fairq_census_step(s->queue, s->tasks);
 
@@ -434,9 +434,9 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 
 /*
  * Would a pop find something?  It looks as one does, and parks groups, but
- * touches no row, and gives back the turn at which it finds something.  If not,
- * *saw_locked tells whether it would but for rows that others have locked: nobody
- * says when they are unlocked.
+ * touches no row, and gives back the turn at which it finds something.  If
+ * not, *saw_locked tells whether it would but for rows that others have
+ * locked: it is not published when they are unlocked.
  */
 bool
 fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,

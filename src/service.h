@@ -16,40 +16,51 @@
 /* One call, in one lane. */
 typedef struct FairqService
 {
-	FairqQueue *queue;
-	FairqTable *tasks;
-	FairqLane  *lane;
-	int			priority;
-	uint32		lane_no;		/* when the turns in hand were taken */
-	uint64		searches;		/* of the lane, likewise */
-	uint32		mapped;			/* chunks of the queue, in this backend */
-	FairqServer server;
-	void	   *arg;
-	TimestampTz now;
-	TimestampTz by;				/* what has fallen due by then; may be later, by
-								 * the clock of whoever has found it */
-	TimestampTz lease_until;	/* of what is served; DT_NOEND: it is removed */
-	bool		peek;			/* don't serve, but say whether one could */
-	bool		peeked;			/* yes */
-	bool		saw_locked;		/* not those whose rows are merely locked */
-	int64		max_tasks;
-	int64		served;			/* in all lanes */
-	int64		ended;			/* likewise, brought to their end */
-	bool		left;			/* in this turn, there is some for others to
-								 * end */
-	int64		found;			/* what has fallen due, in all lanes */
-	int64		per_group;
-	int64		first;			/* with that: the first turn in which something
-								 * was served, or -1 */
-	int32		full_first;		/* in a full queue: the seat served first, or -1 */
-	int32		full_last;		/* and the last one */
-	int64		full_rounds;	/* so often the first one was come by again */
+	FairqQueue *queue;			/* queue of the call */
+	FairqTable *tasks;			/* fairq.task */
+	FairqLane  *lane;			/* present lane */
+	int			priority;		/* priority of the lane */
+	uint32		lane_no;		/* lane_no of the lane when the turns in hand
+								 * were taken */
+	uint64		searches;		/* searches of the lane when they were taken */
+	uint32		mapped;			/* number of chunks that this backend has
+								 * mapped */
+	FairqServer server;			/* what is done with a task that was chosen */
+	void	   *arg;			/* last argument of server */
+	TimestampTz now;			/* time at which the call began */
+	TimestampTz by;				/* time as of which tasks are due or expired;
+								 * may be later than now, by the clock of the
+								 * backend that found it */
+	TimestampTz lease_until;	/* end of the leases; DT_NOEND: tasks are
+								 * removed */
+	bool		peek;			/* true: nothing is served, but whether a pop
+								 * would be worth it is found out */
+	bool		peeked;			/* true: it would be */
+	bool		saw_locked;		/* true: a row was merely locked */
+	int64		max_tasks;		/* tasks to be served, at most */
+	int64		served;			/* tasks that were served, in all lanes */
+	int64		ended;			/* expired tasks that were brought to their
+								 * end, in all lanes */
+	bool		left;			/* true: in this turn, an expired task was left
+								 * to others to end */
+	int64		found;			/* tasks and groups of which something was
+								 * found due, in all lanes */
+	int64		per_group;		/* turns of a group, at most; 0: no limit */
+	int64		first;			/* address of the first turn in which something
+								 * was served, with per_group; -1: none */
+	int32		full_first;		/* seat served first in a full queue; -1:
+								 * none */
+	int32		full_last;		/* seat served last in a full queue */
+	int64		full_rounds;	/* number of times that full_first was come by
+								 * again */
 	int64		past;			/* rounds begun past the last block, in this
 								 * lane */
-	FairqRecovering recovering; /* the lane */
-	FairqScan  *rows;			/* scans by group that are kept for the call */
-	FairqScan  *due[FAIRQ_REGIONS];
-	FairqScan  *expired;
+	FairqRecovering recovering; /* recovery of this lane by this call */
+	FairqScan  *rows;			/* scan of queued tasks, kept for the call;
+								 * NULL: none */
+	FairqScan  *due[FAIRQ_REGIONS]; /* scans of due tasks, per region,
+									 * likewise */
+	FairqScan  *expired;		/* scan of expired tasks, likewise */
 } FairqService;
 
 extern FairqClaimResult fairq_claim(FairqService *s, FairqTask *task,

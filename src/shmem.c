@@ -202,7 +202,7 @@ fairq_explain_end(ErrorContextCallback *callback)
 	error_context_stack = callback->previous;
 }
 
-/* Has anybody made the area? */
+/* Has any backend made the area? */
 bool
 fairq_area_is_made(void)
 {
@@ -253,7 +253,8 @@ fairq_lane_tranche(void)
 
 /*
  * What tells a database from one that had its OID before: the file that CREATE
- * DATABASE writes and nobody changes.  A backend's database stays the same.
+ * DATABASE writes, and which does not change.  A backend's database stays the
+ * same.
  */
 static uint64
 database_born(void)

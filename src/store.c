@@ -9,17 +9,18 @@
  *   isolation level, and are told of rows that an open transaction inserts or
  *   changes.  No predicate lock is taken, so that no serialization failure is
  *   of fairq's making.
- * - A claim waits for nobody.  That of a ready task takes no lock in the row, nor
- *   leaves one there, unless the row was locked or changed before; it is one
- *   update whose outcome (HOT or not) is known.  An expired task is locked first.
+ * - A claim waits for no transaction.  That of a ready task takes no lock in
+ *   the row, nor leaves one there, unless the row was locked or changed
+ *   before; it is one update whose outcome (HOT or not) is known.  An expired
+ *   task is locked first.
  *
- * What it costs: rules, triggers, defaults, generated columns, constraints other
- * than unique btree indexes, privileges and row security don't take part.
- * fairq's own script makes none of these that matters here, but for task.lane,
- * which enqueue.c writes.  A table to which somebody has added one is refused
- * when it is opened (store_check.c); an index that fairq cannot keep up, when it
- * is.  What the executor asks about publications is asked here, too: whether they
- * can tell which row was updated or deleted.
+ * What it costs: rules, triggers, defaults, generated columns, constraints
+ * other than unique btree indexes, privileges and row security don't take
+ * part.  fairq's own script makes none of these that matters here, but for
+ * task.lane, which enqueue.c writes.  A table to which one was added is
+ * refused when it is opened (store_check.c); an index that fairq cannot keep
+ * up, when it is.  What the executor asks about publications is asked here,
+ * too: whether they can tell which row was updated or deleted.
  *
  * A dirty scan can miss a row.  It copies an index page and then visits the
  * heap; a row that is moved (a new version with index entries of its own) and
@@ -397,8 +398,8 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 }
 
 /*
- * For who will hold something in the meantime for which others wait: whoever
- * is changing an index keeps us here, and not then.
+ * Open all indexes, before the caller holds something for which others wait: a
+ * transaction that is changing an index keeps us here, and not then.
  */
 void
 fairq_table_open_indexes(FairqTable *table)
@@ -487,9 +488,9 @@ new_slot(FairqTable *table)
 
 /*
  * Are the first columns of the index the wanted ones, in the order in which
- * scans rely on them?  Somebody may have made an index of the same columns that
- * goes down, compares them otherwise, or has another collation; all text that
- * fairq looks for is in "C".
+ * scans rely on them?  There may be an index of the same columns that goes
+ * down, compares them otherwise, or has another collation; all text that fairq
+ * looks for is in "C".
  */
 static bool
 is_in_order(Relation index, TupleDesc desc, const AttrNumber *columns)
@@ -606,7 +607,7 @@ insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_update)
 	}
 }
 
-/* Columns that were added since by somebody else are NULL. */
+/* Store a row.  Columns that were added since are NULL. */
 static void
 store_columns(TupleTableSlot *slot, const Datum *values, const bool *nulls,
 			  int natts)
@@ -681,7 +682,7 @@ fairq_table_insert_rows(FairqTable *table)
 		insert_index_entries(table, table->rows[i], false);
 }
 
-/* Delete a row that nobody else can be changing. */
+/* Delete a row that no other transaction can be changing. */
 void
 fairq_table_delete(FairqTable *table, ItemPointer tid)
 {
@@ -1270,7 +1271,7 @@ is_changed_by_us(HeapTupleHeader header)
 		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetUpdateXid(header));
 }
 
-/* Somebody's new row: has he deleted or changed it again? */
+/* Another transaction's new row: has it deleted or changed it again? */
 static bool
 is_changed_again(HeapTupleHeader header)
 {
@@ -1336,9 +1337,10 @@ see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 }
 
 /*
- * The tasks on some pages that are running, or in somebody's hands: of these
- * maybe in two versions.  Each page is seen at one moment.  What is done with a
- * task is done with the page locked: it may do no more than to keep it in mind.
+ * The tasks on some pages that are running, or in the hands of a transaction:
+ * of these maybe in two versions.  Each page is seen at one moment.  What is
+ * done with a task is done with the page locked: it may do no more than to
+ * keep it in mind.
  */
 void
 fairq_task_pages(FairqTable *table, BlockNumber from, BlockNumber end,
@@ -1377,8 +1379,8 @@ make_lock_slot(FairqTable *table)
 }
 
 /*
- * Fetch a row as it is now, whoever is changing it, into table->lock_slot; NULL
- * if it is not there.
+ * Fetch a row as it is now, also if it is being changed, into
+ * table->lock_slot; NULL if it is not there.
  */
 static HeapTupleHeader
 fetch_row(FairqTable *table, ItemPointer tid, SnapshotData *snapshot)
@@ -1431,16 +1433,16 @@ lock_row(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 	}
 
 	/*
-	 * Somebody is about to lock or to change it; or he waits for whoever has
-	 * it locked, and that may be us.
+	 * A transaction is about to lock or to change it; or it waits for the one
+	 * that has it locked, and that may be us.
 	 */
 	return may_be_ours(table, tid) ? lock_at_once(table, tid, mode) :
 		TM_WouldBlock;
 }
 
 /*
- * Lock a row that a scan found live, waiting for nobody.  False if it is in
- * somebody's hands, or was.
+ * Lock a row that a scan found live, without waiting.  False if it is in the
+ * hands of a transaction, or was.
  */
 bool
 fairq_table_lock(FairqTable *table, ItemPointer tid)
@@ -1477,9 +1479,10 @@ lock_task(FairqTable *table, FairqTask *task, LockTupleMode mode)
 }
 
 /*
- * Lock a row that a scan found live, waiting for nobody, and look again: the
+ * Lock a row that a scan found live, without waiting, and look again: the
  * locked version is in table->lock_slot and in *task.  The caller decides
- * whether it is still what it wants.  To delete it then waits for nobody.
+ * whether it is still what it wants.  To delete it then waits for no
+ * transaction.
  */
 FairqClaimResult
 fairq_task_lock(FairqTable *table, FairqTask *task)
@@ -1490,7 +1493,7 @@ fairq_task_lock(FairqTable *table, FairqTask *task)
 static FairqClaimResult
 lock_to_claim(FairqTable *table, FairqTask *task)
 {
-	/* FOR KEY SHARE, which SQL can say, is in nobody's way but who deletes it */
+	/* FOR KEY SHARE, which SQL can say, is in the way of a delete only */
 	return lock_task(table, task, table->claims_delete ? LockTupleExclusive :
 					 LockTupleNoKeyExclusive);
 }
@@ -1575,7 +1578,7 @@ in_the_way(TransactionId xid, bool key_share, bool to_delete)
 		!TransactionIdIsCurrentTransactionId(xid) && TransactionIdIsInProgress(xid);
 }
 
-/* Has anybody the row locked in a way that keeps others from claiming it? */
+/* Is the row locked in a way that keeps others from claiming it? */
 static bool
 is_locked(HeapTupleHeader header, bool to_delete)
 {
@@ -1789,8 +1792,8 @@ fairq_task_cancel(FairqTable *table, FairqTask *task)
 
 /*
  * Delete a row: FAIRQ_GONE if it is not the current version any more;
- * FAIRQ_LOCKED, without wait, if anybody has it locked (we ourselves, too).
- * If it may be ready it has to be locked, or read by fairq_task_lock_tuple().
+ * FAIRQ_LOCKED, without wait, if it is locked (by ourselves, too).  If it may
+ * be ready it has to be locked, or read by fairq_task_lock_tuple().
  */
 FairqClaimResult
 fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
@@ -1808,8 +1811,9 @@ fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
 }
 
 /*
- * Wait for whoever has the row.  It is not locked then, as a rule: whoever does
- * that has to keep away from those who queue for it.
+ * Wait for the transaction that has the row.  As a rule the row is not locked
+ * then: a caller that locks it has to keep away from transactions that queue
+ * for it.
  */
 void
 fairq_table_wait(FairqTable *table, ItemPointer row)
@@ -1825,7 +1829,7 @@ fairq_table_wait(FairqTable *table, ItemPointer row)
 	xmax = HeapTupleHeaderGetRawXmax(header);
 	if (header->t_infomask & HEAP_XMAX_INVALID)
 	{
-		/* he is about to change it */
+		/* it is about to be changed */
 		ExecClearTuple(table->lock_slot);
 		LockTuple(table->rel, &tid, ExclusiveLock);
 		UnlockTuple(table->rel, &tid, ExclusiveLock);
@@ -1871,10 +1875,10 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 
 /*
  * A scan of the rows of that id; NULL if there is no need for another one: no
- * row was moved since the scan before began, and so it has missed none.  *moves
- * is FAIRQ_NOT_SEARCHED before the first one.  It is the same scan each time
- * until the table is closed: whoever goes on with it does so in the table's
- * memory context.
+ * row was moved since the scan before began, and so it has missed none.
+ * *moves is FAIRQ_NOT_SEARCHED before the first one.  It is the same scan each
+ * time until the table is closed: a caller that goes on with it does so in the
+ * table's memory context.
  */
 FairqScan *
 fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
@@ -1895,8 +1899,8 @@ fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
 }
 
 /*
- * Look for a task by its id.  If it is not there, *changer is whoever is
- * changing it, if anybody is.
+ * Look for a task by its id.  If it is not there, *changer is the transaction
+ * that is changing it, if any.
  */
 static bool
 look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
@@ -1931,8 +1935,8 @@ look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 }
 
 /*
- * Look for a task by its id, waiting for nobody.  If somebody is changing it,
- * *task is as it was before.
+ * Look for a task by its id, without waiting.  If a transaction is changing
+ * it, *task is as it was before.
  */
 bool
 fairq_task_find_nowait(FairqTable *table, int64 id, FairqTask *task,
@@ -1945,8 +1949,8 @@ fairq_task_find_nowait(FairqTable *table, int64 id, FairqTask *task,
 }
 
 /*
- * Find a task by its id, waiting for whoever is changing it.  It may be
- * changed again before the caller does anything to it.
+ * Find a task by its id, waiting for a transaction that is changing it.  It
+ * may be changed again before the caller does anything to it.
  */
 bool
 fairq_task_find(FairqTable *table, int64 id, FairqTask *task)

@@ -284,7 +284,9 @@ extern int	fairq_task_entries(FairqTable *table, int32 lane, int32 group_no,
 							   int64 from, int most, FairqItem *items,
 							   int64 *end, bool *abreast);
 
-/* what is done with a task that is running, or in somebody's hands */
+/*
+ * what is done with a task that is running, or in the hands of a transaction
+ */
 typedef void (*FairqTaskSeen) (void *arg, const FairqTask *task,
 							   bool in_hands);
 
@@ -293,8 +295,8 @@ extern void fairq_task_pages(FairqTable *table, BlockNumber from,
 
 typedef enum FairqClaimResult
 {
-	FAIRQ_CLAIMED,
-	FAIRQ_GONE,					/* somebody else has or had it */
+	FAIRQ_CLAIMED,				/* the caller has it */
+	FAIRQ_GONE,					/* another transaction has or had it */
 	FAIRQ_LOCKED				/* merely locked: it may be free in a moment */
 } FairqClaimResult;
 

@@ -2,8 +2,8 @@
  * times.c
  *		When something falls due in a lane: leases and scheduled tasks.
  *
- * Time makes tasks ready without anybody's doing.  So that a pop need not look
- * for them, a lane has a timer for each of the two timed regions and a deadline:
+ * Time makes tasks ready without any call.  So that a pop need not look for
+ * them, a lane has a timer for each of the two timed regions and a deadline:
  *
  * timers	Where scheduled tasks begin, and where those that are to be retried
  *			do.  They stand in the order of the times at which they fall due,
@@ -16,12 +16,12 @@
  *			(seats.c), and this is the lowest of these.  When the deadline of
  *			64 groups has passed, those of them that are leased have lapsed,
  *			and their leases are looked at when their turns come (turn.c).
- *			After a restart nobody knows which tasks are leased, until the
+ *			After a restart it is not known which tasks are leased, until the
  *			census has come by them (census.c).
  *
- * Nothing is missed: only one backend at a time looks at timers.  The lowest
- * timer that is entered meanwhile is kept apart (timers_since), and
- * timers are not raised past that.
+ * Nothing is missed: only one backend at a time searches.  The lowest timer
+ * that is entered meanwhile is kept apart (timers_since), and timers are not
+ * raised past it.
  *
  * Locking: all is written under the lane's lock, by the caller; what is atomic
  * is read without it.  Nothing here allocates or fails.
@@ -110,8 +110,8 @@ fairq_times_next(FairqTimes *times)
 }
 
 /*
- * Begin to look.  False if somebody else is at it.  Whoever got true calls
- * fairq_times_end(), or sets searching to false.
+ * Begin to search.  False if another backend is at it.  After true the caller
+ * calls fairq_times_end(), or sets searching to false.
  */
 bool
 fairq_times_begin(FairqTimes *times, FairqTimerSearch *search)

@@ -13,19 +13,25 @@
 /* In shared memory, part of a lane.  Written under its lock. */
 typedef struct FairqTimes
 {
-	pg_atomic_uint64 deadline;	/* no lease ends earlier, a TimestampTz */
-	pg_atomic_uint64 timers[FAIRQ_REGIONS]; /* of the timed regions: below,
-											 * all tasks are running, or of
-											 * groups in the set "due" */
-	int64		timers_since[FAIRQ_REGIONS];	/* lowest one entered since the
-												 * last look began */
-	bool		searching;		/* somebody looks for what has fallen due */
+	pg_atomic_uint64 deadline;	/* TimestampTz before which no lease ends;
+								 * DT_NOEND: there is none */
+	pg_atomic_uint64 timers[FAIRQ_REGIONS]; /* address of each timed region
+											 * below which all tasks are
+											 * running, or of groups in the set
+											 * "due" */
+	int64		timers_since[FAIRQ_REGIONS];	/* lowest timer entered since
+												 * the last search began, per
+												 * region; FAIRQ_ADDR_MAX:
+												 * none */
+	bool		searching;		/* true: a backend searches for what has fallen
+								 * due */
 } FairqTimes;
 
 /* The timers that one search is to pass. */
 typedef struct FairqTimerSearch
 {
-	int64		timers[FAIRQ_REGIONS];	/* scheduled tasks from there on */
+	int64		timers[FAIRQ_REGIONS];	/* address of each timed region from
+										 * which on timed tasks are left */
 } FairqTimerSearch;
 
 extern void fairq_times_init(FairqTimes *times);

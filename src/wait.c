@@ -7,17 +7,17 @@
  * while it sleeps, no snapshot and no lock.  So vacuum goes on, and the queue
  * can be dropped, of which the next look hears.
  *
- * Two things nobody may tell a sleeper: that the extension was dropped, by a
- * backend that has nothing to do with fairq; and that rows were changed by
- * others' means, which voids what shared memory knows, of all queues at once.
- * So once a second each sleeper has a look at the messages by which PostgreSQL
- * tells backends of changed tables, and at a counter: neither takes a snapshot
- * or a lock.  Dropped by a backend that has worked with queues, the extension
- * is missed at once (changed.c).
+ * Two things wake no sleeper: that the extension was dropped, by a backend
+ * that has nothing to do with fairq; and that rows were changed by others'
+ * means, which voids what shared memory knows, of all queues at once.  So once
+ * a second each sleeper has a look at the messages by which PostgreSQL tells
+ * backends of changed tables, and at a counter: neither takes a snapshot or a
+ * lock.  Dropped by a backend that has worked with queues, the extension is
+ * missed at once (changed.c).
  *
- * A row that somebody has merely locked is not worth a pop, which would pass it
- * over, and nobody says when it is unlocked.  Who has seen nothing but such rows
- * looks again by himself, at intervals that grow.
+ * A row that is merely locked is not worth a pop, which would pass it over,
+ * and it is not published when it is unlocked.  A waiter that has seen nothing
+ * but such rows looks again by itself, at intervals that grow.
  *
  * Locking: each look takes AccessShareLock on the queue and on fairq.task.
  */
@@ -110,7 +110,7 @@ look_once(text *name, Look *last)
 	}
 	else
 	{
-		/* others may have been unlocked, too, and nobody knows how many */
+		/* others may have been unlocked, too, an unknown number */
 		if (ready && last->retry > 0)
 			fairq_wake_chain(&queue->hints->wakeup);
 		last->retry = 0;
@@ -192,7 +192,7 @@ fairq_wait(PG_FUNCTION_ARGS)
 		sleep_until(fairq_mind_time(last.due, end), &last);
 	}
 
-	/* if nobody is there to hear it, it is news for somebody else */
+	/* if the client is gone, it is news for another waiter */
 	if (ready && MyProcPort != NULL && !pq_check_connection())
 		ereport(ERROR,
 				errcode(ERRCODE_CONNECTION_FAILURE),

@@ -2,26 +2,26 @@
  * wake.c
  *		Waking those who wait for a queue's tasks.
  *
- * Workers sleep on a condition variable in the queue's shared memory.  Whoever
- * makes something ready wakes as many of them as there is work for, after that
- * is visible (transaction.c).  What wakes and is not needed goes back to sleep
- * in the server (wait.c): no client hears of it.
+ * Workers sleep on a condition variable in the queue's shared memory.  A
+ * transaction that makes tasks ready wakes as many of them as there is work
+ * for, after that is visible (transaction.c).  What wakes and is not needed
+ * goes back to sleep in the server (wait.c): no client hears of it.
  *
  * No wake-up is lost: a waiter counts itself before it looks for work, notes
  * the number of events before it looks, and sleeps only if it is still the
- * same after it has joined the sleepers.  Whoever has made something ready
- * counts an event if there is any waiter, and then signals.  A waiter that is
- * ended by an error may have been woken before, and wakes another one; one
- * whose time is over looks once more.
+ * same after it has joined the sleepers.  A transaction that has made tasks
+ * ready counts an event if there is any waiter, and then signals.  A waiter
+ * that is ended by an error may have been woken before, and wakes another one;
+ * one whose time is over looks once more.
  *
  * What only time makes ready is waited for by one of the waiters, the
  * timekeeper; the others sleep until they are woken.  If something falls due
  * earlier than what is minded, or the timekeeper leaves, one is woken to look
  * at the clock.
  *
- * Sometimes nobody knows how much there is to do (a queue is resumed, a limit
- * is raised).  Then one is woken, and each pop that finds as much as it wanted
- * wakes the next.
+ * Sometimes it is not known how much there is to do (a queue is resumed, a
+ * limit is raised).  Then one is woken, and each pop that finds as much as it
+ * wanted wakes the next.
  *
  * Locking: what is shared is atomic.  Waking takes the condition variable's
  * spinlock, allocates nothing and cannot fail, so it can be done from commit
@@ -49,7 +49,7 @@ fairq_wakeup_init(FairqWakeup *wakeup)
 	pg_atomic_init_u64(&wakeup->minded, (uint64) DT_NOEND);
 }
 
-/* It is a queue's from now on, and nobody waits. */
+/* It is a queue's from now on, and no session waits. */
 void
 fairq_wakeup_begin(FairqWakeup *wakeup)
 {
@@ -58,8 +58,8 @@ fairq_wakeup_begin(FairqWakeup *wakeup)
 }
 
 /*
- * Does nobody wait there?  Whoever has just left may still wake somebody, which
- * is one look for nothing.
+ * Does no session wait there?  One that has just left may still wake another
+ * one, which is one look for nothing.
  */
 bool
 fairq_wakeup_is_left(FairqWakeup *wakeup)
@@ -67,13 +67,13 @@ fairq_wakeup_is_left(FairqWakeup *wakeup)
 	return pg_atomic_read_u32(&wakeup->waiters) == 0;
 }
 
-/* Is anybody to be told?  Then count an event. */
+/* Returns how many wait, and counts an event if there are any. */
 static uint32
 count_event(FairqWakeup *wakeup)
 {
 	uint32		waiters;
 
-	/* whoever is not counted by now will see what was done before */
+	/* a waiter that is not counted by now will see what was done before */
 	pg_memory_barrier();
 	waiters = pg_atomic_read_u32(&wakeup->waiters);
 	if (waiters > 0)
@@ -81,7 +81,7 @@ count_event(FairqWakeup *wakeup)
 	return waiters;
 }
 
-/* There is work for n more. */
+/* Wake waiters: there is work for n more. */
 void
 fairq_wake(FairqWakeup *wakeup, int32 n)
 {
@@ -91,7 +91,7 @@ fairq_wake(FairqWakeup *wakeup, int32 n)
 		ConditionVariableSignal(&wakeup->sleepers);
 }
 
-/* All have to look. */
+/* Wake all waiters. */
 void
 fairq_wake_all(FairqWakeup *wakeup)
 {
@@ -99,7 +99,7 @@ fairq_wake_all(FairqWakeup *wakeup)
 		ConditionVariableBroadcast(&wakeup->sleepers);
 }
 
-/* There may be work, nobody knows how much. */
+/* There may be work, of an unknown amount. */
 void
 fairq_wake_chain(FairqWakeup *wakeup)
 {
@@ -129,7 +129,7 @@ fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
 		pg_atomic_compare_exchange_u32(&wakeup->surplus, &surplus, 0);
 }
 
-/* Something falls due then. */
+/* Wake a waiter if something falls due then that no other one minds. */
 void
 fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due)
 {
@@ -165,9 +165,9 @@ mind_no_more(FairqWakeup *wakeup)
 }
 
 /*
- * It doesn't any more.  pass_on: it was ended, and somebody else is to look at
- * what it may have been woken for.  due: something falls due then, of which it
- * may have heard alone.
+ * It doesn't any more.  pass_on: it was ended, and another waiter is to look
+ * at what it may have been woken for.  due: something falls due then, of which
+ * it may have heard alone.
  */
 void
 fairq_wait_end(bool pass_on, TimestampTz due)
@@ -189,7 +189,7 @@ fairq_wait_end(bool pass_on, TimestampTz due)
 
 /*
  * Until when is this backend to sleep, if something falls due then?  Until
- * that time, if nobody minds it.
+ * that time, if no other waiter minds it.
  */
 TimestampTz
 fairq_mind_time(TimestampTz due, TimestampTz otherwise)

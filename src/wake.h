@@ -12,13 +12,15 @@
 /* In shared memory, part of a queue's hints. */
 typedef struct FairqWakeup
 {
-	ConditionVariable sleepers;
-	pg_atomic_uint32 waiters;	/* asleep, or about to look or to sleep */
-	pg_atomic_uint32 surplus;	/* not 0: pops wake the next one as long as
-								 * they find something */
-	pg_atomic_uint64 events;	/* counts what may have made a pop worth it */
-	pg_atomic_uint64 minded;	/* when one of the waiters wakes by itself, a
-								 * TimestampTz */
+	ConditionVariable sleepers; /* what waiters sleep on */
+	pg_atomic_uint32 waiters;	/* number of sessions asleep, or about to look
+								 * or to sleep */
+	pg_atomic_uint32 surplus;	/* not 0: each pop that finds something wakes
+								 * the next waiter */
+	pg_atomic_uint64 events;	/* number of changes that may have made a pop
+								 * worth it */
+	pg_atomic_uint64 minded;	/* time at which a waiter wakes by itself, a
+								 * TimestampTz; DT_NOEND: none does */
 } FairqWakeup;
 
 extern void fairq_wakeup_init(FairqWakeup *wakeup);
