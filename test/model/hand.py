@@ -5,7 +5,7 @@ has of it
 
     bit         it may have a ready task
     entry       None (never made, or evicted), or
-      hand      the first ready tasks: (address, place of the row), H at most
+      hand      the first ready tasks: (address, TID of the row), H at most
       upto      every ready task that was told, and stands below, is in the
                 hand, or in the hands of a pop
       lost      the lowest address that was told since the reading began, and

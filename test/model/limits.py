@@ -6,7 +6,7 @@ transactions of two or three backends, is explored: every state that any order
 of the steps can lead to, once.  Promised is
 
 strict          with a claim never more tasks run than the limit says that was
-                in effect when the place for it was had, or since.  A task runs
+                in effect when the slot for it was had, or since.  A task runs
                 from its claim until its end is visible.
 too little      a counter that is known says no less than the truth.
 not exact       when all is quiet (every transaction is over, or idle), a

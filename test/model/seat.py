@@ -8,7 +8,7 @@ group for each of these:
     ring        may have a ready task
     front       of these, who is to be served before the position goes on
     served      has had a turn in the block of the position
-    parked      has no place under a limit, and is not in the ring
+    parked      has no slot under a limit, and is not in the ring
     late        something of it may be ready below its next turn
     vain        its last turn came to nothing, and was not given back
 
@@ -38,7 +38,7 @@ stranded    when all is quiet and nobody is parked, turns taken one after the
             other serve every ready task.
 passed by   a turn is taken only if no group with a ready task, and a place,
             has a lower next turn.  (A turn that came to nothing because the
-            group had nothing, or no place, counts as not taken.)
+            group had nothing, or no slot, counts as not taken.)
 twice       no group has two turns in a block.  A turn counts also if the claim
             is rolled back, or the row was locked.
 back        the blocks of the turns that are taken never go back.
@@ -223,7 +223,7 @@ class Lane:
     groups      see Group
     turns       in the hands of pops: (group, address of the turn, a task or
                 READ, read from where, is it the turn's first)
-    version     of the places of rows
+    version     of the TIDs of rows
     recovery    its number, the turn that it began with, and of how many seats
                 from there on and round it is known who has rows
     scans       steps that were not noted yet: (number, from how many seats on,
@@ -504,7 +504,7 @@ class Lane:
         return g, seats[g] + length * (block if ahead else block + 1), False
 
     def waits(self, g):
-        """Has it a ready task, and a place, that no pop has in hand?"""
+        """Has it a ready task, and a slot, that no pop has in hand?"""
         if self.groups[g].parked:
             return False
         free = set(self.ready(g))
@@ -820,7 +820,7 @@ class Model(Explorer):
             if group.parked:
                 lane = self.lane(state)
                 lane.unpark(g)
-                yield f"{self.name(g)} has a place", lane
+                yield f"{self.name(g)} has a slot", lane
             if group.entry is not None and "evict" in self.may:
                 lane = self.lane(state)
                 lane.evict(g)
@@ -877,7 +877,7 @@ class Model(Explorer):
                 lane.put_back(held)
                 lane.park(g)
                 lane.give_back(held, "parked gives back")
-                yield f"{self.name(g)} has no place", lane
+                yield f"{self.name(g)} has no slot", lane
             if "settings" in self.may:
                 lane = self.lane(state)
                 lane.change_settings(held)

@@ -81,7 +81,7 @@ is( sql("SELECT count(*) FILTER (WHERE attempt = 2) FROM fairq.pop('expired', 40
 	'30',
 	'leases of before are known');
 
-# A place that was left is given away by the pop that counts, and by the one who
+# A slot that was left is given away by the pop that counts, and by the one who
 # waits for it.
 sub complete_one
 {

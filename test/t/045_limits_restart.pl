@@ -1,5 +1,5 @@
 # Limits over a restart: what was running counts again, what was in the hands of
-# an open transaction doesn't, and waiting tasks whose place had been freed, or
+# an open transaction doesn't, and waiting tasks whose slot had been freed, or
 # was about to be, are served.
 use strict;
 use warnings FATAL => 'all';
