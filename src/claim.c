@@ -4,11 +4,12 @@
  *
  * A ready task needs a slot in its queue and in its group, which the caller
  * has got.  An expired one has its slots already: it keeps them.  Then what is
- * done with it is the affair of pop or take (pop.c), and what a rollback changes
- * is noted.
+ * done with it is the affair of pop or take (pop.c), and what a rollback
+ * changes is noted.
  *
- * Locking: of a ready task's row the tuple lock, at most, for a moment; an expired
- * one's row is locked with SKIP LOCKED (store.c).  So a call waits for none.
+ * Locking: of a ready task's row the tuple lock, at most, for a moment; an
+ * expired one's row is locked with SKIP LOCKED (store.c).  So a call waits for
+ * none.
  */
 #include "postgres.h"
 

@@ -23,8 +23,9 @@ typedef struct FairqAsOf
 } FairqAsOf;
 
 /*
- * The counter of the running tasks of a group, or of a queue; in shared memory.
- * It is never moved, and not freed while it is pinned.  All is under mutex.
+ * The counter of the running tasks of a group, or of a queue; in shared
+ * memory.  It is never moved, and not freed while it is pinned.  All is under
+ * mutex.
  */
 typedef struct FairqCounter
 {
@@ -59,7 +60,7 @@ typedef struct FairqCounter
 								 * are too many rows to be counted; 0: none */
 } FairqCounter;
 
-/* A queue's counter as it was before the counters of its groups were added up. */
+/* A queue's counter before the counters of its groups were added up. */
 typedef struct FairqSum
 {
 	uint64		as_of;			/* as_of of the counter */

@@ -94,9 +94,9 @@
  * them, in the set "leased", in the group's entry and in the deadline of its
  * 64 seats.  When a deadline has passed, its groups are lapsed, and not leased
  * any more; and the next pop that comes by a lapsed group looks where it has
- * tasks running, and notes anew what it finds.  That search may miss a task that
- * was taken before and is claimed after.  So the transaction that commits a
- * lease looks, without a lock, whether the group is still leased, with a
+ * tasks running, and notes anew what it finds.  That search may miss a task
+ * that was taken before and is claimed after.  So the transaction that commits
+ * a lease looks, without a lock, whether the group is still leased, with a
  * deadline that is not later, and whether no such search was begun in the lane
  * since the task was taken ("searches").  If not, it notes the lease again;
  * and so does one that rolls back the end of a lease.
@@ -152,7 +152,10 @@ is_unsure(FairqLane *lane, int32 group_no)
 		!is_known(lane, group_no);
 }
 
-/* Then it counts as served, unless it is a newcomer.  The entry may be NULL. */
+/*
+ * Count such a group as served, unless it is a newcomer.  The entry may be
+ * NULL.
+ */
 static void
 presume_served(FairqLane *lane, int32 group_no, const FairqGroup *group)
 {
@@ -182,7 +185,9 @@ is_out(FairqLane *lane, int32 group_no)
 		!has(lane, FAIRQ_PARKED, group_no);
 }
 
-/* The group may have something ready: it is in the ring, and maybe in front. */
+/*
+ * Put a group that may have something ready into the ring, and maybe in front.
+ */
 static void
 let_in(FairqLane *lane, int32 group_no)
 {
@@ -272,7 +277,10 @@ unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
 	fairq_entry_unlock(set);
 }
 
-/* This backend has found out where nothing is ready, or takes a turn. */
+/*
+ * Note that this backend has found out where nothing is ready, or takes a
+ * turn.
+ */
 static void
 note_narrower(FairqLane *lane)
 {
@@ -285,8 +293,8 @@ note_narrower(FairqLane *lane)
 /* --------------------------------------------------------------------- */
 
 /*
- * By what counters are known now, or void.  In this order: the census begins by
- * being given its number (census.c).
+ * Returns as of when counters are known now, or void.  It is read in this
+ * order since a census begins by being given its number (census.c).
  */
 FairqAsOf
 fairq_lane_as_of(FairqLane *lane)
@@ -300,7 +308,7 @@ fairq_lane_as_of(FairqLane *lane)
 	return now;
 }
 
-/* A task is running there, or about to. */
+/* Raise the reach of the lane: a task is running there, or about to. */
 void
 fairq_lane_reaches(FairqLane *lane, int64 addr)
 {
@@ -352,7 +360,10 @@ fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 	return begun;
 }
 
-/* Has one begun?  Then turns can be taken, as far as it has come. */
+/*
+ * Has a recovery of the lane begun?  Then turns can be taken, as far as it has
+ * come.
+ */
 bool
 fairq_lane_is_begun(FairqLane *lane)
 {
@@ -396,9 +407,9 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 }
 
 /*
- * From that state on, to where so many seats are known, these groups have
- * rows.  Nothing is noted if another backend has come further.  The bits of
- * the groups are mapped.
+ * Note a step of recovery: from that state on, to where so many seats are
+ * known, these groups have rows.  Nothing is noted if another backend has come
+ * further.  The bits of the groups are mapped.
  */
 void
 fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
@@ -425,8 +436,8 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 }
 
 /*
- * Rows are changed all the time: what was read is to be enough.  False if others
- * have begun anew.
+ * Accept what was read as enough, since rows are changed all the time.  False
+ * if another recovery has begun.
  */
 bool
 fairq_lane_accept(FairqLane *lane, uint32 lane_no)
@@ -442,7 +453,7 @@ fairq_lane_accept(FairqLane *lane, uint32 lane_no)
 	return content;
 }
 
-/* Nothing is known of the lane any more, but its leases. */
+/* Forget all of the lane but its leases. */
 void
 fairq_lane_forget(FairqLane *lane)
 {
@@ -512,7 +523,7 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 	return result;
 }
 
-/* The row is written, or never will be. */
+/* Unpin the entry of a reservation: the row is written, or never will be. */
 void
 fairq_unpin(FairqReservation *reservation)
 {
@@ -522,8 +533,8 @@ fairq_unpin(FairqReservation *reservation)
 }
 
 /*
- * The tasks that were given addresses up to last are not there after all.  Put
- * the tail back if no other address was reserved since.
+ * Put a group's tail back, if no other address was reserved since: the tasks
+ * that were given addresses up to last are not there after all.
  */
 void
 fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -575,7 +586,7 @@ note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 						  leases->high[FAIRQ_REGION_QUEUED]);
 }
 
-/* The same, of tasks that are queued. */
+/* Note that queued tasks of the group are leased, or about to be. */
 static void
 note_leased_items(FairqLane *lane, int32 group_no, FairqGroup *group,
 				  const FairqItem *items, int n, TimestampTz until)
@@ -702,8 +713,8 @@ is_covered(FairqLane *lane, const NextTurn *next)
 }
 
 /*
- * Move on to that turn, which may be in the next block; or in another round past
- * the last one, which is counted.
+ * Move on to that turn, which may be in the next block; or in another round
+ * past the last block, which is counted.
  */
 static void
 pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
@@ -781,7 +792,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	return true;
 }
 
-/* A call has that turn in hand, or a part of it. */
+/* Note that a call has that turn in hand, or a part of it. */
 static void
 note_taken(FairqLane *lane, FairqGroup *group, const FairqTurn *turn)
 {
@@ -905,8 +916,8 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 }
 
 /*
- * What is in the hand of the group whose turn is next, without taking it; false
- * if there is nothing.
+ * Read what is in the hand of the group whose turn is next, without taking it.
+ * False if there is nothing.
  */
 bool
 fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
@@ -945,9 +956,9 @@ fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 }
 
 /*
- * In a full queue: the turn, as it were, of the group with lapsed leases whose
- * seat is next; with tried_seat, which is -1 otherwise, past that one.  The
- * address is one to come.
+ * Take, in a full queue, a turn, as it were, of the group with lapsed leases
+ * whose seat is next; with tried_seat, which is -1 otherwise, past that one.
+ * The address is one to come.
  */
 FairqTaken
 fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
@@ -998,11 +1009,10 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 }
 
 /*
- * The caller's turn has nothing at hand.  If the group's hand has something by
- * now it gets that, at most so many tasks; returns how many.  If that is none,
- * it has to read from *from on (FAIRQ_ADDR_MAX: there is nothing to read),
- * looking at rows or not (*by_row), and may offer what it finds or not
- * (*offers).
+ * Returns how many tasks of the group's hand the caller gets, at most so many;
+ * its turn has nothing at hand.  If that is none, the caller has to read from
+ * *from on (FAIRQ_ADDR_MAX: there is nothing to read), looking at rows or not
+ * (*by_row), and may offer what it finds or not (*offers).
  */
 int
 fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -1037,9 +1047,9 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 }
 
 /*
- * Up to end the caller has found these, in order.  Returns how many of them, or
- * of those that are ready before, it gets, at most so many; the others are kept
- * for later, if the reading counts.
+ * End a reading, which has found these tasks up to end, in order.  Returns how
+ * many of them, or of those that are ready before, the caller gets, at most so
+ * many; the others are kept for later, if the reading counts.
  */
 int
 fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -1073,7 +1083,7 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 	return n;
 }
 
-/* An error has ended the caller's reading. */
+/* End the caller's reading, which an error has broken off. */
 void
 fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
 {
@@ -1092,7 +1102,9 @@ fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
 	LWLockRelease(&lane->lock);
 }
 
-/* There was no such task as the group's hand had at that address. */
+/*
+ * Drop the group's hand, which had a task at that address that is not there.
+ */
 void
 fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 					int64 addr)
@@ -1125,8 +1137,9 @@ is_last_part(FairqLane *lane, const FairqTurn *turn)
 }
 
 /*
- * Nothing of the group could be had at its turn.  What is left of that would come
- * to nothing as well, a thousand times maybe.
+ * End the group's turn, at which nothing could be had: what is left of it
+ * would come to nothing as well, a thousand times maybe.  False if another
+ * call has gone on with it.
  */
 static bool
 cut_short(FairqLane *lane, const FairqTurn *turn)
@@ -1140,8 +1153,8 @@ cut_short(FairqLane *lane, const FairqTurn *turn)
 }
 
 /*
- * The group has its last turn again, which was in the present block.  The entry
- * may be NULL.
+ * Give the group its last turn back, which was in the present block.  The
+ * entry may be NULL.
  */
 static void
 give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
@@ -1163,7 +1176,7 @@ came_to_nothing(const FairqGroup *group)
 	return group->parts == 0 && group->unused;
 }
 
-/* Then the group has it again, if it was in the present block. */
+/* Give such a turn back, if it was in the present block. */
 static void
 give_back_if_nothing(FairqLane *lane, int32 group_no, FairqGroup *group)
 {
@@ -1171,7 +1184,7 @@ give_back_if_nothing(FairqLane *lane, int32 group_no, FairqGroup *group)
 		give_back(lane, group_no, group);
 }
 
-/* Something of the group has become ready. */
+/* Note that something of the group was published. */
 static void
 note_published(FairqLane *lane, int32 group_no, FairqGroup *group)
 {
@@ -1190,8 +1203,8 @@ was_published_since(FairqLane *lane, const FairqGroup *group,
 }
 
 /*
- * The call had to stop in the middle of the turn: the call that takes the next one
- * goes on with that, unless another one has already.
+ * Let the call that takes the next turn go on with this one, in the middle of
+ * which the call had to stop, unless another one has already.
  */
 static void
 go_on_later(FairqLane *lane, const FairqTurn *turn)
@@ -1201,13 +1214,13 @@ go_on_later(FairqLane *lane, const FairqTurn *turn)
 }
 
 /*
- * A call is through with its part of a turn, which is over; or it has not
- * begun it.  If no call has used any of the turn, nor has a part in hand, the
- * group has it again: at once if it has nothing, or something was published
- * since; or else when that is published.  Not earlier, or a call that finds
- * nothing beside the reading of another one would come by for ever.  The entry
- * may be NULL, or another one than it was: then there is nothing to be had but
- * what the bits say.
+ * End a call's part of a turn, which is over; or which the call has not begun.
+ * If no call has used any of the turn, nor has a part in hand, the group has
+ * it again: at once if it has nothing, or something was published since; or
+ * else when that is published.  Not earlier, or a call that finds nothing
+ * beside the reading of another one would come by for ever.  The entry may be
+ * NULL, or another one than it was: then there is nothing to be had but what
+ * the bits say.
  */
 static void
 end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
@@ -1241,8 +1254,8 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 }
 
 /*
- * The group's turn at that address has come to nothing: it has it again, if it has
- * not had that since, and the block is the present one.
+ * Give the group its turn at that address back, which has come to nothing, if
+ * the block is the present one, and the group was not given it back since.
  */
 void
 fairq_lane_unserve(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -1264,8 +1277,9 @@ fairq_lane_unserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 }
 
 /*
- * Leases of the group may have ended.  It is not parked any more, as an
- * expired task has its slot already.
+ * Put a group of which leases may have ended into the set "lapsed" and into
+ * the ring.  It is not parked any more, as an expired task has its slot
+ * already.
  */
 static void
 has_lapsed(FairqLane *lane, int32 group_no)
@@ -1276,8 +1290,9 @@ has_lapsed(FairqLane *lane, int32 group_no)
 }
 
 /*
- * What was found out of what has fallen due of the group.  The entry may have
- * been evicted (NULL), and the search broken off (likewise).
+ * Note in the group's entry what a search has found of what has fallen due.
+ * The entry may have been evicted (NULL), and the search broken off
+ * (likewise).
  */
 static void
 note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
@@ -1359,7 +1374,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 }
 
 /*
- * Nothing of the group can be had at its turn, so that is over.  False if another
+ * End the turn, at which nothing of the group can be had.  False if another
  * call may have gone on with it.
  */
 bool
@@ -1436,8 +1451,8 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 }
 
 /*
- * A turn is over.  What is left of what was taken for it is put back.  If
- * nothing was served, since the group has nothing, it has had no turn in this
+ * End a turn, and put back what is left of what was taken for it.  If nothing
+ * was served, since the group has nothing, the group has had no turn in this
  * block.
  */
 void
@@ -1447,7 +1462,7 @@ fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	put_back(lane, lane_no, turn, findings, true);
 }
 
-/* The turn was not used: it is the group's again, with all that was taken. */
+/* Give back a turn that was not used, with all that was taken for it. */
 void
 fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
@@ -1455,10 +1470,10 @@ fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 }
 
 /*
- * There is no slot for another running task of the group: put it aside.
- * version is that of the settings that say so.  False if they are not in
- * effect any more, or there may be a slot.  An expired task needs no other
- * slot, so then it is not, unless nothing of the group may run.
+ * Park the group, as there is no slot for another running task of it.  version
+ * is that of the settings that say so.  False if they are not in effect any
+ * more, or there may be a slot.  An expired task needs no other slot, so then
+ * it is not, unless nothing of the group may run.
  */
 bool
 fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -1529,7 +1544,7 @@ fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
 	return *group_no != FAIRQ_NO_SEAT;
 }
 
-/* There is a slot for the group again in these lanes. */
+/* Take the group back into service in these lanes: it has a slot again. */
 void
 fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked)
 {
@@ -1549,7 +1564,10 @@ fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked)
 	}
 }
 
-/* There may be a slot for every group again: the next to take turns looks. */
+/*
+ * Have the next call that takes turns take all parked groups back: there may
+ * be a slot for each.
+ */
 void
 fairq_unpark_all(FairqHints *hints)
 {
@@ -1583,8 +1601,8 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped)
 }
 
 /*
- * Begin to search for what has fallen due.  0 if another backend is at it, or the
- * lane is not known; else the lane's number.
+ * Begin to search for what has fallen due.  0 if another backend is at it, or
+ * the lane is not known; else the lane's number.
  */
 uint32
 fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
@@ -1603,7 +1621,7 @@ fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
 	return lane_no;
 }
 
-/* So far it has come; or, with NULL, it was broken off. */
+/* End the search, which has come so far; or, with NULL, was broken off. */
 void
 fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
 					  const FairqTimerSearch *search)
@@ -1620,7 +1638,7 @@ fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
 	LWLockRelease(&lane->lock);
 }
 
-/* A task of the group has fallen due. */
+/* Put a group, of which a task has fallen due, into the set "due". */
 static void
 has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 {
@@ -1651,8 +1669,8 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 }
 
 /*
- * A task of the group has fallen due, one that is scheduled there.  False if the
- * lane is not what it was.  The group's bits are mapped.
+ * Add a timed task of the group that stands there, and has fallen due.  False
+ * if the lane was recovered anew since.  The group's bits are mapped.
  */
 bool
 fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -1737,7 +1755,7 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
  * groups whose bits are mapped.
  */
 
-/* These tasks of the group are ready, and maybe others from more on. */
+/* Add tasks of the group that are ready; there may be others from more on. */
 void
 fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 					 int n, int64 more)
@@ -1771,8 +1789,8 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 }
 
 /*
- * Tasks of the group, of which that is the first one, are ready again, at times
- * that may have come by now.
+ * Add timed tasks of the group, of which that is the first one, that are ready
+ * again; their times may have come by now.
  */
 void
 fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
@@ -1794,7 +1812,7 @@ fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
 	LWLockRelease(&lane->lock);
 }
 
-/* A task is scheduled there. */
+/* Add a task that is scheduled there. */
 void
 fairq_lane_add_scheduled(FairqLane *lane, int64 addr)
 {
@@ -1804,9 +1822,9 @@ fairq_lane_add_scheduled(FairqLane *lane, int64 addr)
 }
 
 /*
- * Tasks of the group are leased.  Mostly that was noted when they were taken, and
- * still is.  It counts also before a recovery of the lane has begun: the census
- * does not come by again.
+ * Add leases of the group's tasks.  Mostly they were noted when the tasks were
+ * taken, and still are.  They count also before a recovery of the lane has
+ * begun: the census does not come by again.
  */
 void
 fairq_lane_add_leases(FairqLane *lane, int32 group_no,
@@ -1830,8 +1848,8 @@ fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 }
 
 /*
- * The caller is about to publish what its own pops see.  That stands as long
- * as the number that is returned is the lane's.
+ * Returns the lane's narrowings, before the caller publishes what its own pops
+ * see: that stands as long as the number does not change.
  */
 uint64
 fairq_lane_narrowings(FairqLane *lane)

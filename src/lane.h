@@ -29,8 +29,8 @@ typedef enum FairqStat
 } FairqStat;
 
 /*
- * A lane.  In shared memory, part of FairqHints.  Protected by lock, but for the
- * constants, and reach and stats, which are read and written without it.
+ * A lane.  In shared memory, part of FairqHints.  Protected by lock, but for
+ * the constants, and reach and stats, which are read and written without it.
  */
 typedef struct FairqLane
 {

@@ -39,9 +39,9 @@
  * If an allocation fails, nothing is half there: what is needed for an entry is
  * had before the entry is made.
  *
- * Locking: a partition of a hash table, of counters before one of queues; then a
- * lane's lock, a counter's mutex, or registry->lock, and under the latter what the
- * DSA takes.
+ * Locking: a partition of a hash table, of counters before one of queues; then
+ * a lane's lock, a counter's mutex, or registry->lock, and under the latter
+ * what the DSA takes.
  */
 #include "postgres.h"
 

@@ -122,7 +122,7 @@ fairq_running_begin(FairqQueue *queue, bool peeks)
 	call.queue = queue;
 }
 
-/* The row of the group is written, or won't be. */
+/* Let go of the group's counter: the row is written, or won't be. */
 static void
 let_go_of_group(void)
 {
@@ -140,7 +140,10 @@ let_go_of_queue(void)
 	fairq_counter_let_go(&hints->running, fairq_lane_as_of(&hints->lanes[0]));
 }
 
-/* The row of the task that is or was running is written, or won't be. */
+/*
+ * Let go of counters that are held without a slot: the row is written, or
+ * won't be.
+ */
 static void
 let_go_of_row(void)
 {
@@ -167,7 +170,7 @@ fairq_slot_in_group_back(void)
 }
 
 /*
- * The call is over, or an error has ended it.  Called from abort callbacks,
+ * End the call: it is over, or an error has ended it.  For abort callbacks,
  * too.
  */
 void
@@ -261,8 +264,8 @@ count_rows(FairqScan *scan, Counting *counting)
 }
 
 /*
- * Of a group, as the table has it, those that stand in a lane at or past an
- * address, and before end.
+ * Count the running tasks of a group that stand in a lane at or past an
+ * address, and before end, as the table has them.
  */
 static void
 count_in_region(FairqQueue *queue, int priority, int32 group_no, int64 from,
@@ -294,8 +297,8 @@ count_in_region(FairqQueue *queue, int priority, int32 group_no, int64 from,
 }
 
 /*
- * The same up to where tasks may be running in each region, or of all that there
- * is.
+ * Count the running tasks of a group in a lane: up to where tasks may be
+ * running in each region, or all if that is not known.
  */
 static void
 count_in_lane(FairqQueue *queue, int priority, int32 group_no,
@@ -312,7 +315,7 @@ count_in_lane(FairqQueue *queue, int priority, int32 group_no,
 							fairq_lane_reach(lane, r) + 1, tasks, counting);
 }
 
-/* The same of all groups of a lane. */
+/* Count the running tasks of all groups of a lane. */
 static void
 count_lane(FairqQueue *queue, int priority, FairqTable *tasks,
 		   Counting *counting)
@@ -334,7 +337,10 @@ count_lane(FairqQueue *queue, int priority, FairqTable *tasks,
 	fairq_scan_end(scan);
 }
 
-/* Of a group, or of the whole queue (-1), in all lanes. */
+/*
+ * Count the running tasks of a group, or of the whole queue (-1), in all
+ * lanes.
+ */
 static void
 count_running(FairqQueue *queue, int32 group_no, FairqTable *tasks,
 			  Counting *counting)
@@ -349,9 +355,9 @@ count_running(FairqQueue *queue, int32 group_no, FairqTable *tasks,
 }
 
 /*
- * May the rows of the counter be counted?  Those of a group as long as the census
- * goes on, and those of a queue at any time, only if there are few, unless the
- * census is void again and again.
+ * Returns how many index entries may be read to count the rows of a counter.
+ * Few, for a group as long as the census goes on, and for a queue at any time;
+ * all, if the census is void again and again.
  */
 static int
 entries_to_count(FairqHints *hints, FairqCounter *counter, int32 group_no,
@@ -363,7 +369,7 @@ entries_to_count(FairqHints *hints, FairqCounter *counter, int32 group_no,
 	return fairq_counter_was_long(counter, now) ? 0 : SHORT_LINE;
 }
 
-/* It was counted. */
+/* Log a count. */
 static void
 say_counted(const FairqQueue *queue, int32 group_no, int32 running)
 {
@@ -378,7 +384,10 @@ say_counted(const FairqQueue *queue, int32 group_no, int32 running)
 static bool count_counter(FairqCounter *counter, int32 group_no,
 						  FairqTable *tasks);
 
-/* It was counted in this call, and is doubtful: then it would be again. */
+/*
+ * Where it is noted that a group, or the queue (-1), was counted in this call
+ * and is doubtful: counting again would not help.
+ */
 static int64 *
 doubtful_slot(int32 group_no)
 {
@@ -474,7 +483,10 @@ count_groups(FairqCounter *counter, FairqAsOf now, FairqTable *tasks)
 	}
 }
 
-/* Count by the rows, which may be too many. */
+/*
+ * Count the rows of a group, or of the queue (-1).  False if they are too
+ * many, or if that is prevented by what our own transaction has pending.
+ */
 static bool
 sum_rows(FairqCounter *counter, int32 group_no, FairqAsOf now,
 		 FairqTable *tasks, Counting *counting)
@@ -533,7 +545,7 @@ count_counter(FairqCounter *counter, int32 group_no, FairqTable *tasks)
 	}
 }
 
-/* Enter; or with count_no NULL, only see whether one could. */
+/* Take a slot; or with count_no NULL, only see whether there is one. */
 static FairqSlot
 try_counter(FairqCounter *counter, int32 limit, uint64 *count_no)
 {
@@ -544,9 +556,9 @@ try_counter(FairqCounter *counter, int32 limit, uint64 *count_no)
 }
 
 /*
- * The same, counting first if need be.  If there is no slot after that but for
- * doubt, counting again would not help: what is doubtful is in the hands of
- * transactions that go on.
+ * Take a slot, or see whether there is one, counting first if need be.  If
+ * there is no slot after that but for doubt, counting again would not help:
+ * what is doubtful is in the hands of transactions that go on.
  */
 static FairqSlot
 enter_counter(FairqCounter *counter, int32 limit, int32 group_no,
@@ -628,7 +640,8 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 }
 
 /*
- * The row shows that its task is running; or, removed, that it is gone.
+ * Use the slots in hand for a task, whose row shows that it is running; or,
+ * with removed, that it is gone.
  */
 void
 fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
@@ -648,8 +661,8 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 }
 
 /*
- * The row of a running task of the group is about to be written.  That is part
- * of the call in progress, or a call of its own.
+ * Hold the counters: the row of a running task of the group is about to be
+ * written.  That is part of the call in progress, or a call of its own.
  */
 void
 fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
@@ -708,8 +721,9 @@ fairq_hold_within_limits(void)
 }
 
 /*
- * The task, whose row was there, goes on running, and the row shows it.  If it
- * stands on another page now, the census may come by neither of them.
+ * Note that the task, whose row stood at before, goes on running, and that the
+ * row shows it.  If it stands on another page now, the census may come by
+ * neither of them.
  */
 void
 fairq_hold_written(const FairqTask *task, const ItemPointerData *before)
@@ -727,8 +741,9 @@ fairq_hold_written(const FairqTask *task, const ItemPointerData *before)
 }
 
 /*
- * The row shows it.  With a pending change, its task is not running any more; without,
- * it is still, or nothing came of it.
+ * Let go of the counters.  With a pending change the task is not running any
+ * more, and its row shows that; without, it is running still, or nothing was
+ * done.
  */
 void
 fairq_hold_end(FairqPending *pending)

@@ -9,9 +9,10 @@
 #include "store.h"
 
 /*
- * What is done with a task that was chosen: its row is in tasks->lock_slot, and
- * is locked, or at most its tuple lock is held (tasks->tuple_only): then it can
- * still be lost to a rival.  Afterwards the task is running, or removed.
+ * What is done with a task that was chosen: its row is in tasks->lock_slot,
+ * and is locked, or at most its tuple lock is held (tasks->tuple_only): then
+ * it can still be lost to a rival.  Afterwards the task is running, or
+ * removed.
  */
 typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
 										 void *arg);

@@ -7,9 +7,9 @@
  * named dynamic segment.  Behind it stands a pinned DSA area with the groups, a
  * cache of fixed size, and with what registry.c keeps there.
  *
- * Each backend maps what it may touch before it notes a change of it.  So commit
- * and abort callbacks can follow pointers into the area without allocating,
- * attaching or failing.
+ * Each backend maps what it may touch before it notes a change of it.  So
+ * commit and abort callbacks can follow pointers into the area without
+ * allocating, attaching or failing.
  *
  * All of it can be lost at any time (a crash, an immediate shutdown) and is
  * then read off the tables again.  What is kept of a database is known by the

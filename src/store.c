@@ -1537,13 +1537,13 @@ row_at_hand(FairqTable *table, ItemPointer tid)
 }
 
 /*
- * Get a row that a scan found live, to change it at once: as fairq_task_lock(),
- * but without its trace in the table and in the log.  The row is read again
- * unless the scan has just read it.
+ * Get a row that a scan found live, to change it at once: as
+ * fairq_task_lock(), but without its trace in the table and in the log.  The
+ * row is read again unless the scan has just read it.
  *
- * No rival is kept away meanwhile.  The first transaction to change the row has
- * it, and the second one neither waits nor gets it: its update, which does not
- * wait, finds that out under the lock of the buffer.
+ * No rival is kept away meanwhile.  The first transaction to change the row
+ * has it, and the second one neither waits nor gets it: its update, which does
+ * not wait, finds that out under the lock of the buffer.
  */
 FairqClaimResult
 fairq_task_lock_tuple(FairqTable *table, FairqTask *task)

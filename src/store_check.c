@@ -246,7 +246,7 @@ check_inheritance(Relation rel)
 						qualified_name(linitial_oid(children)), table));
 }
 
-/* A column that is missing at the end has an error of its own: see store_columns(). */
+/* A column missing at the end has an error of its own in store_columns(). */
 static void
 check_own_columns(Relation rel, const Shape *shape)
 {

@@ -1,6 +1,6 @@
 /*
  * transaction.c
- *		Pending changes: what a transaction changes in shared memory when it ends.
+ *		Pending changes: what the end of a transaction changes in hints.
  *
  * Hints must follow what other backends can see: a task is ready when its
  * enqueue has committed, and again when its pop has aborted, and not a moment
@@ -26,8 +26,8 @@
  *
  * A change is found through a hash table of the topmost ones for each group of
  * a lane; each knows the one below it.  They come and go as on a stack, so a
- * bucket is simply given back to the one below, or emptied: whatever was put in
- * behind it has gone before.
+ * bucket is simply given back to the one below, or emptied: whatever was put
+ * in behind it has gone before.
  *
  * Locking: the callbacks take lanes' locks, one at a time.  They must neither
  * fail (an ERROR there would be a PANIC) nor allocate: all memory is had when
@@ -174,14 +174,14 @@ release_node(int32 node)
 	free_node = node;
 }
 
-/* Tasks are ready from there on, wherever. */
+/* Add ready tasks, an unknown number, from that address on. */
 static void
 add_more(FairqNews *news, int64 addr)
 {
 	news->more = Min(news->more, addr);
 }
 
-/* Of the ready tasks of which there are news, the lowest are known. */
+/* Add a ready task.  Only the lowest ones are kept one by one. */
 static void
 add_item(FairqNews *news, const FairqItem *item)
 {
@@ -229,7 +229,7 @@ init_news(FairqNews *news)
 	init_leases(&news->leased);
 }
 
-/* There is nothing to publish any more. */
+/* Empty the news. */
 static void
 release_news(FairqNews *news)
 {
@@ -277,7 +277,7 @@ add_leases(FairqLeases *leases, const FairqLeases *more)
 	leases->searches = Min(leases->searches, more->searches);
 }
 
-/* News of a whole lane: which tasks does not matter. */
+/* Add to the news of a whole lane, in which single tasks do not matter. */
 static void
 add_lane_news(FairqNews *news, const FairqNews *more)
 {
@@ -289,7 +289,7 @@ add_lane_news(FairqNews *news, const FairqNews *more)
 	add_leases(&news->leased, &more->leased);
 }
 
-/* Tasks are scheduled; or, again, they may have fallen due by now. */
+/* Publish timed tasks; with again, they may have fallen due by now. */
 static void
 publish_scheduled(FairqPending *pending, int64 addr, bool again)
 {
@@ -303,7 +303,10 @@ publish_scheduled(FairqPending *pending, int64 addr, bool again)
 					   fairq_due_time(addr));
 }
 
-/* All is to be read off the table again, and its leases by another census. */
+/*
+ * Forget a lane: all of it is to be read off the table again, and its leases
+ * by another census.
+ */
 static void
 forget_lane(FairqLane *lane)
 {
@@ -347,7 +350,10 @@ publish(FairqPending *pending, const FairqNews *news, bool again)
 	}
 }
 
-/* n tasks are not running any more. */
+/*
+ * Publish what else a change says: n tasks are not running any more; settings,
+ * privileges or the queue itself have changed.
+ */
 static void
 leave_counters(FairqPending *pending, int32 n)
 {
@@ -518,7 +524,10 @@ grow_stack(void)
 		*slot_of(stack[i].lane, stack[i].group_no) = i;
 }
 
-/* What was being done, an error or the end has ended it. */
+/*
+ * End the call in progress, if an error or the transaction's end has broken it
+ * off.
+ */
 static void
 end_call(void)
 {
@@ -529,7 +538,7 @@ end_call(void)
 	fairq_find_due_end();
 }
 
-/* The queue's hints may be another's from now on. */
+/* Forget what was shown of a queue: its hints may be another's from now on. */
 static void
 forget_shown(FairqHints *hints)
 {
@@ -764,8 +773,8 @@ fairq_pending(FairqLane *lane, int32 group_no)
 }
 
 /*
- * A task that was ready there is ours, unless we abort.  root is where an index
- * leads to its row, if that is known.
+ * Note that a task that was ready there is ours, unless we abort.  root is
+ * where an index leads to its row, if that is known.
  */
 void
 fairq_pending_ready_at_abort(FairqPending *pending, int64 addr, int64 id,
@@ -793,7 +802,7 @@ fairq_pending_ready_at_abort(FairqPending *pending, int64 addr, int64 id,
 	add_item(&pending->at_abort, &item);
 }
 
-/* A task is scheduled there, if we commit. */
+/* Note that a task is scheduled there, if we commit. */
 void
 fairq_pending_scheduled(FairqPending *pending, int64 addr)
 {
@@ -818,8 +827,9 @@ add_lease(FairqLeases *leases, int64 addr, TimestampTz until, uint64 searches)
 }
 
 /*
- * A task there is leased until then, if we commit.  That was noted when it was
- * taken, after so many searches of the lane; or not (0).
+ * Note that a task there is leased until then, if we commit.  The lane has
+ * noted that when the task was taken, after so many searches of the lane; or
+ * not (0).
  */
 void
 fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
@@ -833,8 +843,8 @@ fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 }
 
 /*
- * The task there has its old lease again, if we abort.  The lane may have let
- * go of that while the row was in our hands.
+ * Note that a task there has its old lease again, if we abort.  The lane may
+ * have forgotten that lease while the row was in our hands.
  */
 void
 fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
@@ -844,8 +854,9 @@ fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 }
 
 /*
- * An address was reserved; its row comes soon, with no more than the others of
- * a batch before it.  Nothing may fail between the reservation and this.
+ * Note an address that was reserved; its row comes soon, with no more than the
+ * others of a batch before it.  Nothing may fail between the reservation and
+ * this.
  */
 void
 fairq_pending_reserved(FairqPending *pending,
@@ -872,7 +883,7 @@ fairq_pending_reserved(FairqPending *pending,
 	pending->nready_at_commit++;
 }
 
-/* The row of the n-th of the last reservations is there. */
+/* Note that the row of the n-th of the last reservations is there. */
 void
 fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 {
@@ -908,7 +919,9 @@ fairq_pending_any_unpinned(void)
 	return false;
 }
 
-/* The rows of the last reservations are there, with their index entries. */
+/*
+ * Unpin the last reservations: their rows are there, with their index entries.
+ */
 void
 fairq_pending_written(void)
 {
@@ -1038,9 +1051,10 @@ fairq_pending_highest(FairqLane *lane, int32 group_no)
 }
 
 /*
- * The settings of a group, or of the queue (-1), are changed.  Other backends
- * must not park a group by the old settings once the new ones are visible, nor
- * by the new ones if they are rolled back; so this is applied in both cases.
+ * Note that settings of a group, or of the queue (-1), are changed.  Other
+ * backends must not park a group by the old settings once the new ones are
+ * visible, nor by the new ones if they are rolled back; so this is applied in
+ * both cases.
  */
 void
 fairq_pending_settings(FairqHints *hints, int32 group_no)
@@ -1058,7 +1072,7 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 		pending->counter = fairq_shmem_counter(hints, group_no);
 }
 
-/* The queue is new: if we abort, it has never been there. */
+/* Note that the queue is new: if we abort, it has never been there. */
 void
 fairq_pending_created(FairqHints *hints)
 {
@@ -1066,8 +1080,8 @@ fairq_pending_created(FairqHints *hints)
 }
 
 /*
- * The queue is dropped, and the caller has it locked so that no other
- * transaction can use it: a commit gives its hints back.
+ * Note that the queue is dropped, and that the caller has it locked so that no
+ * other transaction can use it: a commit gives its hints back.
  */
 void
 fairq_pending_removed(FairqHints *hints)
@@ -1075,7 +1089,10 @@ fairq_pending_removed(FairqHints *hints)
 	fairq_pending(&hints->lanes[0], -1)->removed = true;
 }
 
-/* The privileges of the queue are changed: that is read anew, and no more. */
+/*
+ * Note that privileges of the queue are changed: backends read them anew, and
+ * no more.
+ */
 void
 fairq_pending_granted(FairqHints *hints)
 {
@@ -1083,10 +1100,10 @@ fairq_pending_granted(FairqHints *hints)
 }
 
 /*
- * Settings are changed of queues that shared memory does not know.  By the
- * time we commit it may: then all that is known is void, also which groups are
- * parked, and backends that have read the settings meanwhile are to read them
- * again.
+ * Note that settings are changed of queues that shared memory does not know.
+ * By the time we commit it may: then all that is known is void, also which
+ * groups are parked, and backends that have read the settings meanwhile are to
+ * read them again.
  */
 void
 fairq_pending_unknown_settings(void)
@@ -1096,8 +1113,8 @@ fairq_pending_unknown_settings(void)
 }
 
 /*
- * The queue is gone, or has another name.  Sessions that wait for its tasks
- * are woken at a commit.
+ * Note that the queue is gone, or has another name.  Sessions that wait for
+ * its tasks are woken at a commit.
  */
 void
 fairq_pending_dropped(FairqHints *hints)
@@ -1116,9 +1133,9 @@ fairq_has_changed_settings(void)
 }
 
 /*
- * Tasks of the group stop running if we commit, or if we abort.  The counter
- * is pinned by the caller, and by the change as well from now on.  It is NULL if
- * the queue has no limits as yet.
+ * Note that tasks of the group stop running if we commit, or if we abort.  The
+ * counter is pinned by the caller, and by the change as well from now on.  It
+ * is NULL if the queue has no limits as yet.
  */
 void
 fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
@@ -1158,9 +1175,9 @@ add_running(const FairqPending *pending, int32 *running, bool *doubtful)
 }
 
 /*
- * How many tasks of the group, or of the queue (-1), count as running though
- * we don't see them any more.  It is doubtful if some of that may be counted
- * twice.  False if that is not known.
+ * Count the tasks of the group, or of the queue (-1), that count as running
+ * though we don't see them any more.  It is doubtful if some of that may be
+ * counted twice.  False if that is not known.
  */
 bool
 fairq_pending_running(FairqHints *hints, int32 group_no, int32 *running,
@@ -1204,10 +1221,10 @@ fairq_pending_reset(void)
 }
 
 /*
- * From now on, and once more at the end, what is cached of groups is void.
- * Numbers of some may have been freed.  Otherwise other backends hear of it
- * once, though this is called for each row: what they read meanwhile is void
- * at the end.
+ * Make what is cached of groups void, now and once more at the end.  Numbers
+ * of some may have been freed.  Otherwise other backends hear of it once,
+ * though this is called for each row: what they read meanwhile is void at the
+ * end.
  */
 void
 fairq_pending_groups(bool freed)

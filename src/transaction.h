@@ -1,6 +1,6 @@
 /*
  * transaction.h
- *		Pending changes: what a transaction changes in shared memory when it ends.
+ *		Pending changes: what the end of a transaction changes in hints.
  */
 #ifndef FAIRQ_TRANSACTION_H
 #define FAIRQ_TRANSACTION_H
@@ -23,8 +23,8 @@ typedef struct FairqNews
 } FairqNews;
 
 /*
- * The pending changes of one group in one lane, in one subtransaction; or, once
- * there are too many of them, of a lane.
+ * The pending changes of one group in one lane, in one subtransaction; or,
+ * once there are too many of them, of a lane.
  */
 typedef struct FairqPending
 {

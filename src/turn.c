@@ -434,10 +434,10 @@ keep_due(FairqService *s, Course *course)
 			findings->due_items[0].tid = search->task.root;
 			findings->ndue = 1;
 		}
-		findings->ndue += fairq_task_ahead(s->due[r],
-										   FAIRQ_DUE_HAND - findings->ndue,
-										   findings->due_items + findings->ndue,
-										   &search->from);
+		findings->ndue +=
+			fairq_task_ahead(s->due[r], FAIRQ_DUE_HAND - findings->ndue,
+							 findings->due_items + findings->ndue,
+							 &search->from);
 	}
 }
 
