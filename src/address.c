@@ -45,7 +45,10 @@ fairq_last_block(int32 group_no, int64 block_length)
 	return (FAIRQ_RETRIES - 1 - group_no) / block_length;
 }
 
-/* FAIRQ_ADDR_NONE if there is no such address. */
+/*
+ * The address of the group's turn in a block; FAIRQ_ADDR_NONE if there is
+ * none.
+ */
 int64
 fairq_address(int32 group_no, int64 block, int64 block_length)
 {

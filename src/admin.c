@@ -73,7 +73,7 @@ arg_delay(FunctionCallInfo fcinfo, int n, const char *name)
 	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
 }
 
-/* A new queue gets its hints, which are given back if we abort. */
+/* Make the hints of a new queue, which are given back if we abort. */
 static void
 make_queue_hints(int32 queue_id)
 {
@@ -254,7 +254,7 @@ set_group(FairqQueue *queue, int32 group_no, FairqSqlArg concurrency,
 	fairq_notify(queue);
 }
 
-/* Of a whole queue, or of one group. */
+/* Pause or resume a whole queue, or one group. */
 static void
 set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 {

@@ -76,7 +76,7 @@ fairq_check_delay(const char *name, const Interval *delay)
 	return (int64) length;
 }
 
-/* When a lease taken now ends. */
+/* The end of a lease taken now. */
 TimestampTz
 fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 				TimestampTz now)

@@ -141,7 +141,7 @@ fairq_census_init(FairqCensus *census)
 	pg_atomic_init_u64(&census->skipping, 0);
 }
 
-/* What makes a census void. */
+/* Returns what has to be the same for a census not to be void. */
 static uint64
 read_voids(FairqHints *hints, uint64 *resets)
 {
@@ -152,8 +152,9 @@ read_voids(FairqHints *hints, uint64 *resets)
 }
 
 /*
- * What the census has to say of the counters of a queue, after so many resets.  It
- * begins by being given a number, so what was read of it before is not newer.
+ * Fill in what the last census says of the counters of a queue, after so many
+ * resets.  It begins by being given a number, so what was read of it before is
+ * not newer.
  */
 void
 fairq_census_look(FairqHints *hints, uint64 resets, FairqAsOf *now)
@@ -171,7 +172,7 @@ fairq_census_look(FairqHints *hints, uint64 resets, FairqAsOf *now)
 	now->repeated = pg_atomic_read_u64(&census->repeated) >= now->census;
 }
 
-/* Has one come by all tasks of the queue since? */
+/* Has a census come by all tasks of the queue since so many resets? */
 bool
 fairq_census_has_passed(FairqHints *hints, uint64 resets)
 {
@@ -202,7 +203,7 @@ fairq_census_is_due(FairqHints *hints)
 					read_voids(hints, &resets));
 }
 
-/* Is it void again and again? */
+/* Is the census void again and again? */
 bool
 fairq_census_is_stuck(FairqHints *hints)
 {
@@ -213,10 +214,10 @@ fairq_census_is_stuck(FairqHints *hints)
 }
 
 /*
- * A call that does not count is about to begin in the queue, unless that is
- * limited: each census is void for its counters until there is none any more.
- * The caller looks after this whether the queue is limited, and a backend that
- * relies on a census looks before: so one of them sees the other.
+ * Make each census void for the queue's counters until no call is in progress
+ * that does not count: such a call is about to begin, unless the queue is
+ * limited.  The caller looks after this whether the queue is limited, and a
+ * backend that relies on a census looks before: so one of them sees the other.
  */
 void
 fairq_census_not_counted(FairqHints *hints)
@@ -226,7 +227,10 @@ fairq_census_not_counted(FairqHints *hints)
 	pg_memory_barrier();
 }
 
-/* All calls count from now on: what has begun is void, the next one is not. */
+/*
+ * Make the next census valid for the queue's counters, as all calls count from
+ * now on; the one that has begun stays void.
+ */
 void
 fairq_census_counted(FairqHints *hints)
 {
@@ -241,8 +245,8 @@ fairq_census_counted(FairqHints *hints)
 }
 
 /*
- * The queue's counters are wanted, and the last census has not counted for them:
- * let there be another one, unless that is under way, or would be void, too.
+ * Ask for another census if the last one has not counted for the queue's
+ * counters, which are wanted; unless one is under way, or would be void, too.
  */
 void
 fairq_census_want(FairqHints *hints)
@@ -258,9 +262,9 @@ fairq_census_want(FairqHints *hints)
 /* --------------------------------------------------------------------- */
 
 /*
- * Begin another one.  The mutex is held.  Counters hear of its number, and from
- * then on count what it may miss; only after that a page is read, or how many
- * there are.
+ * Begin another census.  The mutex is held.  Counters hear of its number, and
+ * from then on count what it may miss; only after that a page is read, or how
+ * many there are.
  */
 static void
 begin_census(FairqCensus *census, Relation rel, uint64 resets, uint64 is_void)
@@ -364,7 +368,10 @@ is_to_be_done(FairqCensus *census)
 		pg_atomic_read_u64(&census->done) != hand.number;
 }
 
-/* The pages were read: publish what was found, unless another backend does. */
+/*
+ * Begin to publish what was found in the pages of the step.  False if another
+ * backend does.
+ */
 static bool
 begin_publishing(void)
 {
@@ -421,7 +428,8 @@ end_step(int64 *found)
 }
 
 /*
- * An error has ended the step, or there is nothing to publish.  For callbacks.
+ * End a step that an error has broken off, or of which there is nothing to
+ * publish.  For callbacks, too.
  */
 void
 fairq_census_end(void)
@@ -537,7 +545,10 @@ is_counted(FairqQueue *queue)
 	return pg_atomic_read_u64(&hints->void_census) < hand.number;
 }
 
-/* Some tasks of a group were found; one may be there in two versions. */
+/*
+ * Count the tasks of a group that were found, one of which may be there in two
+ * versions.
+ */
 static int32
 count_group(const Found *found, int n, bool *unsure)
 {
@@ -610,8 +621,8 @@ note_number(pg_atomic_uint64 *at)
 }
 
 /*
- * The queue is being made or dropped, or rewritten, and is passed over: the census
- * is void for it.  Who enters it into shared memory at this moment looks at what
+ * Pass over a queue that is being made, dropped or rewritten: the census is
+ * void for it.  Who enters it into shared memory at this moment looks at what
  * is written here first.
  */
 static void
@@ -694,7 +705,10 @@ fairq_census_step(FairqQueue *queue, FairqTable *tasks)
 		(void) do_step(queue, tasks, STEP_PAGES);
 }
 
-/* Go on to the end.  False if others make that void all the time. */
+/*
+ * Do all steps to the end of the census.  False if it becomes void all the
+ * time.
+ */
 bool
 fairq_census_finish(FairqQueue *queue, FairqTable *tasks)
 {

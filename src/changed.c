@@ -93,7 +93,10 @@ is_same_queue(TupleTableSlot *old, TupleTableSlot *new)
 		fairq_text_equal(name_of(old), name_of(new));
 }
 
-/* A version of a row of fairq.queue; gone: there is no such queue any more. */
+/*
+ * Note that a row of fairq.queue was changed; gone: there is no such queue any
+ * more.
+ */
 static void
 queue_changed(TupleTableSlot *slot, bool gone)
 {
@@ -107,7 +110,10 @@ queue_changed(TupleTableSlot *slot, bool gone)
 		fairq_pending_settings(hints, -1);
 }
 
-/* A new row: no backend knows the queue, unless its id was another row's. */
+/*
+ * Note a new row of fairq.queue: no backend knows the queue, unless its id was
+ * another row's.
+ */
 static void
 queue_added(TupleTableSlot *slot)
 {
@@ -118,7 +124,7 @@ queue_added(TupleTableSlot *slot)
 		fairq_pending_settings(hints, -1);
 }
 
-/* Of a row of the other tables. */
+/* Note that a row of the other tables was changed. */
 static void
 setting_changed(TupleTableSlot *slot, bool of_group)
 {
@@ -139,7 +145,7 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 		fairq_pending_granted(hints);
 }
 
-/* All rows of the table are gone. */
+/* Note that all rows of a table are gone. */
 static void
 all_changed(Oid relid)
 {
@@ -195,7 +201,7 @@ fairq_settings_changed(PG_FUNCTION_ARGS)
 
 static object_access_hook_type next_hook = NULL;
 
-/* Something is looked at, made or dropped. */
+/* Hook: note when fairq.task is dropped. */
 static void
 object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 			  void *arg)

@@ -23,7 +23,7 @@
 /* how long a transaction block leaves that to others */
 #define LEFT_TO_OTHERS USECS_PER_SEC
 
-/* A task is served where it stands, unless it is lost. */
+/* Serve a task where it stands, unless it is lost. */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 		   FairqPending *pending)
@@ -45,8 +45,8 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 }
 
 /*
- * Who only wants to know stops at a task that could be had, as if it could not,
- * and goes on past one that a pop would pass over.
+ * See whether a pop could have the task.  If so, the call stops there, as if
+ * the task were locked; if not, it goes on as a pop would.
  */
 static FairqClaimResult
 peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
@@ -106,9 +106,9 @@ runs_on(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Is it to be left as it is?  If it is not to run on, in a transaction block,
- * for other calls; and as long as it is not known whether it may, since it
- * keeps its slot meanwhile.
+ * Is an expired task to be left as it is?  If it is not to run on, in a
+ * transaction block, for other calls; and as long as it is not known whether
+ * it may, since it keeps its slot meanwhile.
  */
 static bool
 is_left(FairqService *s, const FairqTask *task)

@@ -187,7 +187,7 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 	}
 }
 
-/* The locked task, which has a key, is finished: the key is free again. */
+/* Free the key of a locked task that is finished. */
 void
 fairq_dedup_free(FairqTable *tasks, const FairqTask *task)
 {

@@ -38,7 +38,7 @@
 static FairqLane *searched_lane = NULL;
 static uint32 searched_lane_no = 0;
 
-/* Take the flag back if an error has ended the search.  For callbacks. */
+/* Take the flag back, if an error has ended the search.  For callbacks. */
 void
 fairq_find_due_end(void)
 {
@@ -110,8 +110,9 @@ find_timed(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 }
 
 /*
- * Look for what has fallen due, one step, and count it.  False if there is nothing
- * to look for, or nothing more can be done about it at this moment.
+ * Do one step of the search for what has fallen due, and count what was found.
+ * False if there is nothing to look for, or nothing more can be done about it
+ * at this moment.
  */
 bool
 fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,

@@ -116,7 +116,7 @@ write_rows(FairqEnqueue *e, MemoryContext rows)
 	MemoryContextReset(rows);
 }
 
-/* The arguments that both functions have. */
+/* Begin a call, by the arguments that both functions have. */
 static void
 begin_enqueue(FunctionCallInfo fcinfo, FairqEnqueue *e, FairqNewTask *new,
 			  text *queue_name)

@@ -71,7 +71,7 @@ worth_of(const FairqGroupKey *key, const FairqGroup *group)
 	return group->idle ? 1 : !group->late ? 2 : 3;
 }
 
-/* The way to be given to another group; -1 if all have to stay. */
+/* Returns the way to be given to another group; -1 if all have to stay. */
 static int
 choose_victim(FairqGroupSet *set, int *worth_of_it)
 {
@@ -179,7 +179,7 @@ fairq_entry_lock(uint32 lane_no, int32 group_no, bool create, bool *is_new,
 	return make_entry(lane_no, group_no, sets, setp);
 }
 
-/* One pin less on an entry that is pinned, and so has not moved. */
+/* Take one pin off an entry, which has not moved as long as it was pinned. */
 void
 fairq_entry_unpin(FairqGroup *group)
 {

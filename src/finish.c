@@ -120,7 +120,7 @@ close_tasks(FairqTable *tasks, bool done)
 		fairq_table_leave(tasks);
 }
 
-/* A slot was freed, if there are slots at all. */
+/* Notify listeners that a slot is free, if there is any limit. */
 static void
 notify_slots(FairqQueue *queue)
 {
@@ -128,7 +128,10 @@ notify_slots(FairqQueue *queue)
 		fairq_notify(queue);
 }
 
-/* An attempt that no lease can have is no error: it is not the present one. */
+/*
+ * Returns the attempt, if it is given.  One that no lease can have is no
+ * error: it is not the present one.
+ */
 static int32
 arg_attempt(FunctionCallInfo fcinfo, int n)
 {
@@ -247,8 +250,8 @@ begin_call(FunctionCallInfo fcinfo, const char *function, bool leased,
 }
 
 /*
- * The attempt is over: run the task again after a delay in microseconds,
- * unless it was cancelled.
+ * Have the task, whose attempt is over, run again after a delay in
+ * microseconds, unless it was cancelled.
  */
 static void
 run_again(Call *g, int64 delay, const text *error, bool counts)
@@ -267,8 +270,9 @@ run_again(Call *g, int64 delay, const text *error, bool counts)
 }
 
 /*
- * How long the next attempt is to wait.  Jitter keeps those apart that have
- * failed together: up to a quarter more or less, and an hour at most.
+ * Returns the delay of the next attempt, in microseconds.  Jitter keeps those
+ * apart that have failed together: up to a quarter more or less, and an hour
+ * at most.
  */
 static int64
 backoff_delay(const FairqQueue *queue, const FairqTask *task)

@@ -141,7 +141,7 @@ check_group_cache(void)
 	stale = false;
 }
 
-/* At an abort: what we read of our own rows is not true any more. */
+/* Forget what was read of our own rows: an abort has made it wrong. */
 void
 fairq_groups_forget_uncommitted(void)
 {
@@ -149,14 +149,17 @@ fairq_groups_forget_uncommitted(void)
 		stale = true;
 }
 
-/* This backend does not know any groups. */
+/* Forget all groups that this backend has cached. */
 void
 fairq_groups_forget(void)
 {
 	stale = true;
 }
 
-/* At the end of a transaction. */
+/*
+ * Note the end of a transaction: what is cached is committed now, or
+ * forgotten.
+ */
 void
 fairq_groups_committed(void)
 {
@@ -329,7 +332,7 @@ new_number(FairqTable *table, FairqQueue *queue)
 	return group_no;
 }
 
-/* The number is the key's. */
+/* Write the row that gives the number to the key. */
 void
 fairq_put_group_number(FairqTable *table, FairqQueue *queue, int32 group_no,
 					   text *key)
@@ -446,7 +449,10 @@ read_ahead(FairqQueue *queue, int32 group_no)
 	return ahead;
 }
 
-/* A row of the group is committed, or our own. */
+/*
+ * Remember the key of a group, of which the scan is at a row that is
+ * committed, or our own.
+ */
 static text *
 remember_number(FairqQueue *queue, int32 group_no, FairqScan *scan)
 {

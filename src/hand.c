@@ -54,7 +54,10 @@
 
 #include "hand.h"
 
-/* In the order of service, and of their ids at one address. */
+/*
+ * Is one before the other in the order of service, which is that of addresses,
+ * and of ids at one address?
+ */
 static bool
 is_before(const FairqItem *a, const FairqItem *b)
 {
@@ -76,7 +79,7 @@ note_lost(FairqGroup *group, int64 addr)
 	group->lost = Min(group->lost, addr);
 }
 
-/* What was taken off the hand has left room at its beginning. */
+/* Move the items to the beginning of the hand, off which some were taken. */
 static void
 close_up(FairqGroup *group)
 {
@@ -121,7 +124,8 @@ put_item(FairqGroup *group, const FairqItem *item)
 }
 
 /*
- * These tasks are ready, and maybe others, from more on.
+ * Add ready tasks to the hand, as far as they belong there; there may be
+ * others from more on.
  */
 void
 fairq_hand_add(FairqGroup *group, const FairqItem *items, int n, int64 more)
@@ -154,7 +158,7 @@ fairq_hand_take(FairqGroup *group, int most, FairqItem *out)
 	return n;
 }
 
-/* There was no such task at that address. */
+/* Drop the hand: a task that it had at that address is not there. */
 void
 fairq_hand_vanished(FairqGroup *group, int64 addr)
 {
@@ -166,7 +170,7 @@ fairq_hand_vanished(FairqGroup *group, int64 addr)
 	group->by_row = true;
 }
 
-/* The caller reads on from upto.  Returns whether that will count. */
+/* Begin a reading from upto on.  Returns whether it may be offered. */
 bool
 fairq_hand_read_begin(FairqGroup *group, int pid)
 {
@@ -178,7 +182,7 @@ fairq_hand_read_begin(FairqGroup *group, int pid)
 }
 
 /*
- * The reading of the caller, whose name is in the entry, has found these, in
+ * Offer a reading, whose reader is the caller, which has found these tasks, in
  * order, and nothing else up to end.  The first ones go to the caller at once,
  * the next ones into the hand.  Returns how many the caller got.
  */

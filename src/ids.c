@@ -64,7 +64,7 @@ static struct
 	bool		logged;			/* so that changes show in the LSN */
 }			page;
 
-/* The page's buffer, pinned. */
+/* Returns the buffer of the sequence's page, pinned. */
 static Buffer
 find_page(void)
 {
@@ -84,7 +84,9 @@ find_page(void)
 	return page.buffer;
 }
 
-/* How does the sequence stand?  False if a change might not show. */
+/*
+ * Read how the sequence stands.  False if a change might not show in its page.
+ */
 static bool
 look_at_sequence(FairqIdSource *stands)
 {
@@ -108,7 +110,10 @@ is_same_source(const FairqIdSource *a, const FairqIdSource *b)
 	return a->lsn == b->lsn && a->last_value == b->last_value;
 }
 
-/* Up to n ids of the chunk that others have begun.  Returns how many. */
+/*
+ * Take up to n ids of the chunk that other sessions have begun.  Returns how
+ * many.
+ */
 static int
 take_ids(FairqIds *ids, int64 *first, int n)
 {
@@ -128,7 +133,7 @@ take_ids(FairqIds *ids, int64 *first, int n)
 	return n;
 }
 
-/* How many ids a value of the sequence stands for. */
+/* Returns how many ids a value of the sequence stands for. */
 static int
 chunk_size(Oid seq, int64 value)
 {
@@ -149,7 +154,10 @@ chunk_size(Oid seq, int64 value)
 	return (int) n;
 }
 
-/* Up to n ids of a new chunk; what is left of it is for others. */
+/*
+ * Take up to n ids of a new chunk, whose rest is for all sessions.  Returns
+ * how many.
+ */
 static int
 take_new_chunk(FairqIds *ids, int64 *first, int n)
 {
@@ -172,7 +180,7 @@ take_new_chunk(FairqIds *ids, int64 *first, int n)
 	return n;
 }
 
-/* Ids in rising order.  The caller has fairq.task open. */
+/* Fill in ids in rising order.  The caller has fairq.task open. */
 void
 fairq_new_ids(int64 *ids, int n)
 {

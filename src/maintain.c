@@ -82,7 +82,7 @@ typedef struct Expiry
 	MemoryContext each;			/* of what a task needs */
 } Expiry;
 
-/* Take back what the scan has found that has expired. */
+/* End the expired leases of tasks that the scan comes by. */
 static void
 expire_found(Expiry *e)
 {
@@ -108,7 +108,7 @@ expire_found(Expiry *e)
 	}
 }
 
-/* The same in all lines of a lane of which something is leased. */
+/* End expired leases in all lines of a lane of which something is leased. */
 static void
 expire_in_lane(Expiry *e, int priority)
 {
@@ -443,7 +443,10 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 	return unused;
 }
 
-/* False if others go on for too long.  *written: has anything changed? */
+/*
+ * Delete the rows of groups that are not used.  False if other transactions go
+ * on for too long.  *written: has anything changed?
+ */
 static bool
 forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 {
@@ -588,9 +591,9 @@ maintain_tasks(FairqQueue *queue)
 }
 
 /*
- * Do one part for each of these queues that may be managed and still is there.
- * What was changed may be dropped or altered when we have ended, all else at
- * once.
+ * Do one part of maintain() for each of these queues that may be managed and
+ * still is there.  What was changed may be dropped or altered when we have
+ * ended, all else at once.
  */
 static void
 maintain_each(const List *ids, bool groups, MemoryContext each)

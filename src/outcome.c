@@ -38,8 +38,8 @@ copy_column(FairqTable *tasks, AttrNumber from, AttrNumber to, Datum *values,
 }
 
 /*
- * A NULL error is that of the last attempt; of a task that has succeeded there
- * is none.
+ * Archive a finished task.  A NULL error stands for that of the last attempt;
+ * a task that has succeeded has none.
  */
 static void
 archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
@@ -77,7 +77,7 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 }
 
 /*
- * The task is finished.
+ * Finish a task: it leaves fairq.task, and is archived if its queue says so.
  */
 void
 fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
@@ -115,10 +115,10 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
- * The task, which is running, is to be run again: at run_at, or at once if
- * that is DT_NOBEGIN.  With retried, its attempt has failed, for a reason that
- * is error if that is not NULL: it comes before the group's other tasks, once
- * it is due.  Without, it was released, and goes behind them, or is scheduled.
+ * Have a running task run again: at run_at, or at once if that is DT_NOBEGIN.
+ * With retried, its attempt has failed, for a reason that is error if that is
+ * not NULL: it comes before the group's other tasks, once it is due.  Without,
+ * it was released, and goes behind them, or is scheduled.
  */
 void
 fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,

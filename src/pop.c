@@ -43,7 +43,7 @@ typedef struct Claims
 	bool		worker_isnull;
 } Claims;
 
-/* A row of type fairq.claim. */
+/* Put a row of type fairq.claim into the result. */
 static void
 put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 {

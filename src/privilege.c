@@ -160,7 +160,7 @@ fairq_revoke_queue(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Who makes a queue manages it. */
+/* Grant MANAGE to the role that makes a queue. */
 void
 fairq_grant_creator(int32 queue_id)
 {

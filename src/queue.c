@@ -88,7 +88,7 @@ invalidate_names(Datum arg, Oid relid)
 	}
 }
 
-/* An error on the way leaves nothing that looks like a cache. */
+/* Make the caches.  An error on the way leaves nothing that looks like one. */
 static void
 init_cache(void)
 {
@@ -127,8 +127,8 @@ check_queue_cache(void)
 }
 
 /*
- * Something in one of the tables that are cached here is changed: for ourselves
- * from now on, for others once it has committed.
+ * Note a change in one of the tables that are cached here: it holds for
+ * ourselves from now on, for other backends once it has committed.
  */
 void
 fairq_queue_changed(void)
@@ -140,7 +140,10 @@ fairq_queue_changed(void)
 	reading++;
 }
 
-/* They are through, or undone; all of them, or those of a subtransaction. */
+/*
+ * End such changes, all of them or those of a subtransaction: they are
+ * committed, or undone.
+ */
 void
 fairq_queue_changes_end(bool committed, bool all)
 {
@@ -150,7 +153,8 @@ fairq_queue_changes_end(bool committed, bool all)
 }
 
 /*
- * The row as it is committed now, or as we ourselves have changed it.
+ * Go on to the next row as it is committed now, or as we ourselves have
+ * changed it.
  */
 static bool
 next_current(FairqScan *scan)

@@ -89,7 +89,7 @@ fairq_chunks_free(FairqChunks *chunks)
 	pg_atomic_write_u32(&chunks->made, 0);
 }
 
-/* Has the chunk, and maps it.  NULL if it is not there. */
+/* Returns a chunk, mapped; NULL if it is not there. */
 static uint64 *
 chunk_at(FairqChunks *chunks, int chunk)
 {
@@ -404,7 +404,10 @@ up_to(int64 seat, int64 last)
 		(UINT64CONST(2) << (last - seat)) - 1;
 }
 
-/* Those groups may be served, of which turns have passed some. */
+/*
+ * Put groups of a word into the ring, and those whose seats service has passed
+ * in front.
+ */
 static void
 let_in_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 			uint64 bits, int32 passed)
@@ -424,8 +427,8 @@ unpark_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 }
 
 /*
- * All that are parked are in the ring again; and in front, if they have not been
- * served and stand at the seat that service has passed, or before.
+ * Put all parked groups into the ring again; and in front, if they have not
+ * been served and stand at the seat that service has passed last, or before.
  */
 void
 fairq_seats_unpark(FairqLane *lane, int32 passed)
@@ -446,7 +449,10 @@ deadline_of(FairqLane *lane, int64 seat)
 		FAIRQ_SEAT_SETS * SET_WORDS(chunk) + (seat - first_seat(chunk)) / 64;
 }
 
-/* No lease of the groups around that seat ends earlier. */
+/*
+ * The deadline of the 64 seats around that one: no lease of their groups ends
+ * earlier.
+ */
 int64
 fairq_seats_deadline(FairqLane *lane, int32 seat)
 {

@@ -150,8 +150,9 @@ begins_round(FairqService *s, const FairqTurn *turn)
 }
 
 /*
- * In a queue that is full only expired tasks have a slot.  Serve those of one
- * group, or find out otherwise that there is more to do.  False if not.
+ * Serve expired tasks of one group in a queue that is full, in which only
+ * these have a slot; or find out otherwise that there is more to do.  False if
+ * not.
  */
 static bool
 serve_in_full(FairqService *s)
@@ -210,7 +211,7 @@ serve_in_full(FairqService *s)
 	return false;
 }
 
-/* The rows of all turns in hand are known: let the disk have them in one go. */
+/* Prefetch the rows of all turns in hand, which are known by their TIDs. */
 static void
 prefetch(FairqService *s, const FairqTaking *taking)
 {

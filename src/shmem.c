@@ -175,7 +175,7 @@ attach_area(void)
 	cache = dsa_get_address(area, control->cache);
 }
 
-/* Of shared memory that cannot be had: what is to be done. */
+/* Error context: what to do when shared memory cannot be had. */
 static void
 explain(void *arg)
 {
@@ -350,7 +350,7 @@ fairq_new_lane_no(void)
 	return lane_no;
 }
 
-/* A group was not remembered, as all entries that it could have are in use. */
+/* Note that a group got no entry, as all that it could have are in use. */
 void
 fairq_say_crowded(void)
 {

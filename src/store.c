@@ -180,7 +180,10 @@ relation_named(Oid nspid, const char *name)
 	return relid;
 }
 
-/* It was there when its OID was looked up, and may have been dropped since. */
+/*
+ * Open a table that was there when its OID was looked up, and may have been
+ * dropped since.
+ */
 static Relation
 open_relation(Oid relid, LOCKMODE lockmode)
 {
@@ -217,7 +220,7 @@ fairq_extension_exists(void)
 	return OidIsValid(RangeVarGetRelid(queue, AccessShareLock, true));
 }
 
-/* For who may not have looked any of them up. */
+/* Is that fairq.task?  For callers that may not have looked up any table. */
 bool
 fairq_is_task_table(Oid relid)
 {
@@ -230,7 +233,10 @@ fairq_is_task_table(Oid relid)
 	return schema != NULL && strcmp(schema, "fairq") == 0;
 }
 
-/* Valid until invalidation messages are accepted: don't keep the pointer. */
+/*
+ * Returns the OIDs of what the extension has made.  Valid until invalidation
+ * messages are accepted: don't keep the pointer.
+ */
 const FairqCatalog *
 fairq_catalog(void)
 {
@@ -654,7 +660,7 @@ make_rows(FairqTable *table)
 }
 
 /*
- * A row that is to be inserted together with others; what its values point to
+ * Put off a row, to be inserted together with others; what its values point to
  * must stay until then.  Returns whether it is time for that.
  */
 bool
@@ -667,7 +673,10 @@ fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,
 	return table->nrows == FAIRQ_MAX_ROWS;
 }
 
-/* Insert these rows: with a log record for each page instead of each row. */
+/*
+ * Insert the rows that were put off: with a log record for each page instead
+ * of each row.
+ */
 void
 fairq_table_insert_rows(FairqTable *table)
 {
@@ -799,14 +808,14 @@ fairq_scan_some(FairqTable *table, FairqIndex which, const FairqKey *keys,
 	return scan_begin(table, which, keys, nkeys, false, budget, false);
 }
 
-/* One more than the budget says. */
+/* Let the scan look at one entry more than its budget says. */
 void
 fairq_scan_more(FairqScan *scan)
 {
 	scan->budget++;
 }
 
-/* So many are left of it. */
+/* Returns what is left of the scan's budget. */
 int
 fairq_scan_left(FairqScan *scan)
 {
@@ -823,7 +832,7 @@ fairq_scan_reached(FairqScan *scan)
 									   scan->desc->xs_itupdesc, &isnull));
 }
 
-/* The same number of keys, with other values. */
+/* Begin the scan again, with the same number of keys and other values. */
 void
 fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys)
 {
@@ -878,8 +887,8 @@ fairq_scan_count(FairqScan *scan, int most)
 }
 
 /*
- * The row of the entry, or another version of it; FAIRQ_ROW_END if there is none
- * any more.
+ * Look at the row of the entry, or another version of it; FAIRQ_ROW_END if
+ * there is none any more.
  */
 static FairqRowState
 look_at_entry(FairqScan *scan)
@@ -933,7 +942,9 @@ fairq_scan_slot(FairqScan *scan)
 	return scan->slot;
 }
 
-/* Whose row it is that was returned as FAIRQ_ROW_INSERTING or _CHANGING. */
+/*
+ * The transaction whose row was returned as FAIRQ_ROW_INSERTING or _CHANGING.
+ */
 TransactionId
 fairq_scan_changer(FairqScan *scan)
 {
@@ -995,7 +1006,10 @@ compare_task_ids(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* A task was read, and there is more at its address.  Read all of it. */
+/*
+ * Read all tasks at the address of the one that was read, and put them in
+ * order.  Read all of it.
+ */
 static void
 read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
 {
@@ -1305,7 +1319,7 @@ is_seen(HeapTuple tuple, Buffer buffer, bool *in_hands)
 	return running;
 }
 
-/* What is to be seen of a page, at one moment. */
+/* See the tasks of a page that count, at one moment. */
 static void
 see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 		 FairqTaskSeen seen, void *arg)
@@ -1570,7 +1584,7 @@ fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
 	return FAIRQ_CLAIMED;
 }
 
-/* Is a lock in the way of who claims a row? */
+/* Is a lock in the way of a claim? */
 static bool
 in_the_way(TransactionId xid, bool key_share, bool to_delete)
 {
@@ -1733,9 +1747,9 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
 }
 
 /*
- * The locked task is not running any more, and stands at an address of its
- * own.  It is ready at run_at, now or when it is scheduled for.  error, if it
- * is not NULL, is why its attempt has failed; the attempt counts or not.
+ * Write that the locked task is not running any more, and stands at a new
+ * address.  It is ready at run_at, now or when it is scheduled for.  error, if
+ * it is not NULL, is why its attempt has failed; the attempt counts or not.
  */
 void
 fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
@@ -1765,7 +1779,7 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 	task->running = false;
 }
 
-/* The locked task keeps running, until then. */
+/* Write that the locked task keeps running, until then. */
 void
 fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
 {
@@ -1778,7 +1792,7 @@ fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
 	remember_leased(task);
 }
 
-/* The worker of the locked task is to stop. */
+/* Write that the worker of the locked task is to stop. */
 void
 fairq_task_cancel(FairqTable *table, FairqTask *task)
 {

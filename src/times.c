@@ -34,7 +34,7 @@
 #define FOR_TIMED_REGIONS(r) \
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 
-/* A task is scheduled there. */
+/* Enter a task that is scheduled there. */
 void
 fairq_times_scheduled(FairqTimes *times, int64 addr)
 {
@@ -52,7 +52,7 @@ fairq_times_passed(FairqTimes *times, int64 addr)
 	return addr < (int64) pg_atomic_read_u64(&times->timers[fairq_region(addr)]);
 }
 
-/* A lease ends then, and none before. */
+/* Set the deadline: a lease ends then, and none before. */
 void
 fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
 {
@@ -60,8 +60,8 @@ fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
 }
 
 /*
- * Nothing is known: look for all.  The deadline stays: of leases nothing is
- * forgotten, though there may be more.
+ * Have all timed tasks searched for: nothing is known of them.  The deadline
+ * stays: of leases nothing is forgotten, though there may be more.
  */
 void
 fairq_times_forget(FairqTimes *times)
@@ -83,7 +83,7 @@ fairq_times_init(FairqTimes *times)
 	fairq_times_forget(times);
 }
 
-/* Is there something to look for?  Needs no lock. */
+/* Is there something to search for?  Needs no lock. */
 bool
 fairq_times_due(FairqTimes *times, TimestampTz now)
 {
@@ -93,7 +93,7 @@ fairq_times_due(FairqTimes *times, TimestampTz now)
 	return (int64) pg_atomic_read_u64(&times->deadline) <= now;
 }
 
-/* When there will be.  Needs no lock. */
+/* Returns when there will be something to search for.  Needs no lock. */
 TimestampTz
 fairq_times_next(FairqTimes *times)
 {
@@ -128,7 +128,7 @@ fairq_times_begin(FairqTimes *times, FairqTimerSearch *search)
 	return true;
 }
 
-/* So far it has come. */
+/* End a search, which has come so far. */
 void
 fairq_times_end(FairqTimes *times, const FairqTimerSearch *search)
 {

@@ -275,7 +275,7 @@ look_for_queued(FairqService *s, Course *course)
 	}
 }
 
-/* The queued task that was at hand was merely locked. */
+/* Put the queued task at hand aside: its row is merely locked. */
 static void
 put_by_locked(FairqTurn *turn, const FairqTask *task)
 {
@@ -313,8 +313,8 @@ is_scheduled(FairqService *s, const Course *course, FairqRowState state,
 }
 
 /*
- * There is no such task as the entry had there, and its others may be as old: if
- * rows were moved, all are searched for from there on.
+ * Drop the due tasks that the entry had: one is not there, and the others may
+ * be as old.  If rows were moved, all are searched for from there on.
  */
 static void
 forget_due(Search *search, FairqTurn *turn, int64 addr, int64 end)
@@ -441,7 +441,7 @@ keep_due(FairqService *s, Course *course)
 	}
 }
 
-/* Part of a group's line is to be searched for expired tasks. */
+/* Add a part of a group's line that is to be searched for expired tasks. */
 static void
 add_stretch(Course *course, int64 from, int64 end, bool before)
 {
@@ -488,8 +488,8 @@ next_stretch(FairqService *s, Course *course)
 }
 
 /*
- * A task is running there, or may be.  If it is in the hands of a transaction,
- * that publishes at its end until when.
+ * Note that a task is running there, or may be.  If it is in the hands of a
+ * transaction, that publishes at its end until when.
  */
 static void
 still_runs(FairqFindings *findings, const FairqTask *task, bool in_hands)
@@ -583,7 +583,7 @@ look_for_expired(FairqService *s, Course *course)
 }
 
 /*
- * Expired tasks of the group are left to other calls, if this one has ended
+ * Leave expired tasks of the group to other calls, if this one has ended
  * enough of them, or is not to.
  */
 static void
@@ -636,7 +636,8 @@ begin_turn(FairqService *s, Course *course, bool paused)
 }
 
 /*
- * Of what is at hand, which is served?  A slot is needed but for expired ones.
+ * Returns the search whose task is served next; NULL: none.  A slot is needed
+ * but for expired tasks.
  */
 static Search *
 choose_task(FairqService *s, Course *course, bool have_slot)
@@ -664,7 +665,7 @@ choose_task(FairqService *s, Course *course, bool have_slot)
 	return course->queued.have ? &course->queued : NULL;
 }
 
-/* A task that stood there and was not queued is running now. */
+/* Note the lease of a task that was not queued, and is running now. */
 static void
 now_runs(FairqService *s, Course *course, const FairqTask *task)
 {
@@ -678,7 +679,7 @@ now_runs(FairqService *s, Course *course, const FairqTask *task)
 	leased->until = s->lease_until;
 }
 
-/* What became of the task that was chosen. */
+/* Note what became of the task that was chosen. */
 static void
 note_result(FairqService *s, Course *course, Search *chosen,
 			FairqClaimResult result)

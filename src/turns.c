@@ -83,8 +83,9 @@ fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
 }
 
 /*
- * A turn has come to nothing so far.  If the same group has a later one in hand,
- * what was taken for that comes first: the group's tasks are served in order.
+ * Take a task from a later turn of the same group in hand, as this one has
+ * come to nothing so far: the group's tasks are served in order.  False if
+ * there is none.
  */
 bool
 fairq_turns_bring_forward(FairqTurn *turn)
@@ -102,14 +103,14 @@ fairq_turns_bring_forward(FairqTurn *turn)
 	return false;
 }
 
-/* What the group of that turn has is read, and that counts. */
+/* Note that the group of that turn is being read, to be offered. */
 void
 fairq_turns_reading(FairqTurn *turn)
 {
 	hand.reading = turn;
 }
 
-/* It was read, and that is said. */
+/* Note that the reading is over. */
 void
 fairq_turns_read(void)
 {
@@ -178,10 +179,10 @@ have_space(int64 block)
 }
 
 /*
- * The counter of the turn's group was in doubt (counter.c), or an expired task
- * was left to others (claim.c).  Such a group has had no turn in the block, so
- * the turn is the group's again when the call is through with the lane.  Not
- * earlier, or the call would come by for ever.
+ * Keep a turn to be given back: the counter of its group was in doubt
+ * (counter.c), or an expired task was left to others (claim.c).  Such a group
+ * has had no turn in the block, so the turn is the group's again when the call
+ * is through with the lane.  Not earlier, or the call would come by for ever.
  */
 void
 fairq_turns_doubtful(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
@@ -197,7 +198,7 @@ fairq_turns_doubtful(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 	};
 }
 
-/* The call is through with the lane. */
+/* Give back doubtful turns: the call is through with the lane. */
 void
 fairq_turns_leave(void)
 {
@@ -210,7 +211,9 @@ fairq_turns_leave(void)
 	}
 }
 
-/* The call has ended, maybe by an error. */
+/*
+ * Give back all that the call has in hand, which has ended, maybe by an error.
+ */
 void
 fairq_turns_end(void)
 {

@@ -62,7 +62,7 @@ typedef struct Look
 	int64		retry;			/* put off so long by locked rows; 0: not */
 } Look;
 
-/* When does something of the queue fall due? */
+/* Returns when something of the queue falls due; DT_NOEND: never. */
 static TimestampTz
 next_due(FairqQueue *queue)
 {

@@ -49,7 +49,7 @@ fairq_wakeup_init(FairqWakeup *wakeup)
 	pg_atomic_init_u64(&wakeup->minded, (uint64) DT_NOEND);
 }
 
-/* It is a queue's from now on, and no session waits. */
+/* Begin anew for another queue, at which no session waits. */
 void
 fairq_wakeup_begin(FairqWakeup *wakeup)
 {
@@ -99,7 +99,10 @@ fairq_wake_all(FairqWakeup *wakeup)
 		ConditionVariableBroadcast(&wakeup->sleepers);
 }
 
-/* There may be work, of an unknown amount. */
+/*
+ * Wake one waiter, and let each pop that finds something wake the next: there
+ * may be work, of an unknown amount.
+ */
 void
 fairq_wake_chain(FairqWakeup *wakeup)
 {
@@ -107,7 +110,7 @@ fairq_wake_chain(FairqWakeup *wakeup)
 	fairq_wake(wakeup, 1);
 }
 
-/* Before a pop looks. */
+/* Returns surplus, for fairq_wake_next(), before a pop looks. */
 uint32
 fairq_wake_surplus(FairqWakeup *wakeup)
 {
@@ -115,8 +118,8 @@ fairq_wake_surplus(FairqWakeup *wakeup)
 }
 
 /*
- * It has found as much as it wanted; or not, and if it has looked since the
- * last change there is no more.
+ * Wake the next waiter if a pop has found as much as it wanted; if not, and if
+ * it has looked since the last change, there is no more.
  */
 void
 fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
@@ -139,7 +142,7 @@ fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due)
 		fairq_wake(wakeup, 1);
 }
 
-/* This backend waits from now on, if it does not already. */
+/* Begin to wait, unless this backend waits there already. */
 void
 fairq_wait_begin(FairqWakeup *wakeup)
 {
@@ -151,7 +154,7 @@ fairq_wait_begin(FairqWakeup *wakeup)
 	waiting_at = wakeup;
 }
 
-/* This backend is not the timekeeper any more, if it was. */
+/* Stop being the timekeeper.  Returns whether this backend was. */
 static bool
 mind_no_more(FairqWakeup *wakeup)
 {
@@ -165,9 +168,9 @@ mind_no_more(FairqWakeup *wakeup)
 }
 
 /*
- * It doesn't any more.  pass_on: it was ended, and another waiter is to look
- * at what it may have been woken for.  due: something falls due then, of which
- * it may have heard alone.
+ * End waiting.  pass_on: it was ended, and another waiter is to look at what
+ * it may have been woken for.  due: something falls due then, of which it may
+ * have heard alone.
  */
 void
 fairq_wait_end(bool pass_on, TimestampTz due)
