@@ -30,12 +30,13 @@
 #define FAIRQ_TIMED_SIZE	(INT64CONST(1) << 61)
 #define FAIRQ_SCHEDULED_BITS	16
 
+/* The regions of a group's line. */
 typedef enum FairqRegion
 {
-	FAIRQ_REGION_QUEUED,
-	FAIRQ_REGION_RETRIED,
-	FAIRQ_REGION_SCHEDULED,
-	FAIRQ_REGIONS
+	FAIRQ_REGION_QUEUED,		/* addresses of turns */
+	FAIRQ_REGION_RETRIED,		/* times at which retried tasks fall due */
+	FAIRQ_REGION_SCHEDULED,		/* times at which scheduled tasks fall due */
+	FAIRQ_REGIONS				/* number of these */
 } FairqRegion;
 
 /* a count that leaves no room at the tail, whatever the weight */
@@ -44,8 +45,8 @@ typedef enum FairqRegion
 /* The tail of a group: its last address, and how many tasks stand there. */
 typedef struct FairqTail
 {
-	int64		addr;			/* FAIRQ_ADDR_NONE: no task */
-	int32		count;
+	int64		addr;			/* last address; FAIRQ_ADDR_NONE: none */
+	int32		count;			/* number of tasks there */
 } FairqTail;
 
 /*

@@ -79,7 +79,7 @@
 /* pages after which it is said that the step goes on */
 #define PAGES_AT_ONCE 32
 
-/* who is not seen for so long is not waited for */
+/* a backend that is not seen for so long is not waited for */
 #define STEP_PATIENCE (INT64CONST(50) * 1000)
 #define POLL_EVERY_US 1000
 
@@ -576,7 +576,10 @@ publish_queue(FairqQueue *queue, const Found *found, int n)
 	int32		running = 0;
 	int			n_of_group;
 
-	/* who ended many tasks at once since the pages were read has left none */
+	/*
+	 * transactions that ended more tasks than they note group by group, since
+	 * the pages were read, have left no counter
+	 */
 	pg_read_barrier();
 	missed = pg_atomic_read_u64(&domain->uncounted) != hand.uncounted;
 	any_unsure = missed;

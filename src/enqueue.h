@@ -11,23 +11,27 @@
 /* What all tasks of a call have in common. */
 typedef struct FairqEnqueue
 {
-	FairqQueue *queue;
-	FairqTable *tasks;
-	TimestampTz run_at;			/* in the future, or DT_NOBEGIN: at once */
+	FairqQueue *queue;			/* queue of the tasks */
+	FairqTable *tasks;			/* fairq.task */
+	TimestampTz run_at;			/* time in the future at which they fall due;
+								 * DT_NOBEGIN: at once */
 } FairqEnqueue;
 
 typedef struct FairqNewTask
 {
-	int64		id;
-	TimestampTz enqueued_at;
-	TimestampTz put_back_at;	/* DT_NOBEGIN: it is new */
-	text	   *group_key;
-	Datum		payload;
-	Datum		dedup_key;		/* it has been taken; 0: none */
-	Datum		error;			/* of the last attempt; 0: none */
-	int32		attempt;		/* so many have been, which don't count */
-	int32		max_attempts;	/* 0: as the queue says */
-	int			priority;
+	int64		id;				/* id of the task */
+	TimestampTz enqueued_at;	/* time at which it was first enqueued */
+	TimestampTz put_back_at;	/* time at which it was put back from the
+								 * archive; DT_NOBEGIN: it is new */
+	text	   *group_key;		/* its group's key */
+	Datum		payload;		/* its payload */
+	Datum		dedup_key;		/* its key, which has been taken; 0: none */
+	Datum		error;			/* error of its last attempt; 0: none */
+	int32		attempt;		/* number of attempts so far, which don't
+								 * count */
+	int32		max_attempts;	/* most attempts that count; 0: as the queue
+								 * says */
+	int			priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
 } FairqNewTask;
 
 extern void fairq_add_task(FairqEnqueue *e, const FairqNewTask *new);

@@ -510,7 +510,10 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	}
 	PG_CATCH();
 	{
-		/* or else the client would be left in it, who has not begun it */
+		/*
+		 * or else the client would be left in a subtransaction that it has not
+		 * begun
+		 */
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;

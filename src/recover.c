@@ -174,7 +174,7 @@ find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
 	first_block = block_from(scans, queue, priority, tasks, 0, last, &low);
 	if (first_block < 0)
 	{
-		/* who has nothing left has probably been served */
+		/* a group that has nothing left has probably been served */
 		first_block = block_behind_silent(scans, queue, priority, tasks, last,
 										  &low);
 		silent = first_block < 0 ? FAIRQ_NO_SEAT : low - 1;

@@ -11,8 +11,9 @@
 /* What a call has done to make a lane known; all zero at first. */
 typedef struct FairqRecovering
 {
-	int			begun;			/* so often it has begun */
-	uint32		lane_no;		/* what the lane was then, the last time */
+	int			begun;			/* number of times that the call has begun a
+								 * recovery of the lane */
+	uint32		lane_no;		/* lane_no of the lane when it began last */
 } FairqRecovering;
 
 extern void fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,

@@ -332,10 +332,10 @@ take_free(void)
 }
 
 /*
- * The queue of that key, whose hints these are, is gone or has never been there.
- * Who looks for what is gone may come by hints that were given back before, or
- * even are another queue's by now.  For callbacks, too: nothing that is done here
- * can fail.
+ * The queue of that key, whose hints these are, is gone or has never been
+ * there.  A sweep for what is gone may come by hints that were given back
+ * before, or even are another queue's by now.  For callbacks, too: nothing
+ * that is done here can fail.
  */
 static void
 release_hints(FairqHints *hints, const FairqQueueKey *key)
@@ -580,7 +580,7 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 	if (!found)
 	{
 		entry->hints = hints->self;
-		/* who did not find it here has written that before */
+		/* a census that did not find the queue here has written that before */
 		pg_atomic_write_u64(&hints->skipping_census,
 							pg_atomic_read_u64(&fairq_shmem_census(hints)->skipping));
 	}

@@ -63,22 +63,24 @@
 /* The call in progress. */
 static struct
 {
-	FairqQueue *queue;			/* NULL: none */
-	bool		counted;
-	bool		peeks;			/* it takes no slot */
-	int			waits;			/* to count, so far */
-	bool		any_doubtful;	/* group was found so */
-	bool		in_queue;		/* a slot in the queue is reserved */
-	uint64		queue_count_no;
-	FairqLane  *lane;			/* of the group */
-	int32		group_no;
-	FairqCounter *counter;		/* of the group, pinned; NULL: none */
-	FairqCounter *summed;		/* of another one, likewise */
-	bool		in_group;		/* a slot in it is reserved */
-	bool		holding;		/* its counter is held without a slot */
-	bool		holding_queue;	/* and that of the queue */
-	bool		for_hold;		/* there is a call only for that */
-	uint64		count_no;
+	FairqQueue *queue;			/* queue of the call; NULL: none in progress */
+	bool		counted;		/* true: the call counts running tasks */
+	bool		peeks;			/* true: it takes no slot */
+	int			waits;			/* number of waits for a count, so far */
+	bool		any_doubtful;	/* true: doubtful_groups is not all zero */
+	bool		in_queue;		/* true: a slot in the queue is in hand */
+	uint64		queue_count_no; /* count_no of the queue's counter then */
+	FairqLane  *lane;			/* lane of the group */
+	int32		group_no;		/* the group's number */
+	FairqCounter *counter;		/* the group's counter, pinned; NULL: none */
+	FairqCounter *summed;		/* counter that is being added up, pinned;
+								 * NULL: none */
+	bool		in_group;		/* true: a slot in the group is in hand */
+	bool		holding;		/* true: the group's counter is held without a
+								 * slot */
+	bool		holding_queue;	/* true: so is the queue's counter */
+	bool		for_hold;		/* true: the call is there for that alone */
+	uint64		count_no;		/* count_no of the group's counter */
 }			call;
 
 /*

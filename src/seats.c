@@ -493,7 +493,7 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	lane->seats.n[FAIRQ_LEASED] -= pg_popcount64(bits);
 	add_bits(lane, FAIRQ_LAPSED, first_set, stride, seat, bits);
 	let_in_word(lane, first_set, stride, seat, bits, lapse->passed);
-	/* who was parked has a slot for an expired task already */
+	/* a parked group has a slot for an expired task already */
 	lane->seats.n[FAIRQ_PARKED] -=
 		pg_popcount64(bits & first_set[FAIRQ_PARKED * stride]);
 	first_set[FAIRQ_PARKED * stride] &= ~bits;

@@ -115,15 +115,15 @@ enum
 /* The OIDs of what CREATE EXTENSION made, looked up once per backend. */
 typedef struct FairqCatalog
 {
-	Oid			task;
-	Oid			group_number;
-	Oid			queue;
-	Oid			setting;
-	Oid			privilege;
-	Oid			dedup;
-	Oid			archive;
-	Oid			task_id_seq;
-	Oid			owner;			/* of fairq.task, and so of all of it */
+	Oid			task;			/* OID of fairq.task */
+	Oid			group_number;	/* OID of fairq.group_number */
+	Oid			queue;			/* OID of fairq.queue */
+	Oid			setting;		/* OID of fairq.group_setting */
+	Oid			privilege;		/* OID of fairq.queue_privilege */
+	Oid			dedup;			/* OID of fairq.dedup */
+	Oid			archive;		/* OID of fairq.archive */
+	Oid			task_id_seq;	/* OID of fairq.task_id_seq */
+	Oid			owner;			/* owner of fairq.task, and so of all tables */
 } FairqCatalog;
 
 #define FAIRQ_TABLES 7
@@ -137,32 +137,40 @@ extern bool fairq_is_task_table(Oid relid);
 /* An open table, for one call of an SQL function. */
 typedef struct FairqTable
 {
-	Relation	rel;
-	MemoryContext context;		/* that it was opened in */
-	LOCKMODE	lockmode;
-	int			nindexes;
-	Oid		   *indexoids;
-	Relation   *indexes;		/* NULL: not opened yet */
-	TupleTableSlot *new_slot;	/* a version to be written */
-	TupleTableSlot *lock_slot;	/* the row as it was locked, or read */
-	TupleTableSlot **at;		/* which slot has the task that was read last,
-								 * which was live; or NULL */
-	bool		tuple_only;		/* that row is not locked, at most its tuple
-								 * lock is held: a rival may change it first */
-	bool		tuple_locked;	/* its tuple lock is held */
-	bool		claims_delete;	/* who claims a task deletes it */
-	TupleTableSlot **rows;		/* to be inserted together */
-	int			nrows;
-	struct FairqScan *by_id;	/* for fairq_task_find() */
-	struct FairqScan *entries;	/* for fairq_task_entries() */
-	struct IndexFetchTableData *fetch;	/* for fairq_task_at() */
-	TupleTableSlot *fetch_slot; /* likewise */
-	BlockNumber nblocks;		/* of the table; 0: not asked yet */
-	int			prefetching;	/* 1: pages are prefetched; -1: they are not; 0:
-								 * not asked yet */
-	BlockNumber prefetched;		/* the last one */
-	struct FairqTable *dedup;	/* of fairq.task: tables that are opened and */
-	struct FairqTable *archive; /* closed with it, once they are needed */
+	Relation	rel;			/* the table, open */
+	MemoryContext context;		/* memory context in which it was opened */
+	LOCKMODE	lockmode;		/* lock on it */
+	int			nindexes;		/* number of its indexes */
+	Oid		   *indexoids;		/* OIDs of its indexes */
+	Relation   *indexes;		/* its indexes; NULL: not opened yet */
+	TupleTableSlot *new_slot;	/* version of a row that is to be written */
+	TupleTableSlot *lock_slot;	/* row that was locked, or read to be
+								 * changed */
+	TupleTableSlot **at;		/* slot that has the task read last, which was
+								 * live; NULL: none */
+	bool		tuple_only;		/* true: the row in lock_slot is not locked, at
+								 * most its tuple lock is held: a rival may
+								 * change it first */
+	bool		tuple_locked;	/* true: the tuple lock of that row is held */
+	bool		claims_delete;	/* true: a claim deletes the row */
+	TupleTableSlot **rows;		/* rows that are to be inserted together; NULL:
+								 * none yet */
+	int			nrows;			/* number of these */
+	struct FairqScan *by_id;	/* scan for fairq_task_find(); NULL: none
+								 * yet */
+	struct FairqScan *entries;	/* scan for fairq_task_entries(); NULL: none
+								 * yet */
+	struct IndexFetchTableData *fetch;	/* fetch for fairq_task_at(); NULL:
+										 * none yet */
+	TupleTableSlot *fetch_slot; /* row that it has fetched */
+	BlockNumber nblocks;		/* pages of the table; 0: not asked yet */
+	int			prefetching;	/* 1: pages are prefetched; -1: they are not;
+								 * 0: not asked yet */
+	BlockNumber prefetched;		/* page that was prefetched last */
+	struct FairqTable *dedup;	/* fairq.dedup, if this is fairq.task; NULL:
+								 * not opened yet */
+	struct FairqTable *archive; /* fairq.archive, likewise; both are closed
+								 * with this table */
 } FairqTable;
 
 extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);
@@ -212,9 +220,9 @@ typedef enum FairqBound
 
 typedef struct FairqKey
 {
-	int			column;			/* of the index, from 1 */
-	FairqBound	bound;
-	Datum		value;
+	int			column;			/* column of the index, from 1 */
+	FairqBound	bound;			/* kind of bound */
+	Datum		value;			/* value of the bound */
 } FairqKey;
 
 typedef enum FairqRowState
@@ -251,23 +259,27 @@ extern void fairq_scan_end(FairqScan *scan);
 /* A row of fairq.task, without its payload. */
 typedef struct FairqTask
 {
-	ItemPointerData tid;
-	ItemPointerData root;		/* where an index leads to it, if that is known */
-	int64		id;
-	int64		addr;
-	int64		turn;			/* in which it was served */
-	TimestampTz enqueued_at;
-	TimestampTz lease_until;	/* meaningful if running */
-	TimestampTz run_at;			/* meaningful if scheduled */
-	int32		queue_id;
-	int32		group_no;
-	int32		attempt;
+	ItemPointerData tid;		/* TID of the row */
+	ItemPointerData root;		/* TID to which an index leads; invalid: not
+								 * known */
+	int64		id;				/* id of the task */
+	int64		addr;			/* address at which it stands */
+	int64		turn;			/* address of the turn at which it was
+								 * served */
+	TimestampTz enqueued_at;	/* time at which it was enqueued */
+	TimestampTz lease_until;	/* end of its lease; meaningful if running */
+	TimestampTz run_at;			/* time for which it is scheduled, or at which
+								 * it was put back; 0: neither */
+	int32		queue_id;		/* id of its queue */
+	int32		group_no;		/* number of its group */
+	int32		attempt;		/* number of attempts so far */
 	int32		released;		/* attempts that don't count */
-	int32		max_attempts;	/* 0: as the queue says */
-	int16		priority;
-	bool		running;
-	bool		cancelled;
-	bool		keyed;			/* has a dedup_key */
+	int32		max_attempts;	/* most attempts that count; 0: as the queue
+								 * says */
+	int16		priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
+	bool		running;		/* true: it is leased */
+	bool		cancelled;		/* true: its worker is to stop */
+	bool		keyed;			/* true: it has a dedup_key */
 } FairqTask;
 
 extern void fairq_task_read(TupleTableSlot *slot, FairqTask *task);
