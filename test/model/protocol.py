@@ -50,7 +50,7 @@ SHARED = {
     "known": 0, "doubtful": 0, "parked": 0, "running": 0, "holds": 0,
     "as_of": 0, "count_no": 0, "changes": 0,
     # struct FairqLane, and the group in it
-    "lock": NOBODY, "lane_no": 0, "lane_resets": 0, "strays": 0,
+    "lock": NOBODY, "lane_no": 0, "lane_resets": 0, "missed_ready": 0,
     "group": REGULAR, "group_version": 0,
     "too_late": 0,              # others' changes that no reset has told of yet
 }
@@ -274,7 +274,7 @@ def lane_known(s):
 
 def lane_ready(rules, s):
     if not lane_known(s):
-        s.strays = 1
+        s.missed_ready = 1
         return
     become_irregular(s)
     if "ready_version" in rules:
@@ -349,9 +349,9 @@ def lane_publish(rules, s, p, me):
     if not lane_known(s):
         s.lane_resets = p.as_of
         s.lane_no += 1
-        s.group = IRREGULAR if p.running or s.strays else REGULAR
+        s.group = IRREGULAR if p.running or s.missed_ready else REGULAR
         s.group_version += 1
-        s.strays = 0
+        s.missed_ready = 0
     p.running = p.as_of = 0
     return "lane_note"
 
