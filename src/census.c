@@ -43,8 +43,8 @@
  * since it began, since no backend had seen a limit (void_census); for all of
  * it, if the queue could not be locked, or its row not be seen, when a step
  * came by its tasks (skipping_census).  It is being dropped or made then, or
- * will be read again for another reason.  Who uses the queue after that begins
- * another one.
+ * will be read again for another reason.  The call that uses the queue after
+ * that begins another one.
  *
  * One backend at a time has a step in hand.  If it is not seen to be at it for
  * 50 ms another one does the step anew: so a backend that is stopped holds
@@ -625,8 +625,8 @@ note_number(pg_atomic_uint64 *at)
 
 /*
  * Pass over a queue that is being made, dropped or rewritten: the census is
- * void for it.  Who enters it into shared memory at this moment looks at what
- * is written here first.
+ * void for it.  A backend that enters the queue into shared memory at this
+ * moment looks first at what is written here.
  */
 static void
 skip_queue(int32 queue_id)

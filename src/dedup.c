@@ -3,22 +3,23 @@
  *		One unfinished task per queue and key.
  *
  * fairq.dedup has a row for each key of an unfinished task.  Enqueue puts it
- * there, and the transaction that finishes the task deletes it.  Who finds the
- * row gets its task's id.  Who finds it in the hands of an open transaction
- * has to wait for that one's end, since only then it is known whether there is
- * such a task.  Tasks without a key don't come here.
+ * there, and the transaction that finishes the task deletes it.  An enqueue
+ * that finds the row returns its task's id.  One that finds the row in the
+ * hands of an open transaction has to wait for the end of that one, since only
+ * then it is known whether there is such a task.  Tasks without a key don't
+ * come here.
  *
  * The row may be stale: fairq.task was truncated, or comes from a dump without
- * its rows.  So who finds a key looks whether its task is there, and deletes
- * the row if not.  A task in the hands of a transaction is there.
+ * its rows.  So an enqueue that finds a key looks whether its task is there,
+ * and deletes the row if not.  A task in the hands of a transaction is there.
  *
  * Locking: between the look and the new row, ExclusiveLock on the object
  * (fairq.dedup, queue_id, hash of the key), released at once: no backend waits
  * for a transaction under it.  Waiting is for the end of the transaction that
  * has the row in hand.  A stale row is locked before it is deleted, if that
- * can be had at once.  Those who take several keys in a call take them in
- * order; in several calls they may deadlock, as with every unique key, and
- * PostgreSQL ends one of them.
+ * can be had at once.  A call that takes several keys takes them in order;
+ * transactions that do so in several calls may deadlock, as with every unique
+ * key, and PostgreSQL ends one of them.
  */
 #include "postgres.h"
 

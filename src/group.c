@@ -16,8 +16,9 @@
  *
  * Locking: giving a number, and inserting a second row for one, happen under
  * ExclusiveLock on the object (fairq.group_number, queue_id), released at
- * once: nothing that may wait for a transaction is done under it.  Others see
- * the row by then, with a dirty snapshot.  Reading takes no lock.
+ * once: nothing that may wait for a transaction is done under it.  Other
+ * transactions see the row by then, with a dirty snapshot.  Reading takes no
+ * lock.
  *
  * Keys and numbers are cached in the backend.  What was read while our own row
  * was not committed is forgotten if that is rolled back.  On a standby nothing

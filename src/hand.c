@@ -30,8 +30,8 @@
  *	 the hand, and an offer counts only up to there.
  *
  * - One reader at a time may offer, the one whose pid is in the entry: lost is
- *	 about its reading.  Others use what they read for themselves, and offer
- *	 nothing.  So no call waits for a reader, and none has to read again
+ *	 about its reading.  Other readers use what they read for themselves, and
+ *	 offer nothing.  So no call waits for a reader, and none has to read again
  *	 because something was published.
  *
  * - A reading that was not to the end of the line says nothing of the address at

@@ -600,7 +600,7 @@ fairq_interval_length(const Interval *interval)
 		(double) USECS_PER_DAY;
 }
 
-/* Tell those who listen, if we commit, that tasks may be ready. */
+/* Notify listening sessions, if we commit, that tasks may be ready. */
 void
 fairq_notify(const FairqQueue *queue)
 {

@@ -18,11 +18,12 @@
  *	 is late and in the ring from then on: what it has is read, from the start
  *	 of its line, when its turn comes.
  *
- * The second part is done in steps, by those who take turns, when they come to
- * a seat that is not known: from the seat on that is next, and round (lane.c).
- * How far the steps have come is kept in shared memory.  So a call that is
- * cancelled, or several at once, lose nothing; and the first call does not pay
- * for all groups.  Only one that finds no group ready has to know them all.
+ * The second part is done in steps, by the calls that take turns, when they
+ * come to a seat that is not known: from the seat on that is next, and round
+ * (lane.c).  How far the steps have come is kept in shared memory.  So a call
+ * that is cancelled, or several at once, lose nothing; and the first call does
+ * not pay for all groups.  Only one that finds no group ready has to know them
+ * all.
  *
  * What is running, and until when, the census finds (census.c).
  *

@@ -350,7 +350,7 @@ serve_queue(FairqService *s)
 	if (!s->queue->paused)
 		fairq_census_step(s->queue, s->tasks);
 
-	/* by our own settings there may be slots for those who are parked */
+	/* by our own settings there may be slots for parked groups */
 	if (fairq_has_changed_settings())
 		fairq_unpark_all(s->queue->hints);
 	for (int tries = 0;; tries++)
@@ -368,7 +368,7 @@ serve_queue(FairqService *s)
 			fairq_pending_show(s->queue->hints))
 			continue;
 
-		/* those who were passed over may be served once all are counted */
+		/* groups that were passed over may be served once all are counted */
 		if (is_to_count(s) && counts++ < MOST_COUNTS &&
 			fairq_census_finish(s->queue, s->tasks))
 			continue;

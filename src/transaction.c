@@ -48,7 +48,7 @@
 #include "transaction.h"
 #include "turns.h"
 
-/* some 40 MB, for who has as many groups */
+/* some 40 MB, for a transaction with as many groups */
 #define MAX_PENDING (FAIRQ_SETS * FAIRQ_SET_WAYS)
 
 /* queues of which a transaction remembers what its own pops were shown */

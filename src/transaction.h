@@ -65,8 +65,9 @@ typedef struct FairqPending
 								 * of */
 	bool		created;		/* true, of a queue: it was made; an abort
 								 * gives its hints back */
-	bool		removed;		/* true, of a queue: it was dropped by who had
-								 * it locked; a commit gives its hints back */
+	bool		removed;		/* true, of a queue: it was dropped by a
+								 * transaction that had it locked; a commit
+								 * gives its hints back */
 	bool		uncounted;		/* true, of a lane: counters will have missed
 								 * something */
 	FairqCounter *counter;		/* the group's counter, pinned; NULL: none */

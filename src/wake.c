@@ -1,6 +1,6 @@
 /*
  * wake.c
- *		Waking those who wait for a queue's tasks.
+ *		Waking sessions that wait for a queue's tasks.
  *
  * Workers sleep on a condition variable in the queue's shared memory.  A
  * transaction that makes tasks ready wakes as many of them as there is work

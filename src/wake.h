@@ -1,6 +1,6 @@
 /*
  * wake.h
- *		Waking those who wait for a queue's tasks.
+ *		Waking sessions that wait for a queue's tasks.
  */
 #ifndef FAIRQ_WAKE_H
 #define FAIRQ_WAKE_H
