@@ -58,6 +58,7 @@ OBJS = \
 	src/claim.o \
 	src/running.o \
 	src/census.o \
+	src/census_state.o \
 	src/queue.o \
 	src/group.o \
 	src/lane.o \

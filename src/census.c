@@ -66,6 +66,7 @@
 #include "storage/bufmgr.h"
 #include "utils/timestamp.h"
 
+#include "census.h"
 #include "queue.h"
 #include "registry.h"
 #include "stall.h"
@@ -82,9 +83,6 @@
 /* a backend that is not seen for so long is not waited for */
 #define STEP_PATIENCE (INT64CONST(50) * 1000)
 #define POLL_EVERY_US 1000
-
-/* so many void censuses in a row are given up for another one each */
-#define MAX_VOID 3
 
 /* so many a call goes on with, should they be void again and again */
 #define MOST_IN_A_CALL 3
@@ -127,140 +125,6 @@ typedef enum Taken
 /* The step in hand. */
 static Step hand;
 
-void
-fairq_census_init(FairqCensus *census)
-{
-	memset(census, 0, sizeof(FairqCensus));
-	SpinLockInit(&census->mutex);
-	pg_atomic_init_u64(&census->number, 0);
-	pg_atomic_init_u64(&census->resets, PG_UINT64_MAX);
-	pg_atomic_init_u64(&census->repeated, 0);
-	pg_atomic_init_u64(&census->done, 0);
-	pg_atomic_init_u64(&census->done_resets, PG_UINT64_MAX);
-	pg_atomic_init_u64(&census->done_voids, PG_UINT64_MAX);
-	pg_atomic_init_u64(&census->skipping, 0);
-}
-
-/* Returns what has to be the same for a census not to be void. */
-static uint64
-read_voids(FairqHints *hints, uint64 *resets)
-{
-	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
-
-	*resets = pg_atomic_read_u64(&domain->resets);
-	return *resets + pg_atomic_read_u64(&domain->forgets);
-}
-
-/*
- * Fill in what the last census says of the counters of a queue, after so many
- * resets.  It begins by being given a number, so what was read of it before is
- * not newer.
- */
-void
-fairq_census_look(FairqHints *hints, uint64 resets, FairqAsOf *now)
-{
-	FairqCensus *census = fairq_shmem_census(hints);
-	uint64		began = pg_atomic_read_u64(&census->resets);
-	bool		limited = pg_atomic_read_u32(&hints->limited) != 0;
-
-	pg_read_barrier();
-	now->census = pg_atomic_read_u64(&census->number);
-	now->counted = began == resets && limited &&
-		pg_atomic_read_u64(&census->done) == now->census &&
-		pg_atomic_read_u64(&hints->void_census) < now->census &&
-		pg_atomic_read_u64(&hints->skipping_census) < now->census;
-	now->repeated = pg_atomic_read_u64(&census->repeated) >= now->census;
-}
-
-/* Has a census come by all tasks of the queue since so many resets? */
-bool
-fairq_census_has_passed(FairqHints *hints, uint64 resets)
-{
-	FairqCensus *census = fairq_shmem_census(hints);
-	uint64		done = pg_atomic_read_u64(&census->done);
-
-	pg_read_barrier();
-	return pg_atomic_read_u64(&census->done_resets) == resets &&
-		pg_atomic_read_u64(&hints->skipping_census) < done;
-}
-
-static bool
-is_over(FairqCensus *census, FairqHints *hints, uint64 is_void)
-{
-	return pg_atomic_read_u64(&census->done_voids) == is_void &&
-		(pg_atomic_read_u64(&hints->skipping_census) == 0 ||
-		 pg_atomic_read_u64(&hints->skipping_census) <
-		 pg_atomic_read_u64(&census->done));
-}
-
-/* Is there something left for a census to find, of this queue? */
-bool
-fairq_census_is_due(FairqHints *hints)
-{
-	uint64		resets;
-
-	return !is_over(fairq_shmem_census(hints), hints,
-					read_voids(hints, &resets));
-}
-
-/* Is the census void again and again? */
-bool
-fairq_census_is_stuck(FairqHints *hints)
-{
-	FairqCensus *census = fairq_shmem_census(hints);
-
-	return pg_atomic_read_u64(&census->number) -
-		pg_atomic_read_u64(&census->done) > MAX_VOID;
-}
-
-/*
- * Make each census void for the queue's counters until no call is in progress
- * that does not count: such a call is about to begin, unless the queue is
- * limited.  The caller looks after this whether the queue is limited, and a
- * backend that relies on a census looks before: so one of them sees the other.
- */
-void
-fairq_census_not_counted(FairqHints *hints)
-{
-	if (pg_atomic_read_u64(&hints->void_census) != FAIRQ_EACH_CENSUS)
-		pg_atomic_write_u64(&hints->void_census, FAIRQ_EACH_CENSUS);
-	pg_memory_barrier();
-}
-
-/*
- * Make the next census valid for the queue's counters, as all calls count from
- * now on; the one that has begun stays void.
- */
-void
-fairq_census_counted(FairqHints *hints)
-{
-	uint64		each = FAIRQ_EACH_CENSUS;
-
-	if (pg_atomic_read_u64(&hints->void_census) != FAIRQ_EACH_CENSUS ||
-		pg_atomic_read_u32(&hints->calls) != 0)
-		return;
-	pg_memory_barrier();
-	(void) pg_atomic_compare_exchange_u64(&hints->void_census, &each,
-										  pg_atomic_read_u64(&fairq_shmem_census(hints)->number));
-}
-
-/*
- * Ask for another census if the last one has not counted for the queue's
- * counters, which are wanted; unless one is under way, or would be void, too.
- */
-void
-fairq_census_want(FairqHints *hints)
-{
-	uint64		is_void = pg_atomic_read_u64(&hints->void_census);
-
-	if (fairq_census_is_due(hints) || is_void == FAIRQ_EACH_CENSUS ||
-		is_void < pg_atomic_read_u64(&fairq_shmem_census(hints)->done))
-		return;
-	pg_atomic_fetch_add_u64(&fairq_domain_at(hints->lanes[0].domain)->forgets, 1);
-}
-
-/* --------------------------------------------------------------------- */
-
 /*
  * Begin another census.  The mutex is held.  Counters hear of its number, and
  * from then on count what it may miss; only after that a page is read, or how
@@ -295,7 +159,7 @@ goes_on(FairqCensus *census, Relation rel, uint64 is_void)
 		pg_atomic_read_u64(&census->done);
 
 	return nvoid > 0 && is_of_file(census, rel) &&
-		(census->voids == is_void || nvoid > MAX_VOID);
+		(census->voids == is_void || nvoid > FAIRQ_MAX_VOID);
 }
 
 /*
@@ -316,11 +180,11 @@ take_step(FairqHints *hints, FairqTable *tasks)
 	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
 	TimestampTz now = GetCurrentTimestamp();
 	uint64		resets;
-	uint64		is_void = read_voids(hints, &resets);
+	uint64		is_void = fairq_census_voids(hints, &resets);
 	Taken		taken = STEP_TAKEN;
 
 	SpinLockAcquire(&census->mutex);
-	if (is_over(census, hints, is_void))
+	if (fairq_census_is_over(census, hints, is_void))
 		taken = CENSUS_OVER;
 	else if (!goes_on(census, tasks->rel, is_void))
 		begin_census(census, tasks->rel, resets, is_void);

@@ -5,73 +5,12 @@
 #ifndef FAIRQ_CENSUS_H
 #define FAIRQ_CENSUS_H
 
-#include "port/atomics.h"
-#include "storage/block.h"
-#include "storage/spin.h"
+#include "queue.h"
+#include "store.h"
 
-#include "compat.h"
-#include "counter.h"
-#include "shmem.h"
-
-/* Each census is void for a queue, also the next one. */
-#define FAIRQ_EACH_CENSUS PG_UINT64_MAX
-
-/*
- * In shared memory, one for each extension.  What is atomic is read without the
- * mutex, and written under it.
- */
-struct FairqCensus
-{
-	slock_t		mutex;			/* spinlock of all fields */
-	pg_atomic_uint64 number;	/* number of the census that was begun last; 0:
-								 * none */
-	pg_atomic_uint64 resets;	/* resets of the domain when it began */
-	pg_atomic_uint64 repeated;	/* number of the last census that may have
-								 * counted some tasks twice; 0: none */
-	pg_atomic_uint64 done;		/* number of the last census that is over; 0:
-								 * none */
-	pg_atomic_uint64 done_resets;	/* resets of the domain when that one
-									 * began */
-	pg_atomic_uint64 done_voids;	/* resets and forgets of the domain, added
-									 * up, when that one began */
-	pg_atomic_uint64 skipping;	/* number of the last census that passed over
-								 * rows of a queue that shared memory did not
-								 * know; written without the mutex */
-	uint64		voids;			/* resets and forgets of the domain, added up,
-								 * when the present census began */
-	FairqFile	file;			/* file of the table when the present census
-								 * began */
-	BlockNumber nblocks;		/* pages of the table after that;
-								 * InvalidBlockNumber: not asked yet */
-	BlockNumber next;			/* page with which the next step begins */
-	uint64		steps;			/* number of steps that were begun */
-	bool		reading;		/* true: a backend reads the pages of a step */
-	bool		publishing;		/* true: a backend publishes what it has found
-								 * in a step */
-	uint64		publisher;		/* steps when the publishing backend began its
-								 * step */
-	TimestampTz read_at;		/* time at which the reading backend was last
-								 * seen at it */
-	TimestampTz published_at;	/* time at which the publishing backend was
-								 * last seen at it */
-	int64		found;			/* running tasks found so far, for the log */
-};
-
-struct FairqQueue;
-struct FairqTable;
-
-extern void fairq_census_init(FairqCensus *census);
-extern void fairq_census_look(FairqHints *hints, uint64 resets, FairqAsOf *now);
-extern bool fairq_census_has_passed(FairqHints *hints, uint64 resets);
-extern bool fairq_census_is_due(FairqHints *hints);
-extern bool fairq_census_is_stuck(FairqHints *hints);
-extern void fairq_census_want(FairqHints *hints);
-extern void fairq_census_not_counted(FairqHints *hints);
-extern void fairq_census_counted(FairqHints *hints);
-extern void fairq_census_step(struct FairqQueue *queue,
-							  struct FairqTable *tasks);
-extern bool fairq_census_finish(struct FairqQueue *queue,
-								struct FairqTable *tasks);
+extern void fairq_census_step(FairqQueue *queue,
+							  FairqTable *tasks);
+extern bool fairq_census_finish(FairqQueue *queue, FairqTable *tasks);
 extern void fairq_census_end(void);
 
 #endif							/* FAIRQ_CENSUS_H */

@@ -47,6 +47,7 @@
 #include "utils/timestamp.h"
 
 #include "args.h"
+#include "census.h"
 #include "compat.h"
 #include "dedup.h"
 #include "enqueue.h"

@@ -518,13 +518,6 @@ enter_extension(void)
 	entered = key.task;
 }
 
-/* The census that counts for a queue.  It is mapped since the hints are known. */
-FairqCensus *
-fairq_shmem_census(FairqHints *hints)
-{
-	return dsa_get_address(area, hints->census);
-}
-
 /* Are these hints still of that queue? */
 static bool
 is_of_queue(FairqHints *hints, const FairqQueueKey *key)

@@ -5,9 +5,9 @@
 #ifndef FAIRQ_REGISTRY_H
 #define FAIRQ_REGISTRY_H
 
-#include "lane.h"
 #include "nodes/pg_list.h"
-#include "shmem.h"
+
+#include "lane.h"
 
 extern void fairq_registry_init(FairqRegistry *registry, int tranche);
 extern FairqHints *fairq_shmem_queue(int32 queue_id);
@@ -19,7 +19,6 @@ extern FairqCounter *fairq_shmem_find_counter(FairqHints *hints,
 											  int32 group_no);
 extern bool fairq_shmem_next_counter(FairqHints *hints, int32 *group_no);
 extern int	fairq_shmem_counters(int32 queue_id, int32 **group_nos);
-extern struct FairqCensus *fairq_shmem_census(FairqHints *hints);
 extern void fairq_shmem_sweep(void);
 extern void fairq_shmem_sweep_if_crowded(void);
 

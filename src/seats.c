@@ -29,7 +29,6 @@
 
 #include "port/pg_bitutils.h"
 
-#include "lane.h"
 #include "seats.h"
 
 /* The words of a chunk, and of its summary. */

@@ -71,6 +71,7 @@
 
 #include "miscadmin.h"
 
+#include "census.h"
 #include "registry.h"
 #include "running.h"
 #include "service.h"

@@ -39,6 +39,7 @@
 #include "common/hashfn.h"
 #include "utils/memutils.h"
 
+#include "census.h"
 #include "due.h"
 #include "group.h"
 #include "queue.h"

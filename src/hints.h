@@ -1,0 +1,181 @@
+/*
+ * hints.h
+ *		What shared memory knows of a queue and its lanes: the structs alone.
+ *
+ * Each part is used by the file that has its functions: sets of groups by
+ * seats.c, counters by counter.c, timers by times.c, sleepers by wake.c, and all
+ * of a lane by lane.c.
+ */
+#ifndef FAIRQ_HINTS_H
+#define FAIRQ_HINTS_H
+
+#include "address.h"
+#include "counter.h"
+#include "shmem.h"
+#include "times.h"
+#include "wake.h"
+
+/* The sets that a lane has; lane.c says what they mean. */
+typedef enum FairqSeatSet
+{
+	FAIRQ_RING,
+	FAIRQ_FRONT,
+	FAIRQ_SERVED,
+	FAIRQ_PARKED,
+	FAIRQ_LATE,
+	FAIRQ_DUE,
+	FAIRQ_COUNTED,
+	FAIRQ_LAPSED,
+	FAIRQ_LEASED,
+	FAIRQ_SEAT_SETS
+} FairqSeatSet;
+
+/* no seat */
+#define FAIRQ_NO_SEAT (-1)
+
+/* past all seats */
+#define FAIRQ_ALL_SEATS (INT64CONST(1) << 31)
+
+/* seats whose bits are part of the lane; each chunk has as many as all before */
+#define FAIRQ_FIRST_SEATS 64
+#define FAIRQ_CHUNKS 26
+
+/* In shared memory, part of a lane and under its lock. */
+typedef struct FairqSeats
+{
+	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set */
+	uint64		first[FAIRQ_SEAT_SETS]; /* bits of the first seats, per set */
+	int64		first_deadline; /* deadline of the first seats; see
+								 * fairq_seats_deadline() */
+} FairqSeats;
+
+/* In shared memory, part of a queue: the chunks of all its lanes. */
+typedef struct FairqChunks
+{
+	pg_atomic_uint64 chunk[FAIRQ_CHUNKS];	/* dsa_pointers of the chunks; that
+											 * of 0 is unused */
+	pg_atomic_uint32 made;		/* number of chunks */
+} FairqChunks;
+
+/* What is counted of each lane. */
+typedef enum FairqStat
+{
+	FAIRQ_STAT_ENQUEUED,		/* tasks added */
+	FAIRQ_STAT_POPPED,			/* tasks that pop or take returned */
+	FAIRQ_STAT_COMPLETED,		/* tasks that succeeded */
+	FAIRQ_STAT_RELEASED,		/* attempts handed back */
+	FAIRQ_STAT_RETRIED,			/* attempts that failed, and were not the
+								 * last */
+	FAIRQ_STAT_FAILED,			/* tasks that failed for good */
+	FAIRQ_STAT_CANCELLED,		/* tasks that were cancelled */
+	FAIRQ_STAT_EXPIRED,			/* leases that expired */
+	FAIRQ_STATS					/* number of these */
+} FairqStat;
+
+/*
+ * A lane.  In shared memory, part of FairqHints.  Protected by lock, but for
+ * the constants, and reach and stats, which are read and written without it.
+ */
+typedef struct FairqLane
+{
+	LWLock		lock;			/* lock of the lane; first field, and outlives
+								 * the queue */
+	int32		domain;			/* index of the extension's FairqDomain;
+								 * constant */
+	int32		priority;		/* from 0 to FAIRQ_PRIORITIES - 1; constant */
+	uint32		lane_no;		/* number of the last recovery of the lane; 0:
+								 * none has begun */
+	uint64		resets;			/* resets of the domain when that recovery
+								 * began; if the domain has more, the lane is
+								 * void */
+	int64		block_length;	/* the queue's, when that recovery began */
+	int64		first;			/* seat at which that recovery began */
+	int64		first_block;	/* present block when that recovery began */
+	int64		known;			/* number of known seats, from first on and
+								 * round; FAIRQ_ALL_SEATS: recovery is over */
+	int64		block;			/* present block */
+	int32		seat;			/* seat passed last in the present block;
+								 * FAIRQ_NO_SEAT: none */
+	int64		turn;			/* address of the turn taken last;
+								 * FAIRQ_ADDR_NONE: none */
+	int32		turn_seat;		/* seat of the turn taken last */
+	int32		turn_left;		/* tasks that may still be served at that
+								 * turn */
+	uint64		unparks;		/* unparks of FairqHints up to which parked
+								 * groups were taken back here */
+	int32		full_seat;		/* seat served last in a full queue;
+								 * FAIRQ_NO_SEAT: none */
+	int32		full_left;		/* tasks that may still be served at
+								 * full_seat */
+	TimestampTz clock;			/* latest time as of which due tasks were
+								 * searched for, or leases lapsed; DT_NOBEGIN:
+								 * none */
+	FairqSeats	seats;			/* sets of the lane's groups */
+	FairqTimes	times;			/* timers and the deadline of leases */
+	int			narrower;		/* pid of the backend that was the last to take
+								 * a turn, or to note where nothing is ready */
+	pg_atomic_uint64 narrowings;	/* number of times that narrower changed;
+									 * written under lock */
+	pg_atomic_uint64 searches;	/* 1 + number of searches begun for expired
+								 * tasks of lapsed groups; written under
+								 * lock */
+
+	/* without the lock */
+	pg_atomic_uint64 reach[FAIRQ_REGIONS];	/* highest address of each region
+											 * at which a task may be
+											 * running */
+	pg_atomic_uint64 stats[FAIRQ_STATS];	/* number of each event since the
+											 * server started */
+} FairqLane;
+
+/*
+ * What shared memory knows of a queue.  Never moved; given to another queue
+ * when this one is dropped (registry.c).
+ */
+struct FairqHints
+{
+	FairqQueueKey key;			/* key of the queue; under the registry's lock,
+								 * and constant while the queue is there */
+	bool		released;		/* true once the hints are given back; under
+								 * the registry's lock */
+	dsa_pointer self;			/* address of these hints; constant */
+	dsa_pointer next;			/* next hints in a list of the registry; under
+								 * the registry's lock */
+	pg_atomic_uint64 version;	/* version of the settings; counts up, also
+								 * from one queue to the next */
+	pg_atomic_uint64 uncounted; /* number of times that counters missed what
+								 * ended; in the upper half the number of this
+								 * tenure */
+	pg_atomic_uint32 limited;	/* 1: each call counts running tasks; 0: none
+								 * need; never goes back */
+	pg_atomic_uint32 calls;		/* number of calls in progress that do not
+								 * count */
+	dsa_pointer census;			/* the extension's FairqCensus; constant while
+								 * the queue is there */
+	pg_atomic_uint64 void_census;	/* number of the last census that is void
+									 * for the queue's counters;
+									 * FAIRQ_EACH_CENSUS: the next ones are,
+									 * too */
+	pg_atomic_uint64 skipping_census;	/* number of the last census that
+										 * passed over rows of the queue; 0:
+										 * none */
+	pg_atomic_uint64 free_number;	/* group number at which the search for a
+									 * free one goes on; in the upper half
+									 * group_changes then (group.c) */
+	pg_atomic_uint64 unparks;	/* number of times that all parked groups were
+								 * to be taken back */
+	FairqChunks chunks;			/* bits of the groups of all lanes */
+	FairqCounter running;		/* counter of the whole queue */
+	FairqWakeup wakeup;			/* sessions asleep in fairq.wait() */
+	FairqLane	lanes[FAIRQ_PRIORITIES];	/* lanes, by priority */
+};
+
+/* The hints that a lane is part of. */
+static inline FairqHints *
+fairq_hints_of(FairqLane *lane)
+{
+	return (FairqHints *) ((char *) (lane - lane->priority) -
+						   offsetof(FairqHints, lanes));
+}
+
+#endif							/* FAIRQ_HINTS_H */
