@@ -295,8 +295,8 @@ end_step(int64 *found)
  * End a step that an error has broken off, or of which there is nothing to
  * publish.  For callbacks, too.
  */
-void
-fairq_census_end(void)
+static void
+end_call(void)
 {
 	FairqCensus *census = hand.census;
 
@@ -559,7 +559,7 @@ do_step(FairqQueue *queue, FairqTable *tasks, int npages)
 				 found, nblocks);
 	}
 	else
-		fairq_census_end();
+		end_call();
 	pfree(hand.found);
 	return taken;
 }
@@ -592,4 +592,13 @@ fairq_census_finish(FairqQueue *queue, FairqTable *tasks)
 			pg_usleep(POLL_EVERY_US);
 	}
 	return true;
+}
+
+static const FairqEnding ending = {.end_call = end_call};
+
+/* Once per backend: leave steps of a census when transactions end. */
+void
+fairq_census_init(void)
+{
+	fairq_at_end(&ending);
 }

@@ -11,6 +11,6 @@
 extern void fairq_census_step(FairqQueue *queue,
 							  FairqTable *tasks);
 extern bool fairq_census_finish(FairqQueue *queue, FairqTable *tasks);
-extern void fairq_census_end(void);
+extern void fairq_census_init(void);
 
 #endif							/* FAIRQ_CENSUS_H */

@@ -22,7 +22,7 @@ fairq_shmem_census(FairqHints *hints)
 }
 
 void
-fairq_census_init(FairqCensus *census)
+fairq_census_state_init(FairqCensus *census)
 {
 	memset(census, 0, sizeof(FairqCensus));
 	SpinLockInit(&census->mutex);

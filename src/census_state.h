@@ -60,7 +60,7 @@ struct FairqCensus
 };
 
 extern FairqCensus *fairq_shmem_census(FairqHints *hints);
-extern void fairq_census_init(FairqCensus *census);
+extern void fairq_census_state_init(FairqCensus *census);
 extern void fairq_census_look(FairqHints *hints, uint64 resets, FairqAsOf *now);
 extern bool fairq_census_has_passed(FairqHints *hints, uint64 resets);
 extern bool fairq_census_is_due(FairqHints *hints);

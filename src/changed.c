@@ -32,6 +32,7 @@
 #include "utils/builtins.h"
 
 #include "changed.h"
+#include "group.h"
 #include "queue.h"
 #include "registry.h"
 #include "store.h"
@@ -66,7 +67,7 @@ Datum
 fairq_group_number_changed(PG_FUNCTION_ARGS)
 {
 	(void) trigger_data(fcinfo);
-	fairq_pending_groups(false);
+	fairq_groups_changed(false);
 	PG_RETURN_POINTER(NULL);
 }
 

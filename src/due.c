@@ -26,6 +26,7 @@
 
 #include "due.h"
 #include "lane.h"
+#include "transaction.h"
 
 /*
  * Index entries that are looked at in one step; and as many more as have
@@ -39,8 +40,8 @@ static FairqLane *searched_lane = NULL;
 static uint32 searched_lane_no = 0;
 
 /* Take the flag back, if an error has ended the search.  For callbacks. */
-void
-fairq_find_due_end(void)
+static void
+end_call(void)
 {
 	if (searched_lane != NULL)
 		fairq_lane_search_end(searched_lane, searched_lane_no, NULL);
@@ -146,4 +147,13 @@ fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 	}
 	*found += lapsed;
 	return further || lapsed > 0;
+}
+
+static const FairqEnding ending = {.end_call = end_call};
+
+/* Once per backend: end searches when transactions end. */
+void
+fairq_due_init(void)
+{
+	fairq_at_end(&ending);
 }

@@ -10,6 +10,6 @@
 
 extern bool fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 						   TimestampTz now, int64 *found);
-extern void fairq_find_due_end(void);
+extern void fairq_due_init(void);
 
 #endif							/* FAIRQ_DUE_H */

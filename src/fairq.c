@@ -4,7 +4,8 @@
  *
  * Next to nothing is set up when the library is loaded, by design: it can be
  * loaded at any time, in any backend.  Shared memory, caches and callbacks are
- * had on first use.  Nothing here locks.
+ * had on first use.  Only what modules do when a transaction ends is noted here,
+ * since the order matters.  Nothing here locks.
  */
 #include "postgres.h"
 
@@ -12,9 +13,15 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
+#include "census.h"
 #include "changed.h"
 #include "compat.h"
+#include "due.h"
 #include "errors.h"
+#include "group.h"
+#include "queue.h"
+#include "running.h"
+#include "turns.h"
 
 FAIRQ_MODULE_MAGIC;
 
@@ -26,6 +33,17 @@ _PG_init(void)
 	/* there are no settings yet; no other module may make some in our name */
 	MarkGUCPrefixReserved("fairq");
 	fairq_watch_drops();
+
+	/*
+	 * At the end of a transaction, in this order: turns go back to their lane
+	 * before their slots do, and the caches follow once all is applied.
+	 */
+	fairq_turns_init();
+	fairq_running_init();
+	fairq_census_init();
+	fairq_due_init();
+	fairq_groups_init();
+	fairq_queues_init();
 }
 
 Datum

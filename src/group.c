@@ -142,29 +142,28 @@ check_group_cache(void)
 	stale = false;
 }
 
-/* Forget what was read of our own rows: an abort has made it wrong. */
+/*
+ * Note that groups were changed, and numbers of some maybe freed: forget them,
+ * here and in other backends, now and once more at the end of the transaction.
+ */
 void
-fairq_groups_forget_uncommitted(void)
+fairq_groups_changed(bool freed)
 {
-	if (uncommitted)
+	if (!fairq_pending_groups(freed))
 		stale = true;
 }
 
-/* Forget all groups that this backend has cached. */
-void
-fairq_groups_forget(void)
-{
-	stale = true;
-}
-
 /*
- * Note the end of a transaction: what is cached is committed now, or
- * forgotten.
+ * What was read of our own rows is committed now, or an abort has made it wrong:
+ * then forget all.
  */
-void
-fairq_groups_committed(void)
+static void
+settle(bool committed, bool all)
 {
-	uncommitted = false;
+	if (!committed && uncommitted)
+		stale = true;
+	if (all)
+		uncommitted = false;
 }
 
 static void
@@ -538,4 +537,13 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 	return PointerGetDatum(key);
+}
+
+static const FairqEnding ending = {.settle = settle};
+
+/* Once per backend: settle the cache when transactions end. */
+void
+fairq_groups_init(void)
+{
+	fairq_at_end(&ending);
 }

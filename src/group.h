@@ -13,8 +13,7 @@ extern void fairq_put_group_number(FairqTable *table, FairqQueue *queue,
 extern int32 fairq_group_no(FairqQueue *queue, text *key, bool create);
 extern int32 fairq_existing_group(FairqQueue *queue, text *key);
 extern Datum fairq_group_key(FairqQueue *queue, int32 group_no);
-extern void fairq_groups_forget_uncommitted(void);
-extern void fairq_groups_forget(void);
-extern void fairq_groups_committed(void);
+extern void fairq_groups_changed(bool freed);
+extern void fairq_groups_init(void);
 
 #endif							/* FAIRQ_GROUP_H */

@@ -460,7 +460,7 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 	bool		done = true;
 
 	if (n > 0)
-		fairq_pending_groups(true);
+		fairq_groups_changed(true);
 	fairq_written();
 	if (n > 0 && (done = wait_for_users(queue, end)))
 	{

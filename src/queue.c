@@ -30,7 +30,7 @@
  * - It is counted up at an abort, too, of a subtransaction as well: others may
  *   have read the row while it was changed, and we ourselves what we wrote.
  * - What our own transaction has changed, and not ended, we hear of in
- *   fairq_queue_changed(), and if it is undone in fairq_queue_changes_end():
+ *   fairq_queue_changed(), and if it is undone in settle():
  *   "reading" counts up.
  * - If shared memory had nothing of the queue when it was changed, it may have
  *   by the time that is visible; so then a count of the domain goes up instead.
@@ -144,8 +144,8 @@ fairq_queue_changed(void)
  * End such changes, all of them or those of a subtransaction: they are
  * committed, or undone.
  */
-void
-fairq_queue_changes_end(bool committed, bool all)
+static void
+settle(bool committed, bool all)
 {
 	if (changing && !committed)
 		reading++;
@@ -611,4 +611,13 @@ fairq_notify(const FairqQueue *queue)
 		snprintf(channel, sizeof(channel), "fairq.%s", queue->name);
 		Async_Notify(channel, "");
 	}
+}
+
+static const FairqEnding ending = {.settle = settle};
+
+/* Once per backend: settle the cache when transactions end. */
+void
+fairq_queues_init(void)
+{
+	fairq_at_end(&ending);
 }

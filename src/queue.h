@@ -84,7 +84,7 @@ extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
 extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
 											   int32 group_no);
 extern void fairq_queue_changed(void);
-extern void fairq_queue_changes_end(bool committed, bool all);
+extern void fairq_queues_init(void);
 extern void fairq_notify(const FairqQueue *queue);
 extern double fairq_interval_length(const Interval *interval);
 

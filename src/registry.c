@@ -496,7 +496,7 @@ enter_extension(void)
 	if (entered == key.task)
 		return;
 	census = dsa_allocate0(area, sizeof(FairqCensus));
-	fairq_census_init(dsa_get_address(area, census));
+	fairq_census_state_init(dsa_get_address(area, census));
 	PG_TRY();
 	{
 		extension = dshash_find_or_insert(extensions, &key, &found);

@@ -786,3 +786,12 @@ fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqCounter *counter,
 	return !counting.doubtful && *rows != *counted &&
 		fairq_counter_note(counter, now, &after) && after == before;
 }
+
+static const FairqEnding ending = {.end_call = fairq_running_end};
+
+/* Once per backend: give slots back when transactions end. */
+void
+fairq_running_init(void)
+{
+	fairq_at_end(&ending);
+}

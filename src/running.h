@@ -11,6 +11,7 @@
 
 extern void fairq_running_begin(FairqQueue *queue, bool peeks);
 extern void fairq_running_end(void);
+extern void fairq_running_init(void);
 extern bool fairq_settings_are_old(const FairqQueue *queue);
 extern bool fairq_slot_in_queue(FairqTable *tasks);
 extern bool fairq_slot_in_group(FairqLane *lane, uint32 lane_no,

@@ -31,7 +31,9 @@
  *
  * Locking: the callbacks take lanes' locks, one at a time.  They must neither
  * fail (an ERROR there would be a PANIC) nor allocate: all memory is had when
- * the change is noted, and all shared memory they touch is mapped by then.
+ * the change is noted, and all shared memory they touch is mapped by then.  That
+ * is also true of what other modules do at the end (FairqEnding), which fairq.c
+ * has registered in the order in which it is called.
  */
 #include "postgres.h"
 
@@ -39,21 +41,17 @@
 #include "common/hashfn.h"
 #include "utils/memutils.h"
 
-#include "census.h"
-#include "due.h"
-#include "group.h"
-#include "queue.h"
 #include "registry.h"
-#include "running.h"
-#include "shmem.h"
 #include "transaction.h"
-#include "turns.h"
 
 /* some 40 MB, for a transaction with as many groups */
 #define MAX_PENDING (FAIRQ_SETS * FAIRQ_SET_WAYS)
 
 /* queues of which a transaction remembers what its own pops were shown */
 #define MAX_SHOWN 16
+
+/* modules that do something at the end of a transaction */
+#define MAX_ENDINGS 8
 
 /* no change, node or bucket */
 #define NO_INDEX (-1)
@@ -108,6 +106,10 @@ static bool groups_freed = false;
 
 /* settings in it were changed of queues that shared memory did not know */
 static FairqDomain *settings_changed = NULL;
+
+/* what modules do at the end, in the order in which they were registered */
+static const FairqEnding *endings[MAX_ENDINGS];
+static int	nendings = 0;
 
 static void
 note_level(int *at)
@@ -533,10 +535,22 @@ static void
 end_call(void)
 {
 	fairq_pending_written();
-	fairq_turns_end();
-	fairq_running_end();
-	fairq_census_end();
-	fairq_find_due_end();
+	for (int i = 0; i < nendings; i++)
+	{
+		if (endings[i]->end_call != NULL)
+			endings[i]->end_call();
+	}
+}
+
+/* Let each module settle what it has cached. */
+static void
+settle(bool committed, bool all)
+{
+	for (int i = 0; i < nendings; i++)
+	{
+		if (endings[i]->settle != NULL)
+			endings[i]->settle(committed, all);
+	}
 }
 
 /* Forget what was shown of a queue: its hints may be another's from now on. */
@@ -601,12 +615,8 @@ apply_all(bool committed)
 		pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
 	changed = groups_changed = settings_changed = NULL;
 	if (!committed)
-	{
 		fairq_wait_end(true, DT_NOEND);
-		fairq_groups_forget_uncommitted();
-	}
-	fairq_groups_committed();
-	fairq_queue_changes_end(committed, true);
+	settle(committed, true);
 }
 
 static void
@@ -698,11 +708,22 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
 		if (settings_changed)
 			pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
-		fairq_groups_forget_uncommitted();
-		fairq_queue_changes_end(false, false);
+		settle(false, false);
 		end_level(false);
 		groups_freed &= groups_changed_at > 0;
 	}
+}
+
+/*
+ * Have a module's functions called at the end of each transaction of this
+ * backend, after those of modules that were registered before.
+ */
+void
+fairq_at_end(const FairqEnding *ending)
+{
+	if (nendings == MAX_ENDINGS)
+		elog(ERROR, "more than %d modules end transactions", MAX_ENDINGS);
+	endings[nendings++] = ending;
 }
 
 /* Have the functions here called at the end of the transaction. */
@@ -1225,9 +1246,10 @@ fairq_pending_reset(void)
  * Make what is cached of groups void, now and once more at the end.  Numbers
  * of some may have been freed.  Otherwise other backends hear of it once,
  * though this is called for each row: what they read meanwhile is void at the
- * end.
+ * end.  False if no backend heard of it, so that the caller has to make its own
+ * cache void.
  */
-void
+bool
 fairq_pending_groups(bool freed)
 {
 	bool		first = groups_changed == NULL;
@@ -1236,10 +1258,10 @@ fairq_pending_groups(bool freed)
 	note_level(&groups_changed_at);
 	groups_changed = fairq_domain();
 	groups_freed |= freed;
-	if (first || freed)
-		pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
-	else
-		fairq_groups_forget();
+	if (!first && !freed)
+		return false;
+	pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
+	return true;
 }
 
 /* Has this transaction freed numbers of groups? */

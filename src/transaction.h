@@ -86,6 +86,27 @@ typedef struct FairqPending
 /* a count_no that no count has */
 #define FAIRQ_MIXED_COUNTS PG_UINT64_MAX
 
+/*
+ * What a module does when a transaction ends, or a subtransaction is aborted.
+ * It must neither fail nor allocate.
+ */
+typedef struct FairqEnding
+{
+	/*
+	 * Ends the module's part of a call that an error or the transaction's end
+	 * has broken off, before pending changes are applied; NULL: none.
+	 */
+	void		(*end_call) (void);
+
+	/*
+	 * Settles what the module has cached, after pending changes were applied;
+	 * NULL: nothing.  all: the transaction has ended, not a subtransaction
+	 * alone.
+	 */
+	void		(*settle) (bool committed, bool all);
+} FairqEnding;
+
+extern void fairq_at_end(const FairqEnding *ending);
 extern void fairq_watch_transaction(void);
 extern void fairq_written(void);
 extern FairqPending *fairq_pending(FairqLane *lane, int32 group_no);
@@ -117,7 +138,7 @@ extern void fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
 								 int32 at_commit, int32 at_abort);
 extern bool fairq_pending_running(FairqHints *hints, int32 group_no,
 								  int32 *running, bool *doubtful);
-extern void fairq_pending_groups(bool freed);
+extern bool fairq_pending_groups(bool freed);
 extern bool fairq_groups_freed(void);
 extern void fairq_pending_reset(void);
 extern void fairq_reset_hints_now(void);

@@ -15,6 +15,7 @@
 
 #include "utils/memutils.h"
 
+#include "transaction.h"
 #include "turns.h"
 
 /* doubtful turns that there is room for at first */
@@ -214,8 +215,8 @@ fairq_turns_leave(void)
 /*
  * Give back all that the call has in hand, which has ended, maybe by an error.
  */
-void
-fairq_turns_end(void)
+static void
+end_call(void)
 {
 	if (hand.lane != NULL && hand.reading != NULL)
 		fairq_lane_read_failed(hand.lane, hand.lane_no,
@@ -223,4 +224,13 @@ fairq_turns_end(void)
 	hand.reading = NULL;
 	fairq_turns_back();
 	fairq_turns_leave();
+}
+
+static const FairqEnding ending = {.end_call = end_call};
+
+/* Once per backend: give turns back when transactions end. */
+void
+fairq_turns_init(void)
+{
+	fairq_at_end(&ending);
 }

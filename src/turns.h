@@ -17,6 +17,6 @@ extern void fairq_turns_back(void);
 extern void fairq_turns_doubtful(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern void fairq_turns_leave(void);
-extern void fairq_turns_end(void);
+extern void fairq_turns_init(void);
 
 #endif							/* FAIRQ_TURNS_H */
