@@ -60,6 +60,7 @@ OBJS = \
 	src/census.o \
 	src/census_state.o \
 	src/queue.o \
+	src/acl.o \
 	src/group.o \
 	src/lane.o \
 	src/entry.o \

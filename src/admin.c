@@ -20,7 +20,6 @@
 #include "errors.h"
 #include "group.h"
 #include "outcome.h"
-#include "privilege.h"
 #include "registry.h"
 #include "store.h"
 #include "store_spi.h"

@@ -31,7 +31,6 @@
 
 #include "args.h"
 #include "outcome.h"
-#include "privilege.h"
 #include "running.h"
 #include "transaction.h"
 

@@ -22,7 +22,6 @@
 #include "args.h"
 #include "compat.h"
 #include "group.h"
-#include "privilege.h"
 #include "store.h"
 #include "store_spi.h"
 

@@ -55,7 +55,6 @@
 #include "group.h"
 #include "line.h"
 #include "outcome.h"
-#include "privilege.h"
 #include "registry.h"
 #include "store_spi.h"
 #include "text.h"

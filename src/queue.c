@@ -56,7 +56,6 @@
 
 #include "compat.h"
 #include "errors.h"
-#include "privilege.h"
 #include "queue.h"
 #include "registry.h"
 #include "store.h"
@@ -367,6 +366,22 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->retains = !isnull;
 }
 
+/* Has the current user one of these privileges on the queue? */
+bool
+fairq_may(const FairqQueue *queue, int any)
+{
+	return fairq_grants_allow(queue->grants, queue->ngrants, any);
+}
+
+static void
+check_privilege(const FairqQueue *queue, int any)
+{
+	if (!fairq_may(queue, any))
+		ereport(ERROR,
+				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				errmsg("permission denied for queue \"%s\"", queue->name));
+}
+
 /* NULL if there is no such queue. */
 static FairqQueue *
 lookup_queue(int32 id)
@@ -468,14 +483,14 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 			check_queue_cache();
 			queue = lookup_queue(id);
 			if (queue != NULL)
-				fairq_check_privilege(queue, any_privilege);
+				check_privilege(queue, any_privilege);
 		}
 		lock_queue(id, lockmode);
 		/* waiting for the lock, we may have heard that all is different */
 		again = lookup_id(cname);
 		if (again == id && (queue = lookup_queue(id)) != NULL)
 		{
-			fairq_check_privilege(queue, any_privilege);
+			check_privilege(queue, any_privilege);
 			return queue;
 		}
 		UnlockDatabaseObject(queue_relid, id, 0, lockmode);

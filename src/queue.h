@@ -6,9 +6,11 @@
 #define FAIRQ_QUEUE_H
 
 #include "datatype/timestamp.h"
-#include "lane.h"
 #include "nodes/pg_list.h"
 #include "storage/lockdefs.h"
+
+#include "acl.h"
+#include "lane.h"
 
 /* The channel "fairq.<queue>" must fit into a name. */
 #define FAIRQ_MAX_QUEUE_NAME 57
@@ -23,22 +25,6 @@ typedef struct FairqSetting
 	int32		limit;			/* most tasks that may run; FAIRQ_NO_LIMIT; 0:
 								 * paused */
 } FairqSetting;
-
-/* What one may do with a queue; these are bits. */
-typedef enum FairqPrivilege
-{
-	FAIRQ_PRIV_ENQUEUE = 1,
-	FAIRQ_PRIV_WORK = 2,
-	FAIRQ_PRIV_MANAGE = 4		/* comprises the others */
-} FairqPrivilege;
-
-#define FAIRQ_PRIV_ANY (FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK)
-
-typedef struct FairqGrant
-{
-	Oid			role;
-	FairqPrivilege privilege;
-} FairqGrant;
 
 typedef struct FairqQueue
 {
@@ -77,6 +63,7 @@ extern void fairq_no_such_queue(text *name);
 extern FairqQueue *fairq_queue_by_id(int32 id);
 extern FairqQueue *fairq_queue_use_id(int32 id, int any_privilege);
 extern bool fairq_queue_is_own(int32 id);
+extern bool fairq_may(const FairqQueue *queue, int any);
 extern bool fairq_queue_exists(const char *name);
 extern List *fairq_queue_ids(void);
 extern bool fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode);

@@ -1,0 +1,81 @@
+/*
+ * acl.c
+ *		Who may do what with a queue.
+ *
+ * A privilege on a queue is a row (queue_id, role, privilege).  A role that
+ * has the privileges of such a role has it; so do superusers, and a role that
+ * has those of the role that owns fairq's tables.  FAIRQ_PRIV_MANAGE comprises
+ * the others.  Nothing is ever PUBLIC's.
+ *
+ * A role is kept by its OID, so that a new one of the same name inherits
+ * nothing.  Rows of roles that were dropped grant nothing, until
+ * fairq.maintain() deletes them.
+ *
+ * Locking: none.  The rows are cached with a queue's settings (queue.c).
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+
+#include "acl.h"
+#include "store.h"
+
+/* 0 if there is no such privilege */
+FairqPrivilege
+fairq_privilege_named(const char *name)
+{
+	if (strcmp(name, "enqueue") == 0)
+		return FAIRQ_PRIV_ENQUEUE;
+	if (strcmp(name, "work") == 0)
+		return FAIRQ_PRIV_WORK;
+	if (strcmp(name, "manage") == 0)
+		return FAIRQ_PRIV_MANAGE;
+	return 0;
+}
+
+/* May the current user do anything at all, with any queue? */
+bool
+fairq_is_owner(void)
+{
+	return has_privs_of_role(GetUserId(), fairq_catalog()->owner);
+}
+
+/*
+ * Has the current user one of these privileges, or the one that comprises all?
+ */
+bool
+fairq_grants_allow(const FairqGrant *grants, int ngrants, int any)
+{
+	any |= FAIRQ_PRIV_MANAGE;
+	for (int i = 0; i < ngrants; i++)
+	{
+		if ((grants[i].privilege & any) &&
+			has_privs_of_role(GetUserId(), grants[i].role))
+			return true;
+	}
+	return fairq_is_owner();
+}
+
+/* Write the row (queue_id, role, privilege), unless it is there. */
+void
+fairq_write_grant(const FairqSqlArg *args)
+{
+	fairq_sql("INSERT INTO fairq.queue_privilege (queue_id, role, privilege)"
+			  " VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", args, 3, NULL);
+}
+
+/* Grant MANAGE to the role that makes a queue. */
+void
+fairq_grant_creator(int32 queue_id)
+{
+	FairqSqlArg args[] = {
+		fairq_sql_int4(queue_id),
+		fairq_sql_role(GetUserId()),
+		fairq_sql_text(cstring_to_text("manage"))
+	};
+
+	if (!fairq_is_owner())
+		fairq_write_grant(args);
+}

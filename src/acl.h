@@ -1,0 +1,32 @@
+/*
+ * acl.h
+ *		Who may do what with a queue.
+ */
+#ifndef FAIRQ_ACL_H
+#define FAIRQ_ACL_H
+
+#include "store_spi.h"
+
+/* What one may do with a queue; these are bits. */
+typedef enum FairqPrivilege
+{
+	FAIRQ_PRIV_ENQUEUE = 1,
+	FAIRQ_PRIV_WORK = 2,
+	FAIRQ_PRIV_MANAGE = 4		/* comprises the others */
+} FairqPrivilege;
+
+#define FAIRQ_PRIV_ANY (FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK)
+
+typedef struct FairqGrant
+{
+	Oid			role;
+	FairqPrivilege privilege;
+} FairqGrant;
+
+extern FairqPrivilege fairq_privilege_named(const char *name);
+extern bool fairq_is_owner(void);
+extern bool fairq_grants_allow(const FairqGrant *grants, int ngrants, int any);
+extern void fairq_write_grant(const FairqSqlArg *args);
+extern void fairq_grant_creator(int32 queue_id);
+
+#endif							/* FAIRQ_ACL_H */
