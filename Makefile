@@ -72,7 +72,9 @@ OBJS = \
 	src/wake.o \
 	src/transaction.o \
 	src/registry.o \
+	src/domain.o \
 	src/shmem.o \
+	src/catalog.o \
 	src/store.o \
 	src/store_check.o \
 	src/store_spi.o

@@ -36,6 +36,7 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
+#include "domain.h"
 #include "errors.h"
 #include "group.h"
 #include "shmem.h"

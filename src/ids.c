@@ -50,6 +50,7 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "domain.h"
 #include "ids.h"
 #include "shmem.h"
 #include "store.h"

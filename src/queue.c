@@ -55,6 +55,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "domain.h"
 #include "errors.h"
 #include "queue.h"
 #include "registry.h"

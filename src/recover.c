@@ -34,6 +34,7 @@
 
 #include "miscadmin.h"
 
+#include "domain.h"
 #include "line.h"
 #include "recover.h"
 #include "shmem.h"

@@ -54,11 +54,9 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "domain.h"
 #include "registry.h"
 #include "seats.h"
-
-/* counters past which those are looked for that can be freed */
-#define MANY_COUNTERS 16384
 
 /*
  * Hints that are allocated together: 35 kB.  By itself each would be just over
@@ -97,20 +95,6 @@ static dshash_table *extensions = NULL;
 /* the extension that this backend has entered, or found entered */
 static Oid	entered = InvalidOid;
 static dsa_pointer own_census = InvalidDsaPointer;
-
-/* When shared memory is made. */
-void
-fairq_registry_init(FairqRegistry *r, int tranche)
-{
-	LWLockInitialize(&r->lock, tranche);
-	r->queues = r->counters = r->extensions = InvalidDsaPointer;
-	r->free = r->dropped = InvalidDsaPointer;
-	pg_atomic_init_u32(&r->ncounters, 0);
-	pg_atomic_init_u32(&r->many_counters, MANY_COUNTERS);
-	pg_atomic_init_u32(&r->crowded, 0);
-	pg_atomic_init_u64(&r->swept_at, 0);
-	pg_atomic_init_u64(&r->tenures, 0);
-}
 
 /* Attach to a table, or make it; it stays as it is if this has been done. */
 static void
@@ -731,7 +715,7 @@ free_idle_counters(void)
 	}
 	dshash_seq_term(&status);
 	pg_atomic_write_u32(&registry->many_counters,
-						Max(MANY_COUNTERS, 2 * left));
+						Max(FAIRQ_MANY_COUNTERS, 2 * left));
 }
 
 /*

@@ -9,7 +9,6 @@
 
 #include "lane.h"
 
-extern void fairq_registry_init(FairqRegistry *registry, int tranche);
 extern FairqHints *fairq_shmem_queue(int32 queue_id);
 extern FairqHints *fairq_shmem_find_queue(int32 queue_id);
 extern List *fairq_shmem_queues(Oid task);

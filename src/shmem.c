@@ -12,10 +12,7 @@
  * allocating, attaching or failing.
  *
  * All of it can be lost at any time (a crash, an immediate shutdown) and is
- * then read off the tables again.  What is kept of a database is known by the
- * database's OID and birth and the OID of fairq.task, so neither an extension
- * that was dropped and created again nor a database that was made anew under
- * its old OID meets what was known of the old one.
+ * then read off the tables again.  Whose what is, by keys, is domain.c's affair.
  *
  * Where an allocation fails (dynamic shared memory is a file system, and can be
  * full), nothing is left behind that the next attempt would trip over, and the
@@ -27,9 +24,6 @@
  */
 #include "postgres.h"
 
-#include <sys/stat.h>
-
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
@@ -37,12 +31,7 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
-#include "lane.h"
-#include "registry.h"
 #include "shmem.h"
-#include "store.h"
-
-#define DOMAINS 64
 
 /*
  * To be counted up by each version that changes anything in shared memory, be
@@ -59,7 +48,7 @@ typedef struct Control
 	int			area_tranche;
 	int			lane_tranche;
 	pg_atomic_uint32 next_lane_no;
-	FairqDomain domains[DOMAINS];
+	FairqDomain domains[FAIRQ_DOMAINS];
 	/* these are under lock, and constant once area is valid */
 	dsa_handle	area;
 	dsa_pointer cache;
@@ -73,6 +62,19 @@ static dsa_area *area = NULL;
 static FairqCache *cache = NULL;
 
 static void
+init_registry(FairqRegistry *r, int tranche)
+{
+	LWLockInitialize(&r->lock, tranche);
+	r->queues = r->counters = r->extensions = InvalidDsaPointer;
+	r->free = r->dropped = InvalidDsaPointer;
+	pg_atomic_init_u32(&r->ncounters, 0);
+	pg_atomic_init_u32(&r->many_counters, FAIRQ_MANY_COUNTERS);
+	pg_atomic_init_u32(&r->crowded, 0);
+	pg_atomic_init_u64(&r->swept_at, 0);
+	pg_atomic_init_u64(&r->tenures, 0);
+}
+
+static void
 init_control(FAIRQ_INIT_ARGS)
 {
 	Control    *c = ptr;
@@ -83,7 +85,7 @@ init_control(FAIRQ_INIT_ARGS)
 	c->lane_tranche = fairq_new_tranche("fairq_lane");
 	LWLockInitialize(&c->lock, c->control_tranche);
 	pg_atomic_init_u32(&c->next_lane_no, 1);
-	for (int i = 0; i < DOMAINS; i++)
+	for (int i = 0; i < FAIRQ_DOMAINS; i++)
 	{
 		pg_atomic_init_u64(&c->domains[i].resets, 0);
 		pg_atomic_init_u64(&c->domains[i].forgets, 0);
@@ -96,7 +98,7 @@ init_control(FAIRQ_INIT_ARGS)
 		c->domains[i].ids.source.lsn = InvalidXLogRecPtr;
 	}
 	c->area = DSA_HANDLE_INVALID;
-	fairq_registry_init(&c->registry, c->control_tranche);
+	init_registry(&c->registry, c->control_tranche);
 }
 
 static Control *
@@ -251,78 +253,12 @@ fairq_lane_tranche(void)
 	return control->lane_tranche;
 }
 
-/*
- * What tells a database from one that had its OID before: the file that CREATE
- * DATABASE writes, and which does not change.  A backend's database stays the
- * same.
- */
-static uint64
-database_born(void)
-{
-	static uint64 born = 0;
-	char		path[MAXPGPATH];
-	struct stat st;
-	uint64		made[3];
-
-	if (born != 0)
-		return born;
-	snprintf(path, sizeof(path), "%s/PG_VERSION", DatabasePath);
-	if (stat(path, &st) != 0)
-		ereport(ERROR,
-				errcode_for_file_access(),
-				errmsg("could not stat file \"%s\": %m", path));
-	made[0] = st.st_ino;
-	made[1] = st.st_mtim.tv_sec;
-	made[2] = st.st_mtim.tv_nsec;
-	born = hash_bytes_extended((const unsigned char *) made, sizeof(made), 0);
-	return born;
-}
-
-/* What belongs to that fairq.task of this database. */
-FairqQueueKey
-fairq_key_of(Oid task, int32 queue_id, int32 group_no)
-{
-	FairqQueueKey key = {
-		.born = database_born(),
-		.database = MyDatabaseId,
-		.task = task,
-		.queue_id = queue_id,
-		.group_no = group_no
-	};
-
-	return key;
-}
-
-FairqQueueKey
-fairq_key(int32 queue_id, int32 group_no)
-{
-	return fairq_key_of(fairq_catalog()->task, queue_id, group_no);
-}
-
-/* Kept until fairq.task is another one: hot paths ask for it row by row. */
-int32
-fairq_domain_index(void)
-{
-	static Oid	known_task = InvalidOid;
-	static int32 index;
-	Oid			task = fairq_catalog()->task;
-
-	if (task != known_task)
-	{
-		FairqQueueKey key = fairq_key_of(task, 0, -1);
-
-		index = hash_bytes((const unsigned char *) &key, sizeof(key)) % DOMAINS;
-		known_task = task;
-	}
-	return index;
-}
-
-FairqDomain *
-fairq_domain(void)
+/* Have the control struct, so that its domains can be asked for. */
+void
+fairq_shmem_have(void)
 {
 	if (control == NULL)
 		control = attach_control();
-	return fairq_domain_at(fairq_domain_index());
 }
 
 /* For callbacks, which must not look up anything. */

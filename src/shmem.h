@@ -32,6 +32,9 @@ typedef struct FairqIds
 								 * taken */
 } FairqIds;
 
+/* number of domains in shared memory */
+#define FAIRQ_DOMAINS 64
+
 /*
  * What belongs to one fairq.task, that is, to one CREATE EXTENSION in one
  * database.  All but ids is atomic, and needs no lock.  Extensions whose keys
@@ -196,6 +199,9 @@ typedef struct FairqQueueKey
 	int32		group_no;		/* the group's number; -1: key of the queue */
 } FairqQueueKey;
 
+/* counters past which those are looked for that can be freed */
+#define FAIRQ_MANY_COUNTERS 16384
+
 /* The registry of queues and counters; see registry.c.  Part of Control. */
 typedef struct FairqRegistry
 {
@@ -226,18 +232,14 @@ typedef struct FairqCensus FairqCensus;
 typedef struct FairqHints FairqHints;
 typedef struct FairqCounter FairqCounter;
 
-extern FairqDomain *fairq_domain(void);
+extern void fairq_shmem_have(void);
 extern FairqDomain *fairq_domain_at(int32 index);
 extern FairqCache *fairq_cache(void);
 extern bool fairq_area_is_made(void);
 extern dsa_area *fairq_area(void);
 extern FairqRegistry *fairq_registry_shared(void);
-extern FairqQueueKey fairq_key_of(Oid task, int32 queue_id,
-								   int32 group_no);
-extern FairqQueueKey fairq_key(int32 queue_id, int32 group_no);
 extern int	fairq_area_tranche(void);
 extern int	fairq_lane_tranche(void);
-extern int32 fairq_domain_index(void);
 extern void fairq_say_crowded(void);
 extern void fairq_explain_begin(struct ErrorContextCallback *callback);
 extern void fairq_explain_end(struct ErrorContextCallback *callback);

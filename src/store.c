@@ -44,7 +44,6 @@
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
@@ -52,7 +51,6 @@
 #include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "nodes/execnodes.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -67,8 +65,8 @@
 
 #include "address.h"
 #include "compat.h"
+#include "domain.h"
 #include "errors.h"
-#include "shmem.h"
 #include "stall.h"
 #include "store.h"
 #include "store_check.h"
@@ -116,12 +114,6 @@ static struct
 	ItemPointerData tid;
 }			leased[LEASED_SLOTS];
 
-static FairqCatalog catalog;
-static bool catalog_valid = false;
-
-/* counts up whenever one of the tables, or the sequence, may have changed */
-static uint64 invalidations = 0;
-
 /* as they were found last; InvalidOid: not looked for, or they may be others */
 static Oid	known_indexes[FAIRQ_INDEXES];
 
@@ -143,132 +135,32 @@ static struct
 	int			uses;			/* those that were checked */
 }			known_tables[FAIRQ_TABLES];
 
+/* Forget what was found of a table, or of all of them (InvalidOid). */
 static void
-catalog_invalidate(Datum arg, Oid relid)
+forget_table(Datum arg, Oid relid)
 {
-	if (relid == InvalidOid ||
-		relid == catalog.task || relid == catalog.group_number ||
-		relid == catalog.queue || relid == catalog.setting ||
-		relid == catalog.privilege ||
-		relid == catalog.dedup || relid == catalog.archive ||
-		relid == catalog.task_id_seq)
+	if (!fairq_catalog_has(relid))
+		return;
+	memset(known_indexes, 0, sizeof(known_indexes));
+	timed_index = InvalidOid;
+	/* the others are what they were: settings change often */
+	for (int i = 0; i < FAIRQ_TABLES; i++)
 	{
-		catalog_valid = false;
-		invalidations++;
-		memset(known_indexes, 0, sizeof(known_indexes));
-		timed_index = InvalidOid;
-		/* the others are what they were: settings change often */
-		for (int i = 0; i < FAIRQ_TABLES; i++)
-		{
-			if (relid == InvalidOid || relid == known_tables[i].relid)
-				memset(&known_tables[i], 0, sizeof(known_tables[i]));
-		}
+		if (relid == InvalidOid || relid == known_tables[i].relid)
+			memset(&known_tables[i], 0, sizeof(known_tables[i]));
 	}
 }
 
-static Oid
-relation_named(Oid nspid, const char *name)
-{
-	Oid			relid = OidIsValid(nspid) ? get_relname_relid(name, nspid) :
-		InvalidOid;
-
-	if (!OidIsValid(relid))
-		ereport(ERROR,
-				errcode(ERRCODE_UNDEFINED_TABLE),
-				errmsg("relation \"fairq.%s\" does not exist", name),
-				errhint("The extension has to be created in this database."));
-	return relid;
-}
-
-/*
- * Open a table that was there when its OID was looked up, and may have been
- * dropped since.
- */
-static Relation
-open_relation(Oid relid, LOCKMODE lockmode)
-{
-	Relation	rel = try_table_open(relid, lockmode);
-
-	if (rel == NULL)
-		ereport(ERROR,
-				errcode(ERRCODE_UNDEFINED_TABLE),
-				errmsg("a table of fairq does not exist any more"),
-				errhint("The extension has to be created in this database."));
-	return rel;
-}
-
-/* As far as this backend has heard, are the tables still what they were? */
-bool
-fairq_catalog_is_valid(void)
-{
-	return catalog_valid;
-}
-
-/* Counts up when what a backend has seen of them may not be true any more. */
-uint64
-fairq_catalog_changes(void)
-{
-	return invalidations;
-}
-
-/* Is it there, and will be until the end of the transaction? */
-bool
-fairq_extension_exists(void)
-{
-	RangeVar   *queue = makeRangeVar("fairq", "queue", -1);
-
-	return OidIsValid(RangeVarGetRelid(queue, AccessShareLock, true));
-}
-
-/* Is that fairq.task?  For callers that may not have looked up any table. */
-bool
-fairq_is_task_table(Oid relid)
-{
-	char	   *name = get_rel_name(relid);
-	char	   *schema;
-
-	if (name == NULL || strcmp(name, "task") != 0)
-		return false;
-	schema = get_namespace_name(get_rel_namespace(relid));
-	return schema != NULL && strcmp(schema, "fairq") == 0;
-}
-
-/*
- * Returns the OIDs of what the extension has made.  Valid until invalidation
- * messages are accepted: don't keep the pointer.
- */
-const FairqCatalog *
-fairq_catalog(void)
+/* Have them forgotten when they are changed. */
+static void
+watch_tables(void)
 {
 	static bool registered = false;
-	Oid			nspid;
 
-	if (catalog_valid)
-		return &catalog;
-
-	if (!registered)
-	{
-		CacheRegisterRelcacheCallback(catalog_invalidate, (Datum) 0);
-		registered = true;
-	}
-
-	nspid = get_namespace_oid("fairq", true);
-	catalog.group_number = relation_named(nspid, "group_number");
-	catalog.queue = relation_named(nspid, "queue");
-	catalog.setting = relation_named(nspid, "group_setting");
-	catalog.privilege = relation_named(nspid, "queue_privilege");
-	catalog.dedup = relation_named(nspid, "dedup");
-	catalog.archive = relation_named(nspid, "archive");
-	catalog.task_id_seq = relation_named(nspid, "task_id_seq");
-	catalog.task = relation_named(nspid, "task");
-	{
-		Relation	rel = open_relation(catalog.task, AccessShareLock);
-
-		catalog.owner = rel->rd_rel->relowner;
-		table_close(rel, AccessShareLock);
-	}
-	catalog_valid = true;
-	return &catalog;
+	if (registered)
+		return;
+	CacheRegisterRelcacheCallback(forget_table, (Datum) 0);
+	registered = true;
 }
 
 static int *
@@ -294,7 +186,7 @@ checked_uses(Oid relid)
 static void
 check_use(Relation rel, Use use)
 {
-	uint64		as_of = invalidations;
+	uint64		as_of = fairq_catalog_changes();
 
 	if (*checked_uses(RelationGetRelid(rel)) & use)
 		return;
@@ -312,7 +204,7 @@ check_use(Relation rel, Use use)
 			break;
 	}
 	/* what was looked at may be changed again, and we have just heard of it */
-	if (invalidations == as_of)
+	if (fairq_catalog_changes() == as_of)
 		*checked_uses(RelationGetRelid(rel)) |= use;
 }
 
@@ -324,7 +216,7 @@ is_of_timed(FairqTable *table, List *predicate)
 	Var		   *addr;
 	Const	   *from;
 
-	if (RelationGetRelid(table->rel) != catalog.task ||
+	if (!fairq_catalog_is_task(RelationGetRelid(table->rel)) ||
 		list_length(predicate) != 1 || !IsA(op, OpExpr) ||
 		op->opfuncid != F_INT8GE)
 		return false;
@@ -339,7 +231,7 @@ is_of_timed(FairqTable *table, List *predicate)
 static bool
 is_whole_or_timed(FairqTable *table, Relation index)
 {
-	uint64		as_of = invalidations;
+	uint64		as_of = fairq_catalog_changes();
 	List	   *predicate;
 
 	/* the relation cache would copy the predicate for each look at it */
@@ -348,7 +240,7 @@ is_whole_or_timed(FairqTable *table, Relation index)
 	predicate = RelationGetIndexPredicate(index);
 	if (predicate != NIL && !is_of_timed(table, predicate))
 		return false;
-	if (predicate != NIL && invalidations == as_of)
+	if (predicate != NIL && fairq_catalog_changes() == as_of)
 		timed_index = RelationGetRelid(index);
 	return true;
 }
@@ -390,9 +282,10 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 	List	   *indexoids;
 	ListCell   *lc;
 
+	watch_tables();
 	table->context = CurrentMemoryContext;
 	table->lockmode = lockmode;
-	table->rel = open_relation(relid, lockmode);
+	table->rel = fairq_open_relation(relid, lockmode);
 	check_use(table->rel, lockmode == AccessShareLock ? TO_READ : TO_WRITE);
 	indexoids = RelationGetIndexList(table->rel);
 	table->indexoids = palloc(sizeof(Oid) * Max(list_length(indexoids), 1));
@@ -549,7 +442,7 @@ find_index(FairqTable *table, FairqIndex which)
 	}
 
 	/* there are others than before: refuse what cannot be kept up, too */
-	as_of = invalidations;
+	as_of = fairq_catalog_changes();
 	fairq_table_open_indexes(table);
 	for (int i = 0; i < table->nindexes; i++)
 	{
@@ -558,7 +451,7 @@ find_index(FairqTable *table, FairqIndex which)
 			is_in_order(table->indexes[i], RelationGetDescr(table->rel),
 						columns[which]))
 		{
-			if (invalidations == as_of)
+			if (fairq_catalog_changes() == as_of)
 				known_indexes[which] = table->indexoids[i];
 			return table->indexes[i];
 		}
@@ -576,7 +469,7 @@ is_timed_row(FairqTable *table, TupleTableSlot *slot)
 {
 	bool		isnull;
 
-	return RelationGetRelid(table->rel) == catalog.task &&
+	return fairq_catalog_is_task(RelationGetRelid(table->rel)) &&
 		fairq_is_timed(DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull)));
 }
 

@@ -54,8 +54,8 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
+#include "catalog.h"
 #include "compat.h"
-#include "store.h"
 #include "store_check.h"
 
 #define MAX_CHECKS 2

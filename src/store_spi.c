@@ -27,7 +27,7 @@
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
 
-#include "store.h"
+#include "catalog.h"
 #include "store_spi.h"
 
 #define MAX_ARGS 12

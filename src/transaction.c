@@ -41,6 +41,7 @@
 #include "common/hashfn.h"
 #include "utils/memutils.h"
 
+#include "domain.h"
 #include "registry.h"
 #include "transaction.h"
 

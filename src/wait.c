@@ -35,6 +35,7 @@
 
 #include "args.h"
 #include "compat.h"
+#include "domain.h"
 #include "serve.h"
 #include "store_spi.h"
 #include "transaction.h"
