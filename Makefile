@@ -46,6 +46,7 @@ OBJS = \
 	src/inspect.o \
 	src/check.o \
 	src/address.o \
+	src/add.o \
 	src/outcome.o \
 	src/ids.o \
 	src/dedup.o \

@@ -15,9 +15,9 @@
 
 #include "access/xact.h"
 
+#include "claim.h"
 #include "outcome.h"
 #include "running.h"
-#include "service.h"
 #include "stall.h"
 
 /* how long a transaction block leaves that to others */

@@ -46,11 +46,11 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "add.h"
 #include "args.h"
 #include "census.h"
 #include "compat.h"
 #include "dedup.h"
-#include "enqueue.h"
 #include "errors.h"
 #include "group.h"
 #include "line.h"

@@ -72,9 +72,11 @@
 #include "miscadmin.h"
 
 #include "census.h"
+#include "due.h"
 #include "registry.h"
 #include "running.h"
-#include "service.h"
+#include "serve.h"
+#include "turn.h"
 #include "turns.h"
 
 /* how often a call looks again for its own transaction's tasks */

@@ -5,17 +5,7 @@
 #ifndef FAIRQ_SERVE_H
 #define FAIRQ_SERVE_H
 
-#include "queue.h"
-#include "store.h"
-
-/*
- * What is done with a task that was chosen: its row is in tasks->lock_slot,
- * and is locked, or at most its tuple lock is held (tasks->tuple_only): then
- * it can still be lost to a rival.  Afterwards the task is running, or
- * removed.
- */
-typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
-										 void *arg);
+#include "service.h"
 
 /* per_group: 0 for no limit; lease_until: DT_NOEND if tasks are removed */
 extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,

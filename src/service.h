@@ -5,13 +5,21 @@
 #ifndef FAIRQ_SERVICE_H
 #define FAIRQ_SERVICE_H
 
-#include "due.h"
+#include "queue.h"
 #include "recover.h"
-#include "serve.h"
-#include "transaction.h"
+#include "store.h"
 
 /* expired tasks that a call brings to their end, beside what it serves */
 #define FAIRQ_MAX_ENDED 100
+
+/*
+ * What is done with a task that was chosen: its row is in tasks->lock_slot,
+ * and is locked, or at most its tuple lock is held (tasks->tuple_only): then
+ * it can still be lost to a rival.  Afterwards the task is running, or
+ * removed.
+ */
+typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
+										 void *arg);
 
 /* One call, in one lane. */
 typedef struct FairqService
@@ -62,12 +70,5 @@ typedef struct FairqService
 									 * likewise */
 	FairqScan  *expired;		/* scan of expired tasks, likewise */
 } FairqService;
-
-extern FairqClaimResult fairq_claim(FairqService *s, FairqTask *task,
-									FairqTurn *turn);
-extern FairqClaimResult fairq_take_over(FairqService *s, FairqTask *task,
-										FairqTurn *turn);
-extern bool fairq_glance(FairqService *s);
-extern bool fairq_serve_turn(FairqService *s, FairqTurn *turn);
 
 #endif							/* FAIRQ_SERVICE_H */

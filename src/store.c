@@ -17,7 +17,7 @@
  * What it costs: rules, triggers, defaults, generated columns, constraints
  * other than unique btree indexes, privileges and row security don't take
  * part.  fairq's own script makes none of these that matters here, but for
- * task.lane, which enqueue.c writes.  A table to which one was added is
+ * task.lane, which add.c writes.  A table to which one was added is
  * refused when it is opened (store_check.c); an index that fairq cannot keep
  * up, when it is.  What the executor asks about publications is asked here,
  * too: whether they can tell which row was updated or deleted.

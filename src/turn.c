@@ -28,10 +28,11 @@
 
 #include "miscadmin.h"
 
+#include "claim.h"
 #include "line.h"
 #include "running.h"
-#include "service.h"
 #include "stall.h"
+#include "turn.h"
 #include "turns.h"
 
 /* rows that are looked at in one reading before it is said how far it came */

@@ -1,9 +1,9 @@
 /*
- * enqueue.h
- *		Adding tasks.
+ * add.h
+ *		Adding a task: its address, and its row.
  */
-#ifndef FAIRQ_ENQUEUE_H
-#define FAIRQ_ENQUEUE_H
+#ifndef FAIRQ_ADD_H
+#define FAIRQ_ADD_H
 
 #include "queue.h"
 #include "store.h"
@@ -34,6 +34,8 @@ typedef struct FairqNewTask
 	int			priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
 } FairqNewTask;
 
+extern void fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new,
+								Datum *values, bool *nulls);
 extern void fairq_add_task(FairqEnqueue *e, const FairqNewTask *new);
 
-#endif							/* FAIRQ_ENQUEUE_H */
+#endif							/* FAIRQ_ADD_H */

@@ -1,0 +1,92 @@
+/*
+ * add.c
+ *		Adding a task: its address, and its row.
+ *
+ * A task gets its address by reservation in shared memory (assign.c); then its
+ * row is written.  Between the two nothing is locked, so no backend waits while
+ * a large payload is toasted.
+ *
+ * Locking: the caller has the queue and fairq.task locked, to the end of the
+ * transaction.
+ */
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+#include "add.h"
+#include "assign.h"
+#include "group.h"
+#include "transaction.h"
+
+static void
+put_column(Datum *values, bool *nulls, AttrNumber attno, Datum value,
+		   bool isnull)
+{
+	values[attno - 1] = value;
+	nulls[attno - 1] = isnull;
+}
+
+/*
+ * Give a task its address, whether it is ready or scheduled; make its row, which
+ * is to be written soon (assign.c).
+ */
+void
+fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
+					bool *nulls)
+{
+	FairqLane  *lane = fairq_queue_lane(e->queue, new->priority);
+	int32		group_no = fairq_group_no(e->queue, new->group_key, true);
+	bool		scheduled = e->run_at != DT_NOBEGIN;
+	FairqPending *pending;
+	int64		addr = scheduled ?
+		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, e->run_at, new->id) :
+		fairq_assign_address(e->queue, new->priority, group_no, e->tasks);
+
+	put_column(values, nulls, TASK_ID, Int64GetDatum(new->id), false);
+	put_column(values, nulls, TASK_ADDR, Int64GetDatum(addr), false);
+	put_column(values, nulls, TASK_ENQUEUED_AT,
+			   TimestampTzGetDatum(new->enqueued_at), false);
+	put_column(values, nulls, TASK_QUEUE_ID, Int32GetDatum(e->queue->id),
+			   false);
+	put_column(values, nulls, TASK_GROUP_NO, Int32GetDatum(group_no), false);
+	put_column(values, nulls, TASK_LANE,
+			   Int32GetDatum(fairq_task_lane(e->queue->id, new->priority)),
+			   false);
+	put_column(values, nulls, TASK_PRIORITY, Int16GetDatum(new->priority),
+			   false);
+	put_column(values, nulls, TASK_CANCELLED, BoolGetDatum(false), false);
+	put_column(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->attempt),
+			   false);
+	put_column(values, nulls, TASK_LEASE_UNTIL, (Datum) 0, true);
+	put_column(values, nulls, TASK_RUN_AT,
+			   TimestampTzGetDatum(scheduled ? e->run_at : new->put_back_at),
+			   !scheduled && new->put_back_at == DT_NOBEGIN);
+	put_column(values, nulls, TASK_MAX_ATTEMPTS,
+			   Int32GetDatum(new->max_attempts), new->max_attempts == 0);
+	put_column(values, nulls, TASK_RELEASED, Int32GetDatum(new->attempt),
+			   new->attempt == 0);
+	put_column(values, nulls, TASK_PAYLOAD, new->payload, false);
+	put_column(values, nulls, TASK_WORKER, (Datum) 0, true);
+	put_column(values, nulls, TASK_DEDUP_KEY, new->dedup_key,
+			   DatumGetPointer(new->dedup_key) == NULL);
+	put_column(values, nulls, TASK_ERROR, new->error,
+			   DatumGetPointer(new->error) == NULL);
+	pending = fairq_pending(lane, group_no);
+	pending->stats[FAIRQ_STAT_ENQUEUED]++;
+	if (scheduled)
+		fairq_pending_scheduled(pending, addr);
+}
+
+/* Write a task that is ready, or scheduled. */
+void
+fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
+{
+	Datum		values[TASK_NATTS];
+	bool		nulls[TASK_NATTS];
+
+	fairq_make_task_row(e, new, values, nulls);
+	fairq_pending_row_written(0, new->id,
+							  fairq_table_insert(e->tasks, values, nulls,
+												 TASK_NATTS));
+	fairq_pending_written();
+}

@@ -1,0 +1,15 @@
+/*
+ * claim.h
+ *		Service: claiming a task.
+ */
+#ifndef FAIRQ_CLAIM_H
+#define FAIRQ_CLAIM_H
+
+#include "service.h"
+
+extern FairqClaimResult fairq_claim(FairqService *s, FairqTask *task,
+									FairqTurn *turn);
+extern FairqClaimResult fairq_take_over(FairqService *s, FairqTask *task,
+										FairqTurn *turn);
+
+#endif							/* FAIRQ_CLAIM_H */
