@@ -63,6 +63,10 @@ OBJS = \
 	src/queue.o \
 	src/acl.o \
 	src/group.o \
+	src/lane_publish.o \
+	src/lane_take.o \
+	src/lane_end.o \
+	src/lane_leases.o \
 	src/lane.o \
 	src/entry.o \
 	src/hand.o \

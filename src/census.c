@@ -30,7 +30,7 @@
  * - a lane's reach is raised by the backend that writes a running row, before
  *	 it lets go of the counters;
  * - a lease is published by the transaction that has made or ended it, at its
- *	 end, also if nothing else is known of the lane (lane.c).
+ *	 end, also if nothing else is known of the lane (lane_leases.c).
  *
  * What makes a census void, so that another one begins: "resets" of the domain;
  * "forgets", of a transaction that was too large to know whose leases it has

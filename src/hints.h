@@ -4,7 +4,7 @@
  *
  * Each part is used by the file that has its functions: sets of groups by
  * seats.c, counters by counter.c, timers by times.c, sleepers by wake.c, and all
- * of a lane by lane.c.
+ * of a lane by lane.c and the files beside it.
  */
 #ifndef FAIRQ_HINTS_H
 #define FAIRQ_HINTS_H

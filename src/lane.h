@@ -192,6 +192,7 @@ typedef struct FairqRecovered
 	int64		known;			/* known of the lane */
 } FairqRecovered;
 
+/* lane.c */
 extern bool fairq_lane_is_begun(FairqLane *lane);
 extern bool fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered);
 extern FairqAsOf fairq_lane_as_of(FairqLane *lane);
@@ -207,7 +208,6 @@ extern void fairq_lane_recover_step(FairqLane *lane,
 									int64 known);
 extern bool fairq_lane_accept(FairqLane *lane, uint32 lane_no);
 extern void fairq_lane_forget(FairqLane *lane);
-
 extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,
 										int32 weight, const FairqTail *looked_up,
 										FairqReservation *reservation);
@@ -216,6 +216,7 @@ extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
 								 int32 group_no, FairqTail last,
 								 FairqTail before);
 
+/* lane_take.c */
 extern FairqTaken fairq_lane_take(FairqLane *lane, FairqTaking *taking);
 extern bool fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 							  uint32 *lane_no);
@@ -233,6 +234,8 @@ extern void fairq_lane_read_failed(FairqLane *lane, uint32 lane_no,
 								   int32 group_no);
 extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
 								int32 group_no, int64 addr);
+
+/* lane_end.c */
 extern void fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn,
 								const FairqFindings *findings);
@@ -246,11 +249,16 @@ extern bool fairq_lane_park(FairqLane *lane, uint32 lane_no,
 							FairqTurn *turn, uint64 version,
 							FairqCounter *counter, int32 limit);
 extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
-extern bool fairq_lane_next_leased(FairqLane *lane, int32 *group_no);
 extern void fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked);
 extern void fairq_unpark_all(FairqHints *hints);
 
+/* lane_leases.c */
+extern bool fairq_lane_next_leased(FairqLane *lane, int32 *group_no);
 extern int64 fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped);
+extern void fairq_lane_add_leases(FairqLane *lane, int32 group_no,
+								  const FairqLeases *leases);
+
+/* lane_publish.c */
 extern uint32 fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
 									  FairqTimerSearch *search);
 extern void fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
@@ -260,13 +268,10 @@ extern bool fairq_lane_add_due(FairqLane *lane, uint32 lane_no,
 extern bool fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr);
 extern bool fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr,
 								 bool running, TimestampTz lease_until);
-
 extern void fairq_lane_add_ready(FairqLane *lane, int32 group_no,
 								 const FairqItem *items, int n, int64 more);
 extern void fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr);
 extern void fairq_lane_add_scheduled(FairqLane *lane, int64 addr);
-extern void fairq_lane_add_leases(FairqLane *lane, int32 group_no,
-								  const FairqLeases *leases);
 extern uint64 fairq_lane_narrowings(FairqLane *lane);
 
 #endif							/* FAIRQ_LANE_H */

@@ -2,7 +2,7 @@
  * pop.c
  *		fairq.pop, fairq.take.
  *
- * Which group is next is decided in lane.c, and which of its tasks in turn.c;
+ * Which group is next is decided in lane_take.c, which of its tasks in turn.c;
  * serve.c is the call that takes and serves the turns.  Here a chosen task gets
  * its lease (pop), or is removed (take), and becomes a row of the result.
  *

@@ -22,7 +22,7 @@
  * what is mapped, and does not allocate, wait or fail.
  *
  * Locking: the lane's lock, exclusively to change anything.  Whether a group is
- * leased, and a deadline, may be read without it; lane.c says when.  Chunks are
+ * leased, and a deadline, may be read without it; lane_leases.c says when.  Chunks are
  * made under no lock, and put in their place by a compare-and-exchange.
  */
 #include "postgres.h"

@@ -4,7 +4,7 @@
  *
  * Lanes are served in the order of their priorities.  In a lane, a call takes
  * turns, some dozens at once, and serves each group at its turn.  Which group
- * is next is decided in lane.c, and which of its tasks in turn.c; here, when
+ * is next is decided in lane_take.c, which of its tasks in turn.c; here, when
  * the call goes on and when it stops.  The cost of a call depends on the tasks
  * that it returns, and not on what lies in the queue.
  *
@@ -26,7 +26,7 @@
  * nothing) goes on to its end and looks again.
  *
  * A queue that is full (max_running) has no turns: only tasks whose leases have
- * expired are served, in rounds of their groups (lane.c).
+ * expired are served, in rounds of their groups (lane_take.c).
  *
  * A call returns fewer tasks than it was asked for, though some are ready, if
  *
@@ -35,11 +35,11 @@
  * - their groups are full, or not counted (running.c, counter.c);
  * - settings have changed since the call read them (running.c); it begins anew,
  *	 here, only if it has nothing yet;
- * - per_group says so: its window of turns (may_take() in lane.c), the first lane
+ * - per_group says so: its window of turns (may_take() in lane_take.c), the first lane
  *	 that has some, and turns or rounds in a full queue but not both (here);
  * - their rows are locked or in other hands (turn.c, claim.c, store.c);
  * - another call is reading the line of their group (read_group() in turn.c), or
- *	 looking at what has fallen due of it (read_due() in lane.c);
+ *	 looking at what has fallen due of it (read_due() in lane_take.c);
  * - they have expired, and the call has ended FAIRQ_MAX_ENDED others of which the
  *	 attempts are used up, or the like (leave_expired() in turn.c); or such a one
  *	 is left to others in a transaction block (is_left() in claim.c), and with
@@ -51,7 +51,7 @@
  *	 (census.c);
  * - a whole block of turns came to nothing (IDLE_BLOCKS here, may_take());
  * - no entry of the cache is to be had for their groups, as all are pinned
- *	 (MAX_CROWDED in lane.c);
+ *	 (MAX_CROWDED in lane_take.c);
  * - they are the transaction's own, and others make that void all the time
  *	 (MAX_OWN_TRIES here).
  *

@@ -3,7 +3,7 @@
  *		The turns that a call has in hand.
  *
  * A call takes a number of turns of a lane at once, with tasks off the hands
- * of their groups (lane.c).  Until a task is claimed shared memory has
+ * of their groups (lane_take.c).  Until a task is claimed shared memory has
  * forgotten it.  So the turns are kept here, in static memory, and what is
  * left of them is given back when the call is through with them, or an error
  * or the end of the session has ended it (transaction.c).

@@ -1,0 +1,447 @@
+/*
+ * lane_end.c
+ *		The end of a turn: what was not used goes back; and parking.
+ *
+ * A turn that was given back is the group's again, if the block is still the
+ * present one.  So is one that came to nothing: by whom that is given back, when,
+ * and when it is lost is said in README, under "Fairness".  For that the group's
+ * entry says what became of its last turn, and of the parts of it that several
+ * calls have taken.
+ *
+ * Locking: as in lane.c.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "hand.h"
+#include "lane.h"
+#include "lane_internal.h"
+
+/* Has no other call gone on with the turn? */
+static bool
+is_last_part(FairqLane *lane, const FairqTurn *turn)
+{
+	return lane->turn == turn->addr &&
+		lane->turn_left == turn->left - turn->want;
+}
+
+/*
+ * End the group's turn, at which nothing could be had: what is left of it
+ * would come to nothing as well, a thousand times maybe.  False if another
+ * call has gone on with it.
+ */
+static bool
+cut_short(FairqLane *lane, const FairqTurn *turn)
+{
+	if (turn->left == turn->want)
+		return true;
+	if (!is_last_part(lane, turn))
+		return false;
+	lane->turn_left = 0;
+	return true;
+}
+
+/*
+ * Give the group its last turn back, which was in the present block.  The
+ * entry may be NULL.
+ */
+static void
+give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
+{
+	/* of a turn that was begun the rest is not served before all of it */
+	if (lane->turn_seat == group_no)
+		lane->turn_left = 0;
+	if (group != NULL)
+		group->unused = false;
+	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
+	if (has(lane, FAIRQ_RING, group_no))
+		let_in(lane, group_no);
+}
+
+/* Has the group's last turn come to nothing, and is no call at it any more? */
+static bool
+came_to_nothing(const FairqGroup *group)
+{
+	return group->parts == 0 && group->unused;
+}
+
+/* Give such a turn back, if it was in the present block. */
+static void
+give_back_if_nothing(FairqLane *lane, int32 group_no, FairqGroup *group)
+{
+	if (came_to_nothing(group) && has(lane, FAIRQ_SERVED, group_no))
+		give_back(lane, group_no, group);
+}
+
+/* Note that something of the group was published. */
+void
+fairq_lane_note_published(FairqLane *lane, int32 group_no, FairqGroup *group)
+{
+	group->published = true;
+	give_back_if_nothing(lane, group_no, group);
+}
+
+/* Has something become ready since the turn was taken, as far as is known? */
+static bool
+was_published_since(FairqLane *lane, const FairqGroup *group,
+					const FairqTurn *turn)
+{
+	return group->published ||
+		(has(lane, FAIRQ_DUE, turn->group_no) && !turn->due) ||
+		(has(lane, FAIRQ_LAPSED, turn->group_no) && !turn->lapsed);
+}
+
+/*
+ * Let the call that takes the next turn go on with this one, in the middle of
+ * which the call had to stop, unless another one has already.
+ */
+static void
+go_on_later(FairqLane *lane, const FairqTurn *turn)
+{
+	if (turn->stopped && is_last_part(lane, turn))
+		lane->turn_left = turn->left - turn->served;
+}
+
+/*
+ * End a call's part of a turn, which is over; or which the call has not begun.
+ * If no call has used any of the turn, nor has a part in hand, the group has
+ * it again: at once if it has nothing, or something was published since; or
+ * else when that is published.  Not earlier, or a call that finds nothing
+ * beside the reading of another one would come by for ever.  The entry may be
+ * NULL, or another one than it was: then there is nothing to be had but what
+ * the bits say.
+ */
+static void
+end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
+{
+	bool		known = group != NULL && group->parts > 0;
+	bool		published = !over || !has(lane, FAIRQ_RING, turn->group_no);
+
+	if (turn->in_full ||
+		fairq_block(turn->addr, lane->block_length) != lane->block)
+		return;
+	if (known)
+	{
+		group->parts--;
+		/* one in which an error has occurred counts as used, if it has tasks */
+		if (turn->served > 0 || (!published && !turn->done))
+			group->unused = false;
+		published |= was_published_since(lane, group, turn);
+	}
+	if (turn->served > 0)
+	{
+		go_on_later(lane, turn);
+		return;
+	}
+	if (known ? came_to_nothing(group) && published :
+		published && !turn->continued && cut_short(lane, turn))
+		give_back(lane, turn->group_no, group);
+	else if (!over && turn->continued && is_last_part(lane, turn))
+		lane->turn_left = turn->left;
+	else if (over && turn->nlocked > 0)
+		(void) cut_short(lane, turn);
+}
+
+/*
+ * Give the group its turn at that address back, which has come to nothing, if
+ * the block is the present one, and the group was not given it back since.
+ */
+void
+fairq_lane_unserve(FairqLane *lane, uint32 lane_no, int32 group_no,
+				   int64 addr)
+{
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == lane_no &&
+		fairq_block(addr, lane->block_length) == lane->block)
+		group = lock_group(lane, group_no, false, &set);
+	if (group != NULL)
+	{
+		give_back_if_nothing(lane, group_no, group);
+		unlock_group(lane, group_no, group, set);
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * Note in the group's entry what a search has found of what has fallen due.
+ * The entry may have been evicted (NULL), and the search broken off
+ * (likewise).
+ */
+static void
+note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
+			  const FairqFindings *findings)
+{
+	int32		group_no = turn->group_no;
+	bool		due = false;
+
+	if (!turn->searcher)
+		return;
+	if (group == NULL || group->searcher != MyProcPid || findings == NULL)
+	{
+		if (group != NULL && group->searcher == MyProcPid)
+		{
+			group->searcher = 0;
+			if (turn->ndue > 0 && turn->due_region != FAIRQ_REGION_QUEUED)
+				group->due_from[turn->due_region] =
+					Min(group->due_from[turn->due_region],
+						turn->due_items[0].addr);
+		}
+		if (turn->lapsed)
+		{
+			fairq_lane_has_lapsed(lane, group_no);
+			/* an entry that was made since knew nothing of leases */
+			for (int r = 0; group != NULL && r < FAIRQ_REGIONS; r++)
+				group->run_low[r] = Min(group->run_low[r], turn->run_low[r]);
+			if (group != NULL)
+				group->run_high = Max(group->run_high, turn->run_high);
+		}
+		return;
+	}
+	group->searcher = 0;
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+	{
+		if (findings->due_done)
+			group->due_from[r] = Min(findings->due_from[r],
+									 group->due_since[r]);
+		due |= group->due_from[r] != FAIRQ_ADDR_MAX;
+	}
+	if (findings->ndue > 0)
+	{
+		int			r = findings->due_region;
+
+		/* tasks are not published as they expire in their order */
+		due |= r != FAIRQ_REGION_QUEUED;
+		if (r == FAIRQ_REGION_QUEUED || group->due_since[r] == FAIRQ_ADDR_MAX)
+		{
+			group->ndue = findings->ndue;
+			group->due_region = r;
+			memcpy(group->due_hand, findings->due_items,
+				   sizeof(group->due_hand));
+		}
+		else
+			group->due_from[r] = Min(group->due_from[r],
+									 findings->due_items[0].addr);
+	}
+	if (!due)
+		fairq_seats_remove(lane, FAIRQ_DUE, group_no);
+	group->cycle = findings->cycle;
+	group->cycle_id = findings->cycle_id;
+	if (!turn->lapsed)
+		return;
+	if (!findings->lapsed_done)
+	{
+		if (findings->paused)
+			fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
+		else
+			fairq_lane_has_lapsed(lane, group_no);
+		return;
+	}
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		group->run_low[r] = Min(findings->run_low[r], group->run_since[r]);
+	if (findings->deadline == DT_NOEND)
+		return;
+	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
+	fairq_seats_lower_deadline(lane, group_no, findings->deadline);
+	if (findings->deadline < (int64) pg_atomic_read_u64(&lane->times.deadline))
+		fairq_times_deadline(&lane->times, findings->deadline);
+}
+
+/*
+ * End the turn, at which nothing of the group can be had.  False if another
+ * call may have gone on with it.
+ */
+bool
+fairq_lane_cut_short(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
+{
+	bool		cut;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	cut = lane->lane_no == lane_no && cut_short(lane, turn);
+	LWLockRelease(&lane->lock);
+	return cut;
+}
+
+/* Put back what is left of what was taken for a turn, which is over or not. */
+static void
+put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+		 const FairqFindings *findings, bool over)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+	int32		group_no = turn->group_no;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no != lane_no)
+	{
+		LWLockRelease(&lane->lock);
+		return;
+	}
+	group = lock_group(lane, group_no, false, &set);
+	if (turn->next < turn->nitems || turn->nlocked > 0)
+	{
+		if (group != NULL)
+		{
+			fairq_hand_add(group, turn->items + turn->next,
+						   turn->nitems - turn->next, FAIRQ_ADDR_MAX);
+			fairq_hand_add(group, turn->locked, turn->nlocked,
+						   turn->locked_more);
+		}
+		else
+			fairq_seats_add(lane, FAIRQ_LATE, group_no);
+		let_in(lane, group_no);
+	}
+	if (findings != NULL)
+	{
+		if (findings->leased.until != DT_NOEND)
+			fairq_lane_note_leases(lane, group_no, group, &findings->leased);
+	}
+	note_findings(lane, group, turn, findings);
+	if (group != NULL)
+	{
+		if (has_nothing(lane, group_no, group))
+			take_out(lane, group_no);
+		else
+			let_in(lane, group_no);
+	}
+	if (!turn->parked)
+		end_part(lane, group, turn, over);
+	if (group != NULL)
+		unlock_group(lane, group_no, group, set);
+	if (turn->in_full)
+	{
+		if (lane->full_seat == group_no)
+		{
+			if (turn->served > 0)
+				lane->full_left = turn->left - turn->served;
+			else
+			{
+				lane->full_seat = turn->full_seat_before;
+				lane->full_left = turn->full_left_before;
+			}
+		}
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * End a turn, and put back what is left of what was taken for it.  If nothing
+ * was served, since the group has nothing, the group has had no turn in this
+ * block.
+ */
+void
+fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+					const FairqFindings *findings)
+{
+	put_back(lane, lane_no, turn, findings, true);
+}
+
+/* Give back a turn that was not used, with all that was taken for it. */
+void
+fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
+{
+	put_back(lane, lane_no, turn, NULL, false);
+}
+
+/* --------------------------------------------------------------------- */
+
+/* Take all parked groups back, if that was asked for since the last time. */
+void
+fairq_lane_unpark_if_asked(FairqLane *lane)
+{
+	uint64		unparks = pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
+
+	if (lane->unparks == unparks)
+		return;
+	lane->unparks = unparks;
+	fairq_seats_unpark(lane, lane->seat);
+}
+
+/*
+ * Park the group, as there is no slot for another running task of it.  version
+ * is that of the settings that say so.  False if they are not in effect any
+ * more, or there may be a slot.  An expired task needs no other slot, so then
+ * it is not, unless nothing of the group may run.
+ */
+bool
+fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+				uint64 version, FairqCounter *counter, int32 limit)
+{
+	FairqHints *hints = fairq_hints_of(lane);
+	int32		group_no = turn->group_no;
+	bool		parked = false;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == lane_no)
+		fairq_lane_unpark_if_asked(lane);
+	if (lane->lane_no == lane_no &&
+		(limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
+		fairq_counter_park(counter, fairq_lane_as_of(lane), limit,
+						   lane->priority, &hints->version, version))
+	{
+		FairqGroupSet *set;
+		FairqGroup *group = lock_group(lane, group_no, false, &set);
+
+		parked = true;
+		take_out(lane, group_no);
+		fairq_seats_add(lane, FAIRQ_PARKED, group_no);
+		fairq_seats_add(lane, FAIRQ_LATE, group_no);
+		if (turn->served == 0)
+		{
+			/* at once: when the turn ends it may be in the ring again */
+			end_part(lane, group, turn, false);
+			turn->parked = true;
+		}
+		if (group != NULL)
+			unlock_group(lane, group_no, group, set);
+	}
+	LWLockRelease(&lane->lock);
+	return parked;
+}
+
+/* The first parked group at or behind that seat; all chunks are mapped. */
+bool
+fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
+{
+	int32		next;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	fairq_lane_unpark_if_asked(lane);
+	next = fairq_seats_next(lane, FAIRQ_PARKED, *group_no);
+	LWLockRelease(&lane->lock);
+	*group_no = next;
+	return next != FAIRQ_NO_SEAT;
+}
+
+/* Take the group back into service in these lanes: it has a slot again. */
+void
+fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked)
+{
+	for (int priority = 0; parked != 0; priority++, parked >>= 1)
+	{
+		FairqLane  *lane = &hints->lanes[priority];
+
+		if ((parked & 1) == 0)
+			continue;
+		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		if (is_begun(lane) && has(lane, FAIRQ_PARKED, group_no))
+		{
+			fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
+			let_in(lane, group_no);
+		}
+		LWLockRelease(&lane->lock);
+	}
+}
+
+/*
+ * Have the next call that takes turns take all parked groups back: there may
+ * be a slot for each.
+ */
+void
+fairq_unpark_all(FairqHints *hints)
+{
+	pg_atomic_fetch_add_u64(&hints->unparks, 1);
+}

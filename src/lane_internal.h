@@ -1,0 +1,179 @@
+/*
+ * lane_internal.h
+ *		What the files of lanes share: what the sets say of a group, and its entry.
+ *
+ * Functions of the first kind are inline, since a turn asks them some dozens of
+ * times.  The lane's lock is held, exclusively but for is_begun().
+ */
+#ifndef FAIRQ_LANE_INTERNAL_H
+#define FAIRQ_LANE_INTERNAL_H
+
+#include "miscadmin.h"
+
+#include "entry.h"
+#include "hand.h"
+#include "seats.h"
+
+struct FairqLeases;
+
+/* lane.c */
+extern void fairq_lane_init_entry(FairqLane *lane, int32 group_no,
+								  FairqGroup *group);
+
+/* lane_leases.c */
+extern void fairq_lane_note_leases(FairqLane *lane, int32 group_no,
+								   FairqGroup *group,
+								   const struct FairqLeases *leases);
+extern void fairq_lane_note_leased(FairqLane *lane, int32 group_no,
+								   FairqGroup *group, const FairqItem *items,
+								   int n, TimestampTz until);
+extern void fairq_lane_has_lapsed(FairqLane *lane, int32 group_no);
+
+/* lane_end.c */
+extern void fairq_lane_note_published(FairqLane *lane, int32 group_no,
+									  FairqGroup *group);
+extern void fairq_lane_unpark_if_asked(FairqLane *lane);
+
+/* Has a recovery begun, since all was void?  Then what is published counts. */
+static inline bool
+is_begun(FairqLane *lane)
+{
+	return lane->lane_no != 0 &&
+		lane->resets == pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
+}
+
+static inline bool
+has(FairqLane *lane, FairqSeatSet set, int32 group_no)
+{
+	return fairq_seats_has(lane, set, group_no);
+}
+
+/* Has recovery come by the group's seat?  Else it may have any rows. */
+static inline bool
+is_known(FairqLane *lane, int32 group_no)
+{
+	int64		seats = group_no - lane->first;
+
+	return (seats < 0 ? seats + FAIRQ_ALL_SEATS : seats) < lane->known;
+}
+
+/*
+ * Was the group passed in the present block before recovery began, and has
+ * recovery not come by it?
+ */
+static inline bool
+is_unsure(FairqLane *lane, int32 group_no)
+{
+	return lane->block == lane->first_block && group_no < lane->first &&
+		!is_known(lane, group_no);
+}
+
+/*
+ * Count such a group as served, unless it is a newcomer.  The entry may be
+ * NULL.
+ */
+static inline void
+presume_served(FairqLane *lane, int32 group_no, const FairqGroup *group)
+{
+	if (is_unsure(lane, group_no) && !has(lane, FAIRQ_FRONT, group_no) &&
+		(group == NULL || !group->newcomer))
+		fairq_seats_add(lane, FAIRQ_SERVED, group_no);
+}
+
+/* The first block in which the group can have its next turn. */
+static inline int64
+next_block(FairqLane *lane, int32 group_no)
+{
+	return lane->block + (has(lane, FAIRQ_SERVED, group_no) ? 1 : 0);
+}
+
+static inline int64
+next_turn(FairqLane *lane, int32 group_no)
+{
+	return group_no + lane->block_length * next_block(lane, group_no);
+}
+
+/* Is the group neither in the ring nor parked? */
+static inline bool
+is_out(FairqLane *lane, int32 group_no)
+{
+	return !has(lane, FAIRQ_RING, group_no) &&
+		!has(lane, FAIRQ_PARKED, group_no);
+}
+
+/*
+ * Put a group that may have something ready into the ring, and maybe in front.
+ */
+static inline void
+let_in(FairqLane *lane, int32 group_no)
+{
+	if (has(lane, FAIRQ_PARKED, group_no))
+		return;
+	fairq_seats_add(lane, FAIRQ_RING, group_no);
+	if (group_no <= lane->seat && !has(lane, FAIRQ_SERVED, group_no))
+		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
+}
+
+static inline void
+take_out(FairqLane *lane, int32 group_no)
+{
+	fairq_seats_remove(lane, FAIRQ_RING, group_no);
+	fairq_seats_remove(lane, FAIRQ_FRONT, group_no);
+}
+
+/* Is there nothing to serve of the group, as far as is known? */
+static inline bool
+has_nothing(FairqLane *lane, int32 group_no, const FairqGroup *group)
+{
+	return fairq_hand_is_empty(group) && !has(lane, FAIRQ_DUE, group_no) &&
+		!has(lane, FAIRQ_LAPSED, group_no);
+}
+
+/*
+ * A group's entry, with its set locked; or, with create, a new one.  NULL if
+ * there is none.
+ */
+static inline FairqGroup *
+lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **set)
+{
+	bool		is_new;
+	FairqGroup *group = fairq_entry_lock(lane->lane_no, group_no, create,
+										 &is_new, set);
+
+	if (group != NULL && is_new)
+		fairq_lane_init_entry(lane, group_no, group);
+	return group;
+}
+
+/* Note what the entry has to be known by when it is gone; then let go of it. */
+static inline void
+unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
+			 FairqGroupSet *set)
+{
+	bool		parked = has(lane, FAIRQ_PARKED, group_no);
+
+	group->idle = !parked && !has(lane, FAIRQ_RING, group_no);
+	group->late = parked ||
+		(!group->idle &&
+		 fairq_hand_low(group) < next_turn(lane, group_no));
+	if (group->late)
+		fairq_seats_add(lane, FAIRQ_LATE, group_no);
+	else
+		fairq_seats_remove(lane, FAIRQ_LATE, group_no);
+	fairq_entry_unlock(set);
+}
+
+/*
+ * Note that this backend has found out where nothing is ready, or takes a
+ * turn.
+ */
+static inline void
+note_narrower(FairqLane *lane)
+{
+	if (lane->narrower == MyProcPid)
+		return;
+	lane->narrower = MyProcPid;
+	pg_atomic_fetch_add_u64(&lane->narrowings, 1);
+}
+
+#endif							/* FAIRQ_LANE_INTERNAL_H */

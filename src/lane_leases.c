@@ -1,0 +1,150 @@
+/*
+ * lane_leases.c
+ *		Leases in a lane: of which groups tasks may be running, and until when.
+ *
+ * A pop that takes tasks to lease them notes the leases as it takes
+ * them, in the set "leased", in the group's entry and in the deadline of its
+ * 64 seats.  When a deadline has passed, its groups are lapsed, and not leased
+ * any more; and the next pop that comes by a lapsed group looks where it has
+ * tasks running, and notes anew what it finds.  That search may miss a task
+ * that was taken before and is claimed after.  So the transaction that commits
+ * a lease looks, without a lock, whether the group is still leased, with a
+ * deadline that is not later, and whether no such search was begun in the lane
+ * since the task was taken ("searches").  If not, it notes the lease again;
+ * and so does one that rolls back the end of a lease.
+ *
+ * Locking: as in lane.c.
+ */
+#include "postgres.h"
+
+#include "lane.h"
+#include "lane_internal.h"
+
+/*
+ * Note that tasks of the group are leased, or about to be.  The entry may be
+ * NULL.
+ */
+void
+fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
+					   const FairqLeases *leases)
+{
+	if (leases->until == DT_NOEND)
+		return;
+	presume_served(lane, group_no, group);
+	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
+	fairq_seats_lower_deadline(lane, group_no, leases->until);
+	if (leases->until < (int64) pg_atomic_read_u64(&lane->times.deadline))
+		fairq_times_deadline(&lane->times, leases->until);
+	if (group == NULL)
+		return;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		group->run_low[r] = Min(group->run_low[r], leases->low[r]);
+		group->run_since[r] = Min(group->run_since[r], leases->low[r]);
+	}
+	group->run_high = Max(group->run_high,
+						  leases->high[FAIRQ_REGION_QUEUED]);
+}
+
+/* Note that queued tasks of the group are leased, or about to be. */
+void
+fairq_lane_note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
+					   const FairqItem *items, int n, TimestampTz until)
+{
+	FairqLeases leases = {.until = until};
+
+	if (n == 0)
+		return;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		leases.low[r] = FAIRQ_ADDR_MAX;
+		leases.high[r] = FAIRQ_ADDR_NONE;
+	}
+	leases.low[FAIRQ_REGION_QUEUED] = items[0].addr;
+	leases.high[FAIRQ_REGION_QUEUED] = items[n - 1].addr;
+	/* should the entry be evicted, a new one looks so far */
+	fairq_lane_reaches(lane, items[n - 1].addr);
+	fairq_lane_note_leases(lane, group_no, group, &leases);
+}
+
+/*
+ * Put a group of which leases may have ended into the set "lapsed" and into
+ * the ring.  It is not parked any more, as an expired task has its slot
+ * already.
+ */
+void
+fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
+{
+	fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
+	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
+	let_in(lane, group_no);
+}
+
+/*
+ * The first group at or behind that seat of which tasks may be running or expired,
+ * but for those at whose turns a call is just looking; all chunks are mapped.
+ */
+bool
+fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
+{
+	int32		leased;
+	int32		lapsed;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	leased = fairq_seats_next(lane, FAIRQ_LEASED, *group_no);
+	lapsed = fairq_seats_next(lane, FAIRQ_LAPSED, *group_no);
+	LWLockRelease(&lane->lock);
+	/* as an unsigned number, FAIRQ_NO_SEAT comes last */
+	*group_no = (int32) Min((uint32) leased, (uint32) lapsed);
+	return *group_no != FAIRQ_NO_SEAT;
+}
+
+/*
+ * Lapse the groups of which leases may have ended.  Returns how many there were;
+ * none, if not all of the lane's chunks are mapped.
+ */
+int64
+fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped)
+{
+	int64		ngroups = 0;
+
+	if ((int64) pg_atomic_read_u64(&lane->times.deadline) > now)
+		return 0;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_begun(lane) &&
+		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped &&
+		(int64) pg_atomic_read_u64(&lane->times.deadline) <= now)
+	{
+		lane->clock = Max(lane->clock, now);
+		fairq_times_deadline(&lane->times,
+							 fairq_seats_lapse(lane, now, lane->seat, &ngroups));
+	}
+	LWLockRelease(&lane->lock);
+	return ngroups;
+}
+
+/*
+ * Add leases of the group's tasks.  Mostly they were noted when the tasks were
+ * taken, and still are.  They count also before a recovery of the lane has
+ * begun: the census does not come by again.
+ */
+void
+fairq_lane_add_leases(FairqLane *lane, int32 group_no,
+					  const FairqLeases *leases)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+
+	/* what is read here is not older than what we have made visible */
+	pg_memory_barrier();
+	if (leases->searches == pg_atomic_read_u64(&lane->searches) &&
+		has(lane, FAIRQ_LEASED, group_no) &&
+		fairq_seats_deadline(lane, group_no) <= leases->until)
+		return;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	group = is_begun(lane) ? lock_group(lane, group_no, false, &set) : NULL;
+	fairq_lane_note_leases(lane, group_no, group, leases);
+	if (group != NULL)
+		unlock_group(lane, group_no, group, set);
+	LWLockRelease(&lane->lock);
+}

@@ -1,0 +1,539 @@
+/*
+ * lane_take.c
+ *		Taking turns of a lane: whose is next, and what it has at hand.
+ *
+ * A pop takes a number of turns at once, with what is in the hands of these
+ * groups; then it claims the rows, without a lock.  What it does not need, and
+ * what it cannot have, it gives back, at the latest when its transaction ends
+ * (turns.c).
+ * (lane_end.c).
+ *
+ * In a queue that is full only tasks that have a slot already can be served:
+ * those whose leases have expired.  Their groups are served in the order of
+ * their seats, up to their weights, but beside the turns: the block does not
+ * go on, for the other groups, which cannot be served now, would lose their
+ * turns.
+ *
+ * Locking: as in lane.c.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "hand.h"
+#include "lane.h"
+#include "lane_internal.h"
+
+/* groups that a call passes over for want of an entry before it gives up */
+#define MAX_CROWDED 64
+
+/* Begin to search a group for what has fallen due. */
+static void
+read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
+{
+	turn->due = has(lane, FAIRQ_DUE, turn->group_no);
+	turn->lapsed = has(lane, FAIRQ_LAPSED, turn->group_no);
+	if (!turn->due && !turn->lapsed)
+		return;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		turn->due_from[r] = group->due_from[r];
+		turn->run_low[r] = group->run_low[r];
+	}
+	turn->ndue = turn->next_due = 0;
+	turn->run_high = group->run_high;
+	turn->cycle = group->cycle;
+	turn->cycle_id = group->cycle_id;
+	if (group->searcher != 0)
+		return;
+	turn->searcher = true;
+	group->searcher = MyProcPid;
+	turn->ndue = group->ndue;
+	turn->due_region = group->due_region;
+	memcpy(turn->due_items, group->due_hand, sizeof(group->due_hand));
+	group->ndue = 0;
+	if (turn->lapsed)
+	{
+		/* if leases lapse during the search, that is noted anew */
+		fairq_seats_remove(lane, FAIRQ_LAPSED, turn->group_no);
+		pg_atomic_write_u64(&lane->searches,
+							pg_atomic_read_u64(&lane->searches) + 1);
+	}
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		group->due_since[r] = group->run_since[r] = FAIRQ_ADDR_MAX;
+}
+
+/* The turn that is next, whose group, and how it comes to be. */
+typedef struct NextTurn
+{
+	int32		group_no;
+	int64		block;
+	int64		addr;
+	int32		left;			/* of a turn that was begun, or 0 */
+	bool		in_front;
+} NextTurn;
+
+/* Find the next turn, as far as is known.  False if the ring is empty. */
+static bool
+find_next(FairqLane *lane, NextTurn *next)
+{
+	next->left = 0;
+	next->in_front = false;
+	next->block = lane->block;
+	if (lane->turn_left > 0 && has(lane, FAIRQ_RING, lane->turn_seat))
+	{
+		next->group_no = lane->turn_seat;
+		next->addr = lane->turn;
+		next->left = lane->turn_left;
+		return true;
+	}
+	next->group_no = fairq_seats_next(lane, FAIRQ_FRONT, 0);
+	next->in_front = next->group_no != FAIRQ_NO_SEAT;
+	if (!next->in_front)
+		next->group_no = fairq_seats_next(lane, FAIRQ_RING,
+										  lane->seat + INT64CONST(1));
+	if (next->group_no == FAIRQ_NO_SEAT)
+	{
+		next->group_no = fairq_seats_next(lane, FAIRQ_RING, 0);
+		if (next->group_no == FAIRQ_NO_SEAT)
+			return false;
+		next->block++;
+	}
+	/* past the last block the last one is served again */
+	next->addr = fairq_address(next->group_no, next->block,
+							   lane->block_length);
+	if (next->addr == FAIRQ_ADDR_NONE)
+		next->addr = fairq_last_address(next->group_no, lane->block_length);
+	return true;
+}
+
+/* Are all seats known from which another turn could come before that one? */
+static bool
+is_covered(FairqLane *lane, const NextTurn *next)
+{
+	int64		seats = next->group_no - lane->first;
+
+	if (lane->known == FAIRQ_ALL_SEATS || next->in_front || next->left > 0)
+		return true;
+	if (next->block > lane->first_block)
+		seats += FAIRQ_ALL_SEATS;
+	return next->block <= lane->first_block + 1 && seats < lane->known;
+}
+
+/*
+ * Move on to that turn, which may be in the next block; or in another round
+ * past the last block, which is counted.
+ */
+static void
+pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
+{
+	if (next->block != lane->block)
+	{
+		fairq_seats_clear(lane, FAIRQ_SERVED);
+		fairq_seats_clear(lane, FAIRQ_FRONT);
+		if (fairq_address(next->group_no, next->block,
+						  lane->block_length) != FAIRQ_ADDR_NONE)
+			lane->block = next->block;
+		else
+			taking->past++;
+		lane->seat = FAIRQ_NO_SEAT;
+	}
+	if (next->left == 0 && !next->in_front)
+		lane->seat = next->group_no;
+	fairq_seats_remove(lane, FAIRQ_FRONT, next->group_no);
+}
+
+/* Is that turn one of those that the call may take? */
+static bool
+may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
+{
+	int64		first = taking->first >= 0 ? taking->first :
+		taking->n > 0 ? taking->turns[0].addr : next->addr;
+
+	if (next->block + taking->past > taking->last_block)
+		return false;
+	/* one in front is in the same block as all so far */
+	first = Min(first, next->addr);
+	return taking->per_group == 0 ||
+		taking->per_group > (FAIRQ_ADDR_MAX - first) / block_length ||
+		next->addr < first + taking->per_group * block_length;
+}
+
+/* Fill in a turn.  False if it has come to nothing: the group has nothing. */
+static bool
+take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
+		  FairqGroup *group, FairqTurn *turn)
+{
+	int32		group_no = next->group_no;
+	int32		left = next->left > 0 ? next->left :
+		taking->weight_of(taking->arg, group_no);
+
+	turn->in_full = false;
+	turn->group_no = group_no;
+	turn->addr = next->addr;
+	turn->block = lane->block + taking->past;
+	turn->continued = next->left > 0;
+	turn->left = left;
+	turn->want = (int32) Min(left, taking->wanted);
+	turn->read_want = (int32) Min(Max(turn->want,
+									  taking->wanted / lane->seats.n[FAIRQ_RING]),
+								  FAIRQ_MAX_TURNS);
+	turn->kept_out = turn->in_doubt = turn->begun = turn->done =
+		turn->searcher = false;
+	turn->parked = turn->stopped = false;
+	turn->reread = turn->apart = false;
+	turn->next = turn->served = turn->nlocked = 0;
+	turn->locked_more = FAIRQ_ADDR_MAX;
+	read_due(lane, group, turn);
+	turn->nitems = fairq_hand_take(group, Min(turn->want, FAIRQ_HAND),
+								   turn->items);
+	turn->more = !fairq_hand_is_empty(group);
+	if (!turn->more && !turn->due && !turn->lapsed)
+	{
+		take_out(lane, group_no);
+		if (turn->nitems == 0)
+			return false;
+	}
+	if (!taking->peek)
+		fairq_lane_note_leased(lane, group_no, group, turn->items, turn->nitems,
+							   taking->lease_until);
+	return true;
+}
+
+/* Note that a call has that turn in hand, or a part of it. */
+static void
+note_taken(FairqLane *lane, FairqGroup *group, const FairqTurn *turn)
+{
+	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
+	lane->turn = turn->addr;
+	lane->turn_seat = turn->group_no;
+	lane->turn_left = turn->left - turn->want;
+	if (turn->continued)
+	{
+		/* an entry that was made since the first part does not know of that */
+		group->parts++;
+		return;
+	}
+	group->parts = 1;
+	group->unused = true;
+	group->published = false;
+}
+
+/*
+ * Lock the lane to take turns of it.  False, and the lane is not locked, if turns
+ * cannot be taken yet; *result says why.
+ */
+static bool
+begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
+{
+	taking->n = 0;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_begun(lane) &&
+		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == taking->mapped)
+	{
+		taking->lane_no = lane->lane_no;
+		taking->clock = lane->clock;
+		return true;
+	}
+	*result = is_begun(lane) ? FAIRQ_NOT_MAPPED : FAIRQ_NOT_KNOWN;
+	LWLockRelease(&lane->lock);
+	return false;
+}
+
+/*
+ * Take the next turns, with what is in the hands of their groups: so many
+ * turns, or as many as tasks are wanted, or up to where a hand has to be read
+ * first.
+ */
+FairqTaken
+fairq_lane_take(FairqLane *lane, FairqTaking *taking)
+{
+	FairqTaken	result = FAIRQ_TAKEN;
+	int64		begun_in;
+	bool		any_search = false;
+	int			crowded = 0;
+
+	if (!begin_taking(lane, taking, &result))
+		return result;
+	note_narrower(lane);
+	fairq_lane_unpark_if_asked(lane);
+	begun_in = lane->block;
+	while (taking->n < taking->most && taking->wanted > 0)
+	{
+		FairqTurn  *turn = &taking->turns[taking->n];
+		NextTurn	next;
+		FairqGroupSet *set;
+		FairqGroup *group;
+		bool		taken;
+
+		if (!find_next(lane, &next))
+		{
+			result = lane->known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
+				FAIRQ_NONE_READY;
+			break;
+		}
+		if (!is_covered(lane, &next))
+		{
+			result = FAIRQ_NOT_KNOWN;
+			break;
+		}
+		if (!may_take(taking, &next, lane->block_length))
+		{
+			result = FAIRQ_NOT_NOW;
+			break;
+		}
+		group = lock_group(lane, next.group_no, true, &set);
+		if (group == NULL)
+		{
+			/* all entries that it could have are pinned, for a moment */
+			result = FAIRQ_NOT_NOW;
+			if (++crowded > MAX_CROWDED)
+				break;
+			lane->turn_left = 0;
+			pass_to(lane, taking, &next);
+			fairq_seats_add(lane, FAIRQ_SERVED, next.group_no);
+			fairq_seats_add(lane, FAIRQ_LATE, next.group_no);
+			continue;
+		}
+		/*
+		 * What a reading brings is better waited for than read twice; and what
+		 * a turn does not need is put back first.
+		 */
+		if (taking->n > 0 && next.block > begun_in &&
+			(any_search ||
+			 (!fairq_hand_has_any(group) && group->upto != FAIRQ_ADDR_MAX)))
+		{
+			fairq_entry_unlock(set);
+			break;
+		}
+		lane->turn_left = 0;
+		pass_to(lane, taking, &next);
+		taken = take_turn(lane, taking, &next, group, turn);
+		if (taken)
+		{
+			note_taken(lane, group, turn);
+			any_search |= turn->due || turn->lapsed;
+			taking->wanted -= turn->want;
+			taking->n++;
+		}
+		unlock_group(lane, next.group_no, group, set);
+	}
+	taking->searches = pg_atomic_read_u64(&lane->searches);
+	LWLockRelease(&lane->lock);
+	return taking->n > 0 ? FAIRQ_TAKEN : result;
+}
+
+/*
+ * Read what is in the hand of the group whose turn is next, without taking it.
+ * False if there is nothing.
+ */
+bool
+fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
+				  uint32 *lane_no)
+{
+	NextTurn	next;
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+
+	turn->nitems = 0;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_begun(lane) &&
+		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped)
+	{
+		fairq_lane_unpark_if_asked(lane);
+		if (find_next(lane, &next) && is_covered(lane, &next))
+			group = lock_group(lane, next.group_no, false, &set);
+	}
+	if (group != NULL)
+	{
+		*lane_no = lane->lane_no;
+		turn->group_no = next.group_no;
+		turn->addr = next.addr;
+		turn->served = 0;
+		while (turn->nitems < group->nhand &&
+			   group->hand[group->first + turn->nitems].addr < group->upto)
+		{
+			turn->items[turn->nitems] =
+				group->hand[group->first + turn->nitems];
+			turn->nitems++;
+		}
+		fairq_entry_unlock(set);
+	}
+	LWLockRelease(&lane->lock);
+	return turn->nitems > 0;
+}
+
+/*
+ * Take, in a full queue, a turn, as it were, of the group with lapsed leases
+ * whose seat is next; with tried_seat, which is -1 otherwise, past that one.
+ * The address is one to come.
+ */
+FairqTaken
+fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
+						int32 *nlapsed)
+{
+	FairqTurn  *turn = &taking->turns[0];
+	FairqGroup *group = NULL;
+	FairqGroupSet *set;
+	FairqTaken	result;
+	int64		seat;
+	int32		group_no;
+
+	if (!begin_taking(lane, taking, &result))
+		return result;
+	*nlapsed = lane->seats.n[FAIRQ_LAPSED];
+	seat = tried_seat != FAIRQ_NO_SEAT ? tried_seat : lane->full_seat;
+	if (tried_seat != FAIRQ_NO_SEAT || lane->full_left == 0)
+		seat++;
+	group_no = fairq_seats_next(lane, FAIRQ_LAPSED, Max(seat, 0));
+	if (group_no == FAIRQ_NO_SEAT)
+		group_no = fairq_seats_next(lane, FAIRQ_LAPSED, 0);
+	if (group_no != FAIRQ_NO_SEAT)
+		group = lock_group(lane, group_no, true, &set);
+	if (group != NULL)
+	{
+		note_narrower(lane);
+		memset(turn, 0, sizeof(FairqTurn));
+		turn->group_no = group_no;
+		turn->addr = next_turn(lane, group_no);
+		turn->in_full = true;
+		turn->locked_more = FAIRQ_ADDR_MAX;
+		turn->more = !fairq_hand_is_empty(group);
+		turn->full_seat_before = lane->full_seat;
+		turn->full_left_before = lane->full_left;
+		turn->continued = group_no == lane->full_seat && lane->full_left > 0;
+		turn->left = turn->continued ? lane->full_left :
+			taking->weight_of(taking->arg, group_no);
+		turn->want = (int32) Min(turn->left, taking->wanted);
+		read_due(lane, group, turn);
+		lane->full_seat = group_no;
+		lane->full_left = 0;
+		unlock_group(lane, group_no, group, set);
+		taking->n = 1;
+	}
+	taking->searches = pg_atomic_read_u64(&lane->searches);
+	LWLockRelease(&lane->lock);
+	return group != NULL ? FAIRQ_TAKEN : FAIRQ_NONE_READY;
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * Returns how many tasks of the group's hand the caller gets, at most so many;
+ * its turn has nothing at hand.  If that is none, the caller has to read from
+ * *from on (FAIRQ_ADDR_MAX: there is nothing to read), looking at rows or not
+ * (*by_row), and may offer what it finds or not (*offers).
+ */
+int
+fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
+					  int most, TimestampTz lease_until, FairqItem *out,
+					  int64 *from, bool *by_row, bool *offers)
+{
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+	int			n = 0;
+
+	*from = FAIRQ_ADDR_MAX;
+	*by_row = *offers = false;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == lane_no)
+		group = lock_group(lane, group_no, true, &set);
+	if (group != NULL)
+	{
+		n = fairq_hand_take(group, most, out);
+		if (n > 0)
+			note_narrower(lane);
+		fairq_lane_note_leased(lane, group_no, group, out, n, lease_until);
+		if (n == 0 && group->upto != FAIRQ_ADDR_MAX)
+		{
+			*from = group->upto;
+			*by_row = group->by_row;
+			*offers = fairq_hand_read_begin(group, MyProcPid);
+		}
+		unlock_group(lane, group_no, group, set);
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/*
+ * End a reading, which has found these tasks up to end, in order.  Returns how
+ * many of them, or of those that are ready before, the caller gets, at most so
+ * many; the others are kept for later, if the reading counts.
+ */
+int
+fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
+					const FairqItem *found, int nfound, int64 end, int most,
+					TimestampTz lease_until, FairqItem *out)
+{
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+	int			n;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == lane_no)
+		group = lock_group(lane, group_no, false, &set);
+	if (group != NULL && group->reader == MyProcPid)
+	{
+		note_narrower(lane);
+		n = fairq_hand_offer(group, found, nfound, end, most, out);
+		if (has_nothing(lane, group_no, group))
+			take_out(lane, group_no);
+	}
+	else
+	{
+		n = Min(most, nfound);
+		memcpy(out, found, sizeof(FairqItem) * n);
+	}
+	if (lane->lane_no == lane_no)
+		fairq_lane_note_leased(lane, group_no, group, out, n, lease_until);
+	if (group != NULL)
+		unlock_group(lane, group_no, group, set);
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/* End the caller's reading, which an error has broken off. */
+void
+fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
+{
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == lane_no)
+		group = lock_group(lane, group_no, false, &set);
+	if (group != NULL)
+	{
+		if (group->reader == MyProcPid)
+			group->reader = 0;
+		fairq_entry_unlock(set);
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * Drop the group's hand, which had a task at that address that is not there.
+ */
+void
+fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
+					int64 addr)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->lane_no == lane_no)
+	{
+		let_in(lane, group_no);
+		group = lock_group(lane, group_no, false, &set);
+		if (group != NULL)
+		{
+			fairq_hand_vanished(group, addr);
+			unlock_group(lane, group_no, group, set);
+		}
+		else
+			fairq_seats_add(lane, FAIRQ_LATE, group_no);
+	}
+	LWLockRelease(&lane->lock);
+}
