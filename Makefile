@@ -80,6 +80,9 @@ OBJS = \
 	src/domain.o \
 	src/shmem.o \
 	src/catalog.o \
+	src/store_task.o \
+	src/store_scan.o \
+	src/store_pages.o \
 	src/store.o \
 	src/store_check.o \
 	src/store_spi.o

@@ -8,7 +8,7 @@
  * changes is noted.
  *
  * Locking: of a ready task's row the tuple lock, at most, for a moment; an
- * expired one's row is locked with SKIP LOCKED (store.c).  So a call waits for
+ * expired one's row is locked with SKIP LOCKED (store_task.c).  So a call waits for
  * none.
  */
 #include "postgres.h"

@@ -95,7 +95,7 @@ has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 
 /*
  * Is there a task of that id and key, also if a transaction is about to insert
- * or to delete it?  A row that is moved meanwhile is not missed: see store.c.
+ * or to delete it?  A row that is moved meanwhile is not missed: see store_task.c.
  */
 static bool
 has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)

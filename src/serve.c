@@ -37,7 +37,7 @@
  *	 here, only if it has nothing yet;
  * - per_group says so: its window of turns (may_take() in lane_take.c), the first lane
  *	 that has some, and turns or rounds in a full queue but not both (here);
- * - their rows are locked or in other hands (turn.c, claim.c, store.c);
+ * - their rows are locked or in other hands (turn.c, claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c), or
  *	 looking at what has fallen due of it (read_due() in lane_take.c);
  * - they have expired, and the call has ended FAIRQ_MAX_ENDED others of which the
@@ -64,7 +64,7 @@
  * hints.  So a transaction that stays open after its pop keeps back its own
  * tasks, and no others.
  *
- * Locking: tuple locks of rows, or rows with SKIP LOCKED (store.c), so a call
+ * Locking: tuple locks of rows, or rows with SKIP LOCKED (store_task.c), so a call
  * waits for none.  Lanes' locks are held for moments, see lane.c.
  */
 #include "postgres.h"

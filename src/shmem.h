@@ -51,7 +51,7 @@ typedef struct FairqDomain
 	pg_atomic_uint64 uncounted; /* number of times that counters of a queue
 								 * missed what ended */
 	pg_atomic_uint64 moves;		/* number of rows that got new index entries
-								 * (store.c) */
+								 * (store_task.c) */
 	pg_atomic_uint64 group_changes; /* number of times that cached groups
 									 * became void */
 	pg_atomic_uint64 settings;	/* number of changes of settings of queues that

@@ -3,7 +3,7 @@
 # limit is exceeded; and nobody who was passed over has to wait for others.
 #
 # Fails when what our own transaction has in hand is not seen (is_seen() in
-# store.c), when a table that was rewritten is gone on with (goes_on()), when a
+# store_pages.c), when a table that was rewritten is gone on with (goes_on()), when a
 # queue that is being dropped is not passed over but taken as counted (skip_queue()),
 # when no line is counted before a census has begun (fairq_counter_was_long()), and
 # when a pop does not go on to the end (is_to_count() in serve.c).

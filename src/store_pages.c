@@ -1,0 +1,128 @@
+/*
+ * store_pages.c
+ *		fairq.task, read page by page.
+ *
+ * The census (census.c) reads all rows once, which through an index would be a
+ * random page for each.  It sees what is running, or in the hands of a
+ * transaction.
+ *
+ * Locking: none but buffers', for moments, and what store.c says.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+#include "store_internal.h"
+
+/* Has our own transaction deleted the row, or written another version of it? */
+static bool
+is_changed_by_us(HeapTupleHeader header)
+{
+	return !(header->t_infomask & HEAP_XMAX_INVALID) &&
+		!HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask) &&
+		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetUpdateXid(header));
+}
+
+/* Another transaction's new row: has it deleted or changed it again? */
+static bool
+is_changed_again(HeapTupleHeader header)
+{
+	return !(header->t_infomask & HEAP_XMAX_INVALID) &&
+		!HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask);
+}
+
+/*
+ * Is the row's task running, by a version of it that is not dead, or in the hands
+ * of a transaction that is open, be it ours?  What a transaction has just
+ * enqueued is not, unless it has taken that again.
+ */
+static bool
+is_seen(HeapTuple tuple, Buffer buffer, bool *in_hands)
+{
+	HeapTupleHeader header = tuple->t_data;
+	bool		running = !heap_attisnull(tuple, TASK_LEASE_UNTIL, NULL);
+	SnapshotData snapshot;
+
+	if (!running && (header->t_infomask & HEAP_XMAX_INVALID))
+		return false;
+	InitDirtySnapshot(snapshot);
+	*in_hands = true;
+	if (!HeapTupleSatisfiesVisibility(tuple, &snapshot, buffer))
+		return is_changed_by_us(header);
+	if (TransactionIdIsValid(snapshot.xmin))
+		return running || is_changed_again(header);
+	if (TransactionIdIsValid(snapshot.xmax))
+		return true;
+	*in_hands = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(header));
+	return running;
+}
+
+/* See the tasks of a page that count, at one moment. */
+static void
+see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
+		 FairqTaskSeen seen, void *arg)
+{
+	Page		page = BufferGetPage(buffer);
+	BlockNumber block = BufferGetBlockNumber(buffer);
+	OffsetNumber last = PageGetMaxOffsetNumber(page);
+
+	for (OffsetNumber at = FirstOffsetNumber; at <= last; at++)
+	{
+		ItemId		item = PageGetItemId(page, at);
+		HeapTupleData tuple;
+		FairqTask	task;
+		bool		in_hands;
+
+		if (!ItemIdIsNormal(item))
+			continue;
+		tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
+		tuple.t_len = ItemIdGetLength(item);
+		tuple.t_tableOid = RelationGetRelid(table->rel);
+		ItemPointerSet(&tuple.t_self, block, at);
+		if (!is_seen(&tuple, buffer, &in_hands))
+			continue;
+		ExecStoreBufferHeapTuple(&tuple, slot, buffer);
+		fairq_task_read(slot, &task);
+		ExecClearTuple(slot);
+		seen(arg, &task, in_hands);
+	}
+}
+
+/*
+ * The tasks on some pages that are running, or in the hands of a transaction:
+ * of these maybe in two versions.  Each page is seen at one moment.  What is
+ * done with a task is done with the page locked: it may do no more than to
+ * keep it in mind.
+ */
+void
+fairq_task_pages(FairqTable *table, BlockNumber from, BlockNumber end,
+				 FairqTaskSeen seen, void *arg)
+{
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	TupleTableSlot *slot =
+		MakeSingleTupleTableSlot(RelationGetDescr(table->rel),
+								 &TTSOpsBufferHeapTuple);
+
+	for (BlockNumber block = from; block < end; block++)
+	{
+		Buffer		buffer;
+
+		CHECK_FOR_INTERRUPTS();
+		buffer = ReadBufferExtended(table->rel, MAIN_FORKNUM, block,
+									RBM_NORMAL, strategy);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		see_page(table, buffer, slot, seen, arg);
+		UnlockReleaseBuffer(buffer);
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	FreeAccessStrategy(strategy);
+}

@@ -1,0 +1,594 @@
+/*
+ * store_scan.c
+ *		Scans of fairq's tables, by an index.
+ *
+ * Scans use a dirty snapshot: store.c says what that buys, and store_task.c what
+ * such a scan can miss.
+ *
+ * Locking: none but buffers', for moments, and what store.c says.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/fmgroids.h"
+#include "utils/snapmgr.h"
+#include "utils/spccache.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "store_internal.h"
+
+/*
+ * Rows at one address that are put in order at a time: there can be as many as
+ * the highest weight, and of those that are being changed another version.
+ */
+#define MAX_ABREAST 4096
+
+static RegProcedure
+bound_function(Oid type, FairqBound bound)
+{
+	switch (type)
+	{
+		case INT2OID:
+			Assert(bound == FAIRQ_EQ);
+			return F_INT2EQ;
+		case INT4OID:
+			return bound == FAIRQ_EQ ? F_INT4EQ :
+				bound == FAIRQ_GE ? F_INT4GE : F_INT4LT;
+		case INT8OID:
+			return bound == FAIRQ_EQ ? F_INT8EQ :
+				bound == FAIRQ_GE ? F_INT8GE : F_INT8LT;
+		case TEXTOID:
+			Assert(bound == FAIRQ_EQ);
+			return F_TEXTEQ;
+		default:
+			elog(ERROR, "no comparison for type %u", type);
+	}
+}
+
+static void
+fill_keys(Relation index, const FairqKey *keys, int nkeys, ScanKey scankeys)
+{
+	static const StrategyNumber strategy[] = {
+		[FAIRQ_EQ] = BTEqualStrategyNumber,
+		[FAIRQ_GE] = BTGreaterEqualStrategyNumber,
+		[FAIRQ_LT] = BTLessStrategyNumber
+	};
+
+	for (int i = 0; i < nkeys; i++)
+	{
+		int			att = keys[i].column - 1;
+		Oid			type = TupleDescAttr(RelationGetDescr(index), att)->atttypid;
+
+		ScanKeyEntryInitialize(&scankeys[i], 0, keys[i].column,
+							   strategy[keys[i].bound], InvalidOid,
+							   index->rd_indcollation[att],
+							   bound_function(type, keys[i].bound),
+							   keys[i].value);
+	}
+}
+
+static FairqScan *
+scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
+		   int nkeys, bool backward, int budget, bool in_order)
+{
+	static const int addr_columns[FAIRQ_INDEXES] = {
+		[FAIRQ_TASK_BY_TIME] = 2,
+		[FAIRQ_TASK_BY_GROUP] = 3
+	};
+	FairqScan  *scan = palloc0(sizeof(FairqScan));
+	Relation	index = fairq_find_index(table, which);
+	ScanKeyData scankeys[FAIRQ_MAX_KEYS + 1];
+	MemoryContext old = MemoryContextSwitchTo(table->context);
+
+	scan->table = table;
+	/* it may become the table's: see fairq_task_lock_tuple() */
+	scan->slot = table_slot_create(table->rel, NULL);
+	MemoryContextSwitchTo(old);
+	InitDirtySnapshot(scan->snapshot);
+	scan->direction = backward ? BackwardScanDirection : ForwardScanDirection;
+	scan->desc = fairq_index_beginscan(table->rel, index, &scan->snapshot,
+									   nkeys);
+	Assert(!in_order || budget == PG_INT32_MAX);
+	scan->budget = budget;
+	scan->addr_column = addr_columns[which];
+	/* to know the address there without a look at the row */
+	scan->desc->xs_want_itup = budget < PG_INT32_MAX || in_order;
+	fill_keys(index, keys, nkeys, scankeys);
+	index_rescan(scan->desc, scankeys, nkeys, NULL, 0);
+	return scan;
+}
+
+FairqScan *
+fairq_scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
+				 int nkeys, bool backward)
+{
+	return scan_begin(table, which, keys, nkeys, backward, PG_INT32_MAX, false);
+}
+
+/* A scan for fairq_task_next(). */
+FairqScan *
+fairq_scan_in_order(FairqTable *table, FairqIndex which, const FairqKey *keys,
+					int nkeys)
+{
+	return scan_begin(table, which, keys, nkeys, false, PG_INT32_MAX, true);
+}
+
+/*
+ * A scan that looks at no more entries of the index than budget says, dead
+ * ones among them; and at as many more as it takes until the caller has had
+ * enough.
+ */
+FairqScan *
+fairq_scan_some(FairqTable *table, FairqIndex which, const FairqKey *keys,
+				int nkeys, int budget)
+{
+	return scan_begin(table, which, keys, nkeys, false, budget, false);
+}
+
+/* Let the scan look at one entry more than its budget says. */
+void
+fairq_scan_more(FairqScan *scan)
+{
+	scan->budget++;
+}
+
+/* Returns what is left of the scan's budget. */
+int
+fairq_scan_left(FairqScan *scan)
+{
+	return Max(scan->budget, 0);
+}
+
+/* The address at an entry whose row was not looked at. */
+int64
+fairq_scan_reached(FairqScan *scan)
+{
+	bool		isnull;
+
+	return DatumGetInt64(index_getattr(scan->desc->xs_itup, scan->addr_column,
+									   scan->desc->xs_itupdesc, &isnull));
+}
+
+/* Begin the scan again, with the same number of keys and other values. */
+void
+fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys)
+{
+	ScanKeyData scankeys[FAIRQ_MAX_KEYS + 1];
+
+	ExecClearTuple(scan->slot);
+	scan->at_entry = scan->at_end = false;
+	scan->nabreast = scan->next_abreast = 0;
+	fill_keys(scan->desc->indexRelation, keys, nkeys, scankeys);
+	index_rescan(scan->desc, scankeys, nkeys, NULL, 0);
+}
+
+/* Go on to the next entry.  An index that has come to its end would start anew. */
+static bool
+next_entry(FairqScan *scan)
+{
+	CHECK_FOR_INTERRUPTS();
+	scan->at_end = scan->at_end ||
+		index_getnext_tid(scan->desc, scan->direction) == NULL;
+	if (!scan->at_end)
+		scan->root = scan->desc->xs_heaptid;
+	return !scan->at_end;
+}
+
+/*
+ * The group of the next entry, whatever its row is, of a scan in order by the
+ * index by group; -1 if there is none.
+ */
+int32
+fairq_scan_next_group(FairqScan *scan)
+{
+	bool		isnull;
+
+	if (!next_entry(scan))
+		return -1;
+	return DatumGetInt32(index_getattr(scan->desc->xs_itup, 2,
+									   scan->desc->xs_itupdesc, &isnull));
+}
+
+/*
+ * How many entries there are, whatever their rows are, but no more than most.  The
+ * scan is of no use any more until fairq_scan_again().
+ */
+int
+fairq_scan_count(FairqScan *scan, int most)
+{
+	int			n = 0;
+
+	while (n < most && next_entry(scan))
+		n++;
+	return n;
+}
+
+/*
+ * Look at the row of the entry, or another version of it; FAIRQ_ROW_END if
+ * there is none any more.
+ */
+static FairqRowState
+look_at_entry(FairqScan *scan)
+{
+	if (!index_fetch_heap(scan->desc, scan->slot))
+		return FAIRQ_ROW_END;
+	if (TransactionIdIsValid(scan->snapshot.xmin))
+		return FAIRQ_ROW_INSERTING;
+	if (TransactionIdIsValid(scan->snapshot.xmax))
+		return FAIRQ_ROW_CHANGING;
+	/* nothing in its HOT chain can come after it */
+	scan->desc->xs_heap_continue = false;
+	return FAIRQ_ROW_LIVE;
+}
+
+/*
+ * The next row.  One that is being changed is returned in its old version
+ * (FAIRQ_ROW_CHANGING) and, if the scan comes by, in its new one
+ * (FAIRQ_ROW_INSERTING).
+ */
+FairqRowState
+fairq_scan_next(FairqScan *scan)
+{
+	if (scan->table->at == &scan->slot)
+		scan->table->at = NULL;
+	for (;;)
+	{
+		FairqRowState state;
+
+		if (scan->at_entry)
+			scan->at_entry = false;
+		else if (!scan->desc->xs_heap_continue)
+		{
+			if (!next_entry(scan))
+				return FAIRQ_ROW_END;
+			if (scan->budget != PG_INT32_MAX && scan->budget-- <= 0)
+			{
+				scan->at_entry = true;
+				return FAIRQ_ROW_LATER;
+			}
+		}
+		state = look_at_entry(scan);
+		if (state != FAIRQ_ROW_END)
+			return state;
+	}
+}
+
+TupleTableSlot *
+fairq_scan_slot(FairqScan *scan)
+{
+	return scan->slot;
+}
+
+/*
+ * The transaction whose row was returned as FAIRQ_ROW_INSERTING or _CHANGING.
+ */
+TransactionId
+fairq_scan_changer(FairqScan *scan)
+{
+	return TransactionIdIsValid(scan->snapshot.xmin) ? scan->snapshot.xmin :
+		scan->snapshot.xmax;
+}
+
+/* Did this very transaction insert the row? */
+bool
+fairq_scan_is_own(FairqScan *scan)
+{
+	bool		isnull;
+	Datum		xmin = slot_getsysattr(scan->slot,
+									   MinTransactionIdAttributeNumber,
+									   &isnull);
+
+	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
+}
+
+/*
+ * Of a row that was returned as FAIRQ_ROW_INSERTING: has its transaction
+ * deleted or changed it again?
+ */
+bool
+fairq_scan_is_deleted(FairqScan *scan)
+{
+	HeapTupleHeader header = ExecFetchSlotHeapTuple(scan->slot, false,
+													NULL)->t_data;
+	TransactionId xmax;
+
+	if ((header->t_infomask & HEAP_XMAX_INVALID) ||
+		HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask))
+		return false;
+	/* a subtransaction may have, and be rolled back */
+	xmax = HeapTupleHeaderGetUpdateXid(header);
+	return TransactionIdIsValid(xmax) && !TransactionIdDidAbort(xmax);
+}
+
+/*
+ * Is there more to look at, at that address?  If not, the scan stands at the
+ * entry behind it.
+ */
+static bool
+is_more_at(FairqScan *scan, int64 addr)
+{
+	/* versions of a row whose entry is the same stand at the same address */
+	if (scan->desc->xs_heap_continue)
+		return true;
+	scan->at_entry = next_entry(scan);
+	return scan->at_entry && fairq_scan_reached(scan) == addr;
+}
+
+static int
+compare_task_ids(const void *a, const void *b)
+{
+	int64		x = ((const ScannedTask *) a)->task.id;
+	int64		y = ((const ScannedTask *) b)->task.id;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * Read all tasks at the address of the one that was read, and put them in
+ * order.  Read all of it.
+ */
+static void
+read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
+{
+	int			n = 0;
+
+	if (scan->abreast == NULL)
+	{
+		scan->max_abreast = 16;
+		scan->abreast = MemoryContextAlloc(GetMemoryChunkContext(scan),
+										   sizeof(ScannedTask) * scan->max_abreast);
+	}
+	scan->abreast[n].state = state;
+	scan->abreast[n++].task = *task;
+	do
+	{
+		scan->at_entry = false;
+		state = look_at_entry(scan);
+		if (state == FAIRQ_ROW_END)
+			continue;
+		if (n == scan->max_abreast)
+		{
+			scan->max_abreast *= 2;
+			scan->abreast = repalloc(scan->abreast,
+									 sizeof(ScannedTask) * scan->max_abreast);
+		}
+		scan->abreast[n].state = state;
+		fairq_task_read(scan->slot, &scan->abreast[n].task);
+		scan->abreast[n++].task.root = scan->root;
+	} while (n < MAX_ABREAST && is_more_at(scan, task->addr));
+	scan->nabreast = n;
+	scan->next_abreast = 0;
+	qsort(scan->abreast, n, sizeof(ScannedTask), compare_task_ids);
+}
+
+/*
+ * The task of the next row, as fairq_scan_next() returns it; but in order, those
+ * that stand abreast, at one address, come by their ids.  There are such where a
+ * group has a weight.  If the indexes had the ids, all entries of all tasks would
+ * be a third longer.
+ */
+FairqRowState
+fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
+{
+	ScannedTask *next;
+
+	if (scan->next_abreast == scan->nabreast)
+	{
+		FairqRowState state = fairq_scan_next(scan);
+
+		if (state == FAIRQ_ROW_END)
+			return state;
+		fairq_task_read(scan->slot, task);
+		task->root = scan->root;
+		if (!in_order || !is_more_at(scan, task->addr))
+		{
+			if (state == FAIRQ_ROW_LIVE)
+				scan->table->at = &scan->slot;
+			return state;
+		}
+		read_abreast(scan, state, task);
+	}
+	next = &scan->abreast[scan->next_abreast++];
+	*task = next->task;
+	return next->state;
+}
+
+/*
+ * What the next entries are of a scan in order, behind the task that it came by
+ * last, whatever has become of their rows; at most so many.  Returns how many, and
+ * in *next the address of the one behind.  The scan is of no use any more.
+ */
+int
+fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
+{
+	int			n = 0;
+
+	if (scan->next_abreast < scan->nabreast)
+	{
+		*next = scan->abreast[scan->next_abreast].task.addr;
+		return 0;
+	}
+	scan->desc->xs_heap_continue = false;
+	for (*next = FAIRQ_ADDR_MAX; scan->at_entry || next_entry(scan); n++)
+	{
+		int64		addr = fairq_scan_reached(scan);
+
+		scan->at_entry = false;
+		if (n == most)
+		{
+			*next = addr;
+			break;
+		}
+		items[n].addr = addr;
+		items[n].order = 0;
+		items[n].tid = scan->root;
+	}
+	return n;
+}
+
+void
+fairq_task_read(TupleTableSlot *slot, FairqTask *task)
+{
+	bool		isnull;
+
+	slot_getsomeattrs(slot, TASK_RELEASED);
+	task->tid = slot->tts_tid;
+	ItemPointerSetInvalid(&task->root);
+	task->id = DatumGetInt64(slot_getattr(slot, TASK_ID, &isnull));
+	task->addr = DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull));
+	task->enqueued_at =
+		DatumGetTimestampTz(slot_getattr(slot, TASK_ENQUEUED_AT, &isnull));
+	task->queue_id = DatumGetInt32(slot_getattr(slot, TASK_QUEUE_ID, &isnull));
+	task->group_no = DatumGetInt32(slot_getattr(slot, TASK_GROUP_NO, &isnull));
+	task->attempt = DatumGetInt32(slot_getattr(slot, TASK_ATTEMPT, &isnull));
+	task->priority = DatumGetInt16(slot_getattr(slot, TASK_PRIORITY, &isnull));
+	task->lease_until =
+		DatumGetTimestampTz(slot_getattr(slot, TASK_LEASE_UNTIL, &isnull));
+	task->running = !isnull;
+	task->run_at =
+		DatumGetTimestampTz(slot_getattr(slot, TASK_RUN_AT, &isnull));
+	task->cancelled = DatumGetBool(slot_getattr(slot, TASK_CANCELLED, &isnull));
+	task->released = DatumGetInt32(slot_getattr(slot, TASK_RELEASED, &isnull));
+	task->max_attempts =
+		DatumGetInt32(slot_getattr(slot, TASK_MAX_ATTEMPTS, &isnull));
+
+	/* not worth finding the way through the columns before it */
+	task->keyed = !heap_attisnull(ExecFetchSlotHeapTuple(slot, false, NULL),
+								  TASK_DEDUP_KEY, slot->tts_tupleDescriptor);
+}
+
+/* Is it worth asking for pages before they are needed? */
+static bool
+is_prefetching(FairqTable *table)
+{
+	if (table->prefetching == 0)
+	{
+		Oid			tablespace = table->rel->rd_rel->reltablespace;
+
+		if (table->nblocks == 0)
+			table->nblocks = RelationGetNumberOfBlocks(table->rel);
+		table->prefetched = InvalidBlockNumber;
+		/* what has room in the server's buffers is mostly there */
+		table->prefetching = table->nblocks > NBuffers / 2 &&
+			get_tablespace_io_concurrency(tablespace) > 0 ? 1 : -1;
+	}
+	return table->prefetching > 0;
+}
+
+/* The row there is looked at soon: if its page has to be read, begin with that. */
+void
+fairq_task_prefetch(FairqTable *table, const ItemPointerData *tid)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(tid);
+
+	if (!is_prefetching(table) || block == table->prefetched ||
+		block >= table->nblocks)
+		return;
+	table->prefetched = block;
+	(void) PrefetchBuffer(table->rel, MAIN_FORKNUM, block);
+}
+
+/*
+ * The task whose row an index leads to from there, as fairq_scan_next() would
+ * find it; FAIRQ_ROW_END if there is none.
+ */
+FairqRowState
+fairq_task_at(FairqTable *table, const ItemPointerData *root, FairqTask *task)
+{
+	ItemPointerData tid = *root;
+	SnapshotData snapshot;
+	bool		more = false;
+	bool		all_dead = false;
+
+	/* the table cannot shrink while we have it locked */
+	if (table->nblocks == 0 ||
+		ItemPointerGetBlockNumber(root) >= table->nblocks)
+		table->nblocks = RelationGetNumberOfBlocks(table->rel);
+	if (ItemPointerGetBlockNumber(root) >= table->nblocks)
+		return FAIRQ_ROW_END;
+	if (table->fetch == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(table->context);
+
+		table->fetch_slot = table_slot_create(table->rel, NULL);
+		table->fetch = fairq_index_fetch_begin(table->rel);
+		MemoryContextSwitchTo(old);
+	}
+	table->at = NULL;
+	InitDirtySnapshot(snapshot);
+	if (!table_index_fetch_tuple(table->fetch, &tid, &snapshot,
+								 table->fetch_slot, &more, &all_dead))
+		return FAIRQ_ROW_END;
+	fairq_task_read(table->fetch_slot, task);
+	task->root = *root;
+	if (TransactionIdIsValid(snapshot.xmin))
+		return FAIRQ_ROW_INSERTING;
+	if (TransactionIdIsValid(snapshot.xmax))
+		return FAIRQ_ROW_CHANGING;
+	table->at = &table->fetch_slot;
+	return FAIRQ_ROW_LIVE;
+}
+
+/*
+ * The first entries that the index by group has of queued tasks of a group, from
+ * an address on, whatever has become of these; at most so many.  Returns how many
+ * there are, and in *end the address of the next one.  If several stand at one
+ * address nothing is said of their order, but *abreast.
+ */
+int
+fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,
+				   int most, FairqItem *items, int64 *end, bool *abreast)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(lane)},
+		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
+		{3, FAIRQ_GE, Int64GetDatum(from)},
+		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_RETRIES)}
+	};
+	FairqScan  *scan = table->entries;
+	int			n = 0;
+
+	*abreast = false;
+	*end = FAIRQ_ADDR_MAX;
+	if (scan == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(table->context);
+
+		scan = table->entries = fairq_scan_in_order(table, FAIRQ_TASK_BY_GROUP,
+													keys, lengthof(keys));
+		MemoryContextSwitchTo(old);
+	}
+	else
+		fairq_scan_again(scan, keys, lengthof(keys));
+	while (next_entry(scan))
+	{
+		int64		addr = fairq_scan_reached(scan);
+
+		if (n > 0 && addr == items[n - 1].addr)
+			*abreast = true;
+		else if (n == most)
+		{
+			*end = addr;
+			break;
+		}
+		else
+		{
+			items[n].addr = addr;
+			items[n].order = 0;
+			items[n++].tid = scan->root;
+		}
+	}
+	return n;
+}

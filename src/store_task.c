@@ -1,0 +1,671 @@
+/*
+ * store_task.c
+ *		Rows of fairq.task: found by id, locked, claimed, changed, deleted.
+ *
+ * A dirty scan can miss a row.  It copies an index page and then visits the
+ * heap; a row that is moved (a new version with index entries of its own) and
+ * committed in between can be missed in both places.  Every such move is
+ * counted in shared memory after its index entries are there and before its
+ * commit.  fairq_task_find(), which must not miss, looks again when the
+ * counter moved meanwhile.
+ *
+ * Locking: rows, or their tuple locks, as each function says.  A claim waits for no
+ * transaction (store.c).
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/multixact.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "address.h"
+#include "compat.h"
+#include "domain.h"
+#include "stall.h"
+#include "store_internal.h"
+
+/*
+ * Where this backend has put the tasks that it leased.  A worker mostly
+ * completes what it has popped itself: that saves the way through the index.
+ */
+#define LEASED_SLOTS 1024
+
+static struct
+{
+	int64		id;
+	ItemPointerData tid;
+}			leased[LEASED_SLOTS];
+
+static void
+make_lock_slot(FairqTable *table)
+{
+	MemoryContext old;
+
+	if (table->lock_slot != NULL)
+		return;
+	old = MemoryContextSwitchTo(table->context);
+	table->lock_slot = table_slot_create(table->rel, NULL);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Fetch a row as it is now, also if it is being changed, into
+ * table->lock_slot; NULL if it is not there.
+ */
+static HeapTupleHeader
+fetch_row(FairqTable *table, ItemPointer tid, SnapshotData *snapshot)
+{
+	make_lock_slot(table);
+	InitDirtySnapshot(*snapshot);
+	if (!table_tuple_fetch_row_version(table->rel, tid, snapshot,
+									   table->lock_slot))
+		return NULL;
+	return ExecFetchSlotHeapTuple(table->lock_slot, false, NULL)->t_data;
+}
+
+static TM_Result
+lock_at_once(FairqTable *table, ItemPointer tid, LockTupleMode mode)
+{
+	TM_FailureData tmfd;
+
+	return table_tuple_lock(table->rel, tid, InvalidSnapshot,
+							table->lock_slot, GetCurrentCommandId(true), mode,
+							LockWaitSkip, 0, &tmfd);
+}
+
+/*
+ * Have we ourselves the row locked already?  If there is more than one who
+ * has, then maybe.
+ */
+static bool
+may_be_ours(FairqTable *table, ItemPointer tid)
+{
+	SnapshotData snapshot;
+	HeapTupleHeader header = fetch_row(table, tid, &snapshot);
+
+	return header != NULL && !(header->t_infomask & HEAP_XMAX_INVALID) &&
+		((header->t_infomask & HEAP_XMAX_IS_MULTI) ||
+		 TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetRawXmax(header)));
+}
+
+static TM_Result
+lock_row(FairqTable *table, ItemPointer tid, LockTupleMode mode)
+{
+	ItemPointerData at = *tid;
+	TM_Result	result;
+
+	make_lock_slot(table);
+	if (fairq_conditional_lock_tuple(table->rel, &at))
+	{
+		result = lock_at_once(table, tid, mode);
+		UnlockTuple(table->rel, &at, ExclusiveLock);
+		return result;
+	}
+
+	/*
+	 * A transaction is about to lock or to change it; or it waits for the one
+	 * that has it locked, and that may be us.
+	 */
+	return may_be_ours(table, tid) ? lock_at_once(table, tid, mode) :
+		TM_WouldBlock;
+}
+
+/*
+ * Lock a row that a scan found live, without waiting.  False if it is in the
+ * hands of a transaction, or was.
+ */
+bool
+fairq_table_lock(FairqTable *table, ItemPointer tid)
+{
+	return lock_row(table, tid, LockTupleExclusive) == TM_Ok;
+}
+
+/* Read the task anew, as it is in table->lock_slot.  Is it still the same one? */
+static bool
+read_again(FairqTable *table, FairqTask *task)
+{
+	ItemPointerData root = task->root;
+	int64		id = task->id;
+
+	fairq_task_read(table->lock_slot, task);
+	task->root = root;
+	return task->id == id;
+}
+
+static FairqClaimResult
+lock_task(FairqTable *table, FairqTask *task, LockTupleMode mode)
+{
+
+	switch (lock_row(table, &task->tid, mode))
+	{
+		case TM_Ok:
+			return read_again(table, task) ? FAIRQ_CLAIMED : FAIRQ_GONE;
+		case TM_WouldBlock:
+		case TM_BeingModified:
+			return FAIRQ_LOCKED;
+		default:
+			return FAIRQ_GONE;
+	}
+}
+
+/*
+ * Lock a row that a scan found live, without waiting, and look again: the
+ * locked version is in table->lock_slot and in *task.  The caller decides
+ * whether it is still what it wants.  To delete it then waits for no
+ * transaction.
+ */
+FairqClaimResult
+fairq_task_lock(FairqTable *table, FairqTask *task)
+{
+	return lock_task(table, task, LockTupleExclusive);
+}
+
+static FairqClaimResult
+lock_to_claim(FairqTable *table, FairqTask *task)
+{
+	/* FOR KEY SHARE, which SQL can say, is in the way of a delete only */
+	return lock_task(table, task, table->claims_delete ? LockTupleExclusive :
+					 LockTupleNoKeyExclusive);
+}
+
+/*
+ * Take the tuple lock of a row, in table->lock_slot, that has been locked or
+ * changed before, if only by a transaction that has rolled back: a transaction
+ * that queues for the row has its tuple lock, and is not to be overtaken.
+ */
+static FairqClaimResult
+lock_tuple(FairqTable *table, FairqTask *task, HeapTupleHeader header)
+{
+	if (!fairq_conditional_lock_tuple(table->rel, &task->tid))
+		return lock_to_claim(table, task);
+	table->tuple_only = table->tuple_locked = true;
+	if (header->t_infomask & HEAP_XMAX_INVALID)
+		return FAIRQ_CLAIMED;
+	/* it is not known to be free */
+	fairq_task_unlock_tuple(table, task);
+	return lock_to_claim(table, task);
+}
+
+/*
+ * Have in table->lock_slot what a scan has just read, if that is the row: it is
+ * pinned since, so it is there, though others may have changed it.
+ */
+static HeapTupleHeader
+row_at_hand(FairqTable *table, ItemPointer tid)
+{
+	TupleTableSlot **at = table->at;
+	TupleTableSlot *slot;
+
+	if (at == NULL || TTS_EMPTY(*at) || !ItemPointerEquals(&(*at)->tts_tid, tid))
+		return NULL;
+	make_lock_slot(table);
+	slot = *at;
+	*at = ExecClearTuple(table->lock_slot);
+	table->lock_slot = slot;
+	table->at = NULL;
+	return ExecFetchSlotHeapTuple(slot, false, NULL)->t_data;
+}
+
+/*
+ * Get a row that a scan found live, to change it at once: as
+ * fairq_task_lock(), but without its trace in the table and in the log.  The
+ * row is read again unless the scan has just read it.
+ *
+ * No rival is kept away meanwhile.  The first transaction to change the row
+ * has it, and the second one neither waits nor gets it: its update, which does
+ * not wait, finds that out under the lock of the buffer.
+ */
+FairqClaimResult
+fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
+{
+	SnapshotData snapshot;
+	HeapTupleHeader header = row_at_hand(table, &task->tid);
+
+	if (header == NULL)
+	{
+		header = fetch_row(table, &task->tid, &snapshot);
+		/* a rival may be changing it since: as if the scan had found it so */
+		if (header == NULL || TransactionIdIsValid(snapshot.xmax))
+			return FAIRQ_GONE;
+		if (TransactionIdIsValid(snapshot.xmin))
+			return lock_to_claim(table, task);
+		if (!read_again(table, task))
+			return FAIRQ_GONE;
+	}
+	/* for a row that was never locked or changed no transaction queues */
+	if (TransactionIdIsValid(HeapTupleHeaderGetRawXmax(header)))
+		return lock_tuple(table, task, header);
+	table->tuple_only = true;
+	fairq_stall("claim");
+	return FAIRQ_CLAIMED;
+}
+
+/* Is a lock in the way of a claim? */
+static bool
+in_the_way(TransactionId xid, bool key_share, bool to_delete)
+{
+	return !(key_share && !to_delete) &&
+		!TransactionIdIsCurrentTransactionId(xid) && TransactionIdIsInProgress(xid);
+}
+
+/* Is the row locked in a way that keeps others from claiming it? */
+static bool
+is_locked(HeapTupleHeader header, bool to_delete)
+{
+	TransactionId xmax = HeapTupleHeaderGetRawXmax(header);
+	MultiXactMember *members;
+	int			nmembers;
+	bool		locked = false;
+
+	if (header->t_infomask & HEAP_XMAX_INVALID)
+		return false;
+	if (!(header->t_infomask & HEAP_XMAX_IS_MULTI))
+		return in_the_way(xmax, HEAP_XMAX_IS_KEYSHR_LOCKED(header->t_infomask),
+						  to_delete);
+	nmembers = GetMultiXactIdMembers(xmax, &members, false,
+									 HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask));
+	for (int i = 0; i < nmembers && !locked; i++)
+		locked = in_the_way(members[i].xid,
+							members[i].status == MultiXactStatusForKeyShare,
+							to_delete);
+	if (nmembers > 0)
+		pfree(members);
+	return locked;
+}
+
+/*
+ * Could the caller claim a row that a scan found live?  As
+ * fairq_task_lock_tuple() would say, but nothing is locked, written or waited
+ * for: so it is true of this moment only.  With to_delete, the claim would
+ * take what LockTupleExclusive takes.
+ */
+FairqClaimResult
+fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
+{
+	SnapshotData snapshot;
+	HeapTupleHeader header = fetch_row(table, &task->tid, &snapshot);
+
+	if (header == NULL || TransactionIdIsValid(snapshot.xmin) ||
+		TransactionIdIsValid(snapshot.xmax))
+		return FAIRQ_GONE;
+	if (!read_again(table, task))
+		return FAIRQ_GONE;
+	return is_locked(header, to_delete) ? FAIRQ_LOCKED : FAIRQ_CLAIMED;
+}
+
+/* Release the tuple lock: the row was changed, or will not be. */
+void
+fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task)
+{
+	ItemPointerData tid = task->tid;
+
+	if (table->tuple_locked)
+		UnlockTuple(table->rel, &tid, ExclusiveLock);
+	table->tuple_only = table->tuple_locked = false;
+}
+
+/* Lock a row of which at most the tuple lock is held, if it is still free. */
+static FairqClaimResult
+lock_after_all(FairqTable *table, const FairqTask *task)
+{
+	FairqTask	again = *task;
+
+	fairq_task_unlock_tuple(table, task);
+	return lock_to_claim(table, &again);
+}
+
+/*
+ * Write the version of the row in which the given columns differ.  The row is
+ * locked, or at most its tuple lock is held: then it can be lost, to a rival
+ * that has changed it, or merely locked it, or is about to do more than that.
+ */
+static FairqClaimResult
+update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
+			  const Datum *values, const bool *nulls, int nchanged)
+{
+	TupleTableSlot *old = table->lock_slot;
+	TupleTableSlot *slot = fairq_new_slot(table);
+	int			natts = slot->tts_tupleDescriptor->natts;
+	TM_FailureData tmfd;
+	TM_Result	result;
+	bool		update_indexes;
+
+	fairq_check_use(table->rel, FAIRQ_TO_UPDATE);
+	if (FAIRQ_UPDATE_HAS_TO_WAIT && table->tuple_only)
+	{
+		FairqClaimResult locked = lock_after_all(table, task);
+
+		if (locked != FAIRQ_CLAIMED)
+			return locked;
+	}
+	slot_getallattrs(old);
+	memcpy(slot->tts_values, old->tts_values, sizeof(Datum) * natts);
+	memcpy(slot->tts_isnull, old->tts_isnull, sizeof(bool) * natts);
+	for (int i = 0; i < nchanged; i++)
+	{
+		slot->tts_values[changed[i] - 1] = values[i];
+		slot->tts_isnull[changed[i] - 1] = nulls[i];
+	}
+	ExecStoreVirtualTuple(slot);
+
+	result = fairq_tuple_update(table->rel, &task->tid, slot,
+								GetCurrentCommandId(true), !table->tuple_only,
+								&tmfd, &update_indexes);
+	if (result != TM_Ok && !table->tuple_only)
+		elog(ERROR, "could not update a locked task: %d", (int) result);
+	fairq_task_unlock_tuple(table, task);
+	if (result != TM_Ok)
+		return result == TM_BeingModified ? FAIRQ_LOCKED : FAIRQ_GONE;
+	if (update_indexes)
+	{
+		fairq_insert_index_entries(table, slot, true);
+		pg_atomic_fetch_add_u64(&fairq_domain()->moves, 1);
+	}
+	task->tid = slot->tts_tid;
+	return FAIRQ_CLAIMED;
+}
+
+static void
+remember_leased(const FairqTask *task)
+{
+	leased[(uint64) task->id % LEASED_SLOTS].id = task->id;
+	leased[(uint64) task->id % LEASED_SLOTS].tid = task->tid;
+}
+
+/*
+ * The task, whose row is locked or read by fairq_task_lock_tuple(), runs until
+ * lease_until, where it stands; its attempt is the next one.
+ */
+FairqClaimResult
+fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
+				 Datum worker, bool worker_isnull)
+{
+	const AttrNumber changed[] = {
+		TASK_LEASE_UNTIL, TASK_ATTEMPT, TASK_WORKER
+	};
+	const Datum values[] = {
+		TimestampTzGetDatum(lease_until),
+		Int32GetDatum(task->attempt + 1),
+		worker
+	};
+	const bool	nulls[] = {false, false, worker_isnull};
+	FairqClaimResult result;
+
+	result = update_locked(table, task, changed, values, nulls,
+						   lengthof(changed));
+	if (result != FAIRQ_CLAIMED)
+		return result;
+	task->attempt++;
+	task->lease_until = lease_until;
+	task->running = true;
+	remember_leased(task);
+	return FAIRQ_CLAIMED;
+}
+
+/*
+ * Write that the locked task is not running any more, and stands at a new
+ * address.  It is ready at run_at, now or when it is scheduled for.  error, if
+ * it is not NULL, is why its attempt has failed; the attempt counts or not.
+ */
+void
+fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
+				  TimestampTz run_at, const text *error, bool counts)
+{
+	const AttrNumber changed[] = {
+		TASK_ADDR, TASK_LEASE_UNTIL, TASK_WORKER, TASK_RELEASED, TASK_RUN_AT,
+		TASK_ERROR
+	};
+	int32		released = task->released + (counts ? 0 : 1);
+	const Datum values[] = {
+		Int64GetDatum(new_addr),
+		(Datum) 0,
+		(Datum) 0,
+		Int32GetDatum(released),
+		TimestampTzGetDatum(run_at),
+		PointerGetDatum(error)
+	};
+	const bool	nulls[] = {
+		false, true, true, released == 0, false, false
+	};
+
+	(void) update_locked(table, task, changed, values, nulls,
+						 error == NULL ? lengthof(changed) - 1 : lengthof(changed));
+	task->addr = new_addr;
+	task->released = released;
+	task->running = false;
+}
+
+/* Write that the locked task keeps running, until then. */
+void
+fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
+{
+	const AttrNumber changed = TASK_LEASE_UNTIL;
+	const Datum value = TimestampTzGetDatum(lease_until);
+	const bool	isnull = false;
+
+	(void) update_locked(table, task, &changed, &value, &isnull, 1);
+	task->lease_until = lease_until;
+	remember_leased(task);
+}
+
+/* Write that the worker of the locked task is to stop. */
+void
+fairq_task_cancel(FairqTable *table, FairqTask *task)
+{
+	const AttrNumber changed = TASK_CANCELLED;
+	const Datum value = BoolGetDatum(true);
+	const bool	isnull = false;
+
+	(void) update_locked(table, task, &changed, &value, &isnull, 1);
+	task->cancelled = true;
+}
+
+/*
+ * Delete a row: FAIRQ_GONE if it is not the current version any more;
+ * FAIRQ_LOCKED, without wait, if it is locked (by ourselves, too).  If it may
+ * be ready it has to be locked, or read by fairq_task_lock_tuple().
+ */
+FairqClaimResult
+fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
+{
+	ItemPointerData tid = task->tid;
+	TM_FailureData tmfd;
+	TM_Result	result;
+
+	fairq_check_use(table->rel, FAIRQ_TO_DELETE);
+	result = fairq_tuple_delete(table->rel, &tid, GetCurrentCommandId(true),
+								wait, &tmfd);
+	fairq_task_unlock_tuple(table, task);
+	return result == TM_Ok ? FAIRQ_CLAIMED :
+		result == TM_BeingModified ? FAIRQ_LOCKED : FAIRQ_GONE;
+}
+
+/*
+ * Wait for the transaction that has the row.  As a rule the row is not locked
+ * then: a caller that locks it has to keep away from transactions that queue
+ * for it.
+ */
+void
+fairq_table_wait(FairqTable *table, ItemPointer row)
+{
+	ItemPointerData tid = *row;
+	SnapshotData snapshot;
+	HeapTupleHeader header = fetch_row(table, &tid, &snapshot);
+	TransactionId xmax;
+	TM_FailureData tmfd;
+
+	if (header == NULL)
+		return;
+	xmax = HeapTupleHeaderGetRawXmax(header);
+	if (header->t_infomask & HEAP_XMAX_INVALID)
+	{
+		/* it is about to be changed */
+		ExecClearTuple(table->lock_slot);
+		LockTuple(table->rel, &tid, ExclusiveLock);
+		UnlockTuple(table->rel, &tid, ExclusiveLock);
+	}
+	else if (header->t_infomask & HEAP_XMAX_IS_MULTI)
+		(void) table_tuple_lock(table->rel, &tid, InvalidSnapshot,
+								table->lock_slot, GetCurrentCommandId(true),
+								LockTupleExclusive, LockWaitBlock, 0, &tmfd);
+	else
+	{
+		/* don't keep a buffer pinned while asleep */
+		ExecClearTuple(table->lock_slot);
+		if (!TransactionIdIsCurrentTransactionId(xmax))
+			XactLockTableWait(xmax, NULL, NULL, XLTW_None);
+	}
+}
+
+/*
+ * Is the task still where we have put it?  All is checked: the row may have
+ * been moved or vacuumed away, and its place taken by another.
+ */
+static bool
+look_where_leased(FairqTable *table, int64 id, FairqTask *task)
+{
+	ItemPointerData *tid = &leased[(uint64) id % LEASED_SLOTS].tid;
+	SnapshotData snapshot;
+
+	if (leased[(uint64) id % LEASED_SLOTS].id != id || !ItemPointerIsValid(tid))
+		return false;
+	/* the table cannot shrink while we have it locked */
+	if (table->nblocks == 0)
+		table->nblocks = RelationGetNumberOfBlocks(table->rel);
+	if (ItemPointerGetBlockNumber(tid) >= table->nblocks)
+		return false;
+
+	if (fetch_row(table, tid, &snapshot) == NULL ||
+		TransactionIdIsValid(snapshot.xmin) ||
+		TransactionIdIsValid(snapshot.xmax))
+		return false;
+	fairq_task_read(table->lock_slot, task);
+	return task->id == id;
+}
+
+/*
+ * A scan of the rows of that id; NULL if there is no need for another one: no
+ * row was moved since the scan before began, and so it has missed none.
+ * *moves is FAIRQ_NOT_SEARCHED before the first one.  It is the same scan each
+ * time until the table is closed: a caller that goes on with it does so in the
+ * table's memory context.
+ */
+FairqScan *
+fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
+{
+	FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(id)};
+	uint64		before = *moves;
+
+	*moves = pg_atomic_read_u64(&fairq_domain()->moves);
+	if (*moves == before)
+		return NULL;
+	pg_read_barrier();
+	if (table->by_id == NULL)
+		table->by_id = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, &key, 1,
+										false);
+	else
+		fairq_scan_again(table->by_id, &key, 1);
+	return table->by_id;
+}
+
+/*
+ * Look for a task by its id.  If it is not there, *changer is the transaction
+ * that is changing it, if any.
+ */
+static bool
+look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
+{
+	uint64		moves = FAIRQ_NOT_SEARCHED;
+	FairqScan  *scan;
+	bool		found = false;
+	MemoryContext old;
+
+	*changer = InvalidTransactionId;
+	if (look_where_leased(table, id, task))
+		return true;
+	old = MemoryContextSwitchTo(table->context);
+	while (!found && !TransactionIdIsValid(*changer) &&
+		   (scan = fairq_task_scan_by_id(table, id, &moves)) != NULL)
+	{
+		FairqRowState state;
+
+		while (!found && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+		{
+			if (state == FAIRQ_ROW_INSERTING)
+				continue;
+			fairq_task_read(fairq_scan_slot(scan), task);
+			if (state == FAIRQ_ROW_LIVE)
+				found = true;
+			else
+				*changer = fairq_scan_changer(scan);
+		}
+	}
+	MemoryContextSwitchTo(old);
+	return found;
+}
+
+/*
+ * Look for a task by its id, without waiting.  If a transaction is changing
+ * it, *task is as it was before.
+ */
+bool
+fairq_task_find_nowait(FairqTable *table, int64 id, FairqTask *task,
+					   bool *changing)
+{
+	TransactionId changer;
+
+	*changing = !look_for(table, id, task, &changer);
+	return !*changing || TransactionIdIsValid(changer);
+}
+
+/*
+ * Find a task by its id, waiting for a transaction that is changing it.  It
+ * may be changed again before the caller does anything to it.
+ */
+bool
+fairq_task_find(FairqTable *table, int64 id, FairqTask *task)
+{
+	TransactionId changer;
+
+	while (!look_for(table, id, task, &changer))
+	{
+		if (!TransactionIdIsValid(changer))
+			return false;
+		/* don't keep a buffer pinned while asleep */
+		ExecClearTuple(table->by_id->slot);
+		XactLockTableWait(changer, NULL, NULL, XLTW_None);
+	}
+	return true;
+}
+
+/* The same; the locked version is in table->lock_slot and in *task. */
+bool
+fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
+{
+	while (fairq_task_find(table, id, task))
+	{
+		CHECK_FOR_INTERRUPTS();
+		switch (fairq_task_lock(table, task))
+		{
+			case FAIRQ_CLAIMED:
+				return true;
+			case FAIRQ_GONE:
+				break;
+			case FAIRQ_LOCKED:
+				fairq_table_wait(table, &task->tid);
+				break;
+		}
+	}
+	return false;
+}
