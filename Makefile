@@ -76,6 +76,8 @@ OBJS = \
 	src/times.o \
 	src/wake.o \
 	src/transaction.o \
+	src/pending.o \
+	src/news.o \
 	src/registry.o \
 	src/domain.o \
 	src/shmem.o \

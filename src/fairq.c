@@ -21,6 +21,7 @@
 #include "group.h"
 #include "queue.h"
 #include "running.h"
+#include "transaction.h"
 #include "turns.h"
 
 FAIRQ_MODULE_MAGIC;
@@ -38,6 +39,7 @@ _PG_init(void)
 	 * At the end of a transaction, in this order: turns go back to their lane
 	 * before their slots do, and the caches follow once all is applied.
 	 */
+	fairq_transactions_init();
 	fairq_turns_init();
 	fairq_running_init();
 	fairq_census_init();

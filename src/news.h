@@ -1,0 +1,35 @@
+/*
+ * news.h
+ *		What is published of a group when a transaction ends.
+ */
+#ifndef FAIRQ_NEWS_H
+#define FAIRQ_NEWS_H
+
+#include "lane.h"
+
+/* What is published of a group, at a commit or at an abort. */
+typedef struct FairqNews
+{
+	int32		items;			/* index of the first of the lowest ready
+								 * tasks, a list of nodes; -1: none */
+	int32		nitems;			/* length of that list */
+	int64		more;			/* lowest address of other ready tasks;
+								 * FAIRQ_ADDR_MAX: none */
+	int64		scheduled[FAIRQ_REGIONS];	/* lowest address of timed tasks,
+											 * per region; FAIRQ_ADDR_MAX:
+											 * none */
+	FairqLeases leased;			/* leases of tasks */
+} FairqNews;
+
+extern void fairq_news_init(FairqNews *news);
+extern void fairq_news_release(FairqNews *news);
+extern void fairq_news_forget(void);
+extern void fairq_news_add_more(FairqNews *news, int64 addr);
+extern void fairq_news_add_item(FairqNews *news, const FairqItem *item);
+extern void fairq_news_add_lane(FairqNews *news, const FairqNews *more);
+extern bool fairq_news_has_tasks(const FairqNews *news);
+extern bool fairq_news_is_none(const FairqNews *news);
+extern void fairq_news_publish(FairqLane *lane, int32 group_no,
+							   const FairqNews *news, bool again);
+
+#endif							/* FAIRQ_NEWS_H */

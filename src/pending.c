@@ -1,0 +1,761 @@
+/*
+ * pending.c
+ *		Pending changes: what the end of a transaction changes in hints.
+ *
+ * Each call of fairq notes here what the end of its transaction or
+ * subtransaction will change; transaction.c applies it.
+ *
+ * Pending changes are a stack.  Those of a subtransaction lie on top of its
+ * parent's; if it commits they are relabelled as the parent's, if it aborts
+ * they are applied in reverse order and popped.  The reverse order lets
+ * reservations be put back one after the other.
+ *
+ * The stack is bounded by the number of groups that the cache has entries for.
+ * Past that a transaction notes changes by lanes only: if tasks are ready at
+ * its end, or it has leased some, then all that is known of the lane is
+ * forgotten, and read off the table again.
+ *
+ * A change is found through a hash table of the topmost ones for each group of
+ * a lane; each knows the one below it.  They come and go as on a stack, so a
+ * bucket is simply given back to the one below, or emptied: whatever was put
+ * in behind it has gone before.
+ *
+ * Locking: lanes' locks, when our own pops are shown what is pending.  All memory
+ * is had when a change is noted: what transaction.c calls here neither fails nor
+ * allocates.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "utils/memutils.h"
+
+#include "pending_internal.h"
+#include "registry.h"
+
+/* some 40 MB, for a transaction with as many groups */
+#define MAX_PENDING (FAIRQ_SETS * FAIRQ_SET_WAYS)
+
+/* queues of which a transaction remembers what its own pops were shown */
+#define MAX_SHOWN 16
+
+/* no change or bucket */
+#define NO_INDEX (-1)
+
+static FairqPending *stack = NULL; /* in TopTransactionContext */
+static int	nstack = 0;
+static int	max_stack = 0;
+static int32 *topmost = NULL;	/* 2 * max_stack slots, likewise */
+
+/* the first change of which our own pops have not been shown all */
+static int32 unshown = NO_INDEX;
+
+/* A queue whose changes our own pops were shown, but for those in unshown. */
+typedef struct Shown
+{
+	FairqHints *hints;
+	uint16		lanes;			/* in which lanes, as bits */
+	uint64		at[FAIRQ_PRIORITIES];	/* their narrowings then */
+} Shown;
+
+static Shown shown[MAX_SHOWN];
+static int	nshown = 0;
+static int	next_shown = 0;		/* the one to give up when all are in use */
+
+static bool own_tasks = false;	/* some change makes tasks ready at commit */
+static bool to_undo = false;	/* some change has ready_at_abort */
+static bool to_leave = false;	/* some change has a counter to leave */
+static bool own_settings = false;	/* settings were changed */
+
+/* the reservations whose rows are being written */
+static struct
+{
+	FairqReservation reservation;
+	int32		pending;
+}			in_flight[FAIRQ_MAX_ROWS];
+static int	nin_flight = 0;
+
+/* what is called at the end of the transaction */
+static XactCallback xact_callback;
+static SubXactCallback subxact_callback;
+
+/* List the change for our own pops, which are shown it before they search. */
+static void
+add_unshown(FairqPending *pending)
+{
+	own_tasks |= fairq_news_has_tasks(&pending->not_shown);
+	if (pending->in_unshown)
+		return;
+	pending->in_unshown = true;
+	pending->prev_unshown = NO_INDEX;
+	pending->next_unshown = unshown;
+	unshown = pending - stack;
+	if (pending->next_unshown != NO_INDEX)
+		stack[pending->next_unshown].prev_unshown = unshown;
+}
+
+static void
+remove_unshown(FairqPending *pending)
+{
+	if (!pending->in_unshown)
+		return;
+	fairq_news_release(&pending->not_shown);
+	pending->in_unshown = false;
+	if (pending->next_unshown != NO_INDEX)
+		stack[pending->next_unshown].prev_unshown = pending->prev_unshown;
+	if (pending->prev_unshown != NO_INDEX)
+		stack[pending->prev_unshown].next_unshown = pending->next_unshown;
+	else
+		unshown = pending->next_unshown;
+}
+
+/* The bucket of the topmost change for a group, or the empty one for it. */
+static int32 *
+slot_of(FairqLane *lane, int32 group_no)
+{
+	uint32		mask = 2 * max_stack - 1;
+	uint32		at = hash_combine(murmurhash32((uint32) ((uintptr_t) lane >> 6)),
+								  murmurhash32((uint32) group_no)) & mask;
+
+	while (topmost[at] != NO_INDEX &&
+		   (stack[topmost[at]].lane != lane ||
+			stack[topmost[at]].group_no != group_no))
+		at = (at + 1) & mask;
+	return &topmost[at];
+}
+
+/* The topmost change for a group of a lane, or the lane (-1); NULL: none. */
+static FairqPending *
+topmost_pending(FairqLane *lane, int32 group_no)
+{
+	int32		index = nstack == 0 ? NO_INDEX : *slot_of(lane, group_no);
+
+	return index == NO_INDEX ? NULL : &stack[index];
+}
+
+static FairqPending *
+pending_below(const FairqPending *pending)
+{
+	return pending->below == NO_INDEX ? NULL : &stack[pending->below];
+}
+
+/* How many changes there are. */
+int
+fairq_pending_count(void)
+{
+	return nstack;
+}
+
+/* The change of that index, from 0; or one that was just taken off. */
+FairqPending *
+fairq_pending_at(int index)
+{
+	return &stack[index];
+}
+
+/* Take the last change off the stack. */
+FairqPending *
+fairq_pending_pop(void)
+{
+	FairqPending *pending = &stack[nstack - 1];
+
+	*slot_of(pending->lane, pending->group_no) = pending->below;
+	remove_unshown(pending);
+	nstack--;
+	return pending;
+}
+
+/* Make sure that one more change fits. */
+static void
+grow_stack(void)
+{
+	int			n = max_stack == 0 ? 16 : max_stack * 2;
+	FairqPending *more;
+	int32	   *slots;
+
+	if (nstack < max_stack)
+		return;
+	slots = MemoryContextAllocHuge(TopTransactionContext,
+								   sizeof(int32) * 2 * n);
+	more = MemoryContextAllocHuge(TopTransactionContext,
+								  sizeof(FairqPending) * n);
+	if (stack != NULL)
+	{
+		memcpy(more, stack, sizeof(FairqPending) * nstack);
+		pfree(stack);
+		pfree(topmost);
+	}
+	stack = more;
+	topmost = slots;
+	max_stack = n;
+	memset(topmost, 0xFF, sizeof(int32) * 2 * n);
+	for (int i = 0; i < nstack; i++)
+		*slot_of(stack[i].lane, stack[i].group_no) = i;
+}
+
+/* Forget what was shown of a queue: its hints may be another's from now on. */
+void
+fairq_pending_forget_shown(FairqHints *hints)
+{
+	for (int i = 0; i < nshown; i++)
+		if (shown[i].hints == hints)
+			shown[i].hints = NULL;
+}
+
+/* Forget all changes, whose memory goes with the transaction. */
+void
+fairq_pending_forget(void)
+{
+	stack = NULL;
+	topmost = NULL;
+	max_stack = 0;
+	fairq_news_forget();
+	unshown = NO_INDEX;
+	nshown = next_shown = 0;
+	own_tasks = to_undo = to_leave = false;
+	own_settings = false;
+}
+
+/* A lane's change that a subtransaction has left goes into one below it. */
+static bool
+merge_into_lane_pending_below(int index)
+{
+	FairqPending *pending = &stack[index];
+
+	for (int i = index - 1; i >= 0 && i >= index - FAIRQ_PRIORITIES; i--)
+	{
+		FairqPending *below = &stack[i];
+
+		if (below->group_no >= 0 || below->sub != pending->sub)
+			return false;
+		if (below->lane != pending->lane)
+			continue;
+		fairq_news_add_lane(&below->at_commit, &pending->at_commit);
+		fairq_news_add_lane(&below->not_shown, &pending->at_commit);
+		add_unshown(below);
+		fairq_news_add_lane(&below->at_abort, &pending->at_abort);
+		below->nready_at_commit += pending->nready_at_commit;
+		below->nready_at_abort += pending->nready_at_abort;
+		below->highest_at_abort = Max(below->highest_at_abort,
+									  pending->highest_at_abort);
+		below->settings |= pending->settings;
+		below->granted |= pending->granted;
+		below->dropped |= pending->dropped;
+		below->created |= pending->created;
+		below->removed |= pending->removed;
+		below->uncounted |= pending->uncounted;
+		for (int c = 0; c < FAIRQ_STATS; c++)
+			below->stats[c] += pending->stats[c];
+		return true;
+	}
+	return false;
+}
+
+/* A subtransaction has committed: its changes are its parent's. */
+void
+fairq_pending_sub_committed(SubTransactionId sub, SubTransactionId parent)
+{
+	for (int i = nstack - 1; i >= 0 && stack[i].sub == sub; i--)
+		stack[i].sub = parent;
+	while (nstack > 1 && stack[nstack - 1].group_no < 0 &&
+		   merge_into_lane_pending_below(nstack - 1))
+	{
+		FairqPending *pending = fairq_pending_pop();
+
+		fairq_news_release(&pending->at_commit);
+		fairq_news_release(&pending->at_abort);
+	}
+}
+
+/* Tell which functions are to be called at the end; once per backend. */
+void
+fairq_watch_with(XactCallback at_end, SubXactCallback at_sub_end)
+{
+	xact_callback = at_end;
+	subxact_callback = at_sub_end;
+}
+
+/* Have these functions called at the end of the transaction. */
+void
+fairq_watch_transaction(void)
+{
+	static bool registered = false;
+
+	if (registered)
+		return;
+	RegisterXactCallback(xact_callback, NULL);
+	RegisterSubXactCallback(subxact_callback, NULL);
+	registered = true;
+}
+
+/* The change of this subtransaction for a group of a lane; NULL: none. */
+static FairqPending *
+find_pending(FairqLane *lane, int32 group_no)
+{
+	FairqPending *pending = topmost_pending(lane, group_no);
+
+	return pending != NULL && pending->sub == GetCurrentSubTransactionId() ?
+		pending : NULL;
+}
+
+/*
+ * The pending change of this subtransaction for a group of a lane, empty if it
+ * is new.  Valid until the next call.
+ */
+FairqPending *
+fairq_pending(FairqLane *lane, int32 group_no)
+{
+	FairqPending *pending;
+	int32	   *slot;
+
+	fairq_watch_transaction();
+
+	if (nstack >= MAX_PENDING)
+		group_no = -1;
+	pending = find_pending(lane, group_no);
+	if (pending != NULL)
+		return pending;
+
+	grow_stack();
+	if (group_no >= 0)
+		fairq_chunks_have(&fairq_hints_of(lane)->chunks, group_no);
+	slot = slot_of(lane, group_no);
+	pending = &stack[nstack];
+	memset(pending, 0, sizeof(FairqPending));
+	pending->sub = GetCurrentSubTransactionId();
+	pending->lane = lane;
+	pending->group_no = group_no;
+	pending->below = *slot;
+	*slot = nstack++;
+	fairq_news_init(&pending->at_commit);
+	fairq_news_init(&pending->not_shown);
+	fairq_news_init(&pending->at_abort);
+	pending->highest_at_abort = FAIRQ_ADDR_NONE;
+	return pending;
+}
+
+/*
+ * Note that a task that was ready there is ours, unless we abort.  root is
+ * where an index leads to its row, if that is known.
+ */
+void
+fairq_pending_ready_at_abort(FairqPending *pending, int64 addr, int64 id,
+							 const ItemPointerData *root)
+{
+	FairqItem	item = {.addr = addr, .order = (uint32) id};
+
+	pending->nready_at_abort++;
+	to_undo = true;
+	if (fairq_is_timed(addr))
+	{
+		FairqRegion region = fairq_region(addr);
+
+		pending->at_abort.scheduled[region] =
+			Min(pending->at_abort.scheduled[region], addr);
+		return;
+	}
+	pending->highest_at_abort = Max(pending->highest_at_abort, addr);
+	if (pending->group_no < 0 || root == NULL || !ItemPointerIsValid(root))
+	{
+		fairq_news_add_more(&pending->at_abort, addr);
+		return;
+	}
+	item.tid = *root;
+	fairq_news_add_item(&pending->at_abort, &item);
+}
+
+/* Note that a task is scheduled there, if we commit. */
+void
+fairq_pending_scheduled(FairqPending *pending, int64 addr)
+{
+	FairqRegion region = fairq_region(addr);
+
+	pending->at_commit.scheduled[region] =
+		Min(pending->at_commit.scheduled[region], addr);
+	pending->not_shown.scheduled[region] =
+		Min(pending->not_shown.scheduled[region], addr);
+	add_unshown(pending);
+}
+
+static void
+add_lease(FairqLeases *leases, int64 addr, TimestampTz until, uint64 searches)
+{
+	FairqRegion region = fairq_region(addr);
+
+	leases->low[region] = Min(leases->low[region], addr);
+	leases->high[region] = Max(leases->high[region], addr);
+	leases->until = Min(leases->until, until);
+	leases->searches = Min(leases->searches, searches);
+}
+
+/*
+ * Note that a task there is leased until then, if we commit.  The lane has
+ * noted that when the task was taken, after so many searches of the lane; or
+ * not (0).
+ */
+void
+fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
+							   TimestampTz until, uint64 searches)
+{
+	add_lease(&pending->at_commit.leased, addr, until, searches);
+	if (searches > 0)
+		return;
+	add_lease(&pending->not_shown.leased, addr, until, searches);
+	add_unshown(pending);
+}
+
+/*
+ * Note that a task there has its old lease again, if we abort.  The lane may
+ * have forgotten that lease while the row was in our hands.
+ */
+void
+fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
+							  TimestampTz until)
+{
+	add_lease(&pending->at_abort.leased, addr, until, 0);
+}
+
+/*
+ * Note an address that was reserved; its row comes soon, with no more than the
+ * others of a batch before it.  Nothing may fail between the reservation and
+ * this.
+ */
+void
+fairq_pending_reserved(FairqPending *pending,
+					   const FairqReservation *reservation)
+{
+	Assert(nin_flight < FAIRQ_MAX_ROWS);
+	in_flight[nin_flight].reservation = *reservation;
+	in_flight[nin_flight++].pending = pending - stack;
+	if (!pending->reserved)
+	{
+		pending->reserved = true;
+		pending->before = reservation->before;
+		pending->lane_no = reservation->lane_no;
+	}
+	else if (pending->lane_no != reservation->lane_no ||
+			 pending->last.addr != reservation->before.addr ||
+			 pending->last.count != reservation->before.count)
+	{
+		/* there is no tail any more that could be put back */
+		pending->torn = true;
+		pending->lane_no = reservation->lane_no;
+	}
+	pending->last = reservation->tail;
+	pending->nready_at_commit++;
+}
+
+/* Note that the row of the n-th of the last reservations is there. */
+void
+fairq_pending_row_written(int n, int64 id, ItemPointer tid)
+{
+	FairqPending *pending;
+	FairqItem	item;
+
+	if (n >= nin_flight)
+		return;
+	pending = &stack[in_flight[n].pending];
+	item.addr = in_flight[n].reservation.tail.addr;
+	item.order = (uint32) id;
+	item.tid = *tid;
+	if (pending->group_no < 0)
+	{
+		fairq_news_add_more(&pending->at_commit, item.addr);
+		fairq_news_add_more(&pending->not_shown, item.addr);
+	}
+	else
+	{
+		fairq_news_add_item(&pending->at_commit, &item);
+		fairq_news_add_item(&pending->not_shown, &item);
+	}
+	add_unshown(pending);
+}
+
+/* Is there a reservation among the last whose entry could not be pinned? */
+bool
+fairq_pending_any_unpinned(void)
+{
+	for (int i = 0; i < nin_flight; i++)
+		if (in_flight[i].reservation.pinned == NULL)
+			return true;
+	return false;
+}
+
+/*
+ * Unpin the last reservations: their rows are there, with their index entries.
+ */
+void
+fairq_pending_written(void)
+{
+	while (nin_flight > 0)
+		fairq_unpin(&in_flight[--nin_flight].reservation);
+}
+
+/* What our own pops were shown of a queue; nothing, if it is new. */
+static Shown *
+shown_of(FairqHints *hints, bool *is_new)
+{
+	Shown	   *found;
+
+	*is_new = false;
+	for (int i = 0; i < nshown; i++)
+		if (shown[i].hints == hints)
+			return &shown[i];
+	*is_new = true;
+	if (nshown < MAX_SHOWN)
+		found = &shown[nshown++];
+	else
+	{
+		found = &shown[next_shown];
+		next_shown = (next_shown + 1) % MAX_SHOWN;
+	}
+	found->hints = hints;
+	found->lanes = 0;
+	return found;
+}
+
+/* Publish for our own pops what other backends find after the commit. */
+static void
+show_news(Shown *to, FairqPending *pending, const FairqNews *news)
+{
+	FairqLane  *lane = pending->lane;
+	uint16		bit = 1 << lane->priority;
+
+	if ((to->lanes & bit) == 0)
+	{
+		to->at[lane->priority] = fairq_lane_narrowings(lane);
+		to->lanes |= bit;
+	}
+	fairq_news_publish(pending->lane, pending->group_no, news, false);
+	remove_unshown(pending);
+}
+
+/*
+ * Show our own pops what this transaction has enqueued, purged and leased,
+ * before they search.  Other backends find nothing of it, and a commit
+ * publishes it again.  It is shown once in each lane, unless another backend
+ * has made it void since.  Returns whether there were tasks to speak of.
+ */
+bool
+fairq_pending_show(FairqHints *hints)
+{
+	Shown	   *to;
+	bool		again;
+	bool		any = false;
+
+	if (nstack == 0)
+		return false;
+	to = shown_of(hints, &again);
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		if ((to->lanes & (1 << priority)) != 0 &&
+			pg_atomic_read_u64(&hints->lanes[priority].narrowings) !=
+			to->at[priority])
+		{
+			to->lanes &= ~(1 << priority);
+			again = true;
+		}
+	}
+	if (again)
+	{
+		uint16		still = to->lanes;
+
+		for (int i = 0; i < nstack; i++)
+		{
+			FairqPending *pending = &stack[i];
+
+			if (fairq_hints_of(pending->lane) == hints &&
+				(still & (1 << pending->lane->priority)) == 0 &&
+				!fairq_news_is_none(&pending->at_commit))
+			{
+				any |= fairq_news_has_tasks(&pending->at_commit);
+				show_news(to, pending, &pending->at_commit);
+			}
+		}
+	}
+	for (int32 i = unshown; i != NO_INDEX;)
+	{
+		FairqPending *pending = &stack[i];
+
+		i = pending->next_unshown;
+		if (fairq_hints_of(pending->lane) == hints)
+		{
+			any |= fairq_news_has_tasks(&pending->not_shown);
+			show_news(to, pending, &pending->not_shown);
+		}
+	}
+	return any;
+}
+
+/* Has this transaction made tasks that only its own pops see? */
+bool
+fairq_has_own_tasks(void)
+{
+	return own_tasks;
+}
+
+/*
+ * The highest address at which an abort of this transaction, or of a part of
+ * it, would put a task of the group back; FAIRQ_ADDR_NONE if there is none.
+ * We ourselves don't see such a row any more if we have deleted it.
+ */
+int64
+fairq_pending_highest(FairqLane *lane, int32 group_no)
+{
+	int64		highest = FAIRQ_ADDR_NONE;
+
+	if (!to_undo)
+		return highest;
+	for (FairqPending *p = topmost_pending(lane, group_no); p != NULL;
+		 p = pending_below(p))
+		highest = Max(highest, p->highest_at_abort);
+	return highest;
+}
+
+/*
+ * Note that settings of a group, or of the queue (-1), are changed.  Other
+ * backends must not park a group by the old settings once the new ones are
+ * visible, nor by the new ones if they are rolled back; so this is applied in
+ * both cases.
+ */
+void
+fairq_pending_settings(FairqHints *hints, int32 group_no)
+{
+	FairqLane  *lane = &hints->lanes[0];
+	FairqPending *pending = find_pending(lane, -1);
+
+	own_settings = true;
+	/* a change of the whole queue takes all of its groups back */
+	if (pending != NULL && (pending->settings || pending->removed))
+		return;
+	pending = fairq_pending(lane, group_no);
+	pending->settings = true;
+	if (pending->group_no >= 0 && pending->counter == NULL)
+		pending->counter = fairq_shmem_counter(hints, group_no);
+}
+
+/* Note that the queue is new: if we abort, it has never been there. */
+void
+fairq_pending_created(FairqHints *hints)
+{
+	fairq_pending(&hints->lanes[0], -1)->created = true;
+}
+
+/*
+ * Note that the queue is dropped, and that the caller has it locked so that no
+ * other transaction can use it: a commit gives its hints back.
+ */
+void
+fairq_pending_removed(FairqHints *hints)
+{
+	fairq_pending(&hints->lanes[0], -1)->removed = true;
+}
+
+/*
+ * Note that privileges of the queue are changed: backends read them anew, and
+ * no more.
+ */
+void
+fairq_pending_granted(FairqHints *hints)
+{
+	fairq_pending(&hints->lanes[0], -1)->granted = true;
+}
+
+/*
+ * Note that the queue is gone, or has another name.  Sessions that wait for
+ * its tasks are woken at a commit.
+ */
+void
+fairq_pending_dropped(FairqHints *hints)
+{
+	fairq_pending(&hints->lanes[0], -1)->dropped = true;
+}
+
+/*
+ * Has this transaction changed settings?  Then it must not park groups, by
+ * settings that other backends do not see.
+ */
+bool
+fairq_has_changed_settings(void)
+{
+	return own_settings;
+}
+
+/*
+ * Note that tasks of the group stop running if we commit, or if we abort.  The
+ * counter is pinned by the caller, and by the change as well from now on.  It
+ * is NULL if the queue has no limits as yet.
+ */
+void
+fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
+					 uint64 count_no,
+					 uint64 queue_count_no, int32 at_commit, int32 at_abort)
+{
+	to_leave = true;
+	if (pending->group_no < 0)
+	{
+		pending->uncounted = true;
+		return;
+	}
+	if (pending->counter == NULL && counter != NULL)
+	{
+		fairq_counter_pin(counter);
+		pending->counter = counter;
+	}
+	if (pending->leave_at_commit == 0 && pending->leave_at_abort == 0)
+	{
+		pending->count_no = count_no;
+		pending->queue_count_no = queue_count_no;
+	}
+	if (pending->count_no != count_no)
+		pending->count_no = FAIRQ_MIXED_COUNTS;
+	if (pending->queue_count_no != queue_count_no)
+		pending->queue_count_no = FAIRQ_MIXED_COUNTS;
+	pending->leave_at_commit += at_commit;
+	pending->leave_at_abort += at_abort;
+}
+
+static bool
+add_running(const FairqPending *pending, int32 *running, bool *doubtful)
+{
+	*running += pending->leave_at_commit;
+	*doubtful |= pending->leave_at_commit > 0 || pending->leave_at_abort > 0;
+	return !pending->uncounted;
+}
+
+/*
+ * Count the tasks of the group, or of the queue (-1), that count as running
+ * though we don't see them any more.  It is doubtful if some of that may be
+ * counted twice.  False if that is not known.
+ */
+bool
+fairq_pending_running(FairqHints *hints, int32 group_no, int32 *running,
+					  bool *doubtful)
+{
+	*running = 0;
+	if (!to_leave)
+		return true;
+	if (group_no < 0)
+	{
+		for (int i = 0; i < nstack; i++)
+		{
+			if (fairq_hints_of(stack[i].lane) == hints &&
+				!add_running(&stack[i], running, doubtful))
+				return false;
+		}
+		return true;
+	}
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		FairqLane  *lane = &hints->lanes[priority];
+
+		for (FairqPending *p = topmost_pending(lane, -1); p != NULL;
+			 p = pending_below(p))
+			if (p->uncounted)
+				return false;
+		for (FairqPending *p = topmost_pending(lane, group_no); p != NULL;
+			 p = pending_below(p))
+			(void) add_running(p, running, doubtful);
+	}
+	return true;
+}

@@ -1,0 +1,105 @@
+/*
+ * pending.h
+ *		Pending changes: what the end of a transaction changes in hints.
+ */
+#ifndef FAIRQ_PENDING_H
+#define FAIRQ_PENDING_H
+
+#include "news.h"
+#include "store.h"
+
+/*
+ * The pending changes of one group in one lane, in one subtransaction; or,
+ * once there are too many of them, of a lane.
+ */
+typedef struct FairqPending
+{
+	SubTransactionId sub;		/* subtransaction that noted the change */
+	FairqLane  *lane;			/* lane of the group; of a change of the queue,
+								 * the first one */
+	int32		group_no;		/* the group's number; -1: change of the lane,
+								 * or of the queue */
+	int32		below;			/* index of the change of the same group or
+								 * lane before this one; -1: none */
+	int32		next_unshown;	/* index of the next change in the list of
+								 * unshown ones; -1: none */
+	int32		prev_unshown;	/* index of the one before in that list; -1:
+								 * none */
+	bool		in_unshown;		/* true: in that list */
+	uint32		lane_no;		/* lane_no of the lane when addresses were
+								 * reserved */
+	FairqNews	at_commit;		/* what a commit publishes */
+	FairqNews	not_shown;		/* part of at_commit that own pops were not
+								 * shown */
+	FairqNews	at_abort;		/* what an abort publishes */
+	int64		highest_at_abort;	/* highest address of queued tasks in
+									 * at_abort; FAIRQ_ADDR_NONE: none */
+	int32		nready_at_commit;	/* number of tasks that a commit makes
+									 * ready */
+	int32		nready_at_abort;	/* number of tasks that an abort makes
+									 * ready */
+	bool		reserved;		/* true: addresses were reserved */
+	FairqTail	before;			/* the group's tail before the first of them */
+	FairqTail	last;			/* the last address that was reserved */
+	bool		torn;			/* true: other transactions reserved in
+								 * between, so an abort leaves the tail */
+	bool		settings;		/* true: settings were changed */
+	bool		granted;		/* true, of a queue: its privileges were
+								 * changed */
+	bool		dropped;		/* true, of a queue: it is gone, or has another
+								 * name, which waiting sessions are to hear
+								 * of */
+	bool		created;		/* true, of a queue: it was made; an abort
+								 * gives its hints back */
+	bool		removed;		/* true, of a queue: it was dropped by a
+								 * transaction that had it locked; a commit
+								 * gives its hints back */
+	bool		uncounted;		/* true, of a lane: counters will have missed
+								 * something */
+	FairqCounter *counter;		/* the group's counter, pinned; NULL: none */
+	uint64		count_no;		/* count_no of the counter when it was entered
+								 * or held; FAIRQ_MIXED_COUNTS: of several
+								 * counts */
+	uint64		queue_count_no; /* count_no of the queue's counter, likewise */
+	int32		leave_at_commit;	/* number of tasks that stop running at a
+									 * commit */
+	int32		leave_at_abort; /* number of tasks that stop running at an
+								 * abort */
+	uint32		stats[FAIRQ_STATS]; /* number of each event, counted at a
+									 * commit */
+} FairqPending;
+
+/* a count_no that no count has */
+#define FAIRQ_MIXED_COUNTS PG_UINT64_MAX
+
+extern void fairq_watch_transaction(void);
+extern FairqPending *fairq_pending(FairqLane *lane, int32 group_no);
+extern void fairq_pending_reserved(FairqPending *pending,
+								   const FairqReservation *reservation);
+extern void fairq_pending_row_written(int n, int64 id, ItemPointer tid);
+extern bool fairq_pending_any_unpinned(void);
+extern void fairq_pending_written(void);
+extern void fairq_pending_scheduled(FairqPending *pending, int64 addr);
+extern void fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
+										   TimestampTz until, uint64 searches);
+extern void fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
+										  TimestampTz until);
+extern bool fairq_pending_show(FairqHints *hints);
+extern bool fairq_has_own_tasks(void);
+extern int64 fairq_pending_highest(FairqLane *lane, int32 group_no);
+extern void fairq_pending_ready_at_abort(FairqPending *pending, int64 addr,
+										 int64 id,
+										 const ItemPointerData *root);
+extern void fairq_pending_settings(FairqHints *hints, int32 group_no);
+extern void fairq_pending_created(FairqHints *hints);
+extern void fairq_pending_removed(FairqHints *hints);
+extern void fairq_pending_granted(FairqHints *hints);
+extern void fairq_pending_dropped(FairqHints *hints);
+extern bool fairq_has_changed_settings(void);
+extern void fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
+								 uint64 count_no, uint64 queue_count_no,
+								 int32 at_commit, int32 at_abort);
+extern bool fairq_pending_running(FairqHints *hints, int32 group_no,
+								  int32 *running, bool *doubtful);
+
+#endif							/* FAIRQ_PENDING_H */
