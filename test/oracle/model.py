@@ -64,7 +64,8 @@ behind    the expired tasks of a group are served in cycles, in the order in
           those that had failed, then those that were scheduled, by their
           instants.  The next one is the first behind the one that was served
           last, else the first.  So one that expires again and again keeps none
-          of the others waiting.
+          of the others waiting.  (Of a weighted group a released task may stand
+          anywhere in its turn here, too.)
 
 The address of a service names a turn: a block, and the group's seat in that.
 What is served at one address is one turn.  (What is served in a full queue,
@@ -452,19 +453,30 @@ class Model(Life):
         firsts = set()
         for some in views:
             if some:
-                firsts |= self._next_in_cycle(fifo, some)
+                firsts |= self._next_in_cycle(fifo, some, task)
             elif True in rooms:
                 firsts |= self._firsts_of_rest(session, fifo, task)
         return firsts - {None}
 
-    @staticmethod
-    def _next_in_cycle(fifo, expired):
+    def _next_in_cycle(self, fifo, expired, task):
+        """The next one in each cycle there may be; or the task itself, if its
+        group has long turns, and it stands in the line, where it was put anew
+        or behind what was: in what order within a turn nobody knows."""
         firsts = set()
         for last in fifo.cycles:
-            behind = [task for task in expired
-                      if last is not None and task.stands > last]
-            firsts.add(min(behind or expired, key=lambda task: task.stands))
+            behind = [other for other in expired
+                      if last is not None and other.stands > last]
+            first = min(behind or expired, key=lambda other: other.stands)
+            firsts.add(first)
+            if (self._weight(task.group)[1] > 1 and task in expired
+                    and task.stands[0] == 0
+                    and (task.moved or first.moved
+                         or last and self._was_moved(last[-1]))):
+                firsts.add(task)
         return firsts
+
+    def _was_moved(self, id):
+        return id not in self.tasks or self.tasks[id].moved
 
     def _firsts_of_rest(self, session, fifo, task):
         """If nothing has expired."""
