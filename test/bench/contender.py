@@ -6,6 +6,7 @@
   enqueue.sql              add one task of group 'g' || :group
   enqueue_batch.sql        add $n tasks, whose groups the SQL expression $key
                            gives
+  enqueue_batch_lanes.sql  the same with the priority $lane
   take.sql                 remove $n tasks and return them
   pop.sql, complete.sql    lease $n tasks, as one row with "popped", how many,
                            and arrays; finish those of the arrays, which are
@@ -70,16 +71,21 @@ class Contender:
             # or batches would be planned for tables of no known size
             connection.execute("ANALYZE")
 
-    def fill(self, connection, tasks, key, chunk=10000, until=None):
+    def fill(self, connection, tasks, key, chunk=10000, until=None, lanes=1):
         """Adds tasks from within the server, so many in a statement.
 
-        False if it took too long.
+        False if it took too long.  With lanes, a contender that has priorities
+        gets tasks of so many.
         """
+        script = "enqueue_batch"
+        if lanes > 1 and self.has("enqueue_batch_lanes"):
+            script = "enqueue_batch_lanes"
         while tasks > 0:
             if until and time.monotonic() > until:
                 return False
             n = min(tasks, chunk)
-            connection.execute(self.sql("enqueue_batch", n=n, key=key))
+            connection.execute(self.sql(script, n=n, key=key, lane="%d"
+                                        % (tasks // chunk % lanes)))
             tasks -= n
         return True
 

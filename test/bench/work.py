@@ -138,16 +138,19 @@ def batch(bench):
 class Stock:
     """The tasks that workers are to find, topped up before each row."""
 
-    def __init__(self, bench, names, tasks):
+    def __init__(self, bench, names, tasks, groups=GROUPS, lanes=1):
         self.contenders = [bench.contenders[name] for name in names]
         self.tasks = tasks
         self.missing = tasks
+        self.groups = groups
+        self.lanes = lanes
 
     def top_up(self):
         with connect("work") as connection:
             connection.execute("SET synchronous_commit = off")
             for contender in self.contenders:
-                contender.fill(connection, self.missing, key_of(GROUPS))
+                contender.fill(connection, self.missing, key_of(self.groups),
+                               lanes=self.lanes)
             vacuum(connection)
         self.missing = 0
 
@@ -196,6 +199,27 @@ def take(bench):
     workers(bench, names + bench.having("take", besides=names), "fifo",
             "take, tasks", "take",
             lambda c, n: c.take_script(n), lambda _, n: TAKE[n])
+
+
+def few(bench):
+    """8 workers at one group, at few, and at a queue of several lanes."""
+    names = ["fairq", "fifo_lease"]
+    sizes = bench.sizes
+    bench.results.table("pop + complete, tasks, 8 workers", "fairq",
+                        "fifo_lease")
+    for groups, lanes, text in ((1, 1, "one group"), (8, 1, "8 groups"),
+                                (GROUPS, 8, "8 lanes of 1,000 groups")):
+        prepare(bench)
+        stock = Stock(bench, names, sizes["stock"] // 2, groups, lanes)
+        for n in (1, 10, 100):
+            tasks = min(sizes["work_tasks"][n],
+                        int(0.9 * stock.tasks) // sizes["repeats"])
+            stock.top_up()
+            measured = in_turn(bench, names, lambda c: n * pgbench(
+                "work", c.work_script(n), 8, times=tasks // n))
+            stock.use(tasks * sizes["repeats"])
+            compare(bench, "by %d, %s" % (n, text), measured, "fifo_lease")
+        drop_database("work")
 
 
 def turns(run):
