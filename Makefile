@@ -5,7 +5,7 @@
 #   make test       everything that is tested, in a throw-away cluster
 #   make demo       the demo on real input (KEEP=1 keeps its cluster)
 #   make bench      the benchmarks, in minutes; make bench-full: in half an hour
-#   make bench-plots    redraws the README's plots from what they measured
+#   make bench-plots    redraws the plots of docs/performance.md from that
 #
 # PG_CONFIG=... chooses the PostgreSQL, WERROR=1 makes warnings errors.
 

@@ -1,4 +1,4 @@
-// What README.md's worker in JavaScript calls: writes down what it was given.
+// What the worker of docs/recipes.md calls: writes down what it was given.
 const fs = require('fs');
 
 const failed = new Set();
