@@ -12,7 +12,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $queues = 1500;
+my $queues = 3000;
 my $node = PostgreSQL::Test::Cluster->new('many_queues');
 $node->init;
 $node->append_conf('postgresql.conf', <<'CONF');
