@@ -471,15 +471,14 @@ SELECT * FROM fairq.check_queue('limits_block_all');
 -- Out of range
 --
 
-CREATE FUNCTION pg_temp.refusal(statement text, OUT state text, OUT message text, OUT detail text)
+CREATE FUNCTION pg_temp.refusal(statement text, OUT state text, OUT message text)
 LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE statement;
 EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-		detail = PG_EXCEPTION_DETAIL;
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT;
 END $$;
-SELECT r.state, r.message <> '' AS message, r.detail
+SELECT r.state, substring(r.message, '[0-9].*') AS range
 FROM unnest(ARRAY[
 	$$SELECT fairq.create_queue('limits_x', 0)$$,
 	$$SELECT fairq.create_queue('limits_x', -1)$$,

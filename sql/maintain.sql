@@ -127,9 +127,7 @@ SELECT fairq.create_queue('maintain_g', block_length => 4);
 SELECT pg_temp.add('maintain_g', 'a1', 'b1', 'c1', 'd1');
 SELECT * FROM pg_temp.seats('maintain_g');
 SELECT pg_temp.add('maintain_g', 'e1');
-\set VERBOSITY default
 SELECT fairq.enqueue('maintain_g', 'e');
-\set VERBOSITY sqlstate
 -- all have tasks
 SELECT fairq.maintain('maintain_g');
 SELECT * FROM pg_temp.seats('maintain_g');

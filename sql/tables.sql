@@ -5,6 +5,7 @@
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
+\set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('tables'), fairq.create_queue('tables_all', retain => '1 day');
 SELECT count(fairq.enqueue('tables', g, dedup_key => g)) FROM unnest('{a,b,c}'::text[]) g;
@@ -73,7 +74,6 @@ END $$;
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON fairq.task
 	FOR EACH ROW EXECUTE FUNCTION tables_log();
 SELECT fairq.enqueue('tables', 'a');
-\set VERBOSITY sqlstate
 SELECT fairq.enqueue_batch('tables', '{a}', '{1}');
 SELECT fairq.pop('tables');
 SELECT fairq.take('tables');
@@ -88,7 +88,6 @@ SELECT fairq.purge('tables');
 SELECT fairq.redrive('tables_all');
 SELECT fairq.maintain('tables');
 SELECT fairq.drop_queue('tables', true);
-\set VERBOSITY default
 SELECT pg_temp.kept();
 -- what only reads goes on
 SELECT * FROM fairq.check_queue('tables');

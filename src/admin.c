@@ -113,9 +113,9 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	if (length < 1 || length > FAIRQ_MAX_QUEUE_NAME)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("queue has a name of %d bytes", length),
-				errdetail("It must have between 1 and %d bytes.",
-						  FAIRQ_MAX_QUEUE_NAME));
+				errmsg("queue must have between 1 and %d bytes",
+					   FAIRQ_MAX_QUEUE_NAME),
+				errdetail("The value has %d bytes.", length));
 	if (!PG_ARGISNULL(3))
 		lease = *PG_GETARG_INTERVAL_P(3);
 	fairq_check_lease(&lease);
@@ -159,19 +159,20 @@ readdress(FairqQueue *queue, int64 block_length)
 	if (max_group_no >= block_length)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("block_length is " INT64_FORMAT, block_length),
-				errdetail("Queue \"%s\" has groups numbered up to " INT64_FORMAT ", so it must be above that.",
-						  queue->name, max_group_no));
+				errmsg("block_length must be greater than " INT64_FORMAT,
+					   max_group_no),
+				errdetail("The value is " INT64_FORMAT ", and queue \"%s\" has groups numbered up to " INT64_FORMAT ".",
+						  block_length, queue->name, max_group_no));
 	if (max_block >= 0 && max_group_no >= 0 &&
 		fairq_address((int32) max_group_no, max_block,
 					  block_length) == FAIRQ_ADDR_NONE)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("block_length is " INT64_FORMAT, block_length),
-				errdetail("Queue \"%s\" has tasks in block " INT64_FORMAT ", so it must be at most " INT64_FORMAT ".",
-						  queue->name, max_block,
-						  max_block == 0 ? PG_INT64_MAX :
-						  (FAIRQ_RETRIES - 1 - max_group_no) / max_block));
+				errmsg("block_length must be at most " INT64_FORMAT,
+					   max_block == 0 ? PG_INT64_MAX :
+					   (FAIRQ_RETRIES - 1 - max_group_no) / max_block),
+				errdetail("The value is " INT64_FORMAT ", and queue \"%s\" has tasks in block " INT64_FORMAT ".",
+						  block_length, queue->name, max_block));
 	fairq_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
 			  " WHERE " OF_QUEUE " AND " HAS_TURN, args, 3, NULL);
 	/* for what this transaction does from here on; see fairq_task_changed */
@@ -407,7 +408,8 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 				  args, 1, NULL) > 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_NOT_EMPTY),
-				errmsg("queue \"%s\" is not empty", queue->name),
+				errmsg("cannot drop queue \"%s\" because it is not empty",
+					   queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
 	/* first, so that settings of its groups need not be published any more */
 	fairq_pending_dropped(queue->hints);

@@ -40,9 +40,9 @@ fairq_arg_int(FunctionCallInfo fcinfo, int n, const char *name, int64 value,
 	if (value < low || value > high)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("%s is " INT64_FORMAT, name, value),
-				errdetail("It must be between " INT64_FORMAT " and " INT64_FORMAT ".",
-						  low, high));
+				errmsg("%s must be between " INT64_FORMAT " and " INT64_FORMAT,
+					   name, low, high),
+				errdetail("The value is " INT64_FORMAT ".", value));
 	return value;
 }
 
@@ -54,10 +54,10 @@ fairq_check_lease(const Interval *lease)
 		fairq_interval_length(lease) > MAX_INTERVAL)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("lease is %s",
-					   DatumGetCString(DirectFunctionCall1(interval_out,
-														   IntervalPGetDatum(lease)))),
-				errdetail("It must be longer than 0 and at most 100 years."));
+				errmsg("lease must be longer than 0 and at most 100 years"),
+				errdetail("The value is %s.",
+						  DatumGetCString(DirectFunctionCall1(interval_out,
+															  IntervalPGetDatum(lease)))));
 }
 
 /* A time to wait, maybe none.  Its length in microseconds. */
@@ -69,10 +69,10 @@ fairq_check_delay(const char *name, const Interval *delay)
 	if (length < 0 || length > MAX_INTERVAL)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("%s is %s", name,
-					   DatumGetCString(DirectFunctionCall1(interval_out,
-														   IntervalPGetDatum(delay)))),
-				errdetail("It must be between 0 and 100 years."));
+				errmsg("%s must be between 0 and 100 years", name),
+				errdetail("The value is %s.",
+						  DatumGetCString(DirectFunctionCall1(interval_out,
+															  IntervalPGetDatum(delay)))));
 	return (int64) length;
 }
 
@@ -113,8 +113,9 @@ fairq_check_text(const char *name, text *value, int least, int most)
 	if (length < least || length > most)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("%s has %d bytes", name, length),
-				errdetail("It must have between %d and %d bytes.", least, most));
+				errmsg("%s must have between %d and %d bytes", name, least,
+					   most),
+				errdetail("The value has %d bytes.", length));
 	return value;
 }
 
@@ -141,8 +142,8 @@ fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 	if (ARR_NDIM(array) > 1)
 		ereport(ERROR,
 				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				errmsg("%s must have one dimension, not %d", name,
-					   ARR_NDIM(array)));
+				errmsg("%s must have one dimension", name),
+				errdetail("The array has %d dimensions.", ARR_NDIM(array)));
 	get_typlenbyvalalign(type, &typlen, &typbyval, &typalign);
 	deconstruct_array(array, type, typlen, typbyval, typalign, values, &nulls,
 					  &count);
@@ -165,7 +166,7 @@ fairq_check_lengths(const char *name, int n, const char *other_name,
 		ereport(ERROR,
 				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				errmsg("%s and %s must have the same length", name, other_name),
-				errdetail("They have %d and %d elements.", n, other_n));
+				errdetail("The arrays have %d and %d elements.", n, other_n));
 }
 
 /* What the executor would check before a write, and direct writes bypass. */

@@ -375,8 +375,9 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	if (id.length > FAIRQ_MAX_GROUP_KEY)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("group_key has %d bytes", id.length),
-				errdetail("At most %d bytes are allowed.", FAIRQ_MAX_GROUP_KEY));
+				errmsg("group_key must have at most %d bytes",
+					   FAIRQ_MAX_GROUP_KEY),
+				errdetail("The value has %d bytes.", id.length));
 
 	table = fairq_table_open(cached_relid,
 							 create ? RowExclusiveLock : AccessShareLock);
@@ -396,7 +397,7 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 			if (fairq_groups_freed())
 				ereport(ERROR,
 						errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("cannot add a group in a transaction in which fairq.maintain() has removed some"));
+						errmsg("cannot add a group in a transaction in which fairq.maintain() has removed groups"));
 			if (group_no < 0)
 				group_no = new_number(table, queue);
 			fairq_put_group_number(table, queue, group_no, key);

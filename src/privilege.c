@@ -30,9 +30,9 @@ no_such_privilege(const char *name)
 {
 	ereport(ERROR,
 			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-			errmsg("privilege is \"%.*s\"",
-				   pg_mbcliplen(name, strlen(name), 100), name),
-			errdetail("It must be \"enqueue\", \"work\" or \"manage\"."));
+			errmsg("privilege must be \"enqueue\", \"work\" or \"manage\""),
+			errdetail("The value is \"%.*s\".",
+					  pg_mbcliplen(name, strlen(name), 100), name));
 }
 
 static char *

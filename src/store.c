@@ -446,8 +446,8 @@ store_columns(TupleTableSlot *slot, const Datum *values, const bool *nulls,
 	if (natts > slot->tts_tupleDescriptor->natts)
 		ereport(ERROR,
 				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				errmsg("a table of fairq has %d columns instead of %d",
-					   slot->tts_tupleDescriptor->natts, natts),
+				errmsg("a table of fairq must have at least %d columns, not %d",
+					   natts, slot->tts_tupleDescriptor->natts),
 				errhint("Run ALTER EXTENSION fairq UPDATE."));
 	ExecClearTuple(slot);
 	memset(slot->tts_isnull, true,

@@ -260,7 +260,7 @@ check_own_columns(Relation rel, const Shape *shape)
 			att->atttypmod != -1)
 			ereport(ERROR,
 					errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					errmsg("column \"%s\" of table \"fairq.%s\" is not of type %s any more",
+					errmsg("column \"%s\" of table \"fairq.%s\" must be of type %s",
 						   NameStr(att->attname), RelationGetRelationName(rel),
 						   format_type_be(shape->columns[i].type)),
 					errdetail("fairq's functions know columns by their numbers and types."),
