@@ -44,6 +44,7 @@ OBJS = \
 	src/changed.o \
 	src/privilege.o \
 	src/inspect.o \
+	src/lanes.o \
 	src/check.o \
 	src/address.o \
 	src/add.o \
@@ -64,6 +65,7 @@ OBJS = \
 	src/acl.o \
 	src/group.o \
 	src/lane_publish.o \
+	src/lane_view.o \
 	src/lane_take.o \
 	src/lane_end.o \
 	src/lane_leases.o \

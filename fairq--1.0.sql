@@ -620,6 +620,33 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started.';
 
+-- What shared memory holds, for those who may manage a queue.  Neither makes
+-- anything known there, or counts as a use.
+CREATE FUNCTION fairq.visible_lanes() RETURNS TABLE (queue text,
+	priority int, known boolean, known_from bigint, known_to bigint,
+	block bigint, seat int, turn bigint, active int, front int, served int,
+	parked int, late int, due int, leased int, lapsed int,
+	next_retry timestamptz, next_scheduled timestamptz,
+	next_lease_end timestamptz)
+	AS 'MODULE_PATHNAME', 'fairq_visible_lanes'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION fairq.visible_lanes()
+	IS 'The lanes that shared memory knows, of the queues that the current user may manage.';
+
+CREATE VIEW fairq.lanes WITH (security_barrier) AS
+	SELECT * FROM fairq.visible_lanes();
+COMMENT ON VIEW fairq.lanes IS 'Priorities of queues, as far as shared memory knows them: where service is, how many groups are in which set, and when something falls due. One that is not here is read off the tables by the next call.';
+
+CREATE FUNCTION fairq.lane_groups(queue text, priority int)
+	RETURNS TABLE (group_no int, known boolean, active boolean, front boolean,
+	served boolean, parked boolean, late boolean, due boolean, leased boolean,
+	lapsed boolean, next_turn bigint, tail bigint, hand bigint[],
+	due_hand bigint[], upto bigint)
+	AS 'MODULE_PATHNAME', 'fairq_lane_groups'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.lane_groups(text, int)
+	IS 'What shared memory knows of the groups of a queue and priority: the sets that they are in, and the addresses of their next tasks. A group that is not here has nothing ready, due or running there.';
+
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
 	max_tasks int DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_redrive'
@@ -749,4 +776,4 @@ REVOKE ALL ON FUNCTION fairq.create_queue, fairq.reset_hints,
 	fairq.settings_changed FROM PUBLIC;
 GRANT USAGE ON SCHEMA fairq TO PUBLIC;
 GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks, fairq.live_tasks,
-	fairq.finished_tasks TO PUBLIC;
+	fairq.finished_tasks, fairq.lanes TO PUBLIC;

@@ -93,7 +93,9 @@ FROM (VALUES
 	(38, $$nextval('fairq.task_id_seq')$$),
 	(39, $$fairq.version()$$),
 	(40, $$SELECT count(*) FROM fairq.live_tasks WHERE queue LIKE 'privileges%'$$),
-	(41, $$SELECT count(*) FROM fairq.finished_tasks WHERE queue LIKE 'privileges%'$$)) c(n, call),
+	(41, $$SELECT count(*) FROM fairq.finished_tasks WHERE queue LIKE 'privileges%'$$),
+	(42, $$SELECT count(*) FROM fairq.lanes WHERE queue LIKE 'privileges%'$$),
+	(43, $$SELECT 1 + count(*) FROM fairq.lane_groups('privileges', 0)$$)) c(n, call),
 	LATERAL (SELECT pg_temp.run_as('regress_fairq_nobody', call) AS nobody,
 		pg_temp.run_as('regress_fairq_enqueue', call) AS enqueue,
 		pg_temp.run_as('regress_fairq_work', call) AS work,
@@ -109,6 +111,7 @@ SELECT DISTINCT queue FROM fairq.tasks ORDER BY 1;
 SELECT DISTINCT queue FROM fairq.live_tasks ORDER BY 1;
 SELECT DISTINCT queue FROM fairq.finished_tasks ORDER BY 1;
 SELECT DISTINCT queue FROM fairq.groups ORDER BY 1;
+SELECT DISTINCT queue FROM fairq.lanes ORDER BY 1;
 CREATE FUNCTION pg_temp.peep(jsonb, text) RETURNS boolean LANGUAGE plpgsql COST 0.0001
 	AS $$ BEGIN IF $2 = 'secret' THEN RAISE 'seen: %', $1; END IF; RETURN true; END $$;
 SELECT count(*) FROM fairq.tasks WHERE pg_temp.peep(payload, group_key);

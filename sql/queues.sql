@@ -54,7 +54,7 @@ SELECT attrelid::regclass AS view, attname AS column,
 FROM pg_attribute
 WHERE attnum > 0
 	AND attrelid IN ('fairq.queues'::regclass, 'fairq.groups'::regclass,
-		'fairq.tasks'::regclass)
+		'fairq.tasks'::regclass, 'fairq.lanes'::regclass)
 ORDER BY attrelid::regclass::text, attnum;
 
 SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', '

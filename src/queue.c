@@ -501,6 +501,41 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 	return NULL;				/* keep compiler quiet */
 }
 
+/*
+ * The same, after the same errors, if shared memory knows the queue.  Else
+ * NULL, and nothing is made there, and nothing locked.
+ */
+FairqQueue *
+fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
+{
+	FairqQueue	unknown = {0};
+	bool		may;
+
+	check_queue_cache();
+	if (VARSIZE_ANY_EXHDR(name) <= FAIRQ_MAX_QUEUE_NAME)
+	{
+		text_to_cstring_buffer(name, unknown.name, sizeof(unknown.name));
+		unknown.id = lookup_id(unknown.name);
+	}
+	if (unknown.id == 0)
+		fairq_no_such_queue(name);
+	if (fairq_shmem_find_queue(unknown.id) != NULL)
+		return fairq_queue_use(name, any_privilege, lockmode);
+
+	/* settings are cached beside hints, so privileges are read for this once */
+	read_grants(&unknown);
+	may = fairq_may(&unknown, any_privilege);
+	unknown.ngrants = 0;
+	if (unknown.grants != NULL)
+		pfree(unknown.grants);
+	if (!may)
+		check_privilege(&unknown, any_privilege);
+	/* reading, we may have heard that the queue was dropped */
+	if (lookup_id(unknown.name) != unknown.id)
+		fairq_no_such_queue(name);
+	return NULL;
+}
+
 /* The queue of that number, not locked; NULL if it is gone. */
 FairqQueue *
 fairq_queue_by_id(int32 id)

@@ -59,6 +59,8 @@ typedef struct FairqQueue
 
 extern FairqQueue *fairq_queue_use(text *name, int any_privilege,
 								   LOCKMODE lockmode);
+extern FairqQueue *fairq_queue_use_if_known(text *name, int any_privilege,
+											LOCKMODE lockmode);
 extern void fairq_no_such_queue(text *name);
 extern FairqQueue *fairq_queue_by_id(int32 id);
 extern FairqQueue *fairq_queue_use_id(int32 id, int any_privilege);

@@ -71,6 +71,12 @@ is($standby->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
 	'', 'standby: check');
 is($standby->safe_psql('postgres', q{SELECT fairq.address('q', 'b', 2)}),
 	2 * 1048576 + 1, 'standby: address');
+is( $standby->safe_psql(
+		'postgres',
+		q{SELECT (SELECT count(*) FROM fairq.lanes), (SELECT count(*) FROM fairq.lane_groups('q', 0))}
+	),
+	'0|0',
+	'standby: lanes, of which nothing is known');
 is($standby->safe_psql('postgres', q{SELECT fairq.reset_hints()}),
 	'', 'standby: hints may be reset');
 

@@ -1,0 +1,114 @@
+/*
+ * lane_view.c
+ *		What the views fairq.lanes and lane_groups() show of a lane.
+ *
+ * Copies only: nothing is changed, and no entry is made.
+ *
+ * Locking: the lane's lock, shared, for one lane or for so many groups as the
+ * caller asks for at a time; under it the mutex of one group set.
+ */
+#include "postgres.h"
+
+#include "lane_internal.h"
+#include "lane_view.h"
+
+/* Is the set to be shown?  Of a lane that is void only leases count. */
+static bool
+is_shown(FairqLane *lane, FairqSeatSet set)
+{
+	return set == FAIRQ_LAPSED || set == FAIRQ_LEASED ||
+		(set != FAIRQ_COUNTED && is_begun(lane));
+}
+
+/* For the view fairq.lanes: copy what is known of the lane. */
+void
+fairq_lane_view(FairqLane *lane, FairqLaneView *view)
+{
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	view->begun = is_begun(lane);
+	view->first = lane->first;
+	view->known = lane->known;
+	view->block = lane->block;
+	view->seat = lane->seat;
+	view->turn = lane->turn;
+	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
+		view->n[set] = is_shown(lane, set) ? lane->seats.n[set] : 0;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		view->timers[r] = (int64) pg_atomic_read_u64(&lane->times.timers[r]);
+	view->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
+	LWLockRelease(&lane->lock);
+}
+
+/* Copy what is known of a group, whose bits are mapped. */
+static void
+view_group(FairqLane *lane, int32 group_no, FairqGroupView *view)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+	bool		is_new;
+
+	memset(view, 0, sizeof(*view));
+	view->group_no = group_no;
+	view->next_turn = FAIRQ_ADDR_NONE;
+	for (int s = 0; s < FAIRQ_SEAT_SETS; s++)
+		if (is_shown(lane, s) && has(lane, s, group_no))
+			view->sets |= 1 << s;
+	if (!is_begun(lane))
+		return;
+	view->known = is_known(lane, group_no);
+	view->next_turn = fairq_address(group_no, next_block(lane, group_no),
+									lane->block_length);
+	group = fairq_entry_lock(lane->lane_no, group_no, false, &is_new, &set);
+	if (group == NULL)
+		return;
+	view->cached = true;
+	view->tail = group->tail;
+	view->upto = group->upto;
+	view->nhand = group->nhand;
+	memcpy(view->hand, &group->hand[group->first],
+		   sizeof(FairqItem) * group->nhand);
+	view->ndue = group->ndue;
+	memcpy(view->due_hand, group->due_hand, sizeof(view->due_hand));
+	fairq_entry_unlock(set);
+}
+
+/*
+ * For lane_groups(): copy what is known of the first groups at or behind that
+ * seat that are in any set.  Returns how many there were; -1 if not all of the
+ * lane's chunks are mapped.
+ */
+int
+fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from, int most,
+					   FairqGroupView *views)
+{
+	int64		next[FAIRQ_SEAT_SETS];	/* next group of each set; -1: to be
+										 * searched for */
+	int			n = 0;
+
+	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
+		next[set] = -1;
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
+		n = -1;
+	while (n >= 0 && n < most)
+	{
+		int64		first = FAIRQ_ALL_SEATS;
+
+		for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
+		{
+			if (!is_shown(lane, set))
+				continue;
+			if (next[set] < from)
+				next[set] = fairq_seats_next(lane, set, from);
+			if (next[set] == FAIRQ_NO_SEAT)
+				next[set] = FAIRQ_ALL_SEATS;
+			first = Min(first, next[set]);
+		}
+		if (first == FAIRQ_ALL_SEATS)
+			break;
+		view_group(lane, (int32) first, &views[n++]);
+		from = first + 1;
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}

@@ -1,0 +1,244 @@
+/*
+ * lanes.c
+ *		fairq.lanes and fairq.lane_groups(): what shared memory holds.
+ *
+ * The view fairq.lanes has a row for each lane of which anything is known, and
+ * fairq.lane_groups() one for each group of a lane that is in any of its sets
+ * (seats.c).  Both say what pops go by: a task that is in the tables and not
+ * here is what check_queue() would report.
+ *
+ * Looking changes nothing, and is no use of a queue: neither a queue's hints
+ * are made for it, nor an entry of a group, nor are parked groups taken back.
+ * A queue that shared memory does not know has no rows.
+ *
+ * Locking: a lane's lock, shared, for a copy of one lane, or of GROUPS_AT_ONCE
+ * groups; rows are made of the copy.  So a row is of one moment, and the rows
+ * of a call are of several.  lane_groups() reads chunks, which are freed with
+ * the queue's hints, and so has an AccessShareLock on the queue, to the end of
+ * the transaction.  What is behind the view reads the lanes alone.  These are
+ * never freed (registry.c), so it locks no queue, and waits for none that is
+ * being dropped; if hints are another queue's by now what was read is left out.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "args.h"
+#include "compat.h"
+#include "lane_view.h"
+#include "queue.h"
+#include "registry.h"
+#include "store.h"
+
+PG_FUNCTION_INFO_V1(fairq_visible_lanes);
+PG_FUNCTION_INFO_V1(fairq_lane_groups);
+
+/* groups that are copied under one hold of a lane's lock */
+#define GROUPS_AT_ONCE 32
+
+/* The sets that are shown, in the order of their columns. */
+static const FairqSeatSet shown_sets[] = {
+	FAIRQ_RING, FAIRQ_FRONT, FAIRQ_SERVED, FAIRQ_PARKED, FAIRQ_LATE,
+	FAIRQ_DUE, FAIRQ_LEASED, FAIRQ_LAPSED
+};
+
+/* A row to be, whose columns are put one after the other. */
+typedef struct Row
+{
+	int			n;				/* number of columns that were put */
+	Datum		values[20];
+	bool		nulls[20];
+} Row;
+
+static void
+put_column(Row *row, Datum value, bool isnull)
+{
+	row->values[row->n] = value;
+	row->nulls[row->n++] = isnull;
+}
+
+static void
+put_int8(Row *row, int64 value, bool isnull)
+{
+	put_column(row, Int64GetDatum(value), isnull);
+}
+
+static void
+put_row(ReturnSetInfo *rsinfo, Row *row)
+{
+	Assert(row->n == rsinfo->setDesc->natts);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row->values,
+						 row->nulls);
+}
+
+/*
+ * Put the time of a timer: -infinity, if what is timed is still to be searched
+ * for from the beginning; NULL, if nothing is timed.
+ */
+static void
+put_timer(Row *row, const FairqLaneView *view, FairqRegion region)
+{
+	int64		addr = view->timers[region];
+	int64		from = fairq_region_from(region);
+	TimestampTz time = addr == from ? DT_NOBEGIN :
+		addr >= from + FAIRQ_TIMED_SIZE - 2 ? DT_NOEND : fairq_due_time(addr);
+
+	put_column(row, TimestampTzGetDatum(time),
+			   !view->begun || addr == FAIRQ_ADDR_MAX);
+}
+
+/* Put the row of a lane, if anything is known of it. */
+static void
+put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
+		 const FairqLaneView *view)
+{
+	Row			row = {0};
+	bool		known = view->begun && view->known >= FAIRQ_ALL_SEATS;
+	bool		partly = view->begun && !known;
+
+	if (!view->begun && view->n[FAIRQ_LEASED] == 0 &&
+		view->n[FAIRQ_LAPSED] == 0)
+		return;
+	put_column(&row, CStringGetTextDatum(queue), false);
+	put_column(&row, Int32GetDatum(priority), false);
+	put_column(&row, BoolGetDatum(known), false);
+	put_int8(&row, view->first % FAIRQ_ALL_SEATS, !partly);
+	put_int8(&row, (view->first + view->known) % FAIRQ_ALL_SEATS, !partly);
+	put_int8(&row, view->block, !view->begun);
+	put_column(&row, Int32GetDatum(view->seat),
+			   !view->begun || view->seat == FAIRQ_NO_SEAT);
+	put_int8(&row, view->turn, !view->begun || view->turn == FAIRQ_ADDR_NONE);
+	for (int i = 0; i < lengthof(shown_sets); i++)
+		put_column(&row, Int32GetDatum(view->n[shown_sets[i]]), false);
+	put_timer(&row, view, FAIRQ_REGION_RETRIED);
+	put_timer(&row, view, FAIRQ_REGION_SCHEDULED);
+	put_column(&row, TimestampTzGetDatum(view->deadline),
+			   view->deadline == DT_NOEND);
+	put_row(rsinfo, &row);
+}
+
+/* fairq.visible_lanes(): of the queues that the caller may manage */
+Datum
+fairq_visible_lanes(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+	{
+		FairqHints *hints = lfirst(lc);
+		int32		id = hints->key.queue_id;
+		FairqQueue *queue;
+		FairqLaneView views[FAIRQ_PRIORITIES];
+
+		CHECK_FOR_INTERRUPTS();
+		/* it may have been dropped since */
+		if (fairq_shmem_find_queue(id) != hints)
+			continue;
+		queue = fairq_queue_by_id(id);
+		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MANAGE))
+			continue;
+		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+			fairq_lane_view(&hints->lanes[p], &views[p]);
+		if (fairq_shmem_find_queue(id) != hints)
+			continue;
+		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+			put_lane(rsinfo, queue->name, p, &views[p]);
+	}
+	return (Datum) 0;
+}
+
+/* Put the addresses of items, as an array. */
+static void
+put_addresses(Row *row, const FairqItem *items, int n, bool isnull)
+{
+	Datum		addresses[Max(FAIRQ_HAND, FAIRQ_DUE_HAND)];
+
+	for (int i = 0; i < n; i++)
+		addresses[i] = Int64GetDatum(items[i].addr);
+	put_column(row,
+			   PointerGetDatum(construct_array(addresses, n, INT8OID,
+											   sizeof(int64),
+											   FLOAT8PASSBYVAL,
+											   TYPALIGN_DOUBLE)), isnull);
+}
+
+static void
+put_group(ReturnSetInfo *rsinfo, const FairqGroupView *view)
+{
+	Row			row = {0};
+
+	put_column(&row, Int32GetDatum(view->group_no), false);
+	put_column(&row, BoolGetDatum(view->known), false);
+	for (int i = 0; i < lengthof(shown_sets); i++)
+		put_column(&row, BoolGetDatum((view->sets >> shown_sets[i]) & 1),
+				   false);
+	put_int8(&row, view->next_turn, view->next_turn == FAIRQ_ADDR_NONE);
+	/* a tail that is not known, or none, is below all addresses */
+	put_int8(&row, view->tail, !view->cached || view->tail < 0);
+	put_addresses(&row, view->hand, view->nhand, !view->cached);
+	put_addresses(&row, view->due_hand, view->ndue, !view->cached);
+	put_int8(&row, view->upto,
+			 !view->cached || view->upto == FAIRQ_ADDR_MAX);
+	put_row(rsinfo, &row);
+}
+
+/* fairq.lane_groups(queue, priority) */
+Datum
+fairq_lane_groups(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	FairqQueue *queue;
+	FairqHints *hints;
+	int32		priority;
+	int64		from = 0;
+	uint32		mapped;
+	MemoryContext context;
+
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				errmsg("%s must not be NULL", "priority"));
+	priority = FAIRQ_ARG_INT(1, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
+	if (queue == NULL)
+		return (Datum) 0;
+	hints = queue->hints;
+	mapped = fairq_chunks_map(&hints->chunks);
+	context = AllocSetContextCreate(CurrentMemoryContext, "fairq lane groups",
+									ALLOCSET_DEFAULT_SIZES);
+	while (from < FAIRQ_ALL_SEATS)
+	{
+		FairqGroupView views[GROUPS_AT_ONCE];
+		int			n;
+		MemoryContext old;
+
+		CHECK_FOR_INTERRUPTS();
+		n = fairq_lane_view_groups(&hints->lanes[priority], mapped, from,
+								   GROUPS_AT_ONCE, views);
+		if (n < 0)
+		{
+			mapped = fairq_chunks_map(&hints->chunks);
+			continue;
+		}
+		old = MemoryContextSwitchTo(context);
+		for (int i = 0; i < n; i++)
+			put_group(rsinfo, &views[i]);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(context);
+		if (n < GROUPS_AT_ONCE)
+			break;
+		from = views[n - 1].group_no + INT64CONST(1);
+	}
+	MemoryContextDelete(context);
+	return (Datum) 0;
+}
