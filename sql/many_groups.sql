@@ -2,7 +2,7 @@
 -- (16,384): each round serves each of them once all the same.
 --
 -- Fails when a transaction has fewer pending changes than that (MAX_PENDING in
--- transaction.c).
+-- pending.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

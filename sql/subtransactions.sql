@@ -3,7 +3,7 @@
 -- itself did is kept in a table of its own, which is rolled back with it; so the
 -- two must agree at any moment, and in the end all that is left is served.
 --
--- The stack of pending changes (transaction.c) grows past 16 and past 64 and more, and
+-- The stack of pending changes (pending.c) grows past 16 and past 64 and more, and
 -- shrinks again.  Fails when what is pending of a level that is released does not
 -- become its parent's (subxact_callback()), and when an abort leaves out one of many
 -- pending changes (apply_from()).
