@@ -56,9 +56,11 @@ OBJS = \
 	src/line.o \
 	src/serve.o \
 	src/turn.o \
+	src/turn_due.o \
 	src/turns.o \
 	src/claim.o \
 	src/running.o \
+	src/count.o \
 	src/census.o \
 	src/census_state.o \
 	src/queue.o \

@@ -3,8 +3,8 @@
  *		Slots of running tasks in queues and groups.
  *
  * A claim needs a slot in its queue and one in its group.  counter.c keeps
- * the counters; here they are looked up, counted off the table when they are
- * not known, and passed on to the pending changes of the transaction.
+ * the counters; here they are looked up, counted off the table (count.c) when
+ * they are not known, and passed on to the pending changes of the transaction.
  *
  * A queue in which nothing was ever limited need not count.  Its calls only
  * say how many of them are in progress.  The first call that sees a limit in
@@ -18,23 +18,10 @@
  * running is passed over, unless it has so few index entries, dead ones included,
  * that its rows are counted by themselves.
  *
- * Counting a group reads its line up to the highest address at which a task
- * may be running, in each of the three regions (fairq_lane_reach()).  So it
- * costs what service has come by, and not what is queued further on.  While
- * that address is not known the whole line is read, if it is short or one
- * census after the other is void.  Counting is done for counters of which the
- * census knows nothing, since calls did not count while it went on, and for
- * those that are doubtful, before they refuse a slot.
- *
  * A queue's counter is made known by summing up its groups' counters, so rows are
  * read only of groups that are not known, or doubtful.  If calls did not count
  * while the census went on, there has to be another one, unless the queue has so
  * few groups and rows that these are counted.
- *
- * A row in the hands of an open transaction counts as running, whatever
- * becomes of it, and the counter is doubtful.  Not so a task that another
- * transaction has just enqueued.  A task that our own transaction has finished
- * or removed is not visible to it, and is added.
  *
  * Locking: the counters' mutexes, and what lane.c takes.  A scan is done
  * without any.
@@ -43,16 +30,13 @@
 
 #include "miscadmin.h"
 
-#include "line.h"
+#include "count.h"
 #include "registry.h"
 #include "running.h"
 
 /* how often a call waits to count, for what is done in a moment */
 #define COUNT_WAITS 16
 #define COUNT_WAIT_US 1000
-
-/* index entries that are read to count a group or queue beside the census */
-#define SHORT_LINE 1000
 
 /* how often the groups are summed up for a count that is exact */
 #define MOST_SUMS 3
@@ -204,173 +188,6 @@ fairq_running_end(void)
 	memset(&call, 0, sizeof(call));
 }
 
-static int
-compare_ids(const void *a, const void *b)
-{
-	int64		x = *(const int64 *) a;
-	int64		y = *(const int64 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* What counting rows comes to. */
-typedef struct Counting
-{
-	int32		running;
-	bool		doubtful;		/* or less */
-	int			budget;			/* entries of the index that may be read */
-	bool		too_long;		/* there are more */
-} Counting;
-
-/*
- * Count the tasks of a scan that are running, or in the hands of a
- * transaction.  Of the latter there may be two rows, at two addresses.
- */
-static void
-count_rows(FairqScan *scan, Counting *counting)
-{
-	int			max = 16;
-	int			n = 0;
-	int64	   *in_hands = palloc(sizeof(int64) * max);
-	FairqRowState state;
-
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
-	{
-		FairqTask	task;
-
-		if (state == FAIRQ_ROW_LATER)
-		{
-			counting->too_long = true;
-			break;
-		}
-		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (state == FAIRQ_ROW_LIVE)
-			counting->running += task.running;
-		else if (state == FAIRQ_ROW_CHANGING || task.running ||
-				 fairq_scan_is_deleted(scan))
-		{
-			if (n == max)
-			{
-				max *= 2;
-				in_hands = repalloc_huge(in_hands, sizeof(int64) * max);
-			}
-			in_hands[n++] = task.id;
-		}
-	}
-	counting->doubtful |= n > 0;
-	qsort(in_hands, n, sizeof(int64), compare_ids);
-	for (int i = 0; i < n; i++)
-		counting->running += i == 0 || in_hands[i] != in_hands[i - 1];
-	pfree(in_hands);
-	counting->budget = fairq_scan_left(scan);
-}
-
-/*
- * Count the running tasks of a group that stand in a lane at or past an
- * address, and before end, as the table has them.
- */
-static void
-count_in_region(FairqQueue *queue, int priority, int32 group_no, int64 from,
-				int64 end, FairqTable *tasks, Counting *counting)
-{
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_GE, Int64GetDatum(from)},
-		{3, FAIRQ_LT, Int64GetDatum(end)}
-	};
-	FairqScan  *scan;
-	int			n = 1;
-
-	if (from >= end || counting->too_long)
-		return;
-	scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_GROUP, keys, lengthof(keys),
-						   counting->budget);
-	if (counting->budget != PG_INT32_MAX)
-	{
-		/* rows are read only if there are few enough entries */
-		n = fairq_scan_count(scan, counting->budget + 1);
-		counting->too_long = n > counting->budget;
-		fairq_scan_again(scan, keys, lengthof(keys));
-	}
-	if (n > 0 && !counting->too_long)
-		count_rows(scan, counting);
-	fairq_scan_end(scan);
-}
-
-/*
- * Count the running tasks of a group in a lane: up to where tasks may be
- * running in each region, or all if that is not known.
- */
-static void
-count_in_lane(FairqQueue *queue, int priority, int32 group_no,
-			  FairqTable *tasks, Counting *counting)
-{
-	FairqLane  *lane = fairq_queue_lane(queue, priority);
-
-	if (!fairq_lane_reach_is_known(lane))
-		count_in_region(queue, priority, group_no, 0, FAIRQ_ADDR_MAX, tasks,
-						counting);
-	else
-		for (int r = 0; r < FAIRQ_REGIONS; r++)
-			count_in_region(queue, priority, group_no, fairq_region_from(r),
-							fairq_lane_reach(lane, r) + 1, tasks, counting);
-}
-
-/* Count the running tasks of all groups of a lane. */
-static void
-count_lane(FairqQueue *queue, int priority, FairqTable *tasks,
-		   Counting *counting)
-{
-	int32		number = fairq_task_lane(queue->id, priority);
-	FairqScan  *scan = NULL;
-	int32		group_no = fairq_line_next(&scan, tasks, number, 0);
-
-	while (group_no != FAIRQ_NO_SEAT && !counting->too_long)
-	{
-		CHECK_FOR_INTERRUPTS();
-		count_in_lane(queue, priority, group_no, tasks, counting);
-		/* the way to the next one costs as much as some entries */
-		if (counting->budget != PG_INT32_MAX)
-			counting->too_long |= counting->budget-- <= 0;
-		group_no = fairq_line_next(&scan, tasks, number,
-								   group_no + INT64CONST(1));
-	}
-	fairq_scan_end(scan);
-}
-
-/*
- * Count the running tasks of a group, or of the whole queue (-1), in all
- * lanes.
- */
-static void
-count_running(FairqQueue *queue, int32 group_no, FairqTable *tasks,
-			  Counting *counting)
-{
-	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-	{
-		if (group_no < 0)
-			count_lane(queue, priority, tasks, counting);
-		else
-			count_in_lane(queue, priority, group_no, tasks, counting);
-	}
-}
-
-/*
- * Returns how many index entries may be read to count the rows of a counter.
- * Few, for a group as long as the census goes on, and for a queue at any time;
- * all, if the census is void again and again.
- */
-static int
-entries_to_count(FairqHints *hints, FairqCounter *counter, int32 group_no,
-				 FairqAsOf now)
-{
-	if ((group_no >= 0 && fairq_lane_reach_is_known(&hints->lanes[0])) ||
-		fairq_census_is_stuck(hints))
-		return PG_INT32_MAX;
-	return fairq_counter_was_long(counter, now) ? 0 : SHORT_LINE;
-}
-
 /* Log a count. */
 static void
 say_counted(const FairqQueue *queue, int32 group_no, int32 running)
@@ -413,7 +230,7 @@ note_doubtful(int32 group_no)
 /* Add what a group's counter says, counting the group if need be. */
 static bool
 add_group(int32 group_no, FairqAsOf now, FairqTable *tasks,
-		  Counting *counting)
+		  FairqCounting *counting)
 {
 	int32		running;
 	bool		doubtful;
@@ -437,7 +254,7 @@ add_group(int32 group_no, FairqAsOf now, FairqTable *tasks,
  * group how many of its tasks are running.
  */
 static bool
-sum_groups(FairqAsOf now, FairqTable *tasks, Counting *counting)
+sum_groups(FairqAsOf now, FairqTable *tasks, FairqCounting *counting)
 {
 	FairqHints *hints = call.queue->hints;
 	bool		known = true;
@@ -468,7 +285,7 @@ count_groups(FairqCounter *counter, FairqAsOf now, FairqTable *tasks)
 {
 	for (int sums = 1;; sums++)
 	{
-		Counting	counting = {0};
+		FairqCounting counting = {0};
 		FairqSum	sum;
 
 		fairq_counter_sum_begin(counter, now, &sum);
@@ -491,18 +308,18 @@ count_groups(FairqCounter *counter, FairqAsOf now, FairqTable *tasks)
  */
 static bool
 sum_rows(FairqCounter *counter, int32 group_no, FairqAsOf now,
-		 FairqTable *tasks, Counting *counting)
+		 FairqTable *tasks, FairqCounting *counting)
 {
 	FairqHints *hints = call.queue->hints;
 
-	counting->budget = entries_to_count(hints, counter, group_no, now);
+	counting->budget = fairq_entries_to_count(hints, counter, group_no, now);
 	counting->too_long = counting->budget == 0;
 	if (!counting->too_long)
 	{
 		if (!fairq_pending_running(hints, group_no, &counting->running,
 								   &counting->doubtful))
 			return false;
-		count_running(call.queue, group_no, tasks, counting);
+		fairq_count_running(call.queue, group_no, tasks, counting);
 		if (counting->too_long)
 			fairq_counter_is_long(counter, now);
 	}
@@ -523,7 +340,7 @@ count_counter(FairqCounter *counter, int32 group_no, FairqTable *tasks)
 	for (;;)
 	{
 		FairqAsOf	now = fairq_lane_as_of(any_lane);
-		Counting	counting = {0};
+		FairqCounting counting = {0};
 		uint64		changes;
 
 		if (group_no < 0 && now.counted)
@@ -771,7 +588,7 @@ fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqCounter *counter,
 					 FairqTable *tasks, int32 *counted, int32 *rows)
 {
 	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(queue, 0));
-	Counting	counting = {.budget = PG_INT32_MAX};
+	FairqCounting counting = {.budget = PG_INT32_MAX};
 	bool		doubtful;
 	uint64		before;
 	uint64		after;
@@ -781,7 +598,7 @@ fairq_running_is_off(FairqQueue *queue, int32 group_no, FairqCounter *counter,
 		!fairq_pending_running(queue->hints, group_no, &counting.running,
 							   &counting.doubtful))
 		return false;
-	count_running(queue, group_no, tasks, &counting);
+	fairq_count_running(queue, group_no, tasks, &counting);
 	*rows = counting.running;
 	return !counting.doubtful && *rows != *counted &&
 		fairq_counter_note(counter, now, &after) && after == before;

@@ -41,7 +41,7 @@
  * - another call is reading the line of their group (read_group() in turn.c), or
  *	 looking at what has fallen due of it (read_due() in lane_take.c);
  * - they have expired, and the call has ended FAIRQ_MAX_ENDED others of which the
- *	 attempts are used up, or the like (leave_expired() in turn.c); or such a one
+ *	 attempts are used up, or the like (turn_due.c); or such a one
  *	 is left to others in a transaction block (is_left() in claim.c), and with
  *	 it, for this turn, what has expired of the group;
  * - they have fallen due, but another call has the step in hand that will find

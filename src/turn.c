@@ -8,19 +8,8 @@
  * scheduled one that is due, the one of these that became ready first.
  *
  * Its queued tasks come from its hand, or are read in the index when that is
- * used up (hand.c).  For most turns that is all.  Only if the group is in the
- * set "due" or "lapsed" are there searches in three more places of its line:
- * among the tasks that are to be retried, among the scheduled ones, and
- * wherever it may have tasks running.  A search for due tasks begins where
- * nothing is left below but what the group's entry has.  What a search has
- * found out is noted at the end of the turn, and the next few due tasks of a
- * region, or expired ones, are kept in the entry, so that not each turn has to
- * search.
- *
- * Expired tasks are served where they stand, so one that expires again and
- * again would be the first each time.  So they are served in cycles: a search
- * begins behind the one that was served last, goes on to the end, and then goes
- * from the beginning up to that one.
+ * used up (hand.c).  For most turns that is all; what is due or expired is
+ * turn_due.c's affair.
  *
  * Locking: none but what is taken for moments, see lane.c.
  */
@@ -29,66 +18,14 @@
 #include "miscadmin.h"
 
 #include "claim.h"
-#include "line.h"
 #include "running.h"
 #include "stall.h"
 #include "turn.h"
+#include "turn_due.h"
 #include "turns.h"
 
 /* rows that are looked at in one reading before it is said how far it came */
 #define READ_AT_ONCE 1000
-
-/* A search for a group's next task, of one kind. */
-typedef struct Search
-{
-	bool		open;			/* there may be more to find */
-	bool		begun;			/* a scan of the index was begun */
-	bool		at_hand;		/* task came from the entry, not from a scan */
-	bool		have;			/* task is the next one */
-	FairqTask	task;
-	TimestampTz since;			/* when it became ready */
-	int64		from;			/* address below which nothing is left */
-	int64		locked;			/* lowest address of a task that was merely
-								 * locked */
-} Search;
-
-/* A stretch of a group's line. */
-typedef struct Stretch
-{
-	int64		from;
-	int64		end;
-	bool		before;			/* it lies before the beginning of the cycle */
-} Stretch;
-
-/* The course of a group's turn. */
-typedef struct Course
-{
-	FairqTurn  *turn;
-	bool		search;			/* the group is in the set "due" or "lapsed" */
-	bool		no_slot;		/* for another running task */
-	bool		not_now;		/* the turn is kept for later: no slot in the
-								 * queue, or its settings have changed */
-	Search		queued;
-	Search		due[FAIRQ_REGIONS];
-	Search		expired;
-	Stretch		stretches[2 * FAIRQ_REGIONS];	/* to be searched for expired
-												 * tasks */
-	int			nstretches;
-	int			next_stretch;
-	int64		cycle;			/* address and id behind which they begin */
-	int64		cycle_id;
-	FairqFindings findings;
-} Course;
-
-/* Look for a group's tasks at or past an address, and before end. */
-static FairqScan *
-search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
-			 int64 end)
-{
-	return fairq_line_search(scan, s->tasks,
-							 fairq_task_lane(s->queue->id, s->priority),
-							 group_no, from, end);
-}
 
 /* --------------------------------------------------------------------- */
 
@@ -240,10 +177,10 @@ read_group(FairqService *s, FairqTurn *turn)
  * another transaction is published at its end.
  */
 static void
-look_for_queued(FairqService *s, Course *course)
+look_for_queued(FairqService *s, FairqCourse *course)
 {
 	FairqTurn  *turn = course->turn;
-	Search	   *search = &course->queued;
+	FairqSearch *search = &course->queued;
 
 	while (!search->have)
 	{
@@ -296,308 +233,8 @@ put_by_locked(FairqTurn *turn, const FairqTask *task)
 
 /* --------------------------------------------------------------------- */
 
-/* Is it one of the group whose turn it is, in this lane? */
-static bool
-is_of_turn(FairqService *s, const Course *course, const FairqTask *task)
-{
-	return task->group_no == course->turn->group_no &&
-		task->priority == s->priority && task->queue_id == s->queue->id;
-}
-
-/* Is the task one that stands at a time in that group, and is free? */
-static bool
-is_scheduled(FairqService *s, const Course *course, FairqRowState state,
-			 const FairqTask *task)
-{
-	return state == FAIRQ_ROW_LIVE && !task->running &&
-		is_of_turn(s, course, task) && fairq_is_timed(task->addr);
-}
-
-/*
- * Drop the due tasks that the entry had: one is not there, and the others may
- * be as old.  If rows were moved, all are searched for from there on.
- */
 static void
-forget_due(Search *search, FairqTurn *turn, int64 addr, int64 end)
-{
-	turn->next_due = turn->ndue;
-	search->from = Min(search->from, addr);
-	search->open = search->from < end;
-	search->begun = false;
-}
-
-/* Have a due task of a region at hand, of those that the entry had. */
-static void
-look_at_due(FairqService *s, Course *course, FairqRegion region)
-{
-	FairqTurn  *turn = course->turn;
-	Search	   *search = &course->due[region];
-
-	while (turn->due_region == region && turn->next_due < turn->ndue &&
-		   !search->have)
-	{
-		const FairqItem *item = &turn->due_items[turn->next_due];
-		FairqRowState state = fairq_task_at(s->tasks, &item->tid,
-											&search->task);
-
-		if (state == FAIRQ_ROW_END || search->task.addr != item->addr ||
-			!is_of_turn(s, course, &search->task))
-		{
-			forget_due(search, turn, item->addr,
-					   fairq_due_end(region, s->by));
-			return;
-		}
-		if (!is_scheduled(s, course, state, &search->task))
-		{
-			turn->next_due++;
-			continue;
-		}
-		/* the backend that read it may have a clock that is ahead of ours */
-		if (search->task.run_at > s->by)
-			break;
-		search->since = search->task.run_at;
-		search->have = search->at_hand = true;
-	}
-}
-
-/* Have the first task of a region at hand that has fallen due. */
-static void
-look_for_due(FairqService *s, Course *course, FairqRegion region)
-{
-	Search	   *search = &course->due[region];
-	FairqTurn  *turn = course->turn;
-
-	if (!search->have)
-		look_at_due(s, course, region);
-	while (search->open && !search->have &&
-		   (turn->due_region != region || turn->next_due == turn->ndue))
-	{
-		FairqRowState state;
-
-		if (!search->begun)
-			s->due[region] = search_group(s, s->due[region],
-										  course->turn->group_no,
-										  search->from,
-										  fairq_due_end(region, s->by));
-		search->begun = true;
-		state = fairq_task_next(s->due[region], &search->task, true);
-		if (state == FAIRQ_ROW_END)
-		{
-			search->open = false;
-			search->from = FAIRQ_ADDR_MAX;
-			continue;
-		}
-		search->from = search->task.addr;
-		search->since = search->task.run_at;
-		search->have = is_scheduled(s, course, state, &search->task) &&
-			search->since <= s->by;
-		search->at_hand = false;
-	}
-}
-
-/*
- * Keep the next few due or expired tasks for the group's next turns: those
- * that the entry had and that were not needed; or else the next ones of a scan,
- * of that for expired ones, or of the first region in which one was begun.
- */
-static void
-keep_due(FairqService *s, Course *course)
-{
-	FairqTurn  *turn = course->turn;
-	FairqFindings *findings = &course->findings;
-
-	findings->ndue = turn->ndue - turn->next_due;
-	findings->due_region = turn->due_region;
-	memcpy(findings->due_items, &turn->due_items[turn->next_due],
-		   sizeof(FairqItem) * findings->ndue);
-	if (findings->ndue == 0 && turn->searcher && course->next_stretch > 0 &&
-		course->expired.open && !course->expired.have)
-	{
-		int64		next;
-
-		findings->due_region = FAIRQ_REGION_QUEUED;
-		findings->ndue = fairq_task_ahead(s->expired, FAIRQ_DUE_HAND,
-										  findings->due_items, &next);
-	}
-	for (int r = FAIRQ_REGION_RETRIED;
-		 r < FAIRQ_REGIONS && findings->ndue == 0 && turn->searcher; r++)
-	{
-		Search	   *search = &course->due[r];
-
-		if (!search->begun || !search->open ||
-			search->locked != FAIRQ_ADDR_MAX)
-			continue;
-		findings->due_region = r;
-		if (search->have && !search->at_hand)
-		{
-			findings->due_items[0].addr = search->task.addr;
-			findings->due_items[0].order = (uint32) search->task.id;
-			findings->due_items[0].tid = search->task.root;
-			findings->ndue = 1;
-		}
-		findings->ndue +=
-			fairq_task_ahead(s->due[r], FAIRQ_DUE_HAND - findings->ndue,
-							 findings->due_items + findings->ndue,
-							 &search->from);
-	}
-}
-
-/* Add a part of a group's line that is to be searched for expired tasks. */
-static void
-add_stretch(Course *course, int64 from, int64 end, bool before)
-{
-	Stretch    *stretch = &course->stretches[course->nstretches];
-
-	if (from >= end)
-		return;
-	stretch->from = from;
-	stretch->end = end;
-	stretch->before = before;
-	course->nstretches++;
-}
-
-static void
-begin_expired(FairqService *s, Course *course)
-{
-	FairqTurn  *turn = course->turn;
-	int64		cycle = course->findings.cycle;
-	int64		ends[FAIRQ_REGIONS];
-
-	ends[FAIRQ_REGION_QUEUED] = turn->run_high + 1;
-	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-		ends[r] = fairq_due_end(r, s->by);
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		add_stretch(course, Max(turn->run_low[r], cycle), ends[r], false);
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		add_stretch(course, turn->run_low[r], Min(ends[r], cycle + 1), true);
-	course->cycle = cycle;
-	course->cycle_id = course->findings.cycle_id;
-}
-
-/* Go on with the next stretch.  False if there is none. */
-static bool
-next_stretch(FairqService *s, Course *course)
-{
-	const Stretch *stretch = &course->stretches[course->next_stretch];
-
-	if (course->next_stretch == course->nstretches)
-		return false;
-	course->next_stretch++;
-	s->expired = search_group(s, s->expired, course->turn->group_no,
-							  stretch->from, stretch->end);
-	return true;
-}
-
-/*
- * Note that a task is running there, or may be.  If it is in the hands of a
- * transaction, that publishes at its end until when.
- */
-static void
-still_runs(FairqFindings *findings, const FairqTask *task, bool in_hands)
-{
-	FairqRegion region = fairq_region(task->addr);
-
-	findings->run_low[region] = Min(findings->run_low[region], task->addr);
-	if (task->running && !in_hands)
-		findings->deadline = Min(findings->deadline, task->lease_until);
-}
-
-/*
- * Is the task in the part of the cycle that is looked at?  Where the cycle begins,
- * several tasks may stand at one address.
- */
-static bool
-is_in_stretch(const Course *course, const FairqTask *task)
-{
-	return task->addr != course->cycle ||
-		(task->id <= course->cycle_id) ==
-		course->stretches[course->next_stretch - 1].before;
-}
-
-/* Have an expired task at hand, of those that the entry had. */
-static bool
-look_at_lapsed(FairqService *s, Course *course)
-{
-	FairqTurn  *turn = course->turn;
-	Search	   *search = &course->expired;
-	FairqTask  *task = &search->task;
-
-	if (turn->due_region != FAIRQ_REGION_QUEUED || course->next_stretch > 0)
-		return false;
-	for (; turn->next_due < turn->ndue; turn->next_due++)
-	{
-		const FairqItem *item = &turn->due_items[turn->next_due];
-		FairqRowState state = fairq_task_at(s->tasks, &item->tid, task);
-
-		/* what is not expired is come by again, if all is looked through */
-		if (state != FAIRQ_ROW_LIVE || task->addr != item->addr ||
-			!is_of_turn(s, course, task) || !task->running ||
-			task->lease_until > s->by)
-			continue;
-		search->since = task->lease_until;
-		search->have = search->at_hand = true;
-		return true;
-	}
-	return false;
-}
-
-/* Have the next expired task at hand. */
-static void
-look_for_expired(FairqService *s, Course *course)
-{
-	Search	   *search = &course->expired;
-
-	if (search->open && !search->have && look_at_lapsed(s, course))
-		return;
-	if (search->open && !search->have && course->next_stretch == 0)
-	{
-		begin_expired(s, course);
-		if (!next_stretch(s, course))
-		{
-			search->open = false;
-			course->findings.lapsed_done = true;
-		}
-	}
-	while (search->open && !search->have)
-	{
-		FairqTask  *task = &search->task;
-		FairqRowState state = fairq_task_next(s->expired, task, true);
-
-		if (state == FAIRQ_ROW_END)
-		{
-			if (!next_stretch(s, course))
-			{
-				search->open = false;
-				course->findings.lapsed_done = true;
-			}
-			continue;
-		}
-		search->since = task->lease_until;
-		search->at_hand = false;
-		if (!is_in_stretch(course, task))
-			continue;
-		if (state == FAIRQ_ROW_LIVE && task->running && search->since <= s->by)
-			search->have = true;
-		else if (state != FAIRQ_ROW_LIVE || task->running)
-			still_runs(&course->findings, task, state != FAIRQ_ROW_LIVE);
-	}
-}
-
-/*
- * Leave expired tasks of the group to other calls, if this one has ended
- * enough of them, or is not to.
- */
-static void
-leave_expired(FairqService *s, Course *course)
-{
-	if ((s->ended < FAIRQ_MAX_ENDED && !s->left) || !course->expired.open)
-		return;
-	course->expired.locked = Min(course->expired.locked, 0);
-	course->expired.open = course->expired.have = false;
-}
-
-static void
-begin_turn(FairqService *s, Course *course, bool paused)
+begin_turn(FairqService *s, FairqCourse *course, bool paused)
 {
 	FairqTurn  *turn = course->turn;
 	FairqFindings *findings = &course->findings;
@@ -633,18 +270,18 @@ begin_turn(FairqService *s, Course *course, bool paused)
 	}
 	course->next_stretch = 0;
 	course->expired.open = turn->lapsed && !paused;
-	leave_expired(s, course);
+	fairq_leave_expired(s, course);
 }
 
 /*
  * Returns the search whose task is served next; NULL: none.  A slot is needed
  * but for expired tasks.
  */
-static Search *
-choose_task(FairqService *s, Course *course, bool have_slot)
+static FairqSearch *
+choose_task(FairqService *s, FairqCourse *course, bool have_slot)
 {
-	Search	   *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
-	Search	   *retried = &course->due[FAIRQ_REGION_RETRIED];
+	FairqSearch *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
+	FairqSearch *retried = &course->due[FAIRQ_REGION_RETRIED];
 
 	if (course->expired.have)
 		return &course->expired;
@@ -655,10 +292,10 @@ choose_task(FairqService *s, Course *course, bool have_slot)
 		look_for_queued(s, course);
 		return course->queued.have ? &course->queued : NULL;
 	}
-	look_for_due(s, course, FAIRQ_REGION_RETRIED);
+	fairq_look_for_due(s, course, FAIRQ_REGION_RETRIED);
 	if (retried->have)
 		return retried;
-	look_for_due(s, course, FAIRQ_REGION_SCHEDULED);
+	fairq_look_for_due(s, course, FAIRQ_REGION_SCHEDULED);
 	look_for_queued(s, course);
 	if (scheduled->have &&
 		(!course->queued.have || scheduled->since < course->queued.since))
@@ -668,7 +305,7 @@ choose_task(FairqService *s, Course *course, bool have_slot)
 
 /* Note the lease of a task that was not queued, and is running now. */
 static void
-now_runs(FairqService *s, Course *course, const FairqTask *task)
+now_runs(FairqService *s, FairqCourse *course, const FairqTask *task)
 {
 	FairqLeases *leased = &course->findings.leased;
 	FairqRegion region = fairq_region(task->addr);
@@ -682,7 +319,7 @@ now_runs(FairqService *s, Course *course, const FairqTask *task)
 
 /* Note what became of the task that was chosen. */
 static void
-note_result(FairqService *s, Course *course, Search *chosen,
+note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 			FairqClaimResult result)
 {
 	FairqTurn  *turn = course->turn;
@@ -712,8 +349,8 @@ note_result(FairqService *s, Course *course, Search *chosen,
 			course->findings.cycle_id = chosen->task.id;
 		}
 		else if (result == FAIRQ_GONE)
-			still_runs(&course->findings, &chosen->task,
-					   chosen->task.lease_until <= s->by);
+			fairq_still_runs(&course->findings, &chosen->task,
+							 chosen->task.lease_until <= s->by);
 	}
 }
 
@@ -724,7 +361,7 @@ note_result(FairqService *s, Course *course, Search *chosen,
  * is not published.
  */
 static bool
-leaves_something(const Course *course)
+leaves_something(const FairqCourse *course)
 {
 	const FairqTurn *turn = course->turn;
 	const FairqFindings *findings = &course->findings;
@@ -745,7 +382,7 @@ leaves_something(const Course *course)
 }
 
 static void
-end_turn(FairqService *s, Course *course)
+end_turn(FairqService *s, FairqCourse *course)
 {
 	FairqTurn  *turn = course->turn;
 	FairqFindings *findings = &course->findings;
@@ -759,7 +396,7 @@ end_turn(FairqService *s, Course *course)
 	}
 	if (course->search)
 	{
-		keep_due(s, course);
+		fairq_keep_due(s, course);
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 			findings->due_from[r] = Min(course->due[r].from,
 										course->due[r].locked);
@@ -790,7 +427,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 {
 	const FairqSetting *setting = fairq_group_setting(s->queue,
 													  turn->group_no);
-	Course		course;
+	FairqCourse course;
 	bool		have_slot = false;
 	bool		full = false;
 
@@ -799,12 +436,12 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	begin_turn(s, &course, setting->limit == 0);
 	while (turn->served < turn->want && s->served < s->max_tasks)
 	{
-		Search	   *chosen;
+		FairqSearch *chosen;
 		FairqClaimResult result;
 
 		CHECK_FOR_INTERRUPTS();
 		if (course.search)
-			look_for_expired(s, &course);
+			fairq_look_for_expired(s, &course);
 		if (!have_slot && !full)
 		{
 			bool		may_park = !course.expired.have &&
@@ -835,7 +472,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		if (result == FAIRQ_CLAIMED && chosen != &course.expired)
 			have_slot = false;
 		note_result(s, &course, chosen, result);
-		leave_expired(s, &course);
+		fairq_leave_expired(s, &course);
 
 		/*
 		 * a group whose only slot is that of an ended task is parked until the

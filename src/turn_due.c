@@ -1,0 +1,322 @@
+/*
+ * turn_due.c
+ *		Service: what is due, and what has expired, of the group whose turn it is.
+ *
+ * Only if the group is in the set "due" or "lapsed" are there searches in three
+ * more places of its line: among the tasks that are to be retried, among the
+ * scheduled ones, and wherever it may have tasks running.  A search for due tasks
+ * begins where nothing is left below but what the group's entry has.  What a
+ * search has found out is noted at the end of the turn, and the next few due tasks
+ * of a region, or expired ones, are kept in the entry, so that not each turn has to
+ * search.
+ *
+ * Expired tasks are served where they stand, so one that expires again and
+ * again would be the first each time.  So they are served in cycles: a search
+ * begins behind the one that was served last, goes on to the end, and then goes
+ * from the beginning up to that one.
+ *
+ * Locking: none but what is taken for moments, see lane.c.
+ */
+#include "postgres.h"
+
+#include "turn_due.h"
+
+/* Is it one of the group whose turn it is, in this lane? */
+static bool
+is_of_turn(FairqService *s, const FairqCourse *course, const FairqTask *task)
+{
+	return task->group_no == course->turn->group_no &&
+		task->priority == s->priority && task->queue_id == s->queue->id;
+}
+
+/* Is the task one that stands at a time in that group, and is free? */
+static bool
+is_scheduled(FairqService *s, const FairqCourse *course, FairqRowState state,
+			 const FairqTask *task)
+{
+	return state == FAIRQ_ROW_LIVE && !task->running &&
+		is_of_turn(s, course, task) && fairq_is_timed(task->addr);
+}
+
+/*
+ * Drop the due tasks that the entry had: one is not there, and the others may
+ * be as old.  If rows were moved, all are searched for from there on.
+ */
+static void
+forget_due(FairqSearch *search, FairqTurn *turn, int64 addr, int64 end)
+{
+	turn->next_due = turn->ndue;
+	search->from = Min(search->from, addr);
+	search->open = search->from < end;
+	search->begun = false;
+}
+
+/* Have a due task of a region at hand, of those that the entry had. */
+static void
+look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
+{
+	FairqTurn  *turn = course->turn;
+	FairqSearch *search = &course->due[region];
+
+	while (turn->due_region == region && turn->next_due < turn->ndue &&
+		   !search->have)
+	{
+		const FairqItem *item = &turn->due_items[turn->next_due];
+		FairqRowState state = fairq_task_at(s->tasks, &item->tid,
+											&search->task);
+
+		if (state == FAIRQ_ROW_END || search->task.addr != item->addr ||
+			!is_of_turn(s, course, &search->task))
+		{
+			forget_due(search, turn, item->addr,
+					   fairq_due_end(region, s->by));
+			return;
+		}
+		if (!is_scheduled(s, course, state, &search->task))
+		{
+			turn->next_due++;
+			continue;
+		}
+		/* the backend that read it may have a clock that is ahead of ours */
+		if (search->task.run_at > s->by)
+			break;
+		search->since = search->task.run_at;
+		search->have = search->at_hand = true;
+	}
+}
+
+/* Have the first task of a region at hand that has fallen due. */
+void
+fairq_look_for_due(FairqService *s, FairqCourse *course, FairqRegion region)
+{
+	FairqSearch *search = &course->due[region];
+	FairqTurn  *turn = course->turn;
+
+	if (!search->have)
+		look_at_due(s, course, region);
+	while (search->open && !search->have &&
+		   (turn->due_region != region || turn->next_due == turn->ndue))
+	{
+		FairqRowState state;
+
+		if (!search->begun)
+			s->due[region] = search_group(s, s->due[region],
+										  course->turn->group_no,
+										  search->from,
+										  fairq_due_end(region, s->by));
+		search->begun = true;
+		state = fairq_task_next(s->due[region], &search->task, true);
+		if (state == FAIRQ_ROW_END)
+		{
+			search->open = false;
+			search->from = FAIRQ_ADDR_MAX;
+			continue;
+		}
+		search->from = search->task.addr;
+		search->since = search->task.run_at;
+		search->have = is_scheduled(s, course, state, &search->task) &&
+			search->since <= s->by;
+		search->at_hand = false;
+	}
+}
+
+/*
+ * Keep the next few due or expired tasks for the group's next turns: those
+ * that the entry had and that were not needed; or else the next ones of a scan,
+ * of that for expired ones, or of the first region in which one was begun.
+ */
+void
+fairq_keep_due(FairqService *s, FairqCourse *course)
+{
+	FairqTurn  *turn = course->turn;
+	FairqFindings *findings = &course->findings;
+
+	findings->ndue = turn->ndue - turn->next_due;
+	findings->due_region = turn->due_region;
+	memcpy(findings->due_items, &turn->due_items[turn->next_due],
+		   sizeof(FairqItem) * findings->ndue);
+	if (findings->ndue == 0 && turn->searcher && course->next_stretch > 0 &&
+		course->expired.open && !course->expired.have)
+	{
+		int64		next;
+
+		findings->due_region = FAIRQ_REGION_QUEUED;
+		findings->ndue = fairq_task_ahead(s->expired, FAIRQ_DUE_HAND,
+										  findings->due_items, &next);
+	}
+	for (int r = FAIRQ_REGION_RETRIED;
+		 r < FAIRQ_REGIONS && findings->ndue == 0 && turn->searcher; r++)
+	{
+		FairqSearch *search = &course->due[r];
+
+		if (!search->begun || !search->open ||
+			search->locked != FAIRQ_ADDR_MAX)
+			continue;
+		findings->due_region = r;
+		if (search->have && !search->at_hand)
+		{
+			findings->due_items[0].addr = search->task.addr;
+			findings->due_items[0].order = (uint32) search->task.id;
+			findings->due_items[0].tid = search->task.root;
+			findings->ndue = 1;
+		}
+		findings->ndue +=
+			fairq_task_ahead(s->due[r], FAIRQ_DUE_HAND - findings->ndue,
+							 findings->due_items + findings->ndue,
+							 &search->from);
+	}
+}
+
+/* Add a part of a group's line that is to be searched for expired tasks. */
+static void
+add_stretch(FairqCourse *course, int64 from, int64 end, bool before)
+{
+	FairqStretch *stretch = &course->stretches[course->nstretches];
+
+	if (from >= end)
+		return;
+	stretch->from = from;
+	stretch->end = end;
+	stretch->before = before;
+	course->nstretches++;
+}
+
+static void
+begin_expired(FairqService *s, FairqCourse *course)
+{
+	FairqTurn  *turn = course->turn;
+	int64		cycle = course->findings.cycle;
+	int64		ends[FAIRQ_REGIONS];
+
+	ends[FAIRQ_REGION_QUEUED] = turn->run_high + 1;
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		ends[r] = fairq_due_end(r, s->by);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		add_stretch(course, Max(turn->run_low[r], cycle), ends[r], false);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		add_stretch(course, turn->run_low[r], Min(ends[r], cycle + 1), true);
+	course->cycle = cycle;
+	course->cycle_id = course->findings.cycle_id;
+}
+
+/* Go on with the next stretch.  False if there is none. */
+static bool
+next_stretch(FairqService *s, FairqCourse *course)
+{
+	const FairqStretch *stretch = &course->stretches[course->next_stretch];
+
+	if (course->next_stretch == course->nstretches)
+		return false;
+	course->next_stretch++;
+	s->expired = search_group(s, s->expired, course->turn->group_no,
+							  stretch->from, stretch->end);
+	return true;
+}
+
+/*
+ * Note that a task is running there, or may be.  If it is in the hands of a
+ * transaction, that publishes at its end until when.
+ */
+void
+fairq_still_runs(FairqFindings *findings, const FairqTask *task, bool in_hands)
+{
+	FairqRegion region = fairq_region(task->addr);
+
+	findings->run_low[region] = Min(findings->run_low[region], task->addr);
+	if (task->running && !in_hands)
+		findings->deadline = Min(findings->deadline, task->lease_until);
+}
+
+/*
+ * Is the task in the part of the cycle that is looked at?  Where the cycle begins,
+ * several tasks may stand at one address.
+ */
+static bool
+is_in_stretch(const FairqCourse *course, const FairqTask *task)
+{
+	return task->addr != course->cycle ||
+		(task->id <= course->cycle_id) ==
+		course->stretches[course->next_stretch - 1].before;
+}
+
+/* Have an expired task at hand, of those that the entry had. */
+static bool
+look_at_lapsed(FairqService *s, FairqCourse *course)
+{
+	FairqTurn  *turn = course->turn;
+	FairqSearch *search = &course->expired;
+	FairqTask  *task = &search->task;
+
+	if (turn->due_region != FAIRQ_REGION_QUEUED || course->next_stretch > 0)
+		return false;
+	for (; turn->next_due < turn->ndue; turn->next_due++)
+	{
+		const FairqItem *item = &turn->due_items[turn->next_due];
+		FairqRowState state = fairq_task_at(s->tasks, &item->tid, task);
+
+		/* what is not expired is come by again, if all is looked through */
+		if (state != FAIRQ_ROW_LIVE || task->addr != item->addr ||
+			!is_of_turn(s, course, task) || !task->running ||
+			task->lease_until > s->by)
+			continue;
+		search->since = task->lease_until;
+		search->have = search->at_hand = true;
+		return true;
+	}
+	return false;
+}
+
+/* Have the next expired task at hand. */
+void
+fairq_look_for_expired(FairqService *s, FairqCourse *course)
+{
+	FairqSearch *search = &course->expired;
+
+	if (search->open && !search->have && look_at_lapsed(s, course))
+		return;
+	if (search->open && !search->have && course->next_stretch == 0)
+	{
+		begin_expired(s, course);
+		if (!next_stretch(s, course))
+		{
+			search->open = false;
+			course->findings.lapsed_done = true;
+		}
+	}
+	while (search->open && !search->have)
+	{
+		FairqTask  *task = &search->task;
+		FairqRowState state = fairq_task_next(s->expired, task, true);
+
+		if (state == FAIRQ_ROW_END)
+		{
+			if (!next_stretch(s, course))
+			{
+				search->open = false;
+				course->findings.lapsed_done = true;
+			}
+			continue;
+		}
+		search->since = task->lease_until;
+		search->at_hand = false;
+		if (!is_in_stretch(course, task))
+			continue;
+		if (state == FAIRQ_ROW_LIVE && task->running && search->since <= s->by)
+			search->have = true;
+		else if (state != FAIRQ_ROW_LIVE || task->running)
+			fairq_still_runs(&course->findings, task, state != FAIRQ_ROW_LIVE);
+	}
+}
+
+/*
+ * Leave expired tasks of the group to other calls, if this one has ended
+ * enough of them, or is not to.
+ */
+void
+fairq_leave_expired(FairqService *s, FairqCourse *course)
+{
+	if ((s->ended < FAIRQ_MAX_ENDED && !s->left) || !course->expired.open)
+		return;
+	course->expired.locked = Min(course->expired.locked, 0);
+	course->expired.open = course->expired.have = false;
+}

@@ -1,0 +1,71 @@
+/*
+ * turn_due.h
+ *		Service: the course of a turn, and what is due or expired of its group.
+ */
+#ifndef FAIRQ_TURN_DUE_H
+#define FAIRQ_TURN_DUE_H
+
+#include "line.h"
+#include "service.h"
+
+/* A search for a group's next task, of one kind. */
+typedef struct FairqSearch
+{
+	bool		open;			/* there may be more to find */
+	bool		begun;			/* a scan of the index was begun */
+	bool		at_hand;		/* task came from the entry, not from a scan */
+	bool		have;			/* task is the next one */
+	FairqTask	task;
+	TimestampTz since;			/* when it became ready */
+	int64		from;			/* address below which nothing is left */
+	int64		locked;			/* lowest address of a task that was merely
+								 * locked */
+} FairqSearch;
+
+/* A stretch of a group's line. */
+typedef struct FairqStretch
+{
+	int64		from;
+	int64		end;
+	bool		before;			/* it lies before the beginning of the cycle */
+} FairqStretch;
+
+/* The course of a group's turn. */
+typedef struct FairqCourse
+{
+	FairqTurn  *turn;
+	bool		search;			/* the group is in the set "due" or "lapsed" */
+	bool		no_slot;		/* for another running task */
+	bool		not_now;		/* the turn is kept for later: no slot in the
+								 * queue, or its settings have changed */
+	FairqSearch queued;
+	FairqSearch due[FAIRQ_REGIONS];
+	FairqSearch expired;
+	FairqStretch stretches[2 * FAIRQ_REGIONS];	/* to be searched for expired
+												 * tasks */
+	int			nstretches;
+	int			next_stretch;
+	int64		cycle;			/* address and id behind which they begin */
+	int64		cycle_id;
+	FairqFindings findings;
+} FairqCourse;
+
+/* Look for a group's tasks at or past an address, and before end. */
+static inline FairqScan *
+search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
+			 int64 end)
+{
+	return fairq_line_search(scan, s->tasks,
+							 fairq_task_lane(s->queue->id, s->priority),
+							 group_no, from, end);
+}
+
+extern void fairq_look_for_due(FairqService *s, FairqCourse *course,
+							   FairqRegion region);
+extern void fairq_keep_due(FairqService *s, FairqCourse *course);
+extern void fairq_still_runs(FairqFindings *findings, const FairqTask *task,
+							 bool in_hands);
+extern void fairq_look_for_expired(FairqService *s, FairqCourse *course);
+extern void fairq_leave_expired(FairqService *s, FairqCourse *course);
+
+#endif							/* FAIRQ_TURN_DUE_H */
