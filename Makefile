@@ -82,6 +82,7 @@ OBJS = \
 	src/transaction.o \
 	src/pending.o \
 	src/news.o \
+	src/registry_counters.o \
 	src/registry.o \
 	src/domain.o \
 	src/shmem.o \

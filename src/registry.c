@@ -2,9 +2,9 @@
  * registry.c
  *		Which queues and counters shared memory has: found, made, given back.
  *
- * Three hash tables in the area of shmem.c: queues, the counters of groups,
- * and the extensions they belong to, one per CREATE EXTENSION in a
- * database.
+ * Three hash tables in the area of shmem.c: queues, the counters of groups
+ * (registry_counters.c), and the extensions they belong to, one per CREATE
+ * EXTENSION in a database.
  *
  * A queue's hints are given back, and then are another queue's.  They are never
  * freed, so a pointer to them can always be followed; a backend that holds a lock
@@ -32,10 +32,6 @@
  * hints that were given back are not found any more, and new ones begin with a
  * number that makes counters of the same queue void (fairq_lane_as_of()).
  *
- * A counter is freed when it is idle and not pinned; one of a queue that is gone
- * also if it is not idle.  Such counters are looked for whenever there are twice
- * as many as the last time left, which costs a constant time per new one.
- *
  * If an allocation fails, nothing is half there: what is needed for an entry is
  * had before the entry is made.
  *
@@ -46,7 +42,6 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "lib/dshash.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/memutils.h"
@@ -55,7 +50,7 @@
 
 #include "compat.h"
 #include "domain.h"
-#include "registry.h"
+#include "registry_internal.h"
 #include "seats.h"
 
 /*
@@ -67,18 +62,6 @@
 /* how often extensions that are gone are looked for because of a full cache */
 #define SWEEP_EVERY (INT64CONST(1) * USECS_PER_SEC)
 
-typedef struct QueueEntry
-{
-	FairqQueueKey key;
-	dsa_pointer hints;
-} QueueEntry;
-
-typedef struct CounterEntry
-{
-	FairqQueueKey key;
-	FairqCounter counter;
-} CounterEntry;
-
 typedef struct ExtensionEntry
 {
 	FairqQueueKey key;			/* queue_id is 0 */
@@ -86,11 +69,7 @@ typedef struct ExtensionEntry
 } ExtensionEntry;
 
 /* this backend's view */
-static dsa_area *area = NULL;
-static FairqRegistry *registry = NULL;
-static dshash_table *queues = NULL;
-static dshash_table *counters = NULL;
-static dshash_table *extensions = NULL;
+FairqRegistryView fairq_view;
 
 /* the extension that this backend has entered, or found entered */
 static Oid	entered = InvalidOid;
@@ -110,29 +89,32 @@ open_table(dshash_table **table, dsa_pointer *handle, size_t entry_size)
 		return;
 	params.tranche_id = fairq_area_tranche();
 	if (DsaPointerIsValid(*handle))
-		*table = dshash_attach(area, &params, *handle, NULL);
+		*table = dshash_attach(fairq_view.area, &params, *handle, NULL);
 	else
 	{
-		*table = dshash_create(area, &params, NULL);
+		*table = dshash_create(fairq_view.area, &params, NULL);
 		*handle = dshash_get_hash_table_handle(*table);
 	}
 }
 
-static void
-attach_tables(void)
+void
+fairq_registry_attach(void)
 {
 	MemoryContext old;
 
-	if (extensions != NULL)
+	if (fairq_view.extensions != NULL)
 		return;
-	area = fairq_area();
-	registry = fairq_registry_shared();
+	fairq_view.area = fairq_area();
+	fairq_view.registry = fairq_registry_shared();
 	old = MemoryContextSwitchTo(TopMemoryContext);
-	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
-	open_table(&queues, &registry->queues, sizeof(QueueEntry));
-	open_table(&counters, &registry->counters, sizeof(CounterEntry));
-	open_table(&extensions, &registry->extensions, sizeof(ExtensionEntry));
-	LWLockRelease(&registry->lock);
+	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
+	open_table(&fairq_view.queues, &fairq_view.registry->queues,
+			   sizeof(FairqQueueEntry));
+	open_table(&fairq_view.counters, &fairq_view.registry->counters,
+			   sizeof(FairqCounterEntry));
+	open_table(&fairq_view.extensions, &fairq_view.registry->extensions,
+			   sizeof(ExtensionEntry));
+	LWLockRelease(&fairq_view.registry->lock);
 	MemoryContextSwitchTo(old);
 }
 
@@ -142,10 +124,10 @@ attach_tables(void)
 static void
 push_hints(dsa_pointer *list, FairqHints *hints)
 {
-	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
 	hints->next = *list;
 	*list = hints->self;
-	LWLockRelease(&registry->lock);
+	LWLockRelease(&fairq_view.registry->lock);
 }
 
 /* NULL if the list is empty. */
@@ -154,13 +136,13 @@ pop_hints(dsa_pointer *list)
 {
 	FairqHints *hints = NULL;
 
-	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
 	if (DsaPointerIsValid(*list))
 	{
-		hints = dsa_get_address(area, *list);
+		hints = dsa_get_address(fairq_view.area, *list);
 		*list = hints->next;
 	}
-	LWLockRelease(&registry->lock);
+	LWLockRelease(&fairq_view.registry->lock);
 	return hints;
 }
 
@@ -179,13 +161,14 @@ init_once(FairqHints *hints, dsa_pointer self)
 static void
 make_hints(void)
 {
-	dsa_pointer ptr = dsa_allocate0(area, sizeof(FairqHints) * HINTS_AT_ONCE);
-	FairqHints *hints = dsa_get_address(area, ptr);
+	dsa_pointer ptr = dsa_allocate0(fairq_view.area,
+									sizeof(FairqHints) * HINTS_AT_ONCE);
+	FairqHints *hints = dsa_get_address(fairq_view.area, ptr);
 
 	for (int i = 0; i < HINTS_AT_ONCE; i++)
 	{
 		init_once(&hints[i], ptr + sizeof(FairqHints) * i);
-		push_hints(&registry->free, &hints[i]);
+		push_hints(&fairq_view.registry->free, &hints[i]);
 	}
 }
 
@@ -213,14 +196,14 @@ init_lane(FairqLane *lane, int priority)
 static void
 init_hints(FairqHints *hints, const FairqQueueKey *key)
 {
-	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
 	hints->key = *key;
 	hints->released = false;
-	LWLockRelease(&registry->lock);
+	LWLockRelease(&fairq_view.registry->lock);
 	pg_atomic_fetch_add_u64(&hints->version, 1);
 	/* counters that have outlived a queue of the same number are void */
 	pg_atomic_init_u64(&hints->uncounted,
-					   pg_atomic_add_fetch_u64(&registry->tenures, 1) << 32);
+					   pg_atomic_add_fetch_u64(&fairq_view.registry->tenures, 1) << 32);
 	pg_atomic_init_u32(&hints->limited, 0);
 	pg_atomic_init_u32(&hints->calls, 0);
 	hints->census = own_census;
@@ -243,13 +226,13 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 static FairqHints *
 pop_dropped(FairqQueueKey *key)
 {
-	dsa_pointer *at = &registry->dropped;
+	dsa_pointer *at = &fairq_view.registry->dropped;
 	FairqHints *found = NULL;
 
-	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
 	while (found == NULL && DsaPointerIsValid(*at))
 	{
-		FairqHints *hints = dsa_get_address(area, *at);
+		FairqHints *hints = dsa_get_address(fairq_view.area, *at);
 
 		if (fairq_wakeup_is_left(&hints->wakeup))
 		{
@@ -260,7 +243,7 @@ pop_dropped(FairqQueueKey *key)
 		else
 			at = &hints->next;
 	}
-	LWLockRelease(&registry->lock);
+	LWLockRelease(&fairq_view.registry->lock);
 	return found;
 }
 
@@ -271,19 +254,19 @@ pop_dropped(FairqQueueKey *key)
 static void
 remove_entry(const FairqQueueKey *key, dsa_pointer self)
 {
-	QueueEntry *entry = dshash_find(queues, key, true);
+	FairqQueueEntry *entry = dshash_find(fairq_view.queues, key, true);
 
 	if (entry == NULL)
 		return;
 	if (entry->hints == self)
-		dshash_delete_entry(queues, entry);
+		dshash_delete_entry(fairq_view.queues, entry);
 	else
-		dshash_release_lock(queues, entry);
+		dshash_release_lock(fairq_view.queues, entry);
 }
 
 /* Let those be used again that were dropped. */
-static void
-reclaim_dropped(void)
+void
+fairq_reclaim_dropped(void)
 {
 	FairqQueueKey key;
 	FairqHints *hints;
@@ -296,11 +279,11 @@ reclaim_dropped(void)
 		}
 		PG_CATCH();
 		{
-			push_hints(&registry->dropped, hints);
+			push_hints(&fairq_view.registry->dropped, hints);
 			PG_RE_THROW();
 		}
 		PG_END_TRY();
-		push_hints(&registry->free, hints);
+		push_hints(&fairq_view.registry->free, hints);
 	}
 }
 
@@ -309,8 +292,8 @@ take_free(void)
 {
 	FairqHints *hints;
 
-	reclaim_dropped();
-	while ((hints = pop_hints(&registry->free)) == NULL)
+	fairq_reclaim_dropped();
+	while ((hints = pop_hints(&fairq_view.registry->free)) == NULL)
 		make_hints();
 	return hints;
 }
@@ -326,17 +309,17 @@ release_hints(FairqHints *hints, const FairqQueueKey *key)
 {
 	bool		ours;
 
-	LWLockAcquire(&registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
 	ours = !hints->released && memcmp(&hints->key, key, sizeof(*key)) == 0;
 	hints->released |= ours;
-	LWLockRelease(&registry->lock);
+	LWLockRelease(&fairq_view.registry->lock);
 	if (!ours)
 		return;
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		fairq_lane_forget(&hints->lanes[priority]);
 	/* backends that have the queue cached read it again, and don't find it */
 	pg_atomic_fetch_add_u64(&hints->version, 1);
-	push_hints(&registry->dropped, hints);
+	push_hints(&fairq_view.registry->dropped, hints);
 }
 
 void
@@ -376,8 +359,8 @@ extension_is_gone(const FairqQueueKey *key)
 	return key->born != own.born || table_is_gone(key->task);
 }
 
-static bool
-is_of_extension(const FairqQueueKey *key, const FairqQueueKey *extension)
+bool
+fairq_is_of_extension(const FairqQueueKey *key, const FairqQueueKey *extension)
 {
 	return key->born == extension->born &&
 		key->database == extension->database && key->task == extension->task;
@@ -388,14 +371,14 @@ static void
 release_queues(const FairqQueueKey *extension)
 {
 	dshash_seq_status status;
-	QueueEntry *entry;
+	FairqQueueEntry *entry;
 
-	dshash_seq_init(&status, queues, true);
+	dshash_seq_init(&status, fairq_view.queues, true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		if (is_of_extension(&entry->key, extension))
+		if (fairq_is_of_extension(&entry->key, extension))
 		{
-			FairqHints *hints = dsa_get_address(area, entry->hints);
+			FairqHints *hints = dsa_get_address(fairq_view.area, entry->hints);
 			FairqQueueKey key = entry->key;
 
 			dshash_delete_current(&status);
@@ -408,14 +391,14 @@ release_queues(const FairqQueueKey *extension)
 static void
 delete_extension(const FairqQueueKey *key)
 {
-	ExtensionEntry *extension = dshash_find(extensions, key, true);
+	ExtensionEntry *extension = dshash_find(fairq_view.extensions, key, true);
 	dsa_pointer census;
 
 	if (extension == NULL)
 		return;
 	census = extension->census;
-	dshash_delete_entry(extensions, extension);
-	dsa_free(area, census);
+	dshash_delete_entry(fairq_view.extensions, extension);
+	dsa_free(fairq_view.area, census);
 }
 
 /*
@@ -432,8 +415,8 @@ fairq_shmem_sweep(void)
 	int			n = 0;
 	FairqQueueKey *keys = palloc(sizeof(FairqQueueKey) * max);
 
-	attach_tables();
-	dshash_seq_init(&status, extensions, false);
+	fairq_registry_attach();
+	dshash_seq_init(&status, fairq_view.extensions, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		if (n == max)
@@ -453,18 +436,19 @@ fairq_shmem_sweep(void)
 		delete_extension(&keys[i]);
 	}
 	pfree(keys);
-	pg_atomic_write_u64(&registry->swept_at, GetCurrentTimestamp());
+	pg_atomic_write_u64(&fairq_view.registry->swept_at, GetCurrentTimestamp());
 }
 
 /* The cache of groups was found to be full: maybe of what is gone. */
 void
 fairq_shmem_sweep_if_crowded(void)
 {
-	if (pg_atomic_read_u32(&registry->crowded) == 0 ||
-		GetCurrentTimestamp() < (int64) pg_atomic_read_u64(&registry->swept_at) +
+	if (pg_atomic_read_u32(&fairq_view.registry->crowded) == 0 ||
+		GetCurrentTimestamp() <
+		(int64) pg_atomic_read_u64(&fairq_view.registry->swept_at) +
 		SWEEP_EVERY)
 		return;
-	pg_atomic_write_u32(&registry->crowded, 0);
+	pg_atomic_write_u32(&fairq_view.registry->crowded, 0);
 	fairq_shmem_sweep();
 }
 
@@ -479,24 +463,24 @@ enter_extension(void)
 
 	if (entered == key.task)
 		return;
-	census = dsa_allocate0(area, sizeof(FairqCensus));
-	fairq_census_state_init(dsa_get_address(area, census));
+	census = dsa_allocate0(fairq_view.area, sizeof(FairqCensus));
+	fairq_census_state_init(dsa_get_address(fairq_view.area, census));
 	PG_TRY();
 	{
-		extension = dshash_find_or_insert(extensions, &key, &found);
+		extension = dshash_find_or_insert(fairq_view.extensions, &key, &found);
 	}
 	PG_CATCH();
 	{
-		dsa_free(area, census);
+		dsa_free(fairq_view.area, census);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	if (!found)
 		extension->census = census;
 	own_census = extension->census;
-	dshash_release_lock(extensions, extension);
+	dshash_release_lock(fairq_view.extensions, extension);
 	if (found)
-		dsa_free(area, census);
+		dsa_free(fairq_view.area, census);
 	else
 		fairq_shmem_sweep();
 	entered = key.task;
@@ -508,25 +492,25 @@ is_of_queue(FairqHints *hints, const FairqQueueKey *key)
 {
 	bool		is_its;
 
-	LWLockAcquire(&registry->lock, LW_SHARED);
+	LWLockAcquire(&fairq_view.registry->lock, LW_SHARED);
 	is_its = !hints->released &&
 		memcmp(&hints->key, key, sizeof(*key)) == 0;
-	LWLockRelease(&registry->lock);
+	LWLockRelease(&fairq_view.registry->lock);
 	return is_its;
 }
 
 static FairqHints *
 find_queue(const FairqQueueKey *key)
 {
-	QueueEntry *entry = dshash_find(queues, key, false);
+	FairqQueueEntry *entry = dshash_find(fairq_view.queues, key, false);
 	FairqHints *hints;
 	dsa_pointer ptr;
 
 	if (entry == NULL)
 		return NULL;
 	ptr = entry->hints;
-	dshash_release_lock(queues, entry);
-	hints = dsa_get_address(area, ptr);
+	dshash_release_lock(fairq_view.queues, entry);
+	hints = dsa_get_address(fairq_view.area, ptr);
 	if (is_of_queue(hints, key))
 	{
 		(void) fairq_shmem_census(hints);
@@ -540,17 +524,17 @@ find_queue(const FairqQueueKey *key)
 static FairqHints *
 enter_queue(const FairqQueueKey *key, FairqHints *hints)
 {
-	QueueEntry *entry;
+	FairqQueueEntry *entry;
 	bool		found;
 	dsa_pointer ptr;
 
 	PG_TRY();
 	{
-		entry = dshash_find_or_insert(queues, key, &found);
+		entry = dshash_find_or_insert(fairq_view.queues, key, &found);
 	}
 	PG_CATCH();
 	{
-		push_hints(&registry->free, hints);
+		push_hints(&fairq_view.registry->free, hints);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -562,11 +546,11 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 							pg_atomic_read_u64(&fairq_shmem_census(hints)->skipping));
 	}
 	ptr = entry->hints;
-	dshash_release_lock(queues, entry);
+	dshash_release_lock(fairq_view.queues, entry);
 	if (!found)
 		return hints;
-	push_hints(&registry->free, hints);
-	return dsa_get_address(area, ptr);
+	push_hints(&fairq_view.registry->free, hints);
+	return dsa_get_address(fairq_view.area, ptr);
 }
 
 /*
@@ -581,7 +565,7 @@ fairq_shmem_queue(int32 queue_id)
 	ErrorContextCallback callback;
 
 	fairq_explain_begin(&callback);
-	attach_tables();
+	fairq_registry_attach();
 	hints = find_queue(&key);
 	if (hints == NULL)
 	{
@@ -602,7 +586,7 @@ fairq_shmem_find_queue(int32 queue_id)
 
 	if (!fairq_area_is_made())
 		return NULL;
-	attach_tables();
+	fairq_registry_attach();
 	return find_queue(&key);
 }
 
@@ -615,20 +599,20 @@ fairq_shmem_queues(Oid task)
 {
 	FairqQueueKey key = fairq_key_of(task, 0, -1);
 	dshash_seq_status status;
-	QueueEntry *entry;
+	FairqQueueEntry *entry;
 	List	   *all = NIL;
 
 	if (!fairq_area_is_made())
 		return NIL;
-	attach_tables();
-	dshash_seq_init(&status, queues, false);
+	fairq_registry_attach();
+	dshash_seq_init(&status, fairq_view.queues, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		FairqHints *hints;
 
-		if (!is_of_extension(&entry->key, &key))
+		if (!fairq_is_of_extension(&entry->key, &key))
 			continue;
-		hints = dsa_get_address(area, entry->hints);
+		hints = dsa_get_address(fairq_view.area, entry->hints);
 		if (is_of_queue(hints, &entry->key))
 		{
 			(void) fairq_shmem_census(hints);
@@ -637,187 +621,4 @@ fairq_shmem_queues(Oid task)
 	}
 	dshash_seq_term(&status);
 	return all;
-}
-
-/* --------------------------------------------------------------------- */
-
-/*
- * The number of the last census that counts for the queue of a counter.  False if
- * the queue is gone: then the counter may be freed, though it is not idle.
- */
-static bool
-read_census(const FairqQueueKey *key, uint64 *census)
-{
-	FairqQueueKey queue = *key;
-	QueueEntry *entry;
-
-	queue.group_no = -1;
-	entry = dshash_find(queues, &queue, false);
-	if (entry == NULL)
-		return false;
-	*census = pg_atomic_read_u64(&fairq_shmem_census(dsa_get_address(area,
-																	 entry->hints))->number);
-	dshash_release_lock(queues, entry);
-	return true;
-}
-
-/* Can the counter be freed?  Mostly a look at itself is enough to say so. */
-static bool
-is_of_no_use(CounterEntry *entry)
-{
-	uint64		census;
-
-	if (fairq_counter_is_idle(&entry->counter, 0))
-		return true;
-	return !fairq_counter_is_pinned(&entry->counter) &&
-		(!read_census(&entry->key, &census) ||
-		 fairq_counter_is_idle(&entry->counter, census));
-}
-
-/* It is freed, so its queue has it no more.  It is locked in its table. */
-static void
-forget_counter(const FairqQueueKey *key)
-{
-	FairqQueueKey queue = *key;
-	QueueEntry *entry;
-	FairqHints *hints;
-
-	queue.group_no = -1;
-	entry = dshash_find(queues, &queue, false);
-	if (entry == NULL)
-		return;
-	hints = dsa_get_address(area, entry->hints);
-	LWLockAcquire(&hints->lanes[0].lock, LW_EXCLUSIVE);
-	fairq_seats_remove(&hints->lanes[0], FAIRQ_COUNTED, key->group_no);
-	LWLockRelease(&hints->lanes[0].lock);
-	dshash_release_lock(queues, entry);
-}
-
-static void
-free_idle_counters(void)
-{
-	dshash_seq_status status;
-	CounterEntry *entry;
-	uint32		left = 0;
-
-	reclaim_dropped();
-	dshash_seq_init(&status, counters, true);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		if (is_of_no_use(entry))
-		{
-			forget_counter(&entry->key);
-			dshash_delete_current(&status);
-			pg_atomic_fetch_sub_u32(&registry->ncounters, 1);
-		}
-		else
-			left++;
-	}
-	dshash_seq_term(&status);
-	pg_atomic_write_u32(&registry->many_counters,
-						Max(FAIRQ_MANY_COUNTERS, 2 * left));
-}
-
-/*
- * Let the sum of the queue's counters find that of the group, which is pinned.
- * A backend that is about to use the counter looks whether that is done: the
- * one that has made it may not have come so far.  The bit is read without a
- * lock, since it is not taken away before the counter is, and then not found
- * any more.
- */
-static void
-note_counter(FairqHints *hints, int32 group_no)
-{
-	FairqLane  *lane = &hints->lanes[0];
-
-	if (fairq_seats_has(lane, FAIRQ_COUNTED, group_no))
-		return;
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	fairq_seats_add(lane, FAIRQ_COUNTED, group_no);
-	LWLockRelease(&lane->lock);
-}
-
-/* Find or make the counter of a group.  It is pinned. */
-FairqCounter *
-fairq_shmem_counter(FairqHints *hints, int32 group_no)
-{
-	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
-	CounterEntry *entry;
-	bool		found;
-	ErrorContextCallback callback;
-
-	fairq_explain_begin(&callback);
-	attach_tables();
-	fairq_chunks_have(&hints->chunks, group_no);
-	if (pg_atomic_read_u32(&registry->ncounters) >
-		pg_atomic_read_u32(&registry->many_counters))
-		free_idle_counters();
-	entry = dshash_find_or_insert(counters, &key, &found);
-	if (!found)
-	{
-		fairq_counter_init(&entry->counter);
-		pg_atomic_fetch_add_u32(&registry->ncounters, 1);
-	}
-	fairq_counter_pin(&entry->counter);
-	dshash_release_lock(counters, entry);
-	note_counter(hints, group_no);
-	fairq_explain_end(&callback);
-	return &entry->counter;
-}
-
-/* The same, but NULL if there is none. */
-FairqCounter *
-fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
-{
-	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
-	CounterEntry *entry;
-
-	attach_tables();
-	entry = dshash_find(counters, &key, false);
-	if (entry == NULL)
-		return NULL;
-	fairq_counter_pin(&entry->counter);
-	dshash_release_lock(counters, entry);
-	return &entry->counter;
-}
-
-/* The first group at or behind that seat that has a counter; all chunks are mapped. */
-bool
-fairq_shmem_next_counter(FairqHints *hints, int32 *group_no)
-{
-	FairqLane  *lane = &hints->lanes[0];
-
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	*group_no = fairq_seats_next(lane, FAIRQ_COUNTED, *group_no);
-	LWLockRelease(&lane->lock);
-	return *group_no != FAIRQ_NO_SEAT;
-}
-
-/* The groups of a queue that have counters.  Returns how many. */
-int
-fairq_shmem_counters(int32 queue_id, int32 **group_nos)
-{
-	FairqQueueKey key = fairq_key(queue_id, -1);
-	dshash_seq_status status;
-	CounterEntry *entry;
-	int			max = 64;
-	int			n = 0;
-
-	attach_tables();
-	*group_nos = palloc(sizeof(int32) * max);
-	dshash_seq_init(&status, counters, false);
-	while ((entry = dshash_seq_next(&status)) != NULL)
-	{
-		if (!is_of_extension(&entry->key, &key) ||
-			entry->key.queue_id != queue_id)
-			continue;
-		if (n == max)
-		{
-			max *= 2;
-			*group_nos = repalloc_huge(*group_nos, sizeof(int32) * max);
-		}
-		(*group_nos)[n++] = entry->key.group_no;
-	}
-	dshash_seq_term(&status);
-	return n;
 }

@@ -1,0 +1,198 @@
+/*
+ * registry_counters.c
+ *		Which counters of groups shared memory has: found, made, freed.
+ *
+ * A counter is freed when it is idle and not pinned; one of a queue that is gone
+ * also if it is not idle.  Such counters are looked for whenever there are twice
+ * as many as the last time left, which costs a constant time per new one.
+ *
+ * Locking: a partition of the table of counters, before one of queues, and a
+ * lane's lock; see registry.c.
+ */
+#include "postgres.h"
+
+#include "domain.h"
+#include "registry_internal.h"
+#include "seats.h"
+
+/*
+ * The number of the last census that counts for the queue of a counter.  False if
+ * the queue is gone: then the counter may be freed, though it is not idle.
+ */
+static bool
+read_census(const FairqQueueKey *key, uint64 *census)
+{
+	FairqQueueKey queue = *key;
+	FairqQueueEntry *entry;
+	FairqHints *hints;
+
+	queue.group_no = -1;
+	entry = dshash_find(fairq_view.queues, &queue, false);
+	if (entry == NULL)
+		return false;
+	hints = dsa_get_address(fairq_view.area, entry->hints);
+	*census = pg_atomic_read_u64(&fairq_shmem_census(hints)->number);
+	dshash_release_lock(fairq_view.queues, entry);
+	return true;
+}
+
+/* Can the counter be freed?  Mostly a look at itself is enough to say so. */
+static bool
+is_of_no_use(FairqCounterEntry *entry)
+{
+	uint64		census;
+
+	if (fairq_counter_is_idle(&entry->counter, 0))
+		return true;
+	return !fairq_counter_is_pinned(&entry->counter) &&
+		(!read_census(&entry->key, &census) ||
+		 fairq_counter_is_idle(&entry->counter, census));
+}
+
+/* It is freed, so its queue has it no more.  It is locked in its table. */
+static void
+forget_counter(const FairqQueueKey *key)
+{
+	FairqQueueKey queue = *key;
+	FairqQueueEntry *entry;
+	FairqHints *hints;
+
+	queue.group_no = -1;
+	entry = dshash_find(fairq_view.queues, &queue, false);
+	if (entry == NULL)
+		return;
+	hints = dsa_get_address(fairq_view.area, entry->hints);
+	LWLockAcquire(&hints->lanes[0].lock, LW_EXCLUSIVE);
+	fairq_seats_remove(&hints->lanes[0], FAIRQ_COUNTED, key->group_no);
+	LWLockRelease(&hints->lanes[0].lock);
+	dshash_release_lock(fairq_view.queues, entry);
+}
+
+static void
+free_idle_counters(void)
+{
+	dshash_seq_status status;
+	FairqCounterEntry *entry;
+	uint32		left = 0;
+
+	fairq_reclaim_dropped();
+	dshash_seq_init(&status, fairq_view.counters, true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (is_of_no_use(entry))
+		{
+			forget_counter(&entry->key);
+			dshash_delete_current(&status);
+			pg_atomic_fetch_sub_u32(&fairq_view.registry->ncounters, 1);
+		}
+		else
+			left++;
+	}
+	dshash_seq_term(&status);
+	pg_atomic_write_u32(&fairq_view.registry->many_counters,
+						Max(FAIRQ_MANY_COUNTERS, 2 * left));
+}
+
+/*
+ * Let the sum of the queue's counters find that of the group, which is pinned.
+ * A backend that is about to use the counter looks whether that is done: the
+ * one that has made it may not have come so far.  The bit is read without a
+ * lock, since it is not taken away before the counter is, and then not found
+ * any more.
+ */
+static void
+note_counter(FairqHints *hints, int32 group_no)
+{
+	FairqLane  *lane = &hints->lanes[0];
+
+	if (fairq_seats_has(lane, FAIRQ_COUNTED, group_no))
+		return;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	fairq_seats_add(lane, FAIRQ_COUNTED, group_no);
+	LWLockRelease(&lane->lock);
+}
+
+/* Find or make the counter of a group.  It is pinned. */
+FairqCounter *
+fairq_shmem_counter(FairqHints *hints, int32 group_no)
+{
+	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
+	FairqCounterEntry *entry;
+	bool		found;
+	ErrorContextCallback callback;
+
+	fairq_explain_begin(&callback);
+	fairq_registry_attach();
+	fairq_chunks_have(&hints->chunks, group_no);
+	if (pg_atomic_read_u32(&fairq_view.registry->ncounters) >
+		pg_atomic_read_u32(&fairq_view.registry->many_counters))
+		free_idle_counters();
+	entry = dshash_find_or_insert(fairq_view.counters, &key, &found);
+	if (!found)
+	{
+		fairq_counter_init(&entry->counter);
+		pg_atomic_fetch_add_u32(&fairq_view.registry->ncounters, 1);
+	}
+	fairq_counter_pin(&entry->counter);
+	dshash_release_lock(fairq_view.counters, entry);
+	note_counter(hints, group_no);
+	fairq_explain_end(&callback);
+	return &entry->counter;
+}
+
+/* The same, but NULL if there is none. */
+FairqCounter *
+fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
+{
+	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
+	FairqCounterEntry *entry;
+
+	fairq_registry_attach();
+	entry = dshash_find(fairq_view.counters, &key, false);
+	if (entry == NULL)
+		return NULL;
+	fairq_counter_pin(&entry->counter);
+	dshash_release_lock(fairq_view.counters, entry);
+	return &entry->counter;
+}
+
+/* The first group at or behind that seat that has a counter; all chunks are mapped. */
+bool
+fairq_shmem_next_counter(FairqHints *hints, int32 *group_no)
+{
+	FairqLane  *lane = &hints->lanes[0];
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	*group_no = fairq_seats_next(lane, FAIRQ_COUNTED, *group_no);
+	LWLockRelease(&lane->lock);
+	return *group_no != FAIRQ_NO_SEAT;
+}
+
+/* The groups of a queue that have counters.  Returns how many. */
+int
+fairq_shmem_counters(int32 queue_id, int32 **group_nos)
+{
+	FairqQueueKey key = fairq_key(queue_id, -1);
+	dshash_seq_status status;
+	FairqCounterEntry *entry;
+	int			max = 64;
+	int			n = 0;
+
+	fairq_registry_attach();
+	*group_nos = palloc(sizeof(int32) * max);
+	dshash_seq_init(&status, fairq_view.counters, false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (!fairq_is_of_extension(&entry->key, &key) ||
+			entry->key.queue_id != queue_id)
+			continue;
+		if (n == max)
+		{
+			max *= 2;
+			*group_nos = repalloc_huge(*group_nos, sizeof(int32) * max);
+		}
+		(*group_nos)[n++] = entry->key.group_no;
+	}
+	dshash_seq_term(&status);
+	return n;
+}
