@@ -80,6 +80,7 @@ OBJS = \
 	src/times.o \
 	src/wake.o \
 	src/transaction.o \
+	src/shown.o \
 	src/pending.o \
 	src/news.o \
 	src/registry_counters.o \

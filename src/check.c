@@ -32,6 +32,7 @@
 #include "group.h"
 #include "registry.h"
 #include "running.h"
+#include "shown.h"
 #include "store_spi.h"
 #include "transaction.h"
 

@@ -3,7 +3,7 @@
  *		What is published of a lane: tasks that are ready, timed or due.
  *
  * What a transaction has enqueued and not committed is seen by its own pops
- * alone.  It is published before they look (pending.c).  A call of another
+ * alone.  It is published before they look (shown.c).  A call of another
  * backend passes over the rows; so it may take the group out of the ring, or
  * take tasks off the hand, and make void what was published.  So the lane
  * counts how often another backend than before took a turn, or noted where

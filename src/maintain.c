@@ -56,6 +56,7 @@
 #include "line.h"
 #include "outcome.h"
 #include "registry.h"
+#include "shown.h"
 #include "store_spi.h"
 #include "text.h"
 #include "transaction.h"

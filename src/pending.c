@@ -20,9 +20,8 @@
  * bucket is simply given back to the one below, or emptied: whatever was put
  * in behind it has gone before.
  *
- * Locking: lanes' locks, when our own pops are shown what is pending.  All memory
- * is had when a change is noted: what transaction.c calls here neither fails nor
- * allocates.
+ * Locking: none.  All memory is had when a change is noted: what transaction.c
+ * calls here neither fails nor allocates.
  */
 #include "postgres.h"
 
@@ -36,9 +35,6 @@
 /* some 40 MB, for a transaction with as many groups */
 #define MAX_PENDING (FAIRQ_SETS * FAIRQ_SET_WAYS)
 
-/* queues of which a transaction remembers what its own pops were shown */
-#define MAX_SHOWN 16
-
 /* no change or bucket */
 #define NO_INDEX (-1)
 
@@ -49,18 +45,6 @@ static int32 *topmost = NULL;	/* 2 * max_stack slots, likewise */
 
 /* the first change of which our own pops have not been shown all */
 static int32 unshown = NO_INDEX;
-
-/* A queue whose changes our own pops were shown, but for those in unshown. */
-typedef struct Shown
-{
-	FairqHints *hints;
-	uint16		lanes;			/* in which lanes, as bits */
-	uint64		at[FAIRQ_PRIORITIES];	/* their narrowings then */
-} Shown;
-
-static Shown shown[MAX_SHOWN];
-static int	nshown = 0;
-static int	next_shown = 0;		/* the one to give up when all are in use */
 
 static bool own_tasks = false;	/* some change makes tasks ready at commit */
 static bool to_undo = false;	/* some change has ready_at_abort */
@@ -94,8 +78,9 @@ add_unshown(FairqPending *pending)
 		stack[pending->next_unshown].prev_unshown = unshown;
 }
 
-static void
-remove_unshown(FairqPending *pending)
+/* Take the change off that list, as our own pops were shown all of it. */
+void
+fairq_pending_is_shown(FairqPending *pending)
 {
 	if (!pending->in_unshown)
 		return;
@@ -107,6 +92,13 @@ remove_unshown(FairqPending *pending)
 		stack[pending->prev_unshown].next_unshown = pending->next_unshown;
 	else
 		unshown = pending->next_unshown;
+}
+
+/* Index of the first change of which our own pops were not shown all; -1: none. */
+int32
+fairq_pending_first_unshown(void)
+{
+	return unshown;
 }
 
 /* The bucket of the topmost change for a group, or the empty one for it. */
@@ -160,7 +152,7 @@ fairq_pending_pop(void)
 	FairqPending *pending = &stack[nstack - 1];
 
 	*slot_of(pending->lane, pending->group_no) = pending->below;
-	remove_unshown(pending);
+	fairq_pending_is_shown(pending);
 	nstack--;
 	return pending;
 }
@@ -193,15 +185,6 @@ grow_stack(void)
 		*slot_of(stack[i].lane, stack[i].group_no) = i;
 }
 
-/* Forget what was shown of a queue: its hints may be another's from now on. */
-void
-fairq_pending_forget_shown(FairqHints *hints)
-{
-	for (int i = 0; i < nshown; i++)
-		if (shown[i].hints == hints)
-			shown[i].hints = NULL;
-}
-
 /* Forget all changes, whose memory goes with the transaction. */
 void
 fairq_pending_forget(void)
@@ -211,7 +194,6 @@ fairq_pending_forget(void)
 	max_stack = 0;
 	fairq_news_forget();
 	unshown = NO_INDEX;
-	nshown = next_shown = 0;
 	own_tasks = to_undo = to_leave = false;
 	own_settings = false;
 }
@@ -489,102 +471,6 @@ fairq_pending_written(void)
 {
 	while (nin_flight > 0)
 		fairq_unpin(&in_flight[--nin_flight].reservation);
-}
-
-/* What our own pops were shown of a queue; nothing, if it is new. */
-static Shown *
-shown_of(FairqHints *hints, bool *is_new)
-{
-	Shown	   *found;
-
-	*is_new = false;
-	for (int i = 0; i < nshown; i++)
-		if (shown[i].hints == hints)
-			return &shown[i];
-	*is_new = true;
-	if (nshown < MAX_SHOWN)
-		found = &shown[nshown++];
-	else
-	{
-		found = &shown[next_shown];
-		next_shown = (next_shown + 1) % MAX_SHOWN;
-	}
-	found->hints = hints;
-	found->lanes = 0;
-	return found;
-}
-
-/* Publish for our own pops what other backends find after the commit. */
-static void
-show_news(Shown *to, FairqPending *pending, const FairqNews *news)
-{
-	FairqLane  *lane = pending->lane;
-	uint16		bit = 1 << lane->priority;
-
-	if ((to->lanes & bit) == 0)
-	{
-		to->at[lane->priority] = fairq_lane_narrowings(lane);
-		to->lanes |= bit;
-	}
-	fairq_news_publish(pending->lane, pending->group_no, news, false);
-	remove_unshown(pending);
-}
-
-/*
- * Show our own pops what this transaction has enqueued, purged and leased,
- * before they search.  Other backends find nothing of it, and a commit
- * publishes it again.  It is shown once in each lane, unless another backend
- * has made it void since.  Returns whether there were tasks to speak of.
- */
-bool
-fairq_pending_show(FairqHints *hints)
-{
-	Shown	   *to;
-	bool		again;
-	bool		any = false;
-
-	if (nstack == 0)
-		return false;
-	to = shown_of(hints, &again);
-	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-	{
-		if ((to->lanes & (1 << priority)) != 0 &&
-			pg_atomic_read_u64(&hints->lanes[priority].narrowings) !=
-			to->at[priority])
-		{
-			to->lanes &= ~(1 << priority);
-			again = true;
-		}
-	}
-	if (again)
-	{
-		uint16		still = to->lanes;
-
-		for (int i = 0; i < nstack; i++)
-		{
-			FairqPending *pending = &stack[i];
-
-			if (fairq_hints_of(pending->lane) == hints &&
-				(still & (1 << pending->lane->priority)) == 0 &&
-				!fairq_news_is_none(&pending->at_commit))
-			{
-				any |= fairq_news_has_tasks(&pending->at_commit);
-				show_news(to, pending, &pending->at_commit);
-			}
-		}
-	}
-	for (int32 i = unshown; i != NO_INDEX;)
-	{
-		FairqPending *pending = &stack[i];
-
-		i = pending->next_unshown;
-		if (fairq_hints_of(pending->lane) == hints)
-		{
-			any |= fairq_news_has_tasks(&pending->not_shown);
-			show_news(to, pending, &pending->not_shown);
-		}
-	}
-	return any;
 }
 
 /* Has this transaction made tasks that only its own pops see? */

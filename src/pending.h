@@ -84,7 +84,6 @@ extern void fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 										   TimestampTz until, uint64 searches);
 extern void fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 										  TimestampTz until);
-extern bool fairq_pending_show(FairqHints *hints);
 extern bool fairq_has_own_tasks(void);
 extern int64 fairq_pending_highest(FairqLane *lane, int32 group_no);
 extern void fairq_pending_ready_at_abort(FairqPending *pending, int64 addr,

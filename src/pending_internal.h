@@ -15,7 +15,8 @@ extern FairqPending *fairq_pending_at(int index);
 extern FairqPending *fairq_pending_pop(void);
 extern void fairq_pending_sub_committed(SubTransactionId sub,
 										SubTransactionId parent);
-extern void fairq_pending_forget_shown(FairqHints *hints);
+extern int32 fairq_pending_first_unshown(void);
+extern void fairq_pending_is_shown(FairqPending *pending);
 extern void fairq_pending_forget(void);
 
 #endif							/* FAIRQ_PENDING_INTERNAL_H */

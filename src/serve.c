@@ -76,6 +76,7 @@
 #include "registry.h"
 #include "running.h"
 #include "serve.h"
+#include "shown.h"
 #include "turn.h"
 #include "turns.h"
 

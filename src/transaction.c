@@ -27,6 +27,7 @@
 #include "domain.h"
 #include "pending_internal.h"
 #include "registry.h"
+#include "shown.h"
 #include "transaction.h"
 
 /* modules that do something at the end of a transaction */
@@ -213,6 +214,7 @@ apply_all(bool committed)
 	end_call();
 	apply_from(0, committed);
 	fairq_pending_forget();
+	fairq_shown_forget();
 	written_at = changed_at = groups_changed_at = 0;
 	groups_freed = false;
 	if (changed)

@@ -3,7 +3,7 @@
 # and nobody meets what was known of them.
 #
 # Fails when hints of dropped queues are not used again (fairq_shmem_release(),
-# reclaim_dropped() in registry.c), when counters of dropped queues stay
+# fairq_reclaim_dropped() in registry.c), when counters of dropped queues stay
 # (free_idle_counters()), when a new extension doesn't sweep what belongs to those
 # that are gone (enter_extension()), and when keys in shared memory lack the
 # database's birth (fairq_key_of() in domain.c).
