@@ -78,19 +78,17 @@ put_row(ReturnSetInfo *rsinfo, Row *row)
 }
 
 /*
- * Put the time of a timer: -infinity, if what is timed is still to be searched
- * for from the beginning; NULL, if nothing is timed.
+ * Put the time of a timer: the year 2000, if what is timed is still to be
+ * searched for from the beginning; NULL, if nothing will ever fall due.
  */
 static void
 put_timer(Row *row, const FairqLaneView *view, FairqRegion region)
 {
 	int64		addr = view->timers[region];
-	int64		from = fairq_region_from(region);
-	TimestampTz time = addr == from ? DT_NOBEGIN :
-		addr >= from + FAIRQ_TIMED_SIZE - 2 ? DT_NOEND : fairq_due_time(addr);
+	bool		never = addr >= fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2;
 
-	put_column(row, TimestampTzGetDatum(time),
-			   !view->begun || addr == FAIRQ_ADDR_MAX);
+	put_column(row, TimestampTzGetDatum(never ? 0 : fairq_due_time(addr)),
+			   !view->begun || never);
 }
 
 /* Put the row of a lane, if anything is known of it. */
