@@ -16,7 +16,7 @@
  *	  in which the group was given an address or had a turn.
  *
  * So a group that has had no turn in the present block joins it, also if its
- * seat was passed: it is then in front of all others (lane.c).  This is the
+ * seat was passed: it is then in front of all others (let_in() in lane_internal.h).  This is the
  * rule of the article "An unfair advantage: multi-tenant queues in Postgres".
  *
  * Why this is fair.  Take two groups g and h of weight 1 that both have ready

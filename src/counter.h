@@ -10,7 +10,10 @@
 
 #define FAIRQ_NO_LIMIT (-1)
 
-/* As of when a counter is known, or void; made by fairq_lane_as_of(). */
+/*
+ * The state of resets and census against which a counter's knowledge is
+ * compared: what is older is void.  Made by fairq_lane_as_of().
+ */
 typedef struct FairqAsOf
 {
 	uint64		as_of;			/* resets and uncounted, added up: what

@@ -11,8 +11,8 @@
 /* An address given to a task whose row is not written yet. */
 typedef struct FairqReservation
 {
-	FairqTail	tail;			/* address, and number of tasks there with this
-								 * one */
+	FairqTail	tail;			/* address given, and number of the group's
+								 * tasks there, this one included */
 	FairqTail	before;			/* the group's tail before */
 	FairqGroup *pinned;			/* entry that is pinned until the row is
 								 * written; NULL: none */

@@ -5,8 +5,7 @@
  * A pop takes a number of turns at once, with what is in the hands of these
  * groups; then it claims the rows, without a lock.  What it does not need, and
  * what it cannot have, it gives back, at the latest when its transaction ends
- * (turns.c).
- * (lane_end.c).
+ * (turns.c, lane_end.c).
  *
  * In a queue that is full only tasks that have a slot already can be served:
  * those whose leases have expired.  Their groups are served in the order of

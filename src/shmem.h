@@ -108,8 +108,8 @@ typedef struct FairqGroup
 	int32		parts;			/* number of parts of the last turn that calls
 								 * have taken, but for those that came to
 								 * nothing */
-	bool		unused;			/* true: no task is known to be served at the
-								 * last turn, which was not given back */
+	bool		unused;			/* true: the last turn has served no task so
+								 * far, and was not given back */
 	bool		published;		/* true: something was published since the last
 								 * turn was taken */
 	int32		tail_count;		/* number of tasks at tail */

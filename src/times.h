@@ -15,10 +15,10 @@ typedef struct FairqTimes
 {
 	pg_atomic_uint64 deadline;	/* TimestampTz before which no lease ends;
 								 * DT_NOEND: there is none */
-	pg_atomic_uint64 timers[FAIRQ_REGIONS]; /* address of each timed region
-											 * below which all tasks are
-											 * running, or of groups in the set
-											 * "due" */
+	pg_atomic_uint64 timers[FAIRQ_REGIONS]; /* address in each timed region
+											 * below which no task waits for
+											 * its time, but of groups in the
+											 * set "due" */
 	int64		timers_since[FAIRQ_REGIONS];	/* lowest timer entered since
 												 * the last search began, per
 												 * region; FAIRQ_ADDR_MAX:
