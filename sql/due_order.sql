@@ -45,7 +45,7 @@ SELECT payload FROM fairq.pop('due_order', 10);
 SELECT fairq.drop_queue('due_order', true);
 
 -- what the group's entry has of due and of expired tasks is where rows were; when
--- VACUUM FULL has moved them, they are found nevertheless (forget_due(), turn.c)
+-- VACUUM FULL has moved them, they are found nevertheless (forget_due(), turn_due.c)
 SELECT fairq.create_queue('due_moved');
 SELECT count(fairq.enqueue('due_moved', 'g', i::text::jsonb,
 	run_at => clock_timestamp() + '20 ms' + i * interval '1 ms')) FROM generate_series(1, 12) i;

@@ -3,7 +3,7 @@
 --
 -- Fails when each pop says anew what its transaction has enqueued, and so reads
 -- the entries again of all that it has finished (fairq_pending_show() in
--- pending.c).
+-- shown.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
