@@ -235,6 +235,12 @@ SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'objec
 COMMIT;
 RESET ROLE;
 
+-- DROP EXTENSION, which locks no queue, waits for who reads what is of one
+BEGIN;
+SELECT count(*) FROM fairq.lane_groups('lanes_limit', 3);
+SELECT mode FROM pg_locks WHERE pid = pg_backend_pid() AND relation = 'fairq.task'::regclass;
+COMMIT;
+
 -- a queue that is dropped, by ourselves and for good
 BEGIN;
 SELECT fairq.drop_queue('lanes_limit', true);

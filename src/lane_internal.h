@@ -3,7 +3,7 @@
  *		What the files of lanes share: what the sets say of a group, and its entry.
  *
  * Functions of the first kind are inline, since a turn asks them some dozens of
- * times.  The lane's lock is held, exclusively but for is_begun().
+ * times.  The lane's lock is held: shared is enough for those that only ask.
  */
 #ifndef FAIRQ_LANE_INTERNAL_H
 #define FAIRQ_LANE_INTERNAL_H

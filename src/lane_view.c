@@ -12,12 +12,12 @@
 #include "lane_internal.h"
 #include "lane_view.h"
 
-/* Is the set to be shown?  Of a lane that is void only leases count. */
+/* Is the set to be shown?  Of a lane that is void (!begun) only leases count. */
 static bool
-is_shown(FairqLane *lane, FairqSeatSet set)
+is_shown(bool begun, FairqSeatSet set)
 {
 	return set == FAIRQ_LAPSED || set == FAIRQ_LEASED ||
-		(set != FAIRQ_COUNTED && is_begun(lane));
+		(set != FAIRQ_COUNTED && begun);
 }
 
 /* For the view fairq.lanes: copy what is known of the lane. */
@@ -32,7 +32,7 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 	view->seat = lane->seat;
 	view->turn = lane->turn;
 	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
-		view->n[set] = is_shown(lane, set) ? lane->seats.n[set] : 0;
+		view->n[set] = is_shown(view->begun, set) ? lane->seats.n[set] : 0;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		view->timers[r] = (int64) pg_atomic_read_u64(&lane->times.timers[r]);
 	view->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
@@ -41,7 +41,7 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 
 /* Copy what is known of a group, whose bits are mapped. */
 static void
-view_group(FairqLane *lane, int32 group_no, FairqGroupView *view)
+view_group(FairqLane *lane, bool begun, int32 group_no, FairqGroupView *view)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
@@ -51,9 +51,9 @@ view_group(FairqLane *lane, int32 group_no, FairqGroupView *view)
 	view->group_no = group_no;
 	view->next_turn = FAIRQ_ADDR_NONE;
 	for (int s = 0; s < FAIRQ_SEAT_SETS; s++)
-		if (is_shown(lane, s) && has(lane, s, group_no))
+		if (is_shown(begun, s) && has(lane, s, group_no))
 			view->sets |= 1 << s;
-	if (!is_begun(lane))
+	if (!begun)
 		return;
 	view->known = is_known(lane, group_no);
 	view->next_turn = fairq_address(group_no, next_block(lane, group_no),
@@ -84,10 +84,12 @@ fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from, int most,
 	int64		next[FAIRQ_SEAT_SETS];	/* next group of each set; -1: to be
 										 * searched for */
 	int			n = 0;
+	bool		begun;
 
 	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
 		next[set] = -1;
 	LWLockAcquire(&lane->lock, LW_SHARED);
+	begun = is_begun(lane);
 	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
 		n = -1;
 	while (n >= 0 && n < most)
@@ -96,7 +98,7 @@ fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from, int most,
 
 		for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
 		{
-			if (!is_shown(lane, set))
+			if (!is_shown(begun, set))
 				continue;
 			if (next[set] < from)
 				next[set] = fairq_seats_next(lane, set, from);
@@ -106,7 +108,7 @@ fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from, int most,
 		}
 		if (first == FAIRQ_ALL_SEATS)
 			break;
-		view_group(lane, (int32) first, &views[n++]);
+		view_group(lane, begun, (int32) first, &views[n++]);
 		from = first + 1;
 	}
 	LWLockRelease(&lane->lock);

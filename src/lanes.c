@@ -15,7 +15,8 @@
  * groups; rows are made of the copy.  So a row is of one moment, and the rows
  * of a call are of several.  lane_groups() reads chunks, which are freed with
  * the queue's hints, and so has an AccessShareLock on the queue, to the end of
- * the transaction.  What is behind the view reads the lanes alone.  These are
+ * the transaction, and on fairq.task: the first holds drop_queue() off, the
+ * second DROP EXTENSION, which locks no queue.  What is behind the view reads the lanes alone.  These are
  * never freed (registry.c), so it locks no queue, and waits for none that is
  * being dropped; if hints are another queue's by now what was read is left out.
  */
@@ -210,6 +211,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 	queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
 	if (queue == NULL)
 		return (Datum) 0;
+	fairq_table_close(fairq_table_open(fairq_catalog()->task, AccessShareLock));
 	hints = queue->hints;
 	mapped = fairq_chunks_map(&hints->chunks);
 	context = AllocSetContextCreate(CurrentMemoryContext, "fairq lane groups",
