@@ -46,18 +46,24 @@ fairq_arg_int(FunctionCallInfo fcinfo, int n, const char *name, int64 value,
 	return value;
 }
 
+static void
+refuse_lease(const Interval *lease)
+{
+	ereport(ERROR,
+			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+			errmsg("lease must be longer than 0 and at most 100 years"),
+			errdetail("The value is %s.",
+					  DatumGetCString(DirectFunctionCall1(interval_out,
+														  IntervalPGetDatum(lease)))));
+}
+
 /* A lease that ends, and ends later than it begins, within a lifetime. */
 void
 fairq_check_lease(const Interval *lease)
 {
 	if (fairq_interval_length(lease) < 1 ||
 		fairq_interval_length(lease) > MAX_INTERVAL)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("lease must be longer than 0 and at most 100 years"),
-				errdetail("The value is %s.",
-						  DatumGetCString(DirectFunctionCall1(interval_out,
-															  IntervalPGetDatum(lease)))));
+		refuse_lease(lease);
 }
 
 /* A time to wait, maybe none.  Its length in microseconds. */
@@ -92,13 +98,9 @@ fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 	until = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
 													TimestampTzGetDatum(now),
 													IntervalPGetDatum(lease)));
+	/* months and days of either sign may cancel out */
 	if (until <= now)
-	{
-		/* months and days of either sign have cancelled out */
-		Interval	nothing = {0};
-
-		fairq_check_lease(&nothing);
-	}
+		refuse_lease(lease);
 	return until;
 }
 
