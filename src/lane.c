@@ -36,7 +36,7 @@
  *
  * leased	Tasks of it may be running, by leases.
  *
- * lapsed	A lease of it may have ended: looked at when its turn comes (turn.c).
+ * lapsed	A lease of it may have ended: looked at when its turn comes (turn_due.c).
  *
  * Bits are all that has to be known to find each group.  What else is known of
  * one, its hand, its tail and where to look for what, is in an entry of a cache
