@@ -16,18 +16,27 @@
 #include "seats.h"
 
 /*
+ * The entry of the queue of a counter, locked shared; NULL if the queue is gone.
+ */
+static FairqQueueEntry *
+lock_queue_of(const FairqQueueKey *key)
+{
+	FairqQueueKey queue = *key;
+
+	queue.group_no = -1;
+	return dshash_find(fairq_view.queues, &queue, false);
+}
+
+/*
  * The number of the last census that counts for the queue of a counter.  False if
  * the queue is gone: then the counter may be freed, though it is not idle.
  */
 static bool
 read_census(const FairqQueueKey *key, uint64 *census)
 {
-	FairqQueueKey queue = *key;
-	FairqQueueEntry *entry;
+	FairqQueueEntry *entry = lock_queue_of(key);
 	FairqHints *hints;
 
-	queue.group_no = -1;
-	entry = dshash_find(fairq_view.queues, &queue, false);
 	if (entry == NULL)
 		return false;
 	hints = dsa_get_address(fairq_view.area, entry->hints);
@@ -53,12 +62,9 @@ is_of_no_use(FairqCounterEntry *entry)
 static void
 forget_counter(const FairqQueueKey *key)
 {
-	FairqQueueKey queue = *key;
-	FairqQueueEntry *entry;
+	FairqQueueEntry *entry = lock_queue_of(key);
 	FairqHints *hints;
 
-	queue.group_no = -1;
-	entry = dshash_find(fairq_view.queues, &queue, false);
 	if (entry == NULL)
 		return;
 	hints = dsa_get_address(fairq_view.area, entry->hints);
