@@ -246,9 +246,9 @@ SELECT * FROM fairq.check_queue('archive');
 SELECT pg_temp.pop('archive');
 -- attempts count anew: two more
 SELECT fairq.fail(pg_temp.id('archive', 'a1'), 1), fairq.complete(pg_temp.id('archive', 'a1'), 1);
-SELECT count(fairq.fail(id, attempt, 'no ' || attempt, '0')) FROM fairq.tasks WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"');
+SELECT count(fairq.fail(id, attempt, 'no ' || attempt, '0')) FROM (SELECT id, attempt FROM fairq.tasks WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"') ORDER BY id) t;
 SELECT pg_temp.pop('archive');
-SELECT count(fairq.fail(id, attempt, 'no ' || attempt, '0')) FROM fairq.tasks WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"');
+SELECT count(fairq.fail(id, attempt, 'no ' || attempt, '0')) FROM (SELECT id, attempt FROM fairq.tasks WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"') ORDER BY id) t;
 SELECT * FROM pg_temp.tasks('archive');
 SELECT * FROM fairq.check_queue('archive');
 -- of one group
