@@ -121,8 +121,8 @@ typedef struct FairqTaking
 	int64		wanted;			/* tasks to be served; counts down */
 	int64		per_group;		/* turns that a group may have in the call; 0:
 								 * no limit */
-	int64		first;			/* address of the first turn of the call, if
-								 * per_group limits it; -1: none yet */
+	int64		first;			/* lowest address of the turns of the call;
+								 * -1: none yet */
 	int64		last_block;		/* block past which no turn is taken */
 	int64		past;			/* rounds that the call has begun past the last
 								 * block that there is; counts up */

@@ -142,17 +142,24 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 	fairq_seats_remove(lane, FAIRQ_FRONT, next->group_no);
 }
 
+/*
+ * The lowest address of the call's turns, if it takes that one, too.  That can be
+ * the one that comes last: a group in front is in the same block as all so far.
+ */
+static int64
+first_with(const FairqTaking *taking, const NextTurn *next)
+{
+	return taking->first >= 0 ? Min(taking->first, next->addr) : next->addr;
+}
+
 /* Is that turn one of those that the call may take? */
 static bool
 may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 {
-	int64		first = taking->first >= 0 ? taking->first :
-		taking->n > 0 ? taking->turns[0].addr : next->addr;
+	int64		first = first_with(taking, next);
 
 	if (next->block + taking->past > taking->last_block)
 		return false;
-	/* one in front is in the same block as all so far */
-	first = Min(first, next->addr);
 	return taking->per_group == 0 ||
 		taking->per_group > (FAIRQ_ADDR_MAX - first) / block_length ||
 		next->addr < first + taking->per_group * block_length;
@@ -312,6 +319,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		{
 			note_taken(lane, group, turn);
 			any_search |= turn->due || turn->lapsed;
+			taking->first = first_with(taking, &next);
 			taking->wanted -= turn->want;
 			taking->n++;
 		}

@@ -105,6 +105,9 @@ REPLAYS = {
     "per_group and a turn with nothing ready":
         "1 begin; 1 enqueue a; 1 pop 1; 1 enqueue b b b; 1 pop 1;"
         "0 enqueue b; 0 pop 1 per_group 2",
+    "per_group, a turn that was begun, then one in front":
+        "0 weight a 1; 0 weight b 1; 0 weight c 5; 0 enqueue c; 0 pop 1;"
+        "0 enqueue b c b; 0 pop 14 per_group 1",
     "per_group after a rollback":
         "0 enqueue b b b b b b b; 0 begin; 0 pop 10 per_group 3; 0 enqueue a;"
         "0 take 7; 0 pop 1 per_group 4; 0 rollback; 0 pop 19 per_group 1",
