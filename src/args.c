@@ -22,14 +22,21 @@
 /* a lifetime, in microseconds; infinity is more */
 #define MAX_INTERVAL (100.0 * 366 * USECS_PER_DAY)
 
-/* A text that must be given. */
-text *
-fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name)
+/* An argument that must be given. */
+void
+fairq_arg_needed(FunctionCallInfo fcinfo, int n, const char *name)
 {
 	if (PG_ARGISNULL(n))
 		ereport(ERROR,
 				errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				errmsg("%s must not be NULL", name));
+}
+
+/* A text that must be given. */
+text *
+fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	fairq_arg_needed(fcinfo, n, name);
 	return PG_GETARG_TEXT_PP(n);
 }
 
@@ -136,10 +143,7 @@ fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 	bool	   *nulls;
 	int			count;
 
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				errmsg("%s must not be NULL", name));
+	fairq_arg_needed(fcinfo, n, name);
 	array = PG_GETARG_ARRAYTYPE_P(n);
 	if (ARR_NDIM(array) > 1)
 		ereport(ERROR,

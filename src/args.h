@@ -10,6 +10,7 @@
 
 #include "queue.h"
 
+extern void fairq_arg_needed(FunctionCallInfo fcinfo, int n, const char *name);
 extern text *fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name);
 extern int64 fairq_arg_int(FunctionCallInfo fcinfo, int n, const char *name,
 						   int64 value, int64 low, int64 high);

@@ -34,10 +34,7 @@ PG_FUNCTION_INFO_V1(fairq_visible_queues);
 static int64
 arg_bigint(FunctionCallInfo fcinfo, int n, const char *name)
 {
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				errmsg("%s must not be NULL", name));
+	fairq_arg_needed(fcinfo, n, name);
 	return fairq_arg_int(fcinfo, n, name, PG_GETARG_INT64(n), 0, PG_INT64_MAX);
 }
 

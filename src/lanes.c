@@ -202,10 +202,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 	uint32		mapped;
 	MemoryContext context;
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				errmsg("%s must not be NULL", "priority"));
+	fairq_arg_needed(fcinfo, 1, "priority");
 	priority = FAIRQ_ARG_INT(1, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
