@@ -44,10 +44,12 @@ OBJS = \
 	src/changed.o \
 	src/privilege.o \
 	src/inspect.o \
+	src/stats.o \
 	src/lanes.o \
 	src/check.o \
 	src/address.o \
 	src/add.o \
+	src/visible.o \
 	src/outcome.o \
 	src/ids.o \
 	src/dedup.o \

@@ -620,6 +620,25 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started.';
 
+-- Each reads shared memory and settings, and no task but those that it shows.
+CREATE FUNCTION fairq.visible_stats() RETURNS TABLE (queue text,
+	paused boolean, max_running int, ready bigint, scheduled bigint,
+	running bigint, groups_active int, groups_limited int, groups_paused int,
+	oldest_ready interval, oldest_limited interval,
+	wait_p50 interval, wait_p95 interval, wait_p99 interval,
+	run_p50 interval, run_p95 interval, run_p99 interval,
+	wait_histogram bigint[], run_histogram bigint[],
+	enqueued bigint, popped bigint, completed bigint, released bigint,
+	retried bigint, failed bigint, cancelled bigint, expired bigint)
+	AS 'MODULE_PATHNAME', 'fairq_visible_stats'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION fairq.visible_stats()
+	IS 'The state of the queues with which the current user may do anything, as shared memory knows it.';
+
+CREATE VIEW fairq.stats WITH (security_barrier) AS
+	SELECT * FROM fairq.visible_stats();
+COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, who waits and since when, and what was done since the server started. It costs the same whatever is queued.';
+
 -- What shared memory holds, for those who may manage a queue.  Neither makes
 -- anything known there, or counts as a use.
 CREATE FUNCTION fairq.visible_lanes() RETURNS TABLE (queue text,
@@ -776,4 +795,4 @@ REVOKE ALL ON FUNCTION fairq.create_queue, fairq.reset_hints,
 	fairq.settings_changed FROM PUBLIC;
 GRANT USAGE ON SCHEMA fairq TO PUBLIC;
 GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks, fairq.live_tasks,
-	fairq.finished_tasks, fairq.lanes TO PUBLIC;
+	fairq.finished_tasks, fairq.lanes, fairq.stats TO PUBLIC;

@@ -16,7 +16,6 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 
 #include "args.h"
@@ -24,6 +23,7 @@
 #include "group.h"
 #include "store.h"
 #include "store_spi.h"
+#include "visible.h"
 
 PG_FUNCTION_INFO_V1(fairq_sql_address);
 PG_FUNCTION_INFO_V1(fairq_block_of);
@@ -89,42 +89,10 @@ fairq_counters(PG_FUNCTION_ARGS)
 													  values, nulls)));
 }
 
-/*
- * Of the queues that the caller's statement sees, those on which the caller
- * has one of these privileges: an array of their ids.
- */
-static Datum
-visible_ids(int any_privilege)
-{
-	Tuplestorestate *store = tuplestore_begin_heap(false, false, work_mem);
-	TupleDesc	desc = CreateTemplateTupleDesc(1);
-	TupleTableSlot *slot;
-	ArrayBuildState *ids = initArrayResult(INT4OID, CurrentMemoryContext,
-										   false);
-	bool		isnull;
-
-	TupleDescInitEntry(desc, 1, "queue_id", INT4OID, -1, 0);
-	fairq_finalize_tupdesc(desc);
-	slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
-	fairq_sql_view("SELECT queue_id FROM fairq.queue", NULL, 0, store);
-	while (tuplestore_gettupleslot(store, true, false, slot))
-	{
-		Datum		id = slot_getattr(slot, 1, &isnull);
-		FairqQueue *queue = fairq_queue_by_id(DatumGetInt32(id));
-
-		if (queue != NULL && fairq_may(queue, any_privilege))
-			(void) accumArrayResult(ids, id, false, INT4OID,
-									CurrentMemoryContext);
-	}
-	ExecDropSingleTupleTableSlot(slot);
-	tuplestore_end(store);
-	return makeArrayResult(ids, CurrentMemoryContext);
-}
-
 static Datum
 visible(FunctionCallInfo fcinfo, int any_privilege, const char *sql)
 {
-	FairqSqlArg arg = {INT4ARRAYOID, visible_ids(any_privilege), false};
+	FairqSqlArg arg = {INT4ARRAYOID, fairq_visible_ids(any_privilege), false};
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	fairq_sql_view(sql, &arg, 1,

@@ -35,6 +35,7 @@
 #include "lane_view.h"
 #include "queue.h"
 #include "registry.h"
+#include "row.h"
 #include "store.h"
 
 PG_FUNCTION_INFO_V1(fairq_visible_lanes);
@@ -49,47 +50,18 @@ static const FairqSeatSet shown_sets[] = {
 	FAIRQ_DUE, FAIRQ_LEASED, FAIRQ_LAPSED
 };
 
-/* A row to be, whose columns are put one after the other. */
-typedef struct Row
-{
-	int			n;				/* number of columns that were put */
-	Datum		values[20];
-	bool		nulls[20];
-} Row;
-
-static void
-put_column(Row *row, Datum value, bool isnull)
-{
-	row->values[row->n] = value;
-	row->nulls[row->n++] = isnull;
-}
-
-static void
-put_int8(Row *row, int64 value, bool isnull)
-{
-	put_column(row, Int64GetDatum(value), isnull);
-}
-
-static void
-put_row(ReturnSetInfo *rsinfo, Row *row)
-{
-	Assert(row->n == rsinfo->setDesc->natts);
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row->values,
-						 row->nulls);
-}
-
 /*
  * Put the time of a timer: the year 2000, if what is timed is still to be
  * searched for from the beginning; NULL, if nothing will ever fall due.
  */
 static void
-put_timer(Row *row, const FairqLaneView *view, FairqRegion region)
+put_timer(FairqRow *row, const FairqLaneView *view, FairqRegion region)
 {
 	int64		addr = view->timers[region];
 	bool		never = addr >= fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2;
 
-	put_column(row, TimestampTzGetDatum(never ? 0 : fairq_due_time(addr)),
-			   !view->begun || never);
+	fairq_put(row, TimestampTzGetDatum(never ? 0 : fairq_due_time(addr)),
+			  !view->begun || never);
 }
 
 /* Put the row of a lane, if anything is known of it. */
@@ -97,29 +69,30 @@ static void
 put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 		 const FairqLaneView *view)
 {
-	Row			row = {0};
+	FairqRow	row = {0};
 	bool		known = view->begun && view->known >= FAIRQ_ALL_SEATS;
 	bool		partly = view->begun && !known;
 
 	if (!view->begun && view->n[FAIRQ_LEASED] == 0 &&
 		view->n[FAIRQ_LAPSED] == 0)
 		return;
-	put_column(&row, CStringGetTextDatum(queue), false);
-	put_column(&row, Int32GetDatum(priority), false);
-	put_column(&row, BoolGetDatum(known), false);
-	put_int8(&row, view->first % FAIRQ_ALL_SEATS, !partly);
-	put_int8(&row, (view->first + view->known) % FAIRQ_ALL_SEATS, !partly);
-	put_int8(&row, view->block, !view->begun);
-	put_column(&row, Int32GetDatum(view->seat),
-			   !view->begun || view->seat == FAIRQ_NO_SEAT);
-	put_int8(&row, view->turn, !view->begun || view->turn == FAIRQ_ADDR_NONE);
+	fairq_put(&row, CStringGetTextDatum(queue), false);
+	fairq_put(&row, Int32GetDatum(priority), false);
+	fairq_put(&row, BoolGetDatum(known), false);
+	fairq_put_int8(&row, view->first % FAIRQ_ALL_SEATS, !partly);
+	fairq_put_int8(&row, (view->first + view->known) % FAIRQ_ALL_SEATS, !partly);
+	fairq_put_int8(&row, view->block, !view->begun);
+	fairq_put(&row, Int32GetDatum(view->seat),
+			  !view->begun || view->seat == FAIRQ_NO_SEAT);
+	fairq_put_int8(&row, view->turn,
+				   !view->begun || view->turn == FAIRQ_ADDR_NONE);
 	for (int i = 0; i < lengthof(shown_sets); i++)
-		put_column(&row, Int32GetDatum(view->n[shown_sets[i]]), false);
+		fairq_put(&row, Int32GetDatum(view->n[shown_sets[i]]), false);
 	put_timer(&row, view, FAIRQ_REGION_RETRIED);
 	put_timer(&row, view, FAIRQ_REGION_SCHEDULED);
-	put_column(&row, TimestampTzGetDatum(view->deadline),
-			   view->deadline == DT_NOEND);
-	put_row(rsinfo, &row);
+	fairq_put(&row, TimestampTzGetDatum(view->deadline),
+			  view->deadline == DT_NOEND);
+	fairq_put_row(rsinfo, &row);
 }
 
 /* fairq.visible_lanes(): of the queues that the caller may manage */
@@ -156,37 +129,37 @@ fairq_visible_lanes(PG_FUNCTION_ARGS)
 
 /* Put the addresses of items, as an array. */
 static void
-put_addresses(Row *row, const FairqItem *items, int n, bool isnull)
+put_addresses(FairqRow *row, const FairqItem *items, int n, bool isnull)
 {
 	Datum		addresses[Max(FAIRQ_HAND, FAIRQ_DUE_HAND)];
 
 	for (int i = 0; i < n; i++)
 		addresses[i] = Int64GetDatum(items[i].addr);
-	put_column(row,
-			   PointerGetDatum(construct_array(addresses, n, INT8OID,
-											   sizeof(int64),
-											   FLOAT8PASSBYVAL,
-											   TYPALIGN_DOUBLE)), isnull);
+	fairq_put(row,
+			  PointerGetDatum(construct_array(addresses, n, INT8OID,
+											  sizeof(int64),
+											  FLOAT8PASSBYVAL,
+											  TYPALIGN_DOUBLE)), isnull);
 }
 
 static void
 put_group(ReturnSetInfo *rsinfo, const FairqGroupView *view)
 {
-	Row			row = {0};
+	FairqRow	row = {0};
 
-	put_column(&row, Int32GetDatum(view->group_no), false);
-	put_column(&row, BoolGetDatum(view->known), false);
+	fairq_put(&row, Int32GetDatum(view->group_no), false);
+	fairq_put(&row, BoolGetDatum(view->known), false);
 	for (int i = 0; i < lengthof(shown_sets); i++)
-		put_column(&row, BoolGetDatum((view->sets >> shown_sets[i]) & 1),
-				   false);
-	put_int8(&row, view->next_turn, view->next_turn == FAIRQ_ADDR_NONE);
+		fairq_put(&row, BoolGetDatum((view->sets >> shown_sets[i]) & 1),
+				  false);
+	fairq_put_int8(&row, view->next_turn, view->next_turn == FAIRQ_ADDR_NONE);
 	/* a tail that is not known, or none, is below all addresses */
-	put_int8(&row, view->tail, !view->cached || view->tail < 0);
+	fairq_put_int8(&row, view->tail, !view->cached || view->tail < 0);
 	put_addresses(&row, view->hand, view->nhand, !view->cached);
 	put_addresses(&row, view->due_hand, view->ndue, !view->cached);
-	put_int8(&row, view->upto,
-			 !view->cached || view->upto == FAIRQ_ADDR_MAX);
-	put_row(rsinfo, &row);
+	fairq_put_int8(&row, view->upto,
+				   !view->cached || view->upto == FAIRQ_ADDR_MAX);
+	fairq_put_row(rsinfo, &row);
 }
 
 /* fairq.lane_groups(queue, priority) */

@@ -1,0 +1,115 @@
+/*
+ * stats.c
+ *		fairq.stats: who waits, and since when, at no cost.
+ *
+ * A row for each queue with which the caller may do anything.  It reads shared
+ * memory and settings only, whatever is queued, and no task.
+ *
+ * Locking: a lane's lock, shared, for a copy of what is known of the lane.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+
+#include "compat.h"
+#include "lane_view.h"
+#include "queue.h"
+#include "row.h"
+#include "visible.h"
+
+PG_FUNCTION_INFO_V1(fairq_visible_stats);
+
+/* Put how many groups there are of which kind. */
+static void
+put_groups(FairqRow *row, FairqQueue *queue)
+{
+	int32		active = 0;
+	int32		parked = 0;
+	int32		paused = 0;
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		FairqLaneView view;
+
+		fairq_lane_view(fairq_queue_lane(queue, p), &view);
+		active += view.n[FAIRQ_RING];
+		parked += view.n[FAIRQ_PARKED];
+	}
+	for (int i = 0; i < queue->nsettings; i++)
+		paused += queue->settings[i].limit == 0;
+	fairq_put_int4(row, active, false);
+	fairq_put_int4(row, parked, false);
+	fairq_put_int4(row, paused, false);
+}
+
+/* Put what was done since the server started. */
+static void
+put_counters(FairqRow *row, FairqQueue *queue)
+{
+	for (int i = 0; i < FAIRQ_STATS; i++)
+	{
+		uint64		sum = 0;
+
+		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+			sum += pg_atomic_read_u64(&fairq_queue_lane(queue, p)->stats[i]);
+		fairq_put_int8(row, (int64) sum, false);
+	}
+}
+
+static void
+put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
+{
+	FairqRow	row = {0};
+
+	fairq_put(&row, CStringGetTextDatum(queue->name), false);
+	fairq_put(&row, BoolGetDatum(queue->paused), false);
+	fairq_put_int4(&row, queue->max_running,
+				   queue->max_running == FAIRQ_NO_LIMIT);
+	/* ready, scheduled, running */
+	for (int i = 0; i < 3; i++)
+		fairq_put_null(&row);
+	put_groups(&row, queue);
+	/* oldest_ready, oldest_limited */
+	for (int i = 0; i < 2; i++)
+		fairq_put_null(&row);
+	/* wait_p50 to run_p99, and the two histograms */
+	for (int i = 0; i < 8; i++)
+		fairq_put_null(&row);
+	put_counters(&row, queue);
+	fairq_put_row(rsinfo, &row);
+}
+
+/* fairq.visible_stats() */
+Datum
+fairq_visible_stats(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ArrayType  *ids = DatumGetArrayTypeP(fairq_visible_ids(FAIRQ_PRIV_ANY));
+	Datum	   *id;
+	int			n;
+	MemoryContext context;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	deconstruct_array(ids, INT4OID, sizeof(int32), true, TYPALIGN_INT, &id,
+					  NULL, &n);
+	context = AllocSetContextCreate(CurrentMemoryContext, "fairq stats",
+									ALLOCSET_DEFAULT_SIZES);
+	for (int i = 0; i < n; i++)
+	{
+		FairqQueue *queue = fairq_queue_by_id(DatumGetInt32(id[i]));
+		MemoryContext old;
+
+		CHECK_FOR_INTERRUPTS();
+		if (queue == NULL)
+			continue;
+		old = MemoryContextSwitchTo(context);
+		put_queue(rsinfo, queue);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(context);
+	}
+	MemoryContextDelete(context);
+	return (Datum) 0;
+}
