@@ -20,11 +20,11 @@
  * for (with per_group: something), and its worker comes again, or goes on
  * itself.
  *
- * The pass sees each page at one moment, with a dirty snapshot: whatever is
- * running there or in the hands of an open transaction counts, also what our own
- * transaction has in hand, which we don't see otherwise; but not what another one
- * has just enqueued and not touched since.  What is written while it goes on is
- * none of its business:
+ * The pass sees each page at one moment, with a dirty snapshot.  It counts
+ * each task that is running or being changed, also by our own transaction,
+ * whose changes we don't see otherwise; but not one that another transaction
+ * has just enqueued and not changed since.  What is written while the pass
+ * goes on is counted by others:
  *
  * - counters count it themselves (counter.c says how, and why it is enough);
  * - a lane's reach is raised by the backend that writes a running row, before
@@ -46,14 +46,14 @@
  * will be read again for another reason.  The call that uses the queue after
  * that begins another one.
  *
- * One backend at a time has a step in hand.  If it is not seen to be at it for
- * 50 ms another one does the step anew: so a backend that is stopped holds
- * none up.  The first one that has read all pages of the step publishes what
- * it has found.  If that backend does not get through with it, and another one
- * does it again, all counters of the census are doubtful, since some may have
- * been published twice.
+ * One backend at a time does a step.  If it is not seen to be at it for 50 ms
+ * another one does the step anew: so a backend that is stopped holds none up.
+ * The first one that has read all pages of the step publishes what it has
+ * found.  If that backend does not get through with it, and another one does
+ * it again, all counters of the census are doubtful, since some may have been
+ * published twice.
  *
- * Memory: a step has in hand what runs on its pages.  Beside that there are
+ * Memory: a step keeps what runs on its pages.  Beside that there are
  * counters of groups of which something runs, and bits.
  *
  * Locking: the census' mutex, a spinlock, for a few instructions.  The queue whose
@@ -87,7 +87,7 @@
 /* so many a call goes on with, should they be void again and again */
 #define MOST_IN_A_CALL 3
 
-/* A task that is running, or in the hands of a transaction. */
+/* A task that is running, or being changed. */
 typedef struct Found
 {
 	int32		queue_id;
@@ -102,7 +102,7 @@ typedef struct Found
 
 typedef struct Step
 {
-	FairqCensus *census;		/* NULL: there is none in hand */
+	FairqCensus *census;		/* NULL: this backend does none */
 	uint64		number;			/* of the census */
 	uint64		step;			/* which one of it */
 	bool		publishing;
@@ -122,7 +122,7 @@ typedef enum Taken
 	CENSUS_OVER
 } Taken;
 
-/* The step in hand. */
+/* The step that this backend does. */
 static Step hand;
 
 /*
@@ -172,7 +172,7 @@ is_at_it(bool at_it, TimestampTz seen, TimestampTz now)
 	return at_it && now < seen + STEP_PATIENCE && now > seen - STEP_PATIENCE;
 }
 
-/* Take the next step in hand. */
+/* Begin the next step. */
 static Taken
 take_step(FairqHints *hints, FairqTable *tasks)
 {
@@ -223,7 +223,7 @@ be_seen(void)
 	SpinLockRelease(&census->mutex);
 }
 
-/* Is the step that is in hand still to be done?  The mutex is held. */
+/* Is this backend's step still to be done?  The mutex is held. */
 static bool
 is_to_be_done(FairqCensus *census)
 {

@@ -10,7 +10,7 @@
  * - Whatever falls due will be looked for then, or its group is in the set of
  *	 those of which something has.
  * - A group is parked only if there is no slot for it.
- * - A counter that is known, and not doubtful, is what the rows say.
+ * - A counter's count, if it is not doubtful, is what the rows say.
  *
  * While others work, each may be violated for a moment: the end of a
  * transaction is visible before it is said.  So what is found is looked at

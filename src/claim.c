@@ -92,8 +92,8 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 }
 
 /*
- * May an expired task go on running, in other hands?  Its counters are held.  By
- * settings that are old that is not for us to say.
+ * May an expired task go on running, with another worker?  Its counters are
+ * held.  By settings that are old that is not for us to say.
  */
 static FairqSlot
 runs_on(FairqService *s, const FairqTask *task)

@@ -10,10 +10,10 @@
  * census knows nothing, since calls did not count while it went on, and for
  * those that are doubtful, before they refuse a slot.
  *
- * A row in the hands of an open transaction counts as running, whatever
- * becomes of it, and the counter is doubtful.  Not so a task that another
- * transaction has just enqueued.  A task that our own transaction has finished
- * or removed is not visible to it, and is added by the caller (running.c).
+ * A row that is being changed counts as running, whatever becomes of it, and
+ * the count is doubtful.  Not so a task that another transaction has just
+ * enqueued.  A task that our own transaction has finished or removed is not
+ * visible to it, and is added by the caller (running.c).
  *
  * Locking: none.
  */
@@ -37,8 +37,8 @@ compare_ids(const void *a, const void *b)
 }
 
 /*
- * Count the tasks of a scan that are running, or in the hands of a
- * transaction.  Of the latter there may be two rows, at two addresses.
+ * Count the tasks of a scan that are running, or being changed.  Of the latter
+ * there may be two rows, at two addresses.
  */
 static void
 count_rows(FairqScan *scan, FairqCounting *counting)

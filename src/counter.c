@@ -13,20 +13,19 @@
  *
  * 2. Leave: running goes down after the end is visible (transaction.c).
  *
- * 3. A counter that is not known is counted: by the census, if one is over
- *	  that has not begun too early (rule 7); or else by a look at the rows that
- *	  are leased, and those in the hands of an open transaction, whatever that
- *	  may be doing (running.c).  The count holds only if no backend touched
- *	  such a row meanwhile: one that writes such a row holds the counter from
- *	  before until the row shows it.  What comes and goes in between counts
- *	  changes up.
+ * 3. A counter that has no count (known is false) gets one: by the census, if
+ *	  one is over that has not begun too early (rule 7); or else by a look at
+ *	  the rows that are leased, and those that are being changed, in whatever
+ *	  way (running.c).  That count holds only if no backend wrote such a row
+ *	  meanwhile: one that writes such a row holds the counter from before until
+ *	  the row shows it.  What comes and goes in between counts changes up.
  *
  * 4. Each count has a number.  A backend that claims or finishes a task notes
  *	  the number, and leaves with it.  If the counter has another one by then,
- *	  it is not known whether that count has seen the task: running stays, and
- *	  the counter is doubtful.  So a known counter may say too much, never too
- *	  little.  Before a doubtful one refuses slots for longer than a moment,
- *	  the rows are counted again.
+ *	  that count may have seen the task or not: running stays, and the count is
+ *	  doubtful.  So a count may say too much, never too little.  Before a
+ *	  doubtful one refuses slots for longer than a moment, the rows are counted
+ *	  again.
  *
  * 5. Park: a group that has no free slot, by a counter that is not doubtful,
  *	  is put aside by the pop that found it so.  The next backend to leave
@@ -60,12 +59,11 @@
  *	  census that it does not see yet will come by the row.  If it was there
  *	  before, and was written on another page since, that is an add.  If not,
  *	  all its versions of since are on one page, and the census has read that
- *	  at one moment, at which one of them was running, or in the hands of a
- *	  transaction.
+ *	  at one moment, at which one of them was running, or being changed.
  *
- *	  A counter that is not there has found nothing and no adds.  So one that has
- *	  is not freed, nor is one that was known since the census began and is not
- *	  any more: that "spent" census is of no use to it.
+ *	  A counter that is not there has found nothing and no adds.  So one that
+ *	  has is not freed, nor is one that had a count since the census began and
+ *	  has none any more: that "spent" census is of no use to it.
  *
  * 8. A queue's counter is counted as the sum of its groups' counters, once a
  *	  census has counted: a group without one has nothing running then.  A
@@ -98,7 +96,7 @@ fairq_counter_init(FairqCounter *counter)
 }
 
 /*
- * Make the counter known: so many are running, or fewer.  The mutex is held.
+ * Give the counter a count: so many are running, or fewer.  The mutex is held.
  */
 static void
 make_known(FairqCounter *counter, int32 running, bool doubtful)
@@ -120,7 +118,7 @@ add_missed(FairqCounter *counter)
 }
 
 /*
- * Make the counter unknown if what it knows is void by now; or known, if a
+ * Take the counter's count away if it is void by now; or give it one, if a
  * census is over that has counted for it.  The mutex is held.
  */
 static void
@@ -203,7 +201,7 @@ fairq_counter_unpin(FairqCounter *counter)
 static FairqSlot
 find_slot(const FairqCounter *counter, int32 limit)
 {
-	/* without a limit it need not be known */
+	/* without a limit no count is needed */
 	if (limit == FAIRQ_NO_LIMIT)
 		return FAIRQ_SLOT_FREE;
 	if (limit == 0)
@@ -255,8 +253,8 @@ fairq_counter_has_slot(FairqCounter *counter, FairqAsOf now, int32 limit)
 }
 
 /*
- * Hold the counter, to finish a task.  Returns the number of the count; 0: not
- * known.
+ * Hold the counter, to finish a task.  Returns the number of the count; 0: the
+ * counter has none.
  */
 uint64
 fairq_counter_hold(FairqCounter *counter, FairqAsOf now)
@@ -424,7 +422,7 @@ fairq_counter_park(FairqCounter *counter, FairqAsOf now, int32 limit, int lane,
 	return full;
 }
 
-/* Are no more running than may be?  FAIRQ_SLOT_UNKNOWN: that is not known. */
+/* Are no more running than may be?  FAIRQ_SLOT_UNKNOWN: there is no count. */
 FairqSlot
 fairq_counter_within(FairqCounter *counter, FairqAsOf now, int32 limit)
 {
@@ -442,7 +440,7 @@ fairq_counter_within(FairqCounter *counter, FairqAsOf now, int32 limit)
 
 /*
  * How many are running; if that is doubtful, there may be fewer than it says.
- * False if that is not known.
+ * False if the counter has no count.
  */
 bool
 fairq_counter_read(FairqCounter *counter, FairqAsOf now, int32 *running,

@@ -4,22 +4,22 @@
  *
  * fairq.dedup has a row for each key of an unfinished task.  Enqueue puts it
  * there, and the transaction that finishes the task deletes it.  An enqueue
- * that finds the row returns its task's id.  One that finds the row in the
- * hands of an open transaction has to wait for the end of that one, since only
+ * that finds the row returns its task's id.  One that finds the row being
+ * inserted or changed has to wait for the end of that transaction, since only
  * then it is known whether there is such a task.  Tasks without a key don't
  * come here.
  *
  * The row may be stale: fairq.task was truncated, or comes from a dump without
  * its rows.  So an enqueue that finds a key looks whether its task is there,
- * and deletes the row if not.  A task in the hands of a transaction is there.
+ * and deletes the row if not.  A task that is being changed is there.
  *
  * Locking: between the look and the new row, ExclusiveLock on the object
  * (fairq.dedup, queue_id, hash of the key), released at once: no backend waits
  * for a transaction under it.  Waiting is for the end of the transaction that
- * has the row in hand.  A stale row is locked before it is deleted, if that
- * can be had at once.  A call that takes several keys takes them in order;
- * transactions that do so in several calls may deadlock, as with every unique
- * key, and PostgreSQL ends one of them.
+ * inserts or changes the row.  A stale row is locked before it is deleted, if
+ * that can be had at once.  A call that takes several keys takes them in
+ * order; transactions that do so in several calls may deadlock, as with every
+ * unique key, and PostgreSQL ends one of them.
  */
 #include "postgres.h"
 
@@ -52,7 +52,8 @@ scan_key(FairqTable *keys, int32 queue_id, Datum key)
 
 /*
  * Returns the id of the task that has the key, and *tid is the row; 0 if none
- * has, and then *other is the transaction that has the row in hand, if any.
+ * has, and then *other is the transaction that inserts or changes the row, if
+ * any.
  */
 static int64
 look_up_key(FairqTable *keys, int32 queue_id, Datum key, ItemPointer tid,
@@ -211,8 +212,8 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task)
 }
 
 /*
- * Delete the keys of a queue whose tasks are gone, but those that a
- * transaction has in hand.  Returns how many there were.
+ * Delete the keys of a queue whose tasks are gone, but those that are being
+ * changed.  Returns how many there were.
  */
 int64
 fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks)

@@ -5,9 +5,9 @@
  * Shared memory has a fixed number of entries for groups of lanes.  They are a
  * cache: an entry that is evicted costs a descent in the index, or a few, when
  * the group's turn comes; which groups have anything at all is known without
- * them (seats.c).  In two cases it costs the group its turn in the present block,
- * too: after a turn that came to nothing and is not given back yet, and if the
- * group is a newcomer since recovery (README).
+ * them (seats.c).  In two cases it costs the group its turn in the present
+ * block, too: after a turn that came to nothing and is not given back yet, and
+ * if the group is a newcomer (README, "Recovery").
  *
  * An entry lies in one of the two sets that its key leads to, so that sets
  * fill up evenly.  A set has eight ways.  A new entry takes a free way; or

@@ -91,7 +91,7 @@ complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		lane = fairq_queue_lane(*queue, task.priority);
 		pending = fairq_pending(lane, task.group_no);
 		fairq_hold_begin(*queue, lane, task.group_no);
-		/* don't wait with a counter in hand */
+		/* don't wait while the counter is held */
 		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
 		{
 			pending->stats[FAIRQ_STAT_COMPLETED]++;

@@ -13,8 +13,8 @@
  *
  * - in the hand;
  * - at or past the address upto, from which the next reading begins;
- * - in the hands of a call, which will claim it or give it back;
- * - in the hands of an open transaction, which will publish it if it aborts.
+ * - in flight: a call has taken it, and will claim it or give it back;
+ * - being changed by an open transaction, which will publish it if it aborts.
  *
  * The rules that see to that:
  *

@@ -39,43 +39,44 @@
  * lapsed	A lease of it may have ended: looked at when its turn comes (turn_due.c).
  *
  * Bits are all that has to be known to find each group.  What else is known of
- * one, its hand, its tail and where to look for what, is in an entry of a cache
- * (entry.c), and can be evicted at any moment: the group gets a new entry when
- * its turn is taken.  The new one begins to read at that turn, above the dead
- * index entries of what was served before, unless the group is late: then from
- * the start.  If the group is neither in the ring nor parked, the new entry
- * says that it has nothing.  (Both hold if recovery has come by its seat.  If
- * not, the new entry says that nothing is known.)  What goes with the old one
- * is what became of the group's last turn, and whether it is a newcomer: either
- * can cost the group its turn in this block.
+ * one, its hand, its tail and where to look for what, is in an entry of a
+ * cache (entry.c), and can be evicted at any moment: the group gets a new
+ * entry when its turn is taken.  The new one begins to read at that turn,
+ * above the dead index entries of what was served before, unless the group is
+ * late: then from the start.  If the group is neither in the ring nor parked,
+ * the new entry says that it has nothing.  (If the group's seat is not known
+ * the new entry says nothing, and begins to read at the start.)  What goes
+ * with the old one is what became of the group's last turn, and whether it is
+ * a newcomer: either can cost the group its turn in this block.
  *
  * Recovery of a lane, after a restart or when rows were changed behind fairq's
- * back, begins with all sets empty but leased and lapsed, and from that moment
- * on what is published counts.  Then each group that has any row gets its bits
- * (recover.c).  That is done in steps, in the order of the turns: from the
- * seat behind the present one on, and round.  A turn is taken only if all
- * seats before it are known; so the order is the same as if all had been known
- * from the beginning.  That no group is ready is certain only when all seats
- * are known.
+ * back, begins with all sets empty but leased, lapsed and counted, and from
+ * that moment on what is published counts.  Then each group that has any row
+ * gets its bits (recover.c).  That is done in steps, in the order of the
+ * turns, from the seat behind the position on, and round; a seat that a step
+ * has come by is known.  A turn is taken only if all seats are known from
+ * which another could come before; so the order is the same as if all had been
+ * known from the beginning.  That no group is ready is certain only when all
+ * seats are known.
  *
  * Of the groups that were passed in the block in which recovery began it is
- * not known which have had their turn.  Those that have rows count as served.
- * Not so a newcomer: a group that had no row in this block, or in later ones,
- * when it was given its first address since.  That one is in the block, and
- * the group is in front when its task is published.
+ * lost which have had their turn.  Those that have rows count as served.  Not
+ * so a newcomer: a group that had no row in this block, or in later ones, when
+ * it was given an address before its seat was known.  That address is in the
+ * block, and the group is in front when its task is published.
  *
- * Leases and the reach are another matter: what is known of them is kept, and
- * the census comes by what is not (census.c).  A group that is leased or lapsed
- * for nothing costs a search.
+ * Leases and the reach are another matter: recovery keeps what is noted of
+ * them, and the census finds what is not (census.c).  A group that is leased
+ * or lapsed for nothing costs a search.
  *
  * Taking turns is lane_take.c's affair, their end lane_end.c's; leases are in
  * lane_leases.c, and what is published in lane_publish.c.
  *
- * Locking: a lane's lock protects all that is in struct FairqLane and, with the
- * set's mutex, its groups' entries; see shmem.h.  Lock order: lane, then the mutex
- * of one group set or of one counter.  Nothing here allocates, waits for anything
- * else or fails, so everything can be called from commit and abort callbacks, for
- * groups whose chunk of bits is mapped.
+ * Locking: a lane's lock protects all that is in struct FairqLane and, with
+ * the set's mutex, its groups' entries; see README.  Lock order: lane, then
+ * the mutex of one group set or of one counter.  Nothing here allocates, waits
+ * for anything else or fails, so everything can be called from commit and
+ * abort callbacks, for groups whose chunk of bits is mapped.
  */
 #include "postgres.h"
 
@@ -145,7 +146,7 @@ fairq_lane_reaches(FairqLane *lane, int64 addr)
 		;
 }
 
-/* Has a census come by all that was running before the lane knew of anything? */
+/* Has a census come by all that was running when the hints became void? */
 bool
 fairq_lane_reach_is_known(FairqLane *lane)
 {

@@ -105,7 +105,7 @@ go_on_later(FairqLane *lane, const FairqTurn *turn)
 
 /*
  * End a call's part of a turn, which is over; or which the call has not begun.
- * If no call has used any of the turn, nor has a part in hand, the group has
+ * If no call has used any of the turn, nor has a part in flight, the group has
  * it again: at once if it has nothing, or something was published since; or
  * else when that is published.  Not earlier, or a call that finds nothing
  * beside the reading of another one would come by for ever.  The entry may be

@@ -48,7 +48,7 @@ has(FairqLane *lane, FairqSeatSet set, int32 group_no)
 	return fairq_seats_has(lane, set, group_no);
 }
 
-/* Has recovery come by the group's seat?  Else it may have any rows. */
+/* Is the group's seat known?  Else it may have any rows. */
 static inline bool
 is_known(FairqLane *lane, int32 group_no)
 {
@@ -58,8 +58,8 @@ is_known(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Was the group passed in the present block before recovery began, and has
- * recovery not come by it?
+ * Was the group passed in the present block before recovery began, and is its
+ * seat not known?
  */
 static inline bool
 is_unsure(FairqLane *lane, int32 group_no)

@@ -19,8 +19,8 @@
 #include "lane_internal.h"
 
 /*
- * Begin to search for what has fallen due.  0 if another backend is at it, or
- * the lane is not known; else the lane's number.
+ * Begin to search for what has fallen due.  Returns the lane's recovery
+ * number; 0 if another backend is at it, or no recovery of the lane has begun.
  */
 uint32
 fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
@@ -77,7 +77,7 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	if (group->ndue > 0 && group->due_region == region &&
 		addr < group->due_from[region])
 	{
-		/* what is in hand may come behind it */
+		/* what due_hand has may come behind it */
 		addr = Min(addr, group->due_hand[0].addr);
 		group->ndue = 0;
 	}

@@ -1,11 +1,11 @@
 /*
  * lane_take.c
- *		Taking turns of a lane: whose is next, and what it has at hand.
+ *		Taking turns of a lane: whose is next, and with which tasks.
  *
- * A pop takes a number of turns at once, with what is in the hands of these
- * groups; then it claims the rows, without a lock.  What it does not need, and
- * what it cannot have, it gives back, at the latest when its transaction ends
- * (turns.c, lane_end.c).
+ * A pop takes a number of turns at once, with tasks off the hands of their
+ * groups: these turns and tasks are in flight.  Then it claims the rows,
+ * without a lock.  What it does not need, and what it cannot have, it gives
+ * back, at the latest when its transaction ends (turns.c, lane_end.c).
  *
  * In a queue that is full only tasks that have a slot already can be served:
  * those whose leases have expired.  Their groups are served in the order of
@@ -206,7 +206,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	return true;
 }
 
-/* Note that a call has that turn in hand, or a part of it. */
+/* Note that the turn, or a part of it, is in flight. */
 static void
 note_taken(FairqLane *lane, FairqGroup *group, const FairqTurn *turn)
 {
@@ -247,7 +247,7 @@ begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 }
 
 /*
- * Take the next turns, with what is in the hands of their groups: so many
+ * Take the next turns, with tasks off the hands of their groups: so many
  * turns, or as many as tasks are wanted, or up to where a hand has to be read
  * first.
  */
@@ -427,7 +427,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 
 /*
  * Returns how many tasks of the group's hand the caller gets, at most so many;
- * its turn has nothing at hand.  If that is none, the caller has to read from
+ * its turn has none left.  If that is none, the caller has to read from
  * *from on (FAIRQ_ADDR_MAX: there is nothing to read), looking at rows or not
  * (*by_row), and may offer what it finds or not (*offers).
  */

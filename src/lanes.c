@@ -2,10 +2,10 @@
  * lanes.c
  *		fairq.lanes and fairq.lane_groups(): what shared memory holds.
  *
- * The view fairq.lanes has a row for each lane of which anything is known, and
- * fairq.lane_groups() one for each group of a lane that is in any of its sets
- * (seats.c).  Both say what pops go by: a task that is in the tables and not
- * here is what check_queue() would report.
+ * The view fairq.lanes has a row for each lane of which shared memory says
+ * anything, and fairq.lane_groups() one for each group of a lane that is in
+ * any of its sets (seats.c).  Both say what pops go by: a task that is in the
+ * tables and not here is what check_queue() would report.
  *
  * Looking changes nothing, and is no use of a queue: neither a queue's hints
  * are made for it, nor an entry of a group, nor are parked groups taken back.

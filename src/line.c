@@ -6,8 +6,8 @@
  * after the other.  So a part of a line costs one descent and what is read of it;
  * and from one group to the next one costs a descent, however long its line is.
  *
- * A scan is begun once and goes on to other places: that saves what beginning one
- * costs, and the pages that it has in hand.
+ * A scan is begun once and goes on to other places: that saves the cost of
+ * beginning one, and a look at the page that the scan holds.
  *
  * Locking: none.
  */

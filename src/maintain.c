@@ -13,8 +13,8 @@
  *
  * 1. The rows of such groups are deleted.  What backends have cached of groups
  *	  is made void at once: a transaction that looks a key up from now on finds
- *	  its row in the hands of another one, and writes one of its own with the
- *	  same number (group.c).
+ *	  its row being changed, and writes one of its own with the same number
+ *	  (group.c).
  *
  * 2. All transactions that work on the queue at this moment may have looked
  *	  before.  Their end is waited for, which holds no other transaction up;
@@ -30,9 +30,9 @@
  * Locking: AccessShareLock on the queue; for a moment ShareUpdateExclusiveLock
  * for the groups, if it can be had at once: a change of settings in progress
  * may be for one of them.  maintain goes through the queues one after the
- * other, and lets each go in which it has changed nothing: there may be more of
- * them than the server has room for locks.  Rows in others' hands are left
- * alone.
+ * other, and lets each go in which it has changed nothing: there may be more
+ * of them than the server has room for locks.  Rows that are being changed are
+ * left alone.
  */
 #include "postgres.h"
 
@@ -185,7 +185,7 @@ copy_of(TupleTableSlot *slot, AttrNumber attno)
 }
 
 /*
- * Put an archived task back.  False if it is in others' hands, or another task
+ * Put an archived task back.  False if it is being changed, or another task
  * has its dedup_key by now.
  */
 static bool

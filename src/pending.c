@@ -388,7 +388,7 @@ fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 
 /*
  * Note that a task there has its old lease again, if we abort.  The lane may
- * have forgotten that lease while the row was in our hands.
+ * have forgotten that lease while we were changing the row.
  */
 void
 fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,

@@ -1,9 +1,9 @@
 /*
  * recover.c
- *		Making a lane known.
+ *		Recovering a lane: its position, and its groups.
  *
- * After a restart, and when rows were changed behind fairq's back, nothing is
- * known of a lane.  Its recovery has two parts:
+ * After a restart, and when rows were changed behind fairq's back, shared
+ * memory says nothing of a lane.  Its recovery has two parts:
  *
  * - Which block is served, and up to which seat?  As long as service is
  *	 undisturbed, a group's first ready task stands in the next block if

@@ -1,6 +1,6 @@
 /*
  * recover.h
- *		Making a lane known.
+ *		Recovering a lane: its position, and its groups.
  */
 #ifndef FAIRQ_RECOVER_H
 #define FAIRQ_RECOVER_H
@@ -8,7 +8,7 @@
 #include "queue.h"
 #include "store.h"
 
-/* What a call has done to make a lane known; all zero at first. */
+/* What a call has done to recover a lane; all zero at first. */
 typedef struct FairqRecovering
 {
 	int			begun;			/* number of times that the call has begun a

@@ -12,7 +12,7 @@
  *
  * - when drop_queue has committed, or the create_queue that made them has been
  *	 rolled back (transaction.c).  Then no other transaction has a lock on the
- *	 queue, so none has pending changes of its lanes, or its counters in hand.
+ *	 queue, so none has pending changes of its lanes, or holds its counters.
  *	 Two kinds of pointers may be left: that of a session asleep in fairq.wait,
  *	 which holds no lock; and those in the backends' caches (queue.c), by which
  *	 only the version is read, and the version never goes back.  So hints at
@@ -520,7 +520,7 @@ find_queue(const FairqQueueKey *key)
 	return NULL;
 }
 
-/* Hints are at hand: put them into the table, unless another backend has. */
+/* There are hints: put them into the table, unless another backend has. */
 static FairqHints *
 enter_queue(const FairqQueueKey *key, FairqHints *hints)
 {

@@ -4,24 +4,26 @@
  *
  * A claim needs a slot in its queue and one in its group.  counter.c keeps
  * the counters; here they are looked up, counted off the table (count.c) when
- * they are not known, and passed on to the pending changes of the transaction.
+ * they have no count, and passed on to the pending changes of the transaction.
  *
  * A queue in which nothing was ever limited need not count.  Its calls only
  * say how many of them are in progress.  The first call that sees a limit in
  * the settings makes the queue a limited one, for good.  From then on each
- * call counts, and no counter is known before the calls that don't are over.
- * So no claim goes uncounted.  A call that has to count sleeps until then, but
- * for no more than some 16 ms in all; then it passes over the limited groups.
+ * call counts, and no counter gets a count before the calls that don't are
+ * over.  So no claim goes uncounted.  A call that has to count sleeps until
+ * then, but for no more than some 16 ms in all; then it passes over the
+ * limited groups.
  *
- * After a restart all counters are counted at once, by the census (census.c).  As
- * long as that goes on, a group or queue of which it is not known how many are
- * running is passed over, unless it has so few index entries, dead ones included,
- * that its rows are counted by themselves.
+ * After a restart all counters get their counts from the census (census.c).
+ * As long as that goes on, a limited group without a count is passed over, and
+ * a queue without one counts as full, unless there are so few index entries,
+ * dead ones included, that the rows are counted by themselves.
  *
- * A queue's counter is made known by summing up its groups' counters, so rows are
- * read only of groups that are not known, or doubtful.  If calls did not count
- * while the census went on, there has to be another one, unless the queue has so
- * few groups and rows that these are counted.
+ * Otherwise a queue's counter gets its count as the sum of its groups'
+ * counters, so rows are read only of groups that have no count, or a doubtful
+ * one.  If calls did not count while the census went on, there has to be
+ * another one, unless the queue has so few groups and rows that these are
+ * counted.
  *
  * Locking: the counters' mutexes, and what lane.c takes.  A scan is done
  * without any.
@@ -52,14 +54,14 @@ static struct
 	bool		peeks;			/* true: it takes no slot */
 	int			waits;			/* number of waits for a count, so far */
 	bool		any_doubtful;	/* true: doubtful_groups is not all zero */
-	bool		in_queue;		/* true: a slot in the queue is in hand */
+	bool		in_queue;		/* true: the call has a slot in the queue */
 	uint64		queue_count_no; /* count_no of the queue's counter then */
 	FairqLane  *lane;			/* lane of the group */
 	int32		group_no;		/* the group's number */
 	FairqCounter *counter;		/* the group's counter, pinned; NULL: none */
 	FairqCounter *summed;		/* counter that is being added up, pinned;
 								 * NULL: none */
-	bool		in_group;		/* true: a slot in the group is in hand */
+	bool		in_group;		/* true: the call has a slot in the group */
 	bool		holding;		/* true: the group's counter is held without a
 								 * slot */
 	bool		holding_queue;	/* true: so is the queue's counter */
@@ -250,7 +252,7 @@ add_group(int32 group_no, FairqAsOf now, FairqTable *tasks,
 }
 
 /*
- * Sum up the queue (counter.c, rule 8).  False if it is not known of each
+ * Sum up the queue (counter.c, rule 8).  False if there is no count of each
  * group how many of its tasks are running.
  */
 static bool
@@ -277,8 +279,8 @@ sum_groups(FairqAsOf now, FairqTable *tasks, FairqCounting *counting)
 }
 
 /*
- * Make the queue's counter known that way: exactly, if the queue has a quiet moment,
- * but each claim and each end would make it wait for another one.
+ * Give the queue's counter a count that way: exactly, if the queue has a quiet
+ * moment, but each claim and each end would make it wait for another one.
  */
 static bool
 count_groups(FairqCounter *counter, FairqAsOf now, FairqTable *tasks)
@@ -329,7 +331,7 @@ sum_rows(FairqCounter *counter, int32 group_no, FairqAsOf now,
 }
 
 /*
- * Make the counter known.  False if that could not be had in a moment.
+ * Give the counter a count.  False if that could not be had in a moment.
  */
 static bool
 count_counter(FairqCounter *counter, int32 group_no, FairqTable *tasks)
@@ -377,7 +379,7 @@ try_counter(FairqCounter *counter, int32 limit, uint64 *count_no)
 /*
  * Take a slot, or see whether there is one, counting first if need be.  If
  * there is no slot after that but for doubt, counting again would not help:
- * what is doubtful is in the hands of transactions that go on.
+ * what is doubtful is being changed by transactions that go on.
  */
 static FairqSlot
 enter_counter(FairqCounter *counter, int32 limit, int32 group_no,
@@ -459,7 +461,7 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 }
 
 /*
- * Use the slots in hand for a task, whose row shows that it is running; or,
+ * Use the call's slots for a task, whose row shows that it is running; or,
  * with removed, that it is gone.
  */
 void
@@ -493,7 +495,7 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 		fairq_running_begin(queue, false);
 		call.for_hold = true;
 	}
-	/* a call with a slot in hand holds the counter by that */
+	/* a call that has a slot holds the counter by that */
 	Assert(!call.in_group || (call.lane == lane && call.group_no == group_no));
 	if (!call.counted)
 		return;
@@ -515,8 +517,8 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 }
 
 /*
- * May a task go on running in other hands?  Surely not if there are more than
- * may be by now.  FAIRQ_SLOT_UNKNOWN, as long as it is not known how many
+ * May a task go on running with another worker?  Surely not if there are more
+ * than may be by now.  FAIRQ_SLOT_UNKNOWN, as long as it is not known how many
  * there are.
  */
 FairqSlot
@@ -580,7 +582,7 @@ fairq_hold_end(FairqPending *pending)
 }
 
 /*
- * For check_queue(): does a counter that is known, and not doubtful, differ
+ * For check_queue(): does a counter's count that is not doubtful differ
  * from what the rows say?
  */
 bool

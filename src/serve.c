@@ -8,12 +8,12 @@
  * the call goes on and when it stops.  The cost of a call depends on the tasks
  * that it returns, and not on what lies in the queue.
  *
- * After a restart the groups of a lane become known step by step, a little ahead
- * of the turns that are taken (recover.c).
+ * After a restart the seats of a lane become known step by step, a little
+ * ahead of the turns that are taken (recover.c).
  *
- * A turn can come to nothing: the group's tasks are in other hands, or locked.
- * Then the call goes on, until it has come by all groups for a block and got
- * nothing.
+ * A turn can come to nothing: the group's tasks are in flight, being changed
+ * or locked.  Then the call goes on, until it has come by all groups for a
+ * block and got nothing.
  *
  * With per_group = c the call takes turns in a window of c blocks' length
  * only, from its first turn on; so at most c turns of a group.
@@ -31,20 +31,22 @@
  * A call returns fewer tasks than it was asked for, though some are ready, if
  *
  * - the queue is paused (serve_lanes() here), or their groups are (counter.c);
- * - the queue is full by max_running, or its counter is not known (running.c);
- * - their groups are full, or not counted (running.c, counter.c);
+ * - the queue is full by max_running, or its counter has no count (running.c);
+ * - their groups are full, or their counters have no count (running.c,
+ *	 counter.c);
  * - settings have changed since the call read them (running.c); it begins anew,
  *	 here, only if it has nothing yet;
  * - per_group says so: its window of turns (may_take() in lane_take.c), the first lane
  *	 that has some, and turns or rounds in a full queue but not both (here);
- * - their rows are locked or in other hands (turn.c, claim.c, store_task.c);
+ * - they are in flight, or their rows locked or being changed (turn.c,
+ *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c), or
  *	 looking at what has fallen due of it (read_due() in lane_take.c);
  * - they have expired, and the call has ended FAIRQ_MAX_ENDED others of which the
  *	 attempts are used up, or the like (turn_due.c); or such a one
  *	 is left to others in a transaction block (is_left() in claim.c), and with
  *	 it, for this turn, what has expired of the group;
- * - they have fallen due, but another call has the step in hand that will find
+ * - they have fallen due, but another call does the step that will find
  *	 them (due.c, times.c), or they have since the call began;
  * - the census goes on: with per_group the call does not finish it once it has
  *	 served something (is_to_count() here), and it can be void again and again
@@ -215,7 +217,7 @@ serve_in_full(FairqService *s)
 	return false;
 }
 
-/* Prefetch the rows of all turns in hand, which are known by their TIDs. */
+/* Prefetch the rows of all turns in flight, of which there are TIDs. */
 static void
 prefetch(FairqService *s, const FairqTaking *taking)
 {

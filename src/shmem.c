@@ -20,7 +20,7 @@
  *
  * Locking: control->lock is held while the area is made, and nothing else is
  * taken under it but locks of the DSA.  Which lock protects what else is said
- * in shmem.h and lane.h.
+ * in README, under "What is in shared memory, and its locks".
  */
 #include "postgres.h"
 

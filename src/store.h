@@ -180,7 +180,7 @@ extern int	fairq_task_entries(FairqTable *table, int32 lane, int32 group_no,
 							   int64 *end, bool *abreast);
 
 /*
- * what is done with a task that is running, or in the hands of a transaction
+ * what is done with a task that is running, or being changed
  */
 typedef void (*FairqTaskSeen) (void *arg, const FairqTask *task,
 							   bool in_hands);

@@ -3,8 +3,7 @@
  *		fairq.task, read page by page.
  *
  * The census (census.c) reads all rows once, which through an index would be a
- * random page for each.  It sees what is running, or in the hands of a
- * transaction.
+ * random page for each.  It sees what is running, or being changed.
  *
  * Locking: none but buffers', for moments, and what store.c says.
  */
@@ -41,8 +40,8 @@ is_changed_again(HeapTupleHeader header)
 }
 
 /*
- * Is the row's task running, by a version of it that is not dead, or in the hands
- * of a transaction that is open, be it ours?  What a transaction has just
+ * Is the row's task running, by a version of it that is not dead, or being
+ * changed, by our own transaction, too?  What a transaction has just
  * enqueued is not, unless it has taken that again.
  */
 static bool
@@ -98,10 +97,9 @@ see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 }
 
 /*
- * The tasks on some pages that are running, or in the hands of a transaction:
- * of these maybe in two versions.  Each page is seen at one moment.  What is
- * done with a task is done with the page locked: it may do no more than to
- * keep it in mind.
+ * The tasks on some pages that are running, or being changed: of these maybe
+ * in two versions.  Each page is seen at one moment.  What is done with a task
+ * is done with the page locked: it may do no more than to keep it in mind.
  */
 void
 fairq_task_pages(FairqTable *table, BlockNumber from, BlockNumber end,

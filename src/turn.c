@@ -100,7 +100,7 @@ read_rows(FairqService *s, FairqTurn *turn, int64 from, int wanted,
 }
 
 /*
- * Have something at hand for the turn: from the group's hand, if there is
+ * Have tasks for the turn in items: from the group's hand, if there is
  * something by now, or read in the index.  False if there is nothing.
  */
 static bool
@@ -172,9 +172,9 @@ read_group(FairqService *s, FairqTurn *turn)
 }
 
 /*
- * Have the first queued task at hand.  If the row is not there any more, or is
- * another task's by now, the group is read anew; a task in the hands of
- * another transaction is published at its end.
+ * Find the first queued task.  If the row is not there any more, or is
+ * another task's by now, the group is read anew; a task that is being
+ * changed is published at the end of that transaction.
  */
 static void
 look_for_queued(FairqService *s, FairqCourse *course)
@@ -213,7 +213,7 @@ look_for_queued(FairqService *s, FairqCourse *course)
 	}
 }
 
-/* Put the queued task at hand aside: its row is merely locked. */
+/* Put the queued task that was found aside: its row is merely locked. */
 static void
 put_by_locked(FairqTurn *turn, const FairqTask *task)
 {
@@ -356,7 +356,7 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 
 /*
  * Does the turn leave something that other calls have not found meanwhile, as
- * it was in our hands?  Then a waiter is woken, which would sleep on
+ * it was in flight?  Then a waiter is woken, which would sleep on
  * otherwise; for a locked row it has to look again by itself, as its unlocking
  * is not published.
  */

@@ -51,7 +51,7 @@ forget_due(FairqSearch *search, FairqTurn *turn, int64 addr, int64 end)
 	search->begun = false;
 }
 
-/* Have a due task of a region at hand, of those that the entry had. */
+/* Find a due task of a region, of those that the entry had. */
 static void
 look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
 {
@@ -85,7 +85,7 @@ look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
 	}
 }
 
-/* Have the first task of a region at hand that has fallen due. */
+/* Find the first task of a region that has fallen due. */
 void
 fairq_look_for_due(FairqService *s, FairqCourse *course, FairqRegion region)
 {
@@ -214,8 +214,8 @@ next_stretch(FairqService *s, FairqCourse *course)
 }
 
 /*
- * Note that a task is running there, or may be.  If it is in the hands of a
- * transaction, that publishes at its end until when.
+ * Note that a task is running there, or may be.  If it is being changed, that
+ * transaction publishes at its end until when.
  */
 void
 fairq_still_runs(FairqFindings *findings, const FairqTask *task, bool in_hands)
@@ -239,7 +239,7 @@ is_in_stretch(const FairqCourse *course, const FairqTask *task)
 		course->stretches[course->next_stretch - 1].before;
 }
 
-/* Have an expired task at hand, of those that the entry had. */
+/* Find an expired task, of those that the entry had. */
 static bool
 look_at_lapsed(FairqService *s, FairqCourse *course)
 {
@@ -266,7 +266,7 @@ look_at_lapsed(FairqService *s, FairqCourse *course)
 	return false;
 }
 
-/* Have the next expired task at hand. */
+/* Find the next expired task. */
 void
 fairq_look_for_expired(FairqService *s, FairqCourse *course)
 {

@@ -1,6 +1,6 @@
 /*
  * turns.c
- *		The turns that a call has in hand.
+ *		The turns that a call has in flight.
  *
  * A call takes a number of turns of a lane at once, with tasks off the hands
  * of their groups (lane_take.c).  Until a task is claimed shared memory has
@@ -24,7 +24,7 @@
 /* The call in progress. */
 static struct
 {
-	FairqLane  *lane;			/* NULL: there is nothing in hand */
+	FairqLane  *lane;			/* NULL: nothing is in flight */
 	uint32		lane_no;
 	int			n;
 	FairqTurn	turns[FAIRQ_MAX_TURNS];
@@ -84,7 +84,7 @@ fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
 }
 
 /*
- * Take a task from a later turn of the same group in hand, as this one has
+ * Take a task from a later turn of the same group in flight, as this one has
  * come to nothing so far: the group's tasks are served in order.  False if
  * there is none.
  */
@@ -213,7 +213,8 @@ fairq_turns_leave(void)
 }
 
 /*
- * Give back all that the call has in hand, which has ended, maybe by an error.
+ * Give back all that the call has in flight, which has ended, maybe by an
+ * error.
  */
 static void
 end_call(void)

@@ -1,6 +1,6 @@
 /*
  * turns.h
- *		The turns that a call has in hand.
+ *		The turns that a call has in flight.
  */
 #ifndef FAIRQ_TURNS_H
 #define FAIRQ_TURNS_H
