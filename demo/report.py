@@ -60,11 +60,11 @@ def print_table(outcomes):
     print()
 
 
-def print_verdicts(outcomes, svg, in_hand):
+def print_verdicts(outcomes, svg, in_flight):
     """A line "ok" or "not ok" for each claim; whether all hold.
 
-    in_hand is how many tasks all workers together hold at a time.  So many may
-    be in hand when alice comes; beside these, her group waits for one task of
+    in_flight is how many tasks all workers together hold at a time.  So many may
+    be in flight when alice comes; beside these, her group waits for one task of
     each other group, which is bob's.
     """
     fairq, fifo = outcomes
@@ -74,8 +74,8 @@ def print_verdicts(outcomes, svg, in_hand):
     verdicts += [
         ("both did the same work", fairq.hashes == fifo.hashes),
         ("alice waits behind %s tasks of bob with fairq: at most what was in"
-         " hand when she came, and one" % fairq.wait_turns,
-         fairq.wait_turns <= in_hand + 1),
+         " flight when she came, and one" % fairq.wait_turns,
+         fairq.wait_turns <= in_flight + 1),
         ("and behind all %s that were before her in the FIFO"
          % fifo.wait_tasks,
          fifo.wait_tasks > fifo.tasks // 2)]
