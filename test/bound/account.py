@@ -40,8 +40,8 @@ class Account:
         self.joined = {a.group: a for a in load.arrivals
                        if a.group in self.shape.joiners
                        and a.ids[0] in self.first_turn}
-        self.beyond = 0     # differences that only what is in hand explains
-        self.newcomers = 0
+        self.beyond = 0     # differences that only what is in flight explains
+        self.came = 0
 
     # ---- one turn per block
 
@@ -91,7 +91,7 @@ class Account:
         held *= max(self.weights.values())
         if lost > held:
             raise Fault(f"{lost} tasks too few, but disturbed calls had"
-                        f" {held} in hand at most")
+                        f" {held} in flight at most")
 
     # ---- the order of the turns is that of the calls
 
@@ -145,9 +145,9 @@ class Account:
     def by_time(self):
         """
         Over any stretch of time, the calls that return in it: the bound, and
-        what of the one is in hand at its beginning, of the other at its end.
+        what of the one is in flight at its beginning, of the other at its end.
         """
-        # ties: what is in hand is rather too much than too little
+        # ties: what is in flight is rather too much than too little
         events = sorted(
             [(call.sent, 0, n) for n, call in enumerate(self.calls)]
             + [(call.returned, 1, n) for n, call in enumerate(self.calls)])
@@ -155,7 +155,7 @@ class Account:
                   for call in self.calls]
         for g, h, bound, joined in self.pairs(40):
             begin = max((a.returned for a in joined), default=0)
-            ahead = of_g = of_h = 0     # in hand: in calls in progress
+            ahead = of_g = of_h = 0     # in flight: in calls in progress
             low = alone = None
             for when, is_end, n in events:
                 in_g = counts[n][g] / self.weights[g]
@@ -173,15 +173,15 @@ class Account:
                 if ahead - of_h - low > bound + 1e-9:
                     raise Fault(
                         f"{g} is {ahead - low:.2f} ahead of {h}, of which"
-                        f" {of_h:.2f} are in hand; bound {bound}")
+                        f" {of_h:.2f} are in flight; bound {bound}")
 
-    # ---- newcomers
+    # ---- groups that come
 
-    def newcomer(self):
+    def comes(self):
         """
         The first task of a group that had none is in the present block, or in
         the next one if the group has had its turn.  So from others it waits
-        for what was in hand, and for one turn of each.
+        for what was in flight, and for one turn of each.
 
         A block may have been entered by a turn that came to nothing, of a group
         without a place.  That is not seen from outside; but then no turn is
@@ -196,7 +196,7 @@ class Account:
             turn = self.first_turn.get(arrival.ids[0])
             if turn is None:
                 continue            # the round was over before
-            self.newcomers += 1
+            self.came += 1
             until = bisect_left(sent, arrival.returned)
             present = reached[until]
             entered = not any(block(addr) <= present
@@ -217,4 +217,4 @@ class Account:
                 if tasks > self.weights[group]:
                     raise Fault(
                         f"{arrival.group} waited for {tasks} tasks of {group},"
-                        " which were in no hand when it came")
+                        " which were not in flight when it came")

@@ -98,7 +98,7 @@ class RollbackGivesBack(Fake):
                 had=now.had - {self.seats[row.group]}, turn=None)
 
 
-class NewcomersWait(Fake):
+class ArrivalsWait(Fake):
     """Who comes when its seat has gone by waits for the next block."""
 
     def next_round(self, lane, groups, weights):
@@ -107,7 +107,7 @@ class NewcomersWait(Fake):
             groups, weights)
 
 
-class NewcomersComeLast(Fake):
+class ArrivalsComeLast(Fake):
     """At the end of their block."""
 
     def next_round(self, lane, groups, weights):
@@ -118,7 +118,7 @@ class NewcomersComeLast(Fake):
         return now.next(ahead or groups, weights)
 
 
-class NewcomersBySize(Fake):
+class ArrivalsBySize(Fake):
     """Of several in front not the one with the lowest seat."""
 
     def next_round(self, lane, groups, weights):
@@ -130,7 +130,7 @@ class NewcomersBySize(Fake):
         return now.next(groups, weights)
 
 
-class NewcomersOfTheBlockBefore(Fake):
+class ArrivalsOfTheBlockBefore(Fake):
     """Who is in front gets a turn of the block before."""
 
     def addr(self, row):
@@ -366,10 +366,10 @@ FAULTS = {
     MissesTurns: {"turn", "twice", "fifo"},
     RejoinsInItsBlock: {"twice"},
     RollbackGivesBack: {"twice"},
-    NewcomersWait: {"turn"},
-    NewcomersComeLast: {"turn"},
-    NewcomersBySize: {"turn"},
-    NewcomersOfTheBlockBefore: {"back"},
+    ArrivalsWait: {"turn"},
+    ArrivalsComeLast: {"turn"},
+    ArrivalsBySize: {"turn"},
+    ArrivalsOfTheBlockBefore: {"back"},
     TurnsWithoutEnd: {"twice"},
     BlocksGoBack: {"back"},
     LastInFirstOut: {"fifo"},
