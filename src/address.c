@@ -16,8 +16,9 @@
  *	  in which the group was given an address or had a turn.
  *
  * So a group that has had no turn in the present block joins it, also if its
- * seat was passed: it is then in front of all others (let_in() in lane_internal.h).  This is the
- * rule of the article "An unfair advantage: multi-tenant queues in Postgres".
+ * seat was passed: it is then in front of all others (let_in() in
+ * lane_internal.h).  This is the rule of the article "An unfair advantage:
+ * multi-tenant queues in Postgres".
  *
  * Why this is fair.  Take two groups g and h of weight 1 that both have ready
  * tasks for a while.  Each has at most one turn in a block, and the block is

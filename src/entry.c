@@ -9,20 +9,20 @@
  * block, too: after a turn that came to nothing and is not given back yet, and
  * if the group is a newcomer (README, "Recovery").
  *
- * An entry lies in one of the two sets that its key leads to, so that sets
- * fill up evenly.  A set has eight ways.  A new entry takes a free way; or
- * else that of a group that is idle (in no set that a turn would come from);
- * or that of a group that is not late (lane.c); or any that is not pinned.  A
- * late group is dear to evict, since it then reads its line from the start,
- * dead entries included.
+ * An entry lies in one of the two group sets that its key leads to, so that
+ * they fill up evenly.  A group set has eight ways.  A new entry takes a free
+ * way; or else that of a group that is idle (in no set that a turn would come
+ * from); or that of a group that is not late (lane.c); or any that is not
+ * pinned.  A late group is dear to evict, since it then reads its line from
+ * the start, dead entries included.
  *
  * A new cache says only that all ways are free.  The memory of its entries, some
  * 27 MB, is not written before they are given to groups, so that the first call
  * after a restart does not pay for all of it.
  *
- * Locking: a set's mutex, a spinlock, protects the keys and the entries.  It is
- * held for a few instructions, and taken under a lane's lock.  Nothing here
- * allocates, waits or fails.
+ * Locking: a group set's mutex, a spinlock, protects the keys and the entries.
+ * It is held for a few instructions, and taken under a lane's lock.  Nothing
+ * here allocates, waits or fails.
  */
 #include "postgres.h"
 

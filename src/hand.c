@@ -47,8 +47,8 @@
  * explores all interleavings of this exhaustively, and shows for each rule
  * what goes wrong without it.
  *
- * Locking: the caller has the lane's lock and that of the entry's set.  Nothing
- * here allocates, waits or fails.
+ * Locking: the caller has the lane's lock and the mutex of the entry's group
+ * set.  Nothing here allocates, waits or fails.
  */
 #include "postgres.h"
 

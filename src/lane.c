@@ -73,10 +73,10 @@
  * lane_leases.c, and what is published in lane_publish.c.
  *
  * Locking: a lane's lock protects all that is in struct FairqLane and, with
- * the set's mutex, its groups' entries; see README.  Lock order: lane, then
- * the mutex of one group set or of one counter.  Nothing here allocates, waits
- * for anything else or fails, so everything can be called from commit and
- * abort callbacks, for groups whose chunk of bits is mapped.
+ * the group set's mutex, its groups' entries; see README.  Lock order: lane,
+ * then the mutex of one group set or of one counter.  Nothing here allocates,
+ * waits for anything else or fails, so everything can be called from commit
+ * and abort callbacks, for groups whose chunk of bits is mapped.
  */
 #include "postgres.h"
 

@@ -16,9 +16,10 @@
  * of a call are of several.  lane_groups() reads chunks, which are freed with
  * the queue's hints, and so has an AccessShareLock on the queue, to the end of
  * the transaction, and on fairq.task: the first holds drop_queue() off, the
- * second DROP EXTENSION, which locks no queue.  What is behind the view reads the lanes alone.  These are
- * never freed (registry.c), so it locks no queue, and waits for none that is
- * being dropped; if hints are another queue's by now what was read is left out.
+ * second DROP EXTENSION, which locks no queue.  What is behind the view reads
+ * the lanes alone.  These are never freed (registry.c), so it locks no queue,
+ * and waits for none that is being dropped; if hints are another queue's by
+ * now what was read is left out.
  */
 #include "postgres.h"
 

@@ -21,9 +21,10 @@
  * fairq_chunks_map, for all) before a lane is locked; all else here only touches
  * what is mapped, and does not allocate, wait or fail.
  *
- * Locking: the lane's lock, exclusively to change anything.  Whether a group is
- * leased, and a deadline, may be read without it; lane_leases.c says when.  Chunks are
- * made under no lock, and put in their place by a compare-and-exchange.
+ * Locking: the lane's lock, exclusively to change anything.  Whether a group
+ * is leased, and a deadline, may be read without it; lane_leases.c says when.
+ * Chunks are made under no lock, and put in their place by a
+ * compare-and-exchange.
  */
 #include "postgres.h"
 

@@ -36,8 +36,9 @@
  *	 counter.c);
  * - settings have changed since the call read them (running.c); it begins anew,
  *	 here, only if it has nothing yet;
- * - per_group says so: its window of turns (may_take() in lane_take.c), the first lane
- *	 that has some, and turns or rounds in a full queue but not both (here);
+ * - per_group says so: its window of turns (may_take() in lane_take.c), the
+ *	 first lane that has some, and turns or rounds in a full queue but not both
+ *	 (here);
  * - they are in flight, or their rows locked or being changed (turn.c,
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c), or
