@@ -74,7 +74,7 @@ typedef enum FairqStat
 
 /*
  * A lane.  In shared memory, part of FairqHints.  Protected by lock, but for
- * the constants, and reach and stats, which are read and written without it.
+ * the constants and what is atomic: see README, "What is in shared memory".
  */
 typedef struct FairqLane
 {
