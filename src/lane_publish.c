@@ -77,7 +77,7 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	if (group->ndue > 0 && group->due_region == region &&
 		addr < group->due_from[region])
 	{
-		/* what due_hand has may come behind it */
+		/* what the entry has may come behind it */
 		addr = Min(addr, group->due_hand[0].addr);
 		group->ndue = 0;
 	}

@@ -100,7 +100,7 @@ read_rows(FairqService *s, FairqTurn *turn, int64 from, int wanted,
 }
 
 /*
- * Have tasks for the turn in items: from the group's hand, if there is
+ * Get tasks for the turn: from the group's hand, if there is
  * something by now, or read in the index.  False if there is nothing.
  */
 static bool
