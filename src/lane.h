@@ -54,58 +54,106 @@ typedef struct FairqTurn
 	bool		in_full;		/* true: service in a full queue, beside the
 								 * turns */
 	bool		continued;		/* true: another call began the turn */
-	int32		left;			/* tasks that could be served at the turn */
-	int32		want;			/* tasks that this call is to serve at the
+
+	/* how many tasks the turn is for */
+	struct
+	{
+		int32		left;		/* tasks that could be served at the turn */
+		int32		want;		/* tasks that this call is to serve at the
 								 * turn */
-	int32		read_want;		/* tasks to be read if the hand is used up */
-	int32		served;			/* tasks that were served */
-	int			nitems;			/* number of tasks in items */
-	int			next;			/* index of the next item to be claimed */
-	FairqItem	items[FAIRQ_HAND];	/* tasks that were taken off the hand, or
-									 * read */
-	bool		more;			/* true: the group may have other queued
+		int32		read_want;	/* tasks to be read if the hand is used up */
+		int32		served;		/* tasks that were served */
+	}			tasks;
+
+	/* the group's next queued tasks, as far as they are at hand */
+	struct
+	{
+		int			n;			/* number of tasks in items */
+		int			next;		/* index of the next item to be claimed */
+		FairqItem	items[FAIRQ_HAND];	/* tasks that were taken off the hand,
+										 * or read */
+		bool		more;		/* true: the group may have other queued
 								 * tasks */
-	bool		reread;			/* true: the group is to be read again before
+		bool		reread;		/* true: the group is to be read again before
 								 * items of later turns are used */
-	bool		apart;			/* true: items were read for this turn alone,
+		bool		apart;		/* true: items were read for this turn alone,
 								 * without an offer */
-	bool		due;			/* true: the group was in the set "due" */
-	bool		lapsed;			/* true: the group was in the set "lapsed" */
+	}			queued;
+
+	/* the sets that the group was in as the turn was taken */
+	struct
+	{
+		bool		due;		/* true: the group was in the set "due" */
+		bool		lapsed;		/* true: the group was in the set "lapsed" */
+	}			sets;
+
 	bool		searcher;		/* true: what this call finds due and expired
 								 * is noted in the entry */
-	bool		kept_out;		/* true: no slot by settings that this
+
+	/* how far the turn has come, and what is in its way */
+	struct
+	{
+		bool		kept_out;	/* true: no slot by settings that this
 								 * transaction has not committed, so the group
 								 * is not parked */
-	bool		in_doubt;		/* true: the counter did not know whether there
+		bool		in_doubt;	/* true: the counter did not know whether there
 								 * is a slot */
-	bool		begun;			/* true: service has begun */
-	bool		done;			/* true: service is over, and nothing is left
+		bool		begun;		/* true: service has begun */
+		bool		done;		/* true: service is over, and nothing is left
 								 * to give back */
-	bool		parked;			/* true: the group was parked at this turn,
+		bool		parked;		/* true: the group was parked at this turn,
 								 * which is given back */
-	bool		stopped;		/* true: the call stopped before it had served
-								 * want tasks */
-	int			nlocked;		/* number of tasks in locked */
-	FairqItem	locked[FAIRQ_HAND]; /* tasks whose rows were merely locked */
-	int64		locked_more;	/* lowest address of locked tasks that are not
-								 * in locked; FAIRQ_ADDR_MAX: none */
-	int64		locked_addr;	/* highest address of a locked task; undefined
-								 * if nlocked is 0 */
-	int64		locked_id;		/* highest id of a locked task at
-								 * locked_addr */
-	int64		due_from[FAIRQ_REGIONS];	/* due_from of the entry */
-	int			ndue;			/* number of tasks in due_items */
-	int			next_due;		/* index of the next due item to be claimed */
-	FairqRegion due_region;		/* region of due_items; FAIRQ_REGION_QUEUED:
-								 * these are expired tasks */
-	FairqItem	due_items[FAIRQ_DUE_HAND];	/* due or expired tasks that the
+		bool		stopped;	/* true: the call stopped before it had served
+								 * as many tasks as it wanted */
+	}			state;
+
+	/* tasks that were found with rows merely locked, and go back */
+	struct
+	{
+		int			n;			/* number of tasks in items */
+		FairqItem	items[FAIRQ_HAND];	/* tasks whose rows were merely
+										 * locked */
+		int64		more;		/* lowest address of locked tasks that are not
+								 * in items; FAIRQ_ADDR_MAX: none */
+		int64		addr;		/* highest address of a locked task; undefined
+								 * if n is 0 */
+		int64		id;			/* highest id of a locked task at addr */
+	}			locked;
+
+	/*
+	 * what the entry knew of due tasks, and those due or expired that it had
+	 */
+	struct
+	{
+		int64		from[FAIRQ_REGIONS];	/* due.from of the entry */
+		int			n;			/* number of tasks in items */
+		int			next;		/* index of the next item to be claimed */
+		FairqRegion region;		/* region of items; FAIRQ_REGION_QUEUED: these
+								 * are expired tasks */
+		FairqItem	items[FAIRQ_DUE_HAND];	/* due or expired tasks that the
 											 * entry had */
-	int64		run_low[FAIRQ_REGIONS]; /* run_low of the entry */
-	int64		run_high;		/* run_high of the entry */
-	int64		cycle;			/* cycle of the entry */
-	int64		cycle_id;		/* cycle_id of the entry */
-	int32		full_seat_before;	/* the lane's full_seat before this turn */
-	int32		full_left_before;	/* the lane's full_left before this turn */
+	}			due;
+
+	/* where the entry knew of running tasks */
+	struct
+	{
+		int64		low[FAIRQ_REGIONS]; /* run.low of the entry */
+		int64		high;		/* run.high of the entry */
+	}			run;
+
+	/* where the search for expired tasks goes on */
+	struct
+	{
+		int64		addr;		/* cycle.addr of the entry */
+		int64		id;			/* cycle.id of the entry */
+	}			cycle;
+
+	/* service in a full queue, as the lane had it before this turn */
+	struct
+	{
+		int32		seat;		/* the lane's full.seat */
+		int32		left;		/* the lane's full.left */
+	}			full_before;
 } FairqTurn;
 
 /* turns that a call takes at once, and so the most that it has in hand */

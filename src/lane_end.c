@@ -23,7 +23,7 @@ static bool
 is_last_part(FairqLane *lane, const FairqTurn *turn)
 {
 	return lane->turn == turn->addr &&
-		lane->turn_left == turn->left - turn->want;
+		lane->turn_left == turn->tasks.left - turn->tasks.want;
 }
 
 /*
@@ -34,7 +34,7 @@ is_last_part(FairqLane *lane, const FairqTurn *turn)
 static bool
 cut_short(FairqLane *lane, const FairqTurn *turn)
 {
-	if (turn->left == turn->want)
+	if (turn->tasks.left == turn->tasks.want)
 		return true;
 	if (!is_last_part(lane, turn))
 		return false;
@@ -88,8 +88,8 @@ was_published_since(FairqLane *lane, const FairqGroup *group,
 					const FairqTurn *turn)
 {
 	return group->published ||
-		(has(lane, FAIRQ_DUE, turn->group_no) && !turn->due) ||
-		(has(lane, FAIRQ_LAPSED, turn->group_no) && !turn->lapsed);
+		(has(lane, FAIRQ_DUE, turn->group_no) && !turn->sets.due) ||
+		(has(lane, FAIRQ_LAPSED, turn->group_no) && !turn->sets.lapsed);
 }
 
 /*
@@ -99,8 +99,8 @@ was_published_since(FairqLane *lane, const FairqGroup *group,
 static void
 go_on_later(FairqLane *lane, const FairqTurn *turn)
 {
-	if (turn->stopped && is_last_part(lane, turn))
-		lane->turn_left = turn->left - turn->served;
+	if (turn->state.stopped && is_last_part(lane, turn))
+		lane->turn_left = turn->tasks.left - turn->tasks.served;
 }
 
 /*
@@ -125,11 +125,11 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 	{
 		group->parts--;
 		/* one in which an error has occurred counts as used, if it has tasks */
-		if (turn->served > 0 || (!published && !turn->done))
+		if (turn->tasks.served > 0 || (!published && !turn->state.done))
 			group->unused = false;
 		published |= was_published_since(lane, group, turn);
 	}
-	if (turn->served > 0)
+	if (turn->tasks.served > 0)
 	{
 		go_on_later(lane, turn);
 		return;
@@ -138,8 +138,8 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 		published && !turn->continued && cut_short(lane, turn))
 		give_back(lane, turn->group_no, group);
 	else if (!over && turn->continued && is_last_part(lane, turn))
-		lane->turn_left = turn->left;
-	else if (over && turn->nlocked > 0)
+		lane->turn_left = turn->tasks.left;
+	else if (over && turn->locked.n > 0)
 		(void) cut_short(lane, turn);
 }
 
@@ -185,19 +185,19 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		if (group != NULL && group->searcher == MyProcPid)
 		{
 			group->searcher = 0;
-			if (turn->ndue > 0 && turn->due_region != FAIRQ_REGION_QUEUED)
-				group->due_from[turn->due_region] =
-					Min(group->due_from[turn->due_region],
-						turn->due_items[0].addr);
+			if (turn->due.n > 0 && turn->due.region != FAIRQ_REGION_QUEUED)
+				group->due_from[turn->due.region] =
+					Min(group->due_from[turn->due.region],
+						turn->due.items[0].addr);
 		}
-		if (turn->lapsed)
+		if (turn->sets.lapsed)
 		{
 			fairq_lane_has_lapsed(lane, group_no);
 			/* an entry that was made since knew nothing of leases */
 			for (int r = 0; group != NULL && r < FAIRQ_REGIONS; r++)
-				group->run_low[r] = Min(group->run_low[r], turn->run_low[r]);
+				group->run_low[r] = Min(group->run_low[r], turn->run.low[r]);
 			if (group != NULL)
-				group->run_high = Max(group->run_high, turn->run_high);
+				group->run_high = Max(group->run_high, turn->run.high);
 		}
 		return;
 	}
@@ -230,7 +230,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		fairq_seats_remove(lane, FAIRQ_DUE, group_no);
 	group->cycle = findings->cycle;
 	group->cycle_id = findings->cycle_id;
-	if (!turn->lapsed)
+	if (!turn->sets.lapsed)
 		return;
 	if (!findings->lapsed_done)
 	{
@@ -281,14 +281,14 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		return;
 	}
 	group = lock_group(lane, group_no, false, &set);
-	if (turn->next < turn->nitems || turn->nlocked > 0)
+	if (turn->queued.next < turn->queued.n || turn->locked.n > 0)
 	{
 		if (group != NULL)
 		{
-			fairq_hand_add(group, turn->items + turn->next,
-						   turn->nitems - turn->next, FAIRQ_ADDR_MAX);
-			fairq_hand_add(group, turn->locked, turn->nlocked,
-						   turn->locked_more);
+			fairq_hand_add(group, turn->queued.items + turn->queued.next,
+						   turn->queued.n - turn->queued.next, FAIRQ_ADDR_MAX);
+			fairq_hand_add(group, turn->locked.items, turn->locked.n,
+						   turn->locked.more);
 		}
 		else
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
@@ -307,7 +307,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		else
 			let_in(lane, group_no);
 	}
-	if (!turn->parked)
+	if (!turn->state.parked)
 		end_part(lane, group, turn, over);
 	if (group != NULL)
 		unlock_group(lane, group_no, group, set);
@@ -315,12 +315,12 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	{
 		if (lane->full_seat == group_no)
 		{
-			if (turn->served > 0)
-				lane->full_left = turn->left - turn->served;
+			if (turn->tasks.served > 0)
+				lane->full_left = turn->tasks.left - turn->tasks.served;
 			else
 			{
-				lane->full_seat = turn->full_seat_before;
-				lane->full_left = turn->full_left_before;
+				lane->full_seat = turn->full_before.seat;
+				lane->full_left = turn->full_before.left;
 			}
 		}
 	}
@@ -389,11 +389,11 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		take_out(lane, group_no);
 		fairq_seats_add(lane, FAIRQ_PARKED, group_no);
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
-		if (turn->served == 0)
+		if (turn->tasks.served == 0)
 		{
 			/* at once: when the turn ends it may be in the ring again */
 			end_part(lane, group, turn, false);
-			turn->parked = true;
+			turn->state.parked = true;
 		}
 		if (group != NULL)
 			unlock_group(lane, group_no, group, set);

@@ -30,28 +30,28 @@
 static void
 read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 {
-	turn->due = has(lane, FAIRQ_DUE, turn->group_no);
-	turn->lapsed = has(lane, FAIRQ_LAPSED, turn->group_no);
-	if (!turn->due && !turn->lapsed)
+	turn->sets.due = has(lane, FAIRQ_DUE, turn->group_no);
+	turn->sets.lapsed = has(lane, FAIRQ_LAPSED, turn->group_no);
+	if (!turn->sets.due && !turn->sets.lapsed)
 		return;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
-		turn->due_from[r] = group->due_from[r];
-		turn->run_low[r] = group->run_low[r];
+		turn->due.from[r] = group->due_from[r];
+		turn->run.low[r] = group->run_low[r];
 	}
-	turn->ndue = turn->next_due = 0;
-	turn->run_high = group->run_high;
-	turn->cycle = group->cycle;
-	turn->cycle_id = group->cycle_id;
+	turn->due.n = turn->due.next = 0;
+	turn->run.high = group->run_high;
+	turn->cycle.addr = group->cycle;
+	turn->cycle.id = group->cycle_id;
 	if (group->searcher != 0)
 		return;
 	turn->searcher = true;
 	group->searcher = MyProcPid;
-	turn->ndue = group->ndue;
-	turn->due_region = group->due_region;
-	memcpy(turn->due_items, group->due_hand, sizeof(group->due_hand));
+	turn->due.n = group->ndue;
+	turn->due.region = group->due_region;
+	memcpy(turn->due.items, group->due_hand, sizeof(group->due_hand));
 	group->ndue = 0;
-	if (turn->lapsed)
+	if (turn->sets.lapsed)
 	{
 		/* if leases lapse during the search, that is noted anew */
 		fairq_seats_remove(lane, FAIRQ_LAPSED, turn->group_no);
@@ -173,36 +173,37 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	int32		group_no = next->group_no;
 	int32		left = next->left > 0 ? next->left :
 		taking->weight_of(taking->arg, group_no);
+	int64		of_each = taking->wanted / lane->seats.n[FAIRQ_RING];
 
 	turn->in_full = false;
 	turn->group_no = group_no;
 	turn->addr = next->addr;
 	turn->block = lane->block + taking->past;
 	turn->continued = next->left > 0;
-	turn->left = left;
-	turn->want = (int32) Min(left, taking->wanted);
-	turn->read_want = (int32) Min(Max(turn->want,
-									  taking->wanted / lane->seats.n[FAIRQ_RING]),
-								  FAIRQ_MAX_TURNS);
-	turn->kept_out = turn->in_doubt = turn->begun = turn->done =
-		turn->searcher = false;
-	turn->parked = turn->stopped = false;
-	turn->reread = turn->apart = false;
-	turn->next = turn->served = turn->nlocked = 0;
-	turn->locked_more = FAIRQ_ADDR_MAX;
+	turn->tasks.left = left;
+	turn->tasks.want = (int32) Min(left, taking->wanted);
+	turn->tasks.read_want = (int32) Min(Max(turn->tasks.want, of_each),
+										FAIRQ_MAX_TURNS);
+	turn->searcher = false;
+	turn->state.kept_out = turn->state.in_doubt = false;
+	turn->state.begun = turn->state.done = false;
+	turn->state.parked = turn->state.stopped = false;
+	turn->queued.reread = turn->queued.apart = false;
+	turn->queued.next = turn->tasks.served = turn->locked.n = 0;
+	turn->locked.more = FAIRQ_ADDR_MAX;
 	read_due(lane, group, turn);
-	turn->nitems = fairq_hand_take(group, Min(turn->want, FAIRQ_HAND),
-								   turn->items);
-	turn->more = !fairq_hand_is_empty(group);
-	if (!turn->more && !turn->due && !turn->lapsed)
+	turn->queued.n = fairq_hand_take(group, Min(turn->tasks.want, FAIRQ_HAND),
+									 turn->queued.items);
+	turn->queued.more = !fairq_hand_is_empty(group);
+	if (!turn->queued.more && !turn->sets.due && !turn->sets.lapsed)
 	{
 		take_out(lane, group_no);
-		if (turn->nitems == 0)
+		if (turn->queued.n == 0)
 			return false;
 	}
 	if (!taking->peek)
-		fairq_lane_note_leased(lane, group_no, group, turn->items, turn->nitems,
-							   taking->lease_until);
+		fairq_lane_note_leased(lane, group_no, group, turn->queued.items,
+							   turn->queued.n, taking->lease_until);
 	return true;
 }
 
@@ -213,7 +214,7 @@ note_taken(FairqLane *lane, FairqGroup *group, const FairqTurn *turn)
 	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
 	lane->turn = turn->addr;
 	lane->turn_seat = turn->group_no;
-	lane->turn_left = turn->left - turn->want;
+	lane->turn_left = turn->tasks.left - turn->tasks.want;
 	if (turn->continued)
 	{
 		/* an entry that was made since the first part does not know of that */
@@ -318,9 +319,9 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		if (taken)
 		{
 			note_taken(lane, group, turn);
-			any_search |= turn->due || turn->lapsed;
+			any_search |= turn->sets.due || turn->sets.lapsed;
 			taking->first = first_with(taking, &next);
-			taking->wanted -= turn->want;
+			taking->wanted -= turn->tasks.want;
 			taking->n++;
 		}
 		unlock_group(lane, next.group_no, group, set);
@@ -342,7 +343,7 @@ fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 	FairqGroupSet *set;
 	FairqGroup *group = NULL;
 
-	turn->nitems = 0;
+	turn->queued.n = 0;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_begun(lane) &&
 		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped)
@@ -356,18 +357,18 @@ fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 		*lane_no = lane->lane_no;
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
-		turn->served = 0;
-		while (turn->nitems < group->nhand &&
-			   group->hand[group->first + turn->nitems].addr < group->upto)
+		turn->tasks.served = 0;
+		while (turn->queued.n < group->nhand &&
+			   group->hand[group->first + turn->queued.n].addr < group->upto)
 		{
-			turn->items[turn->nitems] =
-				group->hand[group->first + turn->nitems];
-			turn->nitems++;
+			turn->queued.items[turn->queued.n] =
+				group->hand[group->first + turn->queued.n];
+			turn->queued.n++;
 		}
 		fairq_entry_unlock(set);
 	}
 	LWLockRelease(&lane->lock);
-	return turn->nitems > 0;
+	return turn->queued.n > 0;
 }
 
 /*
@@ -404,14 +405,14 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		turn->group_no = group_no;
 		turn->addr = next_turn(lane, group_no);
 		turn->in_full = true;
-		turn->locked_more = FAIRQ_ADDR_MAX;
-		turn->more = !fairq_hand_is_empty(group);
-		turn->full_seat_before = lane->full_seat;
-		turn->full_left_before = lane->full_left;
+		turn->locked.more = FAIRQ_ADDR_MAX;
+		turn->queued.more = !fairq_hand_is_empty(group);
+		turn->full_before.seat = lane->full_seat;
+		turn->full_before.left = lane->full_left;
 		turn->continued = group_no == lane->full_seat && lane->full_left > 0;
-		turn->left = turn->continued ? lane->full_left :
+		turn->tasks.left = turn->continued ? lane->full_left :
 			taking->weight_of(taking->arg, group_no);
-		turn->want = (int32) Min(turn->left, taking->wanted);
+		turn->tasks.want = (int32) Min(turn->tasks.left, taking->wanted);
 		read_due(lane, group, turn);
 		lane->full_seat = group_no;
 		lane->full_left = 0;

@@ -450,9 +450,10 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_slot_in_group_back();
 		return false;
 	}
-	turn->in_doubt = slot == FAIRQ_SLOT_UNKNOWN;
-	turn->kept_out = slot == FAIRQ_SLOT_NONE && fairq_has_changed_settings();
-	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->kept_out)
+	turn->state.in_doubt = slot == FAIRQ_SLOT_UNKNOWN;
+	turn->state.kept_out = slot == FAIRQ_SLOT_NONE &&
+		fairq_has_changed_settings();
+	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->state.kept_out)
 		(void) fairq_lane_park(lane, lane_no, turn, call.queue->version,
 							   call.counter, limit);
 	fairq_counter_unpin(call.counter);

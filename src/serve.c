@@ -223,8 +223,12 @@ static void
 prefetch(FairqService *s, const FairqTaking *taking)
 {
 	for (int i = 0; i < taking->n; i++)
-		for (int k = 0; k < taking->turns[i].nitems; k++)
-			fairq_task_prefetch(s->tasks, &taking->turns[i].items[k].tid);
+	{
+		const FairqTurn *turn = &taking->turns[i];
+
+		for (int k = 0; k < turn->queued.n; k++)
+			fairq_task_prefetch(s->tasks, &turn->queued.items[k].tid);
+	}
 }
 
 /*

@@ -60,11 +60,11 @@ add_item(Reading *reading, const FairqTask *task)
 static bool
 is_tried(FairqTurn *turn, const FairqTask *task)
 {
-	if (turn->nlocked == 0 || task->addr > turn->locked_addr ||
-		(task->addr == turn->locked_addr && task->id > turn->locked_id))
+	if (turn->locked.n == 0 || task->addr > turn->locked.addr ||
+		(task->addr == turn->locked.addr && task->id > turn->locked.id))
 		return false;
 	/* it is put back with them, though it may be another one */
-	turn->locked_more = Min(turn->locked_more, task->addr);
+	turn->locked.more = Min(turn->locked.more, task->addr);
 	return true;
 }
 
@@ -107,14 +107,14 @@ static bool
 read_group(FairqService *s, FairqTurn *turn)
 {
 	int32		weight = fairq_group_setting(s->queue, turn->group_no)->weight;
-	int			most = turn->nlocked > 0 ? FAIRQ_HAND :
-		Min(turn->want - turn->served, FAIRQ_HAND);
-	int			wanted = Max(turn->read_want, most) + FAIRQ_HAND;
+	int			most = turn->locked.n > 0 ? FAIRQ_HAND :
+		Min(turn->tasks.want - turn->tasks.served, FAIRQ_HAND);
+	int			wanted = Max(turn->tasks.read_want, most) + FAIRQ_HAND;
 	Reading		reading = {.max = wanted};
 
 	reading.items = palloc(sizeof(FairqItem) * reading.max);
-	turn->next = turn->nitems = 0;
-	while (turn->nitems == 0)
+	turn->queued.next = turn->queued.n = 0;
+	while (turn->queued.n == 0)
 	{
 		int64		from;
 		bool		by_row;
@@ -122,22 +122,23 @@ read_group(FairqService *s, FairqTurn *turn)
 		bool		abreast;
 
 		CHECK_FOR_INTERRUPTS();
-		turn->nitems = fairq_lane_read_begin(s->lane, s->lane_no,
-											 turn->group_no, most,
-											 s->lease_until, turn->items,
-											 &from, &by_row, &offers);
-		if (turn->nitems > 0)
+		turn->queued.n = fairq_lane_read_begin(s->lane, s->lane_no,
+											   turn->group_no, most,
+											   s->lease_until,
+											   turn->queued.items, &from,
+											   &by_row, &offers);
+		if (turn->queued.n > 0)
 			break;
 		if (from == FAIRQ_ADDR_MAX)
 		{
-			turn->more = false;
+			turn->queued.more = false;
 			break;
 		}
 		if (offers)
 			fairq_turns_reading(turn);
 		/* what others have claimed since would be found again and again */
-		by_row |= weight > 1 || turn->apart;
-		turn->apart = !offers;
+		by_row |= weight > 1 || turn->queued.apart;
+		turn->queued.apart = !offers;
 		if (!by_row)
 		{
 			reading.n = fairq_task_entries(s->tasks,
@@ -154,21 +155,22 @@ read_group(FairqService *s, FairqTurn *turn)
 		if (by_row)
 			read_rows(s, turn, from, wanted, offers, &reading);
 		fairq_stall("reading");
-		turn->nitems = fairq_lane_read_end(s->lane, s->lane_no,
-										   turn->group_no, reading.items,
-										   reading.n, reading.end, most,
-										   s->lease_until, turn->items);
+		turn->queued.n = fairq_lane_read_end(s->lane, s->lane_no,
+											 turn->group_no, reading.items,
+											 reading.n, reading.end, most,
+											 s->lease_until,
+											 turn->queued.items);
 		fairq_turns_read();
-		if (turn->nitems == 0 && !offers)
+		if (turn->queued.n == 0 && !offers)
 		{
 			/* others are at it, and will say what there is */
-			turn->more = false;
+			turn->queued.more = false;
 			break;
 		}
 	}
 	pfree(reading.items);
-	turn->reread = false;
-	return turn->nitems > 0;
+	turn->queued.reread = false;
+	return turn->queued.n > 0;
 }
 
 /*
@@ -185,25 +187,27 @@ look_for_queued(FairqService *s, FairqCourse *course)
 	while (!search->have)
 	{
 		FairqTask  *task = &search->task;
+		FairqItem  *item;
 		FairqRowState state;
 		int64		addr;
 
-		if (turn->next == turn->nitems &&
-			(turn->reread || !fairq_turns_bring_forward(turn)) &&
-			(!turn->more || !read_group(s, turn)))
+		if (turn->queued.next == turn->queued.n &&
+			(turn->queued.reread || !fairq_turns_bring_forward(turn)) &&
+			(!turn->queued.more || !read_group(s, turn)))
 			return;
-		addr = turn->items[turn->next].addr;
-		state = fairq_task_at(s->tasks, &turn->items[turn->next].tid, task);
+		item = &turn->queued.items[turn->queued.next];
+		addr = item->addr;
+		state = fairq_task_at(s->tasks, &item->tid, task);
 		if (state == FAIRQ_ROW_END || task->addr != addr ||
 			task->group_no != turn->group_no ||
 			task->priority != s->priority || task->queue_id != s->queue->id)
 		{
 			fairq_lane_vanished(s->lane, s->lane_no, turn->group_no, addr);
-			turn->next = turn->nitems = 0;
-			turn->more = turn->reread = true;
+			turn->queued.next = turn->queued.n = 0;
+			turn->queued.more = turn->queued.reread = true;
 		}
 		else if (state != FAIRQ_ROW_LIVE || task->running)
-			turn->next++;
+			turn->queued.next++;
 		else
 		{
 			/* or, if it was put back since, then */
@@ -217,18 +221,18 @@ look_for_queued(FairqService *s, FairqCourse *course)
 static void
 put_by_locked(FairqTurn *turn, const FairqTask *task)
 {
-	const FairqItem *item = &turn->items[turn->next];
+	const FairqItem *item = &turn->queued.items[turn->queued.next];
 
-	if (turn->nlocked == 0 || task->addr > turn->locked_addr ||
-		(task->addr == turn->locked_addr && task->id > turn->locked_id))
+	if (turn->locked.n == 0 || task->addr > turn->locked.addr ||
+		(task->addr == turn->locked.addr && task->id > turn->locked.id))
 	{
-		turn->locked_addr = task->addr;
-		turn->locked_id = task->id;
+		turn->locked.addr = task->addr;
+		turn->locked.id = task->id;
 	}
-	if (turn->nlocked < FAIRQ_HAND)
-		turn->locked[turn->nlocked++] = *item;
+	if (turn->locked.n < FAIRQ_HAND)
+		turn->locked.items[turn->locked.n++] = *item;
 	else
-		turn->locked_more = Min(turn->locked_more, item->addr);
+		turn->locked.more = Min(turn->locked.more, item->addr);
 }
 
 /* --------------------------------------------------------------------- */
@@ -239,7 +243,7 @@ begin_turn(FairqService *s, FairqCourse *course, bool paused)
 	FairqTurn  *turn = course->turn;
 	FairqFindings *findings = &course->findings;
 
-	course->search = turn->due || turn->lapsed;
+	course->search = turn->sets.due || turn->sets.lapsed;
 	course->not_now = course->no_slot = false;
 	course->queued.have = false;
 	course->expired.open = course->expired.have = false;
@@ -250,10 +254,10 @@ begin_turn(FairqService *s, FairqCourse *course, bool paused)
 	s->left = false;
 	course->nstretches = 0;
 	memset(findings, 0, sizeof(FairqFindings));
-	findings->due_done = turn->due;
+	findings->due_done = turn->sets.due;
 	findings->paused = paused;
-	findings->cycle = turn->cycle;
-	findings->cycle_id = turn->cycle_id;
+	findings->cycle = turn->cycle.addr;
+	findings->cycle_id = turn->cycle.id;
 	findings->deadline = findings->leased.until = DT_NOEND;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
@@ -263,13 +267,13 @@ begin_turn(FairqService *s, FairqCourse *course, bool paused)
 		course->due[r].open = course->due[r].have = false;
 		course->due[r].begun = course->due[r].at_hand = false;
 		course->due[r].locked = course->due[r].from = FAIRQ_ADDR_MAX;
-		if (!turn->due || turn->due_from[r] == FAIRQ_ADDR_MAX)
+		if (!turn->sets.due || turn->due.from[r] == FAIRQ_ADDR_MAX)
 			continue;
-		course->due[r].from = turn->due_from[r];
-		course->due[r].open = turn->due_from[r] < fairq_due_end(r, s->by);
+		course->due[r].from = turn->due.from[r];
+		course->due[r].open = turn->due.from[r] < fairq_due_end(r, s->by);
 	}
 	course->next_stretch = 0;
-	course->expired.open = turn->lapsed && !paused;
+	course->expired.open = turn->sets.lapsed && !paused;
 	fairq_leave_expired(s, course);
 }
 
@@ -326,19 +330,19 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 
 	chosen->have = false;
 	if (result == FAIRQ_CLAIMED)
-		turn->served++;
+		turn->tasks.served++;
 	else if (result == FAIRQ_LOCKED && chosen == &course->queued)
 		put_by_locked(turn, &chosen->task);
 	else if (result == FAIRQ_LOCKED)
 		chosen->locked = Min(chosen->locked, chosen->task.addr);
 	if (chosen == &course->queued)
-		turn->next++;
+		turn->queued.next++;
 	else if (chosen->at_hand && chosen == &course->expired &&
 			 result == FAIRQ_LOCKED)
 		/* it is the next one all the same, where the cycle goes on */
-		turn->next_due = turn->ndue;
+		turn->due.next = turn->due.n;
 	else if (chosen->at_hand)
-		turn->next_due++;
+		turn->due.next++;
 	if (chosen != &course->queued && result == FAIRQ_CLAIMED)
 		now_runs(s, course, &chosen->task);
 	if (chosen == &course->expired)
@@ -365,14 +369,14 @@ leaves_something(const FairqCourse *course)
 {
 	const FairqTurn *turn = course->turn;
 	const FairqFindings *findings = &course->findings;
-	bool		ready = turn->next < turn->nitems;
+	bool		ready = turn->queued.next < turn->queued.n;
 
-	if (turn->nlocked > 0)
+	if (turn->locked.n > 0)
 		return true;
 	if (course->search && turn->searcher)
 	{
 		/* an expired task has its slot */
-		if (turn->lapsed && !findings->lapsed_done && !findings->paused)
+		if (turn->sets.lapsed && !findings->lapsed_done && !findings->paused)
 			return true;
 		ready |= findings->ndue > 0;
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
@@ -387,9 +391,9 @@ end_turn(FairqService *s, FairqCourse *course)
 	FairqTurn  *turn = course->turn;
 	FairqFindings *findings = &course->findings;
 
-	turn->done = true;
+	turn->state.done = true;
 	/* a call that only looks has no turn */
-	if ((course->not_now || s->peeked) && turn->served == 0)
+	if ((course->not_now || s->peeked) && turn->tasks.served == 0)
 	{
 		fairq_lane_turn_back(s->lane, s->lane_no, turn);
 		return;
@@ -403,14 +407,16 @@ end_turn(FairqService *s, FairqCourse *course)
 		findings->lapsed_done &= !course->expired.have &&
 			course->expired.locked == FAIRQ_ADDR_MAX;
 	}
-	turn->stopped = course->not_now && turn->served < turn->want;
-	if (course->search || turn->next < turn->nitems || turn->nlocked > 0 ||
-		turn->served == 0 || turn->in_full || turn->stopped)
+	turn->state.stopped = course->not_now &&
+		turn->tasks.served < turn->tasks.want;
+	if (course->search || turn->queued.next < turn->queued.n ||
+		turn->locked.n > 0 || turn->tasks.served == 0 || turn->in_full ||
+		turn->state.stopped)
 		fairq_lane_turn_end(s->lane, s->lane_no, turn,
 							course->search ? findings : NULL);
 	/* what is in doubt, kept out by us alone, or left to others, was no turn */
-	if (turn->served == 0 &&
-		((course->no_slot && (turn->in_doubt || turn->kept_out)) ||
+	if (turn->tasks.served == 0 &&
+		((course->no_slot && (turn->state.in_doubt || turn->state.kept_out)) ||
 		 (course->search && s->left)))
 		fairq_turns_doubtful(s->lane, s->lane_no, turn);
 
@@ -431,10 +437,10 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	bool		have_slot = false;
 	bool		full = false;
 
-	turn->begun = true;
+	turn->state.begun = true;
 	course.turn = turn;
 	begin_turn(s, &course, setting->limit == 0);
-	while (turn->served < turn->want && s->served < s->max_tasks)
+	while (turn->tasks.served < turn->tasks.want && s->served < s->max_tasks)
 	{
 		FairqSearch *chosen;
 		FairqClaimResult result;
@@ -486,7 +492,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	}
 	fairq_slot_in_group_back();
 	end_turn(s, &course);
-	return turn->served > 0;
+	return turn->tasks.served > 0;
 }
 
 /*
@@ -503,13 +509,13 @@ fairq_glance(FairqService *s)
 		return false;
 	if (fairq_slot_in_group(s->lane, s->lane_no, &turn, false, s->tasks))
 	{
-		for (int i = 0; i < turn.nitems && !s->peeked; i++)
+		for (int i = 0; i < turn.queued.n && !s->peeked; i++)
 		{
 			FairqTask	task;
 
-			s->peeked = fairq_task_at(s->tasks, &turn.items[i].tid,
+			s->peeked = fairq_task_at(s->tasks, &turn.queued.items[i].tid,
 									  &task) == FAIRQ_ROW_LIVE &&
-				task.addr == turn.items[i].addr && !task.running &&
+				task.addr == turn.queued.items[i].addr && !task.running &&
 				task.group_no == turn.group_no &&
 				task.priority == s->priority &&
 				task.queue_id == s->queue->id &&

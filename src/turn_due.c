@@ -45,7 +45,7 @@ is_scheduled(FairqService *s, const FairqCourse *course, FairqRowState state,
 static void
 forget_due(FairqSearch *search, FairqTurn *turn, int64 addr, int64 end)
 {
-	turn->next_due = turn->ndue;
+	turn->due.next = turn->due.n;
 	search->from = Min(search->from, addr);
 	search->open = search->from < end;
 	search->begun = false;
@@ -58,10 +58,10 @@ look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
 	FairqTurn  *turn = course->turn;
 	FairqSearch *search = &course->due[region];
 
-	while (turn->due_region == region && turn->next_due < turn->ndue &&
+	while (turn->due.region == region && turn->due.next < turn->due.n &&
 		   !search->have)
 	{
-		const FairqItem *item = &turn->due_items[turn->next_due];
+		const FairqItem *item = &turn->due.items[turn->due.next];
 		FairqRowState state = fairq_task_at(s->tasks, &item->tid,
 											&search->task);
 
@@ -74,7 +74,7 @@ look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
 		}
 		if (!is_scheduled(s, course, state, &search->task))
 		{
-			turn->next_due++;
+			turn->due.next++;
 			continue;
 		}
 		/* the backend that read it may have a clock that is ahead of ours */
@@ -95,7 +95,7 @@ fairq_look_for_due(FairqService *s, FairqCourse *course, FairqRegion region)
 	if (!search->have)
 		look_at_due(s, course, region);
 	while (search->open && !search->have &&
-		   (turn->due_region != region || turn->next_due == turn->ndue))
+		   (turn->due.region != region || turn->due.next == turn->due.n))
 	{
 		FairqRowState state;
 
@@ -131,9 +131,9 @@ fairq_keep_due(FairqService *s, FairqCourse *course)
 	FairqTurn  *turn = course->turn;
 	FairqFindings *findings = &course->findings;
 
-	findings->ndue = turn->ndue - turn->next_due;
-	findings->due_region = turn->due_region;
-	memcpy(findings->due_items, &turn->due_items[turn->next_due],
+	findings->ndue = turn->due.n - turn->due.next;
+	findings->due_region = turn->due.region;
+	memcpy(findings->due_items, &turn->due.items[turn->due.next],
 		   sizeof(FairqItem) * findings->ndue);
 	if (findings->ndue == 0 && turn->searcher && course->next_stretch > 0 &&
 		course->expired.open && !course->expired.have)
@@ -188,13 +188,13 @@ begin_expired(FairqService *s, FairqCourse *course)
 	int64		cycle = course->findings.cycle;
 	int64		ends[FAIRQ_REGIONS];
 
-	ends[FAIRQ_REGION_QUEUED] = turn->run_high + 1;
+	ends[FAIRQ_REGION_QUEUED] = turn->run.high + 1;
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 		ends[r] = fairq_due_end(r, s->by);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		add_stretch(course, Max(turn->run_low[r], cycle), ends[r], false);
+		add_stretch(course, Max(turn->run.low[r], cycle), ends[r], false);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		add_stretch(course, turn->run_low[r], Min(ends[r], cycle + 1), true);
+		add_stretch(course, turn->run.low[r], Min(ends[r], cycle + 1), true);
 	course->cycle = cycle;
 	course->cycle_id = course->findings.cycle_id;
 }
@@ -247,11 +247,11 @@ look_at_lapsed(FairqService *s, FairqCourse *course)
 	FairqSearch *search = &course->expired;
 	FairqTask  *task = &search->task;
 
-	if (turn->due_region != FAIRQ_REGION_QUEUED || course->next_stretch > 0)
+	if (turn->due.region != FAIRQ_REGION_QUEUED || course->next_stretch > 0)
 		return false;
-	for (; turn->next_due < turn->ndue; turn->next_due++)
+	for (; turn->due.next < turn->due.n; turn->due.next++)
 	{
-		const FairqItem *item = &turn->due_items[turn->next_due];
+		const FairqItem *item = &turn->due.items[turn->due.next];
 		FairqRowState state = fairq_task_at(s->tasks, &item->tid, task);
 
 		/* what is not expired is come by again, if all is looked through */

@@ -93,12 +93,13 @@ fairq_turns_bring_forward(FairqTurn *turn)
 {
 	for (FairqTurn *later = turn + 1; later < hand.turns + hand.n; later++)
 	{
-		if (later->group_no != turn->group_no || later->next == later->nitems)
+		if (later->group_no != turn->group_no ||
+			later->queued.next == later->queued.n)
 			continue;
-		turn->items[0] = later->items[later->next++];
-		turn->next = 0;
-		turn->nitems = 1;
-		later->more = true;
+		turn->queued.items[0] = later->queued.items[later->queued.next++];
+		turn->queued.next = 0;
+		turn->queued.n = 1;
+		later->queued.more = true;
 		return true;
 	}
 	return false;
@@ -132,12 +133,12 @@ fairq_turns_back(void)
 		 * One in which an error has occurred is over: a row that fails again
 		 * and again must not be the next one each time.
 		 */
-		if (turn->begun && !turn->done)
+		if (turn->state.begun && !turn->state.done)
 			fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL);
-		else if (!turn->done)
+		else if (!turn->state.done)
 			fairq_lane_turn_back(hand.lane, hand.lane_no, turn);
 		/* a call that came by meanwhile has not found it */
-		if (!turn->done)
+		if (!turn->state.done)
 			fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
 	}
 	hand.lane = NULL;
