@@ -31,16 +31,17 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	FairqClaimResult result;
 
 	task->turn = turn->addr;
-	result = s->server(s->tasks, task, s->arg);
+	result = s->call.server(s->tasks, task, s->call.arg);
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	pending->stats[FAIRQ_STAT_POPPED]++;
 	if (task->running)
 		fairq_pending_leased_at_commit(pending, task->addr, task->lease_until,
-									   s->searches);
+									   s->taken.searches);
 	if (!turn->in_full)
-		s->first = s->first < 0 ? turn->addr : Min(s->first, turn->addr);
-	s->served++;
+		s->window.first = s->window.first < 0 ? turn->addr :
+			Min(s->window.first, turn->addr);
+	s->got.served++;
 	return result;
 }
 
@@ -54,11 +55,11 @@ peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 	FairqClaimResult result = fairq_task_peek(s->tasks, task, to_delete);
 
 	if (result == FAIRQ_LOCKED)
-		s->saw_locked = true;
+		s->got.saw_locked = true;
 	if (result != FAIRQ_CLAIMED)
 		return result;
-	s->peeked = true;
-	s->max_tasks = s->served;
+	s->got.peeked = true;
+	s->call.max_tasks = s->got.served;
 	return FAIRQ_LOCKED;
 }
 
@@ -70,7 +71,7 @@ FairqClaimResult
 fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqPending *pending;
-	FairqClaimResult result = s->peek ?
+	FairqClaimResult result = s->call.peek ?
 		peek_at_task(s, task, s->tasks->claims_delete) :
 		fairq_task_lock_tuple(s->tasks, task);
 
@@ -117,7 +118,7 @@ is_left(FairqService *s, const FairqTask *task)
 
 	return slot == FAIRQ_SLOT_UNKNOWN ||
 		(slot == FAIRQ_SLOT_NONE && IsTransactionBlock() &&
-		 task->lease_until > s->by - LEFT_TO_OTHERS);
+		 task->lease_until > s->taken.by - LEFT_TO_OTHERS);
 }
 
 /*
@@ -135,7 +136,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	FairqSlot	slot;
 	ItemPointerData before;
 
-	if (s->peek)
+	if (s->call.peek)
 		return peek_at_task(s, task, true);
 	fairq_hold_begin(s->queue, s->lane, task->group_no);
 	if (is_left(s, task))
@@ -147,7 +148,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	fairq_stall("claim");
 	result = fairq_task_lock(s->tasks, task);
 	if (result == FAIRQ_CLAIMED &&
-		(!task->running || task->lease_until > s->by))
+		(!task->running || task->lease_until > s->taken.by))
 		result = FAIRQ_GONE;
 	slot = runs_on(s, task);
 	if (result == FAIRQ_CLAIMED && slot == FAIRQ_SLOT_UNKNOWN)
@@ -162,7 +163,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 		fairq_hold_end(NULL);
 		fairq_expire(s->queue, s->tasks, task);
 		task->running = false;
-		s->ended++;
+		s->got.ended++;
 		return FAIRQ_GONE;
 	}
 	pending = fairq_pending(s->lane, task->group_no);

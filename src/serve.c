@@ -102,21 +102,22 @@ weight_of(void *queue, int32 group_no)
 static bool
 find_due(FairqService *s)
 {
-	return fairq_find_due(s->queue, s->priority, s->tasks, s->now, &s->found);
+	return fairq_find_due(s->queue, s->priority, s->tasks, s->call.now,
+						  &s->got.found);
 }
 
 static void
 init_taking(FairqService *s, FairqTaking *taking)
 {
 	memset(taking, 0, sizeof(FairqTaking));
-	taking->wanted = s->max_tasks - s->served;
-	taking->lease_until = s->lease_until;
-	taking->peek = s->peek;
+	taking->wanted = s->call.max_tasks - s->got.served;
+	taking->lease_until = s->call.lease_until;
+	taking->peek = s->call.peek;
 	taking->mapped = s->mapped;
-	taking->per_group = s->per_group;
-	taking->first = s->first;
+	taking->per_group = s->call.per_group;
+	taking->first = s->window.first;
 	taking->last_block = PG_INT64_MAX;
-	taking->past = s->past;
+	taking->past = s->window.past;
 	taking->weight_of = weight_of;
 	taking->arg = s->queue;
 }
@@ -147,8 +148,8 @@ static bool
 begins_round(FairqService *s, const FairqTurn *turn)
 {
 	int32		seat = turn->group_no;
-	int32		first = s->full_first;
-	int32		last = s->full_last;
+	int32		first = s->full.first;
+	int32		last = s->full.last;
 
 	if (first < 0 || (seat == last && turn->continued))
 		return false;
@@ -171,7 +172,7 @@ serve_in_full(FairqService *s)
 	 * each look that finds nothing makes these fewer, or else others have a
 	 * hand in it
 	 */
-	for (int tries = 0; s->ended < FAIRQ_MAX_ENDED; tries++)
+	for (int tries = 0; s->got.ended < FAIRQ_MAX_ENDED; tries++)
 	{
 		FairqTaking taking;
 		FairqTaken	taken;
@@ -190,12 +191,13 @@ serve_in_full(FairqService *s)
 			return false;
 		}
 		turn = &taking.turns[0];
-		s->lane_no = taking.lane_no;
-		s->searches = taking.searches;
-		s->by = Max(s->now, taking.clock);
-		round = s->full_rounds + (begins_round(s, turn) ? 1 : 0);
+		s->taken.lane_no = taking.lane_no;
+		s->taken.searches = taking.searches;
+		s->taken.by = Max(s->call.now, taking.clock);
+		round = s->full.rounds + (begins_round(s, turn) ? 1 : 0);
 		most_lapsed = Max(most_lapsed, nlapsed);
-		if (tries > most_lapsed || (s->per_group > 0 && round >= s->per_group))
+		if (tries > most_lapsed ||
+			(s->call.per_group > 0 && round >= s->call.per_group))
 		{
 			fairq_turns_back();
 			return false;
@@ -204,13 +206,13 @@ serve_in_full(FairqService *s)
 		fairq_turns_back();
 		if (served)
 		{
-			if (s->full_first < 0)
-				s->full_first = turn->group_no;
-			s->full_last = turn->group_no;
-			s->full_rounds = round;
+			if (s->full.first < 0)
+				s->full.first = turn->group_no;
+			s->full.last = turn->group_no;
+			s->full.rounds = round;
 		}
 		/* others may have left a slot meanwhile */
-		if (served || s->served >= s->max_tasks ||
+		if (served || s->got.served >= s->call.max_tasks ||
 			fairq_slot_in_queue(s->tasks))
 			return true;
 		tried_seat = turn->group_no;
@@ -242,24 +244,24 @@ serve_turns(FairqService *s, int64 *last_block)
 	FairqTaking taking;
 	FairqTaken	taken;
 
-	if (s->peek && fairq_glance(s))
+	if (s->call.peek && fairq_glance(s))
 		return FAIRQ_TAKEN;
 	init_taking(s, &taking);
 	/* each slot in the queue is had by itself */
-	taking.most = s->queue->max_running == FAIRQ_NO_LIMIT && !s->peek ?
+	taking.most = s->queue->max_running == FAIRQ_NO_LIMIT && !s->call.peek ?
 		FAIRQ_MAX_TURNS : 1;
 	if (*last_block >= 0)
 		taking.last_block = *last_block + IDLE_BLOCKS;
 	taken = fairq_turns_take(s->lane, &taking);
-	s->past = taking.past;
+	s->window.past = taking.past;
 	if (taken != FAIRQ_TAKEN)
 		return taken;
-	s->lane_no = taking.lane_no;
-	s->searches = taking.searches;
-	s->by = Max(s->now, taking.clock);
+	s->taken.lane_no = taking.lane_no;
+	s->taken.searches = taking.searches;
+	s->taken.by = Max(s->call.now, taking.clock);
 	if (taking.n > 1)
 		prefetch(s, &taking);
-	for (int i = 0; i < taking.n && s->served < s->max_tasks; i++)
+	for (int i = 0; i < taking.n && s->got.served < s->call.max_tasks; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (fairq_serve_turn(s, &taking.turns[i]) || *last_block < 0)
@@ -277,15 +279,15 @@ serve_lane(FairqService *s)
 	int64		last_block = -1;
 
 	s->mapped = fairq_chunks_map(&s->queue->hints->chunks);
-	s->past = 0;
-	s->first = -1;
-	s->full_first = -1;
-	s->full_rounds = 0;
+	s->window.past = 0;
+	s->window.first = -1;
+	s->full.first = -1;
+	s->full.rounds = 0;
 	memset(&s->recovering, 0, sizeof(s->recovering));
 	while (!fairq_lane_is_begun(s->lane))
 		(void) make_ready(s, FAIRQ_NOT_KNOWN);
 	(void) find_due(s);
-	while (s->served < s->max_tasks)
+	while (s->got.served < s->call.max_tasks)
 	{
 		FairqTaken	taken;
 
@@ -294,7 +296,7 @@ serve_lane(FairqService *s)
 		{
 			/* with per_group it is either turns or rounds in a full queue */
 			if (fairq_settings_are_old(s->queue) ||
-				(s->per_group > 0 && s->first >= 0))
+				(s->call.per_group > 0 && s->window.first >= 0))
 				break;
 			if (serve_in_full(s))
 				(void) find_due(s);
@@ -303,7 +305,7 @@ serve_lane(FairqService *s)
 			last_block = -1;
 			continue;
 		}
-		if (s->per_group > 0 && s->full_first >= 0 && s->served > 0)
+		if (s->call.per_group > 0 && s->full.first >= 0 && s->got.served > 0)
 			break;
 		taken = serve_turns(s, &last_block);
 		if (taken == FAIRQ_TAKEN)
@@ -319,16 +321,16 @@ serve_lanes(FairqService *s)
 {
 	if (s->queue->paused)
 		return;
-	fairq_running_begin(s->queue, s->peek);
+	fairq_running_begin(s->queue, s->call.peek);
 	for (s->priority = 0;
-		 s->priority < FAIRQ_PRIORITIES && s->served < s->max_tasks;
+		 s->priority < FAIRQ_PRIORITIES && s->got.served < s->call.max_tasks;
 		 s->priority++)
 	{
 		s->lane = fairq_queue_lane(s->queue, s->priority);
 		serve_lane(s);
 
 		/* the turns to look at are those of the first lane that has some */
-		if (s->per_group > 0 && s->served > 0)
+		if (s->call.per_group > 0 && s->got.served > 0)
 			break;
 	}
 	fairq_running_end();
@@ -345,8 +347,9 @@ end_scan(FairqScan *scan)
 static bool
 is_to_count(FairqService *s)
 {
-	return s->served < s->max_tasks && !s->peeked && !s->queue->paused &&
-		(s->per_group == 0 || s->served == 0) &&
+	return s->got.served < s->call.max_tasks && !s->got.peeked &&
+		!s->queue->paused &&
+		(s->call.per_group == 0 || s->got.served == 0) &&
 		fairq_census_is_due(s->queue->hints);
 }
 
@@ -374,8 +377,9 @@ serve_queue(FairqService *s)
 		 * What our transaction has enqueued may have been made void while we
 		 * looked, by others who come by.  That ends: each of them is done.
 		 */
-		if (fairq_has_own_tasks() && !s->peek && s->served < s->max_tasks &&
-			s->per_group == 0 && tries < MAX_OWN_TRIES &&
+		if (fairq_has_own_tasks() && !s->call.peek &&
+			s->got.served < s->call.max_tasks &&
+			s->call.per_group == 0 && tries < MAX_OWN_TRIES &&
 			fairq_pending_show(s->queue->hints))
 			continue;
 
@@ -385,7 +389,7 @@ serve_queue(FairqService *s)
 			continue;
 
 		/* changed limits act at once, also in the middle of a call */
-		if (s->served > 0 || s->peeked ||
+		if (s->got.served > 0 || s->got.peeked ||
 			(!old && !fairq_settings_are_old(s->queue)))
 			break;
 		id = s->queue->id;
@@ -393,15 +397,15 @@ serve_queue(FairqService *s)
 		if (s->queue == NULL)
 			elog(ERROR, "could not read the settings of queue %d", id);
 	}
-	end_scan(s->rows);
-	end_scan(s->expired);
+	end_scan(s->scans.queued);
+	end_scan(s->scans.expired);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		end_scan(s->due[r]);
+		end_scan(s->scans.due[r]);
 
 	/* what this call has not taken, or its caller will not, is for others */
-	if (s->found > s->served)
+	if (s->got.found > s->got.served)
 		fairq_wake(&s->queue->hints->wakeup,
-				   s->found - s->served - (s->peeked ? 1 : 0));
+				   s->got.found - s->got.served - (s->got.peeked ? 1 : 0));
 }
 
 /*
@@ -423,12 +427,12 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	FairqService s = {
 		.queue = queue,
 		.tasks = tasks,
-		.now = now,
-		.lease_until = lease_until,
-		.server = server,
-		.arg = arg,
-		.max_tasks = max_tasks,
-		.per_group = per_group
+		.call.now = now,
+		.call.lease_until = lease_until,
+		.call.server = server,
+		.call.arg = arg,
+		.call.max_tasks = max_tasks,
+		.call.per_group = per_group
 	};
 
 	uint32		surplus = fairq_wake_surplus(&queue->hints->wakeup);
@@ -437,11 +441,12 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	fairq_shmem_sweep_if_crowded();
 	(void) fairq_pending_show(queue->hints);
 	serve_queue(&s);
-	if (s.served > 0 || s.ended > 0)
+	if (s.got.served > 0 || s.got.ended > 0)
 		fairq_written();
 	fairq_wake_next(&queue->hints->wakeup, surplus,
-					s.served == max_tasks || (per_group > 0 && s.served > 0));
-	return s.served;
+					s.got.served == max_tasks ||
+					(per_group > 0 && s.got.served > 0));
+	return s.got.served;
 }
 
 /*
@@ -457,14 +462,14 @@ fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	FairqService s = {
 		.queue = queue,
 		.tasks = tasks,
-		.now = now,
-		.lease_until = DT_NOEND,
-		.peek = true,
-		.max_tasks = 1
+		.call.now = now,
+		.call.lease_until = DT_NOEND,
+		.call.peek = true,
+		.call.max_tasks = 1
 	};
 
 	tasks->claims_delete = takes;
 	serve_queue(&s);
-	*saw_locked = s.saw_locked && !s.peeked;
-	return s.peeked;
+	*saw_locked = s.got.saw_locked && !s.got.peeked;
+	return s.got.peeked;
 }

@@ -26,49 +26,76 @@ typedef struct FairqService
 {
 	FairqQueue *queue;			/* queue of the call */
 	FairqTable *tasks;			/* fairq.task */
+
+	/* what the call was asked for */
+	struct
+	{
+		FairqServer server;		/* what is done with a task that was chosen */
+		void	   *arg;		/* last argument of server */
+		TimestampTz now;		/* time at which the call began */
+		TimestampTz lease_until;	/* end of the leases; DT_NOEND: tasks are
+									 * removed */
+		bool		peek;		/* true: nothing is served, but whether a pop
+								 * would be worth it is found out */
+		int64		max_tasks;	/* tasks to be served, at most */
+		int64		per_group;	/* turns of a group, at most; 0: no limit */
+	}			call;
+
+	/* what the call has come to so far, in all lanes */
+	struct
+	{
+		int64		served;		/* tasks that were served */
+		int64		ended;		/* expired tasks that were brought to their
+								 * end */
+		int64		found;		/* tasks and groups of which something was
+								 * found due */
+		bool		peeked;		/* true, with peek: a pop would be worth it */
+		bool		saw_locked; /* true: a row was merely locked */
+	}			got;
+
 	FairqLane  *lane;			/* present lane */
 	int			priority;		/* priority of the lane */
-	uint32		lane_no;		/* lane_no of the lane when the turns in hand
-								 * were taken */
-	uint64		searches;		/* searches of the lane when they were taken */
 	uint32		mapped;			/* number of chunks that this backend has
 								 * mapped */
-	FairqServer server;			/* what is done with a task that was chosen */
-	void	   *arg;			/* last argument of server */
-	TimestampTz now;			/* time at which the call began */
-	TimestampTz by;				/* time as of which tasks are due or expired;
+
+	/* the lane as it was when the turns in hand were taken */
+	struct
+	{
+		uint32		lane_no;	/* lane_no of the lane */
+		uint64		searches;	/* searches of the lane */
+		TimestampTz by;			/* time as of which tasks are due or expired;
 								 * may be later than now, by the clock of the
 								 * backend that found it */
-	TimestampTz lease_until;	/* end of the leases; DT_NOEND: tasks are
-								 * removed */
-	bool		peek;			/* true: nothing is served, but whether a pop
-								 * would be worth it is found out */
-	bool		peeked;			/* true: it would be */
-	bool		saw_locked;		/* true: a row was merely locked */
-	int64		max_tasks;		/* tasks to be served, at most */
-	int64		served;			/* tasks that were served, in all lanes */
-	int64		ended;			/* expired tasks that were brought to their
-								 * end, in all lanes */
+	}			taken;
+
+	/* where the call takes turns of this lane */
+	struct
+	{
+		int64		first;		/* address of the first turn in which something
+								 * was served, with per_group; -1: none */
+		int64		past;		/* rounds begun past the last block */
+	}			window;
+
+	/* service of this lane in a full queue */
+	struct
+	{
+		int32		first;		/* seat served first; -1: none */
+		int32		last;		/* seat served last */
+		int64		rounds;		/* number of times that first was come by
+								 * again */
+	}			full;
+
 	bool		left;			/* true: in this turn, an expired task was left
 								 * to others to end */
-	int64		found;			/* tasks and groups of which something was
-								 * found due, in all lanes */
-	int64		per_group;		/* turns of a group, at most; 0: no limit */
-	int64		first;			/* address of the first turn in which something
-								 * was served, with per_group; -1: none */
-	int32		full_first;		/* seat served first in a full queue; -1:
-								 * none */
-	int32		full_last;		/* seat served last in a full queue */
-	int64		full_rounds;	/* number of times that full_first was come by
-								 * again */
-	int64		past;			/* rounds begun past the last block, in this
-								 * lane */
 	FairqRecovering recovering; /* recovery of this lane by this call */
-	FairqScan  *rows;			/* scan of queued tasks, kept for the call;
-								 * NULL: none */
-	FairqScan  *due[FAIRQ_REGIONS]; /* scans of due tasks, per region,
-									 * likewise */
-	FairqScan  *expired;		/* scan of expired tasks, likewise */
+
+	/* scans of groups' lines, kept for the call; NULL: none */
+	struct
+	{
+		FairqScan  *queued;		/* scan of queued tasks */
+		FairqScan  *due[FAIRQ_REGIONS]; /* scans of due tasks, per region */
+		FairqScan  *expired;	/* scan of expired tasks */
+	}			scans;
 } FairqService;
 
 #endif							/* FAIRQ_SERVICE_H */

@@ -82,9 +82,11 @@ read_rows(FairqService *s, FairqTurn *turn, int64 from, int wanted,
 
 	reading->n = 0;
 	reading->end = FAIRQ_ADDR_MAX;
-	s->rows = search_group(s, s->rows, turn->group_no, from, FAIRQ_RETRIES);
+	s->scans.queued = search_group(s, s->scans.queued, turn->group_no, from,
+								   FAIRQ_RETRIES);
 	for (int rows = 0;
-		 (state = fairq_task_next(s->rows, &task, true)) != FAIRQ_ROW_END;
+		 (state = fairq_task_next(s->scans.queued, &task,
+								  true)) != FAIRQ_ROW_END;
 		 rows++)
 	{
 		if (task.addr > at &&
@@ -122,9 +124,9 @@ read_group(FairqService *s, FairqTurn *turn)
 		bool		abreast;
 
 		CHECK_FOR_INTERRUPTS();
-		turn->queued.n = fairq_lane_read_begin(s->lane, s->lane_no,
+		turn->queued.n = fairq_lane_read_begin(s->lane, s->taken.lane_no,
 											   turn->group_no, most,
-											   s->lease_until,
+											   s->call.lease_until,
 											   turn->queued.items, &from,
 											   &by_row, &offers);
 		if (turn->queued.n > 0)
@@ -155,10 +157,10 @@ read_group(FairqService *s, FairqTurn *turn)
 		if (by_row)
 			read_rows(s, turn, from, wanted, offers, &reading);
 		fairq_stall("reading");
-		turn->queued.n = fairq_lane_read_end(s->lane, s->lane_no,
+		turn->queued.n = fairq_lane_read_end(s->lane, s->taken.lane_no,
 											 turn->group_no, reading.items,
 											 reading.n, reading.end, most,
-											 s->lease_until,
+											 s->call.lease_until,
 											 turn->queued.items);
 		fairq_turns_read();
 		if (turn->queued.n == 0 && !offers)
@@ -202,7 +204,8 @@ look_for_queued(FairqService *s, FairqCourse *course)
 			task->group_no != turn->group_no ||
 			task->priority != s->priority || task->queue_id != s->queue->id)
 		{
-			fairq_lane_vanished(s->lane, s->lane_no, turn->group_no, addr);
+			fairq_lane_vanished(s->lane, s->taken.lane_no, turn->group_no,
+								addr);
 			turn->queued.next = turn->queued.n = 0;
 			turn->queued.more = turn->queued.reread = true;
 		}
@@ -270,7 +273,8 @@ begin_turn(FairqService *s, FairqCourse *course, bool paused)
 		if (!turn->sets.due || turn->due.from[r] == FAIRQ_ADDR_MAX)
 			continue;
 		course->due[r].from = turn->due.from[r];
-		course->due[r].open = turn->due.from[r] < fairq_due_end(r, s->by);
+		course->due[r].open =
+			turn->due.from[r] < fairq_due_end(r, s->taken.by);
 	}
 	course->next_stretch = 0;
 	course->expired.open = turn->sets.lapsed && !paused;
@@ -314,11 +318,11 @@ now_runs(FairqService *s, FairqCourse *course, const FairqTask *task)
 	FairqLeases *leased = &course->findings.leased;
 	FairqRegion region = fairq_region(task->addr);
 
-	if (s->lease_until == DT_NOEND)
+	if (s->call.lease_until == DT_NOEND)
 		return;
 	leased->low[region] = Min(leased->low[region], task->addr);
 	leased->high[region] = Max(leased->high[region], task->addr);
-	leased->until = s->lease_until;
+	leased->until = s->call.lease_until;
 }
 
 /* Note what became of the task that was chosen. */
@@ -354,7 +358,7 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 		}
 		else if (result == FAIRQ_GONE)
 			fairq_still_runs(&course->findings, &chosen->task,
-							 chosen->task.lease_until <= s->by);
+							 chosen->task.lease_until <= s->taken.by);
 	}
 }
 
@@ -393,9 +397,9 @@ end_turn(FairqService *s, FairqCourse *course)
 
 	turn->state.done = true;
 	/* a call that only looks has no turn */
-	if ((course->not_now || s->peeked) && turn->tasks.served == 0)
+	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
-		fairq_lane_turn_back(s->lane, s->lane_no, turn);
+		fairq_lane_turn_back(s->lane, s->taken.lane_no, turn);
 		return;
 	}
 	if (course->search)
@@ -412,15 +416,15 @@ end_turn(FairqService *s, FairqCourse *course)
 	if (course->search || turn->queued.next < turn->queued.n ||
 		turn->locked.n > 0 || turn->tasks.served == 0 || turn->in_full ||
 		turn->state.stopped)
-		fairq_lane_turn_end(s->lane, s->lane_no, turn,
+		fairq_lane_turn_end(s->lane, s->taken.lane_no, turn,
 							course->search ? findings : NULL);
 	/* what is in doubt, kept out by us alone, or left to others, was no turn */
 	if (turn->tasks.served == 0 &&
 		((course->no_slot && (turn->state.in_doubt || turn->state.kept_out)) ||
 		 (course->search && s->left)))
-		fairq_turns_doubtful(s->lane, s->lane_no, turn);
+		fairq_turns_doubtful(s->lane, s->taken.lane_no, turn);
 
-	if (!s->peek && leaves_something(course))
+	if (!s->call.peek && leaves_something(course))
 		fairq_wake(&s->queue->hints->wakeup, 1);
 }
 
@@ -440,7 +444,8 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	turn->state.begun = true;
 	course.turn = turn;
 	begin_turn(s, &course, setting->limit == 0);
-	while (turn->tasks.served < turn->tasks.want && s->served < s->max_tasks)
+	while (turn->tasks.served < turn->tasks.want &&
+		   s->got.served < s->call.max_tasks)
 	{
 		FairqSearch *chosen;
 		FairqClaimResult result;
@@ -460,7 +465,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			 * parked also if the queue is full, and its counter is to be
 			 * known, for expired tasks, too.
 			 */
-			have_slot = fairq_slot_in_group(s->lane, s->lane_no, turn,
+			have_slot = fairq_slot_in_group(s->lane, s->taken.lane_no, turn,
 											may_park, s->tasks);
 			if (have_slot && !turn->in_full)
 				course.not_now = !in_queue;
@@ -505,16 +510,16 @@ fairq_glance(FairqService *s)
 {
 	FairqTurn	turn;
 
-	if (!fairq_lane_glance(s->lane, s->mapped, &turn, &s->lane_no))
+	if (!fairq_lane_glance(s->lane, s->mapped, &turn, &s->taken.lane_no))
 		return false;
-	if (fairq_slot_in_group(s->lane, s->lane_no, &turn, false, s->tasks))
+	if (fairq_slot_in_group(s->lane, s->taken.lane_no, &turn, false, s->tasks))
 	{
-		for (int i = 0; i < turn.queued.n && !s->peeked; i++)
+		for (int i = 0; i < turn.queued.n && !s->got.peeked; i++)
 		{
 			FairqTask	task;
 
-			s->peeked = fairq_task_at(s->tasks, &turn.queued.items[i].tid,
-									  &task) == FAIRQ_ROW_LIVE &&
+			s->got.peeked = fairq_task_at(s->tasks, &turn.queued.items[i].tid,
+										  &task) == FAIRQ_ROW_LIVE &&
 				task.addr == turn.queued.items[i].addr && !task.running &&
 				task.group_no == turn.group_no &&
 				task.priority == s->priority &&
@@ -524,7 +529,7 @@ fairq_glance(FairqService *s)
 		}
 		fairq_slot_in_group_back();
 	}
-	if (s->peeked)
-		s->max_tasks = s->served;
-	return s->peeked;
+	if (s->got.peeked)
+		s->call.max_tasks = s->got.served;
+	return s->got.peeked;
 }

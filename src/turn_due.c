@@ -69,7 +69,7 @@ look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
 			!is_of_turn(s, course, &search->task))
 		{
 			forget_due(search, turn, item->addr,
-					   fairq_due_end(region, s->by));
+					   fairq_due_end(region, s->taken.by));
 			return;
 		}
 		if (!is_scheduled(s, course, state, &search->task))
@@ -78,7 +78,7 @@ look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
 			continue;
 		}
 		/* the backend that read it may have a clock that is ahead of ours */
-		if (search->task.run_at > s->by)
+		if (search->task.run_at > s->taken.by)
 			break;
 		search->since = search->task.run_at;
 		search->have = search->at_hand = true;
@@ -100,12 +100,13 @@ fairq_look_for_due(FairqService *s, FairqCourse *course, FairqRegion region)
 		FairqRowState state;
 
 		if (!search->begun)
-			s->due[region] = search_group(s, s->due[region],
-										  course->turn->group_no,
-										  search->from,
-										  fairq_due_end(region, s->by));
+			s->scans.due[region] = search_group(s, s->scans.due[region],
+												course->turn->group_no,
+												search->from,
+												fairq_due_end(region,
+															  s->taken.by));
 		search->begun = true;
-		state = fairq_task_next(s->due[region], &search->task, true);
+		state = fairq_task_next(s->scans.due[region], &search->task, true);
 		if (state == FAIRQ_ROW_END)
 		{
 			search->open = false;
@@ -115,7 +116,7 @@ fairq_look_for_due(FairqService *s, FairqCourse *course, FairqRegion region)
 		search->from = search->task.addr;
 		search->since = search->task.run_at;
 		search->have = is_scheduled(s, course, state, &search->task) &&
-			search->since <= s->by;
+			search->since <= s->taken.by;
 		search->at_hand = false;
 	}
 }
@@ -141,7 +142,7 @@ fairq_keep_due(FairqService *s, FairqCourse *course)
 		int64		next;
 
 		findings->due_region = FAIRQ_REGION_QUEUED;
-		findings->ndue = fairq_task_ahead(s->expired, FAIRQ_DUE_HAND,
+		findings->ndue = fairq_task_ahead(s->scans.expired, FAIRQ_DUE_HAND,
 										  findings->due_items, &next);
 	}
 	for (int r = FAIRQ_REGION_RETRIED;
@@ -161,7 +162,7 @@ fairq_keep_due(FairqService *s, FairqCourse *course)
 			findings->ndue = 1;
 		}
 		findings->ndue +=
-			fairq_task_ahead(s->due[r], FAIRQ_DUE_HAND - findings->ndue,
+			fairq_task_ahead(s->scans.due[r], FAIRQ_DUE_HAND - findings->ndue,
 							 findings->due_items + findings->ndue,
 							 &search->from);
 	}
@@ -190,7 +191,7 @@ begin_expired(FairqService *s, FairqCourse *course)
 
 	ends[FAIRQ_REGION_QUEUED] = turn->run.high + 1;
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-		ends[r] = fairq_due_end(r, s->by);
+		ends[r] = fairq_due_end(r, s->taken.by);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		add_stretch(course, Max(turn->run.low[r], cycle), ends[r], false);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
@@ -208,8 +209,9 @@ next_stretch(FairqService *s, FairqCourse *course)
 	if (course->next_stretch == course->nstretches)
 		return false;
 	course->next_stretch++;
-	s->expired = search_group(s, s->expired, course->turn->group_no,
-							  stretch->from, stretch->end);
+	s->scans.expired = search_group(s, s->scans.expired,
+									course->turn->group_no, stretch->from,
+									stretch->end);
 	return true;
 }
 
@@ -257,7 +259,7 @@ look_at_lapsed(FairqService *s, FairqCourse *course)
 		/* what is not expired is come by again, if all is looked through */
 		if (state != FAIRQ_ROW_LIVE || task->addr != item->addr ||
 			!is_of_turn(s, course, task) || !task->running ||
-			task->lease_until > s->by)
+			task->lease_until > s->taken.by)
 			continue;
 		search->since = task->lease_until;
 		search->have = search->at_hand = true;
@@ -286,7 +288,7 @@ fairq_look_for_expired(FairqService *s, FairqCourse *course)
 	while (search->open && !search->have)
 	{
 		FairqTask  *task = &search->task;
-		FairqRowState state = fairq_task_next(s->expired, task, true);
+		FairqRowState state = fairq_task_next(s->scans.expired, task, true);
 
 		if (state == FAIRQ_ROW_END)
 		{
@@ -301,7 +303,8 @@ fairq_look_for_expired(FairqService *s, FairqCourse *course)
 		search->at_hand = false;
 		if (!is_in_stretch(course, task))
 			continue;
-		if (state == FAIRQ_ROW_LIVE && task->running && search->since <= s->by)
+		if (state == FAIRQ_ROW_LIVE && task->running &&
+			search->since <= s->taken.by)
 			search->have = true;
 		else if (state != FAIRQ_ROW_LIVE || task->running)
 			fairq_still_runs(&course->findings, task, state != FAIRQ_ROW_LIVE);
@@ -315,7 +318,7 @@ fairq_look_for_expired(FairqService *s, FairqCourse *course)
 void
 fairq_leave_expired(FairqService *s, FairqCourse *course)
 {
-	if ((s->ended < FAIRQ_MAX_ENDED && !s->left) || !course->expired.open)
+	if ((s->got.ended < FAIRQ_MAX_ENDED && !s->left) || !course->expired.open)
 		return;
 	course->expired.locked = Min(course->expired.locked, 0);
 	course->expired.open = course->expired.have = false;
