@@ -67,31 +67,31 @@ static SubXactCallback subxact_callback;
 static void
 add_unshown(FairqPending *pending)
 {
-	own_tasks |= fairq_news_has_tasks(&pending->not_shown);
-	if (pending->in_unshown)
+	own_tasks |= fairq_news_has_tasks(&pending->at_commit.not_shown);
+	if (pending->unshown.listed)
 		return;
-	pending->in_unshown = true;
-	pending->prev_unshown = NO_INDEX;
-	pending->next_unshown = unshown;
+	pending->unshown.listed = true;
+	pending->unshown.prev = NO_INDEX;
+	pending->unshown.next = unshown;
 	unshown = pending - stack;
-	if (pending->next_unshown != NO_INDEX)
-		stack[pending->next_unshown].prev_unshown = unshown;
+	if (pending->unshown.next != NO_INDEX)
+		stack[pending->unshown.next].unshown.prev = unshown;
 }
 
 /* Take the change off that list, as our own pops were shown all of it. */
 void
 fairq_pending_is_shown(FairqPending *pending)
 {
-	if (!pending->in_unshown)
+	if (!pending->unshown.listed)
 		return;
-	fairq_news_release(&pending->not_shown);
-	pending->in_unshown = false;
-	if (pending->next_unshown != NO_INDEX)
-		stack[pending->next_unshown].prev_unshown = pending->prev_unshown;
-	if (pending->prev_unshown != NO_INDEX)
-		stack[pending->prev_unshown].next_unshown = pending->next_unshown;
+	fairq_news_release(&pending->at_commit.not_shown);
+	pending->unshown.listed = false;
+	if (pending->unshown.next != NO_INDEX)
+		stack[pending->unshown.next].unshown.prev = pending->unshown.prev;
+	if (pending->unshown.prev != NO_INDEX)
+		stack[pending->unshown.prev].unshown.next = pending->unshown.next;
 	else
-		unshown = pending->next_unshown;
+		unshown = pending->unshown.next;
 }
 
 /* Index of the first change of which our own pops were not shown all; -1: none. */
@@ -212,19 +212,20 @@ merge_into_lane_pending_below(int index)
 			return false;
 		if (below->lane != pending->lane)
 			continue;
-		fairq_news_add_lane(&below->at_commit, &pending->at_commit);
-		fairq_news_add_lane(&below->not_shown, &pending->at_commit);
+		fairq_news_add_lane(&below->at_commit.news, &pending->at_commit.news);
+		fairq_news_add_lane(&below->at_commit.not_shown,
+							&pending->at_commit.news);
 		add_unshown(below);
-		fairq_news_add_lane(&below->at_abort, &pending->at_abort);
-		below->nready_at_commit += pending->nready_at_commit;
-		below->nready_at_abort += pending->nready_at_abort;
-		below->highest_at_abort = Max(below->highest_at_abort,
-									  pending->highest_at_abort);
+		fairq_news_add_lane(&below->at_abort.news, &pending->at_abort.news);
+		below->at_commit.nready += pending->at_commit.nready;
+		below->at_abort.nready += pending->at_abort.nready;
+		below->at_abort.highest = Max(below->at_abort.highest,
+									  pending->at_abort.highest);
 		below->settings |= pending->settings;
-		below->granted |= pending->granted;
-		below->dropped |= pending->dropped;
-		below->created |= pending->created;
-		below->removed |= pending->removed;
+		below->queue.granted |= pending->queue.granted;
+		below->queue.dropped |= pending->queue.dropped;
+		below->queue.created |= pending->queue.created;
+		below->queue.removed |= pending->queue.removed;
 		below->uncounted |= pending->uncounted;
 		for (int c = 0; c < FAIRQ_STATS; c++)
 			below->stats[c] += pending->stats[c];
@@ -244,8 +245,8 @@ fairq_pending_sub_committed(SubTransactionId sub, SubTransactionId parent)
 	{
 		FairqPending *pending = fairq_pending_pop();
 
-		fairq_news_release(&pending->at_commit);
-		fairq_news_release(&pending->at_abort);
+		fairq_news_release(&pending->at_commit.news);
+		fairq_news_release(&pending->at_abort.news);
 	}
 }
 
@@ -309,10 +310,10 @@ fairq_pending(FairqLane *lane, int32 group_no)
 	pending->group_no = group_no;
 	pending->below = *slot;
 	*slot = nstack++;
-	fairq_news_init(&pending->at_commit);
-	fairq_news_init(&pending->not_shown);
-	fairq_news_init(&pending->at_abort);
-	pending->highest_at_abort = FAIRQ_ADDR_NONE;
+	fairq_news_init(&pending->at_commit.news);
+	fairq_news_init(&pending->at_commit.not_shown);
+	fairq_news_init(&pending->at_abort.news);
+	pending->at_abort.highest = FAIRQ_ADDR_NONE;
 	return pending;
 }
 
@@ -326,24 +327,24 @@ fairq_pending_ready_at_abort(FairqPending *pending, int64 addr, int64 id,
 {
 	FairqItem	item = {.addr = addr, .order = (uint32) id};
 
-	pending->nready_at_abort++;
+	pending->at_abort.nready++;
 	to_undo = true;
 	if (fairq_is_timed(addr))
 	{
 		FairqRegion region = fairq_region(addr);
 
-		pending->at_abort.scheduled[region] =
-			Min(pending->at_abort.scheduled[region], addr);
+		pending->at_abort.news.scheduled[region] =
+			Min(pending->at_abort.news.scheduled[region], addr);
 		return;
 	}
-	pending->highest_at_abort = Max(pending->highest_at_abort, addr);
+	pending->at_abort.highest = Max(pending->at_abort.highest, addr);
 	if (pending->group_no < 0 || root == NULL || !ItemPointerIsValid(root))
 	{
-		fairq_news_add_more(&pending->at_abort, addr);
+		fairq_news_add_more(&pending->at_abort.news, addr);
 		return;
 	}
 	item.tid = *root;
-	fairq_news_add_item(&pending->at_abort, &item);
+	fairq_news_add_item(&pending->at_abort.news, &item);
 }
 
 /* Note that a task is scheduled there, if we commit. */
@@ -352,10 +353,10 @@ fairq_pending_scheduled(FairqPending *pending, int64 addr)
 {
 	FairqRegion region = fairq_region(addr);
 
-	pending->at_commit.scheduled[region] =
-		Min(pending->at_commit.scheduled[region], addr);
-	pending->not_shown.scheduled[region] =
-		Min(pending->not_shown.scheduled[region], addr);
+	pending->at_commit.news.scheduled[region] =
+		Min(pending->at_commit.news.scheduled[region], addr);
+	pending->at_commit.not_shown.scheduled[region] =
+		Min(pending->at_commit.not_shown.scheduled[region], addr);
 	add_unshown(pending);
 }
 
@@ -379,10 +380,10 @@ void
 fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 							   TimestampTz until, uint64 searches)
 {
-	add_lease(&pending->at_commit.leased, addr, until, searches);
+	add_lease(&pending->at_commit.news.leased, addr, until, searches);
 	if (searches > 0)
 		return;
-	add_lease(&pending->not_shown.leased, addr, until, searches);
+	add_lease(&pending->at_commit.not_shown.leased, addr, until, searches);
 	add_unshown(pending);
 }
 
@@ -394,7 +395,7 @@ void
 fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 							  TimestampTz until)
 {
-	add_lease(&pending->at_abort.leased, addr, until, 0);
+	add_lease(&pending->at_abort.news.leased, addr, until, 0);
 }
 
 /*
@@ -409,22 +410,22 @@ fairq_pending_reserved(FairqPending *pending,
 	Assert(nin_flight < FAIRQ_MAX_ROWS);
 	in_flight[nin_flight].reservation = *reservation;
 	in_flight[nin_flight++].pending = pending - stack;
-	if (!pending->reserved)
+	if (!pending->reserved.any)
 	{
-		pending->reserved = true;
-		pending->before = reservation->before;
-		pending->lane_no = reservation->lane_no;
+		pending->reserved.any = true;
+		pending->reserved.before = reservation->before;
+		pending->reserved.lane_no = reservation->lane_no;
 	}
-	else if (pending->lane_no != reservation->lane_no ||
-			 pending->last.addr != reservation->before.addr ||
-			 pending->last.count != reservation->before.count)
+	else if (pending->reserved.lane_no != reservation->lane_no ||
+			 pending->reserved.last.addr != reservation->before.addr ||
+			 pending->reserved.last.count != reservation->before.count)
 	{
 		/* there is no tail any more that could be put back */
-		pending->torn = true;
-		pending->lane_no = reservation->lane_no;
+		pending->reserved.torn = true;
+		pending->reserved.lane_no = reservation->lane_no;
 	}
-	pending->last = reservation->tail;
-	pending->nready_at_commit++;
+	pending->reserved.last = reservation->tail;
+	pending->at_commit.nready++;
 }
 
 /* Note that the row of the n-th of the last reservations is there. */
@@ -442,13 +443,13 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 	item.tid = *tid;
 	if (pending->group_no < 0)
 	{
-		fairq_news_add_more(&pending->at_commit, item.addr);
-		fairq_news_add_more(&pending->not_shown, item.addr);
+		fairq_news_add_more(&pending->at_commit.news, item.addr);
+		fairq_news_add_more(&pending->at_commit.not_shown, item.addr);
 	}
 	else
 	{
-		fairq_news_add_item(&pending->at_commit, &item);
-		fairq_news_add_item(&pending->not_shown, &item);
+		fairq_news_add_item(&pending->at_commit.news, &item);
+		fairq_news_add_item(&pending->at_commit.not_shown, &item);
 	}
 	add_unshown(pending);
 }
@@ -494,7 +495,7 @@ fairq_pending_highest(FairqLane *lane, int32 group_no)
 		return highest;
 	for (FairqPending *p = topmost_pending(lane, group_no); p != NULL;
 		 p = pending_below(p))
-		highest = Max(highest, p->highest_at_abort);
+		highest = Max(highest, p->at_abort.highest);
 	return highest;
 }
 
@@ -512,19 +513,19 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 
 	own_settings = true;
 	/* a change of the whole queue takes all of its groups back */
-	if (pending != NULL && (pending->settings || pending->removed))
+	if (pending != NULL && (pending->settings || pending->queue.removed))
 		return;
 	pending = fairq_pending(lane, group_no);
 	pending->settings = true;
-	if (pending->group_no >= 0 && pending->counter == NULL)
-		pending->counter = fairq_shmem_counter(hints, group_no);
+	if (pending->group_no >= 0 && pending->leaves.counter == NULL)
+		pending->leaves.counter = fairq_shmem_counter(hints, group_no);
 }
 
 /* Note that the queue is new: if we abort, it has never been there. */
 void
 fairq_pending_created(FairqHints *hints)
 {
-	fairq_pending(&hints->lanes[0], -1)->created = true;
+	fairq_pending(&hints->lanes[0], -1)->queue.created = true;
 }
 
 /*
@@ -534,7 +535,7 @@ fairq_pending_created(FairqHints *hints)
 void
 fairq_pending_removed(FairqHints *hints)
 {
-	fairq_pending(&hints->lanes[0], -1)->removed = true;
+	fairq_pending(&hints->lanes[0], -1)->queue.removed = true;
 }
 
 /*
@@ -544,7 +545,7 @@ fairq_pending_removed(FairqHints *hints)
 void
 fairq_pending_granted(FairqHints *hints)
 {
-	fairq_pending(&hints->lanes[0], -1)->granted = true;
+	fairq_pending(&hints->lanes[0], -1)->queue.granted = true;
 }
 
 /*
@@ -554,7 +555,7 @@ fairq_pending_granted(FairqHints *hints)
 void
 fairq_pending_dropped(FairqHints *hints)
 {
-	fairq_pending(&hints->lanes[0], -1)->dropped = true;
+	fairq_pending(&hints->lanes[0], -1)->queue.dropped = true;
 }
 
 /*
@@ -583,29 +584,29 @@ fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
 		pending->uncounted = true;
 		return;
 	}
-	if (pending->counter == NULL && counter != NULL)
+	if (pending->leaves.counter == NULL && counter != NULL)
 	{
 		fairq_counter_pin(counter);
-		pending->counter = counter;
+		pending->leaves.counter = counter;
 	}
-	if (pending->leave_at_commit == 0 && pending->leave_at_abort == 0)
+	if (pending->leaves.at_commit == 0 && pending->leaves.at_abort == 0)
 	{
-		pending->count_no = count_no;
-		pending->queue_count_no = queue_count_no;
+		pending->leaves.count_no = count_no;
+		pending->leaves.queue_count_no = queue_count_no;
 	}
-	if (pending->count_no != count_no)
-		pending->count_no = FAIRQ_MIXED_COUNTS;
-	if (pending->queue_count_no != queue_count_no)
-		pending->queue_count_no = FAIRQ_MIXED_COUNTS;
-	pending->leave_at_commit += at_commit;
-	pending->leave_at_abort += at_abort;
+	if (pending->leaves.count_no != count_no)
+		pending->leaves.count_no = FAIRQ_MIXED_COUNTS;
+	if (pending->leaves.queue_count_no != queue_count_no)
+		pending->leaves.queue_count_no = FAIRQ_MIXED_COUNTS;
+	pending->leaves.at_commit += at_commit;
+	pending->leaves.at_abort += at_abort;
 }
 
 static bool
 add_running(const FairqPending *pending, int32 *running, bool *doubtful)
 {
-	*running += pending->leave_at_commit;
-	*doubtful |= pending->leave_at_commit > 0 || pending->leave_at_abort > 0;
+	*running += pending->leaves.at_commit;
+	*doubtful |= pending->leaves.at_commit > 0 || pending->leaves.at_abort > 0;
 	return !pending->uncounted;
 }
 

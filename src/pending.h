@@ -21,50 +21,77 @@ typedef struct FairqPending
 								 * or of the queue */
 	int32		below;			/* index of the change of the same group or
 								 * lane before this one; -1: none */
-	int32		next_unshown;	/* index of the next change in the list of
-								 * unshown ones; -1: none */
-	int32		prev_unshown;	/* index of the one before in that list; -1:
-								 * none */
-	bool		in_unshown;		/* true: in that list */
-	uint32		lane_no;		/* lane_no of the lane when addresses were
+
+	/* place in the list of changes that own pops are still to be shown */
+	struct
+	{
+		int32		next;		/* index of the next change; -1: none */
+		int32		prev;		/* index of the one before; -1: none */
+		bool		listed;		/* true: in that list */
+	}			unshown;
+
+	/* addresses that were reserved, and the group's tail for them */
+	struct
+	{
+		uint32		lane_no;	/* lane_no of the lane when they were
 								 * reserved */
-	FairqNews	at_commit;		/* what a commit publishes */
-	FairqNews	not_shown;		/* part of at_commit that own pops were not
-								 * shown */
-	FairqNews	at_abort;		/* what an abort publishes */
-	int64		highest_at_abort;	/* highest address of queued tasks in
-									 * at_abort; FAIRQ_ADDR_NONE: none */
-	int32		nready_at_commit;	/* number of tasks that a commit makes
-									 * ready */
-	int32		nready_at_abort;	/* number of tasks that an abort makes
-									 * ready */
-	bool		reserved;		/* true: addresses were reserved */
-	FairqTail	before;			/* the group's tail before the first of them */
-	FairqTail	last;			/* the last address that was reserved */
-	bool		torn;			/* true: other transactions reserved in
+		bool		any;		/* true: addresses were reserved */
+		FairqTail	before;		/* the group's tail before the first of them */
+		FairqTail	last;		/* the last address that was reserved */
+		bool		torn;		/* true: other transactions reserved in
 								 * between, so an abort leaves the tail */
+	}			reserved;
+
+	/* what a commit makes ready, and what else it publishes */
+	struct
+	{
+		FairqNews	news;		/* all of that */
+		FairqNews	not_shown;	/* part of news that own pops were not shown */
+		int32		nready;		/* number of tasks that it makes ready */
+	}			at_commit;
+
+	/* what an abort makes ready, and what else it publishes */
+	struct
+	{
+		FairqNews	news;		/* all of that */
+		int64		highest;	/* highest address of queued tasks in news;
+								 * FAIRQ_ADDR_NONE: none */
+		int32		nready;		/* number of tasks that it makes ready */
+	}			at_abort;
+
 	bool		settings;		/* true: settings were changed */
-	bool		granted;		/* true, of a queue: its privileges were
-								 * changed */
-	bool		dropped;		/* true, of a queue: it is gone, or has another
-								 * name, which waiting sessions are to hear
-								 * of */
-	bool		created;		/* true, of a queue: it was made; an abort
-								 * gives its hints back */
-	bool		removed;		/* true, of a queue: it was dropped by a
-								 * transaction that had it locked; a commit
-								 * gives its hints back */
+
+	/* what was done to the queue, in the change of a queue */
+	struct
+	{
+		bool		granted;	/* true: its privileges were changed */
+		bool		dropped;	/* true: it is gone, or has another name, which
+								 * waiting sessions are to hear of */
+		bool		created;	/* true: it was made; an abort gives its hints
+								 * back */
+		bool		removed;	/* true: it was dropped by a transaction that
+								 * had it locked; a commit gives its hints
+								 * back */
+	}			queue;
+
 	bool		uncounted;		/* true, of a lane: counters will have missed
 								 * something */
-	FairqCounter *counter;		/* the group's counter, pinned; NULL: none */
-	uint64		count_no;		/* count_no of the counter when it was entered
+
+	/* slots that tasks leave */
+	struct
+	{
+		FairqCounter *counter;	/* the group's counter, pinned; NULL: none */
+		uint64		count_no;	/* count_no of the counter when it was entered
 								 * or held; FAIRQ_MIXED_COUNTS: of several
 								 * counts */
-	uint64		queue_count_no; /* count_no of the queue's counter, likewise */
-	int32		leave_at_commit;	/* number of tasks that stop running at a
-									 * commit */
-	int32		leave_at_abort; /* number of tasks that stop running at an
+		uint64		queue_count_no; /* count_no of the queue's counter,
+									 * likewise */
+		int32		at_commit;	/* number of tasks that stop running at a
+								 * commit */
+		int32		at_abort;	/* number of tasks that stop running at an
 								 * abort */
+	}			leaves;
+
 	uint32		stats[FAIRQ_STATS]; /* number of each event, counted at a
 									 * commit */
 } FairqPending;

@@ -104,10 +104,10 @@ fairq_pending_show(FairqHints *hints)
 
 			if (fairq_hints_of(pending->lane) == hints &&
 				(still & (1 << pending->lane->priority)) == 0 &&
-				!fairq_news_is_none(&pending->at_commit))
+				!fairq_news_is_none(&pending->at_commit.news))
 			{
-				any |= fairq_news_has_tasks(&pending->at_commit);
-				show_news(to, pending, &pending->at_commit);
+				any |= fairq_news_has_tasks(&pending->at_commit.news);
+				show_news(to, pending, &pending->at_commit.news);
 			}
 		}
 	}
@@ -115,11 +115,11 @@ fairq_pending_show(FairqHints *hints)
 	{
 		FairqPending *pending = fairq_pending_at(i);
 
-		i = pending->next_unshown;
+		i = pending->unshown.next;
 		if (fairq_hints_of(pending->lane) == hints)
 		{
-			any |= fairq_news_has_tasks(&pending->not_shown);
-			show_news(to, pending, &pending->not_shown);
+			any |= fairq_news_has_tasks(&pending->at_commit.not_shown);
+			show_news(to, pending, &pending->at_commit.not_shown);
 		}
 	}
 	return any;

@@ -86,7 +86,7 @@ leave_counters(FairqPending *pending, int32 n)
 {
 	FairqHints *hints = fairq_hints_of(pending->lane);
 
-	if (pending->settings || pending->granted || pending->dropped)
+	if (pending->settings || pending->queue.granted || pending->queue.dropped)
 		pg_atomic_fetch_add_u64(&hints->version, 1);
 	if (pending->group_no < 0)
 	{
@@ -101,26 +101,26 @@ leave_counters(FairqPending *pending, int32 n)
 		if (pending->uncounted || pending->settings)
 			fairq_unpark_all(hints);
 	}
-	else if (pending->counter != NULL && (n > 0 || pending->settings))
+	else if (pending->leaves.counter != NULL && (n > 0 || pending->settings))
 	{
 		FairqAsOf	now = fairq_lane_as_of(pending->lane);
 		uint16		parked;
 
 		/* in this order: counter.c, rule 8 */
-		parked = fairq_counter_leave(pending->counter, now, n,
-									 pending->count_no);
+		parked = fairq_counter_leave(pending->leaves.counter, now, n,
+									 pending->leaves.count_no);
 		(void) fairq_counter_leave(&hints->running, now, n,
-								   pending->queue_count_no);
+								   pending->leaves.queue_count_no);
 		fairq_unpark(hints, pending->group_no, parked);
 		/* others, too, may have waited for a slot in the queue */
 		fairq_wake(&hints->wakeup, n);
 	}
-	if (pending->dropped)
+	if (pending->queue.dropped)
 		fairq_wake_all(&hints->wakeup);
 	else if (pending->settings)
 		fairq_wake_chain(&hints->wakeup);
-	if (pending->counter != NULL)
-		fairq_counter_unpin(pending->counter);
+	if (pending->leaves.counter != NULL)
+		fairq_counter_unpin(pending->leaves.counter);
 }
 
 static void
@@ -131,22 +131,25 @@ apply_pending(FairqPending *pending, bool committed)
 
 	if (committed)
 	{
-		fairq_news_publish(lane, pending->group_no, &pending->at_commit, false);
+		fairq_news_publish(lane, pending->group_no, &pending->at_commit.news,
+						   false);
 		for (int i = 0; i < FAIRQ_STATS; i++)
 			if (pending->stats[i] > 0)
 				pg_atomic_fetch_add_u64(&lane->stats[i], pending->stats[i]);
 	}
 	else
 	{
-		if (pending->reserved && !pending->torn)
-			fairq_lane_unreserve(lane, pending->lane_no, pending->group_no,
-								 pending->last, pending->before);
-		fairq_news_publish(lane, pending->group_no, &pending->at_abort, true);
+		if (pending->reserved.any && !pending->reserved.torn)
+			fairq_lane_unreserve(lane, pending->reserved.lane_no,
+								 pending->group_no, pending->reserved.last,
+								 pending->reserved.before);
+		fairq_news_publish(lane, pending->group_no, &pending->at_abort.news,
+						   true);
 	}
 	leave_counters(pending,
-				   committed ? pending->leave_at_commit :
-				   pending->leave_at_abort);
-	nready = committed ? pending->nready_at_commit : pending->nready_at_abort;
+				   committed ? pending->leaves.at_commit :
+				   pending->leaves.at_abort);
+	nready = committed ? pending->at_commit.nready : pending->at_abort.nready;
 	if (nready > 0)
 		fairq_wake(&fairq_hints_of(lane)->wakeup, nready);
 }
@@ -191,8 +194,8 @@ apply_from(int first, bool committed)
 		FairqPending *pending = fairq_pending_pop();
 
 		apply_pending(pending, committed);
-		fairq_news_release(&pending->at_commit);
-		fairq_news_release(&pending->at_abort);
+		fairq_news_release(&pending->at_commit.news);
+		fairq_news_release(&pending->at_abort.news);
 	}
 	/* those that were taken off stay where they were */
 	for (int i = first; i < end; i++)
@@ -200,7 +203,7 @@ apply_from(int first, bool committed)
 		FairqPending *pending = fairq_pending_at(i);
 		FairqHints *hints = fairq_hints_of(pending->lane);
 
-		if (committed ? pending->removed : pending->created)
+		if (committed ? pending->queue.removed : pending->queue.created)
 		{
 			fairq_pending_forget_shown(hints);
 			fairq_shmem_release(hints);
