@@ -68,7 +68,7 @@ worth_of(const FairqGroupKey *key, const FairqGroup *group)
 		return 0;
 	if (group->pins > 0)
 		return -1;
-	return group->idle ? 1 : !group->late ? 2 : 3;
+	return group->sets.idle ? 1 : !group->sets.late ? 2 : 3;
 }
 
 /* Returns the way to be given to another group; -1 if all have to stay. */

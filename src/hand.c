@@ -83,17 +83,17 @@ note_lost(FairqGroup *group, int64 addr)
 static void
 close_up(FairqGroup *group)
 {
-	if (group->first > 0)
-		memmove(group->hand, &group->hand[group->first],
-				sizeof(FairqItem) * group->nhand);
-	group->first = 0;
+	if (group->in_hand.first > 0)
+		memmove(group->hand, &group->hand[group->in_hand.first],
+				sizeof(FairqItem) * group->in_hand.n);
+	group->in_hand.first = 0;
 }
 
 /* Put a task that was published into the hand, if it belongs there. */
 static void
 put_item(FairqGroup *group, const FairqItem *item)
 {
-	int			at = group->nhand;
+	int			at = group->in_hand.n;
 
 	if (item->addr >= group->upto)
 	{
@@ -101,12 +101,12 @@ put_item(FairqGroup *group, const FairqItem *item)
 		return;
 	}
 	close_up(group);
-	for (int i = 0; i < group->nhand; i++)
+	for (int i = 0; i < group->in_hand.n; i++)
 		if (is_same_item(&group->hand[i], item))
 			return;
 	while (at > 0 && is_before(item, &group->hand[at - 1]))
 		at--;
-	if (group->nhand == FAIRQ_HAND)
+	if (group->in_hand.n == FAIRQ_HAND)
 	{
 		int64		out = at == FAIRQ_HAND ? item->addr :
 			group->hand[FAIRQ_HAND - 1].addr;
@@ -115,12 +115,12 @@ put_item(FairqGroup *group, const FairqItem *item)
 		note_lost(group, out);
 		if (at == FAIRQ_HAND)
 			return;
-		group->nhand--;
+		group->in_hand.n--;
 	}
 	memmove(&group->hand[at + 1], &group->hand[at],
-			sizeof(FairqItem) * (group->nhand - at));
+			sizeof(FairqItem) * (group->in_hand.n - at));
 	group->hand[at] = *item;
-	group->nhand++;
+	group->in_hand.n++;
 }
 
 /*
@@ -134,9 +134,10 @@ fairq_hand_add(FairqGroup *group, const FairqItem *items, int n, int64 more)
 		put_item(group, &items[i]);
 	if (more == FAIRQ_ADDR_MAX)
 		return;
-	while (group->nhand > 0 &&
-		   group->hand[group->first + group->nhand - 1].addr >= more)
-		group->nhand--;
+	while (group->in_hand.n > 0 &&
+		   group->hand[group->in_hand.first +
+					   group->in_hand.n - 1].addr >= more)
+		group->in_hand.n--;
 	group->upto = Min(group->upto, more);
 	note_lost(group, more);
 }
@@ -145,16 +146,17 @@ fairq_hand_add(FairqGroup *group, const FairqItem *items, int n, int64 more)
 int
 fairq_hand_take(FairqGroup *group, int most, FairqItem *out)
 {
-	const FairqItem *from = &group->hand[group->first];
+	const FairqItem *from = &group->hand[group->in_hand.first];
 	int			n = 0;
 
-	while (n < most && n < group->nhand && from[n].addr < group->upto)
+	while (n < most && n < group->in_hand.n && from[n].addr < group->upto)
 	{
 		out[n] = from[n];
 		n++;
 	}
-	group->nhand -= n;
-	group->first = group->nhand == 0 ? 0 : group->first + n;
+	group->in_hand.n -= n;
+	group->in_hand.first = group->in_hand.n == 0 ? 0 :
+		group->in_hand.first + n;
 	return n;
 }
 
@@ -164,7 +166,7 @@ fairq_hand_vanished(FairqGroup *group, int64 addr)
 {
 	int64		low = Min(addr, fairq_hand_low(group));
 
-	group->nhand = group->first = 0;
+	group->in_hand.n = group->in_hand.first = 0;
 	group->upto = low;
 	note_lost(group, low);
 	group->by_row = true;
@@ -174,9 +176,9 @@ fairq_hand_vanished(FairqGroup *group, int64 addr)
 bool
 fairq_hand_read_begin(FairqGroup *group, int pid)
 {
-	if (group->reader != 0 && group->reader != pid)
+	if (group->pid.reader != 0 && group->pid.reader != pid)
 		return false;
-	group->reader = pid;
+	group->pid.reader = pid;
 	group->lost = FAIRQ_ADDR_MAX;
 	return true;
 }
@@ -191,14 +193,14 @@ fairq_hand_offer(FairqGroup *group, const FairqItem *found, int nfound,
 				 int64 end, int most, FairqItem *out)
 {
 	FairqItem	old[FAIRQ_HAND];
-	int			nold = group->nhand;
+	int			nold = group->in_hand.n;
 	int			o = 0;
 	int			f = 0;
 	int			n = 0;
 
-	memcpy(old, &group->hand[group->first], sizeof(FairqItem) * nold);
-	group->nhand = group->first = 0;
-	group->reader = 0;
+	memcpy(old, &group->hand[group->in_hand.first], sizeof(FairqItem) * nold);
+	group->in_hand.n = group->in_hand.first = 0;
+	group->pid.reader = 0;
 	group->by_row = false;
 	group->upto = Min(end, group->lost);
 	group->lost = FAIRQ_ADDR_MAX;
@@ -219,8 +221,8 @@ fairq_hand_offer(FairqGroup *group, const FairqItem *found, int nfound,
 			break;
 		if (n < most)
 			out[n++] = *next;
-		else if (group->nhand < FAIRQ_HAND)
-			group->hand[group->nhand++] = *next;
+		else if (group->in_hand.n < FAIRQ_HAND)
+			group->hand[group->in_hand.n++] = *next;
 		else
 		{
 			group->upto = next->addr;

@@ -19,23 +19,23 @@ extern int	fairq_hand_offer(FairqGroup *group, const FairqItem *found,
 static inline bool
 fairq_hand_is_empty(const FairqGroup *group)
 {
-	return group->nhand == 0 && group->upto == FAIRQ_ADDR_MAX;
+	return group->in_hand.n == 0 && group->upto == FAIRQ_ADDR_MAX;
 }
 
 /* Is there something to be taken off the hand? */
 static inline bool
 fairq_hand_has_any(const FairqGroup *group)
 {
-	return group->nhand > 0 &&
-		group->hand[group->first].addr < group->upto;
+	return group->in_hand.n > 0 &&
+		group->hand[group->in_hand.first].addr < group->upto;
 }
 
 /* The address below which no queued task of the group is ready. */
 static inline int64
 fairq_hand_low(const FairqGroup *group)
 {
-	return group->nhand > 0 ? Min(group->hand[group->first].addr, group->upto) :
-		group->upto;
+	return group->in_hand.n == 0 ? group->upto :
+		Min(group->hand[group->in_hand.first].addr, group->upto);
 }
 
 #endif							/* FAIRQ_HAND_H */

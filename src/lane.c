@@ -99,18 +99,18 @@ fairq_lane_init_entry(FairqLane *lane, int32 group_no, FairqGroup *group)
 	bool		leased = has(lane, FAIRQ_LEASED, group_no) ||
 		has(lane, FAIRQ_LAPSED, group_no);
 
-	group->late = has(lane, FAIRQ_LATE, group_no);
+	group->sets.late = has(lane, FAIRQ_LATE, group_no);
 	group->upto = !is_known(lane, group_no) ? 0 : out ? FAIRQ_ADDR_MAX :
-		group->late ? 0 : next_turn(lane, group_no);
+		group->sets.late ? 0 : next_turn(lane, group_no);
 	group->lost = FAIRQ_ADDR_MAX;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
-		group->due_from[r] = due && r != FAIRQ_REGION_QUEUED ?
+		group->due.from[r] = due && r != FAIRQ_REGION_QUEUED ?
 			fairq_region_from(r) : FAIRQ_ADDR_MAX;
-		group->run_low[r] = leased ? fairq_region_from(r) : FAIRQ_ADDR_MAX;
-		group->due_since[r] = group->run_since[r] = FAIRQ_ADDR_MAX;
+		group->run.low[r] = leased ? fairq_region_from(r) : FAIRQ_ADDR_MAX;
+		group->due.since[r] = group->run.since[r] = FAIRQ_ADDR_MAX;
 	}
-	group->run_high = leased ? reach_of(lane, FAIRQ_REGION_QUEUED) :
+	group->run.high = leased ? reach_of(lane, FAIRQ_REGION_QUEUED) :
 		FAIRQ_ADDR_NONE;
 }
 

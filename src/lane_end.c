@@ -53,7 +53,7 @@ give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
 	if (lane->turn_seat == group_no)
 		lane->turn_left = 0;
 	if (group != NULL)
-		group->unused = false;
+		group->turn.unused = false;
 	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
 	if (has(lane, FAIRQ_RING, group_no))
 		let_in(lane, group_no);
@@ -63,7 +63,7 @@ give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
 static bool
 came_to_nothing(const FairqGroup *group)
 {
-	return group->parts == 0 && group->unused;
+	return group->turn.parts == 0 && group->turn.unused;
 }
 
 /* Give such a turn back, if it was in the present block. */
@@ -78,7 +78,7 @@ give_back_if_nothing(FairqLane *lane, int32 group_no, FairqGroup *group)
 void
 fairq_lane_note_published(FairqLane *lane, int32 group_no, FairqGroup *group)
 {
-	group->published = true;
+	group->turn.published = true;
 	give_back_if_nothing(lane, group_no, group);
 }
 
@@ -87,7 +87,7 @@ static bool
 was_published_since(FairqLane *lane, const FairqGroup *group,
 					const FairqTurn *turn)
 {
-	return group->published ||
+	return group->turn.published ||
 		(has(lane, FAIRQ_DUE, turn->group_no) && !turn->sets.due) ||
 		(has(lane, FAIRQ_LAPSED, turn->group_no) && !turn->sets.lapsed);
 }
@@ -115,7 +115,7 @@ go_on_later(FairqLane *lane, const FairqTurn *turn)
 static void
 end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 {
-	bool		known = group != NULL && group->parts > 0;
+	bool		known = group != NULL && group->turn.parts > 0;
 	bool		published = !over || !has(lane, FAIRQ_RING, turn->group_no);
 
 	if (turn->in_full ||
@@ -123,10 +123,10 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 		return;
 	if (known)
 	{
-		group->parts--;
+		group->turn.parts--;
 		/* one in which an error has occurred counts as used, if it has tasks */
 		if (turn->tasks.served > 0 || (!published && !turn->state.done))
-			group->unused = false;
+			group->turn.unused = false;
 		published |= was_published_since(lane, group, turn);
 	}
 	if (turn->tasks.served > 0)
@@ -180,14 +180,14 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 
 	if (!turn->searcher)
 		return;
-	if (group == NULL || group->searcher != MyProcPid || findings == NULL)
+	if (group == NULL || group->pid.searcher != MyProcPid || findings == NULL)
 	{
-		if (group != NULL && group->searcher == MyProcPid)
+		if (group != NULL && group->pid.searcher == MyProcPid)
 		{
-			group->searcher = 0;
+			group->pid.searcher = 0;
 			if (turn->due.n > 0 && turn->due.region != FAIRQ_REGION_QUEUED)
-				group->due_from[turn->due.region] =
-					Min(group->due_from[turn->due.region],
+				group->due.from[turn->due.region] =
+					Min(group->due.from[turn->due.region],
 						turn->due.items[0].addr);
 		}
 		if (turn->sets.lapsed)
@@ -195,19 +195,19 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 			fairq_lane_has_lapsed(lane, group_no);
 			/* an entry that was made since knew nothing of leases */
 			for (int r = 0; group != NULL && r < FAIRQ_REGIONS; r++)
-				group->run_low[r] = Min(group->run_low[r], turn->run.low[r]);
+				group->run.low[r] = Min(group->run.low[r], turn->run.low[r]);
 			if (group != NULL)
-				group->run_high = Max(group->run_high, turn->run.high);
+				group->run.high = Max(group->run.high, turn->run.high);
 		}
 		return;
 	}
-	group->searcher = 0;
+	group->pid.searcher = 0;
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 	{
 		if (findings->due_done)
-			group->due_from[r] = Min(findings->due_from[r],
-									 group->due_since[r]);
-		due |= group->due_from[r] != FAIRQ_ADDR_MAX;
+			group->due.from[r] = Min(findings->due_from[r],
+									 group->due.since[r]);
+		due |= group->due.from[r] != FAIRQ_ADDR_MAX;
 	}
 	if (findings->ndue > 0)
 	{
@@ -215,21 +215,21 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 
 		/* tasks are not published as they expire in their order */
 		due |= r != FAIRQ_REGION_QUEUED;
-		if (r == FAIRQ_REGION_QUEUED || group->due_since[r] == FAIRQ_ADDR_MAX)
+		if (r == FAIRQ_REGION_QUEUED || group->due.since[r] == FAIRQ_ADDR_MAX)
 		{
-			group->ndue = findings->ndue;
-			group->due_region = r;
-			memcpy(group->due_hand, findings->due_items,
-				   sizeof(group->due_hand));
+			group->due.n = findings->ndue;
+			group->due.region = r;
+			memcpy(group->due.items, findings->due_items,
+				   sizeof(group->due.items));
 		}
 		else
-			group->due_from[r] = Min(group->due_from[r],
+			group->due.from[r] = Min(group->due.from[r],
 									 findings->due_items[0].addr);
 	}
 	if (!due)
 		fairq_seats_remove(lane, FAIRQ_DUE, group_no);
-	group->cycle = findings->cycle;
-	group->cycle_id = findings->cycle_id;
+	group->cycle.addr = findings->cycle;
+	group->cycle.id = findings->cycle_id;
 	if (!turn->sets.lapsed)
 		return;
 	if (!findings->lapsed_done)
@@ -241,7 +241,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		return;
 	}
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		group->run_low[r] = Min(findings->run_low[r], group->run_since[r]);
+		group->run.low[r] = Min(findings->run_low[r], group->run.since[r]);
 	if (findings->deadline == DT_NOEND)
 		return;
 	fairq_seats_add(lane, FAIRQ_LEASED, group_no);

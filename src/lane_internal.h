@@ -152,11 +152,11 @@ unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
 {
 	bool		parked = has(lane, FAIRQ_PARKED, group_no);
 
-	group->idle = !parked && !has(lane, FAIRQ_RING, group_no);
-	group->late = parked ||
-		(!group->idle &&
+	group->sets.idle = !parked && !has(lane, FAIRQ_RING, group_no);
+	group->sets.late = parked ||
+		(!group->sets.idle &&
 		 fairq_hand_low(group) < next_turn(lane, group_no));
-	if (group->late)
+	if (group->sets.late)
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
 	else
 		fairq_seats_remove(lane, FAIRQ_LATE, group_no);

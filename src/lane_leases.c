@@ -39,10 +39,10 @@ fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 		return;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
-		group->run_low[r] = Min(group->run_low[r], leases->low[r]);
-		group->run_since[r] = Min(group->run_since[r], leases->low[r]);
+		group->run.low[r] = Min(group->run.low[r], leases->low[r]);
+		group->run.since[r] = Min(group->run.since[r], leases->low[r]);
 	}
-	group->run_high = Max(group->run_high,
+	group->run.high = Max(group->run.high,
 						  leases->high[FAIRQ_REGION_QUEUED]);
 }
 

@@ -74,15 +74,15 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 		/* a new entry looks for all that has fallen due */
 		return;
 	}
-	if (group->ndue > 0 && group->due_region == region &&
-		addr < group->due_from[region])
+	if (group->due.n > 0 && group->due.region == region &&
+		addr < group->due.from[region])
 	{
 		/* what the entry has may come behind it */
-		addr = Min(addr, group->due_hand[0].addr);
-		group->ndue = 0;
+		addr = Min(addr, group->due.items[0].addr);
+		group->due.n = 0;
 	}
-	group->due_from[region] = Min(group->due_from[region], addr);
-	group->due_since[region] = Min(group->due_since[region], addr);
+	group->due.from[region] = Min(group->due.from[region], addr);
+	group->due.since[region] = Min(group->due.since[region], addr);
 	unlock_group(lane, group_no, group, set);
 }
 
@@ -123,8 +123,8 @@ fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
 	else
 	{
 		finds = addr >= group->upto;
-		for (int i = 0; i < group->nhand; i++)
-			finds |= group->hand[group->first + i].addr == addr;
+		for (int i = 0; i < group->in_hand.n; i++)
+			finds |= group->hand[group->in_hand.first + i].addr == addr;
 		fairq_entry_unlock(set);
 	}
 	LWLockRelease(&lane->lock);
@@ -151,15 +151,15 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 					 (has(lane, FAIRQ_LEASED, group_no) &&
 					  fairq_seats_deadline(lane, group_no) <= lease_until)) &&
 			(group == NULL ||
-			 (group->run_low[region] <= addr &&
-			  (region != FAIRQ_REGION_QUEUED || addr <= group->run_high)));
+			 (group->run.low[region] <= addr &&
+			  (region != FAIRQ_REGION_QUEUED || addr <= group->run.high)));
 	else
 		will_look = !fairq_times_passed(&lane->times, addr) ||
 			(has(lane, FAIRQ_DUE, group_no) &&
-			 (group == NULL || group->searcher != 0 ||
-			  group->due_from[region] <= addr ||
-			  (group->ndue > 0 && group->due_region == region &&
-			   group->due_hand[0].addr <= addr)));
+			 (group == NULL || group->pid.searcher != 0 ||
+			  group->due.from[region] <= addr ||
+			  (group->due.n > 0 && group->due.region == region &&
+			   group->due.items[0].addr <= addr)));
 	will_look |= !is_begun(lane) ||
 		(running && fairq_census_is_due(fairq_hints_of(lane)));
 	if (group != NULL)

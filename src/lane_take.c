@@ -36,21 +36,21 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 		return;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
-		turn->due.from[r] = group->due_from[r];
-		turn->run.low[r] = group->run_low[r];
+		turn->due.from[r] = group->due.from[r];
+		turn->run.low[r] = group->run.low[r];
 	}
 	turn->due.n = turn->due.next = 0;
-	turn->run.high = group->run_high;
-	turn->cycle.addr = group->cycle;
-	turn->cycle.id = group->cycle_id;
-	if (group->searcher != 0)
+	turn->run.high = group->run.high;
+	turn->cycle.addr = group->cycle.addr;
+	turn->cycle.id = group->cycle.id;
+	if (group->pid.searcher != 0)
 		return;
 	turn->searcher = true;
-	group->searcher = MyProcPid;
-	turn->due.n = group->ndue;
-	turn->due.region = group->due_region;
-	memcpy(turn->due.items, group->due_hand, sizeof(group->due_hand));
-	group->ndue = 0;
+	group->pid.searcher = MyProcPid;
+	turn->due.n = group->due.n;
+	turn->due.region = group->due.region;
+	memcpy(turn->due.items, group->due.items, sizeof(group->due.items));
+	group->due.n = 0;
 	if (turn->sets.lapsed)
 	{
 		/* if leases lapse during the search, that is noted anew */
@@ -59,7 +59,7 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 							pg_atomic_read_u64(&lane->searches) + 1);
 	}
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		group->due_since[r] = group->run_since[r] = FAIRQ_ADDR_MAX;
+		group->due.since[r] = group->run.since[r] = FAIRQ_ADDR_MAX;
 }
 
 /* The turn that is next, whose group, and how it comes to be. */
@@ -218,12 +218,12 @@ note_taken(FairqLane *lane, FairqGroup *group, const FairqTurn *turn)
 	if (turn->continued)
 	{
 		/* an entry that was made since the first part does not know of that */
-		group->parts++;
+		group->turn.parts++;
 		return;
 	}
-	group->parts = 1;
-	group->unused = true;
-	group->published = false;
+	group->turn.parts = 1;
+	group->turn.unused = true;
+	group->turn.published = false;
 }
 
 /*
@@ -354,15 +354,16 @@ fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 	}
 	if (group != NULL)
 	{
+		const FairqItem *from = &group->hand[group->in_hand.first];
+
 		*lane_no = lane->lane_no;
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
 		turn->tasks.served = 0;
-		while (turn->queued.n < group->nhand &&
-			   group->hand[group->first + turn->queued.n].addr < group->upto)
+		while (turn->queued.n < group->in_hand.n &&
+			   from[turn->queued.n].addr < group->upto)
 		{
-			turn->queued.items[turn->queued.n] =
-				group->hand[group->first + turn->queued.n];
+			turn->queued.items[turn->queued.n] = from[turn->queued.n];
 			turn->queued.n++;
 		}
 		fairq_entry_unlock(set);
@@ -481,7 +482,7 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->lane_no == lane_no)
 		group = lock_group(lane, group_no, false, &set);
-	if (group != NULL && group->reader == MyProcPid)
+	if (group != NULL && group->pid.reader == MyProcPid)
 	{
 		note_narrower(lane);
 		n = fairq_hand_offer(group, found, nfound, end, most, out);
@@ -513,8 +514,8 @@ fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
 		group = lock_group(lane, group_no, false, &set);
 	if (group != NULL)
 	{
-		if (group->reader == MyProcPid)
-			group->reader = 0;
+		if (group->pid.reader == MyProcPid)
+			group->pid.reader = 0;
 		fairq_entry_unlock(set);
 	}
 	LWLockRelease(&lane->lock);

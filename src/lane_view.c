@@ -64,11 +64,11 @@ view_group(FairqLane *lane, bool begun, int32 group_no, FairqGroupView *view)
 	view->cached = true;
 	view->tail = group->tail;
 	view->upto = group->upto;
-	view->nhand = group->nhand;
-	memcpy(view->hand, &group->hand[group->first],
-		   sizeof(FairqItem) * group->nhand);
-	view->ndue = group->ndue;
-	memcpy(view->due_hand, group->due_hand, sizeof(view->due_hand));
+	view->nhand = group->in_hand.n;
+	memcpy(view->hand, &group->hand[group->in_hand.first],
+		   sizeof(FairqItem) * group->in_hand.n);
+	view->ndue = group->due.n;
+	memcpy(view->due_hand, group->due.items, sizeof(view->due_hand));
 	fairq_entry_unlock(set);
 }
 

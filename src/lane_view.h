@@ -39,7 +39,7 @@ typedef struct FairqGroupView
 	int			nhand;			/* number of items in hand */
 	FairqItem	hand[FAIRQ_HAND];	/* the hand */
 	int			ndue;			/* number of items in due_hand */
-	FairqItem	due_hand[FAIRQ_DUE_HAND];	/* due_hand of the entry */
+	FairqItem	due_hand[FAIRQ_DUE_HAND];	/* due.items of the entry */
 } FairqGroupView;
 
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);

@@ -85,7 +85,7 @@ FairqItem;
  * the pins has the lane's lock besides, exclusively, or shared to copy what
  * the entry holds; so the entry is as the last holder of that lock left it,
  * unless it was evicted.  A backend that
- * evicts an entry has the mutex alone: it reads pins, idle and late, and
+ * evicts an entry has the mutex alone: it reads pins and sets, and
  * clears the entry.  An entry with pins is not evicted.
  */
 typedef struct FairqGroup
@@ -93,25 +93,46 @@ typedef struct FairqGroup
 	/* what a turn mostly needs comes first */
 	int32		pins;			/* number of reservations whose rows are being
 								 * written; the entry is not evicted */
-	int32		reader;			/* pid of the backend whose reading may be
+
+	/* pids of backends that are at the group's line */
+	struct
+	{
+		int32		reader;		/* pid of the backend whose reading may be
 								 * offered; 0: none */
-	int32		searcher;		/* pid of the backend whose findings of due and
+		int32		searcher;	/* pid of the backend whose findings of due and
 								 * expired tasks are noted; 0: none */
-	bool		idle;			/* true: neither in the ring nor parked */
-	bool		late;			/* true: in the set "late" */
+	}			pid;
+
+	/* what the lane's sets say, for a backend that evicts the entry */
+	struct
+	{
+		bool		idle;		/* true: neither in the ring nor parked */
+		bool		late;		/* true: in the set "late" */
+	}			sets;
+
 	bool		by_row;			/* true: the next reading looks at rows, not at
 								 * index entries only */
 	bool		newcomer;		/* true: first given an address in the block in
 								 * which recovery began */
-	int16		first;			/* index of the first item in hand */
-	int16		nhand;			/* number of items in hand */
-	int32		parts;			/* number of parts of the last turn that calls
-								 * have taken, but for those that came to
-								 * nothing */
-	bool		unused;			/* true: the last turn has served no task so
-								 * far, and was not given back */
-	bool		published;		/* true: something was published since the last
-								 * turn was taken */
+
+	/* which items of hand are in it */
+	struct
+	{
+		int16		first;		/* index of the first item */
+		int16		n;			/* number of items */
+	}			in_hand;
+
+	/* what became of the last turn */
+	struct
+	{
+		int32		parts;		/* number of parts of it that calls have taken,
+								 * but for those that came to nothing */
+		bool		unused;		/* true: it has served no task so far, and was
+								 * not given back */
+		bool		published;	/* true: something was published since it was
+								 * taken */
+	}			turn;
+
 	int32		tail_count;		/* number of tasks at tail */
 	int64		tail;			/* last address given; FAIRQ_ADDR_NONE: none;
 								 * FAIRQ_TAIL_UNKNOWN */
@@ -121,34 +142,49 @@ typedef struct FairqGroup
 	int64		lost;			/* lowest address published since the reading
 								 * began that is not in hand; FAIRQ_ADDR_MAX:
 								 * none */
-	int64		run_low[FAIRQ_REGIONS]; /* address of each region below which
+
+	/* where tasks may be running */
+	struct
+	{
+		int64		low[FAIRQ_REGIONS]; /* address of each region below which
 										 * no task is running; FAIRQ_ADDR_MAX:
 										 * none is at all */
-	int64		run_since[FAIRQ_REGIONS];	/* lowest address of each region
+		int64		since[FAIRQ_REGIONS];	/* lowest address of each region
 											 * leased since the search began;
 											 * FAIRQ_ADDR_MAX: none */
-	int64		run_high;		/* highest address of the queued region at
+		int64		high;		/* highest address of the queued region at
 								 * which a task may be running;
 								 * FAIRQ_ADDR_NONE: none */
+	}			run;
+
 	FairqItem	hand[FAIRQ_HAND];	/* next ready tasks, by address and order,
-									 * from first on */
-	int64		due_from[FAIRQ_REGIONS];	/* address of each timed region
+									 * from in_hand.first on */
+
+	/* tasks that are due, and the next few of these or of expired ones */
+	struct
+	{
+		int64		from[FAIRQ_REGIONS];	/* address of each timed region
 											 * below which no task is due,
-											 * due_hand aside; FAIRQ_ADDR_MAX:
+											 * items aside; FAIRQ_ADDR_MAX:
 											 * none is due */
-	int64		due_since[FAIRQ_REGIONS];	/* lowest address of each timed
+		int64		since[FAIRQ_REGIONS];	/* lowest address of each timed
 											 * region published as due since
 											 * the search began;
 											 * FAIRQ_ADDR_MAX: none */
-	int32		ndue;			/* number of items in due_hand */
-	int32		due_region;		/* region of due_hand; FAIRQ_REGION_QUEUED:
-								 * these are expired tasks */
-	FairqItem	due_hand[FAIRQ_DUE_HAND];	/* next due or expired tasks */
-	int64		cycle;			/* address at which the next search for expired
-								 * tasks begins; after its end the search goes
-								 * round */
-	int64		cycle_id;		/* id behind which that search begins, at that
+		int32		n;			/* number of items */
+		int32		region;		/* region of items; FAIRQ_REGION_QUEUED: these
+								 * are expired tasks */
+		FairqItem	items[FAIRQ_DUE_HAND];	/* next due or expired tasks */
+	}			due;
+
+	/* where the next search for expired tasks begins */
+	struct
+	{
+		int64		addr;		/* address at which it begins; after its end
+								 * the search goes round */
+		int64		id;			/* id behind which it begins, at that
 								 * address */
+	}			cycle;
 } FairqGroup;
 
 #define FAIRQ_SET_WAYS 8
