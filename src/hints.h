@@ -83,39 +83,65 @@ typedef struct FairqLane
 	int32		domain;			/* index of the extension's FairqDomain;
 								 * constant */
 	int32		priority;		/* from 0 to FAIRQ_PRIORITIES - 1; constant */
-	uint32		lane_no;		/* number of the last recovery of the lane; 0:
-								 * none has begun */
-	uint64		resets;			/* resets of the domain when that recovery
-								 * began; if the domain has more, the lane is
-								 * void */
-	int64		block_length;	/* the queue's, when that recovery began */
-	int64		first;			/* seat at which that recovery began */
-	int64		first_block;	/* present block when that recovery began */
-	int64		known;			/* number of known seats, from first on and
-								 * round; FAIRQ_ALL_SEATS: recovery is over */
-	int64		block;			/* present block */
-	int32		seat;			/* seat passed last in the present block;
+
+	/* the last recovery of the lane */
+	struct
+	{
+		uint32		lane_no;	/* number of that recovery; 0: none has
+								 * begun */
+		uint64		resets;		/* resets of the domain when it began; if the
+								 * domain has more, the lane is void */
+		int64		block_length;	/* the queue's, when it began */
+		int64		first;		/* seat at which it began */
+		int64		block;		/* present block when it began */
+		int64		known;		/* number of known seats, from first on and
+								 * round; FAIRQ_ALL_SEATS: it is over */
+	}			recovery;
+
+	/* how far service has come */
+	struct
+	{
+		int64		block;		/* present block */
+		int32		seat;		/* seat passed last in the present block;
 								 * FAIRQ_NO_SEAT: none */
-	int64		turn;			/* address of the turn taken last;
-								 * FAIRQ_ADDR_NONE: none */
-	int32		turn_seat;		/* seat of the turn taken last */
-	int32		turn_left;		/* tasks that may still be served at that
+	}			present;
+
+	/* the turn taken last */
+	struct
+	{
+		int64		addr;		/* address of that turn; FAIRQ_ADDR_NONE:
+								 * none */
+		int32		seat;		/* seat of that turn */
+		int32		left;		/* tasks that may still be served at that
 								 * turn */
+	}			turn;
+
 	uint64		unparks;		/* unparks of FairqHints up to which parked
 								 * groups were taken back here */
-	int32		full_seat;		/* seat served last in a full queue;
-								 * FAIRQ_NO_SEAT: none */
-	int32		full_left;		/* tasks that may still be served at
-								 * full_seat */
+
+	/* service in a full queue */
+	struct
+	{
+		int32		seat;		/* seat served last; FAIRQ_NO_SEAT: none */
+		int32		left;		/* tasks that may still be served at that
+								 * seat */
+	}			full;
+
 	TimestampTz clock;			/* latest time as of which due tasks were
 								 * searched for, or leases lapsed; DT_NOBEGIN:
 								 * none */
 	FairqSeats	seats;			/* sets of the lane's groups */
 	FairqTimes	times;			/* timers and the deadline of leases */
-	int			narrower;		/* pid of the backend that was the last to take
+
+	/* which backend takes turns */
+	struct
+	{
+		int			pid;		/* pid of the backend that was the last to take
 								 * a turn, or to note where nothing is ready */
-	pg_atomic_uint64 narrowings;	/* number of times that narrower changed;
-									 * written under lock */
+		pg_atomic_uint64 n;		/* number of times that pid changed; written
+								 * under lock */
+	}			narrowing;
+
 	pg_atomic_uint64 searches;	/* 1 + number of searches begun for expired
 								 * tasks of lapsed groups; written under
 								 * lock */

@@ -175,9 +175,9 @@ fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	begun = is_begun(lane);
-	recovered->lane_no = lane->lane_no;
-	recovered->first = lane->first;
-	recovered->known = lane->known;
+	recovered->lane_no = lane->recovery.lane_no;
+	recovered->first = lane->recovery.first;
+	recovered->known = lane->recovery.known;
 	LWLockRelease(&lane->lock);
 	return begun;
 }
@@ -207,18 +207,18 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 	if (!is_begun(lane))
 	{
 		note_narrower(lane);
-		lane->resets = resets;
-		lane->lane_no = fairq_new_lane_no();
-		lane->block_length = block_length;
-		lane->first = seat + INT64CONST(1);
-		lane->first_block = block;
-		lane->known = 0;
-		lane->block = block;
-		lane->seat = seat;
-		lane->turn = FAIRQ_ADDR_NONE;
-		lane->turn_left = 0;
-		lane->full_seat = FAIRQ_NO_SEAT;
-		lane->full_left = 0;
+		lane->recovery.resets = resets;
+		lane->recovery.lane_no = fairq_new_lane_no();
+		lane->recovery.block_length = block_length;
+		lane->recovery.first = seat + INT64CONST(1);
+		lane->recovery.block = block;
+		lane->recovery.known = 0;
+		lane->present.block = block;
+		lane->present.seat = seat;
+		lane->turn.addr = FAIRQ_ADDR_NONE;
+		lane->turn.left = 0;
+		lane->full.seat = FAIRQ_NO_SEAT;
+		lane->full.left = 0;
 		fairq_seats_init(lane);
 		fairq_times_forget(&lane->times);
 		/* entries are made anew, and know less than what was noted before */
@@ -238,7 +238,8 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 						const int32 *group_nos, int n, int64 known)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == from->lane_no && lane->known == from->known)
+	if (lane->recovery.lane_no == from->lane_no &&
+		lane->recovery.known == from->known)
 	{
 		for (int i = 0; i < n; i++)
 		{
@@ -252,7 +253,7 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 			if (group != NULL)
 				unlock_group(lane, group_nos[i], group, set);
 		}
-		lane->known = known;
+		lane->recovery.known = known;
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -267,9 +268,9 @@ fairq_lane_accept(FairqLane *lane, uint32 lane_no)
 	bool		content;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	content = lane->lane_no == lane_no;
+	content = lane->recovery.lane_no == lane_no;
 	if (content)
-		lane->resets =
+		lane->recovery.resets =
 			pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
 	LWLockRelease(&lane->lock);
 	return content;
@@ -281,7 +282,7 @@ fairq_lane_forget(FairqLane *lane)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	note_narrower(lane);
-	lane->lane_no = 0;
+	lane->recovery.lane_no = 0;
 	LWLockRelease(&lane->lock);
 }
 
@@ -322,19 +323,21 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 			tail = *looked_up;
 		reservation->before = tail;
 		if (!fairq_next_tail(&tail, group_no, weight,
-							 next_block(lane, group_no), lane->block_length))
+							 next_block(lane, group_no),
+							 lane->recovery.block_length))
 			result = FAIRQ_BLOCKS_USED_UP;
 		else
 		{
 			reservation->tail = tail;
 			reservation->pinned = group;
-			reservation->lane_no = lane->lane_no;
+			reservation->lane_no = lane->recovery.lane_no;
 			if (group != NULL)
 			{
 				group->tail = tail.addr;
 				group->tail_count = tail.count;
 				group->newcomer |= is_unsure(lane, group_no) &&
-					fairq_block(tail.addr, lane->block_length) == lane->block;
+					fairq_block(tail.addr, lane->recovery.block_length) ==
+					lane->present.block;
 				group->pins++;
 			}
 		}
@@ -366,7 +369,7 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 	FairqGroup *group;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	group = is_begun(lane) && lane->lane_no == lane_no ?
+	group = is_begun(lane) && lane->recovery.lane_no == lane_no ?
 		lock_group(lane, group_no, false, &set) : NULL;
 	if (group != NULL)
 	{

@@ -236,8 +236,8 @@ typedef struct FairqFindings
 typedef struct FairqRecovered
 {
 	uint32		lane_no;		/* lane_no of the lane */
-	int64		first;			/* first of the lane */
-	int64		known;			/* known of the lane */
+	int64		first;			/* recovery.first of the lane */
+	int64		known;			/* recovery.known of the lane */
 } FairqRecovered;
 
 /* lane.c */

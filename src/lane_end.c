@@ -22,8 +22,8 @@
 static bool
 is_last_part(FairqLane *lane, const FairqTurn *turn)
 {
-	return lane->turn == turn->addr &&
-		lane->turn_left == turn->tasks.left - turn->tasks.want;
+	return lane->turn.addr == turn->addr &&
+		lane->turn.left == turn->tasks.left - turn->tasks.want;
 }
 
 /*
@@ -38,7 +38,7 @@ cut_short(FairqLane *lane, const FairqTurn *turn)
 		return true;
 	if (!is_last_part(lane, turn))
 		return false;
-	lane->turn_left = 0;
+	lane->turn.left = 0;
 	return true;
 }
 
@@ -50,8 +50,8 @@ static void
 give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
 {
 	/* of a turn that was begun the rest is not served before all of it */
-	if (lane->turn_seat == group_no)
-		lane->turn_left = 0;
+	if (lane->turn.seat == group_no)
+		lane->turn.left = 0;
 	if (group != NULL)
 		group->turn.unused = false;
 	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
@@ -100,7 +100,7 @@ static void
 go_on_later(FairqLane *lane, const FairqTurn *turn)
 {
 	if (turn->state.stopped && is_last_part(lane, turn))
-		lane->turn_left = turn->tasks.left - turn->tasks.served;
+		lane->turn.left = turn->tasks.left - turn->tasks.served;
 }
 
 /*
@@ -119,7 +119,8 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 	bool		published = !over || !has(lane, FAIRQ_RING, turn->group_no);
 
 	if (turn->in_full ||
-		fairq_block(turn->addr, lane->block_length) != lane->block)
+		fairq_block(turn->addr,
+					lane->recovery.block_length) != lane->present.block)
 		return;
 	if (known)
 	{
@@ -138,7 +139,7 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 		published && !turn->continued && cut_short(lane, turn))
 		give_back(lane, turn->group_no, group);
 	else if (!over && turn->continued && is_last_part(lane, turn))
-		lane->turn_left = turn->tasks.left;
+		lane->turn.left = turn->tasks.left;
 	else if (over && turn->locked.n > 0)
 		(void) cut_short(lane, turn);
 }
@@ -155,8 +156,8 @@ fairq_lane_unserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 	FairqGroup *group = NULL;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no &&
-		fairq_block(addr, lane->block_length) == lane->block)
+	if (lane->recovery.lane_no == lane_no &&
+		fairq_block(addr, lane->recovery.block_length) == lane->present.block)
 		group = lock_group(lane, group_no, false, &set);
 	if (group != NULL)
 	{
@@ -260,7 +261,7 @@ fairq_lane_cut_short(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 	bool		cut;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	cut = lane->lane_no == lane_no && cut_short(lane, turn);
+	cut = lane->recovery.lane_no == lane_no && cut_short(lane, turn);
 	LWLockRelease(&lane->lock);
 	return cut;
 }
@@ -275,7 +276,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	int32		group_no = turn->group_no;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no != lane_no)
+	if (lane->recovery.lane_no != lane_no)
 	{
 		LWLockRelease(&lane->lock);
 		return;
@@ -313,14 +314,14 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		unlock_group(lane, group_no, group, set);
 	if (turn->in_full)
 	{
-		if (lane->full_seat == group_no)
+		if (lane->full.seat == group_no)
 		{
 			if (turn->tasks.served > 0)
-				lane->full_left = turn->tasks.left - turn->tasks.served;
+				lane->full.left = turn->tasks.left - turn->tasks.served;
 			else
 			{
-				lane->full_seat = turn->full_before.seat;
-				lane->full_left = turn->full_before.left;
+				lane->full.seat = turn->full_before.seat;
+				lane->full.left = turn->full_before.left;
 			}
 		}
 	}
@@ -357,7 +358,7 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 	if (lane->unparks == unparks)
 		return;
 	lane->unparks = unparks;
-	fairq_seats_unpark(lane, lane->seat);
+	fairq_seats_unpark(lane, lane->present.seat);
 }
 
 /*
@@ -375,9 +376,9 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	bool		parked = false;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no)
+	if (lane->recovery.lane_no == lane_no)
 		fairq_lane_unpark_if_asked(lane);
-	if (lane->lane_no == lane_no &&
+	if (lane->recovery.lane_no == lane_no &&
 		(limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
 		fairq_counter_park(counter, fairq_lane_as_of(lane), limit,
 						   lane->priority, &hints->version, version))

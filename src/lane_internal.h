@@ -38,8 +38,9 @@ extern void fairq_lane_unpark_if_asked(FairqLane *lane);
 static inline bool
 is_begun(FairqLane *lane)
 {
-	return lane->lane_no != 0 &&
-		lane->resets == pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
+	return lane->recovery.lane_no != 0 &&
+		lane->recovery.resets ==
+		pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
 }
 
 static inline bool
@@ -52,9 +53,11 @@ has(FairqLane *lane, FairqSeatSet set, int32 group_no)
 static inline bool
 is_known(FairqLane *lane, int32 group_no)
 {
-	int64		seats = group_no - lane->first;
+	int64		seats = group_no - lane->recovery.first;
 
-	return (seats < 0 ? seats + FAIRQ_ALL_SEATS : seats) < lane->known;
+	if (seats < 0)
+		seats += FAIRQ_ALL_SEATS;
+	return seats < lane->recovery.known;
 }
 
 /*
@@ -64,8 +67,8 @@ is_known(FairqLane *lane, int32 group_no)
 static inline bool
 is_unsure(FairqLane *lane, int32 group_no)
 {
-	return lane->block == lane->first_block && group_no < lane->first &&
-		!is_known(lane, group_no);
+	return lane->present.block == lane->recovery.block &&
+		group_no < lane->recovery.first && !is_known(lane, group_no);
 }
 
 /*
@@ -84,13 +87,13 @@ presume_served(FairqLane *lane, int32 group_no, const FairqGroup *group)
 static inline int64
 next_block(FairqLane *lane, int32 group_no)
 {
-	return lane->block + (has(lane, FAIRQ_SERVED, group_no) ? 1 : 0);
+	return lane->present.block + (has(lane, FAIRQ_SERVED, group_no) ? 1 : 0);
 }
 
 static inline int64
 next_turn(FairqLane *lane, int32 group_no)
 {
-	return group_no + lane->block_length * next_block(lane, group_no);
+	return group_no + lane->recovery.block_length * next_block(lane, group_no);
 }
 
 /* Is the group neither in the ring nor parked? */
@@ -110,7 +113,7 @@ let_in(FairqLane *lane, int32 group_no)
 	if (has(lane, FAIRQ_PARKED, group_no))
 		return;
 	fairq_seats_add(lane, FAIRQ_RING, group_no);
-	if (group_no <= lane->seat && !has(lane, FAIRQ_SERVED, group_no))
+	if (group_no <= lane->present.seat && !has(lane, FAIRQ_SERVED, group_no))
 		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
 }
 
@@ -137,8 +140,8 @@ static inline FairqGroup *
 lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **set)
 {
 	bool		is_new;
-	FairqGroup *group = fairq_entry_lock(lane->lane_no, group_no, create,
-										 &is_new, set);
+	FairqGroup *group = fairq_entry_lock(lane->recovery.lane_no, group_no,
+										 create, &is_new, set);
 
 	if (group != NULL && is_new)
 		fairq_lane_init_entry(lane, group_no, group);
@@ -170,10 +173,10 @@ unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
 static inline void
 note_narrower(FairqLane *lane)
 {
-	if (lane->narrower == MyProcPid)
+	if (lane->narrowing.pid == MyProcPid)
 		return;
-	lane->narrower = MyProcPid;
-	pg_atomic_fetch_add_u64(&lane->narrowings, 1);
+	lane->narrowing.pid = MyProcPid;
+	pg_atomic_fetch_add_u64(&lane->narrowing.n, 1);
 }
 
 #endif							/* FAIRQ_LANE_INTERNAL_H */

@@ -117,7 +117,8 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped)
 	{
 		lane->clock = Max(lane->clock, now);
 		fairq_times_deadline(&lane->times,
-							 fairq_seats_lapse(lane, now, lane->seat, &ngroups));
+							 fairq_seats_lapse(lane, now, lane->present.seat,
+											   &ngroups));
 	}
 	LWLockRelease(&lane->lock);
 	return ngroups;

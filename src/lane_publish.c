@@ -33,7 +33,7 @@ fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
 	{
 		lane->clock = Max(lane->clock, now);
 		if (fairq_times_begin(&lane->times, search))
-			lane_no = lane->lane_no;
+			lane_no = lane->recovery.lane_no;
 	}
 	LWLockRelease(&lane->lock);
 	return lane_no;
@@ -45,7 +45,7 @@ fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
 					  const FairqTimerSearch *search)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no)
+	if (lane->recovery.lane_no == lane_no)
 	{
 		note_narrower(lane);
 		if (search != NULL)
@@ -97,7 +97,7 @@ fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
 	bool		same;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	same = lane->lane_no == lane_no;
+	same = lane->recovery.lane_no == lane_no;
 	if (same)
 		has_fallen_due(lane, group_no, addr);
 	LWLockRelease(&lane->lock);
@@ -250,7 +250,7 @@ fairq_lane_narrowings(FairqLane *lane)
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	note_narrower(lane);
-	narrowings = pg_atomic_read_u64(&lane->narrowings);
+	narrowings = pg_atomic_read_u64(&lane->narrowing.n);
 	LWLockRelease(&lane->lock);
 	return narrowings;
 }

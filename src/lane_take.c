@@ -78,19 +78,19 @@ find_next(FairqLane *lane, NextTurn *next)
 {
 	next->left = 0;
 	next->in_front = false;
-	next->block = lane->block;
-	if (lane->turn_left > 0 && has(lane, FAIRQ_RING, lane->turn_seat))
+	next->block = lane->present.block;
+	if (lane->turn.left > 0 && has(lane, FAIRQ_RING, lane->turn.seat))
 	{
-		next->group_no = lane->turn_seat;
-		next->addr = lane->turn;
-		next->left = lane->turn_left;
+		next->group_no = lane->turn.seat;
+		next->addr = lane->turn.addr;
+		next->left = lane->turn.left;
 		return true;
 	}
 	next->group_no = fairq_seats_next(lane, FAIRQ_FRONT, 0);
 	next->in_front = next->group_no != FAIRQ_NO_SEAT;
 	if (!next->in_front)
 		next->group_no = fairq_seats_next(lane, FAIRQ_RING,
-										  lane->seat + INT64CONST(1));
+										  lane->present.seat + INT64CONST(1));
 	if (next->group_no == FAIRQ_NO_SEAT)
 	{
 		next->group_no = fairq_seats_next(lane, FAIRQ_RING, 0);
@@ -100,9 +100,10 @@ find_next(FairqLane *lane, NextTurn *next)
 	}
 	/* past the last block the last one is served again */
 	next->addr = fairq_address(next->group_no, next->block,
-							   lane->block_length);
+							   lane->recovery.block_length);
 	if (next->addr == FAIRQ_ADDR_NONE)
-		next->addr = fairq_last_address(next->group_no, lane->block_length);
+		next->addr = fairq_last_address(next->group_no,
+										lane->recovery.block_length);
 	return true;
 }
 
@@ -110,13 +111,15 @@ find_next(FairqLane *lane, NextTurn *next)
 static bool
 is_covered(FairqLane *lane, const NextTurn *next)
 {
-	int64		seats = next->group_no - lane->first;
+	int64		seats = next->group_no - lane->recovery.first;
 
-	if (lane->known == FAIRQ_ALL_SEATS || next->in_front || next->left > 0)
+	if (lane->recovery.known == FAIRQ_ALL_SEATS || next->in_front ||
+		next->left > 0)
 		return true;
-	if (next->block > lane->first_block)
+	if (next->block > lane->recovery.block)
 		seats += FAIRQ_ALL_SEATS;
-	return next->block <= lane->first_block + 1 && seats < lane->known;
+	return next->block <= lane->recovery.block + 1 &&
+		seats < lane->recovery.known;
 }
 
 /*
@@ -126,19 +129,19 @@ is_covered(FairqLane *lane, const NextTurn *next)
 static void
 pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 {
-	if (next->block != lane->block)
+	if (next->block != lane->present.block)
 	{
 		fairq_seats_clear(lane, FAIRQ_SERVED);
 		fairq_seats_clear(lane, FAIRQ_FRONT);
 		if (fairq_address(next->group_no, next->block,
-						  lane->block_length) != FAIRQ_ADDR_NONE)
-			lane->block = next->block;
+						  lane->recovery.block_length) != FAIRQ_ADDR_NONE)
+			lane->present.block = next->block;
 		else
 			taking->past++;
-		lane->seat = FAIRQ_NO_SEAT;
+		lane->present.seat = FAIRQ_NO_SEAT;
 	}
 	if (next->left == 0 && !next->in_front)
-		lane->seat = next->group_no;
+		lane->present.seat = next->group_no;
 	fairq_seats_remove(lane, FAIRQ_FRONT, next->group_no);
 }
 
@@ -178,7 +181,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->in_full = false;
 	turn->group_no = group_no;
 	turn->addr = next->addr;
-	turn->block = lane->block + taking->past;
+	turn->block = lane->present.block + taking->past;
 	turn->continued = next->left > 0;
 	turn->tasks.left = left;
 	turn->tasks.want = (int32) Min(left, taking->wanted);
@@ -212,9 +215,9 @@ static void
 note_taken(FairqLane *lane, FairqGroup *group, const FairqTurn *turn)
 {
 	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
-	lane->turn = turn->addr;
-	lane->turn_seat = turn->group_no;
-	lane->turn_left = turn->tasks.left - turn->tasks.want;
+	lane->turn.addr = turn->addr;
+	lane->turn.seat = turn->group_no;
+	lane->turn.left = turn->tasks.left - turn->tasks.want;
 	if (turn->continued)
 	{
 		/* an entry that was made since the first part does not know of that */
@@ -238,7 +241,7 @@ begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 	if (is_begun(lane) &&
 		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == taking->mapped)
 	{
-		taking->lane_no = lane->lane_no;
+		taking->lane_no = lane->recovery.lane_no;
 		taking->clock = lane->clock;
 		return true;
 	}
@@ -264,7 +267,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		return result;
 	note_narrower(lane);
 	fairq_lane_unpark_if_asked(lane);
-	begun_in = lane->block;
+	begun_in = lane->present.block;
 	while (taking->n < taking->most && taking->wanted > 0)
 	{
 		FairqTurn  *turn = &taking->turns[taking->n];
@@ -275,7 +278,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 
 		if (!find_next(lane, &next))
 		{
-			result = lane->known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
+			result = lane->recovery.known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
 				FAIRQ_NONE_READY;
 			break;
 		}
@@ -284,7 +287,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			result = FAIRQ_NOT_KNOWN;
 			break;
 		}
-		if (!may_take(taking, &next, lane->block_length))
+		if (!may_take(taking, &next, lane->recovery.block_length))
 		{
 			result = FAIRQ_NOT_NOW;
 			break;
@@ -296,7 +299,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			result = FAIRQ_NOT_NOW;
 			if (++crowded > MAX_CROWDED)
 				break;
-			lane->turn_left = 0;
+			lane->turn.left = 0;
 			pass_to(lane, taking, &next);
 			fairq_seats_add(lane, FAIRQ_SERVED, next.group_no);
 			fairq_seats_add(lane, FAIRQ_LATE, next.group_no);
@@ -313,7 +316,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			fairq_entry_unlock(set);
 			break;
 		}
-		lane->turn_left = 0;
+		lane->turn.left = 0;
 		pass_to(lane, taking, &next);
 		taken = take_turn(lane, taking, &next, group, turn);
 		if (taken)
@@ -356,7 +359,7 @@ fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 	{
 		const FairqItem *from = &group->hand[group->in_hand.first];
 
-		*lane_no = lane->lane_no;
+		*lane_no = lane->recovery.lane_no;
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
 		turn->tasks.served = 0;
@@ -391,8 +394,8 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 	if (!begin_taking(lane, taking, &result))
 		return result;
 	*nlapsed = lane->seats.n[FAIRQ_LAPSED];
-	seat = tried_seat != FAIRQ_NO_SEAT ? tried_seat : lane->full_seat;
-	if (tried_seat != FAIRQ_NO_SEAT || lane->full_left == 0)
+	seat = tried_seat != FAIRQ_NO_SEAT ? tried_seat : lane->full.seat;
+	if (tried_seat != FAIRQ_NO_SEAT || lane->full.left == 0)
 		seat++;
 	group_no = fairq_seats_next(lane, FAIRQ_LAPSED, Max(seat, 0));
 	if (group_no == FAIRQ_NO_SEAT)
@@ -408,15 +411,15 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		turn->in_full = true;
 		turn->locked.more = FAIRQ_ADDR_MAX;
 		turn->queued.more = !fairq_hand_is_empty(group);
-		turn->full_before.seat = lane->full_seat;
-		turn->full_before.left = lane->full_left;
-		turn->continued = group_no == lane->full_seat && lane->full_left > 0;
-		turn->tasks.left = turn->continued ? lane->full_left :
+		turn->full_before.seat = lane->full.seat;
+		turn->full_before.left = lane->full.left;
+		turn->continued = group_no == lane->full.seat && lane->full.left > 0;
+		turn->tasks.left = turn->continued ? lane->full.left :
 			taking->weight_of(taking->arg, group_no);
 		turn->tasks.want = (int32) Min(turn->tasks.left, taking->wanted);
 		read_due(lane, group, turn);
-		lane->full_seat = group_no;
-		lane->full_left = 0;
+		lane->full.seat = group_no;
+		lane->full.left = 0;
 		unlock_group(lane, group_no, group, set);
 		taking->n = 1;
 	}
@@ -445,7 +448,7 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 	*from = FAIRQ_ADDR_MAX;
 	*by_row = *offers = false;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no)
+	if (lane->recovery.lane_no == lane_no)
 		group = lock_group(lane, group_no, true, &set);
 	if (group != NULL)
 	{
@@ -480,7 +483,7 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 	int			n;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no)
+	if (lane->recovery.lane_no == lane_no)
 		group = lock_group(lane, group_no, false, &set);
 	if (group != NULL && group->pid.reader == MyProcPid)
 	{
@@ -494,7 +497,7 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 		n = Min(most, nfound);
 		memcpy(out, found, sizeof(FairqItem) * n);
 	}
-	if (lane->lane_no == lane_no)
+	if (lane->recovery.lane_no == lane_no)
 		fairq_lane_note_leased(lane, group_no, group, out, n, lease_until);
 	if (group != NULL)
 		unlock_group(lane, group_no, group, set);
@@ -510,7 +513,7 @@ fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
 	FairqGroup *group = NULL;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no)
+	if (lane->recovery.lane_no == lane_no)
 		group = lock_group(lane, group_no, false, &set);
 	if (group != NULL)
 	{
@@ -532,7 +535,7 @@ fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 	FairqGroup *group;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->lane_no == lane_no)
+	if (lane->recovery.lane_no == lane_no)
 	{
 		let_in(lane, group_no);
 		group = lock_group(lane, group_no, false, &set);

@@ -26,11 +26,11 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 {
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	view->begun = is_begun(lane);
-	view->first = lane->first;
-	view->known = lane->known;
-	view->block = lane->block;
-	view->seat = lane->seat;
-	view->turn = lane->turn;
+	view->first = lane->recovery.first;
+	view->known = lane->recovery.known;
+	view->block = lane->present.block;
+	view->seat = lane->present.seat;
+	view->turn = lane->turn.addr;
 	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
 		view->n[set] = is_shown(view->begun, set) ? lane->seats.n[set] : 0;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
@@ -57,8 +57,9 @@ view_group(FairqLane *lane, bool begun, int32 group_no, FairqGroupView *view)
 		return;
 	view->known = is_known(lane, group_no);
 	view->next_turn = fairq_address(group_no, next_block(lane, group_no),
-									lane->block_length);
-	group = fairq_entry_lock(lane->lane_no, group_no, false, &is_new, &set);
+									lane->recovery.block_length);
+	group = fairq_entry_lock(lane->recovery.lane_no, group_no, false, &is_new,
+							 &set);
 	if (group == NULL)
 		return;
 	view->cached = true;

@@ -180,11 +180,11 @@ init_lane(FairqLane *lane, int priority)
 		   sizeof(FairqLane) - sizeof(LWLock));
 	lane->domain = fairq_domain_index();
 	lane->priority = priority;
-	lane->seat = lane->full_seat = FAIRQ_NO_SEAT;
+	lane->present.seat = lane->full.seat = FAIRQ_NO_SEAT;
 	lane->clock = DT_NOBEGIN;
 	lane->seats.first_deadline = PG_INT64_MAX;
 	fairq_times_init(&lane->times);
-	pg_atomic_init_u64(&lane->narrowings, 0);
+	pg_atomic_init_u64(&lane->narrowing.n, 0);
 	pg_atomic_init_u64(&lane->searches, 1);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		pg_atomic_init_u64(&lane->reach[r], fairq_region_from(r) - 1);

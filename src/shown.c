@@ -87,7 +87,7 @@ fairq_pending_show(FairqHints *hints)
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
 		if ((to->lanes & (1 << priority)) != 0 &&
-			pg_atomic_read_u64(&hints->lanes[priority].narrowings) !=
+			pg_atomic_read_u64(&hints->lanes[priority].narrowing.n) !=
 			to->at[priority])
 		{
 			to->lanes &= ~(1 << priority);
