@@ -106,15 +106,15 @@ make_known(FairqCounter *counter, int32 running, bool doubtful)
 	counter->doubtful = doubtful;
 	counter->count_no++;
 	counter->changes++;
-	counter->spent = true;
+	counter->census.spent = true;
 }
 
 /* Count a running task that the census may have missed.  The mutex is held. */
 static void
 add_missed(FairqCounter *counter)
 {
-	if (!counter->spent && counter->adds < PG_INT32_MAX / 2)
-		counter->adds++;
+	if (!counter->census.spent && counter->census.adds < PG_INT32_MAX / 2)
+		counter->census.adds++;
 }
 
 /*
@@ -127,22 +127,23 @@ refresh(FairqCounter *counter, FairqAsOf now)
 	if (counter->as_of < now.as_of)
 	{
 		/* tasks that have left were not counted, unless the counter is new */
-		counter->unsure |= counter->as_of != 0;
+		counter->census.unsure |= counter->as_of != 0;
 		counter->as_of = now.as_of;
 		counter->known = false;
 		counter->changes++;
 	}
-	if (counter->census < now.census)
+	if (counter->census.number < now.census)
 	{
-		counter->census = now.census;
-		counter->found = 0;
-		counter->adds = counter->holds;
-		counter->unsure = counter->spent = false;
+		counter->census.number = now.census;
+		counter->census.found = 0;
+		counter->census.adds = counter->holds;
+		counter->census.unsure = counter->census.spent = false;
 	}
-	if (now.counted && !counter->known && !counter->spent &&
-		counter->census == now.census && counter->as_of == now.as_of)
-		make_known(counter, counter->found + counter->adds,
-				   counter->unsure || counter->adds > 0 || now.repeated);
+	if (now.counted && !counter->known && !counter->census.spent &&
+		counter->census.number == now.census && counter->as_of == now.as_of)
+		make_known(counter, counter->census.found + counter->census.adds,
+				   counter->census.unsure || counter->census.adds > 0 ||
+				   now.repeated);
 }
 
 /*
@@ -158,9 +159,9 @@ fairq_counter_is_idle(FairqCounter *counter, uint64 census)
 	idle = counter->pins == 0 && counter->holds == 0 && counter->parked == 0;
 	if (counter->known)
 		idle &= counter->running == 0;
-	else if (counter->census >= census)
-		idle &= !counter->spent && !counter->unsure && counter->found == 0 &&
-			counter->adds == 0;
+	else if (counter->census.number >= census)
+		idle &= !counter->census.spent && !counter->census.unsure &&
+			counter->census.found == 0 && counter->census.adds == 0;
 	SpinLockRelease(&counter->mutex);
 	return idle;
 }
@@ -317,7 +318,7 @@ fairq_counter_leave(FairqCounter *counter, FairqAsOf now, int32 n,
 	}
 	else if (n > 0)
 		counter->doubtful = true;
-	counter->unsure |= n > 0;
+	counter->census.unsure |= n > 0;
 	counter->changes++;
 	parked = counter->parked;
 	counter->parked = 0;
@@ -466,10 +467,11 @@ fairq_counter_found(FairqCounter *counter, FairqAsOf now, int32 n, bool unsure)
 {
 	SpinLockAcquire(&counter->mutex);
 	refresh(counter, now);
-	if (counter->census == now.census && !counter->spent)
+	if (counter->census.number == now.census && !counter->census.spent)
 	{
-		counter->found = Min(counter->found + (int64) n, PG_INT32_MAX / 2);
-		counter->unsure |= unsure || counter->as_of != now.as_of;
+		counter->census.found = Min(counter->census.found + (int64) n,
+									PG_INT32_MAX / 2);
+		counter->census.unsure |= unsure || counter->as_of != now.as_of;
 	}
 	SpinLockRelease(&counter->mutex);
 }

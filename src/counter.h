@@ -49,16 +49,21 @@ typedef struct FairqCounter
 	uint64		changes;		/* number of events that a count in progress
 								 * may have missed */
 	uint64		enters;			/* number of slots taken */
-	uint64		census;			/* number of the census that the fields below
-								 * are of */
-	int32		found;			/* number of running tasks that the census has
+
+	/* what a census has found */
+	struct
+	{
+		uint64		number;		/* number of that census */
+		int32		found;		/* number of running tasks that the census has
 								 * found */
-	int32		adds;			/* number of running tasks that the census may
+		int32		adds;		/* number of running tasks that the census may
 								 * have missed */
-	bool		unsure;			/* true: some of these tasks may not be
+		bool		unsure;		/* true: some of these tasks may not be
 								 * running */
-	bool		spent;			/* true: the counter was known since the census
+		bool		spent;		/* true: the counter was known since the census
 								 * began */
+	}			census;
+
 	uint64		long_line;		/* 1 + number of the census during which there
 								 * are too many rows to be counted; 0: none */
 } FairqCounter;
