@@ -40,9 +40,9 @@
  * in a while: leases that it finds are leases, and counters do without.
  *
  * And it can be void for one queue: for its counters, if claims went uncounted
- * since it began, since no backend had seen a limit (void_census); for all of
+ * since it began, since no backend had seen a limit (last_void); for all of
  * it, if the queue could not be locked, or its row not be seen, when a step
- * came by its tasks (skipping_census).  It is being dropped or made then, or
+ * came by its tasks (last_skipping).  It is being dropped or made then, or
  * will be read again for another reason.  The call that uses the queue after
  * that begins another one.
  *
@@ -406,7 +406,7 @@ is_counted(FairqQueue *queue)
 		(void) pg_atomic_fetch_or_u32(&hints->limited, 1);
 	if (pg_atomic_read_u32(&hints->limited) == 0)
 		fairq_census_not_counted(hints);
-	return pg_atomic_read_u64(&hints->void_census) < hand.number;
+	return pg_atomic_read_u64(&hints->census.last_void) < hand.number;
 }
 
 /*
@@ -500,7 +500,7 @@ skip_queue(int32 queue_id)
 	note_number(&hand.census->skipping);
 	hints = fairq_shmem_find_queue(queue_id);
 	if (hints != NULL)
-		note_number(&hints->skipping_census);
+		note_number(&hints->census.last_skipping);
 	elog(DEBUG1, "the census passes over queue %d", queue_id);
 }
 

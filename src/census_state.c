@@ -18,7 +18,7 @@
 FairqCensus *
 fairq_shmem_census(FairqHints *hints)
 {
-	return dsa_get_address(fairq_area(), hints->census);
+	return dsa_get_address(fairq_area(), hints->census.at);
 }
 
 void
@@ -61,8 +61,8 @@ fairq_census_look(FairqHints *hints, uint64 resets, FairqAsOf *now)
 	now->census = pg_atomic_read_u64(&census->number);
 	now->counted = began == resets && limited &&
 		pg_atomic_read_u64(&census->done) == now->census &&
-		pg_atomic_read_u64(&hints->void_census) < now->census &&
-		pg_atomic_read_u64(&hints->skipping_census) < now->census;
+		pg_atomic_read_u64(&hints->census.last_void) < now->census &&
+		pg_atomic_read_u64(&hints->census.last_skipping) < now->census;
 	now->repeated = pg_atomic_read_u64(&census->repeated) >= now->census;
 }
 
@@ -75,15 +75,15 @@ fairq_census_has_passed(FairqHints *hints, uint64 resets)
 
 	pg_read_barrier();
 	return pg_atomic_read_u64(&census->done_resets) == resets &&
-		pg_atomic_read_u64(&hints->skipping_census) < done;
+		pg_atomic_read_u64(&hints->census.last_skipping) < done;
 }
 
 bool
 fairq_census_is_over(FairqCensus *census, FairqHints *hints, uint64 is_void)
 {
 	return pg_atomic_read_u64(&census->done_voids) == is_void &&
-		(pg_atomic_read_u64(&hints->skipping_census) == 0 ||
-		 pg_atomic_read_u64(&hints->skipping_census) <
+		(pg_atomic_read_u64(&hints->census.last_skipping) == 0 ||
+		 pg_atomic_read_u64(&hints->census.last_skipping) <
 		 pg_atomic_read_u64(&census->done));
 }
 
@@ -116,8 +116,8 @@ fairq_census_is_stuck(FairqHints *hints)
 void
 fairq_census_not_counted(FairqHints *hints)
 {
-	if (pg_atomic_read_u64(&hints->void_census) != FAIRQ_EACH_CENSUS)
-		pg_atomic_write_u64(&hints->void_census, FAIRQ_EACH_CENSUS);
+	if (pg_atomic_read_u64(&hints->census.last_void) != FAIRQ_EACH_CENSUS)
+		pg_atomic_write_u64(&hints->census.last_void, FAIRQ_EACH_CENSUS);
 	pg_memory_barrier();
 }
 
@@ -130,11 +130,11 @@ fairq_census_counted(FairqHints *hints)
 {
 	uint64		each = FAIRQ_EACH_CENSUS;
 
-	if (pg_atomic_read_u64(&hints->void_census) != FAIRQ_EACH_CENSUS ||
+	if (pg_atomic_read_u64(&hints->census.last_void) != FAIRQ_EACH_CENSUS ||
 		pg_atomic_read_u32(&hints->calls) != 0)
 		return;
 	pg_memory_barrier();
-	(void) pg_atomic_compare_exchange_u64(&hints->void_census, &each,
+	(void) pg_atomic_compare_exchange_u64(&hints->census.last_void, &each,
 										  pg_atomic_read_u64(&fairq_shmem_census(hints)->number));
 }
 
@@ -145,7 +145,7 @@ fairq_census_counted(FairqHints *hints)
 void
 fairq_census_want(FairqHints *hints)
 {
-	uint64		is_void = pg_atomic_read_u64(&hints->void_census);
+	uint64		is_void = pg_atomic_read_u64(&hints->census.last_void);
 
 	if (fairq_census_is_due(hints) || is_void == FAIRQ_EACH_CENSUS ||
 		is_void < pg_atomic_read_u64(&fairq_shmem_census(hints)->done))

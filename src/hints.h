@@ -176,15 +176,21 @@ struct FairqHints
 								 * need; never goes back */
 	pg_atomic_uint32 calls;		/* number of calls in progress that do not
 								 * count */
-	dsa_pointer census;			/* the extension's FairqCensus; constant while
+
+	/* the census, and for which ones the queue is not counted */
+	struct
+	{
+		dsa_pointer at;			/* the extension's FairqCensus; constant while
 								 * the queue is there */
-	pg_atomic_uint64 void_census;	/* number of the last census that is void
+		pg_atomic_uint64 last_void; /* number of the last census that is void
 									 * for the queue's counters;
 									 * FAIRQ_EACH_CENSUS: the next ones are,
 									 * too */
-	pg_atomic_uint64 skipping_census;	/* number of the last census that
+		pg_atomic_uint64 last_skipping; /* number of the last census that
 										 * passed over rows of the queue; 0:
 										 * none */
+	}			census;
+
 	pg_atomic_uint64 free_number;	/* group number at which the search for a
 									 * free one goes on; in the upper half
 									 * group_changes then (group.c) */

@@ -206,10 +206,10 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 					   pg_atomic_add_fetch_u64(&fairq_view.registry->tenures, 1) << 32);
 	pg_atomic_init_u32(&hints->limited, 0);
 	pg_atomic_init_u32(&hints->calls, 0);
-	hints->census = own_census;
+	hints->census.at = own_census;
 	/* no call has used it yet without counting */
-	pg_atomic_init_u64(&hints->void_census, 0);
-	pg_atomic_init_u64(&hints->skipping_census, 0);
+	pg_atomic_init_u64(&hints->census.last_void, 0);
+	pg_atomic_init_u64(&hints->census.last_skipping, 0);
 	pg_atomic_init_u64(&hints->free_number, 0);
 	pg_atomic_init_u64(&hints->unparks, 0);
 	fairq_chunks_free(&hints->chunks);
@@ -542,7 +542,7 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 	{
 		entry->hints = hints->self;
 		/* a census that did not find the queue here has written that before */
-		pg_atomic_write_u64(&hints->skipping_census,
+		pg_atomic_write_u64(&hints->census.last_skipping,
 							pg_atomic_read_u64(&fairq_shmem_census(hints)->skipping));
 	}
 	ptr = entry->hints;
