@@ -139,7 +139,7 @@ begin_census(FairqCensus *census, Relation rel, uint64 resets, uint64 is_void)
 	census->file = fairq_file(rel);
 	census->nblocks = InvalidBlockNumber;
 	census->next = 0;
-	census->reading = census->publishing = false;
+	census->steps.reading = census->steps.publishing = false;
 	census->found = 0;
 }
 
@@ -156,7 +156,7 @@ static bool
 goes_on(FairqCensus *census, Relation rel, uint64 is_void)
 {
 	uint64		nvoid = pg_atomic_read_u64(&census->number) -
-		pg_atomic_read_u64(&census->done);
+		pg_atomic_read_u64(&census->over.number);
 
 	return nvoid > 0 && is_of_file(census, rel) &&
 		(census->voids == is_void || nvoid > FAIRQ_MAX_VOID);
@@ -188,15 +188,16 @@ take_step(FairqHints *hints, FairqTable *tasks)
 		taken = CENSUS_OVER;
 	else if (!goes_on(census, tasks->rel, is_void))
 		begin_census(census, tasks->rel, resets, is_void);
-	else if (is_at_it(census->reading, census->read_at, now) ||
-			 is_at_it(census->publishing, census->published_at, now))
+	else if (is_at_it(census->steps.reading, census->steps.read_at, now) ||
+			 is_at_it(census->steps.publishing, census->steps.published_at,
+					  now))
 		taken = STEP_BUSY;
 	if (taken == STEP_TAKEN)
 	{
-		census->reading = true;
-		census->read_at = now;
+		census->steps.reading = true;
+		census->steps.read_at = now;
 		hand.number = pg_atomic_read_u64(&census->number);
-		hand.step = ++census->steps;
+		hand.step = ++census->steps.begun;
 		hand.publishing = false;
 		hand.from = census->next;
 		hand.nblocks = census->nblocks;
@@ -216,10 +217,10 @@ be_seen(void)
 	TimestampTz now = GetCurrentTimestamp();
 
 	SpinLockAcquire(&census->mutex);
-	if (census->steps == hand.step)
-		census->read_at = now;
-	if (hand.publishing && census->publisher == hand.step)
-		census->published_at = now;
+	if (census->steps.begun == hand.step)
+		census->steps.read_at = now;
+	if (hand.publishing && census->steps.publisher == hand.step)
+		census->steps.published_at = now;
 	SpinLockRelease(&census->mutex);
 }
 
@@ -229,7 +230,7 @@ is_to_be_done(FairqCensus *census)
 {
 	return pg_atomic_read_u64(&census->number) == hand.number &&
 		census->next == hand.from &&
-		pg_atomic_read_u64(&census->done) != hand.number;
+		pg_atomic_read_u64(&census->over.number) != hand.number;
 }
 
 /*
@@ -244,14 +245,14 @@ begin_publishing(void)
 
 	SpinLockAcquire(&census->mutex);
 	hand.publishing = is_to_be_done(census) &&
-		!is_at_it(census->publishing, census->published_at, now);
+		!is_at_it(census->steps.publishing, census->steps.published_at, now);
 	if (hand.publishing)
 	{
-		if (census->publishing)
+		if (census->steps.publishing)
 			pg_atomic_write_u64(&census->repeated, hand.number);
-		census->publishing = true;
-		census->publisher = hand.step;
-		census->published_at = now;
+		census->steps.publishing = true;
+		census->steps.publisher = hand.step;
+		census->steps.published_at = now;
 	}
 	SpinLockRelease(&census->mutex);
 	return hand.publishing;
@@ -271,18 +272,18 @@ end_step(int64 *found)
 	 */
 	if (is_to_be_done(census))
 	{
-		census->publishing = census->reading = false;
+		census->steps.publishing = census->steps.reading = false;
 		census->next = hand.to;
 		census->nblocks = hand.nblocks;
 		census->found += hand.n;
 		over = hand.to >= hand.nblocks;
 		if (over)
 		{
-			pg_atomic_write_u64(&census->done_resets,
+			pg_atomic_write_u64(&census->over.resets,
 								pg_atomic_read_u64(&census->resets));
-			pg_atomic_write_u64(&census->done_voids, census->voids);
+			pg_atomic_write_u64(&census->over.voids, census->voids);
 			pg_write_barrier();
-			pg_atomic_write_u64(&census->done, hand.number);
+			pg_atomic_write_u64(&census->over.number, hand.number);
 		}
 	}
 	*found = census->found;
@@ -303,13 +304,13 @@ end_call(void)
 	if (census == NULL)
 		return;
 	SpinLockAcquire(&census->mutex);
-	if (census->steps == hand.step)
-		census->reading = false;
+	if (census->steps.begun == hand.step)
+		census->steps.reading = false;
 	/* what was published stays, and will be published again */
-	if (hand.publishing && census->publisher == hand.step &&
+	if (hand.publishing && census->steps.publisher == hand.step &&
 		is_to_be_done(census))
 	{
-		census->publishing = false;
+		census->steps.publishing = false;
 		pg_atomic_write_u64(&census->repeated, hand.number);
 	}
 	SpinLockRelease(&census->mutex);

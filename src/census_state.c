@@ -29,9 +29,9 @@ fairq_census_state_init(FairqCensus *census)
 	pg_atomic_init_u64(&census->number, 0);
 	pg_atomic_init_u64(&census->resets, PG_UINT64_MAX);
 	pg_atomic_init_u64(&census->repeated, 0);
-	pg_atomic_init_u64(&census->done, 0);
-	pg_atomic_init_u64(&census->done_resets, PG_UINT64_MAX);
-	pg_atomic_init_u64(&census->done_voids, PG_UINT64_MAX);
+	pg_atomic_init_u64(&census->over.number, 0);
+	pg_atomic_init_u64(&census->over.resets, PG_UINT64_MAX);
+	pg_atomic_init_u64(&census->over.voids, PG_UINT64_MAX);
 	pg_atomic_init_u64(&census->skipping, 0);
 }
 
@@ -60,7 +60,7 @@ fairq_census_look(FairqHints *hints, uint64 resets, FairqAsOf *now)
 	pg_read_barrier();
 	now->census = pg_atomic_read_u64(&census->number);
 	now->counted = began == resets && limited &&
-		pg_atomic_read_u64(&census->done) == now->census &&
+		pg_atomic_read_u64(&census->over.number) == now->census &&
 		pg_atomic_read_u64(&hints->census.last_void) < now->census &&
 		pg_atomic_read_u64(&hints->census.last_skipping) < now->census;
 	now->repeated = pg_atomic_read_u64(&census->repeated) >= now->census;
@@ -71,20 +71,20 @@ bool
 fairq_census_has_passed(FairqHints *hints, uint64 resets)
 {
 	FairqCensus *census = fairq_shmem_census(hints);
-	uint64		done = pg_atomic_read_u64(&census->done);
+	uint64		done = pg_atomic_read_u64(&census->over.number);
 
 	pg_read_barrier();
-	return pg_atomic_read_u64(&census->done_resets) == resets &&
+	return pg_atomic_read_u64(&census->over.resets) == resets &&
 		pg_atomic_read_u64(&hints->census.last_skipping) < done;
 }
 
 bool
 fairq_census_is_over(FairqCensus *census, FairqHints *hints, uint64 is_void)
 {
-	return pg_atomic_read_u64(&census->done_voids) == is_void &&
+	return pg_atomic_read_u64(&census->over.voids) == is_void &&
 		(pg_atomic_read_u64(&hints->census.last_skipping) == 0 ||
 		 pg_atomic_read_u64(&hints->census.last_skipping) <
-		 pg_atomic_read_u64(&census->done));
+		 pg_atomic_read_u64(&census->over.number));
 }
 
 /* Is there something left for a census to find, of this queue? */
@@ -104,7 +104,7 @@ fairq_census_is_stuck(FairqHints *hints)
 	FairqCensus *census = fairq_shmem_census(hints);
 
 	return pg_atomic_read_u64(&census->number) -
-		pg_atomic_read_u64(&census->done) > FAIRQ_MAX_VOID;
+		pg_atomic_read_u64(&census->over.number) > FAIRQ_MAX_VOID;
 }
 
 /*
@@ -148,7 +148,7 @@ fairq_census_want(FairqHints *hints)
 	uint64		is_void = pg_atomic_read_u64(&hints->census.last_void);
 
 	if (fairq_census_is_due(hints) || is_void == FAIRQ_EACH_CENSUS ||
-		is_void < pg_atomic_read_u64(&fairq_shmem_census(hints)->done))
+		is_void < pg_atomic_read_u64(&fairq_shmem_census(hints)->over.number))
 		return;
 	pg_atomic_fetch_add_u64(&fairq_domain_at(hints->lanes[0].domain)->forgets, 1);
 }

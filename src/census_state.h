@@ -30,12 +30,16 @@ struct FairqCensus
 	pg_atomic_uint64 resets;	/* resets of the domain when it began */
 	pg_atomic_uint64 repeated;	/* number of the last census that may have
 								 * counted some tasks twice; 0: none */
-	pg_atomic_uint64 done;		/* number of the last census that is over; 0:
-								 * none */
-	pg_atomic_uint64 done_resets;	/* resets of the domain when that one
-									 * began */
-	pg_atomic_uint64 done_voids;	/* resets and forgets of the domain, added
-									 * up, when that one began */
+
+	/* the last census that is over */
+	struct
+	{
+		pg_atomic_uint64 number;	/* number of that census; 0: none */
+		pg_atomic_uint64 resets;	/* resets of the domain when it began */
+		pg_atomic_uint64 voids; /* resets and forgets of the domain, added up,
+								 * when it began */
+	}			over;
+
 	pg_atomic_uint64 skipping;	/* number of the last census that passed over
 								 * rows of a queue that shared memory did not
 								 * know; written without the mutex */
@@ -46,16 +50,22 @@ struct FairqCensus
 	BlockNumber nblocks;		/* pages of the table after that;
 								 * InvalidBlockNumber: not asked yet */
 	BlockNumber next;			/* page with which the next step begins */
-	uint64		steps;			/* number of steps that were begun */
-	bool		reading;		/* true: a backend reads the pages of a step */
-	bool		publishing;		/* true: a backend publishes what it has found
+
+	/* steps of the present census, and which backends are at them */
+	struct
+	{
+		uint64		begun;		/* number of steps that were begun */
+		bool		reading;	/* true: a backend reads the pages of a step */
+		bool		publishing; /* true: a backend publishes what it has found
 								 * in a step */
-	uint64		publisher;		/* steps when the publishing backend began its
+		uint64		publisher;	/* begun when the publishing backend began its
 								 * step */
-	TimestampTz read_at;		/* time at which the reading backend was last
+		TimestampTz read_at;	/* time at which the reading backend was last
 								 * seen at it */
-	TimestampTz published_at;	/* time at which the publishing backend was
-								 * last seen at it */
+		TimestampTz published_at;	/* time at which the publishing backend was
+									 * last seen at it */
+	}			steps;
+
 	int64		found;			/* running tasks found so far, for the log */
 };
 
