@@ -56,12 +56,12 @@ read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no)
 void
 fairq_assign_insert(FairqTable *tasks)
 {
-	int			n = tasks->nrows;
+	int			n = tasks->batch.n;
 
 	fairq_table_insert_rows(tasks);
 	for (int i = 0; i < n; i++)
 	{
-		TupleTableSlot *row = tasks->rows[i];
+		TupleTableSlot *row = tasks->batch.rows[i];
 
 		fairq_pending_row_written(i,
 								  DatumGetInt64(row->tts_values[TASK_ID - 1]),

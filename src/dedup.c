@@ -35,7 +35,8 @@
 static FairqTable *
 open_keys(FairqTable *tasks)
 {
-	return fairq_table_beside(tasks, &tasks->dedup, fairq_catalog()->dedup);
+	return fairq_table_beside(tasks, &tasks->beside.dedup,
+							  fairq_catalog()->dedup);
 }
 
 static FairqScan *
@@ -196,8 +197,8 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task)
 	FairqTable *keys = open_keys(tasks);
 	bool		isnull;
 	FairqScan  *scan = scan_key(keys, task->queue_id,
-								slot_getattr(tasks->lock_slot, TASK_DEDUP_KEY,
-											 &isnull));
+								slot_getattr(tasks->locked.slot,
+											 TASK_DEDUP_KEY, &isnull));
 	FairqRowState state;
 
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)

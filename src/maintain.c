@@ -256,7 +256,7 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	fairq_writes("fairq.redrive()");
 	e.queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
 	e.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
-	archived = fairq_table_beside(e.tasks, &e.tasks->archive,
+	archived = fairq_table_beside(e.tasks, &e.tasks->beside.archive,
 								  fairq_catalog()->archive);
 	keys[0].value = Int32GetDatum(e.queue->id);
 	scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_STATUS, keys,

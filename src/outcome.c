@@ -13,7 +13,7 @@
  * its commit; if it is rolled back it says of the old lease again
  * (transaction.c).
  *
- * Locking: the caller has locked the row: it is in tasks->lock_slot, and what
+ * Locking: the caller has locked the row: it is in tasks->locked.slot, and what
  * is to be known of it in *task.  The queue is locked, too.
  */
 #include "postgres.h"
@@ -34,7 +34,7 @@ static void
 copy_column(FairqTable *tasks, AttrNumber from, AttrNumber to, Datum *values,
 			bool *nulls)
 {
-	values[to - 1] = slot_getattr(tasks->lock_slot, from, &nulls[to - 1]);
+	values[to - 1] = slot_getattr(tasks->locked.slot, from, &nulls[to - 1]);
 }
 
 /*
@@ -45,7 +45,7 @@ static void
 archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 			 FairqStatus status, const text *error, Datum result)
 {
-	FairqTable *archived = fairq_table_beside(tasks, &tasks->archive,
+	FairqTable *archived = fairq_table_beside(tasks, &tasks->beside.archive,
 											  fairq_catalog()->archive);
 	Datum		values[ARCHIVE_NATTS];
 	bool		nulls[ARCHIVE_NATTS] = {0};

@@ -51,7 +51,7 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 	bool		nulls[CLAIM_NATTS] = {0};
 	Datum		payload;
 
-	payload = slot_getattr(tasks->lock_slot, TASK_PAYLOAD, &nulls[2]);
+	payload = slot_getattr(tasks->locked.slot, TASK_PAYLOAD, &nulls[2]);
 
 	/* the result may be read when the row is long gone */
 	if (!nulls[2])
@@ -78,7 +78,7 @@ remove_task(FairqTable *tasks, FairqTask *task)
 
 	/* what this transaction has written before is to be seen */
 	fairq_written();
-	result = fairq_task_delete(tasks, task, !tasks->tuple_only);
+	result = fairq_task_delete(tasks, task, !tasks->locked.tuple_only);
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	if (task->keyed)

@@ -13,8 +13,8 @@
 #define FAIRQ_MAX_ENDED 100
 
 /*
- * What is done with a task that was chosen: its row is in tasks->lock_slot,
- * and is locked, or at most its tuple lock is held (tasks->tuple_only): then
+ * What is done with a task that was chosen: its row is in tasks->locked.slot,
+ * and is locked, or at most its tuple lock is held (locked.tuple_only): then
  * it can still be lost to a rival.  Afterwards the task is running, or
  * removed.
  */

@@ -187,12 +187,12 @@ is_partial(Relation index)
 static Relation
 open_index(FairqTable *table, int i)
 {
-	Relation	index = table->indexes[i];
+	Relation	index = table->indexes.rels[i];
 
 	if (index != NULL)
 		return index;
-	table->indexes[i] = index = index_open(table->indexoids[i],
-										   table->lockmode);
+	table->indexes.rels[i] = index = index_open(table->indexes.oids[i],
+												table->lockmode);
 	if (index->rd_rel->relam != BTREE_AM_OID ||
 		RelationGetIndexExpressions(index) != NIL ||
 		!is_whole_or_timed(table, index) ||
@@ -220,10 +220,11 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 	table->rel = fairq_open_relation(relid, lockmode);
 	fairq_check_use(table->rel, lockmode == AccessShareLock ? FAIRQ_TO_READ : FAIRQ_TO_WRITE);
 	indexoids = RelationGetIndexList(table->rel);
-	table->indexoids = palloc(sizeof(Oid) * Max(list_length(indexoids), 1));
-	table->indexes = palloc0(sizeof(Relation) * Max(list_length(indexoids), 1));
+	table->indexes.oids = palloc(sizeof(Oid) * Max(list_length(indexoids), 1));
+	table->indexes.rels = palloc0(sizeof(Relation) *
+								  Max(list_length(indexoids), 1));
 	foreach(lc, indexoids)
-		table->indexoids[table->nindexes++] = lfirst_oid(lc);
+		table->indexes.oids[table->indexes.n++] = lfirst_oid(lc);
 	list_free(indexoids);
 	return table;
 }
@@ -235,40 +236,40 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 void
 fairq_table_open_indexes(FairqTable *table)
 {
-	for (int i = 0; i < table->nindexes; i++)
+	for (int i = 0; i < table->indexes.n; i++)
 		open_index(table, i);
 }
 
 static void
 table_end(FairqTable *table, LOCKMODE lockmode)
 {
-	if (table->dedup)
-		table_end(table->dedup, NoLock);
-	if (table->archive)
-		table_end(table->archive, NoLock);
+	if (table->beside.dedup)
+		table_end(table->beside.dedup, NoLock);
+	if (table->beside.archive)
+		table_end(table->beside.archive, NoLock);
 	if (table->by_id)
 		fairq_scan_end(table->by_id);
 	if (table->entries)
 		fairq_scan_end(table->entries);
-	if (table->fetch)
+	if (table->fetch.data)
 	{
-		table_index_fetch_end(table->fetch);
-		ExecDropSingleTupleTableSlot(table->fetch_slot);
+		table_index_fetch_end(table->fetch.data);
+		ExecDropSingleTupleTableSlot(table->fetch.slot);
 	}
 	if (table->new_slot)
 		ExecDropSingleTupleTableSlot(table->new_slot);
-	for (int i = 0; table->rows && i < FAIRQ_MAX_ROWS; i++)
-		ExecDropSingleTupleTableSlot(table->rows[i]);
-	if (table->lock_slot)
-		ExecDropSingleTupleTableSlot(table->lock_slot);
-	for (int i = 0; i < table->nindexes; i++)
+	for (int i = 0; table->batch.rows && i < FAIRQ_MAX_ROWS; i++)
+		ExecDropSingleTupleTableSlot(table->batch.rows[i]);
+	if (table->locked.slot)
+		ExecDropSingleTupleTableSlot(table->locked.slot);
+	for (int i = 0; i < table->indexes.n; i++)
 	{
-		if (table->indexes[i] != NULL)
-			index_close(table->indexes[i], lockmode);
+		if (table->indexes.rels[i] != NULL)
+			index_close(table->indexes.rels[i], lockmode);
 	}
 	table_close(table->rel, lockmode);
-	pfree(table->indexoids);
-	pfree(table->indexes);
+	pfree(table->indexes.oids);
+	pfree(table->indexes.rels);
 	pfree(table);
 }
 
@@ -367,25 +368,26 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 	};
 	uint64		as_of;
 
-	for (int i = 0; i < table->nindexes; i++)
+	for (int i = 0; i < table->indexes.n; i++)
 	{
-		if (table->indexoids[i] == known_indexes[which])
+		if (table->indexes.oids[i] == known_indexes[which])
 			return open_index(table, i);
 	}
 
 	/* there are others than before: refuse what cannot be kept up, too */
 	as_of = fairq_catalog_changes();
 	fairq_table_open_indexes(table);
-	for (int i = 0; i < table->nindexes; i++)
+	for (int i = 0; i < table->indexes.n; i++)
 	{
-		if (table->indexes[i]->rd_index->indisvalid &&
-			(which == FAIRQ_TASK_BY_TIME || !is_partial(table->indexes[i])) &&
-			is_in_order(table->indexes[i], RelationGetDescr(table->rel),
+		if (table->indexes.rels[i]->rd_index->indisvalid &&
+			(which == FAIRQ_TASK_BY_TIME ||
+			 !is_partial(table->indexes.rels[i])) &&
+			is_in_order(table->indexes.rels[i], RelationGetDescr(table->rel),
 						columns[which]))
 		{
 			if (fairq_catalog_changes() == as_of)
-				known_indexes[which] = table->indexoids[i];
-			return table->indexes[i];
+				known_indexes[which] = table->indexes.oids[i];
+			return table->indexes.rels[i];
 		}
 	}
 	ereport(ERROR,
@@ -413,7 +415,7 @@ fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_upda
 {
 	bool		timed = is_timed_row(table, slot);
 
-	for (int i = 0; i < table->nindexes; i++)
+	for (int i = 0; i < table->indexes.n; i++)
 	{
 		Relation	index;
 		Form_pg_index form;
@@ -422,7 +424,7 @@ fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_upda
 		IndexInfo	info = {.type = T_IndexInfo};
 
 		/* not even opened, if it is the known one */
-		if (!timed && table->indexoids[i] == timed_index)
+		if (!timed && table->indexes.oids[i] == timed_index)
 			continue;
 		index = open_index(table, i);
 		form = index->rd_index;
@@ -478,9 +480,9 @@ make_rows(FairqTable *table)
 	/* a copy, since a hundred references to the original take their time */
 	TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(table->rel));
 
-	table->rows = palloc(sizeof(TupleTableSlot *) * FAIRQ_MAX_ROWS);
+	table->batch.rows = palloc(sizeof(TupleTableSlot *) * FAIRQ_MAX_ROWS);
 	for (int i = 0; i < FAIRQ_MAX_ROWS; i++)
-		table->rows[i] = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
+		table->batch.rows[i] = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
 	MemoryContextSwitchTo(old);
 }
 
@@ -492,10 +494,10 @@ bool
 fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,
 					int natts)
 {
-	if (table->rows == NULL)
+	if (table->batch.rows == NULL)
 		make_rows(table);
-	store_columns(table->rows[table->nrows++], values, nulls, natts);
-	return table->nrows == FAIRQ_MAX_ROWS;
+	store_columns(table->batch.rows[table->batch.n++], values, nulls, natts);
+	return table->batch.n == FAIRQ_MAX_ROWS;
 }
 
 /*
@@ -505,15 +507,15 @@ fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,
 void
 fairq_table_insert_rows(FairqTable *table)
 {
-	int			n = table->nrows;
+	int			n = table->batch.n;
 
 	if (n == 0)
 		return;
-	table->nrows = 0;
-	table_multi_insert(table->rel, table->rows, n, GetCurrentCommandId(true),
-					   0, NULL);
+	table->batch.n = 0;
+	table_multi_insert(table->rel, table->batch.rows, n,
+					   GetCurrentCommandId(true), 0, NULL);
 	for (int i = 0; i < n; i++)
-		fairq_insert_index_entries(table, table->rows[i], false);
+		fairq_insert_index_entries(table, table->batch.rows[i], false);
 }
 
 /* Delete a row that no other transaction can be changing. */

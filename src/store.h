@@ -23,37 +23,68 @@ typedef struct FairqTable
 	Relation	rel;			/* the table, open */
 	MemoryContext context;		/* memory context in which it was opened */
 	LOCKMODE	lockmode;		/* lock on it */
-	int			nindexes;		/* number of its indexes */
-	Oid		   *indexoids;		/* OIDs of its indexes */
-	Relation   *indexes;		/* its indexes; NULL: not opened yet */
+
+	/* indexes of the table */
+	struct
+	{
+		int			n;			/* number of its indexes */
+		Oid		   *oids;		/* OIDs of its indexes */
+		Relation   *rels;		/* its indexes; NULL: not opened yet */
+	}			indexes;
+
 	TupleTableSlot *new_slot;	/* version of a row that is to be written */
-	TupleTableSlot *lock_slot;	/* row that was locked, or read to be
+
+	/* the row that is to be changed */
+	struct
+	{
+		TupleTableSlot *slot;	/* row that was locked, or read to be
 								 * changed */
+		bool		tuple_only; /* true: the row is not locked, at most its
+								 * tuple lock is held: a rival may change it
+								 * first */
+		bool		tuple;		/* true: the tuple lock of that row is held */
+	}			locked;
+
 	TupleTableSlot **at;		/* slot that has the task read last, which was
 								 * live; NULL: none */
-	bool		tuple_only;		/* true: the row in lock_slot is not locked, at
-								 * most its tuple lock is held: a rival may
-								 * change it first */
-	bool		tuple_locked;	/* true: the tuple lock of that row is held */
 	bool		claims_delete;	/* true: a claim deletes the row */
-	TupleTableSlot **rows;		/* rows that are to be inserted together; NULL:
-								 * none yet */
-	int			nrows;			/* number of these */
+
+	/* rows that are to be inserted together */
+	struct
+	{
+		TupleTableSlot **rows;	/* these rows; NULL: none yet */
+		int			n;			/* number of these */
+	}			batch;
+
 	struct FairqScan *by_id;	/* scan for fairq_task_find(); NULL: none
 								 * yet */
 	struct FairqScan *entries;	/* scan for fairq_task_entries(); NULL: none
 								 * yet */
-	struct IndexFetchTableData *fetch;	/* fetch for fairq_task_at(); NULL:
-										 * none yet */
-	TupleTableSlot *fetch_slot; /* row that it has fetched */
+
+	/* reading a row by its TID */
+	struct
+	{
+		struct IndexFetchTableData *data;	/* fetch for fairq_task_at(); NULL:
+											 * none yet */
+		TupleTableSlot *slot;	/* row that it has fetched */
+	}			fetch;
+
 	BlockNumber nblocks;		/* pages of the table; 0: not asked yet */
-	int			prefetching;	/* 1: pages are prefetched; -1: they are not;
+
+	/* whether pages are prefetched, and which one was */
+	struct
+	{
+		int			worth;		/* 1: pages are prefetched; -1: they are not;
 								 * 0: not asked yet */
-	BlockNumber prefetched;		/* page that was prefetched last */
-	struct FairqTable *dedup;	/* fairq.dedup, if this is fairq.task; NULL:
-								 * not opened yet */
-	struct FairqTable *archive; /* fairq.archive, likewise; both are closed
-								 * with this table */
+		BlockNumber last;		/* page that was prefetched last */
+	}			prefetch;
+
+	/* tables that are opened beside fairq.task, and closed with it */
+	struct
+	{
+		struct FairqTable *dedup;	/* fairq.dedup; NULL: not opened yet */
+		struct FairqTable *archive; /* fairq.archive, likewise */
+	}			beside;
 } FairqTable;
 
 extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);

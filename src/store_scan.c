@@ -473,18 +473,18 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 static bool
 is_prefetching(FairqTable *table)
 {
-	if (table->prefetching == 0)
+	if (table->prefetch.worth == 0)
 	{
 		Oid			tablespace = table->rel->rd_rel->reltablespace;
 
 		if (table->nblocks == 0)
 			table->nblocks = RelationGetNumberOfBlocks(table->rel);
-		table->prefetched = InvalidBlockNumber;
+		table->prefetch.last = InvalidBlockNumber;
 		/* what has room in the server's buffers is mostly there */
-		table->prefetching = table->nblocks > NBuffers / 2 &&
+		table->prefetch.worth = table->nblocks > NBuffers / 2 &&
 			get_tablespace_io_concurrency(tablespace) > 0 ? 1 : -1;
 	}
-	return table->prefetching > 0;
+	return table->prefetch.worth > 0;
 }
 
 /* The row there is looked at soon: if its page has to be read, begin with that. */
@@ -493,10 +493,10 @@ fairq_task_prefetch(FairqTable *table, const ItemPointerData *tid)
 {
 	BlockNumber block = ItemPointerGetBlockNumber(tid);
 
-	if (!is_prefetching(table) || block == table->prefetched ||
+	if (!is_prefetching(table) || block == table->prefetch.last ||
 		block >= table->nblocks)
 		return;
-	table->prefetched = block;
+	table->prefetch.last = block;
 	(void) PrefetchBuffer(table->rel, MAIN_FORKNUM, block);
 }
 
@@ -518,26 +518,26 @@ fairq_task_at(FairqTable *table, const ItemPointerData *root, FairqTask *task)
 		table->nblocks = RelationGetNumberOfBlocks(table->rel);
 	if (ItemPointerGetBlockNumber(root) >= table->nblocks)
 		return FAIRQ_ROW_END;
-	if (table->fetch == NULL)
+	if (table->fetch.data == NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(table->context);
 
-		table->fetch_slot = table_slot_create(table->rel, NULL);
-		table->fetch = fairq_index_fetch_begin(table->rel);
+		table->fetch.slot = table_slot_create(table->rel, NULL);
+		table->fetch.data = fairq_index_fetch_begin(table->rel);
 		MemoryContextSwitchTo(old);
 	}
 	table->at = NULL;
 	InitDirtySnapshot(snapshot);
-	if (!table_index_fetch_tuple(table->fetch, &tid, &snapshot,
-								 table->fetch_slot, &more, &all_dead))
+	if (!table_index_fetch_tuple(table->fetch.data, &tid, &snapshot,
+								 table->fetch.slot, &more, &all_dead))
 		return FAIRQ_ROW_END;
-	fairq_task_read(table->fetch_slot, task);
+	fairq_task_read(table->fetch.slot, task);
 	task->root = *root;
 	if (TransactionIdIsValid(snapshot.xmin))
 		return FAIRQ_ROW_INSERTING;
 	if (TransactionIdIsValid(snapshot.xmax))
 		return FAIRQ_ROW_CHANGING;
-	table->at = &table->fetch_slot;
+	table->at = &table->fetch.slot;
 	return FAIRQ_ROW_LIVE;
 }
 

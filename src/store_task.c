@@ -52,16 +52,16 @@ make_lock_slot(FairqTable *table)
 {
 	MemoryContext old;
 
-	if (table->lock_slot != NULL)
+	if (table->locked.slot != NULL)
 		return;
 	old = MemoryContextSwitchTo(table->context);
-	table->lock_slot = table_slot_create(table->rel, NULL);
+	table->locked.slot = table_slot_create(table->rel, NULL);
 	MemoryContextSwitchTo(old);
 }
 
 /*
  * Fetch a row as it is now, also if it is being changed, into
- * table->lock_slot; NULL if it is not there.
+ * table->locked.slot; NULL if it is not there.
  */
 static HeapTupleHeader
 fetch_row(FairqTable *table, ItemPointer tid, SnapshotData *snapshot)
@@ -69,9 +69,9 @@ fetch_row(FairqTable *table, ItemPointer tid, SnapshotData *snapshot)
 	make_lock_slot(table);
 	InitDirtySnapshot(*snapshot);
 	if (!table_tuple_fetch_row_version(table->rel, tid, snapshot,
-									   table->lock_slot))
+									   table->locked.slot))
 		return NULL;
-	return ExecFetchSlotHeapTuple(table->lock_slot, false, NULL)->t_data;
+	return ExecFetchSlotHeapTuple(table->locked.slot, false, NULL)->t_data;
 }
 
 static TM_Result
@@ -80,8 +80,8 @@ lock_at_once(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 	TM_FailureData tmfd;
 
 	return table_tuple_lock(table->rel, tid, InvalidSnapshot,
-							table->lock_slot, GetCurrentCommandId(true), mode,
-							LockWaitSkip, 0, &tmfd);
+							table->locked.slot, GetCurrentCommandId(true),
+							mode, LockWaitSkip, 0, &tmfd);
 }
 
 /*
@@ -131,14 +131,14 @@ fairq_table_lock(FairqTable *table, ItemPointer tid)
 	return lock_row(table, tid, LockTupleExclusive) == TM_Ok;
 }
 
-/* Read the task anew, as it is in table->lock_slot.  Is it still the same one? */
+/* Read the task anew, as table->locked.slot has it.  Is it still the same one? */
 static bool
 read_again(FairqTable *table, FairqTask *task)
 {
 	ItemPointerData root = task->root;
 	int64		id = task->id;
 
-	fairq_task_read(table->lock_slot, task);
+	fairq_task_read(table->locked.slot, task);
 	task->root = root;
 	return task->id == id;
 }
@@ -161,7 +161,7 @@ lock_task(FairqTable *table, FairqTask *task, LockTupleMode mode)
 
 /*
  * Lock a row that a scan found live, without waiting, and look again: the
- * locked version is in table->lock_slot and in *task.  The caller decides
+ * locked version is in table->locked.slot and in *task.  The caller decides
  * whether it is still what it wants.  To delete it then waits for no
  * transaction.
  */
@@ -180,7 +180,7 @@ lock_to_claim(FairqTable *table, FairqTask *task)
 }
 
 /*
- * Take the tuple lock of a row, in table->lock_slot, that has been locked or
+ * Take the tuple lock of a row, in table->locked.slot, that has been locked or
  * changed before, if only by a transaction that has rolled back: a transaction
  * that queues for the row has its tuple lock, and is not to be overtaken.
  */
@@ -189,7 +189,7 @@ lock_tuple(FairqTable *table, FairqTask *task, HeapTupleHeader header)
 {
 	if (!fairq_conditional_lock_tuple(table->rel, &task->tid))
 		return lock_to_claim(table, task);
-	table->tuple_only = table->tuple_locked = true;
+	table->locked.tuple_only = table->locked.tuple = true;
 	if (header->t_infomask & HEAP_XMAX_INVALID)
 		return FAIRQ_CLAIMED;
 	/* it is not known to be free */
@@ -198,7 +198,7 @@ lock_tuple(FairqTable *table, FairqTask *task, HeapTupleHeader header)
 }
 
 /*
- * Have in table->lock_slot what a scan has just read, if that is the row: it is
+ * Have in table->locked.slot what a scan has just read, if that is it: it is
  * pinned since, so it is there, though others may have changed it.
  */
 static HeapTupleHeader
@@ -211,8 +211,8 @@ row_at_hand(FairqTable *table, ItemPointer tid)
 		return NULL;
 	make_lock_slot(table);
 	slot = *at;
-	*at = ExecClearTuple(table->lock_slot);
-	table->lock_slot = slot;
+	*at = ExecClearTuple(table->locked.slot);
+	table->locked.slot = slot;
 	table->at = NULL;
 	return ExecFetchSlotHeapTuple(slot, false, NULL)->t_data;
 }
@@ -246,7 +246,7 @@ fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
 	/* for a row that was never locked or changed no transaction queues */
 	if (TransactionIdIsValid(HeapTupleHeaderGetRawXmax(header)))
 		return lock_tuple(table, task, header);
-	table->tuple_only = true;
+	table->locked.tuple_only = true;
 	fairq_stall("claim");
 	return FAIRQ_CLAIMED;
 }
@@ -310,9 +310,9 @@ fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task)
 {
 	ItemPointerData tid = task->tid;
 
-	if (table->tuple_locked)
+	if (table->locked.tuple)
 		UnlockTuple(table->rel, &tid, ExclusiveLock);
-	table->tuple_only = table->tuple_locked = false;
+	table->locked.tuple_only = table->locked.tuple = false;
 }
 
 /* Lock a row of which at most the tuple lock is held, if it is still free. */
@@ -334,7 +334,7 @@ static FairqClaimResult
 update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 			  const Datum *values, const bool *nulls, int nchanged)
 {
-	TupleTableSlot *old = table->lock_slot;
+	TupleTableSlot *old = table->locked.slot;
 	TupleTableSlot *slot = fairq_new_slot(table);
 	int			natts = slot->tts_tupleDescriptor->natts;
 	TM_FailureData tmfd;
@@ -342,7 +342,7 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	bool		update_indexes;
 
 	fairq_check_use(table->rel, FAIRQ_TO_UPDATE);
-	if (FAIRQ_UPDATE_HAS_TO_WAIT && table->tuple_only)
+	if (FAIRQ_UPDATE_HAS_TO_WAIT && table->locked.tuple_only)
 	{
 		FairqClaimResult locked = lock_after_all(table, task);
 
@@ -360,9 +360,10 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	ExecStoreVirtualTuple(slot);
 
 	result = fairq_tuple_update(table->rel, &task->tid, slot,
-								GetCurrentCommandId(true), !table->tuple_only,
-								&tmfd, &update_indexes);
-	if (result != TM_Ok && !table->tuple_only)
+								GetCurrentCommandId(true),
+								!table->locked.tuple_only, &tmfd,
+								&update_indexes);
+	if (result != TM_Ok && !table->locked.tuple_only)
 		elog(ERROR, "could not update a locked task: %d", (int) result);
 	fairq_task_unlock_tuple(table, task);
 	if (result != TM_Ok)
@@ -511,18 +512,18 @@ fairq_table_wait(FairqTable *table, ItemPointer row)
 	if (header->t_infomask & HEAP_XMAX_INVALID)
 	{
 		/* it is about to be changed */
-		ExecClearTuple(table->lock_slot);
+		ExecClearTuple(table->locked.slot);
 		LockTuple(table->rel, &tid, ExclusiveLock);
 		UnlockTuple(table->rel, &tid, ExclusiveLock);
 	}
 	else if (header->t_infomask & HEAP_XMAX_IS_MULTI)
 		(void) table_tuple_lock(table->rel, &tid, InvalidSnapshot,
-								table->lock_slot, GetCurrentCommandId(true),
+								table->locked.slot, GetCurrentCommandId(true),
 								LockTupleExclusive, LockWaitBlock, 0, &tmfd);
 	else
 	{
 		/* don't keep a buffer pinned while asleep */
-		ExecClearTuple(table->lock_slot);
+		ExecClearTuple(table->locked.slot);
 		if (!TransactionIdIsCurrentTransactionId(xmax))
 			XactLockTableWait(xmax, NULL, NULL, XLTW_None);
 	}
@@ -550,7 +551,7 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 		TransactionIdIsValid(snapshot.xmin) ||
 		TransactionIdIsValid(snapshot.xmax))
 		return false;
-	fairq_task_read(table->lock_slot, task);
+	fairq_task_read(table->locked.slot, task);
 	return task->id == id;
 }
 
@@ -649,7 +650,7 @@ fairq_task_find(FairqTable *table, int64 id, FairqTask *task)
 	return true;
 }
 
-/* The same; the locked version is in table->lock_slot and in *task. */
+/* The same; the locked version is in table->locked.slot and in *task. */
 bool
 fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 {
