@@ -420,7 +420,7 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 			continue;
 		last = group_no;
 		if (group_has_tasks(&look, group_no) ||
-			fairq_group_setting(queue, group_no) != &queue->others)
+			fairq_group_setting(queue, group_no) != &queue->groups.others)
 		{
 			/* one row of it is enough */
 			if (again)
@@ -543,11 +543,11 @@ forget_roles(FairqQueue *queue)
 	ListCell   *lc;
 	uint64		n = 0;
 
-	for (int i = 0; i < queue->ngrants; i++)
+	for (int i = 0; i < queue->grants.n; i++)
 	{
 		if (!SearchSysCacheExists1(AUTHOID,
-								   ObjectIdGetDatum(queue->grants[i].role)))
-			gone = list_append_unique_oid(gone, queue->grants[i].role);
+								   ObjectIdGetDatum(queue->grants.list[i].role)))
+			gone = list_append_unique_oid(gone, queue->grants.list[i].role);
 	}
 	/* its trigger makes all backends read the queue again: not for nothing */
 	foreach(lc, gone)

@@ -245,7 +245,7 @@ read_settings_once(FairqQueue *queue, FairqScan *scan, FairqSetting **settings)
 													 &isnull));
 		setting->limit = get_limit(slot, SETTING_CONCURRENCY);
 		if (setting->limit == FAIRQ_NO_LIMIT)
-			setting->limit = queue->others.limit;
+			setting->limit = queue->groups.others.limit;
 		if (DatumGetBool(slot_getattr(slot, SETTING_PAUSED, &isnull)))
 			setting->limit = 0;
 	}
@@ -266,10 +266,10 @@ read_settings(FairqQueue *queue)
 										false);
 	bool		agreed = false;
 
-	if (queue->settings)
-		pfree(queue->settings);
-	queue->settings = NULL;
-	queue->nsettings = read_settings_once(queue, scan, &queue->settings);
+	if (queue->groups.settings)
+		pfree(queue->groups.settings);
+	queue->groups.settings = NULL;
+	queue->groups.n = read_settings_once(queue, scan, &queue->groups.settings);
 	while (!agreed)
 	{
 		FairqSetting *again;
@@ -277,14 +277,15 @@ read_settings(FairqQueue *queue)
 
 		fairq_scan_again(scan, &key, 1);
 		n = read_settings_once(queue, scan, &again);
-		agreed = n == queue->nsettings &&
-			memcmp(again, queue->settings, sizeof(FairqSetting) * n) == 0;
-		pfree(queue->settings);
-		queue->settings = again;
-		queue->nsettings = n;
+		agreed = n == queue->groups.n &&
+			memcmp(again, queue->groups.settings,
+				   sizeof(FairqSetting) * n) == 0;
+		pfree(queue->groups.settings);
+		queue->groups.settings = again;
+		queue->groups.n = n;
 	}
-	for (int i = 0; i < queue->nsettings; i++)
-		queue->limited |= queue->settings[i].limit != FAIRQ_NO_LIMIT;
+	for (int i = 0; i < queue->groups.n; i++)
+		queue->limited |= queue->groups.settings[i].limit != FAIRQ_NO_LIMIT;
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 }
@@ -299,20 +300,21 @@ read_grants(FairqQueue *queue)
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_PRIVILEGE_BY_QUEUE, &key,
 										1, false);
 
-	if (queue->grants)
-		pfree(queue->grants);
-	queue->grants = NULL;
-	queue->ngrants = 0;
+	if (queue->grants.list)
+		pfree(queue->grants.list);
+	queue->grants.list = NULL;
+	queue->grants.n = 0;
 	while (next_current(scan))
 	{
 		TupleTableSlot *slot = fairq_scan_slot(scan);
 		FairqGrant *grant;
 		bool		isnull;
 
-		queue->grants = queue->grants == NULL ?
+		queue->grants.list = queue->grants.list == NULL ?
 			MemoryContextAlloc(TopMemoryContext, sizeof(FairqGrant)) :
-			repalloc(queue->grants, sizeof(FairqGrant) * (queue->ngrants + 1));
-		grant = &queue->grants[queue->ngrants++];
+			repalloc(queue->grants.list,
+					 sizeof(FairqGrant) * (queue->grants.n + 1));
+		grant = &queue->grants.list[queue->grants.n++];
 		grant->role = DatumGetObjectId(slot_getattr(slot, PRIVILEGE_ROLE,
 													&isnull));
 		grant->privilege =
@@ -349,10 +351,10 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 		DatumGetInt64(slot_getattr(slot, QUEUE_BLOCK_LENGTH, &isnull));
 	queue->paused = DatumGetBool(slot_getattr(slot, QUEUE_PAUSED, &isnull));
 	queue->max_running = get_limit(slot, QUEUE_MAX_RUNNING);
-	queue->others.weight = 1;
-	queue->others.limit = get_limit(slot, QUEUE_CONCURRENCY);
+	queue->groups.others.weight = 1;
+	queue->groups.others.limit = get_limit(slot, QUEUE_CONCURRENCY);
 	queue->limited = queue->max_running != FAIRQ_NO_LIMIT ||
-		queue->others.limit != FAIRQ_NO_LIMIT;
+		queue->groups.others.limit != FAIRQ_NO_LIMIT;
 	text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
 													   &isnull)),
 						   queue->name, sizeof(queue->name));
@@ -371,7 +373,7 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 bool
 fairq_may(const FairqQueue *queue, int any)
 {
-	return fairq_grants_allow(queue->grants, queue->ngrants, any);
+	return fairq_grants_allow(queue->grants.list, queue->grants.n, any);
 }
 
 static void
@@ -395,9 +397,9 @@ lookup_queue(int32 id)
 	uint64		unknown = pg_atomic_read_u64(&fairq_domain()->settings);
 
 	/* in this order: of another extension it points to what may be another queue's */
-	if (queue != NULL && queue->reading == reading &&
-		queue->unknown == unknown &&
-		queue->version == pg_atomic_read_u64(&queue->hints->version))
+	if (queue != NULL && queue->as_of.reading == reading &&
+		queue->as_of.unknown == unknown &&
+		queue->as_of.version == pg_atomic_read_u64(&queue->hints->version))
 		return queue;
 
 	queue = NULL;
@@ -418,18 +420,18 @@ lookup_queue(int32 id)
 			if (!found)
 				memset((char *) queue + sizeof(int32), 0,
 					   sizeof(FairqQueue) - sizeof(int32));
-			queue->reading = 0;
+			queue->as_of.reading = 0;
 			queue->hints = hints;
-			queue->version = version;
-			queue->unknown = unknown;
+			queue->as_of.version = version;
+			queue->as_of.unknown = unknown;
 			read_queue(queue, fairq_scan_slot(scan));
 			read_settings(queue);
 			read_grants(queue);
-			queue->reading = now;
+			queue->as_of.reading = now;
 			/* names are for those who may do something with the queue */
 			if (fairq_may(queue, FAIRQ_PRIV_ANY))
 				elog(DEBUG2, "read the settings of queue \"%s\": %d groups have some",
-					 queue->name, queue->nsettings);
+					 queue->name, queue->groups.n);
 		}
 	}
 	fairq_scan_end(scan);
@@ -525,9 +527,9 @@ fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
 	/* settings are cached beside hints, so privileges are read for this once */
 	read_grants(&unknown);
 	may = fairq_may(&unknown, any_privilege);
-	unknown.ngrants = 0;
-	if (unknown.grants != NULL)
-		pfree(unknown.grants);
+	unknown.grants.n = 0;
+	if (unknown.grants.list != NULL)
+		pfree(unknown.grants.list);
 	if (!may)
 		check_privilege(&unknown, any_privilege);
 	/* reading, we may have heard that the queue was dropped */
@@ -626,20 +628,21 @@ const FairqSetting *
 fairq_group_setting(const FairqQueue *queue, int32 group_no)
 {
 	int			low = 0;
-	int			high = queue->nsettings;
+	int			high = queue->groups.n;
 
 	while (low < high)
 	{
 		int			mid = (low + high) / 2;
 
-		if (queue->settings[mid].group_no < group_no)
+		if (queue->groups.settings[mid].group_no < group_no)
 			low = mid + 1;
 		else
 			high = mid;
 	}
-	if (low < queue->nsettings && queue->settings[low].group_no == group_no)
-		return &queue->settings[low];
-	return &queue->others;
+	if (low < queue->groups.n &&
+		queue->groups.settings[low].group_no == group_no)
+		return &queue->groups.settings[low];
+	return &queue->groups.others;
 }
 
 /* An interval in microseconds, a month of 30 days, as far as a double goes. */

@@ -29,11 +29,17 @@ typedef struct FairqSetting
 typedef struct FairqQueue
 {
 	int32		id;				/* id of the queue; hash key */
-	uint64		version;		/* version of the settings when they were
+
+	/* what the settings were read as of */
+	struct
+	{
+		uint64		version;	/* version of the settings when they were
 								 * read */
-	uint64		unknown;		/* the domain's settings when they were read */
-	uint64		reading;		/* count of readings in this backend when they
+		uint64		unknown;	/* the domain's settings when they were read */
+		uint64		reading;	/* count of readings in this backend when they
 								 * were read; 0: void */
+	}			as_of;
+
 	char		name[FAIRQ_MAX_QUEUE_NAME + 1]; /* name of the queue */
 	int64		block_length;	/* length of a block: most groups that there
 								 * can be */
@@ -48,12 +54,23 @@ typedef struct FairqQueue
 	bool		retains;		/* true: succeeded and cancelled tasks are
 								 * archived */
 	bool		notify;			/* true: NOTIFY is sent */
-	FairqSetting others;		/* setting of groups that are not in
+
+	/* settings of groups */
+	struct
+	{
+		FairqSetting others;	/* setting of groups that are not in
 								 * settings */
-	int			nsettings;		/* number of settings */
-	FairqSetting *settings;		/* settings of groups, by group_no */
-	int			ngrants;		/* number of grants */
-	FairqGrant *grants;			/* privileges on the queue */
+		int			n;			/* number of settings */
+		FairqSetting *settings; /* settings of groups, by group_no */
+	}			groups;
+
+	/* privileges on the queue */
+	struct
+	{
+		int			n;			/* number of grants */
+		FairqGrant *list;		/* one for each row */
+	}			grants;
+
 	FairqHints *hints;			/* what shared memory knows of the queue */
 } FairqQueue;
 

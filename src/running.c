@@ -401,7 +401,7 @@ enter_counter(FairqCounter *counter, int32 limit, int32 group_no,
 bool
 fairq_settings_are_old(const FairqQueue *queue)
 {
-	return pg_atomic_read_u64(&queue->hints->version) != queue->version;
+	return pg_atomic_read_u64(&queue->hints->version) != queue->as_of.version;
 }
 
 /*
@@ -454,7 +454,7 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	turn->state.kept_out = slot == FAIRQ_SLOT_NONE &&
 		fairq_has_changed_settings();
 	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->state.kept_out)
-		(void) fairq_lane_park(lane, lane_no, turn, call.queue->version,
+		(void) fairq_lane_park(lane, lane_no, turn, call.queue->as_of.version,
 							   call.counter, limit);
 	fairq_counter_unpin(call.counter);
 	call.counter = NULL;

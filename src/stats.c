@@ -38,8 +38,8 @@ put_groups(FairqRow *row, FairqQueue *queue)
 		active += view.n[FAIRQ_RING];
 		parked += view.n[FAIRQ_PARKED];
 	}
-	for (int i = 0; i < queue->nsettings; i++)
-		paused += queue->settings[i].limit == 0;
+	for (int i = 0; i < queue->groups.n; i++)
+		paused += queue->groups.settings[i].limit == 0;
 	fairq_put_int4(row, active, false);
 	fairq_put_int4(row, parked, false);
 	fairq_put_int4(row, paused, false);
