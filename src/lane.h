@@ -167,13 +167,19 @@ typedef struct FairqTaking
 {
 	int			most;			/* turns to be taken, at most */
 	int64		wanted;			/* tasks to be served; counts down */
-	int64		per_group;		/* turns that a group may have in the call; 0:
+
+	/* where turns are taken */
+	struct
+	{
+		int64		per_group;	/* turns that a group may have in the call; 0:
 								 * no limit */
-	int64		first;			/* lowest address of the turns of the call;
-								 * -1: none yet */
-	int64		last_block;		/* block past which no turn is taken */
-	int64		past;			/* rounds that the call has begun past the last
+		int64		first;		/* lowest address of the turns of the call; -1:
+								 * none yet */
+		int64		last_block; /* block past which no turn is taken */
+		int64		past;		/* rounds that the call has begun past the last
 								 * block that there is; counts up */
+	}			window;
+
 	TimestampTz lease_until;	/* end of the leases to be; DT_NOEND: nothing
 								 * is leased */
 	bool		peek;			/* true: nothing will be leased or removed */

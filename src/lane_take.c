@@ -137,7 +137,7 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 						  lane->recovery.block_length) != FAIRQ_ADDR_NONE)
 			lane->present.block = next->block;
 		else
-			taking->past++;
+			taking->window.past++;
 		lane->present.seat = FAIRQ_NO_SEAT;
 	}
 	if (next->left == 0 && !next->in_front)
@@ -152,7 +152,8 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 static int64
 first_with(const FairqTaking *taking, const NextTurn *next)
 {
-	return taking->first >= 0 ? Min(taking->first, next->addr) : next->addr;
+	return taking->window.first >= 0 ? Min(taking->window.first, next->addr) :
+		next->addr;
 }
 
 /* Is that turn one of those that the call may take? */
@@ -161,11 +162,11 @@ may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 {
 	int64		first = first_with(taking, next);
 
-	if (next->block + taking->past > taking->last_block)
+	if (next->block + taking->window.past > taking->window.last_block)
 		return false;
-	return taking->per_group == 0 ||
-		taking->per_group > (FAIRQ_ADDR_MAX - first) / block_length ||
-		next->addr < first + taking->per_group * block_length;
+	return taking->window.per_group == 0 ||
+		taking->window.per_group > (FAIRQ_ADDR_MAX - first) / block_length ||
+		next->addr < first + taking->window.per_group * block_length;
 }
 
 /* Fill in a turn.  False if it has come to nothing: the group has nothing. */
@@ -181,7 +182,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->in_full = false;
 	turn->group_no = group_no;
 	turn->addr = next->addr;
-	turn->block = lane->present.block + taking->past;
+	turn->block = lane->present.block + taking->window.past;
 	turn->continued = next->left > 0;
 	turn->tasks.left = left;
 	turn->tasks.want = (int32) Min(left, taking->wanted);
@@ -323,7 +324,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		{
 			note_taken(lane, group, turn);
 			any_search |= turn->sets.due || turn->sets.lapsed;
-			taking->first = first_with(taking, &next);
+			taking->window.first = first_with(taking, &next);
 			taking->wanted -= turn->tasks.want;
 			taking->n++;
 		}

@@ -114,10 +114,10 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->lease_until = s->call.lease_until;
 	taking->peek = s->call.peek;
 	taking->mapped = s->mapped;
-	taking->per_group = s->call.per_group;
-	taking->first = s->window.first;
-	taking->last_block = PG_INT64_MAX;
-	taking->past = s->window.past;
+	taking->window.per_group = s->call.per_group;
+	taking->window.first = s->window.first;
+	taking->window.last_block = PG_INT64_MAX;
+	taking->window.past = s->window.past;
 	taking->weight_of = weight_of;
 	taking->arg = s->queue;
 }
@@ -251,9 +251,9 @@ serve_turns(FairqService *s, int64 *last_block)
 	taking.most = s->queue->max_running == FAIRQ_NO_LIMIT && !s->call.peek ?
 		FAIRQ_MAX_TURNS : 1;
 	if (*last_block >= 0)
-		taking.last_block = *last_block + IDLE_BLOCKS;
+		taking.window.last_block = *last_block + IDLE_BLOCKS;
 	taken = fairq_turns_take(s->lane, &taking);
-	s->window.past = taking.past;
+	s->window.past = taking.window.past;
 	if (taken != FAIRQ_TAKEN)
 		return taken;
 	s->taken.lane_no = taking.lane_no;
