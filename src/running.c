@@ -56,17 +56,23 @@ static struct
 	bool		any_doubtful;	/* true: doubtful_groups is not all zero */
 	bool		in_queue;		/* true: the call has a slot in the queue */
 	uint64		queue_count_no; /* count_no of the queue's counter then */
-	FairqLane  *lane;			/* lane of the group */
-	int32		group_no;		/* the group's number */
-	FairqCounter *counter;		/* the group's counter, pinned; NULL: none */
+
+	/* the group of which a task is claimed or finished */
+	struct
+	{
+		FairqLane  *lane;		/* lane of the group */
+		int32		no;			/* the group's number */
+		FairqCounter *counter;	/* its counter, pinned; NULL: none */
+		bool		slot;		/* true: a slot in the group is in hand */
+		bool		holding;	/* true: its counter is held without a slot */
+		uint64		count_no;	/* count_no of its counter */
+	}			group;
+
 	FairqCounter *summed;		/* counter that is being added up, pinned;
 								 * NULL: none */
-	bool		in_group;		/* true: the call has a slot in the group */
-	bool		holding;		/* true: the group's counter is held without a
+	bool		holding_queue;	/* true: the queue's counter is held without a
 								 * slot */
-	bool		holding_queue;	/* true: so is the queue's counter */
 	bool		for_hold;		/* true: the call is there for that alone */
-	uint64		count_no;		/* count_no of the group's counter */
 }			call;
 
 /*
@@ -114,10 +120,11 @@ fairq_running_begin(FairqQueue *queue, bool peeks)
 static void
 let_go_of_group(void)
 {
-	fairq_counter_let_go(call.counter, fairq_lane_as_of(call.lane));
-	fairq_counter_unpin(call.counter);
-	call.counter = NULL;
-	call.in_group = call.holding = false;
+	fairq_counter_let_go(call.group.counter,
+						 fairq_lane_as_of(call.group.lane));
+	fairq_counter_unpin(call.group.counter);
+	call.group.counter = NULL;
+	call.group.slot = call.group.holding = false;
 }
 
 static void
@@ -135,7 +142,7 @@ let_go_of_queue(void)
 static void
 let_go_of_row(void)
 {
-	if (call.holding)
+	if (call.group.holding)
 		let_go_of_group();
 	if (call.holding_queue)
 		let_go_of_queue();
@@ -148,13 +155,14 @@ fairq_slot_in_group_back(void)
 {
 	uint16		parked;
 
-	if (!call.in_group)
+	if (!call.group.slot)
 		return;
-	parked = fairq_counter_leave(call.counter, fairq_lane_as_of(call.lane), 1,
-								 call.count_no);
+	parked = fairq_counter_leave(call.group.counter,
+								 fairq_lane_as_of(call.group.lane), 1,
+								 call.group.count_no);
 	let_go_of_group();
 	/* another call may have found no slot because of ours */
-	fairq_unpark(call.queue->hints, call.group_no, parked);
+	fairq_unpark(call.queue->hints, call.group.no, parked);
 }
 
 /*
@@ -172,10 +180,10 @@ fairq_running_end(void)
 	if (!call.counted)
 		pg_atomic_fetch_sub_u32(&hints->calls, 1);
 	let_go_of_row();
-	if (call.in_group)
+	if (call.group.slot)
 		fairq_slot_in_group_back();
-	else if (call.counter != NULL)
-		fairq_counter_unpin(call.counter);
+	else if (call.group.counter != NULL)
+		fairq_counter_unpin(call.group.counter);
 	if (call.summed != NULL)
 		fairq_counter_unpin(call.summed);
 	if (call.in_queue)
@@ -437,14 +445,14 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	if (!call.counted)
 		return true;
 	limit = fairq_group_setting(call.queue, group_no)->limit;
-	call.lane = lane;
-	call.group_no = group_no;
-	call.counter = fairq_shmem_counter(call.queue->hints, group_no);
-	slot = enter_counter(call.counter, limit, group_no, tasks,
-						 call.in_queue ? &call.count_no : NULL);
+	call.group.lane = lane;
+	call.group.no = group_no;
+	call.group.counter = fairq_shmem_counter(call.queue->hints, group_no);
+	slot = enter_counter(call.group.counter, limit, group_no, tasks,
+						 call.in_queue ? &call.group.count_no : NULL);
 	if (slot == FAIRQ_SLOT_FREE && call.in_queue)
 	{
-		call.in_group = true;
+		call.group.slot = true;
 		if (!fairq_settings_are_old(call.queue))
 			return true;
 		fairq_slot_in_group_back();
@@ -455,9 +463,9 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_has_changed_settings();
 	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->state.kept_out)
 		(void) fairq_lane_park(lane, lane_no, turn, call.queue->as_of.version,
-							   call.counter, limit);
-	fairq_counter_unpin(call.counter);
-	call.counter = NULL;
+							   call.group.counter, limit);
+	fairq_counter_unpin(call.group.counter);
+	call.group.counter = NULL;
 	return slot == FAIRQ_SLOT_FREE && !fairq_settings_are_old(call.queue);
 }
 
@@ -475,7 +483,7 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 		fairq_pending_leaves(pending, NULL, 0, 0, removed ? 1 : 0, 1);
 		return;
 	}
-	fairq_pending_leaves(pending, call.counter, call.count_no,
+	fairq_pending_leaves(pending, call.group.counter, call.group.count_no,
 						 call.queue_count_no, removed ? 1 : 0, 1);
 	let_go_of_group();
 	let_go_of_queue();
@@ -497,17 +505,18 @@ fairq_hold_begin(FairqQueue *queue, FairqLane *lane, int32 group_no)
 		call.for_hold = true;
 	}
 	/* a call that has a slot holds the counter by that */
-	Assert(!call.in_group || (call.lane == lane && call.group_no == group_no));
+	Assert(!call.group.slot ||
+		   (call.group.lane == lane && call.group.no == group_no));
 	if (!call.counted)
 		return;
 	now = fairq_lane_as_of(lane);
-	if (!call.in_group)
+	if (!call.group.slot)
 	{
-		call.lane = lane;
-		call.group_no = group_no;
-		call.counter = fairq_shmem_counter(call.queue->hints, group_no);
-		call.count_no = fairq_counter_hold(call.counter, now);
-		call.holding = true;
+		call.group.lane = lane;
+		call.group.no = group_no;
+		call.group.counter = fairq_shmem_counter(call.queue->hints, group_no);
+		call.group.count_no = fairq_counter_hold(call.group.counter, now);
+		call.group.holding = true;
 	}
 	if (!call.in_queue)
 	{
@@ -531,10 +540,10 @@ fairq_hold_within_limits(void)
 
 	if (!call.counted)
 		return FAIRQ_SLOT_FREE;
-	now = fairq_lane_as_of(call.lane);
-	in_group = fairq_counter_within(call.counter, now,
+	now = fairq_lane_as_of(call.group.lane);
+	in_group = fairq_counter_within(call.group.counter, now,
 									fairq_group_setting(call.queue,
-														call.group_no)->limit);
+														call.group.no)->limit);
 	in_queue = fairq_counter_within(&call.queue->hints->running, now,
 									call.queue->max_running);
 	if (in_group == FAIRQ_SLOT_NONE || in_queue == FAIRQ_SLOT_NONE)
@@ -557,8 +566,8 @@ fairq_hold_written(const FairqTask *task, const ItemPointerData *before)
 	if (!call.counted || ItemPointerGetBlockNumber(&task->tid) ==
 		ItemPointerGetBlockNumber(before))
 		return;
-	now = fairq_lane_as_of(call.lane);
-	fairq_counter_moved(call.counter, now);
+	now = fairq_lane_as_of(call.group.lane);
+	fairq_counter_moved(call.group.counter, now);
 	fairq_counter_moved(&call.queue->hints->running, now);
 }
 
@@ -575,7 +584,7 @@ fairq_hold_end(FairqPending *pending)
 	 * more
 	 */
 	if (pending != NULL)
-		fairq_pending_leaves(pending, call.counter, call.count_no,
+		fairq_pending_leaves(pending, call.group.counter, call.group.count_no,
 							 call.queue_count_no, 1, 0);
 	let_go_of_row();
 	if (call.for_hold)
