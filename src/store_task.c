@@ -131,7 +131,7 @@ fairq_table_lock(FairqTable *table, ItemPointer tid)
 	return lock_row(table, tid, LockTupleExclusive) == TM_Ok;
 }
 
-/* Read the task anew, as table->locked.slot has it.  Is it still the same one? */
+/* Read the task anew, off table->locked.slot.  Is it still the same one? */
 static bool
 read_again(FairqTable *table, FairqTask *task)
 {
