@@ -99,7 +99,12 @@ OBJS = \
 
 REGRESS = $(sort $(basename $(notdir $(wildcard sql/*.sql))))
 REGRESS_OPTS = --encoding=UTF8 --no-locale
+# helpers goes first, also before a single spec: it makes what others say their
+# answers with.
 ISOLATION = $(sort $(basename $(notdir $(wildcard test/specs/*.spec))))
+ifneq ($(strip $(ISOLATION)),)
+override ISOLATION := helpers $(filter-out helpers,$(ISOLATION))
+endif
 ISOLATION_OPTS = --inputdir=test --encoding=UTF8 --no-locale
 PROVE_TESTS = $(sort $(wildcard test/t/*.pl))
 
