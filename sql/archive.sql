@@ -1,5 +1,8 @@
 -- Finished tasks: which of them are kept, what is kept of them, and how failed
 -- ones get back into the queue.
+--
+-- Broken on purpose to see it fail: redrive() took failed tasks of any group
+-- (fairq_redrive() in maintain.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,6 +1,9 @@
 -- The rule of "An unfair advantage: multi-tenant queues in Postgres", written
 -- anew, beside fairq: as long as nothing comes late, is limited, weighted or run
 -- again, both serve the same tasks in the same order, at the same addresses.
+--
+-- Broken on purpose to see it fail: each turn went to the lowest seat of the
+-- ring (find_next() in lane_take.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

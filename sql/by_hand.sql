@@ -1,5 +1,8 @@
 -- Rows of fairq.queue that are changed by SQL: what was parked by the old
 -- settings is taken back, whatever else the transaction does to the row.
+--
+-- Broken on purpose to see it fail: changed settings took no parked group back
+-- (leave_counters() in transaction.c).
 \set VERBOSITY sqlstate
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

@@ -1,4 +1,7 @@
 -- Taking a task back, in each of its states.
+--
+-- Broken on purpose to see it fail: a cancelled task whose lease expired was
+-- queued again (fairq_expire() in outcome.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,6 +1,9 @@
 -- Calls from where one may not expect them: functions with settings of their
 -- own, procedures that commit, triggers at commit, cursors, joins, statements
 -- that write elsewhere, and parallel workers.
+--
+-- Broken on purpose to see it fail: a parallel worker might write
+-- (fairq_writes() in args.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

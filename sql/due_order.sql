@@ -1,6 +1,9 @@
 -- What time makes ready comes behind its group's tasks that were ready before,
 -- and before those that were put back since.  What has failed comes before all of
 -- these, once it is due again.
+--
+-- Broken on purpose to see it fail: what had failed came in the order of what
+-- was scheduled (fairq_run_again() in outcome.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

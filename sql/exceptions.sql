@@ -1,6 +1,9 @@
 -- Every call that writes, undone by an exception that is caught, by one of its
 -- own, and by a savepoint: the tables are as before, and so is what is known of
 -- them: the next pops serve the tasks that they would have served.
+--
+-- Broken on purpose to see it fail: a task whose claim is undone was not ready
+-- again (fairq_claim()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,5 +1,8 @@
 -- Groups take turns, whatever was enqueued in what order, and however many
 -- tasks a call pops.
+--
+-- Broken on purpose to see it fail: each turn went to the lowest seat of the
+-- ring (find_next() in lane_take.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,6 +1,10 @@
 -- In a queue that is full by max_running only tasks with expired leases are
 -- served, as they have a place already: in rounds of their own, by weight, each
 -- group's first one first, and beside the turns of all others.
+--
+-- Broken on purpose to see it fail: the seat did not move on after a turn
+-- (fairq_lane_take_in_full()), and a turn lasted for one task, whatever the
+-- weight (take_turn(); both in lane_take.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

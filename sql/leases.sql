@@ -1,5 +1,8 @@
 -- A lease that has expired: the next pop finds it, its own worker may come
 -- back as long as nobody else has the task, and the attempt keeps those apart.
+--
+-- Broken on purpose to see it fail: an attempt that was over might end the
+-- lease of a later one (is_leased() in finish.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,5 +1,8 @@
 -- Never more tasks of a group, or of a queue, are running than it is limited
 -- to; what that keeps back comes later, in order, and nobody else waits for it.
+--
+-- Broken on purpose to see it fail: one task more than the limit had a slot
+-- (find_slot() in counter.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

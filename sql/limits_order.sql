@@ -1,5 +1,8 @@
 -- Under limits, too, groups take turns, and each has its tasks served in
 -- order, those that its limit has kept back, too.
+--
+-- Broken on purpose to see it fail: each turn went to the lowest seat of the
+-- ring (find_next() in lane_take.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -2,6 +2,10 @@
 -- Groups that have long lines, and are limited then, are put aside.  Others that
 -- come meanwhile have their turns, and nothing is missed of either.
 --
+-- Broken on purpose to see it fail: each turn went to the lowest seat of the
+-- ring (find_next() in lane_take.c); one task more than the limit had a slot
+-- (find_slot() in counter.c).
+--
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,6 +1,9 @@
 -- What is running counts until its end is there for good; what is rolled back
 -- makes no difference, be it tasks or settings; and what is counted is counted
 -- anew at any time.
+--
+-- Broken on purpose to see it fail: an abort left no slot (apply_pending() in
+-- transaction.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

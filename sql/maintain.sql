@@ -1,5 +1,8 @@
 -- What piles up and is not needed any more: retained tasks, expired leases,
 -- groups that are not used.
+--
+-- Broken on purpose to see it fail: a group with settings was taken for one
+-- that is not used (delete_unused() in maintain.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,5 +1,8 @@
 -- Nothing is popped from a queue that is paused, nor of a group that is; what
 -- is running ends, and all comes in order when they are resumed.
+--
+-- Broken on purpose to see it fail: a paused queue was served (serve_lanes()
+-- in serve.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

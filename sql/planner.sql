@@ -1,4 +1,7 @@
 -- What the planner makes of fairq's functions, in the statements of others.
+--
+-- Broken on purpose to see it fail: release() had the cost of a function that
+-- only reads (fairq--1.0.sql).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

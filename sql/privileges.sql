@@ -1,4 +1,7 @@
 -- Who may do what with a queue.
+--
+-- Broken on purpose to see it fail: a role with one privilege had them all
+-- (fairq_grants_allow() in acl.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off

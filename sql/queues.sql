@@ -1,5 +1,8 @@
 -- Queues are made, changed, paused and dropped; what can be seen of them; and
 -- that each function says what it is for.
+--
+-- Broken on purpose to see it fail: a function had no comment
+-- (fairq--1.0.sql).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,5 +1,8 @@
 -- Attempts that fail, and those that are handed back: when the task is run
 -- again, what counts, and when it is failed for good.
+--
+-- Broken on purpose to see it fail: what had failed came in the order of what
+-- was scheduled (fairq_run_again() in outcome.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

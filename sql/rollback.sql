@@ -1,5 +1,9 @@
 -- What is rolled back, released or purged leaves a fair order, and nothing is
 -- lost.
+--
+-- Broken on purpose to see it fail: each turn went to the lowest seat of the
+-- ring (find_next() in lane_take.c); a task whose claim is undone was not
+-- ready again (fairq_claim()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

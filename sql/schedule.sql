@@ -1,4 +1,7 @@
 -- Tasks that are not to be run before some time, and when they fall due.
+--
+-- Broken on purpose to see it fail: a task to be run at a time in the past was
+-- scheduled, and not queued (enqueue.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

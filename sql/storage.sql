@@ -1,5 +1,8 @@
 -- Rows that are changed by other means than fairq's functions, maintenance of
 -- the table, and making the extension anew.  All tasks of the database go.
+--
+-- Broken on purpose to see it fail: hints stayed when fairq.task was changed
+-- by SQL (fairq_task_changed() in changed.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,5 +1,8 @@
 -- All calls at all isolation levels, in functions, triggers and cursors; and
 -- where they are refused.
+--
+-- Broken on purpose to see it fail: a read-only transaction might write
+-- (fairq_writes() in args.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

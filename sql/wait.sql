@@ -1,5 +1,8 @@
 -- fairq.wait: true as soon as a pop is worth it, false at the timeout; and where
 -- it may be called.
+--
+-- Broken on purpose to see it fail: wait() did not know when something falls
+-- due (next_due() in wait.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

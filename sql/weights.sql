@@ -1,5 +1,8 @@
 -- A group of weight w has w tasks in a round; tasks of a lower priority number
 -- come first, and each priority is fair inside.
+--
+-- Broken on purpose to see it fail: a turn lasted for one task, whatever the
+-- weight (take_turn() in lane_take.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
