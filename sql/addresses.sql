@@ -1,5 +1,8 @@
 -- Addresses are group_no + block_length * block.  Both factors are bounded,
 -- and the block length can be changed.
+--
+-- Broken on purpose to see it fail: a block past a group's last one had an
+-- address (fairq_address() in address.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,5 +1,8 @@
 # Producers and workers side by side, with rollbacks, savepoints, releases and
 # takes: in the end each task is done once.
+#
+# Broken on purpose to see it fail: a task whose claim is undone was not ready
+# again (fairq_claim()).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

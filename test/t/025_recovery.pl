@@ -1,6 +1,9 @@
 # The server is shut down at once, and its postmaster killed, at any moment of
 # all kinds of work: what clients had heard to be committed is there after the
 # recovery, and all adds up.
+#
+# Broken on purpose to see it fail: what calls wrote was committed
+# asynchronously (fairq_written() in transaction.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -1,5 +1,8 @@
 # Sessions are terminated, canceled and timed out in the middle of calls: each
 # task is done once.
+#
+# Broken on purpose to see it fail: a task whose claim is undone was not ready
+# again (fairq_claim()).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

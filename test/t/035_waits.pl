@@ -1,6 +1,9 @@
 # Every call that can wait, in each of its waits, is canceled, timed out and
 # terminated: nothing of it remains, and the next calls do what they would have
 # done.
+#
+# Broken on purpose to see it fail: a task whose claim is undone was not ready
+# again (fairq_claim()).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

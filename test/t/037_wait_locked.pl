@@ -1,5 +1,8 @@
 # fairq.wait beside rows that somebody has merely locked: a pop would pass them
 # over, so it is not woken thousands of times, and looks again by itself.
+#
+# Broken on purpose to see it fail: a session that waits looked again every 10
+# ms (look_once() in wait.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

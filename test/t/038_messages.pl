@@ -1,5 +1,8 @@
 # What one can see of fairq from outside: its log messages, at DEBUG1 and
 # DEBUG2, and what pg_stat_activity says of a session that waits.
+#
+# Broken on purpose to see it fail: nothing was said of a lease that has
+# expired and is served again (fairq_take_over() in claim.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -1,6 +1,9 @@
 # Limits over a restart: what was running counts again, what was in the hands of
 # an open transaction doesn't, and waiting tasks whose slot had been freed, or
 # was about to be, are served.
+#
+# Broken on purpose to see it fail: what the census found running did not count
+# (count_group() in census.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

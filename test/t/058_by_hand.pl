@@ -1,6 +1,9 @@
 # Settings that are changed by SQL while shared memory does not know the queue,
 # as after a restart: others make it known before that commits, and park a group
 # by the old settings.
+#
+# Broken on purpose to see it fail: settings of a queue that shared memory does
+# not know were changed and nothing was void (setting_changed() in changed.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

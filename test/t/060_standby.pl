@@ -1,4 +1,7 @@
 # A hot standby looks in and changes nothing; when it is promoted it goes on.
+#
+# Broken on purpose to see it fail: a session of the standby might write
+# (fairq_writes() in args.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -1,6 +1,9 @@
 # The primary is killed in the middle of all kinds of work, and its synchronous
 # standby promoted: what clients had heard to be committed is there, all adds
 # up, and work goes on at once.
+#
+# Broken on purpose to see it fail: what calls wrote was committed
+# asynchronously (fairq_written() in transaction.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

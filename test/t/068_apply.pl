@@ -1,5 +1,8 @@
 # Calls in a session without a client: the worker that applies what comes by
 # logical replication fires a trigger, which enqueues, pops and completes.
+#
+# Broken on purpose to see it fail: a task whose claim is undone was not ready
+# again (fairq_claim()).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
