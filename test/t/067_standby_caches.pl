@@ -1,5 +1,8 @@
 # A session that was open on a standby goes on after the promotion, as those of
 # a pooler do: what it knew of the primary is not what it works by.
+#
+# Broken on purpose to see it fail: a session did not notice that the standby
+# was promoted, and kept the settings it had read there (queue.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

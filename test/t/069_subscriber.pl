@@ -1,6 +1,9 @@
 # fairq's tables by logical replication: the worker that applies changes fires
 # no triggers of statements, and yet tasks that it brings are popped, groups are
 # those of the publisher, and settings hold.
+#
+# Broken on purpose to see it fail: the trigger task_applied did not fire
+# (fairq--1.0.sql).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

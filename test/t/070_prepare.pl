@@ -1,5 +1,8 @@
 # A transaction that has changed tasks cannot be prepared: its pending changes
 # would be lost.  The others can, and what they leave behind is sound.
+#
+# Broken on purpose to see it fail: a transaction that has written could be
+# prepared (xact_callback() in transaction.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
