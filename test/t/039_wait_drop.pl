@@ -1,5 +1,8 @@
 # Sessions in fairq.wait when the extension is dropped, by whomever: QF001.  And
 # when rows come by other means than fairq's functions.
+#
+# Broken on purpose to see it fail: fairq.wait did not look whether there is
+# still an extension (look_once() in wait.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

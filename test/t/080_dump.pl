@@ -1,5 +1,8 @@
 # pg_dump and restore of a live queue: tasks, addresses, leases and sequences
 # come back, and work goes on.
+#
+# Broken on purpose to see it fail: pg_dump left out the rows of fairq.archive
+# and fairq.task_id_seq (fairq--1.0.sql).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

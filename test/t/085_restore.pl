@@ -1,6 +1,9 @@
 # What a restore must cope with beside the rows: a target in which the
 # extension is there already and sessions are at work, schema and data apart,
 # roles that the target does not know, and a restore that stops half-way.
+#
+# Broken on purpose to see it fail: pg_dump left out the rows of fairq.archive
+# and fairq.task_id_seq (fairq--1.0.sql).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
