@@ -160,13 +160,19 @@ typedef struct FairqLane
  */
 struct FairqHints
 {
-	FairqQueueKey key;			/* key of the queue; under the registry's lock,
-								 * and constant while the queue is there */
-	bool		released;		/* true once the hints are given back; under
+	/* by what the registry knows these hints */
+	struct
+	{
+		FairqQueueKey key;		/* key of the queue; under the registry's
+								 * lock, and constant while the queue is
+								 * there */
+		bool		released;	/* true once the hints are given back; under
 								 * the registry's lock */
-	dsa_pointer self;			/* address of these hints; constant */
-	dsa_pointer next;			/* next hints in a list of the registry; under
+		dsa_pointer self;		/* address of these hints; constant */
+		dsa_pointer next;		/* next hints in a list of the registry; under
 								 * the registry's lock */
+	}			entry;
+
 	pg_atomic_uint64 version;	/* version of the settings; counts up, also
 								 * from one queue to the next */
 	pg_atomic_uint64 uncounted; /* number of times that counters missed what

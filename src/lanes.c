@@ -107,7 +107,7 @@ fairq_visible_lanes(PG_FUNCTION_ARGS)
 	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
 	{
 		FairqHints *hints = lfirst(lc);
-		int32		id = hints->key.queue_id;
+		int32		id = hints->entry.key.queue_id;
 		FairqQueue *queue;
 		FairqLaneView views[FAIRQ_PRIORITIES];
 

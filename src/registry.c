@@ -125,8 +125,8 @@ static void
 push_hints(dsa_pointer *list, FairqHints *hints)
 {
 	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
-	hints->next = *list;
-	*list = hints->self;
+	hints->entry.next = *list;
+	*list = hints->entry.self;
 	LWLockRelease(&fairq_view.registry->lock);
 }
 
@@ -140,7 +140,7 @@ pop_hints(dsa_pointer *list)
 	if (DsaPointerIsValid(*list))
 	{
 		hints = dsa_get_address(fairq_view.area, *list);
-		*list = hints->next;
+		*list = hints->entry.next;
 	}
 	LWLockRelease(&fairq_view.registry->lock);
 	return hints;
@@ -150,7 +150,7 @@ pop_hints(dsa_pointer *list)
 static void
 init_once(FairqHints *hints, dsa_pointer self)
 {
-	hints->self = self;
+	hints->entry.self = self;
 	pg_atomic_init_u64(&hints->version, 0);
 	fairq_chunks_init(&hints->chunks);
 	fairq_wakeup_init(&hints->wakeup);
@@ -197,8 +197,8 @@ static void
 init_hints(FairqHints *hints, const FairqQueueKey *key)
 {
 	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
-	hints->key = *key;
-	hints->released = false;
+	hints->entry.key = *key;
+	hints->entry.released = false;
 	LWLockRelease(&fairq_view.registry->lock);
 	pg_atomic_fetch_add_u64(&hints->version, 1);
 	/* counters that have outlived a queue of the same number are void */
@@ -237,11 +237,11 @@ pop_dropped(FairqQueueKey *key)
 		if (fairq_wakeup_is_left(&hints->wakeup))
 		{
 			found = hints;
-			*key = hints->key;
-			*at = hints->next;
+			*key = hints->entry.key;
+			*at = hints->entry.next;
 		}
 		else
-			at = &hints->next;
+			at = &hints->entry.next;
 	}
 	LWLockRelease(&fairq_view.registry->lock);
 	return found;
@@ -275,7 +275,7 @@ fairq_reclaim_dropped(void)
 	{
 		PG_TRY();
 		{
-			remove_entry(&key, hints->self);
+			remove_entry(&key, hints->entry.self);
 		}
 		PG_CATCH();
 		{
@@ -310,8 +310,9 @@ release_hints(FairqHints *hints, const FairqQueueKey *key)
 	bool		ours;
 
 	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
-	ours = !hints->released && memcmp(&hints->key, key, sizeof(*key)) == 0;
-	hints->released |= ours;
+	ours = !hints->entry.released &&
+		memcmp(&hints->entry.key, key, sizeof(*key)) == 0;
+	hints->entry.released |= ours;
 	LWLockRelease(&fairq_view.registry->lock);
 	if (!ours)
 		return;
@@ -325,7 +326,7 @@ release_hints(FairqHints *hints, const FairqQueueKey *key)
 void
 fairq_shmem_release(FairqHints *hints)
 {
-	release_hints(hints, &hints->key);
+	release_hints(hints, &hints->entry.key);
 }
 
 /* --------------------------------------------------------------------- */
@@ -493,8 +494,8 @@ is_of_queue(FairqHints *hints, const FairqQueueKey *key)
 	bool		is_its;
 
 	LWLockAcquire(&fairq_view.registry->lock, LW_SHARED);
-	is_its = !hints->released &&
-		memcmp(&hints->key, key, sizeof(*key)) == 0;
+	is_its = !hints->entry.released &&
+		memcmp(&hints->entry.key, key, sizeof(*key)) == 0;
 	LWLockRelease(&fairq_view.registry->lock);
 	return is_its;
 }
@@ -540,7 +541,7 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 	PG_END_TRY();
 	if (!found)
 	{
-		entry->hints = hints->self;
+		entry->hints = hints->entry.self;
 		/* a census that did not find the queue here has written that before */
 		pg_atomic_write_u64(&hints->census.last_skipping,
 							pg_atomic_read_u64(&fairq_shmem_census(hints)->skipping));

@@ -122,7 +122,7 @@ note_counter(FairqHints *hints, int32 group_no)
 FairqCounter *
 fairq_shmem_counter(FairqHints *hints, int32 group_no)
 {
-	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
+	FairqQueueKey key = fairq_key(hints->entry.key.queue_id, group_no);
 	FairqCounterEntry *entry;
 	bool		found;
 	ErrorContextCallback callback;
@@ -150,7 +150,7 @@ fairq_shmem_counter(FairqHints *hints, int32 group_no)
 FairqCounter *
 fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 {
-	FairqQueueKey key = fairq_key(hints->key.queue_id, group_no);
+	FairqQueueKey key = fairq_key(hints->entry.key.queue_id, group_no);
 	FairqCounterEntry *entry;
 
 	fairq_registry_attach();
