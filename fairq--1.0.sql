@@ -114,6 +114,7 @@ CREATE TABLE fairq.task (
 	cancelled boolean NOT NULL DEFAULT false,
 	attempt int NOT NULL,
 	lease_until timestamptz,
+	popped_at timestamptz,
 	run_at timestamptz,
 	max_attempts int CHECK (max_attempts > 0),
 	released int,
@@ -138,6 +139,7 @@ COMMENT ON COLUMN fairq.task.id IS 'The handle, for the task''s life.';
 COMMENT ON COLUMN fairq.task.addr IS 'Where it stands in its group''s line. Below 2^62: at a turn, group_no + block_length * block, given at enqueue; a claim does not change it, a release gives it a new one. From 2^62 on, to be retried, and from 2^62 + 2^61 on, scheduled: at a time, in milliseconds from 2000 times 65536, and the low bits of its id.';
 COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued, by the clock.';
 COMMENT ON COLUMN fairq.task.lease_until IS 'Until when it is its worker''s; NULL: it is not running.';
+COMMENT ON COLUMN fairq.task.popped_at IS 'When it was popped last, by the clock; NULL: it was not. It stays when the task is put back.';
 COMMENT ON COLUMN fairq.task.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.task.group_no IS 'The group.';
 COMMENT ON COLUMN fairq.task.lane IS 'The queue and the priority in one column: what the indexes begin with is what an enqueue costs.';
@@ -174,6 +176,7 @@ CREATE TABLE fairq.archive (
 	attempt int NOT NULL,
 	priority smallint NOT NULL,
 	status smallint NOT NULL CHECK (status BETWEEN 1 AND 3),
+	popped_at timestamptz,
 	run_at timestamptz,
 	max_attempts int,
 	payload jsonb NOT NULL,
@@ -195,6 +198,7 @@ COMMENT ON COLUMN fairq.archive.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.archive.attempt IS 'How often it was popped.';
 COMMENT ON COLUMN fairq.archive.priority IS '0 (first) to 9.';
 COMMENT ON COLUMN fairq.archive.status IS '1: succeeded, 2: failed, 3: cancelled.';
+COMMENT ON COLUMN fairq.archive.popped_at IS 'When it was popped last, by the clock; NULL: it was not.';
 COMMENT ON COLUMN fairq.archive.run_at IS 'Not before; of a retry, too.';
 COMMENT ON COLUMN fairq.archive.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
 COMMENT ON COLUMN fairq.archive.payload IS 'What the producer gave.';
@@ -508,7 +512,7 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		CASE WHEN t.addr < (1::bigint << 62) THEN t.addr END AS addr,
 		t.attempt, coalesce(t.max_attempts, q.max_attempts) AS max_attempts,
 		t.payload, NULL::jsonb AS result, t.error, t.worker, t.enqueued_at,
-		t.run_at, t.lease_until, NULL::timestamptz AS finished_at
+		t.popped_at, t.run_at, t.lease_until, NULL::timestamptz AS finished_at
 	FROM fairq.task t
 	JOIN fairq.queue q ON q.queue_id = t.queue_id
 		AND t.lane BETWEEN q.queue_id * 10 AND q.queue_id * 10 + 9
@@ -526,7 +530,7 @@ CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 		a.priority::int AS priority, NULL::bigint AS addr, a.attempt,
 		coalesce(a.max_attempts, q.max_attempts) AS max_attempts,
 		a.payload, a.result, a.error, a.worker, a.enqueued_at,
-		a.run_at, NULL::timestamptz AS lease_until, a.finished_at
+		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq.has_queue_privilege(q.queue_id, 'work');

@@ -58,6 +58,8 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 	put_column(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->attempt),
 			   false);
 	put_column(values, nulls, TASK_LEASE_UNTIL, (Datum) 0, true);
+	put_column(values, nulls, TASK_POPPED_AT,
+			   TimestampTzGetDatum(new->popped_at), new->popped_at == 0);
 	put_column(values, nulls, TASK_RUN_AT,
 			   TimestampTzGetDatum(scheduled ? e->run_at : new->put_back_at),
 			   !scheduled && new->put_back_at == DT_NOBEGIN);

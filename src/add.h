@@ -23,6 +23,7 @@ typedef struct FairqNewTask
 	TimestampTz enqueued_at;	/* time at which it was first enqueued */
 	TimestampTz put_back_at;	/* time at which it was put back from the
 								 * archive; DT_NOBEGIN: it is new */
+	TimestampTz popped_at;		/* time of its last claim; 0: it had none */
 	text	   *group_key;		/* its group's key */
 	Datum		payload;		/* its payload */
 	Datum		dedup_key;		/* its key, which has been taken; 0: none */

@@ -204,6 +204,8 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 
 	new.enqueued_at = DatumGetTimestampTz(slot_getattr(slot, ARCHIVE_ENQUEUED_AT,
 													   &isnull));
+	new.popped_at = DatumGetTimestampTz(slot_getattr(slot, ARCHIVE_POPPED_AT,
+													 &isnull));
 	new.attempt = DatumGetInt32(slot_getattr(slot, ARCHIVE_ATTEMPT, &isnull));
 	new.max_attempts =
 		DatumGetInt32(slot_getattr(slot, ARCHIVE_MAX_ATTEMPTS, &isnull));

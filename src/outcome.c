@@ -56,6 +56,7 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	copy_column(tasks, TASK_QUEUE_ID, ARCHIVE_QUEUE_ID, values, nulls);
 	copy_column(tasks, TASK_ATTEMPT, ARCHIVE_ATTEMPT, values, nulls);
 	copy_column(tasks, TASK_PRIORITY, ARCHIVE_PRIORITY, values, nulls);
+	copy_column(tasks, TASK_POPPED_AT, ARCHIVE_POPPED_AT, values, nulls);
 	copy_column(tasks, TASK_RUN_AT, ARCHIVE_RUN_AT, values, nulls);
 	copy_column(tasks, TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS, values, nulls);
 	copy_column(tasks, TASK_PAYLOAD, ARCHIVE_PAYLOAD, values, nulls);

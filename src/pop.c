@@ -98,7 +98,7 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 	if (claims->remove)
 		result = remove_task(tasks, task);
 	else
-		result = fairq_task_lease(tasks, task, claims->lease_until,
+		result = fairq_task_lease(tasks, task, claims->now, claims->lease_until,
 								  claims->worker, claims->worker_isnull);
 	if (result == FAIRQ_CLAIMED)
 		put_claim(claims, tasks, task);

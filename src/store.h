@@ -182,6 +182,7 @@ typedef struct FairqTask
 								 * served */
 	TimestampTz enqueued_at;	/* time at which it was enqueued */
 	TimestampTz lease_until;	/* end of its lease; meaningful if running */
+	TimestampTz popped_at;		/* time of its last claim; 0: it had none */
 	TimestampTz run_at;			/* time for which it is scheduled, or at which
 								 * it was put back; 0: neither */
 	int32		queue_id;		/* id of its queue */
@@ -233,6 +234,7 @@ extern FairqClaimResult fairq_task_peek(FairqTable *table, FairqTask *task,
 										bool to_delete);
 extern void fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task);
 extern FairqClaimResult fairq_task_lease(FairqTable *table, FairqTask *task,
+										 TimestampTz popped_at,
 										 TimestampTz lease_until, Datum worker,
 										 bool worker_isnull);
 extern void fairq_task_return(FairqTable *table, FairqTask *task,

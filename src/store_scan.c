@@ -457,6 +457,8 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	task->lease_until =
 		DatumGetTimestampTz(slot_getattr(slot, TASK_LEASE_UNTIL, &isnull));
 	task->running = !isnull;
+	task->popped_at =
+		DatumGetTimestampTz(slot_getattr(slot, TASK_POPPED_AT, &isnull));
 	task->run_at =
 		DatumGetTimestampTz(slot_getattr(slot, TASK_RUN_AT, &isnull));
 	task->cancelled = DatumGetBool(slot_getattr(slot, TASK_CANCELLED, &isnull));

@@ -385,22 +385,23 @@ remember_leased(const FairqTask *task)
 }
 
 /*
- * The task, whose row is locked or read by fairq_task_lock_tuple(), runs until
- * lease_until, where it stands; its attempt is the next one.
+ * The task, whose row is locked or read by fairq_task_lock_tuple(), runs from
+ * popped_at until lease_until, where it stands; its attempt is the next one.
  */
 FairqClaimResult
-fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
-				 Datum worker, bool worker_isnull)
+fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
+				 TimestampTz lease_until, Datum worker, bool worker_isnull)
 {
 	const AttrNumber changed[] = {
-		TASK_LEASE_UNTIL, TASK_ATTEMPT, TASK_WORKER
+		TASK_LEASE_UNTIL, TASK_POPPED_AT, TASK_ATTEMPT, TASK_WORKER
 	};
 	const Datum values[] = {
 		TimestampTzGetDatum(lease_until),
+		TimestampTzGetDatum(popped_at),
 		Int32GetDatum(task->attempt + 1),
 		worker
 	};
-	const bool	nulls[] = {false, false, worker_isnull};
+	const bool	nulls[] = {false, false, false, worker_isnull};
 	FairqClaimResult result;
 
 	result = update_locked(table, task, changed, values, nulls,
@@ -409,6 +410,7 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz lease_until,
 		return result;
 	task->attempt++;
 	task->lease_until = lease_until;
+	task->popped_at = popped_at;
 	task->running = true;
 	remember_leased(task);
 	return FAIRQ_CLAIMED;
