@@ -80,11 +80,13 @@ OBJS = \
 	src/seats.o \
 	src/counter.o \
 	src/times.o \
+	src/histogram.o \
 	src/wake.o \
 	src/transaction.o \
 	src/shown.o \
 	src/pending.o \
 	src/news.o \
+	src/samples.o \
 	src/registry_counters.o \
 	src/registry.o \
 	src/domain.o \

@@ -18,6 +18,7 @@
 #include "claim.h"
 #include "outcome.h"
 #include "running.h"
+#include "samples.h"
 #include "stall.h"
 
 /* how long a transaction block leaves that to others */
@@ -28,6 +29,8 @@ static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 		   FairqPending *pending)
 {
+	TimestampTz ready_at = task->running ? task->lease_until :
+		Max(task->enqueued_at, task->run_at);
 	FairqClaimResult result;
 
 	task->turn = turn->addr;
@@ -35,6 +38,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	pending->stats[FAIRQ_STAT_POPPED]++;
+	fairq_sample(s->queue->hints, FAIRQ_SPAN_WAIT, ready_at, s->call.now);
 	if (task->running)
 		fairq_pending_leased_at_commit(pending, task->addr, task->lease_until,
 									   s->taken.searches);

@@ -32,6 +32,7 @@
 #include "args.h"
 #include "outcome.h"
 #include "running.h"
+#include "samples.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_complete);
@@ -49,6 +50,18 @@ is_leased(const FairqTask *task, int32 attempt)
 {
 	return task->running &&
 		(attempt == ANY_ATTEMPT || task->attempt == attempt);
+}
+
+/*
+ * Note how long the attempt took that its worker ends.  One of a row by SQL may
+ * have no beginning.
+ */
+static void
+sample_run(FairqQueue *queue, const FairqTask *task)
+{
+	if (task->popped_at != 0)
+		fairq_sample(queue->hints, FAIRQ_SPAN_RUN, task->popped_at,
+					 GetCurrentTimestamp());
 }
 
 /*
@@ -86,6 +99,7 @@ complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 				return false;
 			fairq_finish(*queue, tasks, &task, FAIRQ_STATUS_SUCCEEDED, NULL,
 						 result);
+			sample_run(*queue, &task);
 			return true;
 		}
 		lane = fairq_queue_lane(*queue, task.priority);
@@ -98,6 +112,7 @@ complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 			fairq_pending_leased_at_abort(pending, task.addr,
 										  task.lease_until);
 			fairq_hold_end(pending);
+			sample_run(*queue, &task);
 			return true;
 		}
 		fairq_hold_end(NULL);
@@ -311,6 +326,8 @@ fairq_fail(PG_FUNCTION_ARGS)
 				  retry_in >= 0 ? retry_in : backoff_delay(g.queue, &g.task),
 				  error, true);
 	}
+	if (done)
+		sample_run(g.queue, &g.task);
 	close_tasks(g.tasks, done);
 	PG_RETURN_BOOL(done);
 }

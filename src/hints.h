@@ -11,6 +11,7 @@
 
 #include "address.h"
 #include "counter.h"
+#include "histogram.h"
 #include "shmem.h"
 #include "times.h"
 #include "wake.h"
@@ -204,6 +205,9 @@ struct FairqHints
 								 * to be taken back */
 	FairqChunks chunks;			/* bits of the groups of all lanes */
 	FairqCounter running;		/* counter of the whole queue */
+	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and
+											 * ran, since the server
+											 * started */
 	FairqWakeup wakeup;			/* sessions asleep in fairq.wait() */
 	FairqLane	lanes[FAIRQ_PRIORITIES];	/* lanes, by priority */
 };

@@ -54,8 +54,8 @@
 #include "seats.h"
 
 /*
- * Hints that are allocated together: 35 kB.  By itself each would be just over
- * what the DSA has a size for, and cost a quarter more.
+ * Hints that are allocated together: 42 kB.  By itself each would cost what the
+ * DSA's next size is, up to a quarter more.
  */
 #define HINTS_AT_ONCE 8
 
@@ -214,6 +214,8 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u64(&hints->unparks, 0);
 	fairq_chunks_free(&hints->chunks);
 	fairq_counter_init(&hints->running);
+	for (int i = 0; i < FAIRQ_SPANS; i++)
+		fairq_histogram_init(&hints->histograms[i]);
 	fairq_wakeup_begin(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		init_lane(&hints->lanes[priority], priority);

@@ -15,6 +15,7 @@
 #include "utils/builtins.h"
 
 #include "compat.h"
+#include "histogram.h"
 #include "lane_view.h"
 #include "queue.h"
 #include "row.h"
@@ -43,6 +44,41 @@ put_groups(FairqRow *row, FairqQueue *queue)
 	fairq_put_int4(row, active, false);
 	fairq_put_int4(row, parked, false);
 	fairq_put_int4(row, paused, false);
+}
+
+/* Put a histogram, as an array. */
+static void
+put_histogram(FairqRow *row, const uint64 *counts)
+{
+	Datum		numbers[FAIRQ_BUCKETS];
+
+	for (int i = 0; i < FAIRQ_BUCKETS; i++)
+		numbers[i] = Int64GetDatum((int64) counts[i]);
+	fairq_put(row, PointerGetDatum(construct_array(numbers, FAIRQ_BUCKETS,
+												   INT8OID, sizeof(int64),
+												   FLOAT8PASSBYVAL,
+												   TYPALIGN_DOUBLE)), false);
+}
+
+/* Put how long tasks waited and ran since the server started. */
+static void
+put_times(FairqRow *row, FairqQueue *queue)
+{
+	static const int percents[] = {50, 95, 99};
+	uint64		counts[FAIRQ_SPANS][FAIRQ_BUCKETS];
+
+	for (int s = 0; s < FAIRQ_SPANS; s++)
+	{
+		fairq_histogram_read(&queue->hints->histograms[s], counts[s]);
+		for (int i = 0; i < lengthof(percents); i++)
+		{
+			int64		usecs = fairq_percentile(counts[s], percents[i]);
+
+			fairq_put_interval(row, usecs, usecs < 0);
+		}
+	}
+	for (int s = 0; s < FAIRQ_SPANS; s++)
+		put_histogram(row, counts[s]);
 }
 
 /* Put what was done since the server started. */
@@ -75,9 +111,7 @@ put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
 	/* oldest_ready, oldest_limited */
 	for (int i = 0; i < 2; i++)
 		fairq_put_null(&row);
-	/* wait_p50 to run_p99, and the two histograms */
-	for (int i = 0; i < 8; i++)
-		fairq_put_null(&row);
+	put_times(&row, queue);
 	put_counters(&row, queue);
 	fairq_put_row(rsinfo, &row);
 }

@@ -27,6 +27,7 @@
 #include "domain.h"
 #include "pending_internal.h"
 #include "registry.h"
+#include "samples.h"
 #include "shown.h"
 #include "transaction.h"
 
@@ -215,6 +216,8 @@ static void
 apply_all(bool committed)
 {
 	end_call();
+	/* as long as the queues' hints are theirs */
+	fairq_samples_end(committed);
 	apply_from(0, committed);
 	fairq_pending_forget();
 	fairq_shown_forget();
@@ -263,6 +266,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		fairq_pending_sub_committed(sub, parent);
+		fairq_samples_sub_end(sub, parent, true);
 		end_level(true);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
@@ -272,6 +276,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		end_call();
 		while (first > 0 && fairq_pending_at(first - 1)->sub == sub)
 			first--;
+		fairq_samples_sub_end(sub, parent, false);
 		apply_from(first, false);
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);

@@ -1,0 +1,35 @@
+/*
+ * histogram.h
+ *		How long tasks have waited and run: spans of time, in buckets.
+ */
+#ifndef FAIRQ_HISTOGRAM_H
+#define FAIRQ_HISTOGRAM_H
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+
+/* What is measured of a queue's tasks. */
+typedef enum FairqSpan
+{
+	FAIRQ_SPAN_WAIT,			/* from when it was ready to its claim */
+	FAIRQ_SPAN_RUN,				/* from its claim to complete or fail */
+	FAIRQ_SPANS					/* number of these */
+} FairqSpan;
+
+/* buckets: below 1 ms, [1, 2) ms, [2, 4) ms, ...; 2^30 ms and more */
+#define FAIRQ_BUCKETS 32
+
+/* In shared memory, part of a queue: read and written without a lock. */
+typedef struct FairqHistogram
+{
+	pg_atomic_uint64 n[FAIRQ_BUCKETS];	/* number of spans in each bucket */
+} FairqHistogram;
+
+extern int	fairq_bucket_of(TimestampTz from, TimestampTz until);
+extern void fairq_histogram_init(FairqHistogram *histogram);
+extern void fairq_histogram_add(FairqHistogram *histogram, int bucket,
+								uint64 n);
+extern void fairq_histogram_read(FairqHistogram *histogram, uint64 *counts);
+extern int64 fairq_percentile(const uint64 *counts, int percent);
+
+#endif							/* FAIRQ_HISTOGRAM_H */
