@@ -76,6 +76,15 @@ sub make_gap
 	return;
 }
 
+# Of how many tasks it is known how long they have waited, and run.
+sub measured
+{
+	my ($q) = @_;
+	return $node->safe_psql('postgres',
+		"SELECT (SELECT sum(n) FROM unnest(wait_histogram) n), (SELECT sum(n) FROM unnest(run_histogram) n) FROM fairq.stats WHERE queue = '$q'"
+	);
+}
+
 foreach my $mode ('fast', 'immediate')
 {
 	my $q = "q_$mode";
@@ -87,8 +96,9 @@ foreach my $mode ('fast', 'immediate')
 		  . enqueue($q, 'c', 1 .. 6)
 		  . "SELECT fairq.enqueue('$q', 'b', '9', priority => 5);");
 	is(served($q, 4), 'a1 b1 c1 a2', "$mode: before");
+	is(measured($q), '4|0', "$mode: how long these have waited is counted");
 	my $running = $node->safe_psql('postgres',
-		q{SELECT id, attempt, lease_until FROM fairq.tasks WHERE status = 'running' ORDER BY id}
+		q{SELECT id, attempt, popped_at, lease_until FROM fairq.tasks WHERE status = 'running' ORDER BY id}
 	);
 
 	my $last_id =
@@ -100,10 +110,11 @@ foreach my $mode ('fast', 'immediate')
 
 	is( $node->safe_psql(
 			'postgres',
-			q{SELECT id, attempt, lease_until FROM fairq.tasks WHERE status = 'running' ORDER BY id}
+			q{SELECT id, attempt, popped_at, lease_until FROM fairq.tasks WHERE status = 'running' ORDER BY id}
 		),
 		$running,
 		"$mode: what was running still runs");
+	is(measured($q), '0|0', "$mode: what was counted is gone");
 	$node->safe_psql('postgres', enqueue($q, 'd', 1, 2));
 	my $left_out = $node->safe_psql('postgres',
 		"SELECT min(id) - $last_id - 1 FROM fairq.tasks WHERE group_key = 'd' AND queue = '$q'"
@@ -119,6 +130,8 @@ foreach my $mode ('fast', 'immediate')
 		),
 		'18',
 		"$mode: all of it can be completed");
+	is(measured($q), '14|18',
+		"$mode: how long it has run is known across the restart");
 	is($node->safe_psql('postgres', "SELECT fairq.check_queue('$q')"),
 		'', "$mode: the queue is sound");
 
