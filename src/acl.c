@@ -5,7 +5,9 @@
  * A privilege on a queue is a row (queue_id, role, privilege).  A role that
  * has the privileges of such a role has it; so do superusers, and a role that
  * has those of the role that owns fairq's tables.  FAIRQ_PRIV_MANAGE comprises
- * the others.  Nothing is ever PUBLIC's.
+ * the others, and FAIRQ_PRIV_WORK comprises FAIRQ_PRIV_MONITOR, which a role
+ * that has the privileges of pg_monitor has on each queue.  Nothing is ever
+ * PUBLIC's.
  *
  * A role is kept by its OID, so that a new one of the same name inherits
  * nothing.  Rows of roles that were dropped grant nothing, until
@@ -15,6 +17,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -32,6 +35,8 @@ fairq_privilege_named(const char *name)
 		return FAIRQ_PRIV_WORK;
 	if (strcmp(name, "manage") == 0)
 		return FAIRQ_PRIV_MANAGE;
+	if (strcmp(name, "monitor") == 0)
+		return FAIRQ_PRIV_MONITOR;
 	return 0;
 }
 
@@ -43,18 +48,24 @@ fairq_is_owner(void)
 }
 
 /*
- * Has the current user one of these privileges, or the one that comprises all?
+ * Has the current user one of these privileges, or one that comprises one of
+ * them?
  */
 bool
 fairq_grants_allow(const FairqGrant *grants, int ngrants, int any)
 {
 	any |= FAIRQ_PRIV_MANAGE;
+	if (any & FAIRQ_PRIV_MONITOR)
+		any |= FAIRQ_PRIV_WORK;
 	for (int i = 0; i < ngrants; i++)
 	{
 		if ((grants[i].privilege & any) &&
 			has_privs_of_role(GetUserId(), grants[i].role))
 			return true;
 	}
+	if ((any & FAIRQ_PRIV_MONITOR) &&
+		has_privs_of_role(GetUserId(), ROLE_PG_MONITOR))
+		return true;
 	return fairq_is_owner();
 }
 

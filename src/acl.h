@@ -11,8 +11,10 @@
 typedef enum FairqPrivilege
 {
 	FAIRQ_PRIV_ENQUEUE = 1,
-	FAIRQ_PRIV_WORK = 2,
-	FAIRQ_PRIV_MANAGE = 4		/* comprises the others */
+	FAIRQ_PRIV_WORK = 2,		/* comprises FAIRQ_PRIV_MONITOR */
+	FAIRQ_PRIV_MANAGE = 4,		/* comprises the others */
+	FAIRQ_PRIV_MONITOR = 8		/* to see queues and groups, and of a task
+								 * nothing that its producer or worker gave */
 } FairqPrivilege;
 
 #define FAIRQ_PRIV_ANY (FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK)
