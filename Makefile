@@ -62,6 +62,7 @@ OBJS = \
 	src/turns.o \
 	src/claim.o \
 	src/running.o \
+	src/reason.o \
 	src/count.o \
 	src/census.o \
 	src/census_state.o \

@@ -1,0 +1,87 @@
+/*
+ * reason.c
+ *		Why a group's ready tasks do not run.
+ *
+ * The reason is what a pop at this moment would meet first: that the queue or
+ * the group is paused, that the queue has no slot, that the group has none.  If
+ * nothing of that is so the tasks wait for a pop: there are too few workers, or
+ * the group's turn has not come.
+ *
+ * It is found in settings and counters, and no task is read.  A counter that is
+ * not known says nothing: so after a restart, or when rows were changed behind
+ * fairq's back, the tasks wait for a pop, which counts them.  A counter that is
+ * doubtful keeps pops away as one that is not, until it is counted anew.  On a
+ * standby no pop will ever count, so there limits give no reason.
+ *
+ * Looking changes nothing: no counter is made.
+ *
+ * Locking: the mutexes of the queue's and the group's counter, one after the
+ * other; the second is pinned meanwhile.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+
+#include "reason.h"
+#include "registry.h"
+
+/* Is it known that as many are running as may be? */
+static bool
+is_full(FairqQueue *queue, FairqCounter *counter, int32 limit)
+{
+	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(queue, 0));
+	int32		running;
+	bool		doubtful;
+
+	return fairq_counter_read(counter, now, &running, &doubtful) &&
+		running >= limit;
+}
+
+/* The same of a group, which may have no counter. */
+static bool
+is_group_full(FairqQueue *queue, int32 group_no, int32 limit)
+{
+	FairqCounter *counter = fairq_shmem_find_counter(queue->hints, group_no);
+	bool		full;
+
+	if (counter == NULL)
+		return false;
+	full = is_full(queue, counter, limit);
+	fairq_counter_unpin(counter);
+	return full;
+}
+
+/* Why the group's tasks that are ready, if there are any, do not run. */
+FairqReason
+fairq_reason(FairqQueue *queue, int32 group_no)
+{
+	int32		most = queue->max_running;
+	int32		limit = fairq_group_setting(queue, group_no)->limit;
+
+	if (queue->paused || limit == 0)
+		return FAIRQ_REASON_PAUSED;
+	if (most == FAIRQ_NO_LIMIT && limit == FAIRQ_NO_LIMIT)
+		return FAIRQ_REASON_WORKERS;
+	if (RecoveryInProgress())
+		return FAIRQ_REASON_NONE;
+	if (most != FAIRQ_NO_LIMIT && is_full(queue, &queue->hints->running, most))
+		return FAIRQ_REASON_QUEUE_LIMIT;
+	if (limit != FAIRQ_NO_LIMIT && is_group_full(queue, group_no, limit))
+		return FAIRQ_REASON_LIMIT;
+	return FAIRQ_REASON_WORKERS;
+}
+
+/* The reason as SQL functions return it; NULL: FAIRQ_REASON_NONE. */
+const char *
+fairq_reason_name(FairqReason reason)
+{
+	static const char *const names[] = {
+		[FAIRQ_REASON_PAUSED] = "paused",
+		[FAIRQ_REASON_QUEUE_LIMIT] = "queue_limit",
+		[FAIRQ_REASON_LIMIT] = "limit",
+		[FAIRQ_REASON_WORKERS] = "workers",
+		[FAIRQ_REASON_SCHEDULED] = "scheduled"
+	};
+
+	return names[reason];
+}

@@ -1,0 +1,24 @@
+/*
+ * reason.h
+ *		Why a group's ready tasks do not run.
+ */
+#ifndef FAIRQ_REASON_H
+#define FAIRQ_REASON_H
+
+#include "queue.h"
+
+typedef enum FairqReason
+{
+	FAIRQ_REASON_NONE,			/* not known, or nothing waits */
+	FAIRQ_REASON_PAUSED,		/* the queue is paused, or the group */
+	FAIRQ_REASON_QUEUE_LIMIT,	/* the queue has no slot */
+	FAIRQ_REASON_LIMIT,			/* the group has no slot */
+	FAIRQ_REASON_WORKERS,		/* nothing keeps the tasks back, as far as is
+								 * known: they wait for a pop */
+	FAIRQ_REASON_SCHEDULED		/* the time has not come */
+} FairqReason;
+
+extern FairqReason fairq_reason(FairqQueue *queue, int32 group_no);
+extern const char *fairq_reason_name(FairqReason reason);
+
+#endif							/* FAIRQ_REASON_H */
