@@ -496,6 +496,14 @@ CREATE FUNCTION fairq.has_queue_privilege(queue_id int, privilege text)
 COMMENT ON FUNCTION fairq.has_queue_privilege(int, text)
 	IS 'May the current user enqueue into a queue, work on it, manage it, or do anything with it ("any")?';
 
+-- STABLE, so that a query that does not ask for the reason does not pay for it.
+CREATE FUNCTION fairq.wait_reason(queue_id int, group_no int,
+	run_at timestamptz) RETURNS text
+	AS 'MODULE_PATHNAME', 'fairq_wait_reason'
+	LANGUAGE C STABLE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.wait_reason(int, int, timestamptz)
+	IS 'Why a task of that group that is not running waits; run_at, if it stands at a time.';
+
 -- The views show what one may see, and let no condition of the caller's look
 -- at the rest.
 
@@ -508,6 +516,10 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 			WHEN t.addr < (1::bigint << 62) THEN 'queued'
 			WHEN t.run_at > pg_catalog.clock_timestamp() THEN 'scheduled'
 			ELSE 'queued' END AS status,
+		CASE WHEN t.lease_until IS NULL
+			THEN fairq.wait_reason(t.queue_id, t.group_no,
+				CASE WHEN t.addr >= (1::bigint << 62) THEN t.run_at END)
+			END AS reason,
 		t.priority::int AS priority,
 		CASE WHEN t.addr < (1::bigint << 62) THEN t.addr END AS addr,
 		t.attempt, coalesce(t.max_attempts, q.max_attempts) AS max_attempts,
@@ -526,7 +538,7 @@ COMMENT ON VIEW fairq.live_tasks IS 'Of fairq.tasks, those that are not finished
 CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 	SELECT a.id, q.name AS queue, a.group_key,
 		CASE a.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed'
-			ELSE 'cancelled' END AS status,
+			ELSE 'cancelled' END AS status, NULL::text AS reason,
 		a.priority::int AS priority, NULL::bigint AS addr, a.attempt,
 		coalesce(a.max_attempts, q.max_attempts) AS max_attempts,
 		a.payload, a.result, a.error, a.worker, a.enqueued_at,
@@ -540,7 +552,7 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; and, from the archive, succeeded, failed or cancelled. addr is the turn at which a task stands; NULL if it stands at a time.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; and, from the archive, succeeded, failed or cancelled. reason is why a task does not run: paused, queue_limit, limit or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
 
 CREATE VIEW fairq.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,

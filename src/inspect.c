@@ -1,7 +1,7 @@
 /*
  * inspect.c
- *		Looking in: addresses, blocks, counters, and what stands behind the
- *		views of queues and groups.
+ *		Looking in: addresses, blocks, counters, reasons, and what stands
+ *		behind the views of queues and groups.
  *
  * A view is planned in its caller's statement, with the caller's settings.
  * What reads and counts tasks has to take linear time whatever the planner
@@ -17,10 +17,12 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/timestamp.h"
 
 #include "args.h"
 #include "compat.h"
 #include "group.h"
+#include "reason.h"
 #include "store.h"
 #include "store_spi.h"
 #include "visible.h"
@@ -28,6 +30,7 @@
 PG_FUNCTION_INFO_V1(fairq_sql_address);
 PG_FUNCTION_INFO_V1(fairq_block_of);
 PG_FUNCTION_INFO_V1(fairq_counters);
+PG_FUNCTION_INFO_V1(fairq_wait_reason);
 PG_FUNCTION_INFO_V1(fairq_visible_groups);
 PG_FUNCTION_INFO_V1(fairq_visible_queues);
 
@@ -87,6 +90,30 @@ fairq_counters(PG_FUNCTION_ARGS)
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
+}
+
+/*
+ * fairq.wait_reason(queue_id, group_no, run_at): for the views of tasks.  NULL
+ * for a caller that may not see the queue's groups.
+ */
+Datum
+fairq_wait_reason(PG_FUNCTION_ARGS)
+{
+	FairqQueue *queue;
+	FairqReason reason;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		PG_RETURN_NULL();
+	queue = fairq_queue_by_id(PG_GETARG_INT32(0));
+	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
+		PG_RETURN_NULL();
+	if (!PG_ARGISNULL(2) && PG_GETARG_TIMESTAMPTZ(2) > GetCurrentTimestamp())
+		reason = FAIRQ_REASON_SCHEDULED;
+	else
+		reason = fairq_reason(queue, PG_GETARG_INT32(1));
+	if (reason == FAIRQ_REASON_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(fairq_reason_name(reason)));
 }
 
 static Datum

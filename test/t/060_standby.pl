@@ -80,6 +80,26 @@ is( $standby->safe_psql(
 	),
 	'0|0',
 	'standby: lanes, of which nothing is known');
+my $reasons = q{SELECT string_agg(group_key || ':' || coalesce(reason, '-'), ' ' ORDER BY id)
+	FROM fairq.tasks WHERE status = 'queued'};
+is( $standby->safe_psql('postgres', $reasons),
+	'b:workers a:workers b:workers c:workers',
+	'standby: reasons without limits');
+$primary->safe_psql(
+	'postgres', q{
+	SELECT fairq.set_group('q', 'b', concurrency => 1);
+	SELECT fairq.pause('q', 'a');
+});
+$primary->wait_for_catchup($standby);
+is( $standby->safe_psql('postgres', $reasons),
+	'b:- a:paused b:- c:workers',
+	'standby: reasons, as far as they are known there');
+$primary->safe_psql(
+	'postgres', q{
+	SELECT fairq.set_group('q', 'b', concurrency => 0);
+	SELECT fairq.resume('q', 'a');
+});
+$primary->wait_for_catchup($standby);
 is($standby->safe_psql('postgres', q{SELECT fairq.reset_hints()}),
 	'', 'standby: hints may be reset');
 

@@ -1,0 +1,153 @@
+-- Why a task does not run: each reason, by what causes it, and as long as it
+-- does.  Seen to fail with the reasons asked for in another order, with an
+-- unknown counter taken for what it says, and with a wait_reason() that is
+-- VOLATILE.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+DROP ROLE IF EXISTS regress_fairq_reasons;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- The tasks that are not finished, by group: the reason and status of each.
+CREATE FUNCTION pg_temp.reasons(queue text, OUT group_key text, OUT tasks text)
+	RETURNS SETOF record
+LANGUAGE sql AS $$
+	SELECT group_key, string_agg((payload #>> '{}') || ':' || status || ':'
+		|| coalesce(reason, 'NULL'), ' ' ORDER BY id)
+	FROM fairq.tasks t WHERE t.queue = reasons.queue
+	GROUP BY group_key ORDER BY group_key
+$$;
+CREATE FUNCTION pg_temp.add(queue text, group_key text, VARIADIC names text[])
+	RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue(queue, group_key, to_jsonb(n))) FROM unnest(names) n
+$$;
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1) RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
+$$;
+CREATE FUNCTION pg_temp.id(queue text, name text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND payload #>> '{}' = name
+$$;
+
+-- nothing keeps a task back, but that no worker asks
+SELECT fairq.create_queue('reasons', backoff => '1 hour', retain => '1 hour');
+SELECT pg_temp.add('reasons', 'a', 'a1', 'a2', 'a3'),
+	pg_temp.add('reasons', 'b', 'b1', 'b2');
+SELECT * FROM pg_temp.reasons('reasons');
+SELECT pg_temp.pop('reasons', 2);
+SELECT * FROM pg_temp.reasons('reasons');
+
+-- the group has no slot: since it is used, and until the one that has it ends
+SELECT fairq.set_group('reasons', 'a', concurrency => 1);
+SELECT pg_temp.pop('reasons');
+SELECT * FROM pg_temp.reasons('reasons');
+BEGIN;
+SELECT fairq.complete(pg_temp.id('reasons', 'a1'));
+SELECT * FROM pg_temp.reasons('reasons') WHERE group_key = 'a';
+COMMIT;
+SELECT * FROM pg_temp.reasons('reasons') WHERE group_key = 'a';
+BEGIN;
+SELECT pg_temp.pop('reasons');
+SELECT * FROM pg_temp.reasons('reasons') WHERE group_key = 'a';
+ROLLBACK;
+SELECT * FROM pg_temp.reasons('reasons') WHERE group_key = 'a';
+-- the queue's limit of each group is the group's, too, unless it has its own
+SELECT fairq.set_group('reasons', 'a', concurrency => 0);
+SELECT fairq.alter_queue('reasons', concurrency => 1);
+SELECT pg_temp.pop('reasons', 5);
+SELECT * FROM pg_temp.reasons('reasons');
+SELECT pg_temp.add('reasons', 'b', 'b3');
+SELECT pg_temp.pop('reasons', 5);
+SELECT * FROM pg_temp.reasons('reasons') WHERE group_key = 'b';
+SELECT fairq.set_group('reasons', 'b', concurrency => 3);
+SELECT * FROM pg_temp.reasons('reasons') WHERE group_key = 'b';
+SELECT fairq.alter_queue('reasons', concurrency => 0);
+
+-- the queue has no slot, whatever its groups have
+SELECT fairq.alter_queue('reasons', max_running => 3);
+SELECT pg_temp.pop('reasons', 5);
+SELECT * FROM pg_temp.reasons('reasons');
+SELECT fairq.set_group('reasons', 'b', concurrency => 1);
+SELECT pg_temp.add('reasons', 'c', 'c1');
+SELECT * FROM pg_temp.reasons('reasons');
+SELECT fairq.alter_queue('reasons', max_running => 4);
+SELECT * FROM pg_temp.reasons('reasons');
+SELECT fairq.alter_queue('reasons', max_running => 0);
+
+-- what is paused waits for that, whatever limits there are
+SELECT fairq.pause('reasons', 'b');
+SELECT * FROM pg_temp.reasons('reasons');
+SELECT fairq.pause('reasons');
+SELECT fairq.resume('reasons', 'b');
+SELECT * FROM pg_temp.reasons('reasons');
+SELECT fairq.resume('reasons');
+SELECT * FROM pg_temp.reasons('reasons');
+
+-- one whose time has not come waits for that: scheduled, handed back for later,
+-- or to be retried; and is as the others when it has
+SELECT fairq.enqueue('reasons', 'd', '"d1"', run_at => 'infinity') > 0 AS ok,
+	fairq.enqueue('reasons', 'd', '"d2"', run_at => clock_timestamp() + '1 hour') > 0 AS ok,
+	fairq.enqueue('reasons', 'd', '"d3"', run_at => clock_timestamp() - interval '1 hour') > 0 AS ok;
+SELECT fairq.pause('reasons', 'd');
+SELECT fairq.release(pg_temp.id('reasons', 'a2'), delay => '1 hour');
+SELECT fairq.fail(pg_temp.id('reasons', 'b2'));
+SELECT * FROM pg_temp.reasons('reasons');
+SELECT fairq.resume('reasons', 'd');
+
+-- one that is running, expired or finished waits for nothing
+SELECT fairq.cancel(pg_temp.id('reasons', 'c1'));
+SELECT fairq.fail(pg_temp.id('reasons', 'b1'), dead => true);
+SELECT count(*) FROM fairq.pop('reasons', 1, lease => '1 microsecond');
+SELECT pg_sleep(0.01);
+SELECT * FROM pg_temp.reasons('reasons');
+SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'reasons' AND status = 'running';
+
+-- as long as nothing is known of what is running, a task waits for the pop that
+-- counts it
+SELECT fairq.alter_queue('reasons', concurrency => 1);
+SELECT pg_temp.add('reasons', 'e', 'e1', 'e2') = pg_temp.add('reasons', 'f', 'f1', 'f2') AS ok;
+SELECT pg_temp.pop('reasons', 5);
+SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
+SELECT fairq.reset_hints();
+SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
+SELECT pg_temp.pop('reasons', 5);
+SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
+
+-- also of a group that is not there; it is not told to those who may not see
+-- groups
+SELECT queue_id AS id FROM fairq.queue WHERE name = 'reasons' \gset
+SELECT fairq.wait_reason(:id, 999999, NULL), fairq.wait_reason(:id, -1, NULL),
+	fairq.wait_reason(:id, 0, 'infinity'), fairq.wait_reason(:id, 0, '-infinity');
+SELECT fairq.wait_reason(0, 0, NULL), fairq.wait_reason(NULL, 0, NULL),
+	fairq.wait_reason(:id, NULL, NULL);
+CREATE ROLE regress_fairq_reasons;
+SELECT fairq.grant_queue('reasons', 'regress_fairq_reasons', 'enqueue');
+SET ROLE regress_fairq_reasons;
+SELECT fairq.wait_reason(:id, 0, NULL), fairq.wait_reason(:id, 0, 'infinity');
+RESET ROLE;
+
+-- who does not ask for it does not pay for it
+CREATE FUNCTION pg_temp.calls_it(query text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (VERBOSE, COSTS OFF) ' || query LOOP
+		IF line LIKE '%wait_reason%' THEN
+			RETURN true;
+		END IF;
+	END LOOP;
+	RETURN false;
+END $$;
+SELECT query, pg_temp.calls_it(query) FROM unnest(ARRAY[
+	'SELECT id, reason FROM fairq.tasks',
+	'SELECT id, reason FROM fairq.live_tasks',
+	'SELECT id, payload FROM fairq.tasks',
+	'SELECT count(*) FROM fairq.tasks',
+	'SELECT count(*) FROM fairq.live_tasks']) query;
+
+SELECT * FROM fairq.check_queue('reasons');
+SELECT fairq.drop_queue('reasons', true);
+DROP ROLE regress_fairq_reasons;
