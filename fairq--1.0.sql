@@ -83,14 +83,14 @@ CREATE TABLE fairq.queue_privilege (
 	queue_id int NOT NULL,
 	role regrole NOT NULL,
 	privilege text COLLATE "C" NOT NULL
-		CHECK (privilege IN ('enqueue', 'work', 'manage')),
+		CHECK (privilege IN ('enqueue', 'work', 'monitor', 'manage')),
 	PRIMARY KEY (queue_id, role, privilege)
 ) USING heap;
 
 COMMENT ON TABLE fairq.queue_privilege IS 'Who may do what with a queue, beside the owner of these tables.';
 COMMENT ON COLUMN fairq.queue_privilege.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.queue_privilege.role IS 'Whoever has the privileges of this role.';
-COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work, or manage, which comprises the others.';
+COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work, which comprises monitor, monitor, or manage, which comprises the others.';
 
 -- In this order, so that there is little padding, what a claim changes stands
 -- together, which is what it logs, and what is always there comes before what
@@ -340,7 +340,7 @@ CREATE FUNCTION fairq.grant_queue(queue text, role regrole, privilege text)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_grant_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.grant_queue(text, regrole, text)
-	IS 'Let a role enqueue into a queue, work on it, or manage it, which comprises the others.';
+	IS 'Let a role enqueue into a queue, work on it, monitor it, which work comprises, or manage it, which comprises the others.';
 
 CREATE FUNCTION fairq.revoke_queue(queue text, role regrole, privilege text)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_revoke_queue'
@@ -494,7 +494,7 @@ CREATE FUNCTION fairq.has_queue_privilege(queue_id int, privilege text)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_has_queue_privilege'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.has_queue_privilege(int, text)
-	IS 'May the current user enqueue into a queue, work on it, manage it, or do anything with it ("any")?';
+	IS 'May the current user enqueue into a queue, work on it, monitor it, manage it, or do anything with it ("any")?';
 
 -- STABLE, so that a query that does not ask for the reason does not pay for it.
 CREATE FUNCTION fairq.wait_reason(queue_id int, group_no int,
@@ -612,7 +612,7 @@ CREATE FUNCTION fairq.visible_groups() RETURNS SETOF fairq.all_groups
 	AS 'MODULE_PATHNAME', 'fairq_visible_groups'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.visible_groups()
-	IS 'The groups of the queues on which the current user may work.';
+	IS 'The groups of the queues that the current user may monitor.';
 
 CREATE FUNCTION fairq.visible_queues() RETURNS SETOF fairq.all_queues
 	AS 'MODULE_PATHNAME', 'fairq_visible_queues'
@@ -655,7 +655,7 @@ CREATE VIEW fairq.stats WITH (security_barrier) AS
 	SELECT * FROM fairq.visible_stats();
 COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, who waits and since when, and what was done since the server started. It costs the same whatever is queued.';
 
--- What shared memory holds, for those who may manage a queue.  Neither makes
+-- What shared memory holds, for those who may monitor a queue.  Neither makes
 -- anything known there, or counts as a use.
 CREATE FUNCTION fairq.visible_lanes() RETURNS TABLE (queue text,
 	priority int, known boolean, known_from bigint, known_to bigint,
@@ -666,7 +666,7 @@ CREATE FUNCTION fairq.visible_lanes() RETURNS TABLE (queue text,
 	AS 'MODULE_PATHNAME', 'fairq_visible_lanes'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq.visible_lanes()
-	IS 'The lanes that shared memory knows, of the queues that the current user may manage.';
+	IS 'The lanes that shared memory knows, of the queues that the current user may monitor.';
 
 CREATE VIEW fairq.lanes WITH (security_barrier) AS
 	SELECT * FROM fairq.visible_lanes();

@@ -5,7 +5,7 @@
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off
-DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_work, regress_fairq_manage;
+DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue, regress_fairq_monitor;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
@@ -206,29 +206,29 @@ SELECT fairq.lane_groups('nowhere', 0);
 SELECT fairq.lane_groups(repeat('x', 58), 0);
 
 CREATE ROLE regress_fairq_nobody;
-CREATE ROLE regress_fairq_work;
-CREATE ROLE regress_fairq_manage;
-SELECT fairq.grant_queue('lanes_limit', 'regress_fairq_work', 'work');
-SELECT fairq.grant_queue('lanes_limit', 'regress_fairq_manage', 'manage');
+CREATE ROLE regress_fairq_enqueue;
+CREATE ROLE regress_fairq_monitor;
+SELECT fairq.grant_queue('lanes_limit', 'regress_fairq_enqueue', 'enqueue');
+SELECT fairq.grant_queue('lanes_limit', 'regress_fairq_monitor', 'monitor');
 SET ROLE regress_fairq_nobody;
 SELECT count(*) FROM fairq.lanes;
 SELECT fairq.lane_groups('lanes_limit', 3);
 SELECT fairq.lane_groups('nowhere', 3);
-SET ROLE regress_fairq_work;
+SET ROLE regress_fairq_enqueue;
 SELECT count(*) FROM fairq.lanes;
 SELECT fairq.lane_groups('lanes_limit', 3);
-SET ROLE regress_fairq_manage;
+SET ROLE regress_fairq_monitor;
 SELECT queue, priority, active FROM fairq.lanes;
 SELECT count(*) FROM fairq.lane_groups('lanes_limit', 3);
 SELECT fairq.lane_groups('lanes', 0);
 RESET ROLE;
 -- likewise of the queue that shared memory does not know
 INSERT INTO fairq.queue_privilege SELECT queue_id, r::regrole, p
-FROM fairq.queue, (VALUES ('regress_fairq_work', 'work'), ('regress_fairq_manage', 'manage')) v(r, p)
+FROM fairq.queue, (VALUES ('regress_fairq_enqueue', 'enqueue'), ('regress_fairq_monitor', 'monitor')) v(r, p)
 WHERE name = 'lanes_fresh';
-SET ROLE regress_fairq_work;
+SET ROLE regress_fairq_enqueue;
 SELECT fairq.lane_groups('lanes_fresh', 0);
-SET ROLE regress_fairq_manage;
+SET ROLE regress_fairq_monitor;
 BEGIN;
 SELECT count(*) FROM fairq.lane_groups('lanes_fresh', 0);
 SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'object';
@@ -254,4 +254,4 @@ SELECT fairq.lane_groups('lanes_limit', 3);
 
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'lanes%';
 SELECT count(*) FROM fairq.lanes WHERE queue LIKE 'lanes%';
-DROP ROLE regress_fairq_nobody, regress_fairq_work, regress_fairq_manage;
+DROP ROLE regress_fairq_nobody, regress_fairq_enqueue, regress_fairq_monitor;

@@ -6,8 +6,9 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off
 DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue,
-	regress_fairq_work, regress_fairq_manage, regress_fairq_heir,
-	regress_fairq_orphan, regress_fairq_owner;
+	regress_fairq_work, regress_fairq_monitor, regress_fairq_manage,
+	regress_fairq_heir, regress_fairq_orphan, regress_fairq_pg_monitor,
+	regress_fairq_stats, regress_fairq_owner;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
@@ -17,11 +18,14 @@ SELECT fairq.enqueue('privileges_other', 'secret', '{"secret": true}') > 0 AS ok
 CREATE ROLE regress_fairq_nobody;
 CREATE ROLE regress_fairq_enqueue;
 CREATE ROLE regress_fairq_work;
+CREATE ROLE regress_fairq_monitor;
 CREATE ROLE regress_fairq_manage;
 CREATE ROLE regress_fairq_heir IN ROLE regress_fairq_work;
 CREATE ROLE regress_fairq_orphan NOINHERIT IN ROLE regress_fairq_work;
+CREATE ROLE regress_fairq_pg_monitor IN ROLE pg_monitor;
 SELECT fairq.grant_queue('privileges', 'regress_fairq_enqueue', 'enqueue');
 SELECT fairq.grant_queue('privileges', 'regress_fairq_work', 'work');
+SELECT fairq.grant_queue('privileges', 'regress_fairq_monitor', 'monitor');
 SELECT fairq.grant_queue('privileges', 'regress_fairq_manage', 'manage');
 SELECT fairq.grant_queue('privileges', 'regress_fairq_manage', 'manage');
 
@@ -53,6 +57,8 @@ SELECT id AS running FROM fairq.pop('privileges') \gset
 SELECT fairq.enqueue('privileges', 'dead') > 0 AS ok;
 SELECT count(fairq.fail(id)) FROM fairq.pop('privileges', 1);
 SELECT id AS ready FROM fairq.tasks WHERE queue = 'privileges' AND status = 'queued' LIMIT 1 \gset
+
+SELECT queue_id FROM fairq.queue WHERE name = 'privileges' \gset
 
 SELECT regexp_replace(call, '([[(])\d+', '\1...') AS call, r.*
 FROM (VALUES
@@ -98,10 +104,30 @@ FROM (VALUES
 	(40, $$SELECT count(*) FROM fairq.live_tasks WHERE queue LIKE 'privileges%'$$),
 	(41, $$SELECT count(*) FROM fairq.finished_tasks WHERE queue LIKE 'privileges%'$$),
 	(42, $$SELECT count(*) FROM fairq.lanes WHERE queue LIKE 'privileges%'$$),
-	(43, $$SELECT 1 + count(*) FROM fairq.lane_groups('privileges', 0)$$)) c(n, call),
+	(43, $$SELECT 1 + count(*) FROM fairq.lane_groups('privileges', 0)$$),
+	(44, $$SELECT count(*) FROM fairq.stats WHERE queue LIKE 'privileges%'$$),
+	(45, $$SELECT count(*) FROM fairq.visible_stats() WHERE queue LIKE 'privileges%'$$),
+	(46, $$SELECT count(*) FROM fairq.visible_queues() WHERE queue LIKE 'privileges%'$$),
+	(47, $$SELECT count(*) FROM fairq.visible_groups() WHERE queue LIKE 'privileges%'$$),
+	(48, $$SELECT count(*) FROM fairq.visible_lanes() WHERE queue LIKE 'privileges%'$$),
+	(49, format('SELECT enqueued FROM fairq.counters(%s)', :queue_id)),
+	(50, format('fairq.wait_reason(%s, 0, NULL)', :queue_id)),
+	(51, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'enqueue')),
+	(52, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'work')),
+	(53, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'monitor')),
+	(54, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'manage')),
+	(55, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'any')),
+	(56, $$SELECT count(*) FROM fairq.all_queues$$),
+	(57, $$SELECT count(*) FROM fairq.queue$$),
+	(58, $$SELECT count(*) FROM fairq.group_number$$),
+	(59, $$SELECT count(*) FROM fairq.group_setting$$),
+	(60, $$SELECT 1 + count(*) FROM fairq.dedup$$),
+	(61, $$SELECT last_value FROM fairq.queue_id_seq$$)) c(n, call),
 	LATERAL (SELECT pg_temp.run_as('regress_fairq_nobody', call) AS nobody,
 		pg_temp.run_as('regress_fairq_enqueue', call) AS enqueue,
 		pg_temp.run_as('regress_fairq_work', call) AS work,
+		pg_temp.run_as('regress_fairq_monitor', call) AS monitor,
+		pg_temp.run_as('regress_fairq_pg_monitor', call) AS pg_monitor,
 		pg_temp.run_as('regress_fairq_manage', call) AS manage,
 		pg_temp.run_as('regress_fairq_heir', call) AS heir,
 		pg_temp.run_as('regress_fairq_orphan', call) AS orphan) r
@@ -233,6 +259,19 @@ SET LOCAL ROLE regress_fairq_owner;
 SELECT count(*) FROM fairq.enqueue_batch('privileges', '{g}', '{1}');
 ROLLBACK;
 
+-- who has a privilege of pg_monitor, and not all, has none here; nor has who
+-- would have to become pg_monitor first
+CREATE ROLE regress_fairq_stats IN ROLE pg_read_all_stats;
+GRANT pg_monitor TO regress_fairq_orphan;
+SET ROLE regress_fairq_stats;
+SELECT count(*) FROM fairq.queues;
+SET ROLE regress_fairq_orphan;
+SELECT count(*) FROM fairq.queues;
+SET ROLE pg_monitor;
+SELECT count(*) > 1 AS ok FROM fairq.queues;
+RESET ROLE;
+DROP ROLE regress_fairq_stats;
+
 -- a function of the owner's that others may call
 CREATE FUNCTION privileges_enqueue(group_key text) RETURNS boolean
 	LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
@@ -286,5 +325,5 @@ SELECT fairq.drop_queue('privileges', true);
 SELECT fairq.drop_queue('privileges_other', true);
 DROP OWNED BY regress_fairq_nobody, regress_fairq_manage;
 DROP ROLE regress_fairq_nobody, regress_fairq_enqueue, regress_fairq_work,
-	regress_fairq_manage, regress_fairq_heir, regress_fairq_orphan,
-	regress_fairq_owner;
+	regress_fairq_monitor, regress_fairq_manage, regress_fairq_heir,
+	regress_fairq_orphan, regress_fairq_pg_monitor, regress_fairq_owner;

@@ -17,7 +17,8 @@ typedef enum FairqPrivilege
 								 * nothing that its producer or worker gave */
 } FairqPrivilege;
 
-#define FAIRQ_PRIV_ANY (FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK)
+#define FAIRQ_PRIV_ANY \
+	(FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK | FAIRQ_PRIV_MONITOR)
 
 typedef struct FairqGrant
 {

@@ -256,7 +256,8 @@ begin_call(FunctionCallInfo fcinfo, const char *function, bool leased,
 								  &changing) &&
 		(g->queue = fairq_queue_use_id(g->task.queue_id,
 									   leased ? FAIRQ_PRIV_WORK :
-									   FAIRQ_PRIV_ANY)) != NULL &&
+									   FAIRQ_PRIV_ENQUEUE |
+									   FAIRQ_PRIV_WORK)) != NULL &&
 		(!leased || (fairq_task_find(g->tasks, PG_GETARG_INT64(0), &g->task) &&
 					 is_leased(&g->task, arg_attempt(fcinfo, 1)))) &&
 		fairq_task_find_locked(g->tasks, PG_GETARG_INT64(0), &g->task) &&

@@ -131,7 +131,7 @@ visible(FunctionCallInfo fcinfo, int any_privilege, const char *sql)
 Datum
 fairq_visible_groups(PG_FUNCTION_ARGS)
 {
-	return visible(fcinfo, FAIRQ_PRIV_WORK,
+	return visible(fcinfo, FAIRQ_PRIV_MONITOR,
 				   "SELECT * FROM fairq.all_groups"
 				   " WHERE queue_id IN (SELECT unnest($1))");
 }

@@ -96,7 +96,7 @@ put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 	fairq_put_row(rsinfo, &row);
 }
 
-/* fairq.visible_lanes(): of the queues that the caller may manage */
+/* fairq.visible_lanes(): of the queues that the caller may monitor */
 Datum
 fairq_visible_lanes(PG_FUNCTION_ARGS)
 {
@@ -116,7 +116,7 @@ fairq_visible_lanes(PG_FUNCTION_ARGS)
 		if (fairq_shmem_find_queue(id) != hints)
 			continue;
 		queue = fairq_queue_by_id(id);
-		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MANAGE))
+		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
 			continue;
 		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 			fairq_lane_view(&hints->lanes[p], &views[p]);
@@ -179,7 +179,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 	fairq_arg_needed(fcinfo, 1, "priority");
 	priority = FAIRQ_ARG_INT(1, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
+	queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
 	if (queue == NULL)
 		return (Datum) 0;
 	fairq_table_close(fairq_table_open(fairq_catalog()->task, AccessShareLock));

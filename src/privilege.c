@@ -30,7 +30,7 @@ no_such_privilege(const char *name)
 {
 	ereport(ERROR,
 			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-			errmsg("privilege must be \"enqueue\", \"work\" or \"manage\""),
+			errmsg("privilege must be \"enqueue\", \"work\", \"monitor\" or \"manage\""),
 			errdetail("The value is \"%.*s\".",
 					  pg_mbcliplen(name, strlen(name), 100), name));
 }
