@@ -496,6 +496,12 @@ CREATE FUNCTION fairq.has_queue_privilege(queue_id int, privilege text)
 COMMENT ON FUNCTION fairq.has_queue_privilege(int, text)
 	IS 'May the current user enqueue into a queue, work on it, monitor it, manage it, or do anything with it ("any")?';
 
+CREATE FUNCTION fairq.kept_back(value text) RETURNS text
+	AS 'MODULE_PATHNAME', 'fairq_kept_back'
+	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.kept_back(text)
+	IS 'The value; a condition on it comes after those on which the value depends.';
+
 -- STABLE, so that a query that does not ask for the reason does not pay for it.
 CREATE FUNCTION fairq.wait_reason(queue_id int, group_no int,
 	run_at timestamptz) RETURNS text
@@ -509,9 +515,11 @@ COMMENT ON FUNCTION fairq.wait_reason(int, int, timestamptz)
 
 -- A security barrier of its own for each part: one around a UNION ALL would be
 -- no obstacle to the planner.  The lanes are for an index, which finds those of
--- a queue.
+-- a queue.  Comparisons of texts are leakproof, so they may come before the look
+-- at the privilege, and EXPLAIN would tell any role what the texts are, by their
+-- statistics and by the rows removed; but none is moved past what is volatile.
 CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
-	SELECT t.id, q.name AS queue, s.group_key,
+	SELECT t.id, q.name AS queue, fairq.kept_back(s.group_key) AS group_key,
 		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
 			WHEN t.addr < (1::bigint << 62) THEN 'queued'
 			WHEN t.run_at > pg_catalog.clock_timestamp() THEN 'scheduled'
@@ -523,7 +531,8 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		t.priority::int AS priority,
 		CASE WHEN t.addr < (1::bigint << 62) THEN t.addr END AS addr,
 		t.attempt, coalesce(t.max_attempts, q.max_attempts) AS max_attempts,
-		t.payload, NULL::jsonb AS result, t.error, t.worker, t.enqueued_at,
+		t.payload, NULL::jsonb AS result, fairq.kept_back(t.error) AS error,
+		fairq.kept_back(t.worker) AS worker, t.enqueued_at,
 		t.popped_at, t.run_at, t.lease_until, NULL::timestamptz AS finished_at
 	FROM fairq.task t
 	JOIN fairq.queue q ON q.queue_id = t.queue_id
@@ -536,12 +545,13 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 COMMENT ON VIEW fairq.live_tasks IS 'Of fairq.tasks, those that are not finished.';
 
 CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
-	SELECT a.id, q.name AS queue, a.group_key,
+	SELECT a.id, q.name AS queue, fairq.kept_back(a.group_key) AS group_key,
 		CASE a.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed'
 			ELSE 'cancelled' END AS status, NULL::text AS reason,
 		a.priority::int AS priority, NULL::bigint AS addr, a.attempt,
 		coalesce(a.max_attempts, q.max_attempts) AS max_attempts,
-		a.payload, a.result, a.error, a.worker, a.enqueued_at,
+		a.payload, a.result, fairq.kept_back(a.error) AS error,
+		fairq.kept_back(a.worker) AS worker, a.enqueued_at,
 		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)

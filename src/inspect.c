@@ -30,6 +30,7 @@
 PG_FUNCTION_INFO_V1(fairq_sql_address);
 PG_FUNCTION_INFO_V1(fairq_block_of);
 PG_FUNCTION_INFO_V1(fairq_counters);
+PG_FUNCTION_INFO_V1(fairq_kept_back);
 PG_FUNCTION_INFO_V1(fairq_wait_reason);
 PG_FUNCTION_INFO_V1(fairq_visible_groups);
 PG_FUNCTION_INFO_V1(fairq_visible_queues);
@@ -90,6 +91,16 @@ fairq_counters(PG_FUNCTION_ARGS)
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
+}
+
+/*
+ * fairq.kept_back(value): the value as it is, toasted or not.  The function is
+ * declared volatile, and for that alone it is there.
+ */
+Datum
+fairq_kept_back(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_DATUM(PG_GETARG_DATUM(0));
 }
 
 /*
