@@ -65,6 +65,7 @@ OBJS = \
 	src/reason.o \
 	src/count.o \
 	src/census.o \
+	src/tally_count.o \
 	src/census_state.o \
 	src/queue.o \
 	src/acl.o \
@@ -82,6 +83,7 @@ OBJS = \
 	src/counter.o \
 	src/times.o \
 	src/histogram.o \
+	src/tally.o \
 	src/wake.o \
 	src/transaction.o \
 	src/shown.o \

@@ -634,7 +634,7 @@ CREATE VIEW fairq.groups WITH (security_barrier) AS
 	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
 		waiting, scheduled, running
 	FROM fairq.visible_groups();
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting (queued, with no free place under the group''s limit), scheduled for later, and running.';
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting (queued, with no free place under the group''s limit), scheduled for later, and running. It counts all tasks each time it is read.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.queue, q.concurrency, q.max_running, q.lease,
@@ -644,7 +644,7 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 		c.retried, c.failed, c.cancelled, c.expired
 	FROM fairq.visible_queues() q
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
-COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started.';
+COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
 
 -- Each reads shared memory and settings, and no task but those that it shows.
 CREATE FUNCTION fairq.visible_stats() RETURNS TABLE (queue text,
@@ -664,6 +664,9 @@ COMMENT ON FUNCTION fairq.visible_stats()
 CREATE VIEW fairq.stats WITH (security_barrier) AS
 	SELECT * FROM fairq.visible_stats();
 COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, who waits and since when, and what was done since the server started. It costs the same whatever is queued.';
+COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that stand at a turn and are not running, also those that a limit keeps back. Commits keep this number; NULL until all tasks have been counted, by fairq.maintain() or by a pop while the table is small.';
+COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that stand at a time and are not running: for later or for a retry, also due ones that no pop has taken yet. NULL: as ready.';
+COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, also those whose lease has expired and which no call has noticed yet. NULL: as ready.';
 
 -- What shared memory holds, for those who may monitor a queue.  Neither makes
 -- anything known there, or counts as a use.

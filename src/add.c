@@ -75,6 +75,7 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 			   DatumGetPointer(new->error) == NULL);
 	pending = fairq_pending(lane, group_no);
 	pending->stats[FAIRQ_STAT_ENQUEUED]++;
+	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
 	if (scheduled)
 		fairq_pending_scheduled(pending, addr);
 }

@@ -81,6 +81,7 @@ make_queue_hints(int32 queue_id)
 	PG_TRY();
 	{
 		fairq_pending_created(hints);
+		fairq_queue_tally_empty(&hints->tally);
 	}
 	PG_CATCH();
 	{

@@ -356,7 +356,7 @@ read_pages(FairqTable *tasks, int npages)
 		hand.nblocks : hand.from + npages;
 	for (BlockNumber at = hand.from; at < hand.to; at += PAGES_AT_ONCE)
 	{
-		fairq_task_pages(tasks, at, Min(at + PAGES_AT_ONCE, hand.to),
+		fairq_task_pages(tasks, at, Min(at + PAGES_AT_ONCE, hand.to), NULL,
 						 note_found, NULL);
 		be_seen();
 	}

@@ -2,7 +2,7 @@
  * check.c
  *		fairq.check_queue: whether a queue is sound.
  *
- * What must hold of the tables is a query, fairq.check_tables().  Four things
+ * What must hold of the tables is a query, fairq.check_tables().  Five things
  * must hold of shared memory while no transaction changes it:
  *
  * - Pops find every ready task: its group is in the ring, or parked, and the
@@ -11,6 +11,7 @@
  *	 those of which something has.
  * - A group is parked only if there is no slot for it.
  * - A counter's count, if it is not doubtful, is what the rows say.
+ * - The tally of the queue, if it is known, is what the rows say.
  *
  * While others work, each may be violated for a moment: the end of a
  * transaction is visible before it is said.  So what is found is looked at
@@ -42,6 +43,9 @@ PG_FUNCTION_INFO_V1(fairq_check_queue);
 #define SETTLE_MS 2000
 #define POLL_EVERY_MS 50
 #define LOOK_AT_LEAST 3
+
+/* how often tasks are counted at a look, if commits change them meanwhile */
+#define COUNT_AT_MOST 3
 
 static List *
 check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
@@ -123,6 +127,58 @@ check_counter(FairqQueue *queue, int32 group_no, FairqCounter *counter,
 	return faults;
 }
 
+/*
+ * Read the numbers of tasks, and add what our own transaction has changed.
+ * False if they are not known, or our transaction has changed rows by SQL.
+ */
+static bool
+read_tallies(FairqQueue *queue, int64 *n)
+{
+	bool		known = fairq_tally_read(&queue->hints->tally, n);
+
+	fairq_pending_tallies(queue->hints, n);
+	return known && !fairq_has_changed_rows();
+}
+
+/*
+ * Compare the numbers of tasks with a count of the rows between two readings of
+ * the same numbers.  A fault says how far they are off: what is only late, as
+ * others work, differs from one look to the next.
+ */
+static List *
+check_tallies(FairqQueue *queue, List *faults)
+{
+	int64		before[FAIRQ_TALLIES];
+	int64		after[FAIRQ_TALLIES];
+	List	   *found = NIL;
+
+	for (int tries = 0; tries < COUNT_AT_MOST; tries++)
+	{
+		FairqSqlArg args[1 + FAIRQ_TALLIES];
+
+		if (!read_tallies(queue, before))
+			return faults;
+		args[0] = fairq_sql_int4(queue->id);
+		for (int i = 0; i < FAIRQ_TALLIES; i++)
+			args[1 + i] = fairq_sql_int8(before[i]);
+		found = fairq_sql_texts("SELECT format('tasks that are %s: fairq.stats has %s too many', kind, shown - n)"
+								" FROM (SELECT"
+								" count(*) FILTER (WHERE lease_until IS NULL AND addr < (1::bigint << 62)),"
+								" count(*) FILTER (WHERE lease_until IS NULL AND addr >= (1::bigint << 62)),"
+								" count(lease_until)"
+								" FROM fairq.task WHERE queue_id = $1) AS c (ready, scheduled, running),"
+								" LATERAL (VALUES ('ready', $2, ready),"
+								" ('scheduled', $3, scheduled), ('running', $4, running))"
+								" AS v (kind, shown, n) WHERE shown <> n",
+								args, lengthof(args));
+		if (found == NIL ||
+			(read_tallies(queue, after) &&
+			 memcmp(before, after, sizeof(before)) == 0))
+			return list_concat(faults, found);
+	}
+	return faults;
+}
+
 /* All faults that there are now, as texts that tell them apart. */
 static List *
 check_all(FairqQueue *queue, FairqTable *tasks)
@@ -148,6 +204,7 @@ check_all(FairqQueue *queue, FairqTable *tasks)
 		fairq_counter_unpin(counter);
 	}
 	pfree(group_nos);
+	faults = check_tallies(queue, faults);
 	return check_counter(queue, -1, &queue->hints->running, tasks, faults);
 }
 

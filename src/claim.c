@@ -91,7 +91,11 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 									 &task->root);
 		result = serve_task(s, task, turn, pending);
 		if (result == FAIRQ_CLAIMED)
+		{
+			fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
+			fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, task->running);
 			fairq_slot_is_used(pending, task, !task->running);
+		}
 	}
 	return result;
 }
@@ -179,7 +183,10 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
 		 task->id, s->queue->name);
 	if (!task->running)
+	{
+		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
 		fairq_hold_end(pending);
+	}
 	else
 	{
 		fairq_hold_written(task, &before);

@@ -12,6 +12,7 @@
 #include "access/genam.h"
 #include "access/tableam.h"
 #include "access/tupdesc.h"
+#include "storage/bufmgr.h"
 #include "storage/condition_variable.h"
 #include "storage/lmgr.h"
 #include "storage/lwlock.h"
@@ -196,6 +197,19 @@ fairq_cancel_sleep(ConditionVariable *cv)
 	/* does so by itself */
 	(void) cv;
 	ConditionVariableCancelSleep();
+#endif
+}
+
+/* Up to version 16 rows that a snapshot sees may be gone if it is too old. */
+static inline void
+fairq_test_old_snapshot(Snapshot snapshot, Relation rel, Page page)
+{
+#if PG_VERSION_NUM < 170000
+	TestForOldSnapshot(snapshot, rel, page);
+#else
+	(void) snapshot;
+	(void) rel;
+	(void) page;
 #endif
 }
 

@@ -21,6 +21,7 @@
 #include "group.h"
 #include "queue.h"
 #include "running.h"
+#include "tally_count.h"
 #include "transaction.h"
 #include "turns.h"
 
@@ -43,6 +44,7 @@ _PG_init(void)
 	fairq_turns_init();
 	fairq_running_init();
 	fairq_census_init();
+	fairq_tally_count_init();
 	fairq_due_init();
 	fairq_groups_init();
 	fairq_queues_init();

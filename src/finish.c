@@ -109,6 +109,7 @@ complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
 		{
 			pending->stats[FAIRQ_STAT_COMPLETED]++;
+			fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
 			fairq_pending_leased_at_abort(pending, task.addr,
 										  task.lease_until);
 			fairq_hold_end(pending);

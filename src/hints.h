@@ -13,6 +13,7 @@
 #include "counter.h"
 #include "histogram.h"
 #include "shmem.h"
+#include "tally.h"
 #include "times.h"
 #include "wake.h"
 
@@ -204,6 +205,7 @@ struct FairqHints
 	pg_atomic_uint64 unparks;	/* number of times that all parked groups were
 								 * to be taken back */
 	FairqChunks chunks;			/* bits of the groups of all lanes */
+	FairqQueueTally tally;		/* how many tasks there are */
 	FairqCounter running;		/* counter of the whole queue */
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and
 											 * ran, since the server

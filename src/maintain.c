@@ -58,6 +58,7 @@
 #include "registry.h"
 #include "shown.h"
 #include "store_spi.h"
+#include "tally_count.h"
 #include "text.h"
 #include "transaction.h"
 
@@ -597,6 +598,33 @@ maintain_tasks(FairqQueue *queue)
 }
 
 /*
+ * Count all tasks, if those of one of these queues are not, before anything is
+ * written.  The queue is locked for that, so that its hints are its own.
+ */
+static void
+count_tasks(const List *ids)
+{
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
+										 AccessShareLock);
+	const ListCell *lc;
+
+	foreach(lc, ids)
+	{
+		int32		id = lfirst_int(lc);
+		FairqQueue *queue = fairq_queue_by_id(id);
+
+		if (queue == NULL || !fairq_queue_try_lock(queue, AccessShareLock))
+			continue;
+		/* it may have been dropped before we had the lock */
+		queue = fairq_queue_by_id(id);
+		if (queue != NULL)
+			fairq_count_tasks(queue, tasks);
+		fairq_queue_id_unlock(id, AccessShareLock);
+	}
+	fairq_table_close(tasks);
+}
+
+/*
  * Do one part of maintain() for each of these queues that may be managed and
  * still is there.  What was changed may be dropped or altered when we have
  * ended, all else at once.
@@ -634,6 +662,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	ids = PG_ARGISNULL(0) ? fairq_queue_ids() :
 		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_PRIV_MANAGE,
 									   AccessShareLock)->id);
+	count_tasks(ids);
 	maintain_each(ids, false, each);
 	/* in a transaction block groups may be added afterwards: see above */
 	if (!IsTransactionBlock())

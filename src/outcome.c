@@ -102,6 +102,8 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	pending = fairq_pending(lane, task->group_no);
 	if (stat_of[status] >= 0)
 		pending->stats[stat_of[status]]++;
+	fairq_pending_tally(pending, task->running ? FAIRQ_TALLY_RUNNING :
+						fairq_tallied_at(task->addr), -1);
 	if (task->running)
 	{
 		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
@@ -146,6 +148,8 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	fairq_hold_begin(queue, lane, task->group_no);
 	fairq_task_return(tasks, task, addr, ready_at, error, retried);
+	fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
+	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
 	if (queued)
 	{
 		fairq_pending_row_written(0, task->id, &task->tid);

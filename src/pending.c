@@ -229,6 +229,8 @@ merge_into_lane_pending_below(int index)
 		below->uncounted |= pending->uncounted;
 		for (int c = 0; c < FAIRQ_STATS; c++)
 			below->stats[c] += pending->stats[c];
+		for (int t = 0; t < FAIRQ_TALLIES; t++)
+			below->tally[t] += pending->tally[t];
 		return true;
 	}
 	return false;
@@ -645,4 +647,16 @@ fairq_pending_running(FairqHints *hints, int32 group_no, int32 *running,
 			(void) add_running(p, running, doubtful);
 	}
 	return true;
+}
+
+/* Add what this transaction has changed so far of how many tasks there are. */
+void
+fairq_pending_tallies(FairqHints *hints, int64 *n)
+{
+	for (int i = 0; i < nstack; i++)
+	{
+		for (int t = 0; t < FAIRQ_TALLIES; t++)
+			n[t] += fairq_hints_of(stack[i].lane) == hints ?
+				stack[i].tally[t] : 0;
+	}
 }

@@ -94,10 +94,19 @@ typedef struct FairqPending
 
 	uint32		stats[FAIRQ_STATS]; /* number of each event, counted at a
 									 * commit */
+	int64		tally[FAIRQ_TALLIES];	/* number of tasks more, or less, that
+										 * there are after a commit */
 } FairqPending;
 
 /* a count_no that no count has */
 #define FAIRQ_MIXED_COUNTS PG_UINT64_MAX
+
+/* Note that so many tasks more count as that, if we commit. */
+static inline void
+fairq_pending_tally(FairqPending *pending, FairqTallied as, int n)
+{
+	pending->tally[as] += n;
+}
 
 extern void fairq_watch_transaction(void);
 extern FairqPending *fairq_pending(FairqLane *lane, int32 group_no);
@@ -127,5 +136,6 @@ extern void fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
 								 int32 at_commit, int32 at_abort);
 extern bool fairq_pending_running(FairqHints *hints, int32 group_no,
 								  int32 *running, bool *doubtful);
+extern void fairq_pending_tallies(FairqHints *hints, int64 *n);
 
 #endif							/* FAIRQ_PENDING_H */

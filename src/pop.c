@@ -23,6 +23,7 @@
 #include "dedup.h"
 #include "group.h"
 #include "serve.h"
+#include "tally_count.h"
 #include "transaction.h"
 
 #define CLAIM_NATTS 8
@@ -119,6 +120,7 @@ serve_call(FunctionCallInfo fcinfo, Claims *claims, int64 max_tasks,
 										 ALLOCSET_DEFAULT_SIZES);
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	tasks->claims_delete = claims->remove;
+	fairq_count_few_tasks(claims->queue, tasks);
 	fairq_serve(claims->queue, tasks, claims->now, max_tasks, per_group,
 				claims->remove ? DT_NOEND : claims->lease_until, serve_claim,
 				claims);

@@ -65,8 +65,12 @@
 typedef struct ExtensionEntry
 {
 	FairqQueueKey key;			/* queue_id is 0 */
-	dsa_pointer census;
+	dsa_pointer census;			/* its FairqCensus, and behind it its
+								 * FairqTally */
 } ExtensionEntry;
+
+/* where the tally of an extension is, from its census on */
+#define TALLY_OFFSET MAXALIGN(sizeof(FairqCensus))
 
 /* this backend's view */
 FairqRegistryView fairq_view;
@@ -207,6 +211,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u32(&hints->limited, 0);
 	pg_atomic_init_u32(&hints->calls, 0);
 	hints->census.at = own_census;
+	fairq_queue_tally_init(&hints->tally, own_census + TALLY_OFFSET);
 	/* no call has used it yet without counting */
 	pg_atomic_init_u64(&hints->census.last_void, 0);
 	pg_atomic_init_u64(&hints->census.last_skipping, 0);
@@ -466,8 +471,11 @@ enter_extension(void)
 
 	if (entered == key.task)
 		return;
-	census = dsa_allocate0(fairq_view.area, sizeof(FairqCensus));
+	census = dsa_allocate0(fairq_view.area,
+						   TALLY_OFFSET + fairq_tally_size());
 	fairq_census_state_init(dsa_get_address(fairq_view.area, census));
+	fairq_tally_init(dsa_get_address(fairq_view.area, census + TALLY_OFFSET),
+					 fairq_domain_index());
 	PG_TRY();
 	{
 		extension = dshash_find_or_insert(fairq_view.extensions, &key, &found);

@@ -38,7 +38,7 @@
  * it the meaning of a field: sessions that have an old library and such as
  * have a new one must not share it.
  */
-#define LAYOUT 8
+#define LAYOUT 9
 
 typedef struct Control
 {
@@ -47,6 +47,7 @@ typedef struct Control
 	int			control_tranche;
 	int			area_tranche;
 	int			lane_tranche;
+	int			tally_tranche;
 	pg_atomic_uint32 next_lane_no;
 	FairqDomain domains[FAIRQ_DOMAINS];
 	/* these are under lock, and constant once area is valid */
@@ -83,6 +84,7 @@ init_control(FAIRQ_INIT_ARGS)
 	c->control_tranche = fairq_new_tranche("fairq");
 	c->area_tranche = fairq_new_tranche("fairq_area");
 	c->lane_tranche = fairq_new_tranche("fairq_lane");
+	c->tally_tranche = fairq_new_tranche("fairq_tally");
 	LWLockInitialize(&c->lock, c->control_tranche);
 	pg_atomic_init_u32(&c->next_lane_no, 1);
 	for (int i = 0; i < FAIRQ_DOMAINS; i++)
@@ -115,6 +117,7 @@ attach_control(void)
 	fairq_register_tranche(c->control_tranche, "fairq");
 	fairq_register_tranche(c->area_tranche, "fairq_area");
 	fairq_register_tranche(c->lane_tranche, "fairq_lane");
+	fairq_register_tranche(c->tally_tranche, "fairq_tally");
 	return c;
 }
 
@@ -251,6 +254,12 @@ int
 fairq_lane_tranche(void)
 {
 	return control->lane_tranche;
+}
+
+int
+fairq_tally_tranche(void)
+{
+	return control->tally_tranche;
 }
 
 /* Have the control struct, so that its domains can be asked for. */

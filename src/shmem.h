@@ -277,6 +277,7 @@ extern dsa_area *fairq_area(void);
 extern FairqRegistry *fairq_registry_shared(void);
 extern int	fairq_area_tranche(void);
 extern int	fairq_lane_tranche(void);
+extern int	fairq_tally_tranche(void);
 extern void fairq_say_crowded(void);
 extern void fairq_explain_begin(struct ErrorContextCallback *callback);
 extern void fairq_explain_end(struct ErrorContextCallback *callback);

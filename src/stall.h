@@ -13,7 +13,10 @@
  *			test/suite/claims, test/evict
  * reading	of a group, in the middle, likewise
  * census	after its pages were read, and after each group it has published:
- * test/evict
+ *			test/evict
+ * commit	between the moment at which a commit is visible and its pending
+ *			changes: test/suite/tally
+ * tally	of a count of all tasks, before its numbers are published: likewise
  *
  * Points of one kind are in one file, which counts them.  Otherwise there is
  * nothing here.

@@ -5,7 +5,8 @@
  * A row for each queue with which the caller may do anything.  It reads shared
  * memory and settings only, whatever is queued, and no task.
  *
- * Locking: a lane's lock, shared, for a copy of what is known of the lane.
+ * Locking: a lane's lock, shared, for a copy of what is known of the lane; the
+ * tally's lock likewise (tally.c).
  */
 #include "postgres.h"
 
@@ -22,6 +23,17 @@
 #include "visible.h"
 
 PG_FUNCTION_INFO_V1(fairq_visible_stats);
+
+/* Put how many tasks are ready, scheduled and running. */
+static void
+put_tallies(FairqRow *row, FairqQueue *queue)
+{
+	int64		n[FAIRQ_TALLIES];
+	bool		known = fairq_tally_read(&queue->hints->tally, n);
+
+	for (int i = 0; i < FAIRQ_TALLIES; i++)
+		fairq_put_int8(row, n[i], !known);
+}
 
 /* Put how many groups there are of which kind. */
 static void
@@ -104,9 +116,7 @@ put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
 	fairq_put(&row, BoolGetDatum(queue->paused), false);
 	fairq_put_int4(&row, queue->max_running,
 				   queue->max_running == FAIRQ_NO_LIMIT);
-	/* ready, scheduled, running */
-	for (int i = 0; i < 3; i++)
-		fairq_put_null(&row);
+	put_tallies(&row, queue);
 	put_groups(&row, queue);
 	/* oldest_ready, oldest_limited */
 	for (int i = 0; i < 2; i++)

@@ -10,6 +10,7 @@
 #include "storage/block.h"
 #include "storage/lockdefs.h"
 #include "utils/rel.h"
+#include "utils/snapshot.h"
 
 #include "catalog.h"
 #include "shmem.h"
@@ -212,13 +213,14 @@ extern int	fairq_task_entries(FairqTable *table, int32 lane, int32 group_no,
 							   int64 *end, bool *abreast);
 
 /*
- * what is done with a task that is running, or being changed
+ * what is done with a task on a page; in_hands: it is being changed
  */
 typedef void (*FairqTaskSeen) (void *arg, const FairqTask *task,
 							   bool in_hands);
 
 extern void fairq_task_pages(FairqTable *table, BlockNumber from,
-							 BlockNumber end, FairqTaskSeen seen, void *arg);
+							 BlockNumber end, Snapshot as_of,
+							 FairqTaskSeen seen, void *arg);
 
 typedef enum FairqClaimResult
 {

@@ -2,8 +2,10 @@
  * store_pages.c
  *		fairq.task, read page by page.
  *
- * The census (census.c) reads all rows once, which through an index would be a
- * random page for each.  It sees what is running, or being changed.
+ * The census (census.c) and the count of all tasks (tally_count.c) read all
+ * rows once, which through an index would be a random page for each.  The census
+ * sees what is running, or being changed; the count what is there as of its
+ * snapshot.  No predicate lock is taken, as everywhere.
  *
  * Locking: none but buffers', for moments, and what store.c says.
  */
@@ -68,7 +70,7 @@ is_seen(HeapTuple tuple, Buffer buffer, bool *in_hands)
 /* See the tasks of a page that count, at one moment. */
 static void
 see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
-		 FairqTaskSeen seen, void *arg)
+		 Snapshot as_of, FairqTaskSeen seen, void *arg)
 {
 	Page		page = BufferGetPage(buffer);
 	BlockNumber block = BufferGetBlockNumber(buffer);
@@ -79,7 +81,7 @@ see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 		ItemId		item = PageGetItemId(page, at);
 		HeapTupleData tuple;
 		FairqTask	task;
-		bool		in_hands;
+		bool		in_hands = false;
 
 		if (!ItemIdIsNormal(item))
 			continue;
@@ -87,7 +89,8 @@ see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 		tuple.t_len = ItemIdGetLength(item);
 		tuple.t_tableOid = RelationGetRelid(table->rel);
 		ItemPointerSet(&tuple.t_self, block, at);
-		if (!is_seen(&tuple, buffer, &in_hands))
+		if (as_of == NULL ? !is_seen(&tuple, buffer, &in_hands) :
+			!HeapTupleSatisfiesVisibility(&tuple, as_of, buffer))
 			continue;
 		ExecStoreBufferHeapTuple(&tuple, slot, buffer);
 		fairq_task_read(slot, &task);
@@ -97,13 +100,14 @@ see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 }
 
 /*
- * The tasks on some pages that are running, or being changed: of these maybe
- * in two versions.  Each page is seen at one moment.  What is done with a task
- * is done with the page locked: it may do no more than to keep it in mind.
+ * The tasks on some pages that an MVCC snapshot sees; or, if as_of is NULL,
+ * those that are running, or being changed: of these maybe in two versions.
+ * Each page is seen at one moment.  What is done with a task is done with the
+ * page locked: it may do no more than to keep it in mind.
  */
 void
 fairq_task_pages(FairqTable *table, BlockNumber from, BlockNumber end,
-				 FairqTaskSeen seen, void *arg)
+				 Snapshot as_of, FairqTaskSeen seen, void *arg)
 {
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 	TupleTableSlot *slot =
@@ -118,7 +122,8 @@ fairq_task_pages(FairqTable *table, BlockNumber from, BlockNumber end,
 		buffer = ReadBufferExtended(table->rel, MAIN_FORKNUM, block,
 									RBM_NORMAL, strategy);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		see_page(table, buffer, slot, seen, arg);
+		fairq_test_old_snapshot(as_of, table->rel, BufferGetPage(buffer));
+		see_page(table, buffer, slot, as_of, seen, arg);
 		UnlockReleaseBuffer(buffer);
 	}
 	ExecDropSingleTupleTableSlot(slot);

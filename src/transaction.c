@@ -29,6 +29,7 @@
 #include "registry.h"
 #include "samples.h"
 #include "shown.h"
+#include "stall.h"
 #include "transaction.h"
 
 /* modules that do something at the end of a transaction */
@@ -137,6 +138,7 @@ apply_pending(FairqPending *pending, bool committed)
 		for (int i = 0; i < FAIRQ_STATS; i++)
 			if (pending->stats[i] > 0)
 				pg_atomic_fetch_add_u64(&lane->stats[i], pending->stats[i]);
+		fairq_tally_commit(&fairq_hints_of(lane)->tally, pending->tally);
 	}
 	else
 	{
@@ -198,6 +200,7 @@ apply_from(int first, bool committed)
 		fairq_news_release(&pending->at_commit.news);
 		fairq_news_release(&pending->at_abort.news);
 	}
+	fairq_tally_committed();
 	/* those that were taken off stay where they were */
 	for (int i = first; i < end; i++)
 	{
@@ -241,6 +244,7 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
+			fairq_stall("commit");
 			apply_all(true);
 			break;
 		case XACT_EVENT_ABORT:
@@ -320,6 +324,13 @@ fairq_pending_unknown_settings(void)
 {
 	fairq_pending_reset();
 	settings_changed = fairq_domain();
+}
+
+/* Has this transaction changed rows of tasks by others' means? */
+bool
+fairq_has_changed_rows(void)
+{
+	return changed != NULL;
 }
 
 /* Make all hints of this extension void at the end of the transaction. */

@@ -30,6 +30,7 @@ typedef struct FairqEnding
 extern void fairq_at_end(const FairqEnding *ending);
 extern void fairq_written(void);
 extern void fairq_pending_unknown_settings(void);
+extern bool fairq_has_changed_rows(void);
 extern void fairq_pending_reset(void);
 extern bool fairq_pending_groups(bool freed);
 extern bool fairq_groups_freed(void);
