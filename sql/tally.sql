@@ -1,0 +1,161 @@
+-- How many tasks are ready, scheduled and running: fairq.stats says so without a
+-- look at them, and agrees with the rows after each call that changes one.
+-- Fails when a call notes nothing or the wrong kind (fairq_pending_tally()), when
+-- an abort counts (apply_pending() in transaction.c), and when each queue is known
+-- by a count that has not come by it (fairq_tally_found() in tally.c).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+
+-- What the view shows, and what is wrong with the queue.
+CREATE FUNCTION pg_temp.tally(of text DEFAULT 'tally', OUT ready bigint, OUT scheduled bigint,
+	OUT running bigint, OUT wrong text)
+LANGUAGE sql AS $$
+	SELECT s.ready, s.scheduled, s.running,
+		(SELECT string_agg(c, '; ') FROM fairq.check_queue(of) c)
+	FROM fairq.stats s WHERE queue = of
+$$;
+
+-- The task with that payload.
+CREATE FUNCTION pg_temp.id(payload text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT id FROM fairq.tasks t WHERE queue = 'tally' AND t.payload = to_jsonb(id.payload)
+$$;
+
+CREATE FUNCTION pg_temp.pop(n int, lease interval DEFAULT NULL) RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('tally', n, lease)
+$$;
+
+SELECT fairq.create_queue('tally', max_attempts => 2, backoff => '1 hour', retain => '1 hour');
+-- whatever was there before, now all is counted
+SELECT fairq.maintain('tally');
+SELECT * FROM pg_temp.tally();
+
+-- Enqueue: ready at once, for later, and one that is there already.
+SELECT count(fairq.enqueue('tally', 'g', to_jsonb(p))) FROM unnest('{a,b,c,d,e,f,g,h}'::text[]) p;
+SELECT count(*) FROM fairq.enqueue_batch('tally', ARRAY['g', 'h'], ARRAY['"i"', '"j"']::jsonb[],
+	run_at => clock_timestamp() + '1 hour');
+SELECT fairq.enqueue('tally', 'g', '"k"', dedup_key => 'k') = fairq.enqueue('tally', 'g', '"k"', dedup_key => 'k') AS one;
+SELECT * FROM pg_temp.tally();
+
+-- Pop and take.
+SELECT pg_temp.pop(5);
+SELECT * FROM pg_temp.tally();
+SELECT payload FROM fairq.take('tally');
+SELECT * FROM pg_temp.tally();
+
+-- Each end of a lease, and what is no end.
+SELECT fairq.complete(pg_temp.id('a'));
+SELECT * FROM pg_temp.tally();
+SELECT fairq.fail(pg_temp.id('b'), dead => true);
+SELECT * FROM pg_temp.tally();
+SELECT fairq.fail(pg_temp.id('c'));
+SELECT * FROM pg_temp.tally();
+SELECT fairq.release(pg_temp.id('d'));
+SELECT * FROM pg_temp.tally();
+SELECT fairq.extend(pg_temp.id('e')) IS NOT NULL AS extended, fairq.cancel(pg_temp.id('e'));
+SELECT * FROM pg_temp.tally();
+SELECT fairq.release(pg_temp.id('e'), delay => '1 hour');
+SELECT * FROM pg_temp.tally();
+SELECT pg_temp.pop(1), fairq.release(pg_temp.id('g'), delay => '1 hour');
+SELECT * FROM pg_temp.tally();
+SELECT fairq.complete_batch(ARRAY(SELECT id FROM fairq.pop('tally', 1)));
+SELECT * FROM pg_temp.tally();
+
+-- One that is due is scheduled, until a pop takes it.
+SELECT fairq.enqueue('tally', 'due', '"l"', run_at => clock_timestamp() + '1 millisecond') > 0 AS enqueued;
+SELECT pg_sleep(0.01);
+SELECT * FROM pg_temp.tally();
+SELECT pg_temp.pop(10) LIKE '%l%' AS due;
+SELECT * FROM pg_temp.tally();
+
+-- Leases that expire: served again, taken, put back, and failed for good.
+SELECT count(fairq.extend(id, lease => '1 microsecond')) FROM fairq.tasks WHERE queue = 'tally' AND status = 'running';
+SELECT * FROM pg_temp.tally();
+SELECT pg_temp.pop(1, '1 microsecond') IS NOT NULL AS popped;
+SELECT * FROM pg_temp.tally();
+SELECT count(*) FROM fairq.take('tally', 1);
+SELECT * FROM pg_temp.tally();
+SELECT fairq.expire_leases('tally');
+SELECT * FROM pg_temp.tally();
+
+-- Cancel what does not run, redrive what has failed, purge.
+SELECT fairq.cancel(pg_temp.id('i'));
+SELECT * FROM pg_temp.tally();
+SELECT fairq.redrive('tally') > 0 AS redriven;
+SELECT * FROM pg_temp.tally();
+SELECT fairq.purge('tally', 'h');
+SELECT * FROM pg_temp.tally();
+SELECT fairq.purge('tally') > 0 AS purged;
+SELECT * FROM pg_temp.tally();
+
+-- What is rolled back was never there; what is committed by parts counts once.
+BEGIN;
+SELECT count(fairq.enqueue('tally', 'g' || i, to_jsonb('t' || i))) FROM generate_series(1, 10) i;
+SELECT count(*) FROM fairq.pop('tally', 3);
+-- by our own changes it is not wrong
+SELECT * FROM pg_temp.tally();
+ROLLBACK;
+SELECT * FROM pg_temp.tally();
+BEGIN;
+SELECT count(fairq.enqueue('tally', 'g' || i, to_jsonb('t' || i))) FROM generate_series(1, 10) i;
+SAVEPOINT a;
+SELECT count(*) FROM fairq.pop('tally', 3);
+SAVEPOINT b;
+SELECT count(*) FROM fairq.take('tally', 2);
+ROLLBACK TO b;
+SELECT count(*) FROM fairq.pop('tally', 1);
+RELEASE a;
+SAVEPOINT c;
+SELECT fairq.purge('tally');
+ROLLBACK TO c;
+SELECT * FROM pg_temp.tally();
+COMMIT;
+SELECT * FROM pg_temp.tally();
+
+-- What is changed by SQL is not known, until it is counted.
+UPDATE fairq.task SET payload = '2' WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'tally')
+	AND payload = '"t1"';
+SELECT ready, scheduled, running FROM fairq.stats WHERE queue = 'tally';
+-- not where the transaction has written before: what it has written was not counted
+BEGIN;
+SELECT fairq.enqueue('tally', 'g1') > 0 AS enqueued;
+SELECT fairq.maintain('tally');
+COMMIT;
+SELECT ready FROM fairq.stats WHERE queue = 'tally';
+-- nor by a pop in a transaction block
+BEGIN;
+SELECT count(*) FROM fairq.pop('tally');
+COMMIT;
+SELECT ready FROM fairq.stats WHERE queue = 'tally';
+SELECT fairq.maintain('tally');
+SELECT ready, scheduled, running FROM fairq.stats WHERE queue = 'tally';
+-- An abort of what was changed by SQL is told of as well: nothing is known
+BEGIN;
+UPDATE fairq.task SET payload = '3' WHERE payload = '2';
+-- our own statement is not what is wrong
+SELECT fairq.check_queue('tally');
+ROLLBACK;
+SELECT ready FROM fairq.stats WHERE queue = 'tally';
+SELECT fairq.maintain('tally');
+SELECT * FROM pg_temp.tally();
+
+-- A queue whose row comes back, and its tasks did not go.
+CREATE TEMP TABLE kept AS SELECT * FROM fairq.queue WHERE name = 'tally';
+SELECT fairq.create_queue('tally_other');
+SELECT fairq.create_queue('tally_hints');
+DELETE FROM fairq.queue WHERE name = 'tally';
+SELECT fairq.reset_hints();
+SELECT fairq.maintain('tally_other');
+SELECT ready FROM fairq.stats WHERE queue = 'tally_other';
+INSERT INTO fairq.queue OVERRIDING SYSTEM VALUE SELECT * FROM kept;
+SELECT ready FROM fairq.stats WHERE queue = 'tally';
+SELECT fairq.maintain('tally');
+SELECT * FROM pg_temp.tally();
+
+-- A queue that gets what another one has left.
+SELECT fairq.drop_queue('tally', true);
+SELECT fairq.create_queue('tally');
+SELECT * FROM pg_temp.tally();
+SELECT fairq.drop_queue('tally_other'), fairq.drop_queue('tally_hints'), fairq.drop_queue('tally');

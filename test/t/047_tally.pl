@@ -1,0 +1,194 @@
+# How many tasks are ready, scheduled and running, beside all that loses or
+# delays what is known of them: open transactions across the count, sessions and
+# servers that are killed, restarts, changes by SQL, and more rows than a pop
+# counts.  fairq.stats says NULL, or the truth.
+#
+# Fails when a count does not look which transactions were running, or who ends
+# does not ask (keep_snapshot(), is_seen() in tally.c); when a count leaves the
+# numbers as they were (add()); when it takes the resets as of its end
+# (fairq_tally_begin()); and when a pop counts whatever there is
+# (fairq_count_few_tasks()).
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = new_server('tally', autovacuum => 'off', max_connections => 50);
+
+sub sql
+{
+	my ($sql) = @_;
+	return $node->safe_psql('postgres', $sql);
+}
+
+sub enqueue
+{
+	my ($queue, $n, $groups) = @_;
+	$groups ||= 5;
+	return "SELECT count(*) FROM fairq.enqueue_batch('$queue',"
+	  . " ARRAY(SELECT 'g' || i % $groups FROM generate_series(1, $n) i),"
+	  . " array_fill('1'::jsonb, ARRAY[$n]));";
+}
+
+# What the view says, of all queues.
+sub shown
+{
+	return sql("SELECT queue, ready, scheduled, running FROM fairq.stats ORDER BY queue");
+}
+
+# What the rows say, likewise.
+sub rows
+{
+	return sql(
+		"SELECT q.name, count(t.id) FILTER (WHERE lease_until IS NULL AND addr < 1::bigint << 62),"
+		  . " count(t.id) FILTER (WHERE lease_until IS NULL AND addr >= 1::bigint << 62),"
+		  . " count(lease_until)"
+		  . " FROM fairq.queue q LEFT JOIN fairq.task t USING (queue_id) GROUP BY 1 ORDER BY 1");
+}
+
+sub is_right
+{
+	my ($what) = @_;
+
+	is(shown(), rows(), $what);
+	is(sql("SELECT check_queue FROM fairq.queue, fairq.check_queue(name)"),
+		'', "$what: the queues are sound");
+	return;
+}
+
+sub is_unknown
+{
+	my ($what) = @_;
+
+	unlike(shown(), qr/\d\|/, "$what: not known");
+	return;
+}
+
+sql("SELECT fairq.create_queue('q', backoff => '1 hour');" . enqueue('q', 20));
+is_unknown('before any pop');
+sql("SELECT count(*) FROM fairq.pop('q', 3)");
+is_right('a pop has counted');
+sql("SELECT fairq.create_queue('p');" . enqueue('p', 5));
+is_right('a queue that is made later is known at once');
+
+# Transactions that are open when the count begins, in what order they end:
+# each has changed what the count sees, and what it does not see.
+foreach my $end ('COMMIT', 'ROLLBACK')
+{
+	foreach my $when ('before', 'open', 'in a subtransaction', 'in one that is released')
+	{
+		my $open = $node->background_psql('postgres');
+		my $change =
+			enqueue('q', 4)
+		  . "SELECT count(*) FROM fairq.pop('q', 2);"
+		  . "SELECT fairq.enqueue('p', 'x', run_at => now() + '1 hour');"
+		  . "SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'q' AND status = 'running' LIMIT 2;";
+
+		sql("SELECT fairq.reset_hints()");
+		is_unknown("$when, $end");
+		# others whose xids are on both sides
+		sql("SELECT fairq.enqueue('p', 'y')");
+		$open->query_safe('BEGIN');
+		$open->query_safe($change) if $when eq 'open';
+		$open->query_safe("SAVEPOINT s; $change") if $when eq 'in a subtransaction';
+		$open->query_safe("SAVEPOINT s; $change RELEASE s; SAVEPOINT t; "
+			  . enqueue('q', 7) . " ROLLBACK TO t;")
+		  if $when eq 'in one that is released';
+		sql("SELECT fairq.maintain('q')");
+		is_right("counted beside it, $when, $end");
+		$open->query_safe($change);
+		sql("SELECT fairq.enqueue('p', 'z')");
+		is_right("and gone on, $when, $end");
+		$open->query_safe($end);
+		is_right("and ended, $when, $end");
+		$open->quit;
+	}
+}
+
+# Many of them, which end in another order than they began.
+my @open = map { $node->background_psql('postgres') } 1 .. 10;
+sql("SELECT fairq.reset_hints()");
+$open[$_]->query_safe('BEGIN;' . enqueue($_ % 2 ? 'p' : 'q', $_)) foreach 0, 3, 6, 9, 1, 4;
+sql("SELECT fairq.maintain()");
+$open[$_]->query_safe('BEGIN;' . enqueue($_ % 2 ? 'p' : 'q', $_)) foreach 2, 5;
+$open[$_]->query_safe($_ % 3 ? 'COMMIT' : 'ROLLBACK') foreach 4, 0, 5, 9, 1, 2, 6, 3;
+$_->quit foreach @open;
+is_right('many ended, in another order');
+
+# A statement that was begun before the count, and ends after it: its changes
+# by SQL are told of at its end, and nothing is known again.
+my $by_hand = $node->background_psql('postgres');
+sql("SELECT fairq.reset_hints()");
+$by_hand->query_safe("BEGIN; DELETE FROM fairq.task WHERE id IN (SELECT min(id) FROM fairq.task)");
+sql("SELECT fairq.maintain('q')");
+is_right('counted beside changes by SQL');
+$by_hand->query_safe('COMMIT');
+$by_hand->quit;
+is_unknown('changed by SQL');
+sql("SELECT fairq.maintain()");
+is_right('counted again');
+
+# A session is killed, with the server; and restarts.
+my $killed = $node->background_psql('postgres', on_error_stop => 0);
+my $pid = $killed->query_safe('SELECT pg_backend_pid()');
+$node->append_conf('postgresql.conf', 'restart_after_crash = on');
+$node->reload;
+$killed->query_safe('BEGIN;' . enqueue('q', 50) . "SELECT count(*) FROM fairq.pop('q', 5)");
+kill 'KILL', $pid;
+eval { $killed->quit };
+$node->poll_query_until('postgres', 'SELECT true');
+is_unknown('a session was killed');
+sql("SELECT count(*) FROM fairq.pop('q', 3)");
+is_right('counted by a pop after that');
+crash($node);
+is_unknown('the server has crashed');
+sql("SELECT fairq.maintain()");
+is_right('counted by maintain() after that');
+$node->restart;
+is_unknown('the server was restarted');
+sql("SELECT count(*) FROM fairq.take('q', 3)");
+is_right('counted by take() after that');
+
+# A session that ends in the middle of its transaction without a word.
+my $ended = $node->background_psql('postgres', on_error_stop => 0);
+$pid = $ended->query_safe('SELECT pg_backend_pid()');
+$ended->query_safe('BEGIN;' . enqueue('q', 50));
+sql("SELECT pg_terminate_backend($pid, 10000)");
+eval { $ended->quit };
+is_right('a session was ended');
+
+# Errors, in and out of subtransactions.
+$node->psql('postgres', 'BEGIN;' . enqueue('q', 5) . 'SELECT 1 / 0; COMMIT');
+sql('DO $$ BEGIN PERFORM fairq.enqueue(\'q\', \'e\'); BEGIN PERFORM fairq.pop(\'q\', 3);'
+	  . ' PERFORM 1 / 0; EXCEPTION WHEN division_by_zero THEN PERFORM fairq.pop(\'q\', 1); END; END $$');
+is_right('errors');
+
+# More changes than a transaction keeps group by group.
+sql("SELECT fairq.create_queue('r'); BEGIN;" . enqueue('r', 70000, 70000) . 'ROLLBACK;');
+is_right('70,000 changes, rolled back');
+sql('BEGIN;' . enqueue('r', 70000, 70000) . 'COMMIT;');
+is_right('70,000 changes');
+sql("BEGIN; SAVEPOINT s; SELECT count(*) FROM fairq.pop('r', 69000); RELEASE s; SAVEPOINT t;"
+	  . "SELECT count(*) FROM fairq.take('r', 500); ROLLBACK TO t; SELECT fairq.purge('q'); COMMIT");
+is_right('69,000 popped, and another queue purged');
+
+# By now there is more than a pop counts.
+sql("SELECT fairq.reset_hints()");
+sql("SELECT count(*) FROM fairq.pop('p', 1)");
+is_unknown('a pop of a large table');
+sql("SELECT fairq.maintain('p')");
+is_right('maintain() of a large table');
+
+# What is dropped, and whose hints another gets.
+sql("SELECT fairq.drop_queue('r', true)");
+sql("SELECT fairq.create_queue('s$_');" . enqueue("s$_", $_)) foreach 1 .. 3;
+is_right('queues that were made when another was dropped');
+sql("BEGIN; SELECT fairq.create_queue('t');" . enqueue('t', 5) . 'ROLLBACK');
+sql("SELECT fairq.create_queue('u')");
+is_right('one that was never there');
+
+$node->stop;
+done_testing();
