@@ -161,7 +161,7 @@ check_tallies(FairqQueue *queue, List *faults)
 		args[0] = fairq_sql_int4(queue->id);
 		for (int i = 0; i < FAIRQ_TALLIES; i++)
 			args[1 + i] = fairq_sql_int8(before[i]);
-		found = fairq_sql_texts("SELECT format('tasks that are %s: fairq.stats has %s too many', kind, shown - n)"
+		found = fairq_sql_texts("SELECT format('tasks that are %s: fairq.stats is off by %s', kind, shown - n)"
 								" FROM (SELECT"
 								" count(*) FILTER (WHERE lease_until IS NULL AND addr < (1::bigint << 62)),"
 								" count(*) FILTER (WHERE lease_until IS NULL AND addr >= (1::bigint << 62)),"
