@@ -45,6 +45,7 @@ OBJS = \
 	src/privilege.o \
 	src/inspect.o \
 	src/stats.o \
+	src/group_stats.o \
 	src/lanes.o \
 	src/check.o \
 	src/address.o \
@@ -63,6 +64,7 @@ OBJS = \
 	src/claim.o \
 	src/running.o \
 	src/reason.o \
+	src/survey.o \
 	src/count.o \
 	src/census.o \
 	src/tally_count.o \
@@ -72,6 +74,7 @@ OBJS = \
 	src/group.o \
 	src/lane_publish.o \
 	src/lane_view.o \
+	src/lane_waits.o \
 	src/lane_take.o \
 	src/lane_end.o \
 	src/lane_leases.o \

@@ -668,6 +668,14 @@ COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that stand at a turn and are not r
 COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that stand at a time and are not running: for later or for a retry, also due ones that no pop has taken yet. NULL: as ready.';
 COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, also those whose lease has expired and which no call has noticed yet. NULL: as ready.';
 
+CREATE FUNCTION fairq.group_stats(queue text, top int DEFAULT 20)
+	RETURNS TABLE (group_key text, reason text, waiting_since timestamptz,
+	ready bigint, running int, limit_in_effect int, weight int)
+	AS 'MODULE_PATHNAME', 'fairq_group_stats'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
+COMMENT ON FUNCTION fairq.group_stats(text, int)
+	IS 'The groups of a queue that wait longest, and then those that run most: why their first task does not run, since when it waits, how many tasks are ready (an estimate, if there are many) and running. It costs the same whatever is queued.';
+
 -- What shared memory holds, for those who may monitor a queue.  Neither makes
 -- anything known there, or counts as a use.
 CREATE FUNCTION fairq.visible_lanes() RETURNS TABLE (queue text,

@@ -52,6 +52,19 @@ fairq_times_passed(FairqTimes *times, int64 addr)
 	return addr < (int64) pg_atomic_read_u64(&times->timers[fairq_region(addr)]);
 }
 
+/*
+ * The address of a timed region below which no task waits for its time;
+ * FAIRQ_ADDR_MAX: none does.  Needs no lock.
+ */
+int64
+fairq_times_first(FairqTimes *times, FairqRegion region)
+{
+	int64		first = (int64) pg_atomic_read_u64(&times->timers[region]);
+
+	return first >= fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2 ?
+		FAIRQ_ADDR_MAX : first;
+}
+
 /* Set the deadline: a lease ends then, and none before. */
 void
 fairq_times_deadline(FairqTimes *times, TimestampTz deadline)

@@ -1,0 +1,147 @@
+-- The groups that wait longest, or run most, and why: a cause for each reason.
+-- Seen to fail when groups are ranked by their numbers (compare_candidates() in
+-- group_stats.c), when expired tasks are not looked for (look_at_running() in
+-- survey.c), and when what is ready is the first stretch alone (estimate() there).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- What is shown, with the time as what it is the time of: a task's enqueue, or
+-- that at which it fell due, or the end of its lease.
+CREATE FUNCTION pg_temp.show(of text, top int DEFAULT 20) RETURNS TABLE (group_key text,
+	reason text, since text, ready bigint, running int, "limit" int, weight int)
+LANGUAGE sql AS $$
+	SELECT s.group_key, s.reason,
+		(SELECT string_agg(DISTINCT CASE s.waiting_since WHEN t.lease_until THEN 'end of '
+				WHEN t.run_at THEN 'time of ' ELSE '' END || (t.payload #>> '{}'), ' ')
+			FROM fairq.tasks t
+			WHERE queue = of AND t.group_key = s.group_key AND
+				s.waiting_since IN (t.enqueued_at, t.run_at, t.lease_until)),
+		s.ready, s.running, s.limit_in_effect, s.weight
+	FROM fairq.group_stats(of, top) WITH ORDINALITY s(group_key, reason, waiting_since,
+		ready, running, limit_in_effect, weight, at) ORDER BY at
+$$;
+CREATE FUNCTION pg_temp.add(queue text, group_key text, payload text) RETURNS boolean
+LANGUAGE sql AS $$ SELECT fairq.enqueue(queue, group_key, to_jsonb(payload)) > 0 $$;
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1) RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
+$$;
+CREATE FUNCTION pg_temp.id(payload text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT id FROM fairq.live_tasks t WHERE t.payload #>> '{}' = id.payload
+$$;
+
+--
+-- Too few workers; those that wait longest come first, and then what runs only
+--
+
+SELECT fairq.create_queue('group_stats');
+SELECT * FROM pg_temp.show('group_stats');
+SELECT pg_temp.add('group_stats', 'c', 'c1');
+SELECT pg_temp.add('group_stats', 'a', 'a1');
+SELECT pg_temp.add('group_stats', 'b', 'b1');
+SELECT pg_temp.add('group_stats', 'a', 'a2');
+SELECT fairq.set_group('group_stats', 'b', weight => 3);
+SELECT * FROM pg_temp.show('group_stats');
+SELECT * FROM pg_temp.show('group_stats', 1);
+-- what an open transaction has taken waits no more, nor does it for that transaction
+BEGIN;
+SELECT pg_temp.pop('group_stats', 2);
+SELECT * FROM pg_temp.show('group_stats');
+ROLLBACK;
+SELECT * FROM pg_temp.show('group_stats');
+SELECT pg_temp.pop('group_stats', 3);
+SELECT * FROM pg_temp.show('group_stats');
+SELECT pg_temp.pop('group_stats', 3);
+SELECT * FROM pg_temp.show('group_stats');
+SELECT fairq.release(pg_temp.id('a1'));
+SELECT fairq.complete(pg_temp.id('c1'));
+SELECT * FROM pg_temp.show('group_stats');
+
+--
+-- Each reason
+--
+
+SELECT fairq.create_queue('reasons', concurrency => 1);
+SELECT pg_temp.add('reasons', 'workers', 'w1');
+SELECT pg_temp.add('reasons', 'limit', 'l1');
+SELECT pg_temp.add('reasons', 'limit', 'l2');
+SELECT pg_temp.pop('reasons', 2);
+SELECT fairq.complete(pg_temp.id('w1'));
+SELECT pg_temp.add('reasons', 'workers', 'w2');
+SELECT pg_temp.add('reasons', 'paused', 'p1');
+SELECT fairq.pause('reasons', 'paused');
+SELECT fairq.enqueue('reasons', 'scheduled', '"s1"', run_at => now() + '1 hour') > 0 AS ok;
+SELECT * FROM pg_temp.show('reasons');
+-- whether they are parked or not
+SELECT pg_temp.pop('reasons', 2);
+SELECT fairq.release(pg_temp.id('w2'));
+SELECT * FROM pg_temp.show('reasons');
+SELECT fairq.alter_queue('reasons', max_running => 1);
+SELECT * FROM pg_temp.show('reasons');
+SELECT fairq.pause('reasons');
+SELECT * FROM pg_temp.show('reasons');
+SELECT fairq.resume('reasons');
+SELECT fairq.alter_queue('reasons', max_running => 0);
+SELECT fairq.resume('reasons', 'paused');
+SELECT fairq.complete(pg_temp.id('l1'));
+SELECT * FROM pg_temp.show('reasons');
+
+--
+-- What time has made ready
+--
+
+SELECT fairq.create_queue('group_stats_due', lease => '1 hour');
+SELECT pg_temp.add('group_stats_due', 'retried', 'r1');
+SELECT pg_temp.add('group_stats_due', 'expired', 'e1');
+SELECT pg_temp.pop('group_stats_due', 2);
+SELECT fairq.extend(pg_temp.id('e1'), lease => '10 ms') IS NOT NULL AS ok;
+SELECT fairq.fail(pg_temp.id('r1'), retry_in => '20 ms');
+SELECT fairq.enqueue('group_stats_due', 'due', '"d1"', run_at => now() + '30 ms') > 0 AS ok;
+SELECT pg_sleep(0.1);
+-- what no pop has found yet is looked for in the group's line
+SELECT fairq.enqueue('group_stats_due', 'retried', '"x"', priority => 5) > 0 AS ok;
+SELECT * FROM pg_temp.show('group_stats_due', 10);
+-- one that finds all of it, and gives it back
+BEGIN;
+SELECT pg_temp.pop('group_stats_due', 10);
+ROLLBACK;
+SELECT * FROM pg_temp.show('group_stats_due', 10);
+
+--
+-- Many tasks: an estimate, off by what was taken out of turn.  Priorities together.
+--
+
+SELECT fairq.create_queue('group_stats_many');
+SELECT fairq.set_group('group_stats_many', 'two', weight => 2);
+SELECT count(*) FROM unnest('{one,two}'::text[]) g,
+	fairq.enqueue_batch('group_stats_many', array_fill(g, ARRAY[1000]),
+		array_fill('{}'::jsonb, ARRAY[1000]));
+SELECT count(*) FROM fairq.enqueue_batch('group_stats_many', array_fill('one'::text, ARRAY[20]),
+	array_fill('{}'::jsonb, ARRAY[20]), priority => 9);
+SELECT group_key, ready, running FROM fairq.group_stats('group_stats_many');
+SELECT count(*) FROM fairq.pop('group_stats_many', 300);
+SELECT group_key, ready, running FROM fairq.group_stats('group_stats_many');
+-- as many as there are, as no more entries than these are read
+SELECT count(*) FROM fairq.pop('group_stats_many', 3000);
+SELECT group_key, reason, ready, running FROM fairq.group_stats('group_stats_many');
+
+--
+-- Arguments; what is not known
+--
+
+SELECT * FROM fairq.group_stats('group_stats', 0);
+SELECT * FROM fairq.group_stats('group_stats', 1001);
+SELECT count(*) FROM fairq.group_stats('group_stats', NULL);
+SELECT * FROM fairq.group_stats(NULL);
+SELECT * FROM fairq.group_stats('nobody');
+SELECT fairq.reset_hints();
+SELECT count(*) FROM fairq.group_stats('group_stats');
+BEGIN;
+SELECT count(*) FROM fairq.pop('group_stats', 10);
+ROLLBACK;
+SELECT * FROM pg_temp.show('group_stats');
+
+SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue LIKE 'group_stats%' OR queue = 'reasons';

@@ -1,0 +1,338 @@
+/*
+ * group_stats.c
+ *		fairq.group_stats(): the groups that wait longest or run most, and why.
+ *
+ * The groups that wait or run are gone through by their bits (lane_waits.c), in
+ * all lanes side by side, which costs little for each.  Those that come first are
+ * kept: first those that wait, by the time since when, as far as shared memory
+ * knows; then those that only run, by how many tasks.  The tables are read of
+ * these alone (survey.c), and of some more of which shared memory does not know
+ * since when they wait.  If there are fewer than are asked for, those follow that
+ * only have tasks whose time has not come, by the first of these tasks.
+ *
+ * Looking changes nothing, and is no use of a queue (lanes.c).
+ *
+ * Locking: an AccessShareLock on the queue and on fairq.task, to the end of the
+ * transaction, as lanes.c says why; a lane's lock, shared, for GROUPS_AT_ONCE
+ * groups.
+ */
+#include "postgres.h"
+
+#include "lib/binaryheap.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "args.h"
+#include "compat.h"
+#include "group.h"
+#include "lane_waits.h"
+#include "queue.h"
+#include "reason.h"
+#include "row.h"
+#include "store.h"
+#include "survey.h"
+
+PG_FUNCTION_INFO_V1(fairq_group_stats);
+
+/* groups that are copied under one hold of a lane's lock */
+#define GROUPS_AT_ONCE 32
+
+/* groups that can be asked for */
+#define MOST_GROUPS 1000
+
+/* groups that are read because it is not known since when they wait */
+#define MOST_UNKNOWN 1000
+
+/* index entries of timed tasks that are read for each group asked for */
+#define TIMED_ENTRIES 10
+
+/* A group that may be one of those to be returned. */
+typedef struct Candidate
+{
+	int32		group_no;
+	bool		waits;
+	TimestampTz since;			/* if it waits; DT_NOBEGIN: not known */
+	int32		running;		/* if it does not */
+} Candidate;
+
+/* Where the walk through the groups of one lane is. */
+typedef struct Walk
+{
+	FairqLane  *lane;
+	int64		from;			/* seat at which the next copy begins */
+	int			n;
+	int			at;				/* index of the next of those copied */
+	FairqWait	waits[GROUPS_AT_ONCE];
+} Walk;
+
+/* One call. */
+typedef struct Stats
+{
+	FairqQueue *queue;
+	FairqTable *tasks;
+	TimestampTz now;
+	uint32		mapped;			/* number of chunks that are mapped */
+	int			top;			/* groups that are asked for */
+	int			nunknown;		/* groups that were read since it was not known
+								 * since when they wait */
+	Walk	   *walks;			/* one for each lane */
+	Candidate  *candidates;		/* top of them fit */
+	binaryheap *heap;			/* pointers to these, the last one first */
+} Stats;
+
+/* Does one come before the other?  Then below 0. */
+static int
+compare_candidates(const Candidate *a, const Candidate *b)
+{
+	if (a->waits != b->waits)
+		return a->waits ? -1 : 1;
+	if (a->waits && a->since != b->since)
+		return a->since < b->since ? -1 : 1;
+	if (!a->waits && a->running != b->running)
+		return a->running > b->running ? -1 : 1;
+	return a->group_no < b->group_no ? -1 : a->group_no > b->group_no;
+}
+
+static int
+compare_in_heap(Datum a, Datum b, void *arg)
+{
+	return compare_candidates((Candidate *) DatumGetPointer(a),
+							  (Candidate *) DatumGetPointer(b));
+}
+
+/* The group that is next in a lane; FAIRQ_ALL_SEATS: none. */
+static int64
+next_of_walk(Stats *stats, Walk *walk)
+{
+	while (walk->at == walk->n && walk->from < FAIRQ_ALL_SEATS)
+	{
+		int			n = fairq_lane_waits(walk->lane, stats->mapped, walk->from,
+										 GROUPS_AT_ONCE, walk->waits);
+
+		CHECK_FOR_INTERRUPTS();
+		if (n < 0)
+		{
+			stats->mapped = fairq_chunks_map(&stats->queue->hints->chunks);
+			continue;
+		}
+		walk->at = 0;
+		walk->n = n;
+		walk->from = n < GROUPS_AT_ONCE ? FAIRQ_ALL_SEATS :
+			walk->waits[n - 1].group_no + INT64CONST(1);
+	}
+	return walk->at < walk->n ? walk->waits[walk->at].group_no :
+		FAIRQ_ALL_SEATS;
+}
+
+/* Find out of a group what is not known without reading its line. */
+static void
+complete_candidate(Stats *stats, Candidate *candidate)
+{
+	FairqSurvey survey;
+
+	if (!candidate->waits)
+	{
+		if (!fairq_survey_counter(stats->queue, candidate->group_no,
+								  &candidate->running))
+			candidate->running = 1;
+		return;
+	}
+	if (candidate->since != DT_NOBEGIN)
+		return;
+	/* of the others it is not known; they come last */
+	candidate->since = DT_NOEND;
+	if (stats->nunknown++ >= MOST_UNKNOWN)
+		return;
+	fairq_survey(stats->queue, stats->tasks, stats->mapped, candidate->group_no,
+				 stats->now, &survey);
+	candidate->waits = survey.waits;
+	candidate->since = survey.since;
+	candidate->running = survey.running;
+}
+
+/* Keep the group, if it is one of the first so far. */
+static void
+keep_candidate(Stats *stats, Candidate *candidate)
+{
+	Candidate  *last;
+
+	complete_candidate(stats, candidate);
+	if (stats->heap->bh_size < stats->top)
+	{
+		last = &stats->candidates[stats->heap->bh_size];
+		*last = *candidate;
+		binaryheap_add(stats->heap, PointerGetDatum(last));
+		return;
+	}
+	last = (Candidate *) DatumGetPointer(binaryheap_first(stats->heap));
+	if (compare_candidates(candidate, last) >= 0)
+		return;
+	*last = *candidate;
+	binaryheap_replace_first(stats->heap, PointerGetDatum(last));
+}
+
+/* Go through the groups that wait or run. */
+static void
+walk_groups(Stats *stats)
+{
+	for (;;)
+	{
+		int64		next = FAIRQ_ALL_SEATS;
+		Candidate	candidate = {0};
+
+		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+			next = Min(next, next_of_walk(stats, &stats->walks[p]));
+		if (next == FAIRQ_ALL_SEATS)
+			return;
+		candidate.group_no = (int32) next;
+		candidate.since = DT_NOEND;
+		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		{
+			Walk	   *walk = &stats->walks[p];
+
+			if (walk->at == walk->n || walk->waits[walk->at].group_no != next)
+				continue;
+			if (walk->waits[walk->at].waits)
+			{
+				candidate.waits = true;
+				candidate.since = DT_NOBEGIN;
+			}
+			walk->at++;
+		}
+		keep_candidate(stats, &candidate);
+	}
+}
+
+static bool
+is_kept(const Stats *stats, int32 group_no)
+{
+	for (int i = 0; i < stats->heap->bh_size; i++)
+		if (stats->candidates[i].group_no == group_no)
+			return true;
+	return false;
+}
+
+/* Add groups with tasks of a lane whose time has not come. */
+static void
+add_scheduled(Stats *stats, int priority)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(stats->queue->id,
+													priority))},
+		{2, FAIRQ_GE, Int64GetDatum(FAIRQ_RETRIES)},
+		{2, FAIRQ_LT, Int64GetDatum(FAIRQ_ADDR_MAX)}
+	};
+	FairqScan  *scan = fairq_scan_some(stats->tasks, FAIRQ_TASK_BY_TIME, keys,
+									   lengthof(keys),
+									   TIMED_ENTRIES * stats->top);
+	FairqRowState state;
+
+	while (stats->heap->bh_size < stats->top &&
+		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END &&
+		   state != FAIRQ_ROW_LATER)
+	{
+		Candidate	candidate = {.since = DT_NOEND};
+		FairqTask	task;
+
+		CHECK_FOR_INTERRUPTS();
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		candidate.group_no = task.group_no;
+		if (state == FAIRQ_ROW_LIVE && !task.running &&
+			!is_kept(stats, task.group_no))
+			keep_candidate(stats, &candidate);
+	}
+	fairq_scan_end(scan);
+}
+
+/* A group that is returned. */
+typedef struct Shown
+{
+	Candidate	candidate;		/* as it is by its survey */
+	FairqSurvey survey;
+} Shown;
+
+static int
+compare_shown(const void *a, const void *b)
+{
+	return compare_candidates(&((const Shown *) a)->candidate,
+							  &((const Shown *) b)->candidate);
+}
+
+static void
+put_group(ReturnSetInfo *rsinfo, FairqQueue *queue, const Shown *shown)
+{
+	FairqRow	row = {0};
+	const FairqSurvey *survey = &shown->survey;
+	int32		group_no = shown->candidate.group_no;
+	const FairqSetting *setting = fairq_group_setting(queue, group_no);
+	Datum		key = fairq_group_key(queue, group_no);
+	const char *reason = survey->waits ?
+		fairq_reason_name(fairq_reason(queue, group_no)) :
+		survey->scheduled ? fairq_reason_name(FAIRQ_REASON_SCHEDULED) : NULL;
+
+	/* its number was freed meanwhile, or it has nothing any more */
+	if (DatumGetPointer(key) == NULL ||
+		(!survey->waits && !survey->scheduled && survey->running == 0))
+		return;
+	fairq_put(&row, key, false);
+	fairq_put(&row, reason == NULL ? (Datum) 0 : CStringGetTextDatum(reason),
+			  reason == NULL);
+	fairq_put(&row, TimestampTzGetDatum(survey->since), !survey->waits);
+	fairq_put_int8(&row, survey->ready, false);
+	fairq_put_int4(&row, survey->running, false);
+	fairq_put_int4(&row, setting->limit, setting->limit == FAIRQ_NO_LIMIT);
+	fairq_put_int4(&row, setting->weight, false);
+	fairq_put_row(rsinfo, &row);
+}
+
+/* Read the lines of those that are kept, and return them in their order. */
+static void
+put_groups(Stats *stats, ReturnSetInfo *rsinfo)
+{
+	int			n = stats->heap->bh_size;
+	Shown	   *shown = palloc0(sizeof(Shown) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+	{
+		FairqSurvey *survey = &shown[i].survey;
+
+		CHECK_FOR_INTERRUPTS();
+		fairq_survey(stats->queue, stats->tasks, stats->mapped,
+					 stats->candidates[i].group_no, stats->now, survey);
+		shown[i].candidate.group_no = stats->candidates[i].group_no;
+		shown[i].candidate.waits = survey->waits;
+		shown[i].candidate.since = survey->since;
+		shown[i].candidate.running = survey->running;
+	}
+	qsort(shown, n, sizeof(Shown), compare_shown);
+	for (int i = 0; i < n; i++)
+		put_group(rsinfo, stats->queue, &shown[i]);
+}
+
+/* fairq.group_stats(queue, top) */
+Datum
+fairq_group_stats(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	Stats		stats = {.now = GetCurrentTimestamp()};
+
+	stats.top = FAIRQ_ARG_INT(1, "top", 20, 1, MOST_GROUPS);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	stats.queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MONITOR,
+										   AccessShareLock);
+	if (stats.queue == NULL)
+		return (Datum) 0;
+	stats.tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	stats.mapped = fairq_chunks_map(&stats.queue->hints->chunks);
+	stats.walks = palloc0(sizeof(Walk) * FAIRQ_PRIORITIES);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		stats.walks[p].lane = fairq_queue_lane(stats.queue, p);
+	stats.candidates = palloc(sizeof(Candidate) * stats.top);
+	stats.heap = binaryheap_allocate(stats.top, compare_in_heap, NULL);
+	walk_groups(&stats);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		add_scheduled(&stats, p);
+	put_groups(&stats, (ReturnSetInfo *) fcinfo->resultinfo);
+	fairq_table_close(stats.tasks);
+	return (Datum) 0;
+}

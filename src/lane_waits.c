@@ -1,0 +1,121 @@
+/*
+ * lane_waits.c
+ *		Which groups of a lane wait or run, and since when.
+ *
+ * Copies only: nothing is changed, and no entry is made.
+ *
+ * Locking: the lane's lock, shared, for so many groups as the caller asks for at
+ * a time; under it the mutex of one group set.
+ */
+#include "postgres.h"
+
+#include "lane_internal.h"
+#include "lane_waits.h"
+
+/* The sets of groups that wait or run. */
+static const FairqSeatSet waiting_sets[] = {
+	FAIRQ_RING, FAIRQ_PARKED, FAIRQ_LEASED, FAIRQ_LAPSED
+};
+
+/* Copy what the entry of a group says, or what a new one would say. */
+static void
+copy_entry(const FairqGroup *group, FairqWait *wait)
+{
+	wait->from = fairq_hand_low(group);
+	wait->tail = group->tail;
+	wait->run_high = group->run.high;
+	memcpy(wait->run_low, group->run.low, sizeof(wait->run_low));
+	memcpy(wait->due_from, group->due.from, sizeof(wait->due_from));
+	if (group->due.n > 0 && group->due.region != FAIRQ_REGION_QUEUED)
+		wait->due_from[group->due.region] =
+			Min(wait->due_from[group->due.region], group->due.items[0].addr);
+}
+
+/* Copy what is known of a group of a lane of which a recovery has begun. */
+static void
+copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+	bool		is_new;
+
+	wait->group_no = group_no;
+	wait->waits = !is_out(lane, group_no) || !is_known(lane, group_no);
+	wait->leased = has(lane, FAIRQ_LEASED, group_no);
+	wait->deadline = has(lane, FAIRQ_LAPSED, group_no) ? DT_NOBEGIN :
+		wait->leased ? fairq_seats_deadline(lane, group_no) : DT_NOEND;
+	wait->next_turn = next_turn(lane, group_no);
+	group = fairq_entry_lock(lane->recovery.lane_no, group_no, false, &is_new, &set);
+	if (group != NULL)
+	{
+		copy_entry(group, wait);
+		fairq_entry_unlock(set);
+	}
+	else
+	{
+		FairqGroup	made = {.tail = FAIRQ_TAIL_UNKNOWN};
+
+		fairq_lane_init_entry(lane, group_no, &made);
+		copy_entry(&made, wait);
+	}
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		wait->due_from[r] = Min(wait->due_from[r],
+								fairq_times_first(&lane->times, r));
+}
+
+/*
+ * Copy what is known of the first groups at or behind that seat that wait or
+ * run.  Returns how many there were; -1 if not all of the lane's chunks are
+ * mapped.  Of a lane that is void nothing is known.
+ */
+int
+fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from, int most,
+				 FairqWait *waits)
+{
+	int64		next[lengthof(waiting_sets)];
+	int			n = 0;
+
+	for (int i = 0; i < lengthof(waiting_sets); i++)
+		next[i] = -1;
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
+		n = -1;
+	while (n >= 0 && n < most && is_begun(lane))
+	{
+		int64		first = FAIRQ_ALL_SEATS;
+
+		for (int i = 0; i < lengthof(waiting_sets); i++)
+		{
+			if (next[i] < from)
+				next[i] = fairq_seats_next(lane, waiting_sets[i], from);
+			if (next[i] == FAIRQ_NO_SEAT)
+				next[i] = FAIRQ_ALL_SEATS;
+			first = Min(first, next[i]);
+		}
+		if (first == FAIRQ_ALL_SEATS)
+			break;
+		copy_wait(lane, (int32) first, &waits[n++]);
+		from = first + 1;
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/*
+ * Copy what is known of one group.  False if nothing is: the lane is void, or not
+ * all of its chunks are mapped.
+ */
+bool
+fairq_lane_wait_of(FairqLane *lane, uint32 mapped, int32 group_no,
+				   FairqWait *wait)
+{
+	bool		known;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	known = is_begun(lane) &&
+		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped;
+	if (known)
+		copy_wait(lane, group_no, wait);
+	LWLockRelease(&lane->lock);
+	return known;
+}

@@ -1,0 +1,263 @@
+/*
+ * survey.c
+ *		What a group has that waits and runs, by a bounded look at its lines.
+ *
+ * Shared memory says where in its line a group's first ready task may stand,
+ * where tasks may be running, and where the next one falls due (lane_waits.c).
+ * From there on a few index entries are read, and their rows: so a look costs
+ * the same whatever the group has queued.  What stands past that is estimated
+ * by the addresses: one turn in each block up to the tail, with as many tasks as
+ * the weight.
+ *
+ * Running tasks are counted by the group's counter, if that is known.
+ *
+ * Locking: a lane's lock, shared, for a moment; the mutex of the counter.
+ */
+#include "postgres.h"
+
+#include "entry.h"
+#include "lane_waits.h"
+#include "registry.h"
+#include "survey.h"
+
+/* index entries that are read in a stretch of a line, at most */
+#define MOST_ENTRIES 1000
+
+/* ready tasks of a lane that are counted one by one */
+#define MOST_COUNTED 50
+
+/* A look at one lane of a group. */
+typedef struct Look
+{
+	FairqTable *tasks;
+	FairqQueue *queue;
+	int			priority;
+	int32		group_no;
+	TimestampTz now;
+	FairqSurvey *survey;
+} Look;
+
+/* Begin to read a stretch of the line. */
+static FairqScan *
+begin_stretch(const Look *look, int64 from, int64 end)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(look->queue->id,
+													look->priority))},
+		{2, FAIRQ_EQ, Int32GetDatum(look->group_no)},
+		{3, FAIRQ_GE, Int64GetDatum(from)},
+		{3, FAIRQ_LT, Int64GetDatum(end)}
+	};
+
+	return fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP, keys,
+						   lengthof(keys), MOST_ENTRIES);
+}
+
+/*
+ * Read the next task of a stretch that is in no other transaction's hands.  False
+ * if there is none; or if there may be more, but not for us (*more).
+ */
+static bool
+next_task(FairqScan *scan, FairqTask *task, bool *more)
+{
+	FairqRowState state;
+
+	*more = false;
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		if (state == FAIRQ_ROW_LATER)
+		{
+			*more = true;
+			return false;
+		}
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		fairq_task_read(fairq_scan_slot(scan), task);
+		return true;
+	}
+	return false;
+}
+
+/* Note a task that waits since then. */
+static void
+waits_since(FairqSurvey *survey, TimestampTz since)
+{
+	survey->since = survey->waits ? Min(survey->since, since) : since;
+	survey->waits = true;
+}
+
+/* Returns the last address of the group's queue that is given. */
+static int64
+find_tail(const Look *look)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(look->queue->id,
+													look->priority))},
+		{2, FAIRQ_EQ, Int32GetDatum(look->group_no)},
+		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_RETRIES)}
+	};
+	FairqScan  *scan = fairq_scan_begin(look->tasks, FAIRQ_TASK_BY_GROUP, keys,
+										lengthof(keys), true);
+	int64		tail = FAIRQ_ADDR_NONE;
+
+	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		tail = task.addr;
+	}
+	fairq_scan_end(scan);
+	return tail;
+}
+
+/* Estimate how many tasks are ready, of which the first stands there. */
+static int64
+estimate(const Look *look, const FairqWait *wait, int64 first)
+{
+	int64		tail = wait->tail == FAIRQ_TAIL_UNKNOWN ? find_tail(look) :
+		wait->tail;
+	int64		length = look->queue->block_length;
+	int32		weight = fairq_group_setting(look->queue,
+											 look->group_no)->weight;
+
+	if (tail < first)
+		return 0;
+	return (fairq_block(tail, length) - fairq_block(first, length) + 1) * weight;
+}
+
+/* Look at queued tasks: how many are ready, and since when. */
+static void
+look_at_queued(const Look *look, const FairqWait *wait)
+{
+	FairqScan  *scan;
+	FairqTask	task;
+	bool		more = false;
+	int64		first = FAIRQ_ADDR_NONE;
+	int64		ready = 0;
+
+	if (wait->from >= FAIRQ_RETRIES)
+		return;
+	scan = begin_stretch(look, wait->from, FAIRQ_RETRIES);
+	while (ready <= MOST_COUNTED && next_task(scan, &task, &more))
+	{
+		if (task.running)
+			continue;
+		if (ready++ == 0)
+		{
+			first = task.addr;
+			waits_since(look->survey, Max(task.enqueued_at, task.run_at));
+		}
+	}
+	fairq_scan_end(scan);
+	if (first != FAIRQ_ADDR_NONE && (more || ready > MOST_COUNTED))
+		ready = Max(ready, estimate(look, wait, first));
+	look->survey->ready += ready;
+}
+
+/* Look for the first task of a region that is due, or waits for its time. */
+static void
+look_at_timed(const Look *look, const FairqWait *wait, FairqRegion region)
+{
+	FairqScan  *scan;
+	FairqTask	task;
+	bool		more;
+
+	if (wait->due_from[region] == FAIRQ_ADDR_MAX)
+		return;
+	scan = begin_stretch(look, wait->due_from[region],
+						 fairq_region_from(region) + (FAIRQ_TIMED_SIZE - 1));
+	while (next_task(scan, &task, &more))
+	{
+		if (task.running)
+			continue;
+		if (task.run_at > look->now)
+			look->survey->scheduled = true;
+		else
+			waits_since(look->survey, task.run_at);
+		break;
+	}
+	fairq_scan_end(scan);
+}
+
+/*
+ * Look for running tasks of a region: with counts, how many there are; and since
+ * when the first has expired.
+ */
+static void
+look_at_running(const Look *look, const FairqWait *wait, FairqRegion region,
+				bool counts)
+{
+	int64		end = region == FAIRQ_REGION_QUEUED ?
+		Min(wait->run_high, FAIRQ_RETRIES - 1) + 1 :
+		fairq_region_from(region) + (FAIRQ_TIMED_SIZE - 1);
+	FairqScan  *scan;
+	FairqTask	task;
+	bool		more;
+
+	if (wait->run_low[region] >= end)
+		return;
+	scan = begin_stretch(look, wait->run_low[region], end);
+	while (next_task(scan, &task, &more))
+	{
+		if (!task.running)
+			continue;
+		look->survey->running += counts;
+		if (task.lease_until <= look->now)
+			waits_since(look->survey, task.lease_until);
+	}
+	fairq_scan_end(scan);
+}
+
+/* How many of the group's tasks are running, if its counter knows. */
+bool
+fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
+{
+	FairqCounter *counter = fairq_shmem_find_counter(queue->hints, group_no);
+	bool		doubtful;
+	bool		known;
+
+	if (counter == NULL)
+		return false;
+	known = fairq_counter_read(counter,
+							   fairq_lane_as_of(fairq_queue_lane(queue, 0)),
+							   running, &doubtful);
+	fairq_counter_unpin(counter);
+	return known;
+}
+
+/* Look at all lanes of a group, whose bits are mapped. */
+void
+fairq_survey(FairqQueue *queue, FairqTable *tasks, uint32 mapped,
+			 int32 group_no, TimestampTz now, FairqSurvey *survey)
+{
+	bool		counts;
+
+	memset(survey, 0, sizeof(*survey));
+	counts = !fairq_survey_counter(queue, group_no, &survey->running);
+	if (counts)
+		survey->running = 0;
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		Look		look = {
+			.tasks = tasks,
+			.queue = queue,
+			.priority = p,
+			.group_no = group_no,
+			.now = now,
+			.survey = survey
+		};
+		FairqWait	wait;
+
+		if (!fairq_lane_wait_of(fairq_queue_lane(queue, p), mapped, group_no,
+								&wait))
+			continue;
+		if (wait.waits)
+			look_at_queued(&look, &wait);
+		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+			look_at_timed(&look, &wait, r);
+		for (int r = 0; r < FAIRQ_REGIONS; r++)
+			if (wait.deadline <= now || (counts && wait.leased))
+				look_at_running(&look, &wait, r, counts);
+	}
+}
