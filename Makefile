@@ -80,6 +80,7 @@ OBJS = \
 	src/lane_leases.o \
 	src/lane.o \
 	src/entry.o \
+	src/ages.o \
 	src/hand.o \
 	src/recover.o \
 	src/seats.o \

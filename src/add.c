@@ -78,6 +78,9 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
 	if (scheduled)
 		fairq_pending_scheduled(pending, addr);
+	else
+		fairq_pending_ready_since(pending,
+								  Max(new->enqueued_at, new->put_back_at));
 }
 
 /* Write a task that is ready, or scheduled. */

@@ -87,8 +87,7 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 	if (result == FAIRQ_CLAIMED)
 	{
 		pending = fairq_pending(s->lane, task->group_no);
-		fairq_pending_ready_at_abort(pending, task->addr, task->id,
-									 &task->root);
+		fairq_pending_ready_at_abort(pending, task, &task->root);
 		result = serve_task(s, task, turn, pending);
 		if (result == FAIRQ_CLAIMED)
 		{

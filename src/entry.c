@@ -179,6 +179,25 @@ fairq_entry_lock(uint32 lane_no, int32 group_no, bool create, bool *is_new,
 	return make_entry(lane_no, group_no, sets, setp);
 }
 
+/*
+ * Note in an entry that a task was claimed which had become ready at that time, if
+ * the entry is still that of the group.
+ */
+void
+fairq_entry_claimed(FairqGroup *group, uint32 lane_no, int32 group_no,
+					TimestampTz since)
+{
+	FairqCache *cache = fairq_cache();
+	int64		n = group - cache->ways[0];
+	FairqGroupSet *set = &cache->sets[n / FAIRQ_SET_WAYS];
+	const FairqGroupKey *key = &set->keys[n % FAIRQ_SET_WAYS];
+
+	SpinLockAcquire(&set->mutex);
+	if (key->lane_no == lane_no && key->group_no == group_no)
+		group->since = since;
+	fairq_entry_unlock(set);
+}
+
 /* Take one pin off an entry, which has not moved as long as it was pinned. */
 void
 fairq_entry_unpin(FairqGroup *group)

@@ -195,7 +195,8 @@ walk_groups(Stats *stats)
 			if (walk->waits[walk->at].waits)
 			{
 				candidate.waits = true;
-				candidate.since = DT_NOBEGIN;
+				candidate.since = Min(candidate.since,
+									  walk->waits[walk->at].since);
 			}
 			walk->at++;
 		}

@@ -10,6 +10,7 @@
 #define FAIRQ_HINTS_H
 
 #include "address.h"
+#include "ages.h"
 #include "counter.h"
 #include "histogram.h"
 #include "shmem.h"
@@ -134,6 +135,7 @@ typedef struct FairqLane
 								 * none */
 	FairqSeats	seats;			/* sets of the lane's groups */
 	FairqTimes	times;			/* timers and the deadline of leases */
+	FairqRingAges ages;			/* since when groups in the ring wait */
 
 	/* which backend takes turns */
 	struct

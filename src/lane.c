@@ -102,6 +102,7 @@ fairq_lane_init_entry(FairqLane *lane, int32 group_no, FairqGroup *group)
 	group->sets.late = has(lane, FAIRQ_LATE, group_no);
 	group->upto = !is_known(lane, group_no) ? 0 : out ? FAIRQ_ADDR_MAX :
 		group->sets.late ? 0 : next_turn(lane, group_no);
+	group->since = DT_NOBEGIN;
 	group->lost = FAIRQ_ADDR_MAX;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
@@ -196,12 +197,12 @@ fairq_lane_is_begun(FairqLane *lane)
 
 /*
  * Begin to recover the lane, unless that has been begun; all chunks are mapped.
- * What is said of it was read after so many resets: that block is served, up to
- * that seat.
+ * What is said of it was read after so many resets, and not after that time: that
+ * block is served, up to that seat.
  */
 void
-fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
-						 int64 block, int32 seat)
+fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
+						 int64 block_length, int64 block, int32 seat)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (!is_begun(lane))
@@ -215,6 +216,8 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, int64 block_length,
 		lane->recovery.known = 0;
 		lane->present.block = block;
 		lane->present.seat = seat;
+		fairq_ring_begins(&lane->ages);
+		lane->ages.known_at = now;
 		lane->turn.addr = FAIRQ_ADDR_NONE;
 		lane->turn.left = 0;
 		lane->full.seat = FAIRQ_NO_SEAT;
@@ -249,7 +252,7 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 			/* an entry that was made since knew that it knew nothing */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
 			presume_served(lane, group_nos[i], group);
-			let_in(lane, group_nos[i]);
+			let_in(lane, group_nos[i], lane->ages.known_at);
 			if (group != NULL)
 				unlock_group(lane, group_nos[i], group, set);
 		}

@@ -55,6 +55,16 @@ typedef struct FairqTurn
 								 * turns */
 	bool		continued;		/* true: another call began the turn */
 
+	/* what is noted of how long the group waits (ages.c) */
+	struct
+	{
+		FairqGroup *at;			/* the group's entry as the turn was taken,
+								 * which may be another's by now; NULL: none */
+		TimestampTz since;		/* time before which no task of the turn waits;
+								 * DT_NOBEGIN: not known */
+		uint32		round;		/* round of the lane's ages */
+	}			entry;
+
 	/* how many tasks the turn is for */
 	struct
 	{
@@ -254,8 +264,8 @@ extern void fairq_lane_reaches(FairqLane *lane, int64 addr);
 extern bool fairq_lane_reach_is_known(FairqLane *lane);
 extern int64 fairq_lane_reach(FairqLane *lane, FairqRegion region);
 extern void fairq_lane_recover_begin(FairqLane *lane, uint64 resets,
-									 int64 block_length, int64 block,
-									 int32 seat);
+									 TimestampTz now, int64 block_length,
+									 int64 block, int32 seat);
 extern void fairq_lane_recover_step(FairqLane *lane,
 									const FairqRecovered *from,
 									const int32 *group_nos, int n,
@@ -293,6 +303,8 @@ extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
 extern void fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn,
 								const FairqFindings *findings);
+extern void fairq_lane_note_claimed(FairqLane *lane, uint32 lane_no,
+									FairqTurn *turn, TimestampTz since);
 extern bool fairq_lane_cut_short(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern void fairq_lane_unserve(FairqLane *lane, uint32 lane_no,
@@ -323,7 +335,8 @@ extern bool fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr);
 extern bool fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr,
 								 bool running, TimestampTz lease_until);
 extern void fairq_lane_add_ready(FairqLane *lane, int32 group_no,
-								 const FairqItem *items, int n, int64 more);
+								 const FairqItem *items, int n, int64 more,
+								 TimestampTz since);
 extern void fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr);
 extern void fairq_lane_add_scheduled(FairqLane *lane, int64 addr);
 extern uint64 fairq_lane_narrowings(FairqLane *lane);

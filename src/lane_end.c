@@ -56,7 +56,7 @@ give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
 		group->turn.unused = false;
 	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
 	if (has(lane, FAIRQ_RING, group_no))
-		let_in(lane, group_no);
+		let_in(lane, group_no, DT_NOEND);
 }
 
 /* Has the group's last turn come to nothing, and is no call at it any more? */
@@ -266,6 +266,22 @@ fairq_lane_cut_short(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 	return cut;
 }
 
+/*
+ * Note that the group was served, at this turn, a task that had become ready then.
+ * The lane is not locked.
+ */
+void
+fairq_lane_note_claimed(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+						TimestampTz since)
+{
+	if (turn->entry.at == NULL)
+		return;
+	turn->entry.since = since;
+	fairq_entry_claimed(turn->entry.at, lane_no, turn->group_no, since);
+	if (turn->queued.more || turn->queued.next < turn->queued.n)
+		fairq_ring_waits(&lane->ages, turn->entry.round, since);
+}
+
 /* Put back what is left of what was taken for a turn, which is over or not. */
 static void
 put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
@@ -293,7 +309,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		}
 		else
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
-		let_in(lane, group_no);
+		let_in(lane, group_no, turn->entry.since);
 	}
 	if (findings != NULL)
 	{
@@ -306,7 +322,10 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		if (has_nothing(lane, group_no, group))
 			take_out(lane, group_no);
 		else
-			let_in(lane, group_no);
+		{
+			group->since = Min(group->since, turn->entry.since);
+			let_in(lane, group_no, waits_since(lane, group_no, group));
+		}
 	}
 	if (!turn->state.parked)
 		end_part(lane, group, turn, over);
@@ -431,7 +450,7 @@ fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked)
 		if (is_begun(lane) && has(lane, FAIRQ_PARKED, group_no))
 		{
 			fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
-			let_in(lane, group_no);
+			let_in(lane, group_no, DT_NOBEGIN);
 		}
 		LWLockRelease(&lane->lock);
 	}

@@ -104,14 +104,25 @@ is_out(FairqLane *lane, int32 group_no)
 		!has(lane, FAIRQ_PARKED, group_no);
 }
 
+/* Note that groups of the ring wait since then; DT_NOBEGIN: not known. */
+static inline void
+ring_waits(FairqLane *lane, TimestampTz since)
+{
+	fairq_ring_waits(&lane->ages, pg_atomic_read_u32(&lane->ages.round), since);
+}
+
 /*
- * Put a group that may have something ready into the ring, and maybe in front.
+ * Put a group that may have something ready, and waits since then, into the ring,
+ * and maybe in front.
  */
 static inline void
-let_in(FairqLane *lane, int32 group_no)
+let_in(FairqLane *lane, int32 group_no, TimestampTz since)
 {
 	if (has(lane, FAIRQ_PARKED, group_no))
 		return;
+	if (lane->seats.n[FAIRQ_RING] == 0)
+		fairq_ring_begins(&lane->ages);
+	ring_waits(lane, since);
 	fairq_seats_add(lane, FAIRQ_RING, group_no);
 	if (group_no <= lane->present.seat && !has(lane, FAIRQ_SERVED, group_no))
 		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
@@ -130,6 +141,28 @@ has_nothing(FairqLane *lane, int32 group_no, const FairqGroup *group)
 {
 	return fairq_hand_is_empty(group) && !has(lane, FAIRQ_DUE, group_no) &&
 		!has(lane, FAIRQ_LAPSED, group_no);
+}
+
+/* Note in a group's entry that a task has become ready, at that time. */
+static inline void
+note_since(FairqLane *lane, int32 group_no, FairqGroup *group,
+		   TimestampTz since)
+{
+	bool		first = fairq_hand_is_empty(group) &&
+		!has(lane, FAIRQ_DUE, group_no);
+
+	group->since = first ? since : Min(group->since, since);
+}
+
+/*
+ * Returns since when the group, which may have something ready, waits; DT_NOBEGIN:
+ * not known.  Of what has expired it is known only that it had by the lane's clock.
+ */
+static inline TimestampTz
+waits_since(FairqLane *lane, int32 group_no, const FairqGroup *group)
+{
+	return fairq_hand_is_empty(group) && !has(lane, FAIRQ_DUE, group_no) ?
+		lane->clock : group->since;
 }
 
 /*

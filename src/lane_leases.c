@@ -77,7 +77,7 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 {
 	fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
 	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
-	let_in(lane, group_no);
+	let_in(lane, group_no, lane->clock);
 }
 
 /*
@@ -116,6 +116,9 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped)
 		(int64) pg_atomic_read_u64(&lane->times.deadline) <= now)
 	{
 		lane->clock = Max(lane->clock, now);
+		if (lane->seats.n[FAIRQ_RING] == 0)
+			fairq_ring_begins(&lane->ages);
+		ring_waits(lane, pg_atomic_read_u64(&lane->times.deadline));
 		fairq_times_deadline(&lane->times,
 							 fairq_seats_lapse(lane, now, lane->present.seat,
 											   &ngroups));

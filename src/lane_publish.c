@@ -65,10 +65,12 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	FairqGroup *group = lock_group(lane, group_no, false, &set);
 
 	presume_served(lane, group_no, group);
+	if (group != NULL)
+		note_since(lane, group_no, group, fairq_due_time(addr));
 	fairq_seats_add(lane, FAIRQ_DUE, group_no);
 	if (group != NULL)
 		fairq_lane_note_published(lane, group_no, group);
-	let_in(lane, group_no);
+	let_in(lane, group_no, fairq_due_time(addr));
 	if (group == NULL)
 	{
 		/* a new entry looks for all that has fallen due */
@@ -173,10 +175,13 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
  * groups whose bits are mapped.
  */
 
-/* Add tasks of the group that are ready; there may be others from more on. */
+/*
+ * Add tasks of the group that are ready, the first of them since then; there may be
+ * others from more on.
+ */
 void
 fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
-					 int n, int64 more)
+					 int n, int64 more, TimestampTz since)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
@@ -192,6 +197,7 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 		presume_served(lane, group_no, group);
 		if (group != NULL)
 		{
+			note_since(lane, group_no, group, since);
 			fairq_hand_add(group, items, n, more);
 			fairq_lane_note_published(lane, group_no, group);
 		}
@@ -199,7 +205,7 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		else if (had_nothing)
 			fairq_seats_remove(lane, FAIRQ_LATE, group_no);
-		let_in(lane, group_no);
+		let_in(lane, group_no, since);
 		if (group != NULL)
 			unlock_group(lane, group_no, group, set);
 	}

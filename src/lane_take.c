@@ -139,6 +139,7 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 		else
 			taking->window.past++;
 		lane->present.seat = FAIRQ_NO_SEAT;
+		fairq_ring_next_round(&lane->ages);
 	}
 	if (next->left == 0 && !next->in_front)
 		lane->present.seat = next->group_no;
@@ -188,6 +189,9 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->tasks.want = (int32) Min(left, taking->wanted);
 	turn->tasks.read_want = (int32) Min(Max(turn->tasks.want, of_each),
 										FAIRQ_MAX_TURNS);
+	turn->entry.at = group;
+	turn->entry.since = group->since;
+	turn->entry.round = pg_atomic_read_u32(&lane->ages.round);
 	turn->searcher = false;
 	turn->state.kept_out = turn->state.in_doubt = false;
 	turn->state.begun = turn->state.done = false;
@@ -412,6 +416,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		turn->in_full = true;
 		turn->locked.more = FAIRQ_ADDR_MAX;
 		turn->queued.more = !fairq_hand_is_empty(group);
+		turn->entry.since = group->since;
 		turn->full_before.seat = lane->full.seat;
 		turn->full_before.left = lane->full.left;
 		turn->continued = group_no == lane->full.seat && lane->full.left > 0;
@@ -538,8 +543,8 @@ fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 	{
-		let_in(lane, group_no);
 		group = lock_group(lane, group_no, false, &set);
+		let_in(lane, group_no, group != NULL ? group->since : DT_NOBEGIN);
 		if (group != NULL)
 		{
 			fairq_hand_vanished(group, addr);

@@ -9,6 +9,8 @@
  */
 #include "postgres.h"
 
+#include "port/pg_bitutils.h"
+
 #include "lane_internal.h"
 #include "lane_waits.h"
 
@@ -45,9 +47,12 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 	wait->deadline = has(lane, FAIRQ_LAPSED, group_no) ? DT_NOBEGIN :
 		wait->leased ? fairq_seats_deadline(lane, group_no) : DT_NOEND;
 	wait->next_turn = next_turn(lane, group_no);
-	group = fairq_entry_lock(lane->recovery.lane_no, group_no, false, &is_new, &set);
+	group = fairq_entry_lock(lane->recovery.lane_no, group_no, false, &is_new,
+							 &set);
+	wait->since = DT_NOBEGIN;
 	if (group != NULL)
 	{
+		wait->since = waits_since(lane, group_no, group);
 		copy_entry(group, wait);
 		fairq_entry_unlock(set);
 	}
@@ -118,4 +123,55 @@ fairq_lane_wait_of(FairqLane *lane, uint32 mapped, int32 group_no,
 		copy_wait(lane, group_no, wait);
 	LWLockRelease(&lane->lock);
 	return known;
+}
+
+/*
+ * Since when the groups of the ring wait by their entries, if they are few:
+ * DT_NOBEGIN: they are not, or it is not known of all.
+ */
+static TimestampTz
+oldest_entry(FairqLane *lane)
+{
+	TimestampTz oldest = DT_NOEND;
+
+	/* all are among those whose bits are part of the lane */
+	if (pg_popcount64(lane->seats.first[FAIRQ_RING]) !=
+		lane->seats.n[FAIRQ_RING])
+		return DT_NOBEGIN;
+	for (int32 group_no = 0; group_no < FAIRQ_FIRST_SEATS; group_no++)
+	{
+		FairqGroupSet *set;
+		FairqGroup *group;
+		bool		is_new;
+
+		if (!has(lane, FAIRQ_RING, group_no))
+			continue;
+		group = fairq_entry_lock(lane->recovery.lane_no, group_no, false,
+								 &is_new, &set);
+		if (group == NULL)
+			return DT_NOBEGIN;
+		oldest = Min(oldest, waits_since(lane, group_no, group));
+		fairq_entry_unlock(set);
+	}
+	return oldest;
+}
+
+/*
+ * Returns a time before which no group in the ring waits, as far as is known;
+ * DT_NOEND: none is in the ring.
+ */
+TimestampTz
+fairq_lane_oldest(FairqLane *lane)
+{
+	TimestampTz oldest = DT_NOEND;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (is_begun(lane) && lane->seats.n[FAIRQ_RING] > 0)
+	{
+		oldest = fairq_ring_since(&lane->ages);
+		if (oldest != DT_NOEND)
+			oldest = Max(oldest, oldest_entry(lane));
+	}
+	LWLockRelease(&lane->lock);
+	return oldest;
 }

@@ -12,6 +12,8 @@ typedef struct FairqWait
 {
 	int32		group_no;		/* the group's number */
 	bool		waits;			/* true: it may have something ready */
+	TimestampTz since;			/* time before which nothing ready of it waits;
+								 * DT_NOBEGIN: not known */
 	bool		leased;			/* true: tasks of it may be running */
 	TimestampTz deadline;		/* time before which no lease of it ends;
 								 * DT_NOBEGIN: some may have ended */
@@ -34,6 +36,7 @@ typedef struct FairqWait
 
 extern int	fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from,
 							 int most, FairqWait *waits);
+extern TimestampTz fairq_lane_oldest(FairqLane *lane);
 extern bool fairq_lane_wait_of(FairqLane *lane, uint32 mapped, int32 group_no,
 							   FairqWait *wait);
 

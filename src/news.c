@@ -62,6 +62,13 @@ release_node(int32 node)
 	free_node = node;
 }
 
+/* Note that a ready task of the news became ready at that time. */
+void
+fairq_news_since(FairqNews *news, TimestampTz since)
+{
+	news->since = Min(news->since, since);
+}
+
 /* Add ready tasks, an unknown number, from that address on. */
 void
 fairq_news_add_more(FairqNews *news, int64 addr)
@@ -113,6 +120,7 @@ fairq_news_init(FairqNews *news)
 	news->items = NO_INDEX;
 	news->nitems = 0;
 	news->more = FAIRQ_ADDR_MAX;
+	news->since = DT_NOEND;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		news->scheduled[r] = FAIRQ_ADDR_MAX;
 	init_leases(&news->leased);
@@ -173,6 +181,7 @@ void
 fairq_news_add_lane(FairqNews *news, const FairqNews *more)
 {
 	fairq_news_add_more(news, more->more);
+	fairq_news_since(news, more->since);
 	if (more->nitems > 0)
 		fairq_news_add_more(news, 0);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
@@ -231,7 +240,8 @@ fairq_news_publish(FairqLane *lane, int32 group_no, const FairqNews *news,
 
 		for (int32 at = news->items; at != NO_INDEX; at = nodes[at].next)
 			items[n++] = nodes[at].item;
-		fairq_lane_add_ready(lane, group_no, items, n, news->more);
+		fairq_lane_add_ready(lane, group_no, items, n, news->more,
+							 news->since);
 	}
 	if (news->leased.until != DT_NOEND)
 	{

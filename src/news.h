@@ -15,6 +15,8 @@ typedef struct FairqNews
 	int32		nitems;			/* length of that list */
 	int64		more;			/* lowest address of other ready tasks;
 								 * FAIRQ_ADDR_MAX: none */
+	TimestampTz since;			/* time at which the first of all these became
+								 * ready; DT_NOEND: there are none */
 	int64		scheduled[FAIRQ_REGIONS];	/* lowest address of timed tasks,
 											 * per region; FAIRQ_ADDR_MAX:
 											 * none */
@@ -24,6 +26,7 @@ typedef struct FairqNews
 extern void fairq_news_init(FairqNews *news);
 extern void fairq_news_release(FairqNews *news);
 extern void fairq_news_forget(void);
+extern void fairq_news_since(FairqNews *news, TimestampTz since);
 extern void fairq_news_add_more(FairqNews *news, int64 addr);
 extern void fairq_news_add_item(FairqNews *news, const FairqItem *item);
 extern void fairq_news_add_lane(FairqNews *news, const FairqNews *more);

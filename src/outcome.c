@@ -110,7 +110,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		fairq_hold_begin(queue, lane, task->group_no);
 	}
 	else
-		fairq_pending_ready_at_abort(pending, task->addr, task->id, NULL);
+		fairq_pending_ready_at_abort(pending, task, NULL);
 	if (fairq_task_delete(tasks, task, true) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not delete a locked task");
 	if (task->running)
@@ -152,6 +152,7 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
 	if (queued)
 	{
+		fairq_pending_ready_since(pending, ready_at);
 		fairq_pending_row_written(0, task->id, &task->tid);
 		fairq_pending_written();
 	}

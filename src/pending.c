@@ -320,14 +320,15 @@ fairq_pending(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Note that a task that was ready there is ours, unless we abort.  root is
- * where an index leads to its row, if that is known.
+ * Note that a task that was ready is ours, unless we abort.  root is where an
+ * index leads to its row, if that is known.
  */
 void
-fairq_pending_ready_at_abort(FairqPending *pending, int64 addr, int64 id,
+fairq_pending_ready_at_abort(FairqPending *pending, const FairqTask *task,
 							 const ItemPointerData *root)
 {
-	FairqItem	item = {.addr = addr, .order = (uint32) id};
+	int64		addr = task->addr;
+	FairqItem	item = {.addr = addr, .order = (uint32) task->id};
 
 	pending->at_abort.nready++;
 	to_undo = true;
@@ -340,6 +341,8 @@ fairq_pending_ready_at_abort(FairqPending *pending, int64 addr, int64 id,
 		return;
 	}
 	pending->at_abort.highest = Max(pending->at_abort.highest, addr);
+	fairq_news_since(&pending->at_abort.news,
+					 Max(task->enqueued_at, task->run_at));
 	if (pending->group_no < 0 || root == NULL || !ItemPointerIsValid(root))
 	{
 		fairq_news_add_more(&pending->at_abort.news, addr);
@@ -428,6 +431,14 @@ fairq_pending_reserved(FairqPending *pending,
 	}
 	pending->reserved.last = reservation->tail;
 	pending->at_commit.nready++;
+}
+
+/* Note that a task is ready since then, if we commit. */
+void
+fairq_pending_ready_since(FairqPending *pending, TimestampTz since)
+{
+	fairq_news_since(&pending->at_commit.news, since);
+	fairq_news_since(&pending->at_commit.not_shown, since);
 }
 
 /* Note that the row of the n-th of the last reservations is there. */

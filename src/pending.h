@@ -113,6 +113,8 @@ extern FairqPending *fairq_pending(FairqLane *lane, int32 group_no);
 extern void fairq_pending_reserved(FairqPending *pending,
 								   const FairqReservation *reservation);
 extern void fairq_pending_row_written(int n, int64 id, ItemPointer tid);
+extern void fairq_pending_ready_since(FairqPending *pending,
+									  TimestampTz since);
 extern bool fairq_pending_any_unpinned(void);
 extern void fairq_pending_written(void);
 extern void fairq_pending_scheduled(FairqPending *pending, int64 addr);
@@ -122,8 +124,8 @@ extern void fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 										  TimestampTz until);
 extern bool fairq_has_own_tasks(void);
 extern int64 fairq_pending_highest(FairqLane *lane, int32 group_no);
-extern void fairq_pending_ready_at_abort(FairqPending *pending, int64 addr,
-										 int64 id,
+extern void fairq_pending_ready_at_abort(FairqPending *pending,
+										 const FairqTask *task,
 										 const ItemPointerData *root);
 extern void fairq_pending_settings(FairqHints *hints, int32 group_no);
 extern void fairq_pending_created(FairqHints *hints);

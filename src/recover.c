@@ -228,7 +228,8 @@ begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks)
 		if (scans[i] != NULL)
 			fairq_scan_end(scans[i]);
 	(void) fairq_chunks_map(&queue->hints->chunks);
-	fairq_lane_recover_begin(lane, resets, queue->block_length, block, seat);
+	fairq_lane_recover_begin(lane, resets, GetCurrentTimestamp(),
+							 queue->block_length, block, seat);
 	elog(DEBUG1, "reading priority %d of queue \"%s\" off its table: service goes on at seat " INT64_FORMAT " of block " INT64_FORMAT,
 		 priority, queue->name, seat + INT64CONST(1), block);
 }

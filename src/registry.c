@@ -188,6 +188,7 @@ init_lane(FairqLane *lane, int priority)
 	lane->clock = DT_NOBEGIN;
 	lane->seats.first_deadline = PG_INT64_MAX;
 	fairq_times_init(&lane->times);
+	fairq_ring_ages_init(&lane->ages);
 	pg_atomic_init_u64(&lane->narrowing.n, 0);
 	pg_atomic_init_u64(&lane->searches, 1);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)

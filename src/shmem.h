@@ -82,7 +82,7 @@ FairqItem;
  * The entry of a group in a lane, in a cache of fixed size: entry.c has the
  * cache, hand.c the protocol of the hand.  All fields are protected by the
  * mutex of the set that the entry lies in.  A backend that uses anything but
- * the pins has the lane's lock besides, exclusively, or shared to copy what
+ * the pins, and the time that a claim notes, has the lane's lock besides, exclusively, or shared to copy what
  * the entry holds; so the entry is as the last holder of that lock left it,
  * unless it was evicted.  A backend that
  * evicts an entry has the mutex alone: it reads pins and sets, and
@@ -136,6 +136,9 @@ typedef struct FairqGroup
 	int32		tail_count;		/* number of tasks at tail */
 	int64		tail;			/* last address given; FAIRQ_ADDR_NONE: none;
 								 * FAIRQ_TAIL_UNKNOWN */
+	TimestampTz since;			/* time before which no ready task of the group
+								 * waits; DT_NOBEGIN: not known; meaningful if
+								 * it has any (ages.c) */
 	int64		upto;			/* address at which the next reading begins:
 								 * each ready task below is in hand;
 								 * FAIRQ_ADDR_MAX: nothing to read */

@@ -18,6 +18,7 @@
 #include "compat.h"
 #include "histogram.h"
 #include "lane_view.h"
+#include "lane_waits.h"
 #include "queue.h"
 #include "row.h"
 #include "visible.h"
@@ -93,6 +94,49 @@ put_times(FairqRow *row, FairqQueue *queue)
 		put_histogram(row, counts[s]);
 }
 
+/* Has the queue no slot, as far as is known? */
+static bool
+is_full(FairqQueue *queue)
+{
+	int32		running;
+	bool		doubtful;
+
+	return queue->max_running != FAIRQ_NO_LIMIT &&
+		fairq_counter_read(&queue->hints->running,
+						   fairq_lane_as_of(fairq_queue_lane(queue, 0)),
+						   &running, &doubtful) &&
+		running >= queue->max_running;
+}
+
+/* Put for how long something waits that is ready since then; DT_NOEND: nothing. */
+static void
+put_age(FairqRow *row, TimestampTz since)
+{
+	fairq_put_interval(row, Max(GetCurrentTimestamp() - since, 0),
+					   since == DT_NOEND);
+}
+
+/*
+ * Put for how long the oldest ready task has waited that has a free slot, and the
+ * oldest that has none.
+ */
+static void
+put_ages(FairqRow *row, FairqQueue *queue)
+{
+	TimestampTz ready = DT_NOEND;
+	TimestampTz limited = DT_NOEND;
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		ready = Min(ready, fairq_lane_oldest(fairq_queue_lane(queue, p)));
+	if (queue->paused || is_full(queue))
+	{
+		limited = Min(limited, ready);
+		ready = DT_NOEND;
+	}
+	put_age(row, ready);
+	put_age(row, limited);
+}
+
 /* Put what was done since the server started. */
 static void
 put_counters(FairqRow *row, FairqQueue *queue)
@@ -118,9 +162,7 @@ put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
 				   queue->max_running == FAIRQ_NO_LIMIT);
 	put_tallies(&row, queue);
 	put_groups(&row, queue);
-	/* oldest_ready, oldest_limited */
-	for (int i = 0; i < 2; i++)
-		fairq_put_null(&row);
+	put_ages(&row, queue);
 	put_times(&row, queue);
 	put_counters(&row, queue);
 	fairq_put_row(rsinfo, &row);

@@ -47,6 +47,9 @@ typedef struct FairqCourse
 	int			next_stretch;
 	int64		cycle;			/* address and id behind which they begin */
 	int64		cycle_id;
+	TimestampTz claimed;		/* when the task became ready that was claimed
+								 * last, of those queued or scheduled;
+								 * DT_NOBEGIN: none */
 	FairqFindings findings;
 } FairqCourse;
 
