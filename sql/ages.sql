@@ -5,16 +5,15 @@ CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- Which task is as old as what is shown, within a twentieth of a second: tasks are
--- enqueued a tenth of a second after each other.
+-- Which task is as old as what is shown, or younger by an eighth of a second: tasks
+-- are enqueued a quarter of a second after each other.  Finished ones are archived.
 CREATE FUNCTION pg_temp.task_of(of text, age interval) RETURNS text LANGUAGE sql AS $$
 	SELECT coalesce(
 		(SELECT t.payload #>> '{}'
-			FROM fairq.tasks t, LATERAL (SELECT CASE status WHEN 'running' THEN
-				greatest(enqueued_at, run_at) ELSE greatest(enqueued_at, run_at) END) r(ready_at)
-			WHERE queue = of AND ready_at BETWEEN clock_timestamp() - age - interval '50 ms'
-				AND clock_timestamp() - age + interval '50 ms'
-			ORDER BY abs(extract(epoch FROM clock_timestamp() - age - ready_at)) LIMIT 1),
+			FROM fairq.tasks t, LATERAL greatest(enqueued_at, run_at) ready_at
+			WHERE queue = of AND ready_at BETWEEN clock_timestamp() - age - interval '60 ms'
+				AND clock_timestamp() - age + interval '140 ms'
+			ORDER BY ready_at LIMIT 1),
 		CASE WHEN age IS NOT NULL THEN 'none' END)
 $$;
 CREATE FUNCTION pg_temp.show(of text, OUT active int, OUT limited int, OUT paused int,
@@ -31,7 +30,7 @@ BEGIN
 	FOREACH payload IN ARRAY payloads LOOP
 		PERFORM fairq.enqueue(queue, group_key, to_jsonb(payload));
 		COMMIT;
-		PERFORM pg_sleep(0.11);
+		PERFORM pg_sleep(0.25);
 		COMMIT;
 	END LOOP;
 END;
@@ -105,7 +104,7 @@ SELECT * FROM pg_temp.show('ages_many');
 -- Pauses and limits of the queue: nothing has a free slot
 --
 
-SELECT fairq.create_queue('ages_full');
+SELECT fairq.create_queue('ages_full', retain => '1 hour');
 CALL pg_temp.add('ages_full', 'a', 'f1', 'f2', 'f3');
 SELECT fairq.pause('ages_full');
 SELECT * FROM pg_temp.show('ages_full');
@@ -116,6 +115,102 @@ SELECT pg_temp.pop('ages_full', 2);
 SELECT * FROM pg_temp.show('ages_full');
 SELECT fairq.complete(pg_temp.id('f1'));
 SELECT * FROM pg_temp.show('ages_full');
+
+--
+-- Groups without a slot, and paused ones
+--
+
+SELECT fairq.create_queue('ages_limited', concurrency => 1, retain => '1 hour');
+CALL pg_temp.add('ages_limited', 'a', 'x1', 'x2', 'x3');
+CALL pg_temp.add('ages_limited', 'b', 'y1', 'y2', 'y3');
+SELECT pg_temp.pop('ages_limited', 2);
+SELECT * FROM pg_temp.show('ages_limited');
+SELECT pg_temp.pop('ages_limited');
+SELECT * FROM pg_temp.show('ages_limited');
+SELECT fairq.complete(pg_temp.id('x1'));
+SELECT * FROM pg_temp.show('ages_limited');
+SELECT pg_temp.pop('ages_limited', 2);
+SELECT * FROM pg_temp.show('ages_limited');
+-- the time that is shown is that of the task that was served last
+SELECT fairq.complete(pg_temp.id('y1'));
+SELECT pg_temp.pop('ages_limited', 2);
+SELECT * FROM pg_temp.show('ages_limited');
+SELECT fairq.pause('ages_limited', 'b');
+SELECT * FROM pg_temp.show('ages_limited');
+SELECT pg_temp.pop('ages_limited', 2);
+SELECT * FROM pg_temp.show('ages_limited');
+-- all are taken back by the next call
+SELECT fairq.alter_queue('ages_limited', concurrency => 2);
+SELECT * FROM pg_temp.show('ages_limited');
+SELECT pg_temp.pop('ages_limited', 2);
+SELECT * FROM pg_temp.show('ages_limited');
+SELECT fairq.resume('ages_limited', 'b');
+SELECT pg_temp.pop('ages_limited', 9);
+SELECT * FROM pg_temp.show('ages_limited');
+-- in two priorities: the older of both
+SELECT fairq.enqueue('ages_limited', 'a', '"x4"') > 0 AS ok;
+SELECT fairq.enqueue('ages_limited', 'a', '"x5"', priority => 5) > 0 AS ok;
+SELECT pg_temp.pop('ages_limited', 9);
+SELECT groups_active, groups_limited, oldest_limited IS NOT NULL AS any FROM fairq.stats WHERE queue = 'ages_limited';
+SELECT count(fairq.complete(pg_temp.id(x))) FROM unnest('{x2,x3,y2,y3}'::text[]) x;
+SELECT pg_temp.pop('ages_limited', 9);
+SELECT groups_active, groups_limited, oldest_limited FROM fairq.stats WHERE queue = 'ages_limited';
+
+--
+-- Ages of any size, within an eighth; as nothing is known of them before, by their rows
+--
+
+SELECT fairq.create_queue('ages_old', concurrency => 1);
+SELECT count(*) FROM generate_series(1, 2) j, generate_series(1, 40) i,
+	fairq.enqueue('ages_old', 'g' || i, to_jsonb(j));
+SELECT count(*) FROM fairq.pop('ages_old', 100);
+UPDATE fairq.task t SET enqueued_at = now() - interval '0.5 s' * 1.6 ^ group_no
+FROM fairq.queue q WHERE q.queue_id = t.queue_id AND q.name = 'ages_old' AND lease_until IS NULL;
+SELECT count(*) FROM fairq.pop('ages_old', 100);
+CREATE FUNCTION pg_temp.agrees(of text) RETURNS text LANGUAGE sql AS $$
+	SELECT CASE WHEN coalesce(oldest_limited, age) IS NULL OR oldest_limited BETWEEN age - interval '1 ms' AND age * 1.13 + interval '0.3 s'
+		THEN 'agrees' ELSE format('%s instead of %s', oldest_limited, age) END
+	FROM fairq.stats,
+		LATERAL (SELECT clock_timestamp() - min(enqueued_at) FROM fairq.tasks t
+			WHERE t.queue = of AND status = 'queued') t(age)
+	WHERE stats.queue = of
+$$;
+SELECT groups_limited, oldest_ready FROM fairq.stats WHERE queue = 'ages_old';
+SELECT pg_temp.agrees('ages_old');
+-- the oldest are served one by one, then any, while the wheels go on
+DO $$
+DECLARE
+	n int := 0;
+	task record;
+	verdict text;
+BEGIN
+	LOOP
+		SELECT group_no INTO task FROM fairq.group_stats('ages_old', 1) s JOIN fairq.groups g USING (group_key)
+		WHERE g.queue = 'ages_old' AND s.reason = 'limit';
+		EXIT WHEN NOT FOUND;
+		PERFORM fairq.complete(id) FROM fairq.task t JOIN fairq.queue q USING (queue_id)
+		WHERE q.name = 'ages_old' AND t.group_no = task.group_no AND lease_until IS NOT NULL;
+		COMMIT;
+		PERFORM fairq.pop('ages_old', 2);
+		COMMIT;
+		IF n % 5 = 0 THEN
+			PERFORM fairq.enqueue('ages_old', 'new' || n), fairq.enqueue('ages_old', 'new' || n);
+			COMMIT;
+			PERFORM fairq.pop('ages_old', 2);
+			COMMIT;
+			PERFORM pg_sleep(0.15);
+		END IF;
+		COMMIT;
+		n := n + 1;
+		EXIT WHEN n > 60;
+		verdict := pg_temp.agrees('ages_old');
+		IF verdict <> 'agrees' THEN
+			RAISE EXCEPTION USING errcode = 'ZZ001', message = format('after %s: %s', n, verdict);
+		END IF;
+	END LOOP;
+END
+$$;
+SELECT groups_limited FROM fairq.stats WHERE queue = 'ages_old';
 
 --
 -- What time makes ready

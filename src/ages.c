@@ -1,6 +1,6 @@
 /*
  * ages.c
- *		Since when groups wait: of a lane the one that waits longest.
+ *		Since when groups wait: those of a lane, and those that are parked.
  *
  * What operators want to know first is for how long the oldest ready task has
  * waited.  Found exactly, that is a look at each group, or a heap that each claim
@@ -43,13 +43,41 @@
  * moment at which recovery began: so ages begin there, until two rounds have
  * passed.
  *
- * Locking: the lane's lock, but that times are lowered, by a compare-and-exchange,
- * without it.  A call that lowers the time of a round that has just been forgotten
- * makes the next one too early, for a round.
+ * A group that is parked has no turns, for hours maybe, so its own time counts, as
+ * it was when the group was parked: it has been served nothing since.  The time is
+ * kept in its counter, and the queue counts such times in buckets.  There are
+ * wheels of 64 buckets: the first has buckets of 1/8 s, and goes 8 s back from its
+ * head, which is the latest time that was counted; each other one has buckets of
+ * eight times the width.  A time is counted by the first wheel that goes back so
+ * far.  When the head moves on, buckets that fall out of a wheel are added to those
+ * of the next one, into which they fit eight by eight.  So where a time is counted
+ * follows from the time and the head, however often the head has moved, and a time
+ * that is taken out again is found without having been kept.  A time that is not
+ * in the first wheel is older than the head by eight of its buckets at least.  So
+ * the age of the oldest is found at once, with an error of 1/8 s, or 1/8 of
+ * itself.
+ *
+ * Adding a time and taking it out are said by different backends, and the second
+ * may come first: then a count is below 0 for a moment.  All parked groups are taken
+ * back at once when settings change, and forgotten when hints become void.  Both
+ * begin another epoch; the first time of an epoch throws those of older ones away.
+ *
+ * Locking: of a lane, the lane's lock, but that times are lowered, by a
+ * compare-and-exchange, without it; a call that lowers the time of a round that has
+ * just been forgotten makes the next one too early, for a round.  Of parked groups
+ * the mutex, a spinlock, under which nothing else is taken; it may be taken under
+ * a lane's lock.  Nothing here allocates, waits or fails.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "port/pg_bitutils.h"
+
 #include "ages.h"
+
+/* Buckets of the first wheel are 2^17 microseconds wide, those of the next 2^20. */
+#define FIRST_BITS 17
+#define WHEEL_BITS 3
 
 /* Begin anew: nothing is noted. */
 void
@@ -103,4 +131,180 @@ fairq_ring_since(FairqRingAges *ages)
 {
 	return Min((TimestampTz) pg_atomic_read_u64(&ages->since[0]),
 			   (TimestampTz) pg_atomic_read_u64(&ages->since[1]));
+}
+
+/* --------------------------------------------------------------------- */
+
+void
+fairq_parked_ages_init(FairqParkedAges *ages)
+{
+	memset(ages, 0, sizeof(FairqParkedAges));
+	SpinLockInit(&ages->mutex);
+	ages->left = DT_NOEND;
+}
+
+/* The bucket of the first wheel in which a time is, as a number. */
+static int64
+bucket_of(TimestampTz since)
+{
+	return Max(since, 0) >> FIRST_BITS;
+}
+
+/*
+ * Add to the count of the bucket that is, in that wheel, the one of that number; or,
+ * if the wheel does not go back so far, in the first that does.
+ */
+static void
+count(FairqParkedAges *ages, int wheel, int64 bucket, int32 n)
+{
+	int32	   *at;
+	int			slot;
+
+	while (wheel < FAIRQ_WHEELS - 1 &&
+		   (ages->head >> (WHEEL_BITS * wheel)) - bucket >= FAIRQ_BUCKETS)
+	{
+		bucket >>= WHEEL_BITS;
+		wheel++;
+	}
+	slot = bucket % FAIRQ_BUCKETS;
+	at = &ages->counts[wheel][slot];
+	*at += n;
+	if (*at != 0)
+		ages->used[wheel] |= UINT64CONST(1) << slot;
+	else
+		ages->used[wheel] &= ~(UINT64CONST(1) << slot);
+}
+
+/*
+ * Move the head on.  The last wheel comes first: what falls out of one finds the next
+ * one in order.
+ */
+static void
+move_on(FairqParkedAges *ages, int64 head)
+{
+	int64		before = ages->head;
+
+	ages->head = head;
+	for (int wheel = FAIRQ_WHEELS - 2; wheel >= 0; wheel--)
+	{
+		int64		last = before >> (WHEEL_BITS * wheel);
+		uint64		left = ages->used[wheel];
+
+		if (head >> (WHEEL_BITS * wheel) == last)
+			continue;
+		while (left != 0)
+		{
+			int			slot = pg_rightmost_one_pos64(left);
+			int64		bucket = last - (last - slot) % FAIRQ_BUCKETS;
+			int32		n = ages->counts[wheel][slot];
+
+			left &= left - 1;
+			if ((head >> (WHEEL_BITS * wheel)) - bucket < FAIRQ_BUCKETS)
+				continue;
+			ages->counts[wheel][slot] = 0;
+			ages->used[wheel] &= ~(UINT64CONST(1) << slot);
+			count(ages, wheel, bucket, n);
+		}
+	}
+}
+
+/* Returns the beginning of the oldest bucket that counts any; DT_NOEND: none. */
+static TimestampTz
+oldest(const FairqParkedAges *ages)
+{
+	for (int wheel = FAIRQ_WHEELS - 1; wheel >= 0; wheel--)
+	{
+		int64		last = ages->head >> (WHEEL_BITS * wheel);
+
+		for (int i = FAIRQ_BUCKETS - 1; i >= 0 && ages->used[wheel] != 0; i--)
+		{
+			if (last - i >= 0 &&
+				ages->counts[wheel][(last - i) % FAIRQ_BUCKETS] > 0)
+				return (last - i) << (FIRST_BITS + WHEEL_BITS * wheel);
+		}
+	}
+	return DT_NOEND;
+}
+
+/*
+ * Go on to that epoch, if it is a later one.  False if the present one is later.  The
+ * mutex is held.
+ */
+static bool
+enter_epoch(FairqParkedAges *ages, uint64 epoch)
+{
+	if (epoch > ages->epoch)
+	{
+		ages->left = oldest(ages);
+		ages->epoch = epoch;
+		ages->ngroups = ages->npaused = 0;
+		memset(ages->used, 0, sizeof(ages->used));
+		memset(ages->counts, 0, sizeof(ages->counts));
+	}
+	return epoch == ages->epoch;
+}
+
+/* Count a group that was parked. */
+void
+fairq_parked_add(FairqParkedAges *ages, const FairqParked *parked)
+{
+	int64		bucket = bucket_of(parked->since);
+
+	SpinLockAcquire(&ages->mutex);
+	if (enter_epoch(ages, parked->epoch))
+	{
+		if (bucket > ages->head)
+			move_on(ages, bucket);
+		count(ages, 0, bucket, 1);
+		ages->ngroups++;
+		ages->npaused += parked->paused;
+	}
+	SpinLockRelease(&ages->mutex);
+}
+
+/* Count it no more. */
+void
+fairq_parked_remove(FairqParkedAges *ages, const FairqParked *parked)
+{
+	int64		bucket = bucket_of(parked->since);
+
+	SpinLockAcquire(&ages->mutex);
+	if (enter_epoch(ages, parked->epoch))
+	{
+		if (bucket > ages->head)
+			move_on(ages, bucket);
+		count(ages, 0, bucket, -1);
+		ages->ngroups--;
+		ages->npaused -= parked->paused;
+	}
+	SpinLockRelease(&ages->mutex);
+}
+
+/*
+ * No group that was parked in that epoch, and is still, waits since before that;
+ * DT_NOEND: none is.  Of an epoch that is over: none of those that were parked at its
+ * end.
+ */
+TimestampTz
+fairq_parked_since(FairqParkedAges *ages, uint64 epoch)
+{
+	TimestampTz since;
+
+	SpinLockAcquire(&ages->mutex);
+	since = epoch == ages->epoch ? oldest(ages) :
+		epoch < ages->epoch ? ages->left : DT_NOEND;
+	SpinLockRelease(&ages->mutex);
+	return since;
+}
+
+/* How many groups are parked in that epoch that are not paused. */
+int32
+fairq_parked_count(FairqParkedAges *ages, uint64 epoch)
+{
+	int32		n;
+
+	SpinLockAcquire(&ages->mutex);
+	n = epoch == ages->epoch ? ages->ngroups - ages->npaused : 0;
+	SpinLockRelease(&ages->mutex);
+	return Max(n, 0);
 }

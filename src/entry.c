@@ -180,6 +180,24 @@ fairq_entry_lock(uint32 lane_no, int32 group_no, bool create, bool *is_new,
 }
 
 /*
+ * Lock the set of an entry that the group has had, and may have no more (false).  The
+ * lane need not be locked.
+ */
+static bool
+lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,
+		   FairqGroupSet **set)
+{
+	FairqCache *cache = fairq_cache();
+	int64		n = group - cache->ways[0];
+	const FairqGroupKey *key;
+
+	*set = &cache->sets[n / FAIRQ_SET_WAYS];
+	key = &(*set)->keys[n % FAIRQ_SET_WAYS];
+	SpinLockAcquire(&(*set)->mutex);
+	return key->lane_no == lane_no && key->group_no == group_no;
+}
+
+/*
  * Note in an entry that a task was claimed which had become ready at that time, if
  * the entry is still that of the group.
  */
@@ -187,15 +205,24 @@ void
 fairq_entry_claimed(FairqGroup *group, uint32 lane_no, int32 group_no,
 					TimestampTz since)
 {
-	FairqCache *cache = fairq_cache();
-	int64		n = group - cache->ways[0];
-	FairqGroupSet *set = &cache->sets[n / FAIRQ_SET_WAYS];
-	const FairqGroupKey *key = &set->keys[n % FAIRQ_SET_WAYS];
+	FairqGroupSet *set;
 
-	SpinLockAcquire(&set->mutex);
-	if (key->lane_no == lane_no && key->group_no == group_no)
+	if (lock_again(group, lane_no, group_no, &set))
 		group->since = since;
 	fairq_entry_unlock(set);
+}
+
+/* Returns since when the group waits by that entry, if it is still the group's. */
+TimestampTz
+fairq_entry_since(FairqGroup *group, uint32 lane_no, int32 group_no)
+{
+	FairqGroupSet *set;
+	TimestampTz since = DT_NOBEGIN;
+
+	if (lock_again(group, lane_no, group_no, &set))
+		since = group->since;
+	fairq_entry_unlock(set);
+	return since;
 }
 
 /* Take one pin off an entry, which has not moved as long as it was pinned. */

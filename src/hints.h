@@ -212,6 +212,7 @@ struct FairqHints
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and
 											 * ran, since the server
 											 * started */
+	FairqParkedAges parked;		/* since when parked groups wait */
 	FairqWakeup wakeup;			/* sessions asleep in fairq.wait() */
 	FairqLane	lanes[FAIRQ_PRIORITIES];	/* lanes, by priority */
 };

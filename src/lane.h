@@ -304,7 +304,7 @@ extern void fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn,
 								const FairqFindings *findings);
 extern void fairq_lane_note_claimed(FairqLane *lane, uint32 lane_no,
-									FairqTurn *turn, TimestampTz since);
+									const FairqTurn *turn);
 extern bool fairq_lane_cut_short(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern void fairq_lane_unserve(FairqLane *lane, uint32 lane_no,
@@ -313,9 +313,14 @@ extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern bool fairq_lane_park(FairqLane *lane, uint32 lane_no,
 							FairqTurn *turn, uint64 version,
-							FairqCounter *counter, int32 limit);
+							FairqCounter *counter, int32 limit, bool *known);
+extern void fairq_lane_parked_since(FairqLane *lane, FairqCounter *counter,
+									int32 limit, uint64 epoch,
+									TimestampTz since);
 extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
-extern void fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked);
+extern void fairq_unpark(FairqHints *hints, int32 group_no,
+						 const FairqParked *parked);
+extern uint64 fairq_parked_epoch(FairqHints *hints);
 extern void fairq_unpark_all(FairqHints *hints);
 
 /* lane_leases.c */

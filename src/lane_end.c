@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 
 #include "hand.h"
@@ -267,16 +268,16 @@ fairq_lane_cut_short(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 }
 
 /*
- * Note that the group was served, at this turn, a task that had become ready then.
- * The lane is not locked.
+ * Note that the group was served a task at this turn, which says since when.  The lane
+ * is not locked.
  */
 void
-fairq_lane_note_claimed(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-						TimestampTz since)
+fairq_lane_note_claimed(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
+	TimestampTz since = turn->entry.since;
+
 	if (turn->entry.at == NULL)
 		return;
-	turn->entry.since = since;
 	fairq_entry_claimed(turn->entry.at, lane_no, turn->group_no, since);
 	if (turn->queued.more || turn->queued.next < turn->queued.n)
 		fairq_ring_waits(&lane->ages, turn->entry.round, since);
@@ -368,6 +369,16 @@ fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 
 /* --------------------------------------------------------------------- */
 
+/* The present epoch of parked groups: those of older ones are parked no more. */
+uint64
+fairq_parked_epoch(FairqHints *hints)
+{
+	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
+
+	return pg_atomic_read_u64(&domain->resets) +
+		pg_atomic_read_u64(&hints->unparks);
+}
+
 /* Take all parked groups back, if that was asked for since the last time. */
 void
 fairq_lane_unpark_if_asked(FairqLane *lane)
@@ -376,31 +387,61 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 
 	if (lane->unparks == unparks)
 		return;
+	if (lane->seats.n[FAIRQ_PARKED] > 0)
+	{
+		if (lane->seats.n[FAIRQ_RING] == 0)
+			fairq_ring_begins(&lane->ages);
+		ring_waits(lane, fairq_parked_since(&fairq_hints_of(lane)->parked,
+											epoch_of(lane)));
+	}
 	lane->unparks = unparks;
 	fairq_seats_unpark(lane, lane->present.seat);
+}
+
+/*
+ * A time that was written down, at most as late as now: by the clock of a machine of
+ * before a restore it may be to come, for years.
+ */
+static TimestampTz
+not_to_come(TimestampTz since)
+{
+	return since <= GetCurrentStatementStartTimestamp() ? since :
+		Min(since, GetCurrentTimestamp());
 }
 
 /*
  * Park the group, as there is no slot for another running task of it.  version
  * is that of the settings that say so.  False if they are not in effect any
  * more, or there may be a slot.  An expired task needs no other slot, so then
- * it is not, unless nothing of the group may run.
+ * it is not, unless nothing of the group may run.  *known says whether it is known
+ * since when the group waits.
  */
 bool
 fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-				uint64 version, FairqCounter *counter, int32 limit)
+				uint64 version, FairqCounter *counter, int32 limit,
+				bool *known)
 {
 	FairqHints *hints = fairq_hints_of(lane);
 	int32		group_no = turn->group_no;
+	FairqParking parking = {
+		.limit = limit,
+		.lane = lane->priority,
+		.version = &hints->version,
+		.version_read = version,
+		.since = DT_NOBEGIN
+	};
 	bool		parked = false;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 		fairq_lane_unpark_if_asked(lane);
+	parking.epoch = epoch_of(lane);
+	if (turn->entry.at != NULL)
+		parking.since = not_to_come(fairq_entry_since(turn->entry.at, lane_no,
+													  group_no));
 	if (lane->recovery.lane_no == lane_no &&
 		(limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
-		fairq_counter_park(counter, fairq_lane_as_of(lane), limit,
-						   lane->priority, &hints->version, version))
+		fairq_counter_park(counter, fairq_lane_as_of(lane), &parking))
 	{
 		FairqGroupSet *set;
 		FairqGroup *group = lock_group(lane, group_no, false, &set);
@@ -419,7 +460,31 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 			unlock_group(lane, group_no, group, set);
 	}
 	LWLockRelease(&lane->lock);
+	if (parked && parking.removed.noted)
+		fairq_parked_remove(&hints->parked, &parking.removed);
+	if (parked && parking.added.noted)
+		fairq_parked_add(&hints->parked, &parking.added);
+	*known = parking.since != DT_NOBEGIN;
 	return parked;
+}
+
+/*
+ * Note since when the group waits that was parked in that epoch, when that was not
+ * known.
+ */
+void
+fairq_lane_parked_since(FairqLane *lane, FairqCounter *counter, int32 limit,
+						uint64 epoch, TimestampTz since)
+{
+	FairqParked parked = {
+		.paused = limit == 0,
+		.noted = true,
+		.since = not_to_come(since),
+		.epoch = epoch
+	};
+
+	if (fairq_counter_park_since(counter, &parked))
+		fairq_parked_add(&fairq_hints_of(lane)->parked, &parked);
 }
 
 /* The first parked group at or behind that seat; all chunks are mapped. */
@@ -438,19 +503,23 @@ fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
 
 /* Take the group back into service in these lanes: it has a slot again. */
 void
-fairq_unpark(FairqHints *hints, int32 group_no, uint16 parked)
+fairq_unpark(FairqHints *hints, int32 group_no, const FairqParked *parked)
 {
-	for (int priority = 0; parked != 0; priority++, parked >>= 1)
+	uint16		lanes = parked->lanes;
+
+	if (parked->noted)
+		fairq_parked_remove(&hints->parked, parked);
+	for (int priority = 0; lanes != 0; priority++, lanes >>= 1)
 	{
 		FairqLane  *lane = &hints->lanes[priority];
 
-		if ((parked & 1) == 0)
+		if ((lanes & 1) == 0)
 			continue;
 		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 		if (is_begun(lane) && has(lane, FAIRQ_PARKED, group_no))
 		{
 			fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
-			let_in(lane, group_no, DT_NOBEGIN);
+			let_in(lane, group_no, parked->noted ? parked->since : DT_NOBEGIN);
 		}
 		LWLockRelease(&lane->lock);
 	}

@@ -104,6 +104,13 @@ is_out(FairqLane *lane, int32 group_no)
 		!has(lane, FAIRQ_PARKED, group_no);
 }
 
+/* The epoch of what is parked in the lane. */
+static inline uint64
+epoch_of(FairqLane *lane)
+{
+	return lane->recovery.resets + lane->unparks;
+}
+
 /* Note that groups of the ring wait since then; DT_NOBEGIN: not known. */
 static inline void
 ring_waits(FairqLane *lane, TimestampTz since)

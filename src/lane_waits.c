@@ -157,12 +157,13 @@ oldest_entry(FairqLane *lane)
 }
 
 /*
- * Returns a time before which no group in the ring waits, as far as is known;
- * DT_NOEND: none is in the ring.
+ * Returns a time before which no group waits that is in the ring, or will be by the
+ * next call, as far as is known; DT_NOEND: there is none.
  */
 TimestampTz
 fairq_lane_oldest(FairqLane *lane)
 {
+	FairqHints *hints = fairq_hints_of(lane);
 	TimestampTz oldest = DT_NOEND;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
@@ -172,6 +173,11 @@ fairq_lane_oldest(FairqLane *lane)
 		if (oldest != DT_NOEND)
 			oldest = Max(oldest, oldest_entry(lane));
 	}
+	/* the next call takes these back */
+	if (is_begun(lane) && lane->seats.n[FAIRQ_PARKED] > 0 &&
+		lane->unparks != pg_atomic_read_u64(&hints->unparks))
+		oldest = Min(oldest, fairq_parked_since(&hints->parked,
+												epoch_of(lane)));
 	LWLockRelease(&lane->lock);
 	return oldest;
 }

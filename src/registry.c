@@ -218,6 +218,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u64(&hints->census.last_skipping, 0);
 	pg_atomic_init_u64(&hints->free_number, 0);
 	pg_atomic_init_u64(&hints->unparks, 0);
+	fairq_parked_ages_init(&hints->parked);
 	fairq_chunks_free(&hints->chunks);
 	fairq_counter_init(&hints->running);
 	for (int i = 0; i < FAIRQ_SPANS; i++)

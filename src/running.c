@@ -35,6 +35,7 @@
 #include "count.h"
 #include "registry.h"
 #include "running.h"
+#include "survey.h"
 
 /* how often a call waits to count, for what is done in a moment */
 #define COUNT_WAITS 16
@@ -153,7 +154,7 @@ let_go_of_row(void)
 void
 fairq_slot_in_group_back(void)
 {
-	uint16		parked;
+	FairqParked parked;
 
 	if (!call.group.slot)
 		return;
@@ -162,7 +163,7 @@ fairq_slot_in_group_back(void)
 								 call.group.count_no);
 	let_go_of_group();
 	/* another call may have found no slot because of ours */
-	fairq_unpark(call.queue->hints, call.group.no, parked);
+	fairq_unpark(call.queue->hints, call.group.no, &parked);
 }
 
 /*
@@ -430,6 +431,24 @@ fairq_slot_in_queue(FairqTable *tasks)
 }
 
 /*
+ * Park the group whose turn that is.  If it is not known since when the group waits
+ * its line is read for that: seldom, since the first claim says so.
+ */
+static void
+park(FairqLane *lane, uint32 lane_no, FairqTurn *turn, int32 limit,
+	 FairqTable *tasks)
+{
+	uint64		epoch = fairq_parked_epoch(call.queue->hints);
+	TimestampTz since;
+	bool		known;
+
+	if (fairq_lane_park(lane, lane_no, turn, call.queue->as_of.version,
+						call.group.counter, limit, &known) && !known &&
+		fairq_survey_since(call.queue, tasks, lane->priority, turn, &since))
+		fairq_lane_parked_since(lane, call.group.counter, limit, epoch, since);
+}
+
+/*
  * Is there a slot in the group whose turn that is?  It is taken if one in the
  * queue is, and not before (counter.c, rule 8).  If there is none, the group
  * is parked (with may_park), or has to be passed over for this time.
@@ -462,8 +481,7 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	turn->state.kept_out = slot == FAIRQ_SLOT_NONE &&
 		fairq_has_changed_settings();
 	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->state.kept_out)
-		(void) fairq_lane_park(lane, lane_no, turn, call.queue->as_of.version,
-							   call.group.counter, limit);
+		park(lane, lane_no, turn, limit, tasks);
 	fairq_counter_unpin(call.group.counter);
 	call.group.counter = NULL;
 	return slot == FAIRQ_SLOT_FREE && !fairq_settings_are_old(call.queue);

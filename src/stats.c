@@ -41,7 +41,6 @@ static void
 put_groups(FairqRow *row, FairqQueue *queue)
 {
 	int32		active = 0;
-	int32		parked = 0;
 	int32		paused = 0;
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
@@ -50,12 +49,13 @@ put_groups(FairqRow *row, FairqQueue *queue)
 
 		fairq_lane_view(fairq_queue_lane(queue, p), &view);
 		active += view.n[FAIRQ_RING];
-		parked += view.n[FAIRQ_PARKED];
 	}
 	for (int i = 0; i < queue->groups.n; i++)
 		paused += queue->groups.settings[i].limit == 0;
 	fairq_put_int4(row, active, false);
-	fairq_put_int4(row, parked, false);
+	fairq_put_int4(row, fairq_parked_count(&queue->hints->parked,
+										   fairq_parked_epoch(queue->hints)),
+				   false);
 	fairq_put_int4(row, paused, false);
 }
 
@@ -128,6 +128,8 @@ put_ages(FairqRow *row, FairqQueue *queue)
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 		ready = Min(ready, fairq_lane_oldest(fairq_queue_lane(queue, p)));
+	limited = fairq_parked_since(&queue->hints->parked,
+								 fairq_parked_epoch(queue->hints));
 	if (queue->paused || is_full(queue))
 	{
 		limited = Min(limited, ready);

@@ -261,3 +261,35 @@ fairq_survey(FairqQueue *queue, FairqTable *tasks, uint32 mapped,
 				look_at_running(&look, &wait, r, counts);
 	}
 }
+
+/*
+ * Read since when the group waits in the lane whose turn that is, of which nothing
+ * was served.  False if nothing ready is found.
+ */
+bool
+fairq_survey_since(FairqQueue *queue, FairqTable *tasks, int priority,
+				   const FairqTurn *turn, TimestampTz *since)
+{
+	FairqSurvey survey = {0};
+	Look		look = {
+		.tasks = tasks,
+		.queue = queue,
+		.priority = priority,
+		.group_no = turn->group_no,
+		.now = GetCurrentTimestamp(),
+		.survey = &survey
+	};
+	FairqWait	wait;
+
+	if (!fairq_lane_wait_of(fairq_queue_lane(queue, priority),
+							fairq_chunks_map(&queue->hints->chunks),
+							turn->group_no, &wait))
+		return false;
+	/* what the turn has in hand the group's entry has not */
+	if (turn->queued.next < turn->queued.n)
+		wait.from = Min(wait.from, turn->queued.items[turn->queued.next].addr);
+	look_at_queued(&look, &wait);
+	look_at_timed(&look, &wait, FAIRQ_REGION_SCHEDULED);
+	*since = survey.since;
+	return survey.waits;
+}

@@ -24,6 +24,9 @@ typedef struct FairqSurvey
 extern void fairq_survey(FairqQueue *queue, FairqTable *tasks, uint32 mapped,
 						 int32 group_no, TimestampTz now,
 						 FairqSurvey *survey);
+extern bool fairq_survey_since(FairqQueue *queue, FairqTable *tasks,
+							   int priority, const FairqTurn *turn,
+							   TimestampTz *since);
 extern bool fairq_survey_counter(FairqQueue *queue, int32 group_no,
 								 int32 *running);
 

@@ -252,7 +252,7 @@ begin_turn(FairqService *s, FairqCourse *course, bool paused)
 	course->expired.open = course->expired.have = false;
 	course->queued.at_hand = course->expired.at_hand = false;
 	course->expired.locked = FAIRQ_ADDR_MAX;
-	course->claimed = DT_NOBEGIN;
+	course->claimed = false;
 	if (!course->search)
 		return;
 	s->left = false;
@@ -351,7 +351,10 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 	if (result == FAIRQ_CLAIMED &&
 		(chosen == &course->queued ||
 		 chosen == &course->due[FAIRQ_REGION_SCHEDULED]))
-		course->claimed = chosen->since;
+	{
+		course->claimed = true;
+		turn->entry.since = chosen->since;
+	}
 	if (chosen != &course->queued && result == FAIRQ_CLAIMED)
 		now_runs(s, course, &chosen->task);
 	if (chosen == &course->expired)
@@ -416,9 +419,8 @@ end_turn(FairqService *s, FairqCourse *course)
 		findings->lapsed_done &= !course->expired.have &&
 			course->expired.locked == FAIRQ_ADDR_MAX;
 	}
-	if (course->claimed != DT_NOBEGIN)
-		fairq_lane_note_claimed(s->lane, s->taken.lane_no, turn,
-								course->claimed);
+	if (course->claimed)
+		fairq_lane_note_claimed(s->lane, s->taken.lane_no, turn);
 	turn->state.stopped = course->not_now &&
 		turn->tasks.served < turn->tasks.want;
 	if (course->search || turn->queued.next < turn->queued.n ||

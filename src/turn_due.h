@@ -47,9 +47,8 @@ typedef struct FairqCourse
 	int			next_stretch;
 	int64		cycle;			/* address and id behind which they begin */
 	int64		cycle_id;
-	TimestampTz claimed;		/* when the task became ready that was claimed
-								 * last, of those queued or scheduled;
-								 * DT_NOBEGIN: none */
+	bool		claimed;		/* a task was claimed that was queued or
+								 * scheduled */
 	FairqFindings findings;
 } FairqCourse;
 
