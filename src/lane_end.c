@@ -324,7 +324,9 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 			take_out(lane, group_no);
 		else
 		{
-			group->since = Min(group->since, turn->entry.since);
+			/* claims at other turns of the call have raised it since */
+			if (group->turn.published)
+				group->since = Min(group->since, turn->entry.since);
 			let_in(lane, group_no, waits_since(lane, group_no, group));
 		}
 	}
