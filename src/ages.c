@@ -33,12 +33,14 @@
  * how much too early it can be: a group's note is of a claim in this round or the
  * one before, so it is of one of its last two turns.
  *
- * Between taking turns and claiming a call has noted nothing.  If a round begins
- * meanwhile the groups in its hands are missing, for that moment.  What it notes
+ * Of turns in flight nothing is noted before they have claimed.  If a round begins
+ * meanwhile their groups are missing, for that moment.  What it notes
  * of a round that is over by then, and the next one, too, is left out.
  *
  * What is not known (an entry was evicted, and its turn came to nothing) is not
- * noted: the group is missing until its next turn.  After a restart it is not
+ * noted: the group is missing until its next turn.  A turn that goes back after a
+ * publication has come in between two turns of the same call may leave the group's
+ * time too late, until its next claim.  After a restart it is not
  * known since when what is read off the table waits.  It is noted as of the
  * moment at which recovery began: so ages begin there, until two rounds have
  * passed.
