@@ -86,18 +86,24 @@ SELECT pg_temp.pop('ages', 10);
 --
 
 SELECT fairq.create_queue('ages_many');
-CALL pg_temp.add('ages_many', 'old', 'o1', 'o2');
-CALL pg_temp.add('ages_many', 'new', 'n1', 'n2');
 SELECT count(*) FROM fairq.enqueue_batch('ages_many',
 	(SELECT array_agg('g' || i) FROM generate_series(1, 100) i),
 	array_fill('{}'::jsonb, ARRAY[100]));
+SELECT count(*) FROM fairq.pop('ages_many', 100);
+CALL pg_temp.add('ages_many', 'g90', 'o1', 'o2', 'o3', 'o4');
+CALL pg_temp.add('ages_many', 'g91', 'n1', 'n2', 'n3', 'n4');
 SELECT * FROM pg_temp.show('ages_many');
-SELECT count(*) FROM fairq.pop('ages_many', 102);
--- nothing but o2 and n2 is left
+-- what was served in the last round counts, and in the one before
+SELECT pg_temp.pop('ages_many', 2);
 SELECT * FROM pg_temp.show('ages_many');
-SELECT pg_temp.pop('ages_many');
+SELECT pg_temp.pop('ages_many', 2);
 SELECT * FROM pg_temp.show('ages_many');
-SELECT pg_temp.pop('ages_many');
+SELECT pg_temp.pop('ages_many', 2);
+SELECT * FROM pg_temp.show('ages_many');
+SELECT pg_temp.pop('ages_many', 2);
+SELECT * FROM pg_temp.show('ages_many');
+-- but nothing of before the queue was empty
+CALL pg_temp.add('ages_many', 'g90', 'o5');
 SELECT * FROM pg_temp.show('ages_many');
 
 --
@@ -148,10 +154,11 @@ SELECT fairq.resume('ages_limited', 'b');
 SELECT pg_temp.pop('ages_limited', 9);
 SELECT * FROM pg_temp.show('ages_limited');
 -- in two priorities: the older of both
-SELECT fairq.enqueue('ages_limited', 'a', '"x4"') > 0 AS ok;
 SELECT fairq.enqueue('ages_limited', 'a', '"x5"', priority => 5) > 0 AS ok;
+SELECT pg_sleep(0.25);
+CALL pg_temp.add('ages_limited', 'a', 'x4');
 SELECT pg_temp.pop('ages_limited', 9);
-SELECT groups_active, groups_limited, oldest_limited IS NOT NULL AS any FROM fairq.stats WHERE queue = 'ages_limited';
+SELECT * FROM pg_temp.show('ages_limited');
 SELECT count(fairq.complete(pg_temp.id(x))) FROM unnest('{x2,x3,y2,y3}'::text[]) x;
 SELECT pg_temp.pop('ages_limited', 9);
 SELECT groups_active, groups_limited, oldest_limited FROM fairq.stats WHERE queue = 'ages_limited';
@@ -164,7 +171,7 @@ SELECT fairq.create_queue('ages_old', concurrency => 1);
 SELECT count(*) FROM generate_series(1, 2) j, generate_series(1, 40) i,
 	fairq.enqueue('ages_old', 'g' || i, to_jsonb(j));
 SELECT count(*) FROM fairq.pop('ages_old', 100);
-UPDATE fairq.task t SET enqueued_at = now() - interval '0.5 s' * 1.6 ^ group_no
+UPDATE fairq.task t SET enqueued_at = now() - interval '0.5 s' * 1.6 ^ (40 - group_no)
 FROM fairq.queue q WHERE q.queue_id = t.queue_id AND q.name = 'ages_old' AND lease_until IS NULL;
 SELECT count(*) FROM fairq.pop('ages_old', 100);
 CREATE FUNCTION pg_temp.agrees(of text) RETURNS text LANGUAGE sql AS $$

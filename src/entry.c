@@ -208,7 +208,7 @@ fairq_entry_claimed(FairqGroup *group, uint32 lane_no, int32 group_no,
 	FairqGroupSet *set;
 
 	if (lock_again(group, lane_no, group_no, &set))
-		group->since = since;
+		group->turn.since = since;
 	fairq_entry_unlock(set);
 }
 
@@ -220,7 +220,7 @@ fairq_entry_since(FairqGroup *group, uint32 lane_no, int32 group_no)
 	TimestampTz since = DT_NOBEGIN;
 
 	if (lock_again(group, lane_no, group_no, &set))
-		since = group->since;
+		since = group->turn.since;
 	fairq_entry_unlock(set);
 	return since;
 }

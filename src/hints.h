@@ -107,6 +107,7 @@ typedef struct FairqLane
 		int64		block;		/* present block */
 		int32		seat;		/* seat passed last in the present block;
 								 * FAIRQ_NO_SEAT: none */
+		FairqRingAges ages;		/* since when groups in the ring wait */
 	}			present;
 
 	/* the turn taken last */
@@ -135,7 +136,6 @@ typedef struct FairqLane
 								 * none */
 	FairqSeats	seats;			/* sets of the lane's groups */
 	FairqTimes	times;			/* timers and the deadline of leases */
-	FairqRingAges ages;			/* since when groups in the ring wait */
 
 	/* which backend takes turns */
 	struct
@@ -204,15 +204,21 @@ struct FairqHints
 	pg_atomic_uint64 free_number;	/* group number at which the search for a
 									 * free one goes on; in the upper half
 									 * group_changes then (group.c) */
-	pg_atomic_uint64 unparks;	/* number of times that all parked groups were
-								 * to be taken back */
+
+	/* parked groups */
+	struct
+	{
+		pg_atomic_uint64 unparks;	/* number of times that all were to be
+									 * taken back */
+		FairqParkedAges ages;	/* since when they wait */
+	}			parked;
+
 	FairqChunks chunks;			/* bits of the groups of all lanes */
 	FairqQueueTally tally;		/* how many tasks there are */
 	FairqCounter running;		/* counter of the whole queue */
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and
 											 * ran, since the server
 											 * started */
-	FairqParkedAges parked;		/* since when parked groups wait */
 	FairqWakeup wakeup;			/* sessions asleep in fairq.wait() */
 	FairqLane	lanes[FAIRQ_PRIORITIES];	/* lanes, by priority */
 };

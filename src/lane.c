@@ -102,7 +102,7 @@ fairq_lane_init_entry(FairqLane *lane, int32 group_no, FairqGroup *group)
 	group->sets.late = has(lane, FAIRQ_LATE, group_no);
 	group->upto = !is_known(lane, group_no) ? 0 : out ? FAIRQ_ADDR_MAX :
 		group->sets.late ? 0 : next_turn(lane, group_no);
-	group->since = DT_NOBEGIN;
+	group->turn.since = DT_NOBEGIN;
 	group->lost = FAIRQ_ADDR_MAX;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
@@ -216,8 +216,8 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		lane->recovery.known = 0;
 		lane->present.block = block;
 		lane->present.seat = seat;
-		fairq_ring_begins(&lane->ages);
-		lane->ages.known_at = now;
+		fairq_ring_begins(&lane->present.ages);
+		lane->present.ages.known_at = now;
 		lane->turn.addr = FAIRQ_ADDR_NONE;
 		lane->turn.left = 0;
 		lane->full.seat = FAIRQ_NO_SEAT;
@@ -252,7 +252,7 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 			/* an entry that was made since knew that it knew nothing */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
 			presume_served(lane, group_nos[i], group);
-			let_in(lane, group_nos[i], lane->ages.known_at);
+			let_in(lane, group_nos[i], lane->present.ages.known_at);
 			if (group != NULL)
 				unlock_group(lane, group_nos[i], group, set);
 		}

@@ -55,16 +55,6 @@ typedef struct FairqTurn
 								 * turns */
 	bool		continued;		/* true: another call began the turn */
 
-	/* what is noted of how long the group waits (ages.c) */
-	struct
-	{
-		FairqGroup *at;			/* the group's entry as the turn was taken,
-								 * which may be another's by now; NULL: none */
-		TimestampTz since;		/* time before which no task of the turn waits;
-								 * DT_NOBEGIN: not known */
-		uint32		round;		/* round of the lane's ages */
-	}			entry;
-
 	/* how many tasks the turn is for */
 	struct
 	{
@@ -90,11 +80,16 @@ typedef struct FairqTurn
 								 * without an offer */
 	}			queued;
 
-	/* the sets that the group was in as the turn was taken */
+	/* what was known of the group as the turn was taken */
 	struct
 	{
 		bool		due;		/* true: the group was in the set "due" */
 		bool		lapsed;		/* true: the group was in the set "lapsed" */
+		FairqGroup *entry;		/* the group's entry, which may be another's
+								 * by now; NULL: none */
+		TimestampTz since;		/* turn.since of the entry, and then of the
+								 * task that was claimed last */
+		uint32		round;		/* round of the lane's ages */
 	}			sets;
 
 	bool		searcher;		/* true: what this call finds due and expired

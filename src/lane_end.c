@@ -274,13 +274,13 @@ fairq_lane_cut_short(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 void
 fairq_lane_note_claimed(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
-	TimestampTz since = turn->entry.since;
+	TimestampTz since = turn->sets.since;
 
-	if (turn->entry.at == NULL)
+	if (turn->sets.entry == NULL)
 		return;
-	fairq_entry_claimed(turn->entry.at, lane_no, turn->group_no, since);
+	fairq_entry_claimed(turn->sets.entry, lane_no, turn->group_no, since);
 	if (turn->queued.more || turn->queued.next < turn->queued.n)
-		fairq_ring_waits(&lane->ages, turn->entry.round, since);
+		fairq_ring_waits(&lane->present.ages, turn->sets.round, since);
 }
 
 /* Put back what is left of what was taken for a turn, which is over or not. */
@@ -310,7 +310,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		}
 		else
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
-		let_in(lane, group_no, turn->entry.since);
+		let_in(lane, group_no, turn->sets.since);
 	}
 	if (findings != NULL)
 	{
@@ -326,7 +326,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		{
 			/* claims at other turns of the call have raised it since */
 			if (group->turn.published)
-				group->since = Min(group->since, turn->entry.since);
+				group->turn.since = Min(group->turn.since, turn->sets.since);
 			let_in(lane, group_no, waits_since(lane, group_no, group));
 		}
 	}
@@ -378,22 +378,22 @@ fairq_parked_epoch(FairqHints *hints)
 	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
 
 	return pg_atomic_read_u64(&domain->resets) +
-		pg_atomic_read_u64(&hints->unparks);
+		pg_atomic_read_u64(&hints->parked.unparks);
 }
 
 /* Take all parked groups back, if that was asked for since the last time. */
 void
 fairq_lane_unpark_if_asked(FairqLane *lane)
 {
-	uint64		unparks = pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
+	uint64		unparks = pg_atomic_read_u64(&fairq_hints_of(lane)->parked.unparks);
 
 	if (lane->unparks == unparks)
 		return;
 	if (lane->seats.n[FAIRQ_PARKED] > 0)
 	{
 		if (lane->seats.n[FAIRQ_RING] == 0)
-			fairq_ring_begins(&lane->ages);
-		ring_waits(lane, fairq_parked_since(&fairq_hints_of(lane)->parked,
+			fairq_ring_begins(&lane->present.ages);
+		ring_waits(lane, fairq_parked_since(&fairq_hints_of(lane)->parked.ages,
 											epoch_of(lane)));
 	}
 	lane->unparks = unparks;
@@ -438,8 +438,8 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	if (lane->recovery.lane_no == lane_no)
 		fairq_lane_unpark_if_asked(lane);
 	parking.epoch = epoch_of(lane);
-	if (turn->entry.at != NULL)
-		parking.since = not_to_come(fairq_entry_since(turn->entry.at, lane_no,
+	if (turn->sets.entry != NULL)
+		parking.since = not_to_come(fairq_entry_since(turn->sets.entry, lane_no,
 													  group_no));
 	if (lane->recovery.lane_no == lane_no &&
 		(limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
@@ -463,9 +463,9 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	}
 	LWLockRelease(&lane->lock);
 	if (parked && parking.removed.noted)
-		fairq_parked_remove(&hints->parked, &parking.removed);
+		fairq_parked_remove(&hints->parked.ages, &parking.removed);
 	if (parked && parking.added.noted)
-		fairq_parked_add(&hints->parked, &parking.added);
+		fairq_parked_add(&hints->parked.ages, &parking.added);
 	*known = parking.since != DT_NOBEGIN;
 	return parked;
 }
@@ -486,7 +486,7 @@ fairq_lane_parked_since(FairqLane *lane, FairqCounter *counter, int32 limit,
 	};
 
 	if (fairq_counter_park_since(counter, &parked))
-		fairq_parked_add(&fairq_hints_of(lane)->parked, &parked);
+		fairq_parked_add(&fairq_hints_of(lane)->parked.ages, &parked);
 }
 
 /* The first parked group at or behind that seat; all chunks are mapped. */
@@ -510,7 +510,7 @@ fairq_unpark(FairqHints *hints, int32 group_no, const FairqParked *parked)
 	uint16		lanes = parked->lanes;
 
 	if (parked->noted)
-		fairq_parked_remove(&hints->parked, parked);
+		fairq_parked_remove(&hints->parked.ages, parked);
 	for (int priority = 0; lanes != 0; priority++, lanes >>= 1)
 	{
 		FairqLane  *lane = &hints->lanes[priority];
@@ -534,5 +534,5 @@ fairq_unpark(FairqHints *hints, int32 group_no, const FairqParked *parked)
 void
 fairq_unpark_all(FairqHints *hints)
 {
-	pg_atomic_fetch_add_u64(&hints->unparks, 1);
+	pg_atomic_fetch_add_u64(&hints->parked.unparks, 1);
 }

@@ -115,7 +115,7 @@ epoch_of(FairqLane *lane)
 static inline void
 ring_waits(FairqLane *lane, TimestampTz since)
 {
-	fairq_ring_waits(&lane->ages, pg_atomic_read_u32(&lane->ages.round), since);
+	fairq_ring_waits(&lane->present.ages, pg_atomic_read_u32(&lane->present.ages.round), since);
 }
 
 /*
@@ -128,7 +128,7 @@ let_in(FairqLane *lane, int32 group_no, TimestampTz since)
 	if (has(lane, FAIRQ_PARKED, group_no))
 		return;
 	if (lane->seats.n[FAIRQ_RING] == 0)
-		fairq_ring_begins(&lane->ages);
+		fairq_ring_begins(&lane->present.ages);
 	ring_waits(lane, since);
 	fairq_seats_add(lane, FAIRQ_RING, group_no);
 	if (group_no <= lane->present.seat && !has(lane, FAIRQ_SERVED, group_no))
@@ -158,7 +158,7 @@ note_since(FairqLane *lane, int32 group_no, FairqGroup *group,
 	bool		first = fairq_hand_is_empty(group) &&
 		!has(lane, FAIRQ_DUE, group_no);
 
-	group->since = first ? since : Min(group->since, since);
+	group->turn.since = first ? since : Min(group->turn.since, since);
 }
 
 /*
@@ -169,7 +169,7 @@ static inline TimestampTz
 waits_since(FairqLane *lane, int32 group_no, const FairqGroup *group)
 {
 	return fairq_hand_is_empty(group) && !has(lane, FAIRQ_DUE, group_no) ?
-		lane->clock : group->since;
+		lane->clock : group->turn.since;
 }
 
 /*

@@ -117,7 +117,7 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped)
 	{
 		lane->clock = Max(lane->clock, now);
 		if (lane->seats.n[FAIRQ_RING] == 0)
-			fairq_ring_begins(&lane->ages);
+			fairq_ring_begins(&lane->present.ages);
 		ring_waits(lane, pg_atomic_read_u64(&lane->times.deadline));
 		fairq_times_deadline(&lane->times,
 							 fairq_seats_lapse(lane, now, lane->present.seat,

@@ -139,7 +139,7 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 		else
 			taking->window.past++;
 		lane->present.seat = FAIRQ_NO_SEAT;
-		fairq_ring_next_round(&lane->ages);
+		fairq_ring_next_round(&lane->present.ages);
 	}
 	if (next->left == 0 && !next->in_front)
 		lane->present.seat = next->group_no;
@@ -189,9 +189,9 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->tasks.want = (int32) Min(left, taking->wanted);
 	turn->tasks.read_want = (int32) Min(Max(turn->tasks.want, of_each),
 										FAIRQ_MAX_TURNS);
-	turn->entry.at = group;
-	turn->entry.since = group->since;
-	turn->entry.round = pg_atomic_read_u32(&lane->ages.round);
+	turn->sets.entry = group;
+	turn->sets.since = group->turn.since;
+	turn->sets.round = pg_atomic_read_u32(&lane->present.ages.round);
 	turn->searcher = false;
 	turn->state.kept_out = turn->state.in_doubt = false;
 	turn->state.begun = turn->state.done = false;
@@ -416,7 +416,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		turn->in_full = true;
 		turn->locked.more = FAIRQ_ADDR_MAX;
 		turn->queued.more = !fairq_hand_is_empty(group);
-		turn->entry.since = group->since;
+		turn->sets.since = group->turn.since;
 		turn->full_before.seat = lane->full.seat;
 		turn->full_before.left = lane->full.left;
 		turn->continued = group_no == lane->full.seat && lane->full.left > 0;
@@ -544,7 +544,7 @@ fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 	if (lane->recovery.lane_no == lane_no)
 	{
 		group = lock_group(lane, group_no, false, &set);
-		let_in(lane, group_no, group != NULL ? group->since : DT_NOBEGIN);
+		let_in(lane, group_no, group != NULL ? group->turn.since : DT_NOBEGIN);
 		if (group != NULL)
 		{
 			fairq_hand_vanished(group, addr);

@@ -169,14 +169,14 @@ fairq_lane_oldest(FairqLane *lane)
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	if (is_begun(lane) && lane->seats.n[FAIRQ_RING] > 0)
 	{
-		oldest = fairq_ring_since(&lane->ages);
+		oldest = fairq_ring_since(&lane->present.ages);
 		if (oldest != DT_NOEND)
 			oldest = Max(oldest, oldest_entry(lane));
 	}
 	/* the next call takes these back */
 	if (is_begun(lane) && lane->seats.n[FAIRQ_PARKED] > 0 &&
-		lane->unparks != pg_atomic_read_u64(&hints->unparks))
-		oldest = Min(oldest, fairq_parked_since(&hints->parked,
+		lane->unparks != pg_atomic_read_u64(&hints->parked.unparks))
+		oldest = Min(oldest, fairq_parked_since(&hints->parked.ages,
 												epoch_of(lane)));
 	LWLockRelease(&lane->lock);
 	return oldest;

@@ -131,14 +131,14 @@ typedef struct FairqGroup
 								 * not given back */
 		bool		published;	/* true: something was published since it was
 								 * taken */
+		TimestampTz since;		/* time before which no ready task of the
+								 * group waits; DT_NOBEGIN: not known;
+								 * meaningful if it has any (ages.c) */
 	}			turn;
 
 	int32		tail_count;		/* number of tasks at tail */
 	int64		tail;			/* last address given; FAIRQ_ADDR_NONE: none;
 								 * FAIRQ_TAIL_UNKNOWN */
-	TimestampTz since;			/* time before which no ready task of the group
-								 * waits; DT_NOBEGIN: not known; meaningful if
-								 * it has any (ages.c) */
 	int64		upto;			/* address at which the next reading begins:
 								 * each ready task below is in hand;
 								 * FAIRQ_ADDR_MAX: nothing to read */

@@ -53,7 +53,7 @@ put_groups(FairqRow *row, FairqQueue *queue)
 	for (int i = 0; i < queue->groups.n; i++)
 		paused += queue->groups.settings[i].limit == 0;
 	fairq_put_int4(row, active, false);
-	fairq_put_int4(row, fairq_parked_count(&queue->hints->parked,
+	fairq_put_int4(row, fairq_parked_count(&queue->hints->parked.ages,
 										   fairq_parked_epoch(queue->hints)),
 				   false);
 	fairq_put_int4(row, paused, false);
@@ -128,7 +128,7 @@ put_ages(FairqRow *row, FairqQueue *queue)
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 		ready = Min(ready, fairq_lane_oldest(fairq_queue_lane(queue, p)));
-	limited = fairq_parked_since(&queue->hints->parked,
+	limited = fairq_parked_since(&queue->hints->parked.ages,
 								 fairq_parked_epoch(queue->hints));
 	if (queue->paused || is_full(queue))
 	{

@@ -353,7 +353,7 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 		 chosen == &course->due[FAIRQ_REGION_SCHEDULED]))
 	{
 		course->claimed = true;
-		turn->entry.since = chosen->since;
+		turn->sets.since = chosen->since;
 	}
 	if (chosen != &course->queued && result == FAIRQ_CLAIMED)
 		now_runs(s, course, &chosen->task);
