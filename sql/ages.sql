@@ -90,6 +90,7 @@ SELECT count(*) FROM fairq.enqueue_batch('ages_many',
 	(SELECT array_agg('g' || i) FROM generate_series(1, 100) i),
 	array_fill('{}'::jsonb, ARRAY[100]));
 SELECT count(*) FROM fairq.pop('ages_many', 100);
+SELECT pg_sleep(0.25);
 CALL pg_temp.add('ages_many', 'g90', 'o1', 'o2', 'o3', 'o4');
 CALL pg_temp.add('ages_many', 'g91', 'n1', 'n2', 'n3', 'n4');
 SELECT * FROM pg_temp.show('ages_many');

@@ -62,10 +62,12 @@ SELECT * FROM pg_temp.show('group_stats');
 
 -- a group that has had nothing for a while has not waited since before that
 SELECT pg_temp.pop('group_stats');
-SELECT pg_temp.add('group_stats', 'b', 'b2');
 SELECT pg_temp.add('group_stats', 'a', 'a3');
+SELECT pg_temp.add('group_stats', 'b', 'b2');
 SELECT * FROM pg_temp.show('group_stats', 1);
+SELECT pg_temp.pop('group_stats', 2);
 SELECT fairq.complete(pg_temp.id(x)) FROM unnest('{b1,b2,a2,a3}'::text[]) x;
+SELECT fairq.release(pg_temp.id('a1'));
 
 --
 -- Each reason
