@@ -1,5 +1,11 @@
 -- For how long the oldest ready task of a queue has waited, as fairq.stats says: that
--- with a free slot, and that without.
+-- with a free slot, and that without.  Seen to fail when claims note nothing
+-- (fairq_lane_note_claimed() in lane_end.c), when rounds are not forgotten
+-- (fairq_ring_next_round() in ages.c), or what was noted before the ring was empty
+-- (let_in() in lane_internal.h), when what falls out of a wheel is lost (move_on() in
+-- ages.c), when the second priority of a parked group does not count (note_parked() in
+-- counter.c), and when what is not known of a parked group is not read (park() in
+-- running.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,7 +1,8 @@
 -- The groups that wait longest, or run most, and why: a cause for each reason.
 -- Seen to fail when groups are ranked by their numbers (compare_candidates() in
 -- group_stats.c), when expired tasks are not looked for (look_at_running() in
--- survey.c), and when what is ready is the first stretch alone (estimate() there).
+-- survey.c), when what is ready is the first stretch alone (estimate() there), and
+-- when a group keeps the time of before it had nothing (fairq_lane_add_ready()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -163,12 +163,12 @@ count(FairqParkedAges *ages, int wheel, int64 bucket, int32 n)
 	int			slot;
 
 	while (wheel < FAIRQ_WHEELS - 1 &&
-		   (ages->head >> (WHEEL_BITS * wheel)) - bucket >= FAIRQ_BUCKETS)
+		   (ages->head >> (WHEEL_BITS * wheel)) - bucket >= FAIRQ_WHEEL_SIZE)
 	{
 		bucket >>= WHEEL_BITS;
 		wheel++;
 	}
-	slot = bucket % FAIRQ_BUCKETS;
+	slot = bucket % FAIRQ_WHEEL_SIZE;
 	at = &ages->counts[wheel][slot];
 	*at += n;
 	if (*at != 0)
@@ -197,11 +197,11 @@ move_on(FairqParkedAges *ages, int64 head)
 		while (left != 0)
 		{
 			int			slot = pg_rightmost_one_pos64(left);
-			int64		bucket = last - (last - slot) % FAIRQ_BUCKETS;
+			int64		bucket = last - (last - slot) % FAIRQ_WHEEL_SIZE;
 			int32		n = ages->counts[wheel][slot];
 
 			left &= left - 1;
-			if ((head >> (WHEEL_BITS * wheel)) - bucket < FAIRQ_BUCKETS)
+			if ((head >> (WHEEL_BITS * wheel)) - bucket < FAIRQ_WHEEL_SIZE)
 				continue;
 			ages->counts[wheel][slot] = 0;
 			ages->used[wheel] &= ~(UINT64CONST(1) << slot);
@@ -218,10 +218,10 @@ oldest(const FairqParkedAges *ages)
 	{
 		int64		last = ages->head >> (WHEEL_BITS * wheel);
 
-		for (int i = FAIRQ_BUCKETS - 1; i >= 0 && ages->used[wheel] != 0; i--)
+		for (int i = FAIRQ_WHEEL_SIZE - 1; i >= 0 && ages->used[wheel] != 0; i--)
 		{
 			if (last - i >= 0 &&
-				ages->counts[wheel][(last - i) % FAIRQ_BUCKETS] > 0)
+				ages->counts[wheel][(last - i) % FAIRQ_WHEEL_SIZE] > 0)
 				return (last - i) << (FIRST_BITS + WHEEL_BITS * wheel);
 		}
 	}
@@ -239,6 +239,7 @@ enter_epoch(FairqParkedAges *ages, uint64 epoch)
 	{
 		ages->left = oldest(ages);
 		ages->epoch = epoch;
+		ages->head = 0;
 		ages->ngroups = ages->npaused = 0;
 		memset(ages->used, 0, sizeof(ages->used));
 		memset(ages->counts, 0, sizeof(ages->counts));

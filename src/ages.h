@@ -24,7 +24,7 @@ typedef struct FairqRingAges
 
 /* wheels of the ages of parked groups, and buckets of each */
 #define FAIRQ_WHEELS 11
-#define FAIRQ_BUCKETS 64
+#define FAIRQ_WHEEL_SIZE 64
 
 /*
  * In shared memory, part of a queue: since when its parked groups wait.  All is
@@ -44,7 +44,7 @@ typedef struct FairqParkedAges
 								 * of such buckets since the year 2000 */
 	uint64		used[FAIRQ_WHEELS]; /* buckets whose count is not 0, a bit for
 									 * each */
-	int32		counts[FAIRQ_WHEELS][FAIRQ_BUCKETS];	/* number of groups; may
+	int32		counts[FAIRQ_WHEELS][FAIRQ_WHEEL_SIZE];	/* number of groups; may
 														 * be below 0 for a
 														 * moment */
 } FairqParkedAges;
