@@ -59,6 +59,7 @@ OBJS = \
 	src/line.o \
 	src/serve.o \
 	src/turn.o \
+	src/heads.o \
 	src/turn_due.o \
 	src/turns.o \
 	src/claim.o \

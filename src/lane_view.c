@@ -1,8 +1,9 @@
 /*
  * lane_view.c
- *		What the views fairq.lanes and lane_groups() show of a lane.
+ *		What is shown of a lane: copies, of the lane and of its groups.
  *
- * Copies only: nothing is changed, and no entry is made.
+ * fairq.lanes and lane_groups() show what is known, peek() what a pop would make
+ * of it.  Copies only: nothing is changed, and no entry is made.
  *
  * Locking: the lane's lock, shared, for one lane or for so many groups as the
  * caller asks for at a time; under it the mutex of one group set.
@@ -114,4 +115,123 @@ fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from, int most,
 	}
 	LWLockRelease(&lane->lock);
 	return n;
+}
+
+/*
+ * Copy where service is in the lane.  False if not all of its chunks are mapped.
+ */
+bool
+fairq_lane_copy(FairqLane *lane, uint32 mapped, FairqLaneCopy *copy)
+{
+	memset(copy, 0, sizeof(*copy));
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
+	{
+		LWLockRelease(&lane->lock);
+		return false;
+	}
+	copy->begun = is_begun(lane);
+	copy->lane_no = lane->recovery.lane_no;
+	copy->first = lane->recovery.first;
+	copy->first_block = lane->recovery.block;
+	copy->known = lane->recovery.known;
+	copy->block = lane->present.block;
+	copy->seat = lane->present.seat;
+	copy->turn = lane->turn.addr;
+	copy->turn_seat = lane->turn.seat;
+	if (copy->begun && lane->turn.left > 0 &&
+		has(lane, FAIRQ_RING, lane->turn.seat))
+		copy->turn_left = lane->turn.left;
+	copy->full_seat = lane->full.seat;
+	copy->full_left = lane->full.left;
+	copy->unparks = lane->unparks !=
+		pg_atomic_read_u64(&fairq_hints_of(lane)->parked.unparks);
+	copy->clock = lane->clock;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		copy->timers[r] = (int64) pg_atomic_read_u64(&lane->times.timers[r]);
+	copy->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
+	LWLockRelease(&lane->lock);
+	return true;
+}
+
+/*
+ * Copy the first groups at or behind that seat that are in the set; of the
+ * leased ones those alone of which a lease may have ended by then.  Returns how
+ * many there were; -1 if not all of the lane's chunks are mapped.
+ */
+int
+fairq_lane_copy_seats(FairqLane *lane, uint32 mapped, FairqSeatSet set,
+					  TimestampTz lapsed_by, int64 from, int most,
+					  FairqSeatCopy *copies)
+{
+	int			n = 0;
+	int64		seat;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
+		n = -1;
+	else if (!is_shown(is_begun(lane), set))
+		most = 0;
+	while (n >= 0 && n < most &&
+		   (seat = fairq_seats_next(lane, set, from)) != FAIRQ_NO_SEAT)
+	{
+		if (set == FAIRQ_LEASED &&
+			fairq_seats_deadline(lane, (int32) seat) > lapsed_by)
+		{
+			/* nor is it any of the other groups that have this deadline */
+			from = (seat / 64 + 1) * 64;
+			continue;
+		}
+		copies[n].group_no = (int32) seat;
+		copies[n++].served = is_begun(lane) &&
+			has(lane, FAIRQ_SERVED, (int32) seat);
+		from = seat + 1;
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/*
+ * Copy what is known of a group.  False if not all of the lane's chunks are
+ * mapped.
+ */
+bool
+fairq_lane_copy_group(FairqLane *lane, uint32 mapped, int32 group_no,
+					  TimestampTz now, FairqGroupCopy *copy)
+{
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+	bool		is_new;
+	bool		begun;
+
+	memset(copy, 0, sizeof(*copy));
+	copy->group_no = group_no;
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
+	{
+		LWLockRelease(&lane->lock);
+		return false;
+	}
+	begun = is_begun(lane);
+	for (int s = 0; s < FAIRQ_SEAT_SETS; s++)
+		if (is_shown(begun, s) && has(lane, s, group_no))
+			copy->sets |= 1 << s;
+	copy->lapsing = has(lane, FAIRQ_LEASED, group_no) &&
+		(int64) pg_atomic_read_u64(&lane->times.deadline) <= now &&
+		fairq_seats_deadline(lane, group_no) <= now;
+	copy->unsure = begun && is_unsure(lane, group_no);
+	if (begun)
+		group = fairq_entry_lock(lane->recovery.lane_no, group_no, false, &is_new, &set);
+	if (group != NULL)
+	{
+		copy->group = *group;
+		fairq_entry_unlock(set);
+	}
+	else
+		fairq_lane_init_entry(lane, group_no, &copy->group);
+	/* of a lane that is void no more is known than before its recovery */
+	if (!begun)
+		copy->group.upto = 0;
+	LWLockRelease(&lane->lock);
+	return true;
 }

@@ -1,6 +1,6 @@
 /*
  * lane_view.h
- *		What the views fairq.lanes and lane_groups() show of a lane.
+ *		What is shown of a lane: copies, of the lane and of its groups.
  */
 #ifndef FAIRQ_LANE_VIEW_H
 #define FAIRQ_LANE_VIEW_H
@@ -42,8 +42,71 @@ typedef struct FairqGroupView
 	FairqItem	due_hand[FAIRQ_DUE_HAND];	/* due.items of the entry */
 } FairqGroupView;
 
+/* Where service is in a lane, and what is next in it; a copy. */
+typedef struct FairqLaneCopy
+{
+	bool		begun;			/* true: a recovery of the lane has begun;
+								 * false: the fields below but deadline are
+								 * undefined */
+	uint32		lane_no;		/* lane_no of the lane */
+	int64		first;			/* first of the lane */
+	int64		first_block;	/* first_block of the lane */
+	int64		known;			/* known of the lane */
+	int64		block;			/* block of the lane */
+	int32		seat;			/* seat of the lane */
+	int64		turn;			/* turn of the lane */
+	int32		turn_seat;		/* turn_seat of the lane */
+	int32		turn_left;		/* turn_left of the lane; 0, if the group is
+								 * not in the ring */
+	int32		full_seat;		/* full_seat of the lane */
+	int32		full_left;		/* full_left of the lane */
+	bool		unparks;		/* true: the next call that takes turns takes
+								 * parked groups back */
+	TimestampTz clock;			/* clock of the lane */
+	int64		timers[FAIRQ_REGIONS];	/* timers of the lane */
+	TimestampTz deadline;		/* deadline of the lane */
+} FairqLaneCopy;
+
+/* A member of a set of a lane's groups. */
+typedef struct FairqSeatCopy
+{
+	int32		group_no;		/* the group's number */
+	bool		served;			/* true: the group is in the set "served" */
+} FairqSeatCopy;
+
+/*
+ * What is known of a group in a lane, as its turn would find it; a copy.  The
+ * group may have no entry: then it is what a new one would say.
+ */
+typedef struct FairqGroupCopy
+{
+	int32		group_no;		/* the group's number */
+	uint32		sets;			/* sets that the group is in, a bit for each
+								 * FairqSeatSet */
+	bool		lapsing;		/* true: the group is leased, and a lease may
+								 * have ended since leases were last looked
+								 * at */
+	bool		unsure;			/* true: passed in the present block before
+								 * recovery began, and not known since */
+	FairqGroup	group;			/* entry of the group */
+} FairqGroupCopy;
+
+static inline bool
+fairq_copy_has(const FairqGroupCopy *copy, FairqSeatSet set)
+{
+	return (copy->sets >> set) & 1;
+}
+
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);
 extern int	fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from,
 								   int most, FairqGroupView *views);
+extern bool fairq_lane_copy(FairqLane *lane, uint32 mapped,
+							FairqLaneCopy *copy);
+extern int	fairq_lane_copy_seats(FairqLane *lane, uint32 mapped,
+								  FairqSeatSet set, TimestampTz lapsed_by,
+								  int64 from, int most, FairqSeatCopy *copies);
+extern bool fairq_lane_copy_group(FairqLane *lane, uint32 mapped,
+								  int32 group_no, TimestampTz now,
+								  FairqGroupCopy *copy);
 
 #endif							/* FAIRQ_LANE_VIEW_H */

@@ -240,48 +240,6 @@ put_by_locked(FairqTurn *turn, const FairqTask *task)
 
 /* --------------------------------------------------------------------- */
 
-static void
-begin_turn(FairqService *s, FairqCourse *course, bool paused)
-{
-	FairqTurn  *turn = course->turn;
-	FairqFindings *findings = &course->findings;
-
-	course->search = turn->sets.due || turn->sets.lapsed;
-	course->not_now = course->no_slot = false;
-	course->queued.have = false;
-	course->expired.open = course->expired.have = false;
-	course->queued.at_hand = course->expired.at_hand = false;
-	course->expired.locked = FAIRQ_ADDR_MAX;
-	course->claimed = false;
-	if (!course->search)
-		return;
-	s->left = false;
-	course->nstretches = 0;
-	memset(findings, 0, sizeof(FairqFindings));
-	findings->due_done = turn->sets.due;
-	findings->paused = paused;
-	findings->cycle = turn->cycle.addr;
-	findings->cycle_id = turn->cycle.id;
-	findings->deadline = findings->leased.until = DT_NOEND;
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-	{
-		findings->run_low[r] = findings->leased.low[r] = FAIRQ_ADDR_MAX;
-		findings->leased.high[r] = FAIRQ_ADDR_NONE;
-		findings->due_from[r] = FAIRQ_ADDR_MAX;
-		course->due[r].open = course->due[r].have = false;
-		course->due[r].begun = course->due[r].at_hand = false;
-		course->due[r].locked = course->due[r].from = FAIRQ_ADDR_MAX;
-		if (!turn->sets.due || turn->due.from[r] == FAIRQ_ADDR_MAX)
-			continue;
-		course->due[r].from = turn->due.from[r];
-		course->due[r].open =
-			turn->due.from[r] < fairq_due_end(r, s->taken.by);
-	}
-	course->next_stretch = 0;
-	course->expired.open = turn->sets.lapsed && !paused;
-	fairq_leave_expired(s, course);
-}
-
 /*
  * Returns the search whose task is served next; NULL: none.  A slot is needed
  * but for expired tasks.
@@ -289,7 +247,6 @@ begin_turn(FairqService *s, FairqCourse *course, bool paused)
 static FairqSearch *
 choose_task(FairqService *s, FairqCourse *course, bool have_slot)
 {
-	FairqSearch *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
 	FairqSearch *retried = &course->due[FAIRQ_REGION_RETRIED];
 
 	if (course->expired.have)
@@ -306,10 +263,7 @@ choose_task(FairqService *s, FairqCourse *course, bool have_slot)
 		return retried;
 	fairq_look_for_due(s, course, FAIRQ_REGION_SCHEDULED);
 	look_for_queued(s, course);
-	if (scheduled->have &&
-		(!course->queued.have || scheduled->since < course->queued.since))
-		return scheduled;
-	return course->queued.have ? &course->queued : NULL;
+	return fairq_search_first(course);
 }
 
 /* Note the lease of a task that was not queued, and is running now. */
@@ -453,7 +407,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 
 	turn->state.begun = true;
 	course.turn = turn;
-	begin_turn(s, &course, setting->limit == 0);
+	fairq_course_begin(s, &course, setting->limit == 0);
 	while (turn->tasks.served < turn->tasks.want &&
 		   s->got.served < s->call.max_tasks)
 	{

@@ -323,3 +323,46 @@ fairq_leave_expired(FairqService *s, FairqCourse *course)
 	course->expired.locked = Min(course->expired.locked, 0);
 	course->expired.open = course->expired.have = false;
 }
+
+/* Begin the course of a turn, at which nothing has been looked for so far. */
+void
+fairq_course_begin(FairqService *s, FairqCourse *course, bool paused)
+{
+	FairqTurn  *turn = course->turn;
+	FairqFindings *findings = &course->findings;
+
+	course->search = turn->sets.due || turn->sets.lapsed;
+	course->not_now = course->no_slot = false;
+	course->queued.have = false;
+	course->expired.open = course->expired.have = false;
+	course->queued.at_hand = course->expired.at_hand = false;
+	course->expired.locked = FAIRQ_ADDR_MAX;
+	course->claimed = false;
+	if (!course->search)
+		return;
+	s->left = false;
+	course->nstretches = 0;
+	memset(findings, 0, sizeof(FairqFindings));
+	findings->due_done = turn->sets.due;
+	findings->paused = paused;
+	findings->cycle = turn->cycle.addr;
+	findings->cycle_id = turn->cycle.id;
+	findings->deadline = findings->leased.until = DT_NOEND;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		findings->run_low[r] = findings->leased.low[r] = FAIRQ_ADDR_MAX;
+		findings->leased.high[r] = FAIRQ_ADDR_NONE;
+		findings->due_from[r] = FAIRQ_ADDR_MAX;
+		course->due[r].open = course->due[r].have = false;
+		course->due[r].begun = course->due[r].at_hand = false;
+		course->due[r].locked = course->due[r].from = FAIRQ_ADDR_MAX;
+		if (!turn->sets.due || turn->due.from[r] == FAIRQ_ADDR_MAX)
+			continue;
+		course->due[r].from = turn->due.from[r];
+		course->due[r].open =
+			turn->due.from[r] < fairq_due_end(r, s->taken.by);
+	}
+	course->next_stretch = 0;
+	course->expired.open = turn->sets.lapsed && !paused;
+	fairq_leave_expired(s, course);
+}

@@ -62,6 +62,21 @@ search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
 							 group_no, from, end);
 }
 
+/*
+ * Of the scheduled task and the queued one that were looked for, that which
+ * became ready first; NULL: there is neither.
+ */
+static inline FairqSearch *
+fairq_search_first(FairqCourse *course)
+{
+	FairqSearch *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
+
+	if (scheduled->have &&
+		(!course->queued.have || scheduled->since < course->queued.since))
+		return scheduled;
+	return course->queued.have ? &course->queued : NULL;
+}
+
 extern void fairq_look_for_due(FairqService *s, FairqCourse *course,
 							   FairqRegion region);
 extern void fairq_keep_due(FairqService *s, FairqCourse *course);
@@ -69,5 +84,7 @@ extern void fairq_still_runs(FairqFindings *findings, const FairqTask *task,
 							 bool in_hands);
 extern void fairq_look_for_expired(FairqService *s, FairqCourse *course);
 extern void fairq_leave_expired(FairqService *s, FairqCourse *course);
+extern void fairq_course_begin(FairqService *s, FairqCourse *course,
+							   bool paused);
 
 #endif							/* FAIRQ_TURN_DUE_H */
