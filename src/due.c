@@ -49,24 +49,25 @@ end_call(void)
 }
 
 /*
- * Publish the tasks of a timed region that have fallen due.  Returns where
- * the rest begins.
+ * Read the tasks of a timed region of the lane that have fallen due by now, from
+ * an address on, in the order in which they stand; seen is told of each, and
+ * returns false to end there.  It is one step: returns where the rest begins.
  */
-static int64
-find_timed(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
-		   FairqTable *tasks, FairqRegion region, int64 from,
-		   TimestampTz now, int64 *found)
+int64
+fairq_due_read(FairqQueue *queue, int priority, FairqTable *tasks,
+			   FairqRegion region, int64 from, TimestampTz now,
+			   FairqDueSeen seen, void *arg)
 {
 	int64		end = fairq_due_end(region, now);
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, lane->priority))},
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
 		{2, FAIRQ_GE, Int64GetDatum(from)},
 		{2, FAIRQ_LT, Int64GetDatum(fairq_region_from(region) +
 									(FAIRQ_TIMED_SIZE - 1))}
 	};
 	FairqScan  *scan;
 	int64		next = FAIRQ_ADDR_MAX;
-	int64		published = 0;
+	int64		nseen = 0;
 	FairqRowState state;
 
 	if (from >= end)
@@ -96,18 +97,39 @@ find_timed(FairqQueue *queue, FairqLane *lane, uint32 lane_no,
 		}
 		if (task.running)
 			continue;
-		fairq_chunks_have(&queue->hints->chunks, task.group_no);
-		if (!fairq_lane_add_due(lane, lane_no, task.group_no, task.addr))
+		if (!seen(arg, &task))
 		{
 			next = task.addr;
 			break;
 		}
-		if (published++ < MAX_PUBLISHED)
+		if (nseen++ < MAX_PUBLISHED)
 			fairq_scan_more(scan);
 	}
-	*found += published;
 	fairq_scan_end(scan);
 	return next;
+}
+
+/* What a search publishes, and where. */
+typedef struct Publishing
+{
+	FairqQueue *queue;			/* queue that is searched */
+	FairqLane  *lane;			/* lane that is searched */
+	uint32		lane_no;		/* lane_no of the lane */
+	int64	   *found;			/* number of tasks that were published */
+} Publishing;
+
+/* Publish that the task has fallen due.  False if the lane is another by now. */
+static bool
+publish_due(void *arg, const FairqTask *task)
+{
+	Publishing *publishing = arg;
+
+	fairq_chunks_have(&publishing->queue->hints->chunks, task->group_no);
+	if (!fairq_lane_add_due(publishing->lane, publishing->lane_no,
+							task->group_no, task->addr))
+		return false;
+	(*publishing->found)++;
+	return true;
 }
 
 /*
@@ -133,13 +155,16 @@ fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 	lane_no = fairq_lane_search_begin(lane, now, &search);
 	if (lane_no != 0)
 	{
+		Publishing	publishing = {queue, lane, lane_no, found};
+
 		searched_lane = lane;
 		searched_lane_no = lane_no;
 		before = search;
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 		{
-			search.timers[r] = find_timed(queue, lane, lane_no, tasks, r,
-										  search.timers[r], now, found);
+			search.timers[r] = fairq_due_read(queue, priority, tasks, r,
+											  search.timers[r], now,
+											  publish_due, &publishing);
 			further |= search.timers[r] != before.timers[r];
 		}
 		searched_lane = NULL;

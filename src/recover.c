@@ -159,8 +159,8 @@ block_behind_silent(FairqScan *scans[2], FairqQueue *queue, int priority,
 
 /* Find out which block is served, and up to which seat. */
 static void
-find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
-			  FairqTable *tasks, int64 *block, int32 *seat)
+search_position(FairqScan *scans[2], FairqQueue *queue, int priority,
+				FairqTable *tasks, int64 *block, int32 *seat)
 {
 	int32		last = last_group(queue, priority, tasks);
 	int32		low;
@@ -212,21 +212,33 @@ find_position(FairqScan *scans[2], FairqQueue *queue, int priority,
 }
 
 /*
+ * Find out which block is served, and up to which seat, off the table alone:
+ * nothing is noted.
+ */
+void
+fairq_find_position(FairqQueue *queue, int priority, FairqTable *tasks,
+					int64 *block, int32 *seat)
+{
+	FairqScan  *scans[2] = {NULL, NULL};
+
+	search_position(scans, queue, priority, tasks, block, seat);
+	for (int i = 0; i < lengthof(scans); i++)
+		if (scans[i] != NULL)
+			fairq_scan_end(scans[i]);
+}
+
+/*
  * Begin: find the position.  From now on what is published of the lane counts.
  */
 static void
 begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
-	FairqScan  *scans[2] = {NULL, NULL};
 	uint64		resets = pg_atomic_read_u64(&fairq_domain()->resets);
 	int64		block;
 	int32		seat;
 
-	find_position(scans, queue, priority, tasks, &block, &seat);
-	for (int i = 0; i < lengthof(scans); i++)
-		if (scans[i] != NULL)
-			fairq_scan_end(scans[i]);
+	fairq_find_position(queue, priority, tasks, &block, &seat);
 	(void) fairq_chunks_map(&queue->hints->chunks);
 	fairq_lane_recover_begin(lane, resets, GetCurrentTimestamp(),
 							 queue->block_length, block, seat);
