@@ -60,6 +60,9 @@ OBJS = \
 	src/serve.o \
 	src/turn.o \
 	src/heads.o \
+	src/foresee.o \
+	src/peek.o \
+	src/slots.o \
 	src/turn_due.o \
 	src/turns.o \
 	src/claim.o \

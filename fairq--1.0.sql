@@ -703,6 +703,14 @@ CREATE FUNCTION fairq.lane_groups(queue text, priority int)
 COMMENT ON FUNCTION fairq.lane_groups(text, int)
 	IS 'What shared memory knows of the groups of a queue and priority: the sets that they are in, and the addresses of their next tasks. A group that is not here has nothing ready, due or running there.';
 
+CREATE FUNCTION fairq.peek(queue text, max_tasks int DEFAULT 10)
+	RETURNS TABLE (id bigint, group_key text, turn bigint,
+	enqueued_at timestamptz)
+	AS 'MODULE_PATHNAME', 'fairq_peek'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.peek(text, int)
+	IS 'What pop() would return now, in order, and at which turns; nothing is claimed or changed. It costs what it returns, whatever is queued.';
+
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
 	max_tasks int DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_redrive'

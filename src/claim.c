@@ -21,9 +21,6 @@
 #include "samples.h"
 #include "stall.h"
 
-/* how long a transaction block leaves that to others */
-#define LEFT_TO_OTHERS USECS_PER_SEC
-
 /* Serve a task where it stands, unless it is lost. */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
@@ -125,7 +122,7 @@ is_left(FairqService *s, const FairqTask *task)
 
 	return slot == FAIRQ_SLOT_UNKNOWN ||
 		(slot == FAIRQ_SLOT_NONE && IsTransactionBlock() &&
-		 task->lease_until > s->taken.by - LEFT_TO_OTHERS);
+		 task->lease_until > s->taken.by - FAIRQ_LEFT_TO_OTHERS);
 }
 
 /*

@@ -12,6 +12,9 @@
 /* expired tasks that a call brings to their end, beside what it serves */
 #define FAIRQ_MAX_ENDED 100
 
+/* how long a transaction block leaves such a task to other calls */
+#define FAIRQ_LEFT_TO_OTHERS USECS_PER_SEC
+
 /*
  * What is done with a task that was chosen: its row is in tasks->locked.slot,
  * and is locked, or at most its tuple lock is held (locked.tuple_only): then

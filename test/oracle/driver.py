@@ -108,14 +108,25 @@ class Driver:
     def pop(self, s, tasks, per_group=None, take=False, lease=None):
         """lease: how many instants ahead, and whether short of it."""
         lease = self._lease(lease)
-        claims = self._call(s, "pop", tasks, per_group, take,
-                            None if lease == DAY else lease)
+        session = self.sessions[s]
+        with self.clock:
+            foreseen = None if per_group else session.peek(tasks)
+            claims = session.pop(tasks, per_group, take,
+                                 None if lease == DAY else lease)
         claimed = {claim.id for claim in claims}
         doubtful = [task for task in self.model.doubtful(s)
                     if task.id not in claimed]
         found = self._look_at(s, doubtful) if doubtful else {}
         self.model.popped(s, tasks, claims, per_group, take, lease, found)
+        if foreseen is not None:
+            self._check_foreseen(foreseen, claims)
         return claims
+
+    def _check_foreseen(self, foreseen, claims):
+        served = [(claim.id, claim.addr) for claim in claims]
+        if foreseen != served:
+            raise Fault("peek", f"peek foresaw {foreseen}, pop served"
+                        f" {served}")
 
     def _lease(self, lease):
         if lease is None:

@@ -321,6 +321,10 @@ class Fake:
             self.end(session, commit=True)
         return claims
 
+    def peek(self, session):
+        """None: this queue does not foresee anything."""
+        return None
+
     def worth_a_pop(self, session):
         return any(row.state != "running" or self.may_take_over(session, row)
                    for row in self.candidates(session)[1])
@@ -603,6 +607,10 @@ class FakeSession:
         self.note(f"{'take' if take else 'pop'} {tasks} lease {lease}",
                   " ".join(f"{claim.group}:{claim.id}" for claim in claims))
         return claims
+
+    def peek(self, tasks):
+        self.fake.now = self.fake.clock.now()
+        return self.fake.peek(self)
 
     def wait(self):
         return self.ask("worth_a_pop")

@@ -356,6 +356,19 @@ class Fails(Fake):
         return super().pop(*arguments)
 
 
+class ForeseesNothing(Fake):
+    def peek(self, session):
+        return []
+
+
+class ForeseesByAge(Fake):
+    """Foresees the one that was enqueued first."""
+
+    def peek(self, session):
+        return [(row.id, self.addr(row))
+                for row in by_order(self.candidates(session)[1])[:1]]
+
+
 FAULTS = {
     FirstComeFirstServed: {"turn", "share", "priority", "twice"},
     LiesAboutTurns: {"turn", "priority"},
@@ -392,4 +405,6 @@ FAULTS = {
     CatchesUp: {"turn", "twice"},
     LimitedComeLast: {"turn", "share"},
     Fails: {"error"},
+    ForeseesNothing: {"peek"},
+    ForeseesByAge: {"peek"},
 }

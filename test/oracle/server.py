@@ -228,6 +228,11 @@ class Session:
         self.log[-1][3] = [Claim(*row) for row in rows]
         return self.log[-1][3]
 
+    def peek(self, tasks):
+        """(id, turn) of each task that a pop would serve."""
+        return self.call("SELECT id, turn FROM fairq.peek(%s::text, %s::int)",
+                         self.queue, tasks)
+
     def wait(self):
         return self.value("CALL fairq.wait(%s::text, '1 ms')", self.queue)
 

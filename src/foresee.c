@@ -1,0 +1,679 @@
+/*
+ * foresee.c
+ *		What a pop would serve, foreseen.
+ *
+ * It goes the way of a pop (serve.c, lane_take.c, turn.c) on copies: lane by lane,
+ * from turn to turn, a group's tasks in the order in which its turns serve them
+ * (heads.c), as many of a group and of the queue as there are slots (slots.c).
+ * Nothing is changed: no turn is taken, no group put into the ring or parked, no
+ * entry of the cache made, no row locked, nothing recovered.  So each call finds
+ * anew what a pop would note:
+ *
+ * - groups that have lapsed, or have parked groups to be taken back: they are in
+ *	 the ring here from the beginning on (next_of_sets());
+ * - what has fallen due, which is read off the table, one step of it (due.c).
+ *	 The groups are kept in "found";
+ * - where a lane is that is not known, which is found by bisection (recover.c);
+ *	 and which groups of the seats that are not known have rows, which is read
+ *	 in the index as the seats are come by (next_unknown()).
+ *
+ * What it cannot foresee is said in the reference, under peek().  The cost depends
+ * on the tasks that are foreseen, and on the groups that are come by in vain:
+ * MOST_IN_VAIN of these are enough.
+ *
+ * Locking: a lane's lock, shared, for a copy of the lane, of one group, or of
+ * SEATS_AT_ONCE seats.  So what is foreseen is exact if nothing else happens
+ * meanwhile.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "nodes/bitmapset.h"
+#include "utils/hsearch.h"
+
+#include "due.h"
+#include "foresee.h"
+#include "heads.h"
+#include "outcome.h"
+#include "recover.h"
+#include "shown.h"
+#include "slots.h"
+
+/* seats of a set that are copied at a time */
+#define SEATS_AT_ONCE 32
+
+/* turns that come to nothing, one after the other, before it gives up */
+#define MOST_IN_VAIN 10000
+
+/* Members of a set of the lane, copied some at a time. */
+typedef struct Members
+{
+	FairqSeatSet set;			/* set that is copied */
+	bool		used;			/* true: its members count; false: it is as
+								 * good as empty */
+	int64		next;			/* seat at which the next copy begins;
+								 * FAIRQ_ALL_SEATS: there are no others */
+	int			n;				/* number of copies */
+	int			at;				/* index of the present one */
+	FairqSeatCopy copies[SEATS_AT_ONCE];	/* members, in the order of their
+											 * seats */
+} Members;
+
+/* The sets whose members are in the ring, or will be once a pop comes by. */
+typedef enum Kind
+{
+	KIND_MAIN,					/* the ring; or the front */
+	KIND_LAPSING,				/* groups of which a lease has ended */
+	KIND_PARKED,				/* parked groups, if they are to come back */
+	KINDS						/* number of these */
+} Kind;
+
+/* A group whose turns are foreseen. */
+typedef struct Group
+{
+	int32		group_no;		/* the group's number; hash key */
+	FairqHeads	heads;			/* its next tasks */
+} Group;
+
+/* The slots of a group. */
+typedef struct Slots
+{
+	int32		group_no;		/* the group's number; hash key */
+	bool		known;			/* true: it is known how many are running */
+	int64		left;			/* slots that are left; below 0: more are
+								 * running than may */
+} Slots;
+
+/* One call, in one lane. */
+typedef struct Foresight
+{
+	FairqService s;				/* what the searches need */
+	FairqForeseen foreseen;		/* is told of each task */
+	void	   *arg;			/* its first argument */
+	bool		queue_known;	/* true: it is known how many of the queue are
+								 * running */
+	int64		queue_left;		/* slots that are left in the queue */
+	HTAB	   *slots;			/* Slots of groups, of all lanes */
+	HTAB	   *seen;			/* ids of tasks that were come by */
+	uint32		mapped;			/* number of chunks that the backend has
+								 * mapped */
+	FairqLaneCopy lane;			/* where service is, as it goes on */
+	int64		passed;			/* seat of the lane at first */
+	bool		moved;			/* true: service is in a later block than at
+								 * first */
+	HTAB	   *groups;			/* Groups that were opened */
+	Bitmapset  *found;			/* groups of which something was found due */
+	Bitmapset  *found_front;	/* those of them that are in front */
+	Bitmapset  *had;			/* groups that have had their turn in the
+								 * block */
+	Bitmapset  *out;			/* groups that have nothing left */
+	Members		front[KINDS];	/* whose members are in front */
+	Members		ring[KINDS];	/* whose members are in the ring */
+	FairqScan  *line;			/* scan for groups that are not known */
+	int64		line_from;		/* seat behind which the next of these is */
+	int64		line_next;		/* that one; it is not searched for again
+								 * before service comes by */
+} Foresight;
+
+/* --------------------------------------------------------------------- */
+
+/* Map chunks that were made since: they are needed for a copy. */
+static void
+map_again(Foresight *f)
+{
+	f->mapped = fairq_chunks_map(&f->s.queue->hints->chunks);
+}
+
+/* Copy more members of the set. */
+static void
+copy_members(Foresight *f, Members *members)
+{
+	while ((members->n =
+			fairq_lane_copy_seats(f->s.lane, f->mapped, members->set,
+								  f->s.call.now, members->next, SEATS_AT_ONCE,
+								  members->copies)) < 0)
+		map_again(f);
+	members->at = 0;
+	members->next = members->n < SEATS_AT_ONCE ? FAIRQ_ALL_SEATS :
+		members->copies[members->n - 1].group_no + INT64CONST(1);
+}
+
+/* The first member at or behind that seat; NULL if there is none. */
+static const FairqSeatCopy *
+next_member(Foresight *f, Members *members, int64 from)
+{
+	while (members->used)
+	{
+		while (members->at < members->n &&
+			   members->copies[members->at].group_no < from)
+			members->at++;
+		if (members->at < members->n)
+			return &members->copies[members->at];
+		if (members->next >= FAIRQ_ALL_SEATS)
+			break;
+		members->next = Max(members->next, from);
+		copy_members(f, members);
+	}
+	return NULL;
+}
+
+/* Begin again with the first seat. */
+static void
+rewind_members(Members members[KINDS])
+{
+	for (int i = 0; i < KINDS; i++)
+	{
+		members[i].next = 0;
+		members[i].n = members[i].at = 0;
+	}
+}
+
+static void
+init_members(Foresight *f, Members members[KINDS], FairqSeatSet main)
+{
+	members[KIND_MAIN].set = main;
+	members[KIND_MAIN].used = true;
+	members[KIND_LAPSING].set = FAIRQ_LEASED;
+	members[KIND_LAPSING].used = f->lane.deadline <= f->s.call.now;
+	members[KIND_PARKED].set = FAIRQ_PARKED;
+	members[KIND_PARKED].used = f->lane.unparks;
+	rewind_members(members);
+}
+
+/* --------------------------------------------------------------------- */
+
+/* The first group from a seat on, and before end, that has an entry in the index. */
+static int64
+next_in_line(Foresight *f, int64 from, int64 end)
+{
+	int32		next;
+
+	if (from >= end)
+		return FAIRQ_ALL_SEATS;
+	if (from < f->line_from || from > f->line_next)
+	{
+		next = fairq_line_next(&f->line, f->s.tasks,
+							   fairq_task_lane(f->s.queue->id, f->s.priority),
+							   from);
+		f->line_from = from;
+		f->line_next = next == FAIRQ_NO_SEAT ? FAIRQ_ALL_SEATS : next;
+	}
+	return f->line_next < end ? f->line_next : FAIRQ_ALL_SEATS;
+}
+
+/*
+ * The first group at or behind that seat, of those that recovery has not come by,
+ * that has an entry in the index: it would be put into the ring.
+ */
+static int64
+next_unknown(Foresight *f, int64 from)
+{
+	int64		behind = f->lane.first + f->lane.known;
+	int64		next;
+
+	if (f->lane.known >= FAIRQ_ALL_SEATS)
+		return FAIRQ_ALL_SEATS;
+	if (behind >= FAIRQ_ALL_SEATS)
+		return next_in_line(f, Max(from, behind - FAIRQ_ALL_SEATS),
+							f->lane.first);
+	next = next_in_line(f, from, f->lane.first);
+	return next < FAIRQ_ALL_SEATS ? next :
+		next_in_line(f, Max(from, behind), FAIRQ_ALL_SEATS);
+}
+
+/* The first group at or behind that seat that is in the ring. */
+static int64
+next_in_ring(Foresight *f, int64 from)
+{
+	for (;;)
+	{
+		int64		next = next_unknown(f, from);
+		int			found = bms_next_member(f->found, (int) from - 1);
+
+		CHECK_FOR_INTERRUPTS();
+		if (found >= 0)
+			next = Min(next, found);
+		for (int i = 0; i < KINDS; i++)
+		{
+			const FairqSeatCopy *member = next_member(f, &f->ring[i], from);
+
+			if (member != NULL)
+				next = Min(next, member->group_no);
+		}
+		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->out))
+			return next;
+		from = next + 1;
+	}
+}
+
+/*
+ * The first member at or behind that seat that is in front: those that come into
+ * the ring only now if they were passed, and have not been served.
+ */
+static int64
+next_member_in_front(Foresight *f, Kind kind, int64 from)
+{
+	const FairqSeatCopy *member;
+
+	while ((member = next_member(f, &f->front[kind], from)) != NULL)
+	{
+		if (kind == KIND_MAIN)
+			return member->group_no;
+		if (member->group_no > f->passed)
+			break;
+		if (!member->served)
+			return member->group_no;
+		from = member->group_no + INT64CONST(1);
+	}
+	return FAIRQ_ALL_SEATS;
+}
+
+/* The first group that is in front. */
+static int64
+next_in_front(Foresight *f)
+{
+	for (int64 from = 0;;)
+	{
+		int64		next = FAIRQ_ALL_SEATS;
+		int			found = bms_next_member(f->found_front, (int) from - 1);
+
+		CHECK_FOR_INTERRUPTS();
+		if (found >= 0)
+			next = found;
+		for (int i = 0; i < KINDS; i++)
+			next = Min(next, next_member_in_front(f, i, from));
+		if (next >= FAIRQ_ALL_SEATS ||
+			(!bms_is_member((int) next, f->out) &&
+			 !bms_is_member((int) next, f->had)))
+			return next;
+		from = next + 1;
+	}
+}
+
+/* --------------------------------------------------------------------- */
+
+static void
+copy_group(Foresight *f, int32 group_no, FairqGroupCopy *copy)
+{
+	while (!fairq_lane_copy_group(f->s.lane, f->mapped, group_no, f->s.call.now,
+								  copy))
+		map_again(f);
+}
+
+static Group *
+open_group(Foresight *f, int32 group_no, FairqGroupCopy *copy)
+{
+	bool		found;
+	Group	   *group = hash_search(f->groups, &group_no, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		copy_group(f, group_no, copy);
+		fairq_heads_of(&group->heads, copy, f->seen);
+	}
+	return group;
+}
+
+/* Has the group had its turn in the present block? */
+static bool
+was_served(Foresight *f, const FairqGroupCopy *copy)
+{
+	bool		served = fairq_copy_has(copy, FAIRQ_SERVED);
+	bool		unsure = f->lane.begun ? copy->unsure :
+		copy->group_no < f->lane.first;
+
+	if (unsure && !fairq_copy_has(copy, FAIRQ_FRONT) &&
+		!copy->group.newcomer)
+		served = true;
+	/* a turn that came to nothing goes back when something is found due */
+	if (served && fairq_copy_has(copy, FAIRQ_SERVED) &&
+		copy->group.turn.parts == 0 && copy->group.turn.unused)
+	{
+		if (f->lane.turn_seat == copy->group_no)
+			f->lane.turn_left = 0;
+		return false;
+	}
+	return served;
+}
+
+/* Put the group of a task that has fallen due into the ring, and maybe in front. */
+static bool
+fell_due(void *arg, const FairqTask *task)
+{
+	Foresight  *f = arg;
+	FairqGroupCopy copy = {.group_no = -1};
+	Group	   *group = open_group(f, task->group_no, &copy);
+
+	fairq_heads_fell_due(&group->heads, task->addr);
+	if (copy.group_no < 0 ||
+		(fairq_copy_has(&copy, FAIRQ_PARKED) && !copy.lapsing &&
+		 !f->lane.unparks))
+		return true;
+	f->found = bms_add_member(f->found, task->group_no);
+	if (!was_served(f, &copy) && task->group_no <= f->lane.seat)
+		f->found_front = bms_add_member(f->found_front, task->group_no);
+	return true;
+}
+
+static int
+weight_of(Foresight *f, int32 group_no)
+{
+	return fairq_group_setting(f->s.queue, group_no)->weight;
+}
+
+static Slots *
+slots_of(Foresight *f, int32 group_no, int32 limit)
+{
+	bool		found;
+	Slots	   *slots = hash_search(f->slots, &group_no, HASH_ENTER, &found);
+
+	if (!found)
+		slots->known = fairq_slots_left(f->s.queue, group_no, limit,
+										f->s.tasks, &slots->left);
+	return slots;
+}
+
+/*
+ * May the expired task run on, in other hands?  Else a pop brings it to its end,
+ * or, in a transaction block, leaves it to others, and with it what has expired of
+ * the group (claim.c).
+ */
+static bool
+runs_on(Foresight *f, const Slots *slots, const FairqTask *task)
+{
+	if (!slots->known || !f->queue_known)
+		f->s.left = true;
+	else if (!task->cancelled &&
+			 !fairq_attempts_used_up(f->s.queue, task) &&
+			 slots->left >= 0 && f->queue_left >= 0)
+		return true;
+	else if (IsTransactionBlock() &&
+			 task->lease_until > f->s.taken.by - FAIRQ_LEFT_TO_OTHERS)
+		f->s.left = true;
+	else
+		f->s.got.ended++;
+	return false;
+}
+
+/* Foresee a turn of the group.  Returns how many tasks it would be served. */
+static int
+foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
+{
+	const FairqSetting *setting = fairq_group_setting(f->s.queue, group_no);
+	Slots	   *slots = slots_of(f, group_no, setting->limit);
+	FairqGroupCopy copy;
+	Group	   *group = open_group(f, group_no, &copy);
+	FairqCourse course;
+	FairqHead	head;
+	int			want = (int) Min(left, f->s.call.max_tasks - f->s.got.served);
+	int			served = 0;
+
+	CHECK_FOR_INTERRUPTS();
+	fairq_heads_turn(&f->s, &group->heads, &course, setting->limit == 0);
+	while (served < want &&
+		   fairq_heads_next(&f->s, &group->heads, &course,
+							slots->known && slots->left > 0 &&
+							f->queue_known && f->queue_left > 0, &head))
+	{
+		if (head.expired && !runs_on(f, slots, &head.task))
+		{
+			fairq_leave_expired(&f->s, &course);
+			continue;
+		}
+		if (!head.expired)
+		{
+			slots->left--;
+			f->queue_left--;
+		}
+		fairq_heads_served(&group->heads, &course, &head);
+		head.task.turn = addr;
+		f->foreseen(f->arg, &head.task);
+		f->s.got.served++;
+		served++;
+	}
+	fairq_heads_turn_over(&group->heads, &course);
+	if (served < want)
+		f->out = bms_add_member(f->out, group_no);
+	return served;
+}
+
+/* --------------------------------------------------------------------- */
+
+/* The address of a turn, as pops count it: past the last block that is repeated. */
+static int64
+turn_address(Foresight *f, int32 group_no, int64 block)
+{
+	int64		addr = fairq_address(group_no, block, f->s.queue->block_length);
+
+	return addr != FAIRQ_ADDR_NONE ? addr :
+		fairq_last_address(group_no, f->s.queue->block_length);
+}
+
+/* Go on to the next turn, as lane_take.c does.  False if the ring is empty. */
+static bool
+next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
+{
+	FairqLaneCopy *lane = &f->lane;
+	int64		seat;
+
+	if (lane->turn_left > 0)
+	{
+		*group_no = lane->turn_seat;
+		*addr = lane->turn;
+		*left = lane->turn_left;
+		lane->turn_left = 0;
+		f->had = bms_add_member(f->had, *group_no);
+		return true;
+	}
+	seat = f->moved ? FAIRQ_ALL_SEATS : next_in_front(f);
+	if (seat >= FAIRQ_ALL_SEATS)
+	{
+		seat = next_in_ring(f, lane->seat + INT64CONST(1));
+		if (seat >= FAIRQ_ALL_SEATS)
+		{
+			rewind_members(f->ring);
+			seat = next_in_ring(f, 0);
+			if (seat >= FAIRQ_ALL_SEATS)
+				return false;
+			f->moved = true;
+			bms_free(f->had);
+			f->had = NULL;
+			if (fairq_address((int32) seat, lane->block + 1,
+							  f->s.queue->block_length) != FAIRQ_ADDR_NONE)
+				lane->block++;
+		}
+		lane->seat = (int32) seat;
+	}
+	*group_no = (int32) seat;
+	*addr = turn_address(f, *group_no, lane->block);
+	*left = weight_of(f, *group_no);
+	f->had = bms_add_member(f->had, *group_no);
+	return true;
+}
+
+/*
+ * The first group at or behind that seat that has lapsed, and may have something
+ * expired left.
+ */
+static int64
+next_lapsed(Foresight *f, Members members[2], int64 from)
+{
+	for (;;)
+	{
+		int64		next = FAIRQ_ALL_SEATS;
+
+		for (int i = 0; i < 2; i++)
+		{
+			const FairqSeatCopy *member = next_member(f, &members[i], from);
+
+			if (member != NULL)
+				next = Min(next, member->group_no);
+		}
+		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->out))
+			return next;
+		from = next + 1;
+	}
+}
+
+/*
+ * Foresee what is served in a full queue: what has expired, in rounds of the groups,
+ * beside the turns (serve.c).
+ */
+static void
+foresee_in_full(Foresight *f)
+{
+	FairqLaneCopy *lane = &f->lane;
+	Members		members[KINDS];
+	int64		tried = FAIRQ_NO_SEAT;
+
+	init_members(f, members, FAIRQ_LAPSED);
+	while (f->s.got.served < f->s.call.max_tasks && f->s.got.ended < FAIRQ_MAX_ENDED)
+	{
+		int64		seat = tried != FAIRQ_NO_SEAT ? tried : lane->full_seat;
+		int32		group_no;
+		FairqGroupCopy copy;
+		bool		had;
+		int			left;
+		int			served;
+
+		CHECK_FOR_INTERRUPTS();
+		if (tried != FAIRQ_NO_SEAT || lane->full_left == 0)
+			seat++;
+		rewind_members(members);
+		seat = next_lapsed(f, members, Max(seat, 0));
+		if (seat >= FAIRQ_ALL_SEATS)
+		{
+			rewind_members(members);
+			seat = next_lapsed(f, members, 0);
+		}
+		if (seat >= FAIRQ_ALL_SEATS)
+			return;
+		group_no = (int32) seat;
+		left = seat == lane->full_seat && lane->full_left > 0 ?
+			lane->full_left : weight_of(f, group_no);
+		copy_group(f, group_no, &copy);
+		had = bms_is_member(group_no, f->had) ||
+			(!f->moved && fairq_copy_has(&copy, FAIRQ_SERVED));
+		served = foresee_turn(f, group_no,
+							  turn_address(f, group_no,
+										   lane->block + (had ? 1 : 0)),
+							  left);
+		if (served > 0)
+		{
+			lane->full_seat = group_no;
+			lane->full_left = left - served;
+			tried = FAIRQ_NO_SEAT;
+		}
+		else
+			tried = group_no;
+	}
+}
+
+/* Begin with a lane: have where it stands, and what a pop would find first. */
+static void
+begin_lane(Foresight *f)
+{
+	FairqLane  *lane = fairq_queue_lane(f->s.queue, f->s.priority);
+	HASHCTL		ctl = {
+		.keysize = sizeof(int32),
+		.entrysize = sizeof(Group),
+		.hcxt = CurrentMemoryContext
+	};
+
+	f->groups = hash_create("fairq foreseen groups", 64, &ctl,
+							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	f->found = f->found_front = f->had = f->out = NULL;
+	f->moved = false;
+	f->line_from = FAIRQ_ALL_SEATS;
+	f->line_next = -1;
+	map_again(f);
+	while (!fairq_lane_copy(lane, f->mapped, &f->lane))
+		map_again(f);
+	if (!f->lane.begun)
+	{
+		int32		seat;
+
+		fairq_find_position(f->s.queue, f->s.priority, f->s.tasks,
+							&f->lane.block, &seat);
+		f->lane.seat = seat;
+		f->lane.first = seat + INT64CONST(1);
+		f->lane.first_block = f->lane.block;
+		f->lane.known = 0;
+		f->lane.turn_left = 0;
+		f->lane.full_seat = FAIRQ_NO_SEAT;
+		f->lane.full_left = 0;
+		for (int r = 0; r < FAIRQ_REGIONS; r++)
+			f->lane.timers[r] = fairq_region_from(r);
+	}
+	f->passed = f->lane.seat;
+	f->lane.unparks |= fairq_has_changed_settings();
+	fairq_heads_in_lane(&f->s, f->s.priority, f->lane.clock);
+	init_members(f, f->front, FAIRQ_FRONT);
+	init_members(f, f->ring, FAIRQ_RING);
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		(void) fairq_due_read(f->s.queue, f->s.priority, f->s.tasks, r,
+							  f->lane.timers[r], f->s.call.now, fell_due, f);
+}
+
+static void
+foresee_lane(Foresight *f)
+{
+	int			in_vain = 0;
+
+	begin_lane(f);
+	while (f->s.got.served < f->s.call.max_tasks && in_vain < MOST_IN_VAIN)
+	{
+		int32		group_no;
+		int64		addr;
+		int			left;
+
+		if (f->queue_left <= 0 || !f->queue_known)
+		{
+			foresee_in_full(f);
+			break;
+		}
+		if (!next_turn(f, &group_no, &addr, &left))
+			break;
+		if (foresee_turn(f, group_no, addr, left) > 0)
+			in_vain = 0;
+		else
+			in_vain++;
+	}
+	hash_destroy(f->groups);
+}
+
+/*
+ * Foresee which tasks a pop of so many would serve, in the order of service.  The
+ * table is open, and the queue is locked.
+ */
+void
+fairq_foresee(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
+			  int64 max_tasks, FairqForeseen foreseen, void *arg)
+{
+	Foresight	f = {.foreseen = foreseen, .arg = arg};
+	HASHCTL		ctl = {
+		.keysize = sizeof(int32),
+		.entrysize = sizeof(Slots),
+		.hcxt = CurrentMemoryContext
+	};
+
+	if (queue->paused)
+		return;
+	/* what our own transaction has done our own pops are shown, too */
+	(void) fairq_pending_show(queue->hints);
+	fairq_heads_begin(&f.s, queue, tasks, now);
+	f.s.call.max_tasks = max_tasks;
+	f.slots = hash_create("fairq foreseen slots", 64, &ctl,
+						  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	f.seen = fairq_heads_seen();
+	f.queue_known = fairq_slots_left(queue, -1, queue->max_running, tasks,
+									 &f.queue_left);
+	for (f.s.priority = 0;
+		 f.s.priority < FAIRQ_PRIORITIES && f.s.got.served < max_tasks;
+		 f.s.priority++)
+		foresee_lane(&f);
+	fairq_heads_end(&f.s);
+	if (f.line != NULL)
+		fairq_scan_end(f.line);
+}
