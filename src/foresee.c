@@ -260,7 +260,8 @@ next_member_in_front(Foresight *f, Kind kind, int64 from)
 	{
 		if (kind == KIND_MAIN)
 			return member->group_no;
-		if (member->group_no > f->passed)
+		/* when a recovery begins, what has rows counts as served first */
+		if (member->group_no > f->passed || !f->lane.begun)
 			break;
 		if (!member->served)
 			return member->group_no;
@@ -450,6 +451,19 @@ turn_address(Foresight *f, int32 group_no, int64 block)
 		fairq_last_address(group_no, f->s.queue->block_length);
 }
 
+/* Is the last turn of the lane to be gone on with? */
+static bool
+is_continued(Foresight *f)
+{
+	bool		in_ring;
+
+	if (f->lane.turn_left == 0)
+		return false;
+	in_ring = next_in_ring(f, f->lane.turn_seat) == f->lane.turn_seat;
+	rewind_members(f->ring);
+	return in_ring;
+}
+
 /* Go on to the next turn, as lane_take.c does.  False if the ring is empty. */
 static bool
 next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
@@ -457,7 +471,7 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 	FairqLaneCopy *lane = &f->lane;
 	int64		seat;
 
-	if (lane->turn_left > 0)
+	if (is_continued(f))
 	{
 		*group_no = lane->turn_seat;
 		*addr = lane->turn;
@@ -466,6 +480,7 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 		f->had = bms_add_member(f->had, *group_no);
 		return true;
 	}
+	lane->turn_left = 0;
 	seat = f->moved ? FAIRQ_ALL_SEATS : next_in_front(f);
 	if (seat >= FAIRQ_ALL_SEATS)
 	{
@@ -588,8 +603,7 @@ begin_lane(Foresight *f)
 	f->line_from = FAIRQ_ALL_SEATS;
 	f->line_next = -1;
 	map_again(f);
-	while (!fairq_lane_copy(lane, f->mapped, &f->lane))
-		map_again(f);
+	fairq_lane_copy(lane, &f->lane);
 	if (!f->lane.begun)
 	{
 		int32		seat;

@@ -117,19 +117,12 @@ fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from, int most,
 	return n;
 }
 
-/*
- * Copy where service is in the lane.  False if not all of its chunks are mapped.
- */
-bool
-fairq_lane_copy(FairqLane *lane, uint32 mapped, FairqLaneCopy *copy)
+/* Copy where service is in the lane. */
+void
+fairq_lane_copy(FairqLane *lane, FairqLaneCopy *copy)
 {
 	memset(copy, 0, sizeof(*copy));
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
-	{
-		LWLockRelease(&lane->lock);
-		return false;
-	}
 	copy->begun = is_begun(lane);
 	copy->lane_no = lane->recovery.lane_no;
 	copy->first = lane->recovery.first;
@@ -139,9 +132,7 @@ fairq_lane_copy(FairqLane *lane, uint32 mapped, FairqLaneCopy *copy)
 	copy->seat = lane->present.seat;
 	copy->turn = lane->turn.addr;
 	copy->turn_seat = lane->turn.seat;
-	if (copy->begun && lane->turn.left > 0 &&
-		has(lane, FAIRQ_RING, lane->turn.seat))
-		copy->turn_left = lane->turn.left;
+	copy->turn_left = lane->turn.left;
 	copy->full_seat = lane->full.seat;
 	copy->full_left = lane->full.left;
 	copy->unparks = lane->unparks !=
@@ -151,7 +142,6 @@ fairq_lane_copy(FairqLane *lane, uint32 mapped, FairqLaneCopy *copy)
 		copy->timers[r] = (int64) pg_atomic_read_u64(&lane->times.timers[r]);
 	copy->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
 	LWLockRelease(&lane->lock);
-	return true;
 }
 
 /*

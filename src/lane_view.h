@@ -56,8 +56,7 @@ typedef struct FairqLaneCopy
 	int32		seat;			/* seat of the lane */
 	int64		turn;			/* turn of the lane */
 	int32		turn_seat;		/* turn_seat of the lane */
-	int32		turn_left;		/* turn_left of the lane; 0, if the group is
-								 * not in the ring */
+	int32		turn_left;		/* turn_left of the lane */
 	int32		full_seat;		/* full_seat of the lane */
 	int32		full_left;		/* full_left of the lane */
 	bool		unparks;		/* true: the next call that takes turns takes
@@ -100,8 +99,7 @@ fairq_copy_has(const FairqGroupCopy *copy, FairqSeatSet set)
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);
 extern int	fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from,
 								   int most, FairqGroupView *views);
-extern bool fairq_lane_copy(FairqLane *lane, uint32 mapped,
-							FairqLaneCopy *copy);
+extern void fairq_lane_copy(FairqLane *lane, FairqLaneCopy *copy);
 extern int	fairq_lane_copy_seats(FairqLane *lane, uint32 mapped,
 								  FairqSeatSet set, TimestampTz lapsed_by,
 								  int64 from, int most, FairqSeatCopy *copies);
