@@ -76,25 +76,14 @@ typedef struct Group
 	FairqHeads	heads;			/* its next tasks */
 } Group;
 
-/* The slots of a group. */
-typedef struct Slots
-{
-	int32		group_no;		/* the group's number; hash key */
-	bool		known;			/* true: it is known how many are running */
-	int64		left;			/* slots that are left; below 0: more are
-								 * running than may */
-} Slots;
-
 /* One call, in one lane. */
 typedef struct Foresight
 {
 	FairqService s;				/* what the searches need */
 	FairqForeseen foreseen;		/* is told of each task */
 	void	   *arg;			/* its first argument */
-	bool		queue_known;	/* true: it is known how many of the queue are
-								 * running */
-	int64		queue_left;		/* slots that are left in the queue */
-	HTAB	   *slots;			/* Slots of groups, of all lanes */
+	FairqSlots	queue;			/* slots of the queue */
+	HTAB	   *slots;			/* FairqSlots of groups, of all lanes */
 	HTAB	   *seen;			/* ids of tasks that were come by */
 	uint32		mapped;			/* number of chunks that the backend has
 								 * mapped */
@@ -363,16 +352,26 @@ weight_of(Foresight *f, int32 group_no)
 	return fairq_group_setting(f->s.queue, group_no)->weight;
 }
 
-static Slots *
+static FairqSlots *
 slots_of(Foresight *f, int32 group_no, int32 limit)
 {
 	bool		found;
-	Slots	   *slots = hash_search(f->slots, &group_no, HASH_ENTER, &found);
+	FairqSlots *slots = hash_search(f->slots, &group_no, HASH_ENTER, &found);
 
 	if (!found)
-		slots->known = fairq_slots_left(f->s.queue, group_no, limit,
-										f->s.tasks, &slots->left);
+	{
+		slots->limit = limit;
+		fairq_slots_look(f->s.queue, f->s.tasks, slots);
+	}
 	return slots;
+}
+
+/* Is a slot left for the group? */
+static bool
+has_slot(Foresight *f, FairqSlots *slots)
+{
+	return fairq_slots_any(f->s.queue, f->s.tasks, slots) &&
+		fairq_slots_any(f->s.queue, f->s.tasks, &f->queue);
 }
 
 /*
@@ -381,13 +380,13 @@ slots_of(Foresight *f, int32 group_no, int32 limit)
  * the group (claim.c).
  */
 static bool
-runs_on(Foresight *f, const Slots *slots, const FairqTask *task)
+runs_on(Foresight *f, const FairqSlots *slots, const FairqTask *task)
 {
-	if (!slots->known || !f->queue_known)
+	if (!slots->known || !f->queue.known)
 		f->s.left = true;
 	else if (!task->cancelled &&
 			 !fairq_attempts_used_up(f->s.queue, task) &&
-			 slots->left >= 0 && f->queue_left >= 0)
+			 slots->left >= 0 && f->queue.left >= 0)
 		return true;
 	else if (IsTransactionBlock() &&
 			 task->lease_until > f->s.taken.by - FAIRQ_LEFT_TO_OTHERS)
@@ -402,7 +401,7 @@ static int
 foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 {
 	const FairqSetting *setting = fairq_group_setting(f->s.queue, group_no);
-	Slots	   *slots = slots_of(f, group_no, setting->limit);
+	FairqSlots *slots = slots_of(f, group_no, setting->limit);
 	FairqGroupCopy copy;
 	Group	   *group = open_group(f, group_no, &copy);
 	FairqCourse course;
@@ -414,8 +413,7 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 	fairq_heads_turn(&f->s, &group->heads, &course, setting->limit == 0);
 	while (served < want &&
 		   fairq_heads_next(&f->s, &group->heads, &course,
-							slots->known && slots->left > 0 &&
-							f->queue_known && f->queue_left > 0, &head))
+							has_slot(f, slots), &head))
 	{
 		if (head.expired && !runs_on(f, slots, &head.task))
 		{
@@ -424,8 +422,8 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 		}
 		if (!head.expired)
 		{
-			slots->left--;
-			f->queue_left--;
+			fairq_slots_take(slots);
+			fairq_slots_take(&f->queue);
 		}
 		fairq_heads_served(&group->heads, &course, &head);
 		head.task.turn = addr;
@@ -642,7 +640,7 @@ foresee_lane(Foresight *f)
 		int64		addr;
 		int			left;
 
-		if (f->queue_left <= 0 || !f->queue_known)
+		if (!fairq_slots_any(f->s.queue, f->s.tasks, &f->queue))
 		{
 			foresee_in_full(f);
 			break;
@@ -668,7 +666,7 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	Foresight	f = {.foreseen = foreseen, .arg = arg};
 	HASHCTL		ctl = {
 		.keysize = sizeof(int32),
-		.entrysize = sizeof(Slots),
+		.entrysize = sizeof(FairqSlots),
 		.hcxt = CurrentMemoryContext
 	};
 
@@ -681,8 +679,9 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	f.slots = hash_create("fairq foreseen slots", 64, &ctl,
 						  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	f.seen = fairq_heads_seen();
-	f.queue_known = fairq_slots_left(queue, -1, queue->max_running, tasks,
-									 &f.queue_left);
+	f.queue.group_no = -1;
+	f.queue.limit = queue->max_running;
+	fairq_slots_look(queue, tasks, &f.queue);
 	for (f.s.priority = 0;
 		 f.s.priority < FAIRQ_PRIORITIES && f.s.got.served < max_tasks;
 		 f.s.priority++)

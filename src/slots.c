@@ -19,8 +19,8 @@
 #include "slots.h"
 
 /*
- * Count the rows of a group, or of the queue (-1), if so few entries of the index
- * are enough for that.  False if they are not.
+ * Count the rows of a group, or of the queue, if no more entries of the index have
+ * to be read for that.  False if they have.
  */
 static bool
 count_rows(FairqQueue *queue, int32 group_no, int budget, FairqTable *tasks,
@@ -39,35 +39,34 @@ count_rows(FairqQueue *queue, int32 group_no, int budget, FairqTable *tasks,
 	return true;
 }
 
-/* How many tasks of a group are running, or fewer.  False if not known. */
+/*
+ * What the counter of a group, or of the queue, says, and how many entries of the
+ * index may be read to count its rows.  False if it is not known.
+ */
 static bool
-running_of_group(FairqQueue *queue, int32 group_no, FairqAsOf now,
-				 FairqTable *tasks, int32 *running)
+read_counter(FairqQueue *queue, int32 group_no, FairqAsOf now, int32 *running,
+			 bool *doubtful, int *budget)
 {
 	FairqHints *hints = queue->hints;
 	FairqCounter none;
-	FairqCounter *counter = fairq_shmem_find_counter(hints, group_no);
-	bool		made = counter != NULL;
+	FairqCounter *found = group_no < 0 ? NULL :
+		fairq_shmem_find_counter(hints, group_no);
+	FairqCounter *counter = group_no < 0 ? &hints->running : found;
 	bool		known;
-	bool		doubtful;
-	int			budget;
 
 	/* one that is not there knows what a new one would */
-	if (!made)
+	if (counter == NULL)
 		fairq_counter_init(counter = &none);
-	known = fairq_counter_read(counter, now, running, &doubtful);
-	budget = fairq_entries_to_count(hints, counter, group_no, now);
-	if (made)
-		fairq_counter_unpin(counter);
-	if (known && !doubtful)
-		return true;
-	return count_rows(queue, group_no, budget, tasks, running) || known;
+	known = fairq_counter_read(counter, now, running, doubtful);
+	*budget = fairq_entries_to_count(hints, counter, group_no, now);
+	if (found != NULL)
+		fairq_counter_unpin(found);
+	return known;
 }
 
-/* Likewise of all groups that have counters. */
+/* How many tasks run of all groups that have counters.  False if not known. */
 static bool
-running_of_groups(FairqQueue *queue, FairqAsOf now, FairqTable *tasks,
-				  int32 *running)
+sum_groups(FairqQueue *queue, FairqAsOf now, FairqTable *tasks, int32 *running)
 {
 	int64		sum = 0;
 
@@ -76,9 +75,15 @@ running_of_groups(FairqQueue *queue, FairqAsOf now, FairqTable *tasks,
 		 fairq_shmem_next_counter(queue->hints, &group_no); group_no++)
 	{
 		int32		some;
+		bool		doubtful;
+		int			budget;
+		bool		known = read_counter(queue, group_no, now, &some, &doubtful,
+										 &budget);
 
 		CHECK_FOR_INTERRUPTS();
-		if (!running_of_group(queue, group_no, now, tasks, &some))
+		if (!known || doubtful)
+			known |= count_rows(queue, group_no, budget, tasks, &some);
+		if (!known)
 			return false;
 		sum += some;
 		if (group_no == PG_INT32_MAX)
@@ -88,42 +93,60 @@ running_of_groups(FairqQueue *queue, FairqAsOf now, FairqTable *tasks,
 	return true;
 }
 
-/* Likewise of the queue. */
-static bool
-running_of_queue(FairqQueue *queue, FairqAsOf now, FairqTable *tasks,
-				 int32 *running)
+/* Count what the counter does not know, or may have counted too often. */
+static void
+count(FairqQueue *queue, FairqTable *tasks, FairqAsOf now, int budget,
+	  FairqSlots *slots)
 {
-	FairqCounter *counter = &queue->hints->running;
-	bool		doubtful;
-	bool		known = fairq_counter_read(counter, now, running, &doubtful);
+	int32		running;
 
-	if (known && !doubtful)
-		return true;
-	if (now.counted)
-		return running_of_groups(queue, now, tasks, running) || known;
-	return count_rows(queue, -1,
-					  fairq_entries_to_count(queue->hints, counter, -1, now),
-					  tasks, running) || known;
+	slots->doubtful = false;
+	if (slots->group_no < 0 && now.counted ?
+		!sum_groups(queue, now, tasks, &running) :
+		!count_rows(queue, slots->group_no, budget, tasks, &running))
+		return;
+	slots->known = true;
+	slots->left = slots->limit - (int64) running - slots->taken;
 }
 
-/*
- * How many more tasks of a group, or of the queue (-1), may run under that limit;
- * below 0: more are running than may.  False if not known how many are running:
- * then no pop gets a slot before the census has found out.
- */
-bool
-fairq_slots_left(FairqQueue *queue, int32 group_no, int32 limit,
-				 FairqTable *tasks, int64 *left)
+/* Look how many slots are left to the group, or queue, under that limit. */
+void
+fairq_slots_look(FairqQueue *queue, FairqTable *tasks, FairqSlots *slots)
 {
 	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(queue, 0));
 	int32		running;
+	int			budget;
 
-	*left = limit == 0 ? 0 : PG_INT32_MAX;
-	if (limit == FAIRQ_NO_LIMIT || limit == 0)
-		return true;
-	if (!(group_no < 0 ? running_of_queue(queue, now, tasks, &running) :
-		  running_of_group(queue, group_no, now, tasks, &running)))
-		return false;
-	*left = limit - (int64) running;
-	return true;
+	slots->known = true;
+	slots->doubtful = false;
+	slots->taken = 0;
+	slots->left = slots->limit == 0 ? 0 : PG_INT32_MAX;
+	if (slots->limit == FAIRQ_NO_LIMIT || slots->limit == 0)
+		return;
+	slots->known = read_counter(queue, slots->group_no, now, &running,
+								&slots->doubtful, &budget);
+	slots->left = slots->limit - (int64) running;
+	if (!slots->known)
+		count(queue, tasks, now, budget, slots);
+}
+
+/*
+ * Is any slot left?  As a pop does it counts rows before it says that there is none,
+ * if there may be.
+ */
+bool
+fairq_slots_any(FairqQueue *queue, FairqTable *tasks, FairqSlots *slots)
+{
+	if (slots->known && slots->left <= 0 && slots->doubtful)
+	{
+		FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(queue, 0));
+		int32		running;
+		bool		doubtful;
+		int			budget;
+
+		(void) read_counter(queue, slots->group_no, now, &running, &doubtful,
+							&budget);
+		count(queue, tasks, now, budget, slots);
+	}
+	return slots->known && slots->left > 0;
 }

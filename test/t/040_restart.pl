@@ -13,12 +13,20 @@ use Test::More;
 
 my $node = new_server('restart');
 
+# What is served; it is what was foreseen, although nothing was known then.
 sub served
 {
 	my ($queue, $n) = @_;
-	return $node->safe_psql('postgres',
-		"SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('$queue', $n)"
-	);
+	my $foreseen = $node->safe_psql('postgres',
+		"SELECT id, group_key, turn FROM fairq.peek('$queue', $n)");
+	my @served = split(
+		/\n/,
+		$node->safe_psql(
+			'postgres',
+			"SELECT id, group_key, addr, payload FROM fairq.pop('$queue', $n)"));
+
+	is(join("\n", map { /(.*)\|/ } @served), $foreseen, "$queue: as foreseen");
+	return join(' ', map { my (undef, $g, undef, $p) = split(/\|/); $g . $p } @served);
 }
 
 sub enqueue

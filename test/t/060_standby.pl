@@ -100,12 +100,23 @@ $primary->safe_psql(
 	SELECT fairq.resume('q', 'a');
 });
 $primary->wait_for_catchup($standby);
+# without b's task, which the open transaction has popped; that is given back
+is( $standby->safe_psql(
+		'postgres', q{SELECT string_agg(group_key || turn / 1048576, ' ') FROM fairq.peek('q')}
+	),
+	'c1 a2 b2',
+	'standby: peek');
 is($standby->safe_psql('postgres', q{SELECT fairq.reset_hints()}),
 	'', 'standby: hints may be reset');
 
 $standby->promote;
 is($standby->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
 	'', 'promoted: check');
+is( $standby->safe_psql(
+		'postgres', q{SELECT string_agg(group_key || turn / 1048576, ' ') FROM fairq.peek('q', 2)}
+	),
+	'b1 c1',
+	'promoted: peek');
 is( $standby->safe_psql(
 		'postgres',
 		q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('q', 2)}),
