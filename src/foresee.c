@@ -85,24 +85,33 @@ typedef struct Foresight
 	FairqSlots	queue;			/* slots of the queue */
 	HTAB	   *slots;			/* FairqSlots of groups, of all lanes */
 	HTAB	   *seen;			/* ids of tasks that were come by */
-	uint32		mapped;			/* number of chunks that the backend has
-								 * mapped */
 	FairqLaneCopy lane;			/* where service is, as it goes on */
 	int64		passed;			/* seat of the lane at first */
 	bool		moved;			/* true: service is in a later block than at
 								 * first */
 	HTAB	   *groups;			/* Groups that were opened */
-	Bitmapset  *found;			/* groups of which something was found due */
-	Bitmapset  *found_front;	/* those of them that are in front */
-	Bitmapset  *had;			/* groups that have had their turn in the
+
+	/* sets of groups, by their numbers */
+	struct
+	{
+		Bitmapset  *found;		/* groups of which something was found due */
+		Bitmapset  *found_front;	/* those of them that are in front */
+		Bitmapset  *had;		/* groups that have had their turn in the
 								 * block */
-	Bitmapset  *out;			/* groups that have nothing left */
+		Bitmapset  *out;		/* groups that have nothing left */
+	}			sets;
+
 	Members		front[KINDS];	/* whose members are in front */
 	Members		ring[KINDS];	/* whose members are in the ring */
-	FairqScan  *line;			/* scan for groups that are not known */
-	int64		line_from;		/* seat behind which the next of these is */
-	int64		line_next;		/* that one; it is not searched for again
-								 * before service comes by */
+
+	/* groups that are not known, in the index */
+	struct
+	{
+		FairqScan  *scan;		/* scan for groups; NULL: none yet */
+		int64		from;		/* seat from which on the next one was searched
+								 * for */
+		int64		next;		/* that one; FAIRQ_ALL_SEATS: there is none */
+	}			line;
 } Foresight;
 
 /* --------------------------------------------------------------------- */
@@ -111,7 +120,7 @@ typedef struct Foresight
 static void
 map_again(Foresight *f)
 {
-	f->mapped = fairq_chunks_map(&f->s.queue->hints->chunks);
+	f->s.mapped = fairq_chunks_map(&f->s.queue->hints->chunks);
 }
 
 /* Copy more members of the set. */
@@ -119,7 +128,7 @@ static void
 copy_members(Foresight *f, Members *members)
 {
 	while ((members->n =
-			fairq_lane_copy_seats(f->s.lane, f->mapped, members->set,
+			fairq_lane_copy_seats(f->s.lane, f->s.mapped, members->set,
 								  f->s.call.now, members->next, SEATS_AT_ONCE,
 								  members->copies)) < 0)
 		map_again(f);
@@ -180,15 +189,15 @@ next_in_line(Foresight *f, int64 from, int64 end)
 
 	if (from >= end)
 		return FAIRQ_ALL_SEATS;
-	if (from < f->line_from || from > f->line_next)
+	if (from < f->line.from || from > f->line.next)
 	{
-		next = fairq_line_next(&f->line, f->s.tasks,
+		next = fairq_line_next(&f->line.scan, f->s.tasks,
 							   fairq_task_lane(f->s.queue->id, f->s.priority),
 							   from);
-		f->line_from = from;
-		f->line_next = next == FAIRQ_NO_SEAT ? FAIRQ_ALL_SEATS : next;
+		f->line.from = from;
+		f->line.next = next == FAIRQ_NO_SEAT ? FAIRQ_ALL_SEATS : next;
 	}
-	return f->line_next < end ? f->line_next : FAIRQ_ALL_SEATS;
+	return f->line.next < end ? f->line.next : FAIRQ_ALL_SEATS;
 }
 
 /*
@@ -218,7 +227,7 @@ next_in_ring(Foresight *f, int64 from)
 	for (;;)
 	{
 		int64		next = next_unknown(f, from);
-		int			found = bms_next_member(f->found, (int) from - 1);
+		int			found = bms_next_member(f->sets.found, (int) from - 1);
 
 		CHECK_FOR_INTERRUPTS();
 		if (found >= 0)
@@ -230,7 +239,7 @@ next_in_ring(Foresight *f, int64 from)
 			if (member != NULL)
 				next = Min(next, member->group_no);
 		}
-		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->out))
+		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->sets.out))
 			return next;
 		from = next + 1;
 	}
@@ -266,7 +275,7 @@ next_in_front(Foresight *f)
 	for (int64 from = 0;;)
 	{
 		int64		next = FAIRQ_ALL_SEATS;
-		int			found = bms_next_member(f->found_front, (int) from - 1);
+		int			found = bms_next_member(f->sets.found_front, (int) from - 1);
 
 		CHECK_FOR_INTERRUPTS();
 		if (found >= 0)
@@ -274,8 +283,8 @@ next_in_front(Foresight *f)
 		for (int i = 0; i < KINDS; i++)
 			next = Min(next, next_member_in_front(f, i, from));
 		if (next >= FAIRQ_ALL_SEATS ||
-			(!bms_is_member((int) next, f->out) &&
-			 !bms_is_member((int) next, f->had)))
+			(!bms_is_member((int) next, f->sets.out) &&
+			 !bms_is_member((int) next, f->sets.had)))
 			return next;
 		from = next + 1;
 	}
@@ -286,7 +295,7 @@ next_in_front(Foresight *f)
 static void
 copy_group(Foresight *f, int32 group_no, FairqGroupCopy *copy)
 {
-	while (!fairq_lane_copy_group(f->s.lane, f->mapped, group_no, f->s.call.now,
+	while (!fairq_lane_copy_group(f->s.lane, f->s.mapped, group_no, f->s.call.now,
 								  copy))
 		map_again(f);
 }
@@ -340,9 +349,9 @@ fell_due(void *arg, const FairqTask *task)
 		(fairq_copy_has(&copy, FAIRQ_PARKED) && !copy.lapsing &&
 		 !f->lane.unparks))
 		return true;
-	f->found = bms_add_member(f->found, task->group_no);
+	f->sets.found = bms_add_member(f->sets.found, task->group_no);
 	if (!was_served(f, &copy) && task->group_no <= f->lane.seat)
-		f->found_front = bms_add_member(f->found_front, task->group_no);
+		f->sets.found_front = bms_add_member(f->sets.found_front, task->group_no);
 	return true;
 }
 
@@ -433,7 +442,7 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 	}
 	fairq_heads_turn_over(&group->heads, &course);
 	if (served < want)
-		f->out = bms_add_member(f->out, group_no);
+		f->sets.out = bms_add_member(f->sets.out, group_no);
 	return served;
 }
 
@@ -475,7 +484,7 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 		*addr = lane->turn;
 		*left = lane->turn_left;
 		lane->turn_left = 0;
-		f->had = bms_add_member(f->had, *group_no);
+		f->sets.had = bms_add_member(f->sets.had, *group_no);
 		return true;
 	}
 	lane->turn_left = 0;
@@ -490,8 +499,8 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 			if (seat >= FAIRQ_ALL_SEATS)
 				return false;
 			f->moved = true;
-			bms_free(f->had);
-			f->had = NULL;
+			bms_free(f->sets.had);
+			f->sets.had = NULL;
 			if (fairq_address((int32) seat, lane->block + 1,
 							  f->s.queue->block_length) != FAIRQ_ADDR_NONE)
 				lane->block++;
@@ -501,7 +510,7 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 	*group_no = (int32) seat;
 	*addr = turn_address(f, *group_no, lane->block);
 	*left = weight_of(f, *group_no);
-	f->had = bms_add_member(f->had, *group_no);
+	f->sets.had = bms_add_member(f->sets.had, *group_no);
 	return true;
 }
 
@@ -523,7 +532,7 @@ next_lapsed(Foresight *f, Members members[2], int64 from)
 			if (member != NULL)
 				next = Min(next, member->group_no);
 		}
-		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->out))
+		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->sets.out))
 			return next;
 		from = next + 1;
 	}
@@ -566,7 +575,7 @@ foresee_in_full(Foresight *f)
 		left = seat == lane->full_seat && lane->full_left > 0 ?
 			lane->full_left : weight_of(f, group_no);
 		copy_group(f, group_no, &copy);
-		had = bms_is_member(group_no, f->had) ||
+		had = bms_is_member(group_no, f->sets.had) ||
 			(!f->moved && fairq_copy_has(&copy, FAIRQ_SERVED));
 		served = foresee_turn(f, group_no,
 							  turn_address(f, group_no,
@@ -596,10 +605,10 @@ begin_lane(Foresight *f)
 
 	f->groups = hash_create("fairq foreseen groups", 64, &ctl,
 							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	f->found = f->found_front = f->had = f->out = NULL;
+	f->sets.found = f->sets.found_front = f->sets.had = f->sets.out = NULL;
 	f->moved = false;
-	f->line_from = FAIRQ_ALL_SEATS;
-	f->line_next = -1;
+	f->line.from = FAIRQ_ALL_SEATS;
+	f->line.next = -1;
 	map_again(f);
 	fairq_lane_copy(lane, &f->lane);
 	if (!f->lane.begun)
@@ -610,7 +619,6 @@ begin_lane(Foresight *f)
 							&f->lane.block, &seat);
 		f->lane.seat = seat;
 		f->lane.first = seat + INT64CONST(1);
-		f->lane.first_block = f->lane.block;
 		f->lane.known = 0;
 		f->lane.turn_left = 0;
 		f->lane.full_seat = FAIRQ_NO_SEAT;
@@ -687,6 +695,6 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 		 f.s.priority++)
 		foresee_lane(&f);
 	fairq_heads_end(&f.s);
-	if (f.line != NULL)
-		fairq_scan_end(f.line);
+	if (f.line.scan != NULL)
+		fairq_scan_end(f.line.scan);
 }

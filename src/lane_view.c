@@ -124,9 +124,7 @@ fairq_lane_copy(FairqLane *lane, FairqLaneCopy *copy)
 	memset(copy, 0, sizeof(*copy));
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	copy->begun = is_begun(lane);
-	copy->lane_no = lane->recovery.lane_no;
 	copy->first = lane->recovery.first;
-	copy->first_block = lane->recovery.block;
 	copy->known = lane->recovery.known;
 	copy->block = lane->present.block;
 	copy->seat = lane->present.seat;

@@ -48,17 +48,15 @@ typedef struct FairqLaneCopy
 	bool		begun;			/* true: a recovery of the lane has begun;
 								 * false: the fields below but deadline are
 								 * undefined */
-	uint32		lane_no;		/* lane_no of the lane */
-	int64		first;			/* first of the lane */
-	int64		first_block;	/* first_block of the lane */
-	int64		known;			/* known of the lane */
-	int64		block;			/* block of the lane */
-	int32		seat;			/* seat of the lane */
-	int64		turn;			/* turn of the lane */
-	int32		turn_seat;		/* turn_seat of the lane */
-	int32		turn_left;		/* turn_left of the lane */
-	int32		full_seat;		/* full_seat of the lane */
-	int32		full_left;		/* full_left of the lane */
+	int64		first;			/* recovery.first of the lane */
+	int64		known;			/* recovery.known of the lane */
+	int64		block;			/* present.block of the lane */
+	int32		seat;			/* present.seat of the lane */
+	int64		turn;			/* turn.addr of the lane */
+	int32		turn_seat;		/* turn.seat of the lane */
+	int32		turn_left;		/* turn.left of the lane */
+	int32		full_seat;		/* full.seat of the lane */
+	int32		full_left;		/* full.left of the lane */
 	bool		unparks;		/* true: the next call that takes turns takes
 								 * parked groups back */
 	TimestampTz clock;			/* clock of the lane */
