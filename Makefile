@@ -61,6 +61,7 @@ OBJS = \
 	src/turn.o \
 	src/heads.o \
 	src/foresee.o \
+	src/members.o \
 	src/peek.o \
 	src/slots.o \
 	src/turn_due.o \

@@ -2,27 +2,32 @@
  * foresee.c
  *		What a pop would serve, foreseen.
  *
- * It goes the way of a pop (serve.c, lane_take.c, turn.c) on copies: lane by lane,
- * from turn to turn, a group's tasks in the order in which its turns serve them
- * (heads.c), as many of a group and of the queue as there are slots (slots.c).
- * Nothing is changed: no turn is taken, no group put into the ring or parked, no
- * entry of the cache made, no row locked, nothing recovered.  So each call finds
- * anew what a pop would note:
+ * It goes the way of a pop (serve.c, lane_take.c, turn.c) on copies: lane by
+ * lane, from turn to turn, a group's tasks in the order in which its turns
+ * serve them (heads.c), as many of a group and of the queue as there are slots
+ * (slots.c).  Nothing is changed: no turn is taken, no group put into the ring
+ * or parked, no entry of the cache made, no row locked, nothing recovered.  So
+ * each call finds anew what a pop would note:
  *
- * - groups that have lapsed, or have parked groups to be taken back: they are in
- *	 the ring here from the beginning on (next_of_sets());
+ * - groups that have lapsed, and parked ones that are to be taken back: they
+ *	 are in the ring here from the beginning on (init_members());
+ *
  * - what has fallen due, which is read off the table, one step of it (due.c).
- *	 The groups are kept in "found";
- * - where a lane is that is not known, which is found by bisection (recover.c);
- *	 and which groups of the seats that are not known have rows, which is read
- *	 in the index as the seats are come by (next_unknown()).
+ *	 The groups are kept in the set "found";
  *
- * What it cannot foresee is said in the reference, under peek().  The cost depends
- * on the tasks that are foreseen, and on the groups that are come by in vain:
- * MOST_IN_VAIN of these are enough.
+ * - where a lane is that is not known, which is found by bisection
+ *	 (recover.c); and which groups of the seats that are not known have rows,
+ *	 which is read in the index as the seats are come by (next_unknown()).
+ *
+ * What the caller's own transaction has enqueued is published in advance, as
+ * its own pops would do; that alone is written anywhere.
+ *
+ * What it cannot foresee is said in the reference, under peek().  The cost
+ * depends on the tasks that are foreseen, and on the groups that are come by
+ * in vain: MOST_IN_VAIN of these are enough.
  *
  * Locking: a lane's lock, shared, for a copy of the lane, of one group, or of
- * SEATS_AT_ONCE seats.  So what is foreseen is exact if nothing else happens
+ * some seats (members.c).  So what is foreseen is exact if nothing else happens
  * meanwhile.
  */
 #include "postgres.h"
@@ -35,30 +40,14 @@
 #include "due.h"
 #include "foresee.h"
 #include "heads.h"
+#include "members.h"
 #include "outcome.h"
 #include "recover.h"
 #include "shown.h"
 #include "slots.h"
 
-/* seats of a set that are copied at a time */
-#define SEATS_AT_ONCE 32
-
 /* turns that come to nothing, one after the other, before it gives up */
 #define MOST_IN_VAIN 10000
-
-/* Members of a set of the lane, copied some at a time. */
-typedef struct Members
-{
-	FairqSeatSet set;			/* set that is copied */
-	bool		used;			/* true: its members count; false: it is as
-								 * good as empty */
-	int64		next;			/* seat at which the next copy begins;
-								 * FAIRQ_ALL_SEATS: there are no others */
-	int			n;				/* number of copies */
-	int			at;				/* index of the present one */
-	FairqSeatCopy copies[SEATS_AT_ONCE];	/* members, in the order of their
-											 * seats */
-} Members;
 
 /* The sets whose members are in the ring, or will be once a pop comes by. */
 typedef enum Kind
@@ -70,11 +59,11 @@ typedef enum Kind
 } Kind;
 
 /* A group whose turns are foreseen. */
-typedef struct Group
+typedef struct ForeseenGroup
 {
 	int32		group_no;		/* the group's number; hash key */
 	FairqHeads	heads;			/* its next tasks */
-} Group;
+} ForeseenGroup;
 
 /* One call, in one lane. */
 typedef struct Foresight
@@ -89,7 +78,7 @@ typedef struct Foresight
 	int64		passed;			/* seat of the lane at first */
 	bool		moved;			/* true: service is in a later block than at
 								 * first */
-	HTAB	   *groups;			/* Groups that were opened */
+	HTAB	   *groups;			/* ForeseenGroups that were opened */
 
 	/* sets of groups, by their numbers */
 	struct
@@ -101,8 +90,8 @@ typedef struct Foresight
 		Bitmapset  *out;		/* groups that have nothing left */
 	}			sets;
 
-	Members		front[KINDS];	/* whose members are in front */
-	Members		ring[KINDS];	/* whose members are in the ring */
+	FairqMembers front[KINDS];	/* whose members are in front */
+	FairqMembers ring[KINDS];	/* whose members are in the ring */
 
 	/* groups that are not known, in the index */
 	struct
@@ -123,65 +112,39 @@ map_again(Foresight *f)
 	f->s.mapped = fairq_chunks_map(&f->s.queue->hints->chunks);
 }
 
-/* Copy more members of the set. */
-static void
-copy_members(Foresight *f, Members *members)
-{
-	while ((members->n =
-			fairq_lane_copy_seats(f->s.lane, f->s.mapped, members->set,
-								  f->s.call.now, members->next, SEATS_AT_ONCE,
-								  members->copies)) < 0)
-		map_again(f);
-	members->at = 0;
-	members->next = members->n < SEATS_AT_ONCE ? FAIRQ_ALL_SEATS :
-		members->copies[members->n - 1].group_no + INT64CONST(1);
-}
-
-/* The first member at or behind that seat; NULL if there is none. */
-static const FairqSeatCopy *
-next_member(Foresight *f, Members *members, int64 from)
-{
-	while (members->used)
-	{
-		while (members->at < members->n &&
-			   members->copies[members->at].group_no < from)
-			members->at++;
-		if (members->at < members->n)
-			return &members->copies[members->at];
-		if (members->next >= FAIRQ_ALL_SEATS)
-			break;
-		members->next = Max(members->next, from);
-		copy_members(f, members);
-	}
-	return NULL;
-}
-
 /* Begin again with the first seat. */
 static void
-rewind_members(Members members[KINDS])
+rewind_members(FairqMembers members[KINDS])
 {
 	for (int i = 0; i < KINDS; i++)
-	{
-		members[i].next = 0;
-		members[i].n = members[i].at = 0;
-	}
+		fairq_members_rewind(&members[i]);
 }
 
 static void
-init_members(Foresight *f, Members members[KINDS], FairqSeatSet main)
+init_members(Foresight *f, FairqMembers members[KINDS], FairqSeatSet main)
 {
-	members[KIND_MAIN].set = main;
-	members[KIND_MAIN].used = true;
-	members[KIND_LAPSING].set = FAIRQ_LEASED;
-	members[KIND_LAPSING].used = f->lane.deadline <= f->s.call.now;
-	members[KIND_PARKED].set = FAIRQ_PARKED;
-	members[KIND_PARKED].used = f->lane.unparks;
-	rewind_members(members);
+	const FairqSeatSet sets[KINDS] = {
+		[KIND_MAIN] = main,
+		[KIND_LAPSING] = FAIRQ_LEASED,
+		[KIND_PARKED] = FAIRQ_PARKED
+	};
+	const bool	used[KINDS] = {
+		[KIND_MAIN] = true,
+		[KIND_LAPSING] = f->lane.deadline <= f->s.call.now,
+		[KIND_PARKED] = f->lane.unparks
+	};
+
+	for (int i = 0; i < KINDS; i++)
+		fairq_members_init(&members[i], f->s.lane, sets[i], f->s.call.now,
+						   used[i]);
 }
 
 /* --------------------------------------------------------------------- */
 
-/* The first group from a seat on, and before end, that has an entry in the index. */
+/*
+ * The first group from a seat on, and before end, that has an entry in the
+ * index.
+ */
 static int64
 next_in_line(Foresight *f, int64 from, int64 end)
 {
@@ -201,8 +164,8 @@ next_in_line(Foresight *f, int64 from, int64 end)
 }
 
 /*
- * The first group at or behind that seat, of those that recovery has not come by,
- * that has an entry in the index: it would be put into the ring.
+ * The first group at or behind that seat, of those that recovery has not come
+ * by, that has an entry in the index: it would be put into the ring.
  */
 static int64
 next_unknown(Foresight *f, int64 from)
@@ -234,7 +197,8 @@ next_in_ring(Foresight *f, int64 from)
 			next = Min(next, found);
 		for (int i = 0; i < KINDS; i++)
 		{
-			const FairqSeatCopy *member = next_member(f, &f->ring[i], from);
+			const FairqSeatCopy *member = fairq_members_next(&f->ring[i],
+															 from);
 
 			if (member != NULL)
 				next = Min(next, member->group_no);
@@ -246,15 +210,15 @@ next_in_ring(Foresight *f, int64 from)
 }
 
 /*
- * The first member at or behind that seat that is in front: those that come into
- * the ring only now if they were passed, and have not been served.
+ * The first member at or behind that seat that is in front: those that come
+ * into the ring only now if they were passed, and have not been served.
  */
 static int64
 next_member_in_front(Foresight *f, Kind kind, int64 from)
 {
 	const FairqSeatCopy *member;
 
-	while ((member = next_member(f, &f->front[kind], from)) != NULL)
+	while ((member = fairq_members_next(&f->front[kind], from)) != NULL)
 	{
 		if (kind == KIND_MAIN)
 			return member->group_no;
@@ -275,7 +239,8 @@ next_in_front(Foresight *f)
 	for (int64 from = 0;;)
 	{
 		int64		next = FAIRQ_ALL_SEATS;
-		int			found = bms_next_member(f->sets.found_front, (int) from - 1);
+		int			found = bms_next_member(f->sets.found_front,
+											(int) from - 1);
 
 		CHECK_FOR_INTERRUPTS();
 		if (found >= 0)
@@ -295,16 +260,16 @@ next_in_front(Foresight *f)
 static void
 copy_group(Foresight *f, int32 group_no, FairqGroupCopy *copy)
 {
-	while (!fairq_lane_copy_group(f->s.lane, f->s.mapped, group_no, f->s.call.now,
-								  copy))
+	while (!fairq_lane_copy_group(f->s.lane, f->s.mapped, group_no,
+								  f->s.call.now, copy))
 		map_again(f);
 }
 
-static Group *
+static ForeseenGroup *
 open_group(Foresight *f, int32 group_no, FairqGroupCopy *copy)
 {
 	bool		found;
-	Group	   *group = hash_search(f->groups, &group_no, HASH_ENTER, &found);
+	ForeseenGroup *group = hash_search(f->groups, &group_no, HASH_ENTER, &found);
 
 	if (!found)
 	{
@@ -336,13 +301,16 @@ was_served(Foresight *f, const FairqGroupCopy *copy)
 	return served;
 }
 
-/* Put the group of a task that has fallen due into the ring, and maybe in front. */
+/*
+ * Put the group of a task that has fallen due into the ring, and maybe in
+ * front.
+ */
 static bool
 fell_due(void *arg, const FairqTask *task)
 {
 	Foresight  *f = arg;
 	FairqGroupCopy copy = {.group_no = -1};
-	Group	   *group = open_group(f, task->group_no, &copy);
+	ForeseenGroup *group = open_group(f, task->group_no, &copy);
 
 	fairq_heads_fell_due(&group->heads, task->addr);
 	if (copy.group_no < 0 ||
@@ -351,7 +319,8 @@ fell_due(void *arg, const FairqTask *task)
 		return true;
 	f->sets.found = bms_add_member(f->sets.found, task->group_no);
 	if (!was_served(f, &copy) && task->group_no <= f->lane.seat)
-		f->sets.found_front = bms_add_member(f->sets.found_front, task->group_no);
+		f->sets.found_front = bms_add_member(f->sets.found_front,
+											 task->group_no);
 	return true;
 }
 
@@ -384,9 +353,9 @@ has_slot(Foresight *f, FairqSlots *slots)
 }
 
 /*
- * May the expired task run on, in other hands?  Else a pop brings it to its end,
- * or, in a transaction block, leaves it to others, and with it what has expired of
- * the group (claim.c).
+ * May the expired task run on, in other hands?  Else a pop brings it to its
+ * end, or, in a transaction block, leaves it to others, and with it what has
+ * expired of the group (claim.c).
  */
 static bool
 runs_on(Foresight *f, const FairqSlots *slots, const FairqTask *task)
@@ -412,7 +381,7 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 	const FairqSetting *setting = fairq_group_setting(f->s.queue, group_no);
 	FairqSlots *slots = slots_of(f, group_no, setting->limit);
 	FairqGroupCopy copy;
-	Group	   *group = open_group(f, group_no, &copy);
+	ForeseenGroup *group = open_group(f, group_no, &copy);
 	FairqCourse course;
 	FairqHead	head;
 	int			want = (int) Min(left, f->s.call.max_tasks - f->s.got.served);
@@ -448,11 +417,15 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 
 /* --------------------------------------------------------------------- */
 
-/* The address of a turn, as pops count it: past the last block that is repeated. */
+/*
+ * The address of a turn, as pops count it: past the last block that is
+ * repeated.
+ */
 static int64
 turn_address(Foresight *f, int32 group_no, int64 block)
 {
-	int64		addr = fairq_address(group_no, block, f->s.queue->block_length);
+	int64		addr = fairq_address(group_no, block,
+									 f->s.queue->block_length);
 
 	return addr != FAIRQ_ADDR_NONE ? addr :
 		fairq_last_address(group_no, f->s.queue->block_length);
@@ -515,19 +488,21 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 }
 
 /*
- * The first group at or behind that seat that has lapsed, and may have something
- * expired left.
+ * The first group at or behind that seat that has lapsed, and may have
+ * something expired left.
  */
 static int64
-next_lapsed(Foresight *f, Members members[2], int64 from)
+next_lapsed(Foresight *f, FairqMembers members[KINDS], int64 from)
 {
 	for (;;)
 	{
 		int64		next = FAIRQ_ALL_SEATS;
 
-		for (int i = 0; i < 2; i++)
+		/* parked groups are none of these */
+		for (int i = 0; i <= KIND_LAPSING; i++)
 		{
-			const FairqSeatCopy *member = next_member(f, &members[i], from);
+			const FairqSeatCopy *member = fairq_members_next(&members[i],
+															 from);
 
 			if (member != NULL)
 				next = Min(next, member->group_no);
@@ -539,18 +514,19 @@ next_lapsed(Foresight *f, Members members[2], int64 from)
 }
 
 /*
- * Foresee what is served in a full queue: what has expired, in rounds of the groups,
- * beside the turns (serve.c).
+ * Foresee what is served in a full queue: what has expired, in rounds of the
+ * groups, beside the turns (serve.c).
  */
 static void
 foresee_in_full(Foresight *f)
 {
 	FairqLaneCopy *lane = &f->lane;
-	Members		members[KINDS];
+	FairqMembers members[KINDS];
 	int64		tried = FAIRQ_NO_SEAT;
 
 	init_members(f, members, FAIRQ_LAPSED);
-	while (f->s.got.served < f->s.call.max_tasks && f->s.got.ended < FAIRQ_MAX_ENDED)
+	while (f->s.got.served < f->s.call.max_tasks &&
+		   f->s.got.ended < FAIRQ_MAX_ENDED)
 	{
 		int64		seat = tried != FAIRQ_NO_SEAT ? tried : lane->full_seat;
 		int32		group_no;
@@ -599,7 +575,7 @@ begin_lane(Foresight *f)
 	FairqLane  *lane = fairq_queue_lane(f->s.queue, f->s.priority);
 	HASHCTL		ctl = {
 		.keysize = sizeof(int32),
-		.entrysize = sizeof(Group),
+		.entrysize = sizeof(ForeseenGroup),
 		.hcxt = CurrentMemoryContext
 	};
 
@@ -664,8 +640,8 @@ foresee_lane(Foresight *f)
 }
 
 /*
- * Foresee which tasks a pop of so many would serve, in the order of service.  The
- * table is open, and the queue is locked.
+ * Foresee which tasks a pop of so many would serve, in the order of service.
+ * The table is open, and the queue is locked.
  */
 void
 fairq_foresee(FairqQueue *queue, FairqTable *tasks, TimestampTz now,

@@ -3,17 +3,17 @@
  *		The heads of a group: its first tasks, in the order in which its turns
  *		would serve them.
  *
- * A turn serves what turn.c says: expired tasks, retried ones that are due, then
- * queued ones and scheduled ones that are due, by when they became ready.  Here
- * the same is read and nothing is served: neither the hand nor anything else in
- * shared memory changes, no row is locked.  Due and expired tasks are found by the
- * searches of turn_due.c; queued ones in the index, from the address on below
- * which none is ready (hand.c).  So a head costs a descent or two, whatever is
- * queued.
+ * A turn serves what turn.c says: expired tasks, retried ones that are due,
+ * then queued ones and scheduled ones that are due, by when they became
+ * ready.  Here the same is read and nothing is served: neither the hand nor
+ * anything else in shared memory changes, no row is locked.  Due and expired
+ * tasks are found by the searches of turn_due.c; queued ones in the index,
+ * from the address on below which none is ready (hand.c).  So a head costs a
+ * descent or two, whatever is queued.
  *
  * Since nothing is claimed, a search would come by the same tasks again at the
- * group's next turn.  So the caller who reads several heads keeps the ids of those
- * that it has come by.
+ * group's next turn.  So the caller who reads several heads keeps the ids of
+ * those that it has come by.
  *
  * Rows in the hands of another transaction, and rows that are locked at this
  * moment, are passed over, as a pop passes them over.
@@ -28,8 +28,8 @@
 #include "heads.h"
 
 /*
- * Begin to read heads of groups of the queue, as of that time.  The service is the
- * caller's; only what searches need of it is filled in.
+ * Begin to read heads of groups of the queue, as of that time.  The service is
+ * the caller's; only what searches need of it is filled in.
  */
 void
 fairq_heads_begin(FairqService *s, FairqQueue *queue, FairqTable *tasks,
@@ -109,8 +109,8 @@ fairq_heads_of(FairqHeads *heads, const FairqGroupCopy *copy, HTAB *seen)
 }
 
 /*
- * A timed task of the group that stands there has fallen due, and no pop has found
- * that yet.
+ * A timed task of the group that stands there has fallen due, and no pop has
+ * found that yet.
  */
 void
 fairq_heads_fell_due(FairqHeads *heads, int64 addr)
@@ -159,8 +159,9 @@ look_for_queued(FairqService *s, FairqHeads *heads, FairqSearch *search)
 		FairqRowState state;
 
 		if (!search->begun)
-			s->scans.queued = search_group(s, s->scans.queued, heads->turn.group_no,
-								   heads->from, FAIRQ_RETRIES);
+			s->scans.queued = search_group(s, s->scans.queued,
+										   heads->turn.group_no, heads->from,
+										   FAIRQ_RETRIES);
 		search->begun = true;
 		state = fairq_task_next(s->scans.queued, task, true);
 		if (state == FAIRQ_ROW_END)
@@ -212,8 +213,8 @@ look_for_expired(FairqService *s, FairqHeads *heads, FairqCourse *course)
 }
 
 /*
- * Returns the search whose task would be served next; NULL: none.  As in turn.c a
- * slot is needed but for expired tasks.
+ * Returns the search whose task would be served next; NULL: none.  As in
+ * turn.c a slot is needed but for expired tasks.
  */
 static FairqSearch *
 choose(FairqService *s, FairqHeads *heads, FairqCourse *course, bool have_slot)
@@ -238,8 +239,9 @@ choose(FairqService *s, FairqHeads *heads, FairqCourse *course, bool have_slot)
 }
 
 /*
- * Read the task that would be served next at the turn, and go on behind it.  False
- * if there is none.  The caller who would have it served says so at once.
+ * Read the task that would be served next at the turn, and go on behind it.
+ * False if there is none.  The caller who would have it served says so at
+ * once.
  */
 bool
 fairq_heads_next(FairqService *s, FairqHeads *heads, FairqCourse *course,
@@ -266,7 +268,9 @@ fairq_heads_next(FairqService *s, FairqHeads *heads, FairqCourse *course,
 	return false;
 }
 
-/* The task that was read would have been served: the cycle goes on behind it. */
+/*
+ * The task that was read would have been served: the cycle goes on behind it.
+ */
 void
 fairq_heads_served(FairqHeads *heads, FairqCourse *course,
 				   const FairqHead *head)
@@ -287,8 +291,9 @@ fairq_heads_turn_over(FairqHeads *heads, FairqCourse *course)
 	turn->tasks.served = 0;
 	if (!course->search)
 		return;
-	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS && turn->sets.due; r++)
-		turn->due.from[r] = course->due[r].from;
+	if (turn->sets.due)
+		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+			turn->due.from[r] = course->due[r].from;
 	/* each expired one was seen, or is to be left */
 	if (!course->expired.open && !course->expired.have)
 		turn->sets.lapsed = false;
@@ -297,9 +302,9 @@ fairq_heads_turn_over(FairqHeads *heads, FairqCourse *course)
 /* --------------------------------------------------------------------- */
 
 /*
- * Read the first task of the group, of which that is known, in the present lane:
- * the one that would be served next, if the group and the queue have a slot.  False
- * if it has none.
+ * Read the first task of the group, of which that is known, in the present
+ * lane: the one that would be served next, if the group and the queue have a
+ * slot.  False if it has none.
  */
 bool
 fairq_head(FairqService *s, const FairqGroupCopy *copy, FairqHead *head)

@@ -26,7 +26,8 @@ typedef struct FairqHead
 	FairqTask	task;			/* the task */
 	TimestampTz since;			/* time since which it waits: it was enqueued
 								 * or put back, fell due, or its lease ended */
-	bool		expired;		/* true: its lease has ended; it has its slot */
+	bool		expired;		/* true: its lease has ended; it has its
+								 * slot */
 } FairqHead;
 
 extern void fairq_heads_begin(FairqService *s, FairqQueue *queue,

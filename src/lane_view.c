@@ -2,8 +2,8 @@
  * lane_view.c
  *		What is shown of a lane: copies, of the lane and of its groups.
  *
- * fairq.lanes and lane_groups() show what is known, peek() what a pop would make
- * of it.  Copies only: nothing is changed, and no entry is made.
+ * fairq.lanes and lane_groups() show what is known, peek() what a pop would
+ * make of it.  Copies only: nothing is changed, and no entry is made.
  *
  * Locking: the lane's lock, shared, for one lane or for so many groups as the
  * caller asks for at a time; under it the mutex of one group set.
@@ -144,8 +144,8 @@ fairq_lane_copy(FairqLane *lane, FairqLaneCopy *copy)
 
 /*
  * Copy the first groups at or behind that seat that are in the set; of the
- * leased ones those alone of which a lease may have ended by then.  Returns how
- * many there were; -1 if not all of the lane's chunks are mapped.
+ * leased ones those alone of which a lease may have ended by then.  Returns
+ * how many there were; -1 if not all of the lane's chunks are mapped.
  */
 int
 fairq_lane_copy_seats(FairqLane *lane, uint32 mapped, FairqSeatSet set,
@@ -209,7 +209,8 @@ fairq_lane_copy_group(FairqLane *lane, uint32 mapped, int32 group_no,
 		fairq_seats_deadline(lane, group_no) <= now;
 	copy->unsure = begun && is_unsure(lane, group_no);
 	if (begun)
-		group = fairq_entry_lock(lane->recovery.lane_no, group_no, false, &is_new, &set);
+		group = fairq_entry_lock(lane->recovery.lane_no, group_no, false,
+								 &is_new, &set);
 	if (group != NULL)
 	{
 		copy->group = *group;

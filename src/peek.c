@@ -2,8 +2,8 @@
  * peek.c
  *		fairq.peek: what a pop would return.
  *
- * What is next is found in foresee.c; here each of these tasks becomes a row, in
- * which there is nothing that its producer gave but the group's key.
+ * What is next is found in foresee.c; here each of these tasks becomes a row,
+ * in which there is nothing that its producer gave but the group's key.
  *
  * Locking: AccessShareLock on the queue and on fairq.task, to the end of the
  * transaction: the first holds drop_queue() off, the second DROP EXTENSION.

@@ -2,9 +2,10 @@
  * slots.c
  *		How many slots are left, looked at and not taken.
  *
- * A pop takes its slots one by one (running.c), and counts rows where a counter
- * does not know, or may say too much; what it has counted the counter knows from
- * then on.  Here the same is read, and counted at need, and not noted anywhere.
+ * A pop takes its slots one by one (running.c), and counts rows where a
+ * counter does not know, or may say too much; what it has counted the counter
+ * knows from then on.  Here the same is read, and counted at need, and not
+ * noted anywhere.
  *
  * Locking: counters' mutexes, for moments.
  */
@@ -19,8 +20,8 @@
 #include "slots.h"
 
 /*
- * Count the rows of a group, or of the queue, if no more entries of the index have
- * to be read for that.  False if they have.
+ * Count the rows of a group, or of the queue, if no more entries of the index
+ * have to be read for that.  False if they have.
  */
 static bool
 count_rows(FairqQueue *queue, int32 group_no, int budget, FairqTable *tasks,
@@ -40,8 +41,8 @@ count_rows(FairqQueue *queue, int32 group_no, int budget, FairqTable *tasks,
 }
 
 /*
- * What the counter of a group, or of the queue, says, and how many entries of the
- * index may be read to count its rows.  False if it is not known.
+ * What the counter of a group, or of the queue, says, and how many entries of
+ * the index may be read to count its rows.  False if it is not known.
  */
 static bool
 read_counter(FairqQueue *queue, int32 group_no, FairqAsOf now, int32 *running,
@@ -77,8 +78,8 @@ sum_groups(FairqQueue *queue, FairqAsOf now, FairqTable *tasks, int32 *running)
 		int32		some;
 		bool		doubtful;
 		int			budget;
-		bool		known = read_counter(queue, group_no, now, &some, &doubtful,
-										 &budget);
+		bool		known = read_counter(queue, group_no, now, &some,
+										 &doubtful, &budget);
 
 		CHECK_FOR_INTERRUPTS();
 		if (!known || doubtful)
@@ -131,8 +132,8 @@ fairq_slots_look(FairqQueue *queue, FairqTable *tasks, FairqSlots *slots)
 }
 
 /*
- * Is any slot left?  As a pop does it counts rows before it says that there is none,
- * if there may be.
+ * Is any slot left?  As a pop does it counts rows before it says that there is
+ * none, if there may be.
  */
 bool
 fairq_slots_any(FairqQueue *queue, FairqTable *tasks, FairqSlots *slots)
