@@ -609,7 +609,6 @@ class FakeSession:
         return claims
 
     def peek(self, tasks):
-        self.fake.now = self.fake.clock.now()
         return self.fake.peek(self)
 
     def wait(self):
