@@ -3,6 +3,7 @@
 #   make, make install      as with every extension
 #   make installcheck       tests what is installed, on a running server
 #   make test       everything that is tested, in a throw-away cluster
+#   make test-more  what needs other software: monitoring, a terminal, a browser
 #   make demo       the demo on real input (KEEP=1 keeps its cluster)
 #   make bench      the benchmarks, in minutes; make bench-full: in half an hour
 #   make bench-plots    redraws the plots of docs/performance.md from that
@@ -11,11 +12,13 @@
 
 # These run in a copy of the tree, and prepare the machine first; so they need
 # no PostgreSQL to begin with.
-.PHONY: prepare test demo bench bench-full bench-plots
+.PHONY: prepare test test-more demo bench bench-full bench-plots
 prepare:
 	@test/prepare
 test:
 	@test/run
+test-more:
+	@test/run --more
 demo: prepare
 	@test/cluster $(if $(KEEP),--keep) --fetch fairq-demo.svg demo/run
 bench: prepare
@@ -27,7 +30,7 @@ bench-plots:
 
 # All else is PostgreSQL's own way of building extensions.
 .DEFAULT_GOAL := all
-ifneq ($(filter-out prepare test demo bench bench-full bench-plots,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out prepare test test-more demo bench bench-full bench-plots,$(or $(MAKECMDGOALS),all)),)
 
 EXTENSION = fairq
 DATA = fairq--1.0.sql
