@@ -54,6 +54,7 @@ OBJS = \
 	src/address.o \
 	src/add.o \
 	src/visible.o \
+	src/waiting.o \
 	src/outcome.o \
 	src/ids.o \
 	src/dedup.o \

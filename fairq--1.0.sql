@@ -123,7 +123,7 @@ CREATE TABLE fairq.task (
 	dedup_key text COLLATE "C",
 	error text,
 	PRIMARY KEY (id)
-) USING heap WITH (fillfactor = 42, autovacuum_vacuum_scale_factor = 0.02,
+) USING heap WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_threshold = 2000);
 -- What stands at a time and not at a turn; only that is looked for across groups.
 CREATE INDEX task_by_time ON fairq.task (lane, addr)

@@ -239,3 +239,17 @@ SELECT pg_temp.pop('ages_due');
 SELECT * FROM pg_temp.show('ages_due');
 
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue LIKE 'ages%';
+
+--
+-- A group whose last slot is taken waits for that, also before a pop comes by
+--
+
+SELECT fairq.create_queue('ages_taken', concurrency => 1);
+CALL pg_temp.add('ages_taken', 'a', 't1', 't2');
+SELECT pg_temp.pop('ages_taken');
+SELECT * FROM pg_temp.show('ages_taken');
+-- beside one that has a slot, and one that is paused with no pop since
+CALL pg_temp.add('ages_taken', 'b', 'u1');
+CALL pg_temp.add('ages_taken', 'c', 'v1');
+SELECT fairq.pause('ages_taken', 'c');
+SELECT * FROM pg_temp.show('ages_taken');

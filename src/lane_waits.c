@@ -14,7 +14,7 @@
 #include "lane_internal.h"
 #include "lane_waits.h"
 
-/* The sets of groups that wait or run. */
+/* The sets of groups that wait or run; the ring, then what is parked. */
 static const FairqSeatSet waiting_sets[] = {
 	FAIRQ_RING, FAIRQ_PARKED, FAIRQ_LEASED, FAIRQ_LAPSED
 };
@@ -69,27 +69,26 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 }
 
 /*
- * Copy what is known of the first groups at or behind that seat that wait or
- * run.  Returns how many there were; -1 if not all of the lane's chunks are
- * mapped.  Of a lane that is void nothing is known.
+ * Copy what is known of the first groups at or behind that seat that are in one
+ * of the first so many sets.  Returns how many there were; -1 if not all of the
+ * lane's chunks are mapped.  The lane's lock is held.
  */
-int
-fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from, int most,
-				 FairqWait *waits)
+static int
+copy_waits(FairqLane *lane, uint32 mapped, int nsets, int64 from, int most,
+		   FairqWait *waits)
 {
 	int64		next[lengthof(waiting_sets)];
 	int			n = 0;
 
-	for (int i = 0; i < lengthof(waiting_sets); i++)
-		next[i] = -1;
-	LWLockAcquire(&lane->lock, LW_SHARED);
 	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
-		n = -1;
-	while (n >= 0 && n < most && is_begun(lane))
+		return -1;
+	for (int i = 0; i < nsets; i++)
+		next[i] = -1;
+	while (n < most && is_begun(lane))
 	{
 		int64		first = FAIRQ_ALL_SEATS;
 
-		for (int i = 0; i < lengthof(waiting_sets); i++)
+		for (int i = 0; i < nsets; i++)
 		{
 			if (next[i] < from)
 				next[i] = fairq_seats_next(lane, waiting_sets[i], from);
@@ -102,6 +101,44 @@ fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from, int most,
 		copy_wait(lane, (int32) first, &waits[n++]);
 		from = first + 1;
 	}
+	return n;
+}
+
+/*
+ * Copy what is known of the first groups at or behind that seat that wait or
+ * run.  Returns how many there were; -1 if not all of the lane's chunks are
+ * mapped.  Of a lane that is void nothing is known.
+ */
+int
+fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from, int most,
+				 FairqWait *waits)
+{
+	int			n;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	n = copy_waits(lane, mapped, lengthof(waiting_sets), from, most, waits);
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/* Are parked groups taken back by the next call that takes turns? */
+static bool
+is_to_unpark(FairqLane *lane)
+{
+	return is_begun(lane) && lane->seats.n[FAIRQ_PARKED] > 0 &&
+		lane->unparks !=
+		pg_atomic_read_u64(&fairq_hints_of(lane)->parked.unparks);
+}
+
+/* The same of groups that are in the ring, or will be by the next call. */
+int
+fairq_lane_ring_waits(FairqLane *lane, uint32 mapped, int64 from, int most,
+					  FairqWait *waits)
+{
+	int			n;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	n = copy_waits(lane, mapped, is_to_unpark(lane) ? 2 : 1, from, most, waits);
 	LWLockRelease(&lane->lock);
 	return n;
 }
@@ -174,8 +211,7 @@ fairq_lane_oldest(FairqLane *lane)
 			oldest = Max(oldest, oldest_entry(lane));
 	}
 	/* the next call takes these back */
-	if (is_begun(lane) && lane->seats.n[FAIRQ_PARKED] > 0 &&
-		lane->unparks != pg_atomic_read_u64(&hints->parked.unparks))
+	if (is_to_unpark(lane))
 		oldest = Min(oldest, fairq_parked_since(&hints->parked.ages,
 												epoch_of(lane)));
 	LWLockRelease(&lane->lock);

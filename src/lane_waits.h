@@ -36,6 +36,8 @@ typedef struct FairqWait
 
 extern int	fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from,
 							 int most, FairqWait *waits);
+extern int	fairq_lane_ring_waits(FairqLane *lane, uint32 mapped, int64 from,
+								  int most, FairqWait *waits);
 extern TimestampTz fairq_lane_oldest(FairqLane *lane);
 extern bool fairq_lane_wait_of(FairqLane *lane, uint32 mapped, int32 group_no,
 							   FairqWait *wait);

@@ -5,8 +5,7 @@
  * A row for each queue with which the caller may do anything.  It reads shared
  * memory and settings only, whatever is queued, and no task.
  *
- * Locking: a lane's lock, shared, for a copy of what is known of the lane; the
- * tally's lock likewise (tally.c).
+ * Locking: the tally's lock, shared (tally.c); what waiting.c says.
  */
 #include "postgres.h"
 
@@ -17,11 +16,10 @@
 
 #include "compat.h"
 #include "histogram.h"
-#include "lane_view.h"
-#include "lane_waits.h"
 #include "queue.h"
 #include "row.h"
 #include "visible.h"
+#include "waiting.h"
 
 PG_FUNCTION_INFO_V1(fairq_visible_stats);
 
@@ -38,24 +36,14 @@ put_tallies(FairqRow *row, FairqQueue *queue)
 
 /* Put how many groups there are of which kind. */
 static void
-put_groups(FairqRow *row, FairqQueue *queue)
+put_groups(FairqRow *row, FairqQueue *queue, const FairqWaiting *waiting)
 {
-	int32		active = 0;
 	int32		paused = 0;
 
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-	{
-		FairqLaneView view;
-
-		fairq_lane_view(fairq_queue_lane(queue, p), &view);
-		active += view.n[FAIRQ_RING];
-	}
 	for (int i = 0; i < queue->groups.n; i++)
 		paused += queue->groups.settings[i].limit == 0;
-	fairq_put_int4(row, active, false);
-	fairq_put_int4(row, fairq_parked_count(&queue->hints->parked.ages,
-										   fairq_parked_epoch(queue->hints)),
-				   false);
+	fairq_put_int4(row, waiting->nready, false);
+	fairq_put_int4(row, waiting->nlimited, false);
 	fairq_put_int4(row, paused, false);
 }
 
@@ -94,49 +82,12 @@ put_times(FairqRow *row, FairqQueue *queue)
 		put_histogram(row, counts[s]);
 }
 
-/* Has the queue no slot, as far as is known? */
-static bool
-is_full(FairqQueue *queue)
-{
-	int32		running;
-	bool		doubtful;
-
-	return queue->max_running != FAIRQ_NO_LIMIT &&
-		fairq_counter_read(&queue->hints->running,
-						   fairq_lane_as_of(fairq_queue_lane(queue, 0)),
-						   &running, &doubtful) &&
-		running >= queue->max_running;
-}
-
 /* Put for how long something waits that is ready since then; DT_NOEND: nothing. */
 static void
 put_age(FairqRow *row, TimestampTz since)
 {
 	fairq_put_interval(row, Max(GetCurrentTimestamp() - since, 0),
 					   since == DT_NOEND);
-}
-
-/*
- * Put for how long the oldest ready task has waited that has a free slot, and the
- * oldest that has none.
- */
-static void
-put_ages(FairqRow *row, FairqQueue *queue)
-{
-	TimestampTz ready = DT_NOEND;
-	TimestampTz limited = DT_NOEND;
-
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		ready = Min(ready, fairq_lane_oldest(fairq_queue_lane(queue, p)));
-	limited = fairq_parked_since(&queue->hints->parked.ages,
-								 fairq_parked_epoch(queue->hints));
-	if (queue->paused || is_full(queue))
-	{
-		limited = Min(limited, ready);
-		ready = DT_NOEND;
-	}
-	put_age(row, ready);
-	put_age(row, limited);
 }
 
 /* Put what was done since the server started. */
@@ -157,14 +108,17 @@ static void
 put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
 {
 	FairqRow	row = {0};
+	FairqWaiting waiting;
 
 	fairq_put(&row, CStringGetTextDatum(queue->name), false);
 	fairq_put(&row, BoolGetDatum(queue->paused), false);
 	fairq_put_int4(&row, queue->max_running,
 				   queue->max_running == FAIRQ_NO_LIMIT);
 	put_tallies(&row, queue);
-	put_groups(&row, queue);
-	put_ages(&row, queue);
+	fairq_waiting(queue, &waiting);
+	put_groups(&row, queue, &waiting);
+	put_age(&row, waiting.ready);
+	put_age(&row, waiting.limited);
 	put_times(&row, queue);
 	put_counters(&row, queue);
 	fairq_put_row(rsinfo, &row);

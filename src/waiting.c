@@ -1,0 +1,158 @@
+/*
+ * waiting.c
+ *		How many groups of a queue wait, and since when: those that have a free
+ *		slot, and those that have none.
+ *
+ * The sets of a lane and its ages (ages.c) say it at once, but for one thing: a
+ * group whose last slot is taken, or that is paused, stays in the ring until a pop
+ * comes by, and until then its tasks seem to have a slot.  Beside workers that are
+ * all busy no pop comes by.  So where there are limits and the ring has few groups,
+ * each of these is asked for its slot.  Where it has many, either many tasks are
+ * running, so that pops come by, or many groups do have a slot: then what the ring
+ * says is near enough.
+ *
+ * Locking: AccessShareLock on the queue for the time, as groups' bits are freed
+ * with its hints; if that cannot be had at once, the ring has to do.  The lanes'
+ * locks, shared, for some groups at a time.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "lane_view.h"
+#include "lane_waits.h"
+#include "reason.h"
+#include "seats.h"
+#include "waiting.h"
+
+/* groups that are asked for their slots, at most, and those at a time */
+#define MOST_ASKED 1000
+#define ASKED_AT_ONCE 32
+
+/* Note a group that waits since then. */
+static void
+note_group(FairqQueue *queue, const FairqWait *wait, FairqWaiting *waiting)
+{
+	FairqReason reason = fairq_reason(queue, wait->group_no);
+
+	/* an expired task has its slot already */
+	if (reason == FAIRQ_REASON_WORKERS || reason == FAIRQ_REASON_NONE ||
+		(reason != FAIRQ_REASON_PAUSED && wait->deadline == DT_NOBEGIN))
+	{
+		waiting->nready++;
+		waiting->ready = Min(waiting->ready, wait->since);
+		return;
+	}
+	if (reason == FAIRQ_REASON_QUEUE_LIMIT)
+		waiting->nready++;
+	else if (reason == FAIRQ_REASON_LIMIT)
+		waiting->nlimited++;
+	waiting->limited = Min(waiting->limited, wait->since);
+}
+
+/*
+ * Ask each group in the ring of a lane.  False if they are too many, or it is not
+ * known since when one waits.
+ */
+static bool
+ask_lane(FairqQueue *queue, FairqLane *lane, int *nasked,
+		 FairqWaiting *waiting)
+{
+	FairqChunks *chunks = &queue->hints->chunks;
+	uint32		mapped = fairq_chunks_map(chunks);
+	int64		from = 0;
+
+	while (*nasked <= MOST_ASKED)
+	{
+		FairqWait	waits[ASKED_AT_ONCE];
+		int			n = fairq_lane_ring_waits(lane, mapped, from,
+											  ASKED_AT_ONCE, waits);
+
+		CHECK_FOR_INTERRUPTS();
+		if (n < 0)
+		{
+			mapped = fairq_chunks_map(chunks);
+			continue;
+		}
+		for (int i = 0; i < n; i++)
+		{
+			if (waits[i].since == DT_NOBEGIN)
+				return false;
+			note_group(queue, &waits[i], waiting);
+		}
+		*nasked += n;
+		if (n < ASKED_AT_ONCE)
+			return true;
+		from = waits[n - 1].group_no + INT64CONST(1);
+	}
+	return false;
+}
+
+/* Ask each group in the ring.  False if that cannot be done. */
+static bool
+ask_groups(FairqQueue *queue, FairqWaiting *waiting)
+{
+	int			nasked = 0;
+	bool		all = true;
+
+	if (!queue->limited ||
+		!fairq_queue_try_lock(queue, AccessShareLock))
+		return false;
+	for (int p = 0; p < FAIRQ_PRIORITIES && all; p++)
+		all = ask_lane(queue, fairq_queue_lane(queue, p), &nasked, waiting);
+	fairq_queue_id_unlock(queue->id, AccessShareLock);
+	return all;
+}
+
+/* Has the queue no slot, as far as is known? */
+static bool
+is_full(FairqQueue *queue)
+{
+	int32		running;
+	bool		doubtful;
+
+	return queue->max_running != FAIRQ_NO_LIMIT &&
+		fairq_counter_read(&queue->hints->running,
+						   fairq_lane_as_of(fairq_queue_lane(queue, 0)),
+						   &running, &doubtful) &&
+		running >= queue->max_running;
+}
+
+/* Take what the lanes say of their rings. */
+static void
+look_at_rings(FairqQueue *queue, FairqWaiting *waiting)
+{
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		FairqLane  *lane = fairq_queue_lane(queue, p);
+		FairqLaneView view;
+
+		fairq_lane_view(lane, &view);
+		waiting->nready += view.n[FAIRQ_RING];
+		waiting->ready = Min(waiting->ready, fairq_lane_oldest(lane));
+	}
+	if (queue->paused || is_full(queue))
+	{
+		waiting->limited = waiting->ready;
+		waiting->ready = DT_NOEND;
+	}
+}
+
+/* Find who waits in a queue, and since when.  It reads shared memory alone. */
+void
+fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
+{
+	const FairqWaiting none = {.ready = DT_NOEND, .limited = DT_NOEND};
+	FairqParkedAges *parked = &queue->hints->parked.ages;
+	uint64		epoch = fairq_parked_epoch(queue->hints);
+
+	*waiting = none;
+	if (!ask_groups(queue, waiting))
+	{
+		*waiting = none;
+		look_at_rings(queue, waiting);
+	}
+	waiting->nlimited += fairq_parked_count(parked, epoch);
+	waiting->limited = Min(waiting->limited,
+						   fairq_parked_since(parked, epoch));
+}

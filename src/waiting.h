@@ -1,0 +1,25 @@
+/*
+ * waiting.h
+ *		How many groups of a queue wait, and since when.
+ */
+#ifndef FAIRQ_WAITING_H
+#define FAIRQ_WAITING_H
+
+#include "queue.h"
+
+/* Of the groups of a queue, those that wait. */
+typedef struct FairqWaiting
+{
+	int32		nready;			/* number of groups that may have something
+								 * ready and are not known to lack a slot, in
+								 * each priority */
+	int32		nlimited;		/* number of groups without a slot that are not
+								 * paused, likewise */
+	TimestampTz ready;			/* time since which the oldest task waits that
+								 * has a slot; DT_NOEND: there is none */
+	TimestampTz limited;		/* the same of tasks that have none */
+} FairqWaiting;
+
+extern void fairq_waiting(FairqQueue *queue, FairqWaiting *waiting);
+
+#endif							/* FAIRQ_WAITING_H */
