@@ -220,6 +220,44 @@ def backlog(bench):
     few.drop()
 
 
+LOOKS = {
+    "fairq.stats": "SELECT * FROM fairq.stats",
+    "fairq.group_stats(queue)": "SELECT * FROM fairq.group_stats('bench')",
+    "fairq.peek(queue, 10)": "SELECT * FROM fairq.peek('bench', 10)",
+}
+
+
+def watched(name, bench, tasks):
+    """A queue of so many tasks in ten groups, some of which run."""
+    place = Place(name, bench.contenders["fairq"], 10)
+    place.fill(tasks)
+    place.session.run(place.contender.sql("pop", n=2))
+    # the table was filled by SQL: its tasks are to be counted
+    place.session.run("SELECT fairq.maintain()")
+    return place
+
+
+def watching(bench):
+    """Looking in: the views for operators, beside a few tasks and ten million."""
+    size = bench.sizes["backlog"][-1]
+    many = watched("flat_many", bench, size)
+    # what is at most looked at of a group is not there beside ten tasks
+    for few_tasks, promise in ((10, None), (10000, SAME)):
+        few = watched("flat_few", bench, few_tasks)
+        bench.results.table("tasks queued", "{:,}".format(size),
+                            "{:,}".format(few_tasks))
+        for what, sql in LOOKS.items():
+            with one_core(many.session.connection, few.session.connection):
+                pairs = [[place.session.run(sql)[0] for place in (many, few)]
+                         for _ in range(WARMUP + bench.sizes["rounds"])]
+            bench.results.row(what, pairs[WARMUP:], " ms", at_most=promise)
+            bench.results.row(what + ", buffers looked at",
+                              [[explain(place.session.connection, sql)
+                                for place in (many, few)]], "")
+        few.drop()
+    many.drop()
+
+
 def groups(bench):
     """From ten groups to a million."""
     sizes = bench.sizes["groups"]
