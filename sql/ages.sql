@@ -253,3 +253,4 @@ CALL pg_temp.add('ages_taken', 'b', 'u1');
 CALL pg_temp.add('ages_taken', 'c', 'v1');
 SELECT fairq.pause('ages_taken', 'c');
 SELECT * FROM pg_temp.show('ages_taken');
+SELECT fairq.drop_queue('ages_taken', true);
