@@ -51,20 +51,27 @@ is_group_full(FairqQueue *queue, int32 group_no, int32 limit)
 	return full;
 }
 
+/* Is it known that as many tasks of the queue are running as may be? */
+bool
+fairq_queue_is_full(FairqQueue *queue)
+{
+	return queue->max_running != FAIRQ_NO_LIMIT &&
+		is_full(queue, &queue->hints->running, queue->max_running);
+}
+
 /* Why the group's tasks that are ready, if there are any, do not run. */
 FairqReason
 fairq_reason(FairqQueue *queue, int32 group_no)
 {
-	int32		most = queue->max_running;
 	int32		limit = fairq_group_setting(queue, group_no)->limit;
 
 	if (queue->paused || limit == 0)
 		return FAIRQ_REASON_PAUSED;
-	if (most == FAIRQ_NO_LIMIT && limit == FAIRQ_NO_LIMIT)
+	if (queue->max_running == FAIRQ_NO_LIMIT && limit == FAIRQ_NO_LIMIT)
 		return FAIRQ_REASON_WORKERS;
 	if (RecoveryInProgress())
 		return FAIRQ_REASON_NONE;
-	if (most != FAIRQ_NO_LIMIT && is_full(queue, &queue->hints->running, most))
+	if (fairq_queue_is_full(queue))
 		return FAIRQ_REASON_QUEUE_LIMIT;
 	if (limit != FAIRQ_NO_LIMIT && is_group_full(queue, group_no, limit))
 		return FAIRQ_REASON_LIMIT;

@@ -18,6 +18,7 @@ typedef enum FairqReason
 	FAIRQ_REASON_SCHEDULED		/* the time has not come */
 } FairqReason;
 
+extern bool fairq_queue_is_full(FairqQueue *queue);
 extern FairqReason fairq_reason(FairqQueue *queue, int32 group_no);
 extern const char *fairq_reason_name(FairqReason reason);
 

@@ -104,20 +104,6 @@ ask_groups(FairqQueue *queue, FairqWaiting *waiting)
 	return all;
 }
 
-/* Has the queue no slot, as far as is known? */
-static bool
-is_full(FairqQueue *queue)
-{
-	int32		running;
-	bool		doubtful;
-
-	return queue->max_running != FAIRQ_NO_LIMIT &&
-		fairq_counter_read(&queue->hints->running,
-						   fairq_lane_as_of(fairq_queue_lane(queue, 0)),
-						   &running, &doubtful) &&
-		running >= queue->max_running;
-}
-
 /* Take what the lanes say of their rings. */
 static void
 look_at_rings(FairqQueue *queue, FairqWaiting *waiting)
@@ -131,7 +117,7 @@ look_at_rings(FairqQueue *queue, FairqWaiting *waiting)
 		waiting->nready += view.n[FAIRQ_RING];
 		waiting->ready = Min(waiting->ready, fairq_lane_oldest(lane));
 	}
-	if (queue->paused || is_full(queue))
+	if (queue->paused || fairq_queue_is_full(queue))
 	{
 		waiting->limited = waiting->ready;
 		waiting->ready = DT_NOEND;
