@@ -92,15 +92,18 @@ ask_lane(FairqQueue *queue, FairqLane *lane, int *nasked,
 static bool
 ask_groups(FairqQueue *queue, FairqWaiting *waiting)
 {
+	int32		id = queue->id;
 	int			nasked = 0;
-	bool		all = true;
+	bool		all;
 
 	if (!queue->limited ||
 		!fairq_queue_try_lock(queue, AccessShareLock))
 		return false;
+	/* it may have been dropped before we had the lock */
+	all = fairq_queue_by_id(id) == queue;
 	for (int p = 0; p < FAIRQ_PRIORITIES && all; p++)
 		all = ask_lane(queue, fairq_queue_lane(queue, p), &nasked, waiting);
-	fairq_queue_id_unlock(queue->id, AccessShareLock);
+	fairq_queue_id_unlock(id, AccessShareLock);
 	return all;
 }
 
