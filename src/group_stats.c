@@ -143,8 +143,8 @@ complete_candidate(Stats *stats, Candidate *candidate)
 	candidate->since = DT_NOEND;
 	if (stats->nunknown++ >= MOST_UNKNOWN)
 		return;
-	fairq_survey(stats->queue, stats->tasks, stats->mapped, candidate->group_no,
-				 stats->now, &survey);
+	fairq_survey(stats->queue, stats->tasks, candidate->group_no, stats->now,
+				 &survey);
 	candidate->waits = survey.waits;
 	candidate->since = survey.since;
 	candidate->running = survey.running;
@@ -298,7 +298,7 @@ put_groups(Stats *stats, ReturnSetInfo *rsinfo)
 		FairqSurvey *survey = &shown[i].survey;
 
 		CHECK_FOR_INTERRUPTS();
-		fairq_survey(stats->queue, stats->tasks, stats->mapped,
+		fairq_survey(stats->queue, stats->tasks,
 					 stats->candidates[i].group_no, stats->now, survey);
 		shown[i].candidate.group_no = stats->candidates[i].group_no;
 		shown[i].candidate.waits = survey->waits;

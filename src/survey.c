@@ -226,10 +226,28 @@ fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 	return known;
 }
 
-/* Look at all lanes of a group, whose bits are mapped. */
+/* Copy what is known of the group.  False if the lane is void. */
+static bool
+copy_wait(const Look *look, FairqWait *wait)
+{
+	FairqLane  *lane = fairq_queue_lane(look->queue, look->priority);
+	FairqChunks *chunks = &look->queue->hints->chunks;
+	uint32		mapped;
+
+	do
+	{
+		mapped = fairq_chunks_map(chunks);
+		if (fairq_lane_wait_of(lane, mapped, look->group_no, wait))
+			return true;
+		/* or else another chunk was made meanwhile */
+	} while (fairq_chunks_map(chunks) != mapped);
+	return false;
+}
+
+/* Look at all lanes of a group. */
 void
-fairq_survey(FairqQueue *queue, FairqTable *tasks, uint32 mapped,
-			 int32 group_no, TimestampTz now, FairqSurvey *survey)
+fairq_survey(FairqQueue *queue, FairqTable *tasks, int32 group_no,
+			 TimestampTz now, FairqSurvey *survey)
 {
 	bool		counts;
 
@@ -249,8 +267,7 @@ fairq_survey(FairqQueue *queue, FairqTable *tasks, uint32 mapped,
 		};
 		FairqWait	wait;
 
-		if (!fairq_lane_wait_of(fairq_queue_lane(queue, p), mapped, group_no,
-								&wait))
+		if (!copy_wait(&look, &wait))
 			continue;
 		if (wait.waits)
 			look_at_queued(&look, &wait);
@@ -281,9 +298,7 @@ fairq_survey_since(FairqQueue *queue, FairqTable *tasks, int priority,
 	};
 	FairqWait	wait;
 
-	if (!fairq_lane_wait_of(fairq_queue_lane(queue, priority),
-							fairq_chunks_map(&queue->hints->chunks),
-							turn->group_no, &wait))
+	if (!copy_wait(&look, &wait))
 		return false;
 	/* what the turn has in hand the group's entry has not */
 	if (turn->queued.next < turn->queued.n)

@@ -21,7 +21,7 @@ typedef struct FairqSurvey
 								 * if it is not counted and there are many */
 } FairqSurvey;
 
-extern void fairq_survey(FairqQueue *queue, FairqTable *tasks, uint32 mapped,
+extern void fairq_survey(FairqQueue *queue, FairqTable *tasks,
 						 int32 group_no, TimestampTz now,
 						 FairqSurvey *survey);
 extern bool fairq_survey_since(FairqQueue *queue, FairqTable *tasks,
