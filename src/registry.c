@@ -54,8 +54,8 @@
 #include "seats.h"
 
 /*
- * Hints that are allocated together: 42 kB.  By itself each would cost what the
- * DSA's next size is, up to a quarter more.
+ * Hints that are allocated together: 68 kB.  By itself each would take three
+ * pages of the DSA, 12 kB.
  */
 #define HINTS_AT_ONCE 8
 

@@ -59,9 +59,10 @@
  * An abort adds nothing: it leaves the rows as they were.  Of a subtransaction
  * that is aborted the pending changes are gone before the commit.
  *
- * Locking: the tally's lock, an LWLock; under it ProcArrayLock, for S, and a
- * queue's mutex, for a few instructions.  Those who hold it shared add numbers
- * and allocate nothing; so it can be taken at the end of a transaction.
+ * Locking: the tally's lock, an LWLock; under it ProcArrayLock, for S,
+ * XidGenLock, for the epoch of its xids, and a queue's mutex, for a few
+ * instructions.  Those who hold it shared add numbers and allocate nothing; so
+ * it can be taken at the end of a transaction.
  */
 #include "postgres.h"
 
