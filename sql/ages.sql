@@ -124,6 +124,10 @@ SELECT * FROM pg_temp.show('ages_full');
 SELECT fairq.resume('ages_full');
 SELECT fairq.alter_queue('ages_full', max_running => 1);
 SELECT * FROM pg_temp.show('ages_full');
+-- with limits each group is asked, and says the same of a paused queue
+SELECT fairq.pause('ages_full');
+SELECT * FROM pg_temp.show('ages_full');
+SELECT fairq.resume('ages_full');
 SELECT pg_temp.pop('ages_full', 2);
 SELECT * FROM pg_temp.show('ages_full');
 SELECT fairq.complete(pg_temp.id('f1'));

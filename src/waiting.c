@@ -43,10 +43,11 @@ note_group(FairqQueue *queue, const FairqWait *wait, FairqWaiting *waiting)
 		waiting->ready = Min(waiting->ready, wait->since);
 		return;
 	}
-	if (reason == FAIRQ_REASON_QUEUE_LIMIT)
-		waiting->nready++;
-	else if (reason == FAIRQ_REASON_LIMIT)
+	if (reason == FAIRQ_REASON_LIMIT)
 		waiting->nlimited++;
+	else if (fairq_group_setting(queue, wait->group_no)->limit != 0)
+		/* what keeps it back is the queue, as look_at_rings() counts it */
+		waiting->nready++;
 	waiting->limited = Min(waiting->limited, wait->since);
 }
 

@@ -11,7 +11,8 @@
 typedef struct FairqWaiting
 {
 	int32		nready;			/* number of groups that may have something
-								 * ready and are not known to lack a slot, in
+								 * ready, and are neither paused nor known to
+								 * lack a slot under a limit of theirs, in
 								 * each priority */
 	int32		nlimited;		/* number of groups without a slot that are not
 								 * paused, likewise */
