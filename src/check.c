@@ -161,15 +161,14 @@ check_tallies(FairqQueue *queue, List *faults)
 		args[0] = fairq_sql_int4(queue->id);
 		for (int i = 0; i < FAIRQ_TALLIES; i++)
 			args[1 + i] = fairq_sql_int8(before[i]);
+		/* the three side by side: as rows of a table they would be joined */
 		found = fairq_sql_texts("SELECT format('tasks that are %s: fairq.stats is off by %s', kind, shown - n)"
-								" FROM (SELECT"
-								" count(*) FILTER (WHERE lease_until IS NULL AND addr < (1::bigint << 62)),"
+								" FROM (SELECT unnest('{ready,scheduled,running}'::text[]) AS kind,"
+								" unnest(ARRAY[$2, $3, $4]) AS shown, unnest(ARRAY["
+								"count(*) FILTER (WHERE lease_until IS NULL AND addr < (1::bigint << 62)),"
 								" count(*) FILTER (WHERE lease_until IS NULL AND addr >= (1::bigint << 62)),"
-								" count(lease_until)"
-								" FROM fairq.task WHERE queue_id = $1) AS c (ready, scheduled, running),"
-								" LATERAL (VALUES ('ready', $2, ready),"
-								" ('scheduled', $3, scheduled), ('running', $4, running))"
-								" AS v (kind, shown, n) WHERE shown <> n",
+								" count(lease_until)]) AS n"
+								" FROM fairq.task WHERE queue_id = $1) AS v WHERE shown <> n",
 								args, lengthof(args));
 		if (found == NIL ||
 			(read_tallies(queue, after) &&

@@ -618,7 +618,7 @@ count_tasks(const List *ids)
 		/* it may have been dropped before we had the lock */
 		queue = fairq_queue_by_id(id);
 		if (queue != NULL)
-			fairq_count_tasks(queue, tasks);
+			fairq_count_tasks(queue, tasks, true);
 		fairq_queue_id_unlock(id, AccessShareLock);
 	}
 	fairq_table_close(tasks);

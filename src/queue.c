@@ -593,9 +593,16 @@ fairq_queue_exists(const char *name)
 bool
 fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode)
 {
+	return fairq_queue_id_try_lock(queue->id, lockmode);
+}
+
+/* The same of a queue by its id. */
+bool
+fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode)
+{
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, queue_relid, queue->id, 0);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, queue_relid, id, 0);
 	return LockAcquire(&tag, lockmode, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 

@@ -86,6 +86,7 @@ extern bool fairq_may(const FairqQueue *queue, int any);
 extern bool fairq_queue_exists(const char *name);
 extern List *fairq_queue_ids(void);
 extern bool fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode);
+extern bool fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
 extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
 											   int32 group_no);

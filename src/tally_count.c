@@ -23,6 +23,7 @@
 #include "utils/hsearch.h"
 #include "utils/snapmgr.h"
 
+#include "registry.h"
 #include "stall.h"
 #include "tally_count.h"
 #include "transaction.h"
@@ -65,29 +66,58 @@ count_task(void *arg, const FairqTask *task, bool in_hands)
 					  fairq_tallied_at(task->addr)]++;
 }
 
-/* Add what was found of a queue, if it can be locked at once. */
+/*
+ * Add what was found of a queue, if it can be locked at once.  With make, also
+ * if shared memory does not know the queue yet.
+ */
 static void
-publish_queue(Counting *counting, int32 queue_id)
+publish_queue(const QueueCount *count, bool make)
 {
-	FairqQueue *queue = fairq_queue_by_id(queue_id);
+	int32		id = count->queue_id;
+	FairqQueue *queue;
+	FairqHints *hints;
 
-	if (queue == NULL || !fairq_queue_try_lock(queue, AccessShareLock))
+	if (!fairq_queue_id_try_lock(id, AccessShareLock))
 		return;
-	/* it may have been dropped before we had the lock */
-	queue = fairq_queue_by_id(queue_id);
-	if (queue != NULL)
-		fairq_tally_found(&queue->hints->tally,
-						  count_of(counting, queue_id)->n);
-	fairq_queue_id_unlock(queue_id, AccessShareLock);
+	hints = fairq_shmem_find_queue(id);
+	if (hints == NULL && make && (queue = fairq_queue_by_id(id)) != NULL)
+		hints = queue->hints;
+	if (hints != NULL)
+		fairq_tally_found(&hints->tally, count->n);
+	fairq_queue_id_unlock(id, AccessShareLock);
+}
+
+/*
+ * Add what was found of each queue.  Its settings are read only if shared memory
+ * is to know it: there may be thousands, of which none is used.
+ */
+static void
+publish(Counting *counting, bool make)
+{
+	HASH_SEQ_STATUS status;
+	QueueCount *count;
+	ListCell   *lc;
+
+	/* those that have no task */
+	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+		(void) count_of(counting,
+						((FairqHints *) lfirst(lc))->entry.key.queue_id);
+	hash_seq_init(&status, counting->queues);
+	while ((count = hash_seq_search(&status)) != NULL)
+	{
+		CHECK_FOR_INTERRUPTS();
+		publish_queue(count, make);
+	}
 }
 
 /*
  * Count all tasks of all queues, if the numbers of this one, which is locked, are
- * not known.  A transaction that has an xid does not: what it has changed itself is neither
- * as the snapshot sees it nor added later.
+ * not known.  A transaction that has an xid does not: what it has changed itself
+ * is neither as the snapshot sees it nor added later.  Numbers become known of the
+ * queues that shared memory knows; with make, of all that have tasks.
  */
 void
-fairq_count_tasks(FairqQueue *queue, FairqTable *tasks)
+fairq_count_tasks(FairqQueue *queue, FairqTable *tasks, bool make)
 {
 	HASHCTL		info = {
 		.keysize = sizeof(int32),
@@ -96,7 +126,6 @@ fairq_count_tasks(FairqQueue *queue, FairqTable *tasks)
 	};
 	Counting	counting = {.last = NULL};
 	Snapshot	snapshot;
-	ListCell   *lc;
 
 	if (fairq_tally_is_known(&queue->hints->tally) ||
 		TransactionIdIsValid(GetTopTransactionIdIfAny()))
@@ -111,11 +140,7 @@ fairq_count_tasks(FairqQueue *queue, FairqTable *tasks)
 					 count_task, &counting);
 	UnregisterSnapshot(snapshot);
 	fairq_stall("tally");
-	foreach(lc, fairq_queue_ids())
-	{
-		CHECK_FOR_INTERRUPTS();
-		publish_queue(&counting, lfirst_int(lc));
-	}
+	publish(&counting, make);
 	fairq_tally_end(true);
 	hash_destroy(counting.queues);
 }
@@ -129,7 +154,7 @@ fairq_count_few_tasks(FairqQueue *queue, FairqTable *tasks)
 {
 	if (!fairq_tally_is_known(&queue->hints->tally) && !IsTransactionBlock() &&
 		RelationGetNumberOfBlocks(tasks->rel) <= FEW_PAGES)
-		fairq_count_tasks(queue, tasks);
+		fairq_count_tasks(queue, tasks, false);
 }
 
 /* End a count that an error has broken off. */

@@ -8,7 +8,8 @@
 #include "queue.h"
 #include "store.h"
 
-extern void fairq_count_tasks(FairqQueue *queue, FairqTable *tasks);
+extern void fairq_count_tasks(FairqQueue *queue, FairqTable *tasks,
+							  bool make);
 extern void fairq_count_few_tasks(FairqQueue *queue, FairqTable *tasks);
 extern void fairq_tally_count_init(void);
 
