@@ -17,6 +17,7 @@
 #include "compat.h"
 #include "histogram.h"
 #include "queue.h"
+#include "registry.h"
 #include "row.h"
 #include "visible.h"
 #include "waiting.h"
@@ -121,7 +122,9 @@ put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
 	put_age(&row, waiting.limited);
 	put_times(&row, queue);
 	put_counters(&row, queue);
-	fairq_put_row(rsinfo, &row);
+	/* if it was dropped meanwhile, what was read may be another queue's */
+	if (fairq_shmem_find_queue(queue->id) == queue->hints)
+		fairq_put_row(rsinfo, &row);
 }
 
 /* fairq.visible_stats() */

@@ -22,6 +22,7 @@
 #include "lane_view.h"
 #include "lane_waits.h"
 #include "reason.h"
+#include "registry.h"
 #include "seats.h"
 #include "waiting.h"
 
@@ -101,7 +102,7 @@ ask_groups(FairqQueue *queue, FairqWaiting *waiting)
 		!fairq_queue_try_lock(queue, AccessShareLock))
 		return false;
 	/* it may have been dropped before we had the lock */
-	all = fairq_queue_by_id(id) == queue;
+	all = fairq_shmem_find_queue(id) == queue->hints;
 	for (int p = 0; p < FAIRQ_PRIORITIES && all; p++)
 		all = ask_lane(queue, fairq_queue_lane(queue, p), &nasked, waiting);
 	fairq_queue_id_unlock(id, AccessShareLock);
