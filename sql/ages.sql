@@ -4,8 +4,9 @@
 -- (fairq_ring_next_round() in ages.c), or what was noted before the ring was empty
 -- (let_in() in lane_internal.h), when what falls out of a wheel is lost (move_on() in
 -- ages.c), when the second priority of a parked group does not count (note_parked() in
--- counter.c), and when what is not known of a parked group is not read (park() in
--- running.c).
+-- counter.c), when what is not known of a parked group is not read (park() in running.c),
+-- and when what has fallen due counts from the next pop on (note_fallen_due() in
+-- waiting.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -241,6 +242,29 @@ SELECT pg_temp.pop('ages_due');
 SELECT * FROM pg_temp.show('ages_due');
 SELECT pg_temp.pop('ages_due');
 SELECT * FROM pg_temp.show('ages_due');
+
+-- also if no pop comes by: but for one that was cancelled, in a queue that is paused
+-- with those that may not run
+SELECT fairq.create_queue('ages_gone');
+SELECT pg_temp.pop('ages_gone');
+SELECT fairq.maintain('ages_gone');
+SELECT fairq.enqueue('ages_gone', 'a', '"g1"', run_at => clock_timestamp() + '100 ms') > 0 AS ok;
+SELECT * FROM pg_temp.show('ages_gone');
+SELECT pg_sleep(0.3);
+SELECT * FROM pg_temp.show('ages_gone');
+SELECT fairq.pause('ages_gone');
+SELECT * FROM pg_temp.show('ages_gone');
+SELECT fairq.resume('ages_gone');
+SELECT fairq.cancel(pg_temp.id('g1'));
+SELECT * FROM pg_temp.show('ages_gone');
+-- nor for one that is to be tried again
+SELECT fairq.enqueue('ages_gone', 'a', '"g2"') > 0 AS ok;
+SELECT fairq.fail(id, attempt, retry_in => '100 ms') FROM fairq.pop('ages_gone');
+SELECT * FROM pg_temp.show('ages_gone');
+SELECT pg_sleep(0.3);
+SELECT * FROM pg_temp.show('ages_gone');
+SELECT pg_temp.pop('ages_gone');
+SELECT * FROM pg_temp.show('ages_gone');
 
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue LIKE 'ages%';
 

@@ -217,3 +217,25 @@ fairq_lane_oldest(FairqLane *lane)
 	LWLockRelease(&lane->lock);
 	return oldest;
 }
+
+/*
+ * Returns the time at which the first task fell due by now that no call has come by
+ * since; DT_NOEND: there is none, or it is not known, as no call has searched for
+ * such tasks yet.  It is too early if that task was cancelled.
+ */
+TimestampTz
+fairq_lane_fell_due(FairqLane *lane, TimestampTz now)
+{
+	TimestampTz since = DT_NOEND;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS && is_begun(lane); r++)
+	{
+		int64		first = fairq_times_first(&lane->times, r);
+
+		if (first > fairq_region_from(r) && first < fairq_due_end(r, now))
+			since = Min(since, fairq_due_time(first));
+	}
+	LWLockRelease(&lane->lock);
+	return since;
+}

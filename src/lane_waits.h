@@ -39,6 +39,7 @@ extern int	fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from,
 extern int	fairq_lane_ring_waits(FairqLane *lane, uint32 mapped, int64 from,
 								  int most, FairqWait *waits);
 extern TimestampTz fairq_lane_oldest(FairqLane *lane);
+extern TimestampTz fairq_lane_fell_due(FairqLane *lane, TimestampTz now);
 extern bool fairq_lane_wait_of(FairqLane *lane, uint32 mapped, int32 group_no,
 							   FairqWait *wait);
 

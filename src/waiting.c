@@ -11,6 +11,12 @@
  * running, so that pops come by, or many groups do have a slot: then what the ring
  * says is near enough.
  *
+ * What time makes ready is put into the ring by a call, and where all workers are
+ * gone there is none.  So timed tasks count from the time at which the first fell
+ * due, whosever it is: their groups are not known.  Leases that have ended do not:
+ * since when is not known, as one that is extended or whose task has ended stays in
+ * the deadline until a call comes by.
+ *
  * Locking: AccessShareLock on the queue for the time, as groups' bits are freed
  * with its hints; if that cannot be had at once, the ring has to do.  The lanes'
  * locks, shared, for some groups at a time.
@@ -109,6 +115,23 @@ ask_groups(FairqQueue *queue, FairqWaiting *waiting)
 	return all;
 }
 
+/* Note what has fallen due since a call came by, if any timed task is there. */
+static void
+note_fallen_due(FairqQueue *queue, FairqWaiting *waiting)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz *since = queue->paused || fairq_queue_is_full(queue) ?
+		&waiting->limited : &waiting->ready;
+	int64		n[FAIRQ_TALLIES];
+
+	if (fairq_tally_read(&queue->hints->tally, n) &&
+		n[FAIRQ_TALLY_SCHEDULED] <= 0)
+		return;
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		*since = Min(*since,
+					 fairq_lane_fell_due(fairq_queue_lane(queue, p), now));
+}
+
 /* Take what the lanes say of their rings. */
 static void
 look_at_rings(FairqQueue *queue, FairqWaiting *waiting)
@@ -143,6 +166,7 @@ fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 		*waiting = none;
 		look_at_rings(queue, waiting);
 	}
+	note_fallen_due(queue, waiting);
 	waiting->nlimited += fairq_parked_count(parked, epoch);
 	waiting->limited = Min(waiting->limited,
 						   fairq_parked_since(parked, epoch));
