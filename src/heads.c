@@ -12,8 +12,7 @@
  * descent or two, whatever is queued.
  *
  * Since nothing is claimed, a search would come by the same tasks again at the
- * group's next turn.  So the caller who reads several heads keeps the ids of
- * those that it has come by.
+ * group's next turn.  So the caller keeps the ids of those that it has come by.
  *
  * Rows in the hands of another transaction, and rows that are locked at this
  * moment, are passed over, as a pop passes them over.
@@ -145,8 +144,7 @@ fairq_heads_turn(FairqService *s, FairqHeads *heads, FairqCourse *course,
 static bool
 was_seen(const FairqHeads *heads, const FairqTask *task)
 {
-	return heads->seen != NULL &&
-		hash_search(heads->seen, &task->id, HASH_FIND, NULL) != NULL;
+	return hash_search(heads->seen, &task->id, HASH_FIND, NULL) != NULL;
 }
 
 /* Have the first queued task at hand that was not seen yet. */
@@ -254,11 +252,9 @@ fairq_heads_next(FairqService *s, FairqHeads *heads, FairqCourse *course,
 		ItemPointerData root = chosen->task.root;
 
 		head->task = chosen->task;
-		head->since = chosen->since;
 		head->expired = chosen == &course->expired;
 		pass(heads, chosen);
-		if (heads->seen != NULL)
-			(void) hash_search(heads->seen, &head->task.id, HASH_ENTER, NULL);
+		(void) hash_search(heads->seen, &head->task.id, HASH_ENTER, NULL);
 		if (fairq_task_peek(s->tasks, &head->task,
 							head->expired) != FAIRQ_CLAIMED)
 			continue;
@@ -297,22 +293,4 @@ fairq_heads_turn_over(FairqHeads *heads, FairqCourse *course)
 	/* each expired one was seen, or is to be left */
 	if (!course->expired.open && !course->expired.have)
 		turn->sets.lapsed = false;
-}
-
-/* --------------------------------------------------------------------- */
-
-/*
- * Read the first task of the group, of which that is known, in the present
- * lane: the one that would be served next, if the group and the queue have a
- * slot.  False if it has none.
- */
-bool
-fairq_head(FairqService *s, const FairqGroupCopy *copy, FairqHead *head)
-{
-	FairqHeads	heads;
-	FairqCourse course;
-
-	fairq_heads_of(&heads, copy, NULL);
-	fairq_heads_turn(s, &heads, &course, false);
-	return fairq_heads_next(s, &heads, &course, true, head);
 }

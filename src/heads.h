@@ -16,16 +16,13 @@ typedef struct FairqHeads
 	int64		from;			/* address from which queued tasks are left */
 	bool		more;			/* true: there may be some */
 	HTAB	   *seen;			/* ids of tasks that are not to be returned
-								 * again; NULL: one head is read, and no
-								 * other */
+								 * again */
 } FairqHeads;
 
 /* One of its tasks. */
 typedef struct FairqHead
 {
 	FairqTask	task;			/* the task */
-	TimestampTz since;			/* time since which it waits: it was enqueued
-								 * or put back, fell due, or its lease ended */
 	bool		expired;		/* true: its lease has ended; it has its
 								 * slot */
 } FairqHead;
@@ -48,8 +45,5 @@ extern bool fairq_heads_next(FairqService *s, FairqHeads *heads,
 extern void fairq_heads_served(FairqHeads *heads, FairqCourse *course,
 							   const FairqHead *head);
 extern void fairq_heads_turn_over(FairqHeads *heads, FairqCourse *course);
-
-extern bool fairq_head(FairqService *s, const FairqGroupCopy *copy,
-					   FairqHead *head);
 
 #endif							/* FAIRQ_HEADS_H */

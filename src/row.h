@@ -39,12 +39,6 @@ fairq_put_int4(FairqRow *row, int32 value, bool isnull)
 	fairq_put(row, Int32GetDatum(value), isnull);
 }
 
-static inline void
-fairq_put_null(FairqRow *row)
-{
-	fairq_put(row, (Datum) 0, true);
-}
-
 /* Put a duration of so many microseconds. */
 static inline void
 fairq_put_interval(FairqRow *row, int64 usecs, bool isnull)
