@@ -8,9 +8,9 @@
  * long, at the price of a comparison for each claim.
  *
  * Of a group its entry knows a time since when, at the earliest, its first
- * ready task has waited (FairqGroup.since): when the group has nothing and a task
- * is published, the time at which that one became ready; from then on that of the
- * task that was claimed last at a turn of it, queued or scheduled.  For a line is
+ * ready task has waited (FairqGroup.turn.since): when the group has nothing and a
+ * task is published, the time at which that one became ready; from then on that of
+ * the task that was claimed last at a turn of it, queued or scheduled.  For a line is
  * served in the order in which its tasks became ready, but for what was committed
  * late, so that the next one has not waited longer.  What was begun and comes
  * again, retried or expired, is served before its time, and says nothing.  A task

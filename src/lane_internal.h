@@ -115,7 +115,9 @@ epoch_of(FairqLane *lane)
 static inline void
 ring_waits(FairqLane *lane, TimestampTz since)
 {
-	fairq_ring_waits(&lane->present.ages, pg_atomic_read_u32(&lane->present.ages.round), since);
+	FairqRingAges *ages = &lane->present.ages;
+
+	fairq_ring_waits(ages, pg_atomic_read_u32(&ages->round), since);
 }
 
 /*

@@ -82,11 +82,11 @@ FairqItem;
  * The entry of a group in a lane, in a cache of fixed size: entry.c has the
  * cache, hand.c the protocol of the hand.  All fields are protected by the
  * mutex of the set that the entry lies in.  A backend that uses anything but
- * the pins, and the time that a claim notes, has the lane's lock besides, exclusively, or shared to copy what
- * the entry holds; so the entry is as the last holder of that lock left it,
- * unless it was evicted.  A backend that
- * evicts an entry has the mutex alone: it reads pins and sets, and
- * clears the entry.  An entry with pins is not evicted.
+ * the pins, and the time that a claim notes, has the lane's lock besides,
+ * exclusively, or shared to copy what the entry holds; so the entry is as the
+ * last holder of that lock left it, unless it was evicted.  A backend that
+ * evicts an entry has the mutex alone: it reads pins and sets, and clears the
+ * entry.  An entry with pins is not evicted.
  */
 typedef struct FairqGroup
 {
