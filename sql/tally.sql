@@ -129,6 +129,13 @@ BEGIN;
 SELECT count(*) FROM fairq.pop('tally');
 COMMIT;
 SELECT ready FROM fairq.stats WHERE queue = 'tally';
+-- nor for a role that may not manage any of the queues
+CREATE ROLE regress_fairq_tally;
+SET ROLE regress_fairq_tally;
+SELECT fairq.maintain();
+RESET ROLE;
+DROP ROLE regress_fairq_tally;
+SELECT ready FROM fairq.stats WHERE queue = 'tally';
 SELECT fairq.maintain('tally');
 SELECT ready, scheduled, running FROM fairq.stats WHERE queue = 'tally';
 -- An abort of what was changed by SQL is told of as well: nothing is known

@@ -598,8 +598,9 @@ maintain_tasks(FairqQueue *queue)
 }
 
 /*
- * Count all tasks, if those of one of these queues are not, before anything is
- * written.  The queue is locked for that, so that its hints are its own.
+ * Count all tasks, if those of one of these queues are not, and it may be
+ * managed, before anything is written.  The queue is locked for that, so that
+ * its hints are its own.
  */
 static void
 count_tasks(const List *ids)
@@ -613,7 +614,8 @@ count_tasks(const List *ids)
 		int32		id = lfirst_int(lc);
 		FairqQueue *queue = fairq_queue_by_id(id);
 
-		if (queue == NULL || !fairq_queue_try_lock(queue, AccessShareLock))
+		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MANAGE) ||
+			!fairq_queue_try_lock(queue, AccessShareLock))
 			continue;
 		/* it may have been dropped before we had the lock */
 		queue = fairq_queue_by_id(id);
