@@ -20,6 +20,7 @@ class Driver:
                                     self.model.settings)
         self.names = range(sessions)
         self.levels = {}
+        self.forgotten = False      # hints were thrown away, in this history
 
     def _call(self, s, name, *arguments):
         with self.clock:
@@ -124,6 +125,9 @@ class Driver:
 
     def _check_foreseen(self, foreseen, claims):
         served = [(claim.id, claim.addr) for claim in claims]
+        if self.forgotten and self.model.undo:
+            # what open transactions have changed counts as running, in doubt
+            foreseen = foreseen[:len(served)]
         if foreseen != served:
             raise Fault("peek", f"peek foresaw {foreseen}, pop served"
                         f" {served}")
@@ -294,6 +298,7 @@ class Driver:
         self.model.set(s, retain=retain)
 
     def reset_hints(self, s):
+        self.forgotten = True
         self.sessions[s].reset_hints()
         self.model.forget()
 
