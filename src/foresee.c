@@ -183,6 +183,22 @@ next_unknown(Foresight *f, int64 from)
 		next_in_line(f, Max(from, behind), FAIRQ_ALL_SEATS);
 }
 
+/* The first group at or behind that seat that is in one of the first n sets. */
+static int64
+next_member(FairqMembers *members, int n, int64 from)
+{
+	int64		next = FAIRQ_ALL_SEATS;
+
+	for (int i = 0; i < n; i++)
+	{
+		const FairqSeatCopy *member = fairq_members_next(&members[i], from);
+
+		if (member != NULL)
+			next = Min(next, member->group_no);
+	}
+	return next;
+}
+
 /* The first group at or behind that seat that is in the ring. */
 static int64
 next_in_ring(Foresight *f, int64 from)
@@ -195,14 +211,7 @@ next_in_ring(Foresight *f, int64 from)
 		CHECK_FOR_INTERRUPTS();
 		if (found >= 0)
 			next = Min(next, found);
-		for (int i = 0; i < KINDS; i++)
-		{
-			const FairqSeatCopy *member = fairq_members_next(&f->ring[i],
-															 from);
-
-			if (member != NULL)
-				next = Min(next, member->group_no);
-		}
+		next = Min(next, next_member(f->ring, KINDS, from));
 		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->sets.out))
 			return next;
 		from = next + 1;
@@ -496,17 +505,9 @@ next_lapsed(Foresight *f, FairqMembers members[KINDS], int64 from)
 {
 	for (;;)
 	{
-		int64		next = FAIRQ_ALL_SEATS;
-
 		/* parked groups are none of these */
-		for (int i = 0; i <= KIND_LAPSING; i++)
-		{
-			const FairqSeatCopy *member = fairq_members_next(&members[i],
-															 from);
+		int64		next = next_member(members, KIND_LAPSING + 1, from);
 
-			if (member != NULL)
-				next = Min(next, member->group_no);
-		}
 		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->sets.out))
 			return next;
 		from = next + 1;
