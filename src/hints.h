@@ -231,4 +231,15 @@ fairq_hints_of(FairqLane *lane)
 						   offsetof(FairqHints, lanes));
 }
 
+/* The number of an event in all lanes of a queue since the server started. */
+static inline int64
+fairq_hints_stat(FairqHints *hints, FairqStat stat)
+{
+	uint64		sum = 0;
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		sum += pg_atomic_read_u64(&hints->lanes[p].stats[stat]);
+	return (int64) sum;
+}
+
 #endif							/* FAIRQ_HINTS_H */

@@ -82,13 +82,7 @@ fairq_counters(PG_FUNCTION_ARGS)
 	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_ANY))
 		PG_RETURN_NULL();
 	for (int i = 0; i < FAIRQ_STATS; i++)
-	{
-		uint64		sum = 0;
-
-		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-			sum += pg_atomic_read_u64(&fairq_queue_lane(queue, p)->stats[i]);
-		values[i] = Int64GetDatum((int64) sum);
-	}
+		values[i] = Int64GetDatum(fairq_hints_stat(queue->hints, i));
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
 }

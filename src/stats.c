@@ -96,13 +96,7 @@ static void
 put_counters(FairqRow *row, FairqQueue *queue)
 {
 	for (int i = 0; i < FAIRQ_STATS; i++)
-	{
-		uint64		sum = 0;
-
-		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-			sum += pg_atomic_read_u64(&fairq_queue_lane(queue, p)->stats[i]);
-		fairq_put_int8(row, (int64) sum, false);
-	}
+		fairq_put_int8(row, fairq_hints_stat(queue->hints, i), false);
 }
 
 static void
