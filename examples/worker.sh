@@ -119,7 +119,8 @@ while [ -z "$stopping" ]; do
 	done
 	if [ "$popped" -eq 2 ]; then
 		sleep 1
-	elif [ "$popped" -gt 0 ] && [ "$popped" -le 128 ]; then	# above is a signal
+	# Above 128 is a signal; and after one $! may have been end_wait.
+	elif [ "$popped" -gt 0 ] && [ "$popped" -le 128 ] && [ -z "$stopping" ]; then
 		status=1
 		break
 	elif [ ${#tasks[@]} -eq 0 ]; then
