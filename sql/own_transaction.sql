@@ -225,7 +225,7 @@ SELECT payload, attempt FROM fairq.pop('own_leases', 100);
 SELECT count(*) FROM fairq.live_tasks
 WHERE queue = 'own_leases' AND payload = '"a"' AND fairq.extend(id, 2, '1 microsecond') IS NOT NULL;
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 microsecond');
--- in the hands of expire_leases it is one, too
+-- to expire_leases it is one, too
 SELECT fairq.expire_leases('own_leases'), fairq.expire_leases('own_leases');
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
 COMMIT;

@@ -237,7 +237,7 @@ SELECT * FROM pg_temp.check('storage');
 --
 
 -- What fairq can't keep up it refuses, until it is gone.  What writes no entry of
--- it goes on: whoever has a task in hand may complete it, a task can be taken, and
+-- it goes on: whoever has a running task may complete it, a task can be taken, and
 -- popped if none of the columns that it is of is changed.
 SELECT pg_temp.add('storage', 'a', 1, 4);
 CREATE INDEX storage_extra ON fairq.task (addr) WHERE lease_until IS NULL;

@@ -362,7 +362,7 @@ def no_polling(run):
     waiters = crowd(MANY)
     pids = [waiter.pid for waiter in waiters]
     try:
-        # rows in the hands of an open transaction
+        # rows being changed by an open transaction
         other.execute("BEGIN")
         other.execute("SELECT fairq.enqueue(%s, 'open')", [queue])
         put_to_sleep(run.db, waiters, queue)

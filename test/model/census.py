@@ -2,7 +2,7 @@
 
 A group's counter is not known.  The table has some pages, and a census reads
 them one after the other; each at one moment, with a dirty snapshot, so that it
-sees what is committed and what is in the hands of open transactions.  From the
+sees what is committed and what open transactions are changing.  From the
 moment on at which it has got its number the counter counts what it may miss.
 A step here is what happens at once for everybody else: a look at the census, a
 section under the counter's mutex, a row that is written, the end of a
@@ -21,7 +21,7 @@ Of the counter, protected by its mutex:
     holds               rows that are being written
 
 Workers claim, extend, finish and take tasks, each its own.  A step of the
-census that one session has in hand can be taken over by another at any time.
+census that one session has begun can be taken over by another at any time.
 
 Promised is
 
@@ -50,9 +50,9 @@ RULES = {
     "number first": "a census has its number before it reads the first page",
     "length second": "and before it looks how many pages there are",
     "one moment": "a page is read at one moment",
-    "in hands counts": "what is in the hands of a transaction is running",
-    "own counts": "also what is in the hands of the session's own",
-    "in hands is unsure": "but the counter is doubtful then",
+    "being changed counts": "a row that a transaction is changing is running",
+    "own counts": "also one that the session's own is changing",
+    "being changed is unsure": "but the counter is doubtful then",
     "adds are unsure": "and if there are adds",
     "who leaves is unsure": "and if somebody has left",
     "uncounted is unsure": "and if somebody has without saying so",
@@ -84,7 +84,7 @@ NEW = Limit(False, 0, False, 0, 0, 0, 0, 0, False, False, 0, 0)
 # what is said of the census by a look
 View = namedtuple("View", "as_of census counted repeated")
 UNSEEN = View(0, 0, False, False)
-# a session: where it is in its script, and what it has in hand; of a census
+# a session: where it is in its script, and what it has begun; of a census
 # the phase, the number, the page and how many there are
 Session = namedtuple("Session", "at view count_no phase number page length"
                      " tasks versions")
@@ -537,7 +537,7 @@ class Model(Explorer):
                     sessions=replaced(s.sessions, me, early))
                 return
             s = self.begin(s)
-        yield f"have page {s.next} in hand", s._replace(sessions=replaced(
+        yield f"take page {s.next}", s._replace(sessions=replaced(
             s.sessions, me, session._replace(
                 phase="read", number=s.number, page=s.next,
                 length=s.length or self.length_of(s))))
@@ -574,7 +574,7 @@ class Model(Explorer):
         yield from self.tell(after, me, False)
 
     @staticmethod
-    def out_of_hand(session):
+    def done_with(session):
         return BEGUN._replace(at=session.at, count_no=session.count_no)
 
     @staticmethod
@@ -594,7 +594,7 @@ class Model(Explorer):
             elif not new and task.page == page:
                 if task.by is None:
                     found += ((i, False),) if task.status == RUNNING else ()
-                elif not own and self.on("in hands counts"):
+                elif not own and self.on("being changed counts"):
                     found += ((i, True),)
         return found
 
@@ -607,13 +607,13 @@ class Model(Explorer):
                    and s.done != s.number)
         if not current and self.on("one tells"):
             yield "read in vain", s._replace(sessions=replaced(
-                s.sessions, me, self.out_of_hand(session)))
+                s.sessions, me, self.done_with(session)))
             return
         again = s.teller is not None and current
         repeated = s.number if again else s.repeated
         n = len({i for i, _ in session.tasks})
         unsure = (any(unsure for _, unsure in session.tasks)
-                  and self.on("in hands is unsure"))
+                  and self.on("being changed is unsure"))
         told = session._replace(phase="tell", tasks=(),
                                 view=View(s.resets + s.uncounted,
                                           session.number, n, unsure))
@@ -632,7 +632,7 @@ class Model(Explorer):
             limit = limit._replace(found=limit.found + view.counted,
                                    unsure=unsure)
         s = s._replace(limit=limit, sessions=replaced(
-            s.sessions, me, self.out_of_hand(session)))
+            s.sessions, me, self.done_with(session)))
         if s.repeated < s.number:
             yield "tell, and do not get through", s
         if (s.number == session.number and s.next == session.page

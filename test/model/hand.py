@@ -7,7 +7,7 @@ has of it
     entry       None (never made, or evicted), or
       hand      the first ready tasks: (address, TID of the row), H at most
       upto      every ready task that was told, and stands below, is in the
-                hand, or in the hands of a pop
+                hand, or in flight
       lost      the lowest address that was told since the reading began, and
                 is not in the hand
       reader    the pop whose reading may be offered; others read for
@@ -452,7 +452,7 @@ class Model(Explorer):
                 told = self.tell(s, address, place)
             yield f"{address} is locked", self.then(told, me, "idle")
         elif i == NOBODY:
-            yield f"{address} is in hands", self.then(s, me, "idle")
+            yield f"{address} is in flight", self.then(s, me, "idle")
         else:
             yield f"claim {i}", self.then(
                 self.claim(s, i, CLAIMED), me, "open",

@@ -13,8 +13,8 @@ group for each of these:
     vain        its last turn came to nothing, and was not given back
 
 A group may have an entry in the cache: a hand, its first ready tasks by
-address, and "upto": each ready task below that is in the hand, or in the hands
-of a pop.  An entry can be evicted at any time; the bits cannot.
+address, and "upto": each ready task below that is in the hand, or in
+flight.  An entry can be evicted at any time; the bits cannot.
 
     The next turn of a group is at its seat in the block of the position, or in
     the following block if it has had a turn in this one.  Of the groups in the
@@ -123,9 +123,9 @@ RULES = {
 # weights, and the last block.  H is the size of a hand.  What may happen:
 # evict, room (who is told finds room for an entry), none (who takes a turn may
 # find none), rollback, purge, park, lock, abort, rewrite (rows move), settings
-# (change in a call).  turns: how many can be in hands at once; 0: each is
+# (change in a call).  turns: how many can be in flight at once; 0: each is
 # claimed at once.  resets: how often shared memory may be lost, and steps: how
-# many are in hands at once.
+# many are under way at once.
 USUAL = {"seats": (0, 1), "weights": (1, 1), "blocks": 3, "H": 1, "turns": 1,
          "room": True, "may": ("evict", "rollback", "park", "abort"),
          "resets": 0, "scans": 1}
@@ -221,7 +221,7 @@ class Lane:
     last        the last turn, and how many more tasks of its group it has room
                 for
     groups      see Group
-    turns       in the hands of pops: (group, address of the turn, a task or
+    turns       in flight: (group, address of the turn, a task or
                 READ, read from where, is it the turn's first)
     version     of the TIDs of rows
     recovery    its number, the turn that it began with, and of how many seats
@@ -504,7 +504,7 @@ class Lane:
         return g, seats[g] + length * (block if ahead else block + 1), False
 
     def waits(self, g):
-        """Has it a ready task, and a slot, that no pop has in hand?"""
+        """Has it a ready task, and a slot, that is not in flight?"""
         if self.groups[g].parked:
             return False
         free = set(self.ready(g))

@@ -2,7 +2,7 @@
 # part of the table (census.c).  Meanwhile, and whatever happens in between, no
 # limit is exceeded; and nobody who was passed over has to wait for others.
 #
-# Fails when what our own transaction has in hand is not seen (is_seen() in
+# Fails when what our own transaction has changed is not seen (is_seen() in
 # store_pages.c), when a table that was rewritten is gone on with (goes_on()), when a
 # queue that is being dropped is not passed over but taken as counted (skip_queue()),
 # when no line is counted before a census has begun (fairq_counter_was_long()), and
@@ -114,7 +114,7 @@ $node->psql('postgres',
 is(sql($pop), '0', 'shared steps: the limit holds');
 is(sql($running), '3', 'shared steps: and is not exceeded');
 
-# What our own transaction has in hand is running, for the others.
+# What our own transaction has changed is running, for the others.
 crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe('BEGIN;' . complete_one());

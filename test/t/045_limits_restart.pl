@@ -1,4 +1,4 @@
-# Limits over a restart: what was running counts again, what was in the hands of
+# Limits over a restart: what was running counts again, what was being changed by
 # an open transaction doesn't, and waiting tasks whose slot had been freed, or
 # was about to be, are served.
 #
