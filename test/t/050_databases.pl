@@ -1,5 +1,8 @@
 # Databases and extensions come and go: what shared memory knows of one is never
 # met by another, though queues, groups and ids are the same.
+#
+# Broken on purpose to see it fail: keys in shared memory said nothing of the
+# database (fairq_key_of() in domain.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
