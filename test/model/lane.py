@@ -1,0 +1,611 @@
+"""The lane of seat.py, which says what this is part of: its state, and the sections
+under its lock, each a method.
+"""
+
+from states import Fault
+
+READ = -1                       # in place of a task: the line is to be read
+MOST = 4                        # tasks
+INFINITE = 1 << 20
+ABSENT, INSERTING, READY, CLAIMED, GONE = range(5)
+BUSY = -1                       # the group that always has work
+
+# What makes it sound.  Each can be left out.
+RULES = {
+    "late at eviction": "evicted with what may be ready below its turn: late",
+    "parked is late": "evicted while parked: late, since the position goes on",
+    "parked without an entry": "parked when it has none: late, too",
+    "told behind is late": "told below its turn, without an entry: late",
+    "vanished is late": "a row that is not where it was taken from is told",
+    "parked is not empty": "a new entry is complete only if neither in the "
+                           "ring nor parked",
+    "late says 0": "a late group's new entry knows nothing from 0 on",
+    "late stays": "late is taken away only from who is not in the ring",
+    "taking makes an entry": "the position passes nobody in the ring by",
+    "passed over is late": "if there is no entry to be had: late",
+    "passed over is served": "and the turn is lost",
+    "front": "who is told, and has had no turn in the block, is in front",
+    "front at the position": "also at the seat that the position is at",
+    "front goes first": "the front is served before the position goes on",
+    "front by seats": "in the order of the seats",
+    "front keeps the position": "and the position stays where it is",
+    "front leaves with the ring": "who leaves the ring leaves the front",
+    "unparked in front": "who gets a place is in front, too",
+    "served": "who has had a turn in the block is not in front",
+    "served in one block": "in the next block nobody has had a turn",
+    "empty gives back": "a turn that found nothing does not count",
+    "told gives back": "one that found nothing beside the reading of another "
+                       "pop, when the group is told of",
+    "vain until a turn": "but not after the group's next turn",
+    "parked gives back": "nor does one that found no place",
+    "back in its block": "a turn is given back only in its block",
+    "back if whole": "and only if nobody went on with it",
+    "settings give back": "nor does one that was stopped by a change of "
+                          "settings",
+    "given back in front": "its group is in front, then",
+    "the position stays": "and the position does not go back for it",
+    "locked keeps": "a turn that met a locked row is not given back",
+    "abort keeps": "nor is one that was rolled back",
+    "a turn goes on": "a turn of a greater weight goes on before another one",
+    "address in the block": "who has had no turn in the block gets an address "
+                            "in it",
+    "address behind a turn": "who has had one, an address in the next",
+    "address behind a tail": "and each in a block behind the group's last",
+    "a seat for its weight": "but that a weight of 2 has room for two",
+    "covered": "a turn is taken if all seats are known that could come before",
+    "nobody when all is known": "nobody is ready only if all seats are known",
+    "unknown is not empty": "who is told, and is not known, may have more",
+    "unknown knows nothing": "a new entry of one not known begins at 0",
+    "recovered is late": "who is found to have rows is late",
+    "recovered in the ring": "and in the ring",
+    "told counts": "what is told of one not known counts",
+    "old steps are void": "a step of an earlier recovery is not noted",
+    "recovered is served": "who was passed, and has rows, counts as served",
+    "told is served": "as does who is told before he is known",
+    "newcomers are not": "but not who was given an address in the block since",
+}
+
+
+def at(item):
+    """The address of a task in a hand."""
+    return item // (2 * MOST)
+
+
+class Group:
+    """Its bits, its last address, its entry: None or (hand, upto); and for
+    the promise, whether it has had a turn in the block."""
+    __slots__ = ("ring", "front", "served", "parked", "late", "tail", "entry",
+                 "had", "newcomer", "vain")
+
+    def __init__(self, values=(0, 0, 0, 0, 0, -1, None, 0, 0, 0)):
+        (self.ring, self.front, self.served, self.parked, self.late,
+         self.tail, self.entry, self.had, self.newcomer,
+         self.vain) = values
+
+    def freeze(self):
+        return (self.ring, self.front, self.served, self.parked, self.late,
+                self.tail, self.entry, self.had, self.newcomer, self.vain)
+
+
+class Lane:
+    """A state that can be changed.
+
+    tasks       (status, address) of each
+    position    address of the highest turn that was not in front
+    last        the last turn, and how many more tasks of its group it has room
+                for
+    groups      see Group
+    turns       in flight: (group, address of the turn, a task or
+                READ, read from where, is it the turn's first)
+    version     of the TIDs of rows
+    recovery    its number, the turn that it began with, and of how many seats
+                from there on and round it is known who has rows
+    scans       steps that were not noted yet: (number, from how many seats on,
+                to how many, the groups that were found)
+
+    A task in a hand is a number, see item().
+    """
+    __slots__ = ("of", "on", "tasks", "position", "last", "groups", "turns",
+                 "version", "number_of", "first", "known", "scans")
+
+    def __init__(self, of, rules, state):
+        self.of, self.on = of, rules.__contains__
+        (tasks, self.position, self.last, groups, turns,
+         self.version, recovery, scans) = state
+        self.tasks, self.turns = list(tasks), list(turns)
+        self.number_of, self.first, self.known = recovery
+        self.scans = list(scans)
+        self.groups = [Group(group) for group in groups]
+
+    def freeze(self):
+        return (tuple(self.tasks), self.position, self.last,
+                tuple([group.freeze() for group in self.groups]),
+                tuple(sorted(self.turns)), self.version,
+                (self.number_of, self.first, self.known),
+                tuple(sorted(self.scans)))
+
+    def item(self, i):
+        """Task i and where it stands, in the order of (address, number)."""
+        return (self.tasks[i][1] * MOST + i) * 2 + self.version
+
+    # ---- addresses
+
+    def block(self, address):
+        return address // self.of.length
+
+    def turn(self, g, had):
+        """The next turn of a group, by its bit or by the truth."""
+        return (self.of.seats[g] + self.of.length
+                * (self.block(self.position) + had))
+
+    def reserve(self, i):
+        g = self.of.group[i]
+        group = self.groups[g]
+        served = group.served or not self.on("address in the block")
+        block = self.block(self.position) + (
+            served if self.on("address behind a turn") else 0)
+        tail = self.table_tail(g) if group.tail is None else group.tail
+        if self.is_unsure(g) and not self.rows(g):
+            group.had = group.served
+        if tail >= 0 and self.on("address behind a tail"):
+            last = self.block(tail)
+            there = sum(address == tail and status != ABSENT
+                        and self.of.group[j] == g for j, (status, address)
+                        in enumerate(self.tasks))
+            joins = (self.on("a seat for its weight") and last >= block
+                     and there < self.of.weights[g])
+            block = max(last if joins else last + 1, block)
+        group.tail = self.of.seats[g] + self.of.length * block
+        if self.is_unsure(g) and block == self.block(self.position):
+            group.newcomer = 1
+        if self.of.regular and group.tail < self.turn(g, group.had):
+            raise Fault(f"address: {group.tail} is given, its turn is over")
+        self.tasks[i] = (INSERTING, group.tail)
+
+    def rows(self, g):
+        return [address for i, (status, address) in enumerate(self.tasks)
+                if self.of.group[i] == g
+                and status in (INSERTING, READY, CLAIMED)]
+
+    def table_tail(self, g):
+        return max(self.rows(g), default=-1)
+
+    # ---- recovery
+
+    def seats_off(self, g, turn=None):
+        """How many seats from the first one on the group's is, or a turn."""
+        if turn is None:
+            return (self.of.seats[g] - self.first) % self.of.length
+        return turn - self.first
+
+    def is_known(self, g):
+        return self.seats_off(g) < self.known
+
+    def is_unsure(self, g):
+        """Passed in the block in which recovery began, and not known?"""
+        return (not self.is_known(g)
+                and self.turn(g, 0) < self.first)
+
+    def presume_served(self, g):
+        group = self.groups[g]
+        if (self.is_unsure(g) and not group.front
+                and not self.is_newcomer(g)):
+            group.served = group.had = 1
+        elif self.is_unsure(g) and not self.of.regular:
+            group.had = group.served
+
+    def is_newcomer(self, g):
+        """Given an address in the block since, as long as the entry says so."""
+        return self.groups[g].newcomer and self.on("newcomers are not")
+
+    def lose(self):
+        """All hints are lost, and recovery begins."""
+        for g, group in enumerate(self.groups):
+            passed = self.turn(g, 0) <= self.position
+            rows = bool(self.rows(g))
+            had = passed and rows and (group.had or not self.of.regular)
+            self.groups[g] = Group((0, 0, 0, 0, 0, None, None, int(had), 0,
+                                     0))
+        self.last = (-1, 0)
+        self.number_of += 1
+        self.first, self.known = self.position + 1, 0
+
+    def can_lose(self):
+        """What is in order stays so if nobody is in front at that moment."""
+        return not self.of.regular or not any(
+            address < self.turn(g, 1) and not group.had
+            and self.turn(g, 0) <= self.position
+            for g, group in enumerate(self.groups)
+            for i, (status, address) in enumerate(self.tasks)
+            if self.of.group[i] == g and status in (INSERTING, READY))
+
+    def scan(self):
+        """Read which group has rows at the next seat."""
+        found = tuple(g for g in range(len(self.groups))
+                      if self.seats_off(g) == self.known and self.rows(g))
+        self.scans.append((self.number_of, self.known, self.known + 1, found))
+
+    def note(self, scan):
+        self.scans.remove(scan)
+        number, start, known, found = scan
+        if number != self.number_of and self.on("old steps are void"):
+            return
+        if start != self.known:         # others have gone beyond
+            return
+        for g, group in enumerate(self.groups):
+            if (self.is_unsure(g) and self.seats_off(g) == start
+                    and g not in found):
+                group.had = group.served
+        for g in found:
+            group = self.groups[g]
+            if group.entry is None and self.on("recovered is late"):
+                group.late = 1
+            if self.on("recovered is served"):
+                self.presume_served(g)
+            if self.on("recovered in the ring"):
+                self.enter(g)
+        self.known = known
+
+    def is_covered(self, turn, front):
+        return (front or self.known == self.of.length
+                or self.seats_off(None, turn) < self.known
+                or not self.on("covered"))
+
+    # ---- what is told
+
+    def enter(self, g):
+        """The one door into the ring."""
+        group = self.groups[g]
+        if group.parked:
+            return
+        group.ring = 1
+        seat = self.position % self.of.length
+        passed = self.of.seats[g] < seat or (
+            self.of.seats[g] == seat and self.on("front at the position"))
+        if passed and self.on("front") and not (
+                group.served and self.on("served")):
+            group.front = 1
+
+    def leave(self, g):
+        group = self.groups[g]
+        group.ring = 0
+        if self.on("front leaves with the ring"):
+            group.front = 0
+
+    def tell(self, i):
+        g = self.of.group[i]
+        group = self.groups[g]
+        address = self.tasks[i][1]
+        if not self.is_known(g) and not self.on("told counts"):
+            return
+        if self.on("told is served"):
+            self.presume_served(g)
+        empty = not group.ring and not (
+            group.parked and self.on("parked is not empty")) and (
+            self.is_known(g) or not self.on("unknown is not empty"))
+        if group.entry is None and self.of.room and empty:
+            group.entry = ((), INFINITE)
+        if group.entry is not None:
+            hand, upto = group.entry
+            if address < upto:
+                hand = sorted({*hand, self.item(i)})
+                hand, upto = self.shortened(hand, upto)
+            group.entry = (hand, upto)
+        else:
+            behind = int(address < self.turn(g, group.served)
+                         and self.on("told behind is late"))
+            if self.on("late stays") and (group.ring or group.parked):
+                behind |= group.late
+            group.late = behind
+        if group.vain and group.served:
+            group.vain = group.served = 0
+        self.enter(g)
+
+    def shortened(self, hand, upto):
+        if len(hand) > self.of.H:
+            upto = min(upto, at(hand[self.of.H]))
+        return tuple(hand[:self.of.H]), upto
+
+    def park(self, g):
+        group = self.groups[g]
+        self.leave(g)
+        group.parked = 1
+        if group.entry is None and self.on("parked without an entry"):
+            group.late = 1
+
+    def unpark(self, g):
+        group = self.groups[g]
+        group.parked = 0
+        if self.on("unparked in front"):
+            self.enter(g)
+        else:
+            group.ring = 1
+
+    def evict(self, g):
+        group = self.groups[g]
+        hand, upto = group.entry
+        low = min(at(hand[0]) if hand else upto, upto)
+        group.entry = None
+        group.late = int(
+            group.ring and low < self.turn(g, group.served)
+            and self.on("late at eviction")
+            or group.parked and self.on("parked is late"))
+        group.tail, group.newcomer = None, 0
+        # what the entry knew of a turn in vain is lost, and so is that
+        if group.vain and group.served:
+            group.had = 1
+        group.vain = 0
+
+    # ---- turns
+
+    def can_take(self):
+        """Is there a turn to be taken, or is more to be known first?"""
+        if self.goes_on() is not None:
+            return True
+        after = self.next_turn()
+        return after is not None and self.is_covered(*after[1:])
+
+    def goes_on(self):
+        """The group whose turn has room for more, or None."""
+        if self.on("a turn goes on"):
+            for g, group in enumerate(self.groups):
+                if group.ring and self.in_turn(g):
+                    return g
+        return None
+
+    def in_turn(self, g):
+        """Is the last turn the group's, with room for more?"""
+        turn, left = self.last
+        return left > 0 and turn % self.of.length == self.of.seats[g]
+
+    def next_turn(self):
+        """(group, address of the turn, is it in front); or None, if nobody
+        is in the ring, as far as is known."""
+        length, seats = self.of.length, self.of.seats
+        block, seat = divmod(self.position, length)
+        front = [g for g, group in enumerate(self.groups) if group.front]
+        ring = [g for g, group in enumerate(self.groups) if group.ring]
+        if self.is_known(BUSY):
+            ring.append(BUSY)
+        if not ring:
+            return None
+        ahead = [g for g in ring if seats[g] > seat]
+        if front and (self.on("front goes first") or not ahead):
+            first = min if self.on("front by seats") else max
+            g = first(front, key=lambda g: seats[g])
+            return g, seats[g] + length * block, True
+        g = min(ahead or ring, key=lambda g: seats[g])
+        return g, seats[g] + length * (block if ahead else block + 1), False
+
+    def waits(self, g):
+        """Has it a ready task, and a slot, that is not in flight?"""
+        if self.groups[g].parked:
+            return False
+        free = set(self.ready(g))
+        mine = [turn[2] for turn in self.turns if turn[0] == g]
+        free -= {self.number(item) for item in mine if item != READ}
+        return len(free) > mine.count(READ)
+
+    def check_passed(self, g, turn):
+        for other, group in enumerate(self.groups):
+            if (other != g and self.turn(other, group.had) < turn
+                    and self.waits(other)):
+                raise Fault(f"passed by: {self.of.name(other)} waits for"
+                            f" {self.turn(other, group.had)}, and"
+                            f" {self.of.name(g)} is served at {turn}")
+
+    def enter_block(self):
+        for g, group in enumerate(self.groups):
+            if group.front:
+                raise Fault(f"the front: {self.of.name(g)} is still there")
+            group.had = 0
+            if self.on("served in one block"):
+                group.served = 0
+        self.last = (-1, 0)
+
+    def take(self, entries=True):
+        """Take the next turn, or what is left of the last one; returns the
+        group that was served, and what it holds: the task's address, READ, or
+        None if there was nothing."""
+        g = self.goes_on()
+        first = g is None
+        if first:
+            g, turn, front = self.next_turn()
+            if not self.is_covered(turn, front):
+                raise Fault("a turn is taken that is not to be")
+            if self.block(turn) < self.block(self.position):
+                raise Fault(f"back: a turn at {turn}, behind {self.position}")
+            self.check_passed(g, turn)
+            if not front or not self.on("front keeps the position"):
+                if self.block(turn) != self.block(self.position):
+                    self.enter_block()
+                self.position = turn
+            self.last = (-1, 0)
+        else:
+            turn = self.last[0]
+        if g == BUSY:
+            return g, None
+        if not entries and self.groups[g].entry is None:
+            return g, self.pass_over(g)
+        return g, self.take_of(g, turn, first)
+
+    def take_of(self, g, turn, first):
+        group = self.groups[g]
+        if not group.ring:
+            raise Fault(f"stray: {self.of.name(g)} is not in the ring")
+        if group.entry is None:
+            known = (self.is_known(g) or not self.on("unknown knows nothing"))
+            late = group.late and self.on("late says 0")
+            group.entry = ((), turn if known and not late else 0)
+        hand, upto = group.entry
+        item = None
+        if hand and at(hand[0]) < upto:
+            item, hand = hand[0], hand[1:]
+            group.entry = (hand, upto)
+        elif upto < INFINITE:
+            item = READ
+        if not hand and upto == INFINITE:
+            self.leave(g)
+        if item is None:
+            return None
+        if first:
+            self.count_turn(g)
+        self.last = (turn, (self.of.weights[g] if first else self.last[1]) - 1)
+        if not self.last[1]:
+            self.last = (-1, 0)
+        self.turns.append((g, turn, item, upto, first))
+        return item
+
+    def count_turn(self, g):
+        group = self.groups[g]
+        if group.had:
+            raise Fault(f"twice: {self.of.name(g)} in block"
+                        f" {self.block(self.position)}")
+        group.had = group.served = 1
+        group.front = 0
+        if self.on("vain until a turn"):
+            group.vain = 0
+
+    def pass_over(self, g):
+        """No entry can be had: the group in the ring whose turn it is."""
+        group = self.groups[g]
+        if group.had:
+            raise Fault(f"twice: {self.of.name(g)}, passed over")
+        group.had = 1
+        group.late |= int(self.on("passed over is late"))
+        if self.on("passed over is served"):
+            group.served, group.front = 1, 0
+
+    def give_back(self, held, rule):
+        """A turn that came to nothing, as its group has left the ring."""
+        g, turn, _, _, first = held
+        group = self.groups[g]
+        same = self.block(turn) == self.block(self.position)
+        # only as long as nobody can have gone on with it
+        weight = self.of.weights[g]
+        whole = first and (weight == 1 or self.last == (turn, weight - 1))
+        if same and whole:
+            group.had = 0
+        if (same or not self.on("back in its block")) and self.on(rule) and (
+                whole or not self.on("back if whole")):
+            group.served = 0
+
+    # ---- what becomes of what was taken
+
+    @staticmethod
+    def number(item):
+        return item // 2 % MOST
+
+    def is_ready(self, item):
+        return (item & 1 == self.version
+                and self.tasks[self.number(item)] == (READY, at(item)))
+
+    def ready(self, g):
+        return [i for i, (status, _) in enumerate(self.tasks)
+                if status == READY and self.of.group[i] == g]
+
+    def claim(self, held):
+        """Claim what was taken; if it is gone, what comes next in the same
+        turn.  Returns the number of the task, or None."""
+        g, turn, item, start, first = held
+        group = self.groups[g]
+        beside = item == READ and any(
+            other[0] == g and other[2] == READ
+            for other in self.turns[:self.turns.index(held)])
+        self.turns.remove(held)
+        if beside and self.reads_beside(group):
+            return self.read_beside(held)
+        if item != READ:
+            if self.is_ready(item):
+                return self.claimed(item, turn)
+            self.vanished(g, item)
+        if group.entry is None:         # evicted meanwhile: read for oneself
+            found = self.found(g, start) if item == READ else []
+            return self.claimed(found[0], turn) if found else None
+        while True:
+            item = self.next_item(group, g)
+            if item is None:
+                break
+            if self.is_ready(item):
+                if group.entry == ((), INFINITE):
+                    self.leave(g)
+                return self.claimed(item, turn)
+            self.vanished(g, item)
+        self.leave(g)
+        self.give_back(held, "empty gives back")
+        return None
+
+    @staticmethod
+    def reads_beside(group):
+        """Nothing is in the hand, and what it may have another pop reads."""
+        return group.entry is not None and not group.entry[0] \
+            and group.entry[1] < INFINITE
+
+    def read_beside(self, held):
+        """The other reading counts: this one is for the turn alone, and says
+        nothing of the group."""
+        g, turn, _, _, first = held
+        group = self.groups[g]
+        found = self.found(g, group.entry[1])
+        if found:
+            return self.claimed(found[0], turn)
+        served = group.served
+        self.give_back(held, "empty gives back")
+        if served > group.served:
+            group.vain = int(self.on("told gives back"))
+            group.served = 1
+        return None
+
+    def next_item(self, group, g):
+        """Off the hand, or of what is read now, or None."""
+        hand, upto = group.entry
+        if not hand or at(hand[0]) >= upto:
+            if upto == INFINITE:
+                return None
+            hand = sorted({*hand, *self.found(g, upto)})
+            upto = INFINITE
+            if not hand:
+                group.entry = ((), INFINITE)
+                return None
+        group.entry = self.shortened(hand[1:], upto)
+        return hand[0]
+
+    def found(self, g, start):
+        """By a reading of rows, to the end of the line."""
+        return sorted(self.item(i) for i in self.ready(g)
+                      if self.tasks[i][1] >= start)
+
+    def vanished(self, g, item):
+        group = self.groups[g]
+        if group.entry is not None:
+            hand, upto = group.entry
+            group.entry = ((), min([at(item), upto] + [at(i) for i in hand]))
+        elif self.on("vanished is late"):
+            group.late |= at(item) < self.turn(g, group.served)
+        self.enter(g)
+
+    def claimed(self, item, turn):
+        i, address = self.number(item), at(item)
+        if self.of.regular and turn != address:
+            raise Fault(f"address: {address} is served at {turn}")
+        self.tasks[i] = (CLAIMED, address)
+        return i
+
+    def put_back(self, held):
+        """Tell again what was taken off the hand."""
+        self.turns.remove(held)
+        g, _, item, _, _ = held
+        if item == READ:
+            self.enter(g)
+        else:
+            self.tell(self.number(item))
+
+
+    def change_settings(self, held):
+        """A call finds other settings than those by which it took a turn."""
+        self.put_back(held)
+        if self.position == held[1] and not self.on("the position stays"):
+            self.position -= 1
+        self.give_back(held, "settings give back")
+        if self.on("given back in front"):
+            self.enter(held[0])
