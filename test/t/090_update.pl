@@ -1,6 +1,9 @@
 # ALTER EXTENSION fairq UPDATE on a live queue.  A version 1.1 is made here: the
 # same library with one more function.  It is installed while sessions work with
 # 1.0, and the update comes in the middle of their transactions.
+#
+# Broken on purpose to see it fail: the new library names its segment of shared memory
+# in another way, so that each has hints of its own; and it counts LAYOUT up (shmem.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
