@@ -1,7 +1,8 @@
 -- Who may do what with a queue.
 --
 -- Broken on purpose to see it fail: a role with one privilege had them all
--- (fairq_grants_allow() in acl.c).
+-- (fairq_grants_allow() in acl.c); one with enqueue found out which groups there are
+-- (fairq_sql_address() in inspect.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off
@@ -126,7 +127,14 @@ FROM (VALUES
 	(60, $$SELECT 1 + count(*) FROM fairq.dedup$$),
 	(61, $$SELECT last_value FROM fairq.queue_id_seq$$),
 	(62, $$SELECT 1 + count(*) FROM fairq.peek('privileges')$$),
-	(63, $$SELECT 1 + count(*) FROM fairq.group_stats('privileges')$$)) c(n, call),
+	(63, $$SELECT 1 + count(*) FROM fairq.group_stats('privileges')$$),
+	-- who may not see groups gets one answer, whether there is such a group or not
+	(64, $$fairq.address('privileges', 'guessed', 1)$$),
+	(65, format('fairq.wait_reason(%s, 1000, NULL)', :queue_id)),
+	(66, $$fairq.pause('privileges', 'guessed')::text = ''$$),
+	(67, $$fairq.resume('privileges', 'guessed')::text = ''$$),
+	(68, $$fairq.redrive('privileges', 'guessed')$$),
+	(69, $$fairq.purge('privileges', 'guessed')$$)) c(n, call),
 	LATERAL (SELECT pg_temp.run_as('regress_fairq_nobody', call) AS nobody,
 		pg_temp.run_as('regress_fairq_enqueue', call) AS enqueue,
 		pg_temp.run_as('regress_fairq_work', call) AS work,

@@ -48,7 +48,9 @@ fairq_sql_address(PG_FUNCTION_ARGS)
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
 	int64		block = arg_bigint(fcinfo, 2, "block");
-	FairqQueue *queue = fairq_queue_use(name, FAIRQ_PRIV_ANY, AccessShareLock);
+	/* whether there is such a group is for those who may see groups */
+	FairqQueue *queue = fairq_queue_use(name, FAIRQ_PRIV_MONITOR,
+										AccessShareLock);
 	int32		group_no = fairq_existing_group(queue, group_key);
 	int64		addr = fairq_address(group_no, block, queue->block_length);
 
