@@ -31,6 +31,9 @@
 /* pages that a pop counts at most: 8 MB, some ten milliseconds */
 #define FEW_PAGES 1024
 
+/* for so long a pop does not ask again for the size of a table that had more */
+#define MANY_FOR_US (10 * USECS_PER_SEC)
+
 typedef struct QueueCount
 {
 	int32		queue_id;		/* id of the queue */
@@ -146,6 +149,28 @@ fairq_count_tasks(FairqQueue *queue, FairqTable *tasks, bool make)
 }
 
 /*
+ * Has the table few pages?  A table that had many is not asked for its size by each
+ * pop, which costs a system call, but after a while.
+ */
+static bool
+has_few_pages(FairqTable *tasks)
+{
+	static Oid	many = InvalidOid;
+	static TimestampTz asked_at;
+	TimestampTz now = GetCurrentStatementStartTimestamp();
+
+	if (many == RelationGetRelid(tasks->rel) && now >= asked_at &&
+		now - asked_at < MANY_FOR_US)
+		return false;
+	many = InvalidOid;
+	if (RelationGetNumberOfBlocks(tasks->rel) <= FEW_PAGES)
+		return true;
+	many = RelationGetRelid(tasks->rel);
+	asked_at = now;
+	return false;
+}
+
+/*
  * The same for a pop: only if there are few rows, and nothing before it in its
  * transaction that others may wait for.
  */
@@ -153,7 +178,7 @@ void
 fairq_count_few_tasks(FairqQueue *queue, FairqTable *tasks)
 {
 	if (!fairq_tally_is_known(&queue->hints->tally) && !IsTransactionBlock() &&
-		RelationGetNumberOfBlocks(tasks->rel) <= FEW_PAGES)
+		has_few_pages(tasks))
 		fairq_count_tasks(queue, tasks, false);
 }
 

@@ -6,7 +6,8 @@
 # Fails when a count does not look which transactions were running
 # (keep_snapshot() in tally.c), when what a subtransaction has changed is lost to
 # its parent (merge_into_lane_pending_below() in pending.c), and when a pop counts
-# whatever there is (fairq_count_few_tasks()).
+# whatever there is (fairq_count_few_tasks()), or asks each time or never again how
+# large the table is (has_few_pages()).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -186,8 +187,26 @@ is_unknown('a pop of a large table');
 sql("SELECT fairq.maintain('p')");
 is_right('maintain() of a large table');
 
+# A session that has found that the table is large does not ask again at once, but
+# after a while.
+sql("SELECT fairq.reset_hints()");
+my $remembers = $node->background_psql('postgres');
+my $pop = "SELECT count(*) FROM fairq.pop('p', 1)";
+$remembers->query_safe($pop);
+is_unknown('a pop of a session that remembers');
+
 # What is dropped, and whose hints another gets.
 sql("SELECT fairq.drop_queue('r', true)");
+my $asked = time;
+$remembers->query_safe($pop);
+sql('VACUUM fairq.task');
+cmp_ok(sql("SELECT pg_relation_size('fairq.task') / 8192"), '<=', 1024, 'the table is small by now');
+$remembers->query_safe($pop);
+is_unknown('a pop just after that') if time - $asked < 8;
+sleep 11;
+$remembers->query_safe($pop);
+$remembers->quit;
+is_right('a pop a while after that');
 sql("SELECT fairq.create_queue('s$_');" . enqueue("s$_", $_)) foreach 1 .. 3;
 is_right('queues that were made when another was dropped');
 sql("BEGIN; SELECT fairq.create_queue('t');" . enqueue('t', 5) . 'ROLLBACK');
