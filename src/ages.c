@@ -63,6 +63,11 @@
  * may come first: then a count is below 0 for a moment.  All parked groups are taken
  * back at once when settings change, and forgotten when hints become void.  Both
  * begin another epoch; the first time of an epoch throws those of older ones away.
+ * Each lane takes its groups back when a call next comes by it, which may be epochs
+ * later: so of some epochs the oldest time is kept, and of all before these one.
+ *
+ * Under the mutex a time costs a step for each bucket that falls out of a wheel, which
+ * each time does ten times at most, and the oldest one a step for each wheel.
  *
  * Locking: of a lane, the lane's lock, but that times are lowered, by a
  * compare-and-exchange, without it; a call that lowers the time of a round that has
@@ -142,7 +147,8 @@ fairq_parked_ages_init(FairqParkedAges *ages)
 {
 	memset(ages, 0, sizeof(FairqParkedAges));
 	SpinLockInit(&ages->mutex);
-	ages->left = DT_NOEND;
+	for (int i = 0; i < FAIRQ_EPOCHS_LEFT; i++)
+		ages->left[i].since = DT_NOEND;
 }
 
 /* The bucket of the first wheel in which a time is, as a number. */
@@ -150,6 +156,20 @@ static int64
 bucket_of(TimestampTz since)
 {
 	return Max(since, 0) >> FIRST_BITS;
+}
+
+/*
+ * The buckets of a wheel that are used, the first bit for the oldest one that it can
+ * have if that is its last: the bucket of bit i is last - (FAIRQ_WHEEL_SIZE - 1) + i.
+ */
+static uint64
+from_oldest(const FairqParkedAges *ages, int wheel, int64 last)
+{
+	int			first = (last + 1) % FAIRQ_WHEEL_SIZE;
+	uint64		used = ages->used[wheel];
+
+	return first == 0 ? used :
+		(used >> first) | (used << (FAIRQ_WHEEL_SIZE - first));
 }
 
 /*
@@ -190,19 +210,17 @@ move_on(FairqParkedAges *ages, int64 head)
 	for (int wheel = FAIRQ_WHEELS - 2; wheel >= 0; wheel--)
 	{
 		int64		last = before >> (WHEEL_BITS * wheel);
-		uint64		left = ages->used[wheel];
+		uint64		left = from_oldest(ages, wheel, last);
 
-		if (head >> (WHEEL_BITS * wheel) == last)
-			continue;
-		while (left != 0)
+		for (; left != 0; left &= left - 1)
 		{
-			int			slot = pg_rightmost_one_pos64(left);
-			int64		bucket = last - (last - slot) % FAIRQ_WHEEL_SIZE;
+			int64		bucket = last - (FAIRQ_WHEEL_SIZE - 1) +
+				pg_rightmost_one_pos64(left);
+			int			slot = bucket % FAIRQ_WHEEL_SIZE;
 			int32		n = ages->counts[wheel][slot];
 
-			left &= left - 1;
 			if ((head >> (WHEEL_BITS * wheel)) - bucket < FAIRQ_WHEEL_SIZE)
-				continue;
+				break;
 			ages->counts[wheel][slot] = 0;
 			ages->used[wheel] &= ~(UINT64CONST(1) << slot);
 			count(ages, wheel, bucket, n);
@@ -217,12 +235,16 @@ oldest(const FairqParkedAges *ages)
 	for (int wheel = FAIRQ_WHEELS - 1; wheel >= 0; wheel--)
 	{
 		int64		last = ages->head >> (WHEEL_BITS * wheel);
+		uint64		left = from_oldest(ages, wheel, last);
 
-		for (int i = FAIRQ_WHEEL_SIZE - 1; i >= 0 && ages->used[wheel] != 0; i--)
+		for (; left != 0; left &= left - 1)
 		{
-			if (last - i >= 0 &&
-				ages->counts[wheel][(last - i) % FAIRQ_WHEEL_SIZE] > 0)
-				return (last - i) << (FIRST_BITS + WHEEL_BITS * wheel);
+			int64		bucket = last - (FAIRQ_WHEEL_SIZE - 1) +
+				pg_rightmost_one_pos64(left);
+
+			/* one that is below 0 for a moment is passed over */
+			if (ages->counts[wheel][bucket % FAIRQ_WHEEL_SIZE] > 0)
+				return bucket << (FIRST_BITS + WHEEL_BITS * wheel);
 		}
 	}
 	return DT_NOEND;
@@ -237,7 +259,14 @@ enter_epoch(FairqParkedAges *ages, uint64 epoch)
 {
 	if (epoch > ages->epoch)
 	{
-		ages->left = oldest(ages);
+		FairqEpochLeft *left = ages->left;
+		FairqEpochLeft *last = &left[FAIRQ_EPOCHS_LEFT - 1];
+		TimestampTz before = last->since;
+
+		memmove(left + 1, left, sizeof(*left) * (FAIRQ_EPOCHS_LEFT - 1));
+		last->since = Min(last->since, before);
+		left->epoch = ages->epoch;
+		left->since = oldest(ages);
 		ages->epoch = epoch;
 		ages->head = 0;
 		ages->ngroups = ages->npaused = 0;
@@ -245,6 +274,17 @@ enter_epoch(FairqParkedAges *ages, uint64 epoch)
 		memset(ages->counts, 0, sizeof(ages->counts));
 	}
 	return epoch == ages->epoch;
+}
+
+/* Since when groups waited at the end of an epoch that is over. */
+static TimestampTz
+left_since(const FairqParkedAges *ages, uint64 epoch)
+{
+	for (int i = 0; i < FAIRQ_EPOCHS_LEFT - 1; i++)
+		if (ages->left[i].epoch <= epoch)
+			return ages->left[i].epoch == epoch ? ages->left[i].since :
+				DT_NOEND;
+	return ages->left[FAIRQ_EPOCHS_LEFT - 1].since;
 }
 
 /* Count a group that was parked. */
@@ -295,7 +335,7 @@ fairq_parked_since(FairqParkedAges *ages, uint64 epoch)
 
 	SpinLockAcquire(&ages->mutex);
 	since = epoch == ages->epoch ? oldest(ages) :
-		epoch < ages->epoch ? ages->left : DT_NOEND;
+		epoch < ages->epoch ? left_since(ages, epoch) : DT_NOEND;
 	SpinLockRelease(&ages->mutex);
 	return since;
 }

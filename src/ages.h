@@ -26,6 +26,18 @@ typedef struct FairqRingAges
 #define FAIRQ_WHEELS 11
 #define FAIRQ_WHEEL_SIZE 64
 
+/* epochs that are over of which it is kept since when groups waited */
+#define FAIRQ_EPOCHS_LEFT 8
+
+/* Since when groups waited at the end of an epoch. */
+typedef struct FairqEpochLeft
+{
+	uint64		epoch;			/* number of the epoch; of the last one: and of
+								 * all before */
+	TimestampTz since;			/* time before which no group waited that was
+								 * parked in it; DT_NOEND: none was */
+} FairqEpochLeft;
+
 /*
  * In shared memory, part of a queue: since when its parked groups wait.  All is
  * under mutex.
@@ -37,9 +49,8 @@ typedef struct FairqParkedAges
 								 * are */
 	int32		ngroups;		/* number of groups */
 	int32		npaused;		/* number of those that are paused */
-	TimestampTz left;			/* time before which no group waited that was
-								 * parked in the epoch before; DT_NOEND: none
-								 * was */
+	FairqEpochLeft left[FAIRQ_EPOCHS_LEFT]; /* epochs before, the latest
+											 * first */
 	int64		head;			/* last bucket of the first wheel, as a number
 								 * of such buckets since the year 2000 */
 	uint64		used[FAIRQ_WHEELS]; /* buckets whose count is not 0, a bit for

@@ -463,7 +463,7 @@ fairq_counter_park_since(FairqCounter *counter, const FairqParked *parked)
 
 	SpinLockAcquire(&counter->mutex);
 	notes = counter->parked.lanes != 0 &&
-		(!counter->parked.noted || counter->parked.epoch != parked->epoch);
+		(!counter->parked.noted || counter->parked.epoch < parked->epoch);
 	if (notes)
 	{
 		uint16		lanes = counter->parked.lanes;

@@ -308,10 +308,10 @@ extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern bool fairq_lane_park(FairqLane *lane, uint32 lane_no,
 							FairqTurn *turn, uint64 version,
-							FairqCounter *counter, int32 limit, bool *known);
+							FairqCounter *counter, int32 limit,
+							FairqParked *parked_as);
 extern void fairq_lane_parked_since(FairqLane *lane, FairqCounter *counter,
-									int32 limit, uint64 epoch,
-									TimestampTz since);
+									FairqParked *parked);
 extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
 extern void fairq_unpark(FairqHints *hints, int32 group_no,
 						 const FairqParked *parked);

@@ -415,13 +415,13 @@ not_to_come(TimestampTz since)
  * Park the group, as there is no slot for another running task of it.  version
  * is that of the settings that say so.  False if they are not in effect any
  * more, or there may be a slot.  An expired task needs no other slot, so then
- * it is not, unless nothing of the group may run.  *known says whether it is known
- * since when the group waits.
+ * it is not, unless nothing of the group may run.  *parked_as says how the group is
+ * counted in the queue's ages; it is not noted if since when it waits is not known.
  */
 bool
 fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 				uint64 version, FairqCounter *counter, int32 limit,
-				bool *known)
+				FairqParked *parked_as)
 {
 	FairqHints *hints = fairq_hints_of(lane);
 	int32		group_no = turn->group_no;
@@ -466,27 +466,22 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_parked_remove(&hints->parked.ages, &parking.removed);
 	if (parked && parking.added.noted)
 		fairq_parked_add(&hints->parked.ages, &parking.added);
-	*known = parking.since != DT_NOBEGIN;
+	parked_as->noted = parking.since != DT_NOBEGIN;
+	parked_as->paused = limit == 0;
+	parked_as->since = parking.since;
+	parked_as->epoch = parking.epoch;
 	return parked;
 }
 
-/*
- * Note since when the group waits that was parked in that epoch, when that was not
- * known.
- */
+/* Note since when the group waits that was parked so when that was not known. */
 void
-fairq_lane_parked_since(FairqLane *lane, FairqCounter *counter, int32 limit,
-						uint64 epoch, TimestampTz since)
+fairq_lane_parked_since(FairqLane *lane, FairqCounter *counter,
+						FairqParked *parked)
 {
-	FairqParked parked = {
-		.paused = limit == 0,
-		.noted = true,
-		.since = not_to_come(since),
-		.epoch = epoch
-	};
-
-	if (fairq_counter_park_since(counter, &parked))
-		fairq_parked_add(&fairq_hints_of(lane)->parked.ages, &parked);
+	parked->noted = true;
+	parked->since = not_to_come(parked->since);
+	if (fairq_counter_park_since(counter, parked))
+		fairq_parked_add(&fairq_hints_of(lane)->parked.ages, parked);
 }
 
 /* The first parked group at or behind that seat; all chunks are mapped. */

@@ -438,14 +438,14 @@ static void
 park(FairqLane *lane, uint32 lane_no, FairqTurn *turn, int32 limit,
 	 FairqTable *tasks)
 {
-	uint64		epoch = fairq_parked_epoch(call.queue->hints);
-	TimestampTz since;
-	bool		known;
+	FairqParked parked;
 
 	if (fairq_lane_park(lane, lane_no, turn, call.queue->as_of.version,
-						call.group.counter, limit, &known) && !known &&
-		fairq_survey_since(call.queue, tasks, lane->priority, turn, &since))
-		fairq_lane_parked_since(lane, call.group.counter, limit, epoch, since);
+						call.group.counter, limit, &parked) &&
+		!parked.noted &&
+		fairq_survey_since(call.queue, tasks, lane->priority, turn,
+						   &parked.since))
+		fairq_lane_parked_since(lane, call.group.counter, &parked);
 }
 
 /*
