@@ -1,7 +1,8 @@
 -- The groups that wait longest, or run most, and why: a cause for each reason.
 -- Seen to fail when groups are ranked by their numbers (compare_candidates() in
 -- group_stats.c), when expired tasks are not looked for (look_at_running() in
--- survey.c), when what is ready is the first stretch alone (estimate() there), and
+-- survey.c), when what is ready is the first stretch alone (estimate() there), when the
+-- present weight is taken for that of all turns (count_turn() there), and
 -- when a group keeps the time of before it had nothing (fairq_lane_add_ready()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -134,6 +135,10 @@ SELECT count(*) FROM fairq.enqueue_batch('group_stats_many', array_fill('one'::t
 SELECT group_key, ready, running FROM fairq.group_stats('group_stats_many');
 SELECT count(*) FROM fairq.pop('group_stats_many', 300);
 SELECT group_key, ready, running FROM fairq.group_stats('group_stats_many');
+-- what was enqueued at another weight counts as what it is
+SELECT fairq.set_group('group_stats_many', 'one', weight => 10);
+SELECT group_key, ready, running FROM fairq.group_stats('group_stats_many') WHERE group_key = 'one';
+SELECT fairq.set_group('group_stats_many', 'one', weight => 1);
 -- as many as there are, as no more entries than these are read
 SELECT count(*) FROM fairq.pop('group_stats_many', 3000);
 SELECT group_key, reason, ready, running FROM fairq.group_stats('group_stats_many');

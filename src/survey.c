@@ -5,9 +5,10 @@
  * Shared memory says where in its line a group's first ready task may stand,
  * where tasks may be running, and where the next one falls due (lane_waits.c).
  * From there on a few index entries are read, and their rows: so a look costs
- * the same whatever the group has queued.  What stands past that is estimated
- * by the addresses: one turn in each block up to the tail, with as many tasks as
- * the weight.
+ * the same whatever the group has queued.  What stands past that is estimated:
+ * there is a turn in each block up to the tail, and how many tasks stand at one is
+ * counted at a few, which are evenly spread.  For they were given at the weight of
+ * their time, and some are gone.
  *
  * Running tasks are counted by the group's counter, if that is known.
  *
@@ -25,6 +26,10 @@
 
 /* ready tasks of a lane that are counted one by one */
 #define MOST_COUNTED 50
+
+/* turns at which tasks are counted for an estimate, and tasks of each */
+#define TURNS_COUNTED 8
+#define MOST_AT_TURN (MOST_ENTRIES / TURNS_COUNTED)
 
 /* A look at one lane of a group. */
 typedef struct Look
@@ -111,19 +116,44 @@ find_tail(const Look *look)
 	return tail;
 }
 
+/*
+ * Returns how many tasks are ready at the group's turn in that block; its weight,
+ * if they are more than are counted.
+ */
+static int64
+count_turn(const Look *look, int64 block)
+{
+	int64		addr = fairq_address(look->group_no, block,
+									 look->queue->block_length);
+	FairqScan  *scan = begin_stretch(look, addr, addr + 1);
+	FairqTask	task;
+	bool		more = false;
+	int64		n = 0;
+
+	while (n < MOST_AT_TURN && next_task(scan, &task, &more))
+		n += !task.running;
+	fairq_scan_end(scan);
+	return n < MOST_AT_TURN && !more ? n :
+		Max(n, fairq_group_setting(look->queue, look->group_no)->weight);
+}
+
 /* Estimate how many tasks are ready, of which the first stands there. */
 static int64
 estimate(const Look *look, const FairqWait *wait, int64 first)
 {
 	int64		tail = wait->tail == FAIRQ_TAIL_UNKNOWN ? find_tail(look) :
 		wait->tail;
-	int64		length = look->queue->block_length;
-	int32		weight = fairq_group_setting(look->queue,
-											 look->group_no)->weight;
+	int64		block = fairq_block(first, look->queue->block_length);
+	int64		nblocks = fairq_block(tail, look->queue->block_length) -
+		block + 1;
+	int64		n = 0;
 
 	if (tail < first)
 		return 0;
-	return (fairq_block(tail, length) - fairq_block(first, length) + 1) * weight;
+	for (int i = 0; i < TURNS_COUNTED; i++)
+		n += count_turn(look, block + nblocks * (2 * i + 1) /
+						(2 * TURNS_COUNTED));
+	return (int64) ((double) n * nblocks / TURNS_COUNTED);
 }
 
 /* Look at queued tasks: how many are ready, and since when. */
@@ -244,6 +274,20 @@ copy_wait(const Look *look, FairqWait *wait)
 	return false;
 }
 
+/* What has to be read of a group of a lane that is void: all. */
+static void
+read_all(FairqWait *wait)
+{
+	memset(wait, 0, sizeof(*wait));
+	wait->waits = wait->leased = true;
+	wait->deadline = DT_NOBEGIN;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		wait->due_from[r] = wait->run_low[r] = fairq_region_from(r);
+	wait->from = fairq_region_from(FAIRQ_REGION_QUEUED);
+	wait->tail = FAIRQ_TAIL_UNKNOWN;
+	wait->run_high = FAIRQ_RETRIES - 1;
+}
+
 /* Look at all lanes of a group. */
 void
 fairq_survey(FairqQueue *queue, FairqTable *tasks, int32 group_no,
@@ -268,7 +312,7 @@ fairq_survey(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 		FairqWait	wait;
 
 		if (!copy_wait(&look, &wait))
-			continue;
+			read_all(&wait);
 		if (wait.waits)
 			look_at_queued(&look, &wait);
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
