@@ -5,8 +5,11 @@
 -- (let_in() in lane_internal.h), when what falls out of a wheel is lost (move_on() in
 -- ages.c), when the second priority of a parked group does not count (note_parked() in
 -- counter.c), when what is not known of a parked group is not read (park() in running.c),
--- and when what has fallen due counts from the next pop on (note_fallen_due() in
--- waiting.c).
+-- when what has fallen due counts from the next pop on (note_fallen_due() in
+-- waiting.c), when leases that have ended do not count (note_leases_ended() there),
+-- or those that were extended do as well (last_end in times.c), when the zeros of a
+-- queue that is not known are shown (is_known() in waiting.c), or maintain() does not
+-- make it known, and when one epoch is kept (left_since() in ages.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -56,6 +59,7 @@ $$;
 --
 
 SELECT fairq.create_queue('ages');
+SELECT fairq.maintain('ages');
 SELECT * FROM pg_temp.show('ages');
 CALL pg_temp.add('ages', 'a', 'a1', 'a2', 'a3', 'a4', 'a5');
 SELECT * FROM pg_temp.show('ages');
@@ -265,6 +269,72 @@ SELECT pg_sleep(0.3);
 SELECT * FROM pg_temp.show('ages_gone');
 SELECT pg_temp.pop('ages_gone');
 SELECT * FROM pg_temp.show('ages_gone');
+
+--
+-- Leases that have ended, and no call has come by
+--
+
+-- Is what is shown the time since the last of the leases ended?
+CREATE FUNCTION pg_temp.ended(of text, OUT ready boolean, OUT limited boolean) LANGUAGE sql AS $$
+	SELECT abs(extract(epoch FROM oldest_ready - age)) < 0.06, abs(extract(epoch FROM oldest_limited - age)) < 0.06
+	FROM fairq.stats s, LATERAL (SELECT clock_timestamp() - max(lease_until) AS age FROM fairq.tasks WHERE queue = of) t
+	WHERE s.queue = of
+$$;
+SELECT fairq.create_queue('ages_ended');
+SELECT fairq.maintain('ages_ended');
+SELECT fairq.enqueue('ages_ended', g, to_jsonb(g)) > 0 AS ok FROM unnest('{e1,e2,e3}'::text[]) g;
+SELECT count(*) FROM fairq.pop('ages_ended', 3, lease => '100 ms');
+-- while one goes on, a worker is there
+SELECT fairq.extend(pg_temp.id('e1'), lease => '400 ms') IS NOT NULL AS ok;
+SELECT fairq.complete(pg_temp.id('e2'));
+SELECT pg_sleep(0.2);
+SELECT * FROM pg_temp.ended('ages_ended');
+SELECT pg_sleep(0.4);
+SELECT * FROM pg_temp.ended('ages_ended');
+SELECT fairq.pause('ages_ended');
+SELECT * FROM pg_temp.ended('ages_ended');
+SELECT fairq.resume('ages_ended');
+-- nothing runs any more
+SELECT fairq.complete(pg_temp.id(g)) FROM unnest('{e1,e3}'::text[]) g;
+SELECT * FROM pg_temp.show('ages_ended');
+
+-- Nothing is known of a queue: NULL, but of each group what is in the table, until
+-- maintain() has read it
+SELECT fairq.enqueue('ages_ended', 'a', '"n1"', run_at => clock_timestamp() + '1 ms') > 0 AS ok;
+SELECT pg_sleep(0.25);
+SELECT fairq.reset_hints();
+SELECT * FROM pg_temp.show('ages_ended');
+SELECT group_key, s.reason, waiting_since = run_at AS since FROM fairq.group_stats('ages_ended') s
+	JOIN fairq.tasks USING (group_key) WHERE queue = 'ages_ended';
+SELECT fairq.maintain('ages_ended');
+SELECT * FROM pg_temp.show('ages_ended');
+-- also if only an enqueue has come by
+SELECT fairq.reset_hints();
+SELECT fairq.enqueue('ages_ended', 'b', '"n2"') > 0 AS ok;
+SELECT fairq.maintain('ages_ended');
+SELECT * FROM pg_temp.show('ages_ended');
+
+--
+-- Parked groups of a priority that no call comes by, while settings change twice
+--
+
+SELECT fairq.create_queue('ages_epochs', concurrency => 1);
+SELECT count(*) FROM fairq.enqueue_batch('ages_epochs',
+	(SELECT array_agg('g' || i % 1100) FROM generate_series(1, 2200) i),
+	array_fill('"old"'::jsonb, ARRAY[2200]), priority => 5);
+SELECT count(*) FROM fairq.pop('ages_epochs', 1100);
+SELECT pg_temp.pop('ages_epochs');
+SELECT * FROM pg_temp.show('ages_epochs');
+SELECT pg_sleep(0.25);
+CALL pg_temp.add('ages_epochs', 'p1', 'p1');
+CALL pg_temp.add('ages_epochs', 'c1', 'c1');
+SELECT fairq.pause('ages_epochs', 'p1'), fairq.alter_queue('ages_epochs', concurrency => 1);
+SELECT pg_temp.pop('ages_epochs');
+CALL pg_temp.add('ages_epochs', 'p2', 'p2');
+CALL pg_temp.add('ages_epochs', 'c2', 'c2');
+SELECT fairq.pause('ages_epochs', 'p2'), fairq.alter_queue('ages_epochs', concurrency => 1);
+SELECT pg_temp.pop('ages_epochs');
+SELECT * FROM pg_temp.show('ages_epochs');
 
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue LIKE 'ages%';
 

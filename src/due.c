@@ -133,25 +133,19 @@ publish_due(void *arg, const FairqTask *task)
 }
 
 /*
- * Do one step of the search for what has fallen due, and count what was found.
- * False if there is nothing to look for, or nothing more can be done about it
- * at this moment.
+ * Do one step of the search for timed tasks that have fallen due, and count what was
+ * found.  False if nothing more can be done about it at this moment.
  */
 bool
-fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
-			   TimestampTz now, int64 *found)
+fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
+				 TimestampTz now, int64 *found)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	FairqTimerSearch search;
 	FairqTimerSearch before;
 	uint32		lane_no;
-	int64		lapsed;
 	bool		further = false;
 
-	if (!fairq_times_due(&lane->times, now))
-		return false;
-	lapsed = fairq_lane_lapse(lane, now,
-							  fairq_chunks_map(&queue->hints->chunks));
 	lane_no = fairq_lane_search_begin(lane, now, &search);
 	if (lane_no != 0)
 	{
@@ -170,8 +164,27 @@ fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 		searched_lane = NULL;
 		fairq_lane_search_end(lane, lane_no, &search);
 	}
+	return further;
+}
+
+/*
+ * Do one step of the search for what has fallen due or lapsed, and count what was
+ * found.  False if there is nothing to look for, or nothing more can be done about
+ * it at this moment.
+ */
+bool
+fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
+			   TimestampTz now, int64 *found)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, priority);
+	int64		lapsed;
+
+	if (!fairq_times_due(&lane->times, now))
+		return false;
+	lapsed = fairq_lane_lapse(lane, now,
+							  fairq_chunks_map(&queue->hints->chunks));
 	*found += lapsed;
-	return further || lapsed > 0;
+	return fairq_find_timed(queue, priority, tasks, now, found) || lapsed > 0;
 }
 
 static const FairqEnding ending = {.end_call = end_call};

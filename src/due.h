@@ -14,6 +14,9 @@ typedef bool (*FairqDueSeen) (void *arg, const FairqTask *task);
 extern int64 fairq_due_read(FairqQueue *queue, int priority, FairqTable *tasks,
 							FairqRegion region, int64 from, TimestampTz now,
 							FairqDueSeen seen, void *arg);
+extern bool fairq_find_timed(FairqQueue *queue, int priority,
+							 FairqTable *tasks, TimestampTz now,
+							 int64 *found);
 extern bool fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 						   TimestampTz now, int64 *found);
 extern void fairq_due_init(void);

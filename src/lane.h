@@ -38,6 +38,8 @@ typedef struct FairqLeases
 										 * region; FAIRQ_ADDR_NONE: none */
 	TimestampTz until;			/* end of the lease that ends first; DT_NOEND:
 								 * there are no leases */
+	TimestampTz last;			/* end of the lease that ends last, if that is
+								 * later than until */
 	uint64		searches;		/* searches of the lane when the leases were
 								 * noted, as tasks were taken; 0: they were not
 								 * noted */

@@ -30,6 +30,7 @@ fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 {
 	if (leases->until == DT_NOEND)
 		return;
+	fairq_times_lease_ends(&lane->times, Max(leases->until, leases->last));
 	presume_served(lane, group_no, group);
 	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
 	fairq_seats_lower_deadline(lane, group_no, leases->until);
@@ -139,6 +140,7 @@ fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 	FairqGroupSet *set;
 	FairqGroup *group;
 
+	fairq_times_lease_ends(&lane->times, Max(leases->until, leases->last));
 	/* what is read here is not older than what we have made visible */
 	pg_memory_barrier();
 	if (leases->searches == pg_atomic_read_u64(&lane->searches) &&

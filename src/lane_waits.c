@@ -218,6 +218,34 @@ fairq_lane_oldest(FairqLane *lane)
 	return oldest;
 }
 
+/* Have all timed tasks of the lane been searched for at some time? */
+bool
+fairq_lane_is_searched(FairqLane *lane)
+{
+	bool		searched = true;
+
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		searched &= fairq_times_first(&lane->times, r) > fairq_region_from(r);
+	return searched;
+}
+
+/*
+ * May leases have ended that no call has come by since?  *last is raised to the time
+ * from which on none of the leases goes on that were noted in the lane.
+ */
+bool
+fairq_lane_leases_ended(FairqLane *lane, TimestampTz now, TimestampTz *last)
+{
+	bool		ended;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	ended = lane->seats.n[FAIRQ_LEASED] > 0 &&
+		(int64) pg_atomic_read_u64(&lane->times.deadline) <= now;
+	*last = Max(*last, (int64) pg_atomic_read_u64(&lane->times.last_end));
+	LWLockRelease(&lane->lock);
+	return ended;
+}
+
 /*
  * Returns the time at which the first task fell due by now that no call has come by
  * since; DT_NOEND: there is none, or it is not known, as no call has searched for

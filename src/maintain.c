@@ -51,10 +51,13 @@
 #include "census.h"
 #include "compat.h"
 #include "dedup.h"
+#include "due.h"
 #include "errors.h"
 #include "group.h"
+#include "lane_waits.h"
 #include "line.h"
 #include "outcome.h"
+#include "recover.h"
 #include "registry.h"
 #include "shown.h"
 #include "store_spi.h"
@@ -598,12 +601,51 @@ maintain_tasks(FairqQueue *queue)
 }
 
 /*
+ * Read off the table what is not known of the queue's lanes, if they have tasks: which
+ * groups there are, and what has fallen due.  A queue that no worker comes by is
+ * watched by that (waiting.c).
+ */
+static void
+make_known(FairqQueue *queue, FairqTable *tasks)
+{
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		FairqLane  *lane = fairq_queue_lane(queue, p);
+		FairqRecovering recovering = {0};
+		FairqRecovered at;
+		FairqScan  *scan = NULL;
+		bool		empty;
+		int64		found = 0;
+
+		if (fairq_lane_recovered(lane, &at) && at.known >= FAIRQ_ALL_SEATS &&
+			fairq_lane_is_searched(lane))
+			continue;
+		empty = fairq_line_next(&scan, tasks, fairq_task_lane(queue->id, p),
+								0) == FAIRQ_NO_SEAT;
+		if (scan != NULL)
+			fairq_scan_end(scan);
+		if (empty)
+			continue;
+		do
+		{
+			CHECK_FOR_INTERRUPTS();
+			fairq_recover(queue, p, tasks, &recovering);
+		} while (fairq_lane_recovered(lane, &at) &&
+				 at.known < FAIRQ_ALL_SEATS);
+		/* leases are for pops: a group that lapses for nothing seems to wait */
+		while (fairq_find_timed(queue, p, tasks, GetCurrentTimestamp(),
+								&found))
+			CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
  * Count all tasks, if those of one of these queues are not, and it may be
- * managed, before anything is written.  The queue is locked for that, so that
+ * managed, before anything is written; and make their lanes known.  The queue is locked for that, so that
  * its hints are its own.
  */
 static void
-count_tasks(const List *ids)
+read_tasks(const List *ids)
 {
 	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
 										 AccessShareLock);
@@ -620,7 +662,10 @@ count_tasks(const List *ids)
 		/* it may have been dropped before we had the lock */
 		queue = fairq_queue_by_id(id);
 		if (queue != NULL)
+		{
 			fairq_count_tasks(queue, tasks, true);
+			make_known(queue, tasks);
+		}
 		fairq_queue_id_unlock(id, AccessShareLock);
 	}
 	fairq_table_close(tasks);
@@ -664,7 +709,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	ids = PG_ARGISNULL(0) ? fairq_queue_ids() :
 		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_PRIV_MANAGE,
 									   AccessShareLock)->id);
-	count_tasks(ids);
+	read_tasks(ids);
 	maintain_each(ids, false, each);
 	/* in a transaction block groups may be added afterwards: see above */
 	if (!IsTransactionBlock())

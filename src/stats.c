@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/array.h"
@@ -43,9 +44,19 @@ put_groups(FairqRow *row, FairqQueue *queue, const FairqWaiting *waiting)
 
 	for (int i = 0; i < queue->groups.n; i++)
 		paused += queue->groups.settings[i].limit == 0;
-	fairq_put_int4(row, waiting->nready, false);
-	fairq_put_int4(row, waiting->nlimited, false);
+	fairq_put_int4(row, waiting->nready, !waiting->known);
+	fairq_put_int4(row, waiting->nlimited, !waiting->known);
 	fairq_put_int4(row, paused, false);
+}
+
+/*
+ * Is what was done not counted here?  On a standby nothing is done, and what the
+ * primary counts is not in the write-ahead log.
+ */
+static bool
+is_not_counted(void)
+{
+	return RecoveryInProgress();
 }
 
 /* Put a histogram, as an array. */
@@ -59,7 +70,8 @@ put_histogram(FairqRow *row, const uint64 *counts)
 	fairq_put(row, PointerGetDatum(construct_array(numbers, FAIRQ_BUCKETS,
 												   INT8OID, sizeof(int64),
 												   FLOAT8PASSBYVAL,
-												   TYPALIGN_DOUBLE)), false);
+												   TYPALIGN_DOUBLE)),
+			  is_not_counted());
 }
 
 /* Put how long tasks waited and ran since the server started. */
@@ -96,7 +108,8 @@ static void
 put_counters(FairqRow *row, FairqQueue *queue)
 {
 	for (int i = 0; i < FAIRQ_STATS; i++)
-		fairq_put_int8(row, fairq_hints_stat(queue->hints, i), false);
+		fairq_put_int8(row, fairq_hints_stat(queue->hints, i),
+					   is_not_counted());
 }
 
 static void

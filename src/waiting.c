@@ -13,9 +13,17 @@
  *
  * What time makes ready is put into the ring by a call, and where all workers are
  * gone there is none.  So timed tasks count from the time at which the first fell
- * due, whosever it is: their groups are not known.  Leases that have ended do not:
- * since when is not known, as one that is extended or whose task has ended stays in
- * the deadline until a call comes by.
+ * due, whosever it is: their groups are not known.
+ *
+ * Of leases that have ended a lane knows less, as one that is extended or whose task
+ * has ended stays in the deadline until a call comes by.  But if all that were noted
+ * are over by now, and commits have counted tasks that run, then these wait, at least
+ * since the last of all was over.  As long as one may go on nothing is said: a worker
+ * is there then, or was until a moment ago.  A task that has expired has its slots
+ * already, so but for a pause it is as one that has a slot.
+ *
+ * A queue of which shared memory knows no priority has who knows what in the table.
+ * That is not known, unless commits say that it has no tasks at all.
  *
  * Locking: AccessShareLock on the queue for the time, as groups' bits are freed
  * with its hints; if that cannot be had at once, the ring has to do.  The lanes'
@@ -132,6 +140,41 @@ note_fallen_due(FairqQueue *queue, FairqWaiting *waiting)
 					 fairq_lane_fell_due(fairq_queue_lane(queue, p), now));
 }
 
+/* Note running tasks whose leases have all ended since a call came by. */
+static void
+note_leases_ended(FairqQueue *queue, FairqWaiting *waiting)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz *since = queue->paused ? &waiting->limited : &waiting->ready;
+	TimestampTz last = DT_NOBEGIN;
+	bool		ended = false;
+	int64		n[FAIRQ_TALLIES];
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		ended |= fairq_lane_leases_ended(fairq_queue_lane(queue, p), now,
+										 &last);
+	if (ended && last <= now && fairq_tally_read(&queue->hints->tally, n) &&
+		n[FAIRQ_TALLY_RUNNING] > 0)
+		*since = Min(*since, last);
+}
+
+/* Is anything known of the queue's groups, or of its having no tasks? */
+static bool
+is_known(FairqQueue *queue)
+{
+	int64		n[FAIRQ_TALLIES];
+	int64		all = 0;
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		if (fairq_lane_is_begun(fairq_queue_lane(queue, p)))
+			return true;
+	if (!fairq_tally_read(&queue->hints->tally, n))
+		return false;
+	for (int i = 0; i < FAIRQ_TALLIES; i++)
+		all += n[i];
+	return all == 0;
+}
+
 /* Take what the lanes say of their rings. */
 static void
 look_at_rings(FairqQueue *queue, FairqWaiting *waiting)
@@ -167,6 +210,8 @@ fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 		look_at_rings(queue, waiting);
 	}
 	note_fallen_due(queue, waiting);
+	note_leases_ended(queue, waiting);
+	waiting->known = is_known(queue);
 	waiting->nlimited += fairq_parked_count(parked, epoch);
 	waiting->limited = Min(waiting->limited,
 						   fairq_parked_since(parked, epoch));

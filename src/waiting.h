@@ -10,6 +10,8 @@
 /* Of the groups of a queue, those that wait. */
 typedef struct FairqWaiting
 {
+	bool		known;			/* false: shared memory knows nothing of the
+								 * queue's groups, and there may be some */
 	int32		nready;			/* number of groups that may have something
 								 * ready, and are neither paused nor known to
 								 * lack a slot under a limit of theirs, in

@@ -1,7 +1,8 @@
 # A hot standby looks in and changes nothing; when it is promoted it goes on.
 #
 # Broken on purpose to see it fail: a session of the standby might write
-# (fairq_writes() in args.c).
+# (fairq_writes() in args.c); zeros were shown of what no standby knows
+# (is_not_counted() in stats.c, is_known() in waiting.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -80,6 +81,14 @@ is( $standby->safe_psql(
 	),
 	'0|0',
 	'standby: lanes, of which nothing is known');
+# Where nothing is done nothing is counted: NULL, but for settings.
+is( $standby->safe_psql(
+		'postgres',
+		q{SELECT queue, paused, groups_paused, (SELECT count(*) FROM jsonb_each_text(jsonb_strip_nulls(to_jsonb(s))))
+			FROM fairq.stats s}
+	),
+	'q|f|0|3',
+	'standby: stats');
 my $reasons = q{SELECT string_agg(group_key || ':' || coalesce(reason, '-'), ' ' ORDER BY id)
 	FROM fairq.tasks WHERE status = 'queued'};
 is( $standby->safe_psql('postgres', $reasons),
@@ -110,6 +119,11 @@ is($standby->safe_psql('postgres', q{SELECT fairq.reset_hints()}),
 	'', 'standby: hints may be reset');
 
 $standby->promote;
+is( $standby->safe_psql(
+		'postgres',
+		q{SELECT popped, array_length(wait_histogram, 1) > 0 FROM fairq.stats}),
+	'0|t',
+	'promoted: counts begin');
 is($standby->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
 	'', 'promoted: check');
 is( $standby->safe_psql(
