@@ -21,22 +21,47 @@ is_shown(bool begun, FairqSeatSet set)
 		(set != FAIRQ_COUNTED && begun);
 }
 
+/* Copy where service is in the lane, whose lock is held. */
+static void
+copy_lane(FairqLane *lane, FairqLaneCopy *copy)
+{
+	memset(copy, 0, sizeof(*copy));
+	copy->begun = is_begun(lane);
+	copy->first = lane->recovery.first;
+	copy->known = lane->recovery.known;
+	copy->block = lane->present.block;
+	copy->seat = lane->present.seat;
+	copy->turn = lane->turn.addr;
+	copy->turn_seat = lane->turn.seat;
+	copy->turn_left = lane->turn.left;
+	copy->full_seat = lane->full.seat;
+	copy->full_left = lane->full.left;
+	copy->unparks = lane->unparks !=
+		pg_atomic_read_u64(&fairq_hints_of(lane)->parked.unparks);
+	copy->clock = lane->clock;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		copy->timers[r] = (int64) pg_atomic_read_u64(&lane->times.timers[r]);
+	copy->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
+}
+
+/* Copy where service is in the lane. */
+void
+fairq_lane_copy(FairqLane *lane, FairqLaneCopy *copy)
+{
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	copy_lane(lane, copy);
+	LWLockRelease(&lane->lock);
+}
+
 /* For the view fairq.lanes: copy what is known of the lane. */
 void
 fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 {
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	view->begun = is_begun(lane);
-	view->first = lane->recovery.first;
-	view->known = lane->recovery.known;
-	view->block = lane->present.block;
-	view->seat = lane->present.seat;
-	view->turn = lane->turn.addr;
+	copy_lane(lane, &view->lane);
 	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
-		view->n[set] = is_shown(view->begun, set) ? lane->seats.n[set] : 0;
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		view->timers[r] = (int64) pg_atomic_read_u64(&lane->times.timers[r]);
-	view->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
+		view->n[set] = is_shown(view->lane.begun, set) ?
+			lane->seats.n[set] : 0;
 	LWLockRelease(&lane->lock);
 }
 
@@ -83,31 +108,24 @@ int
 fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from, int most,
 					   FairqGroupView *views)
 {
-	int64		next[FAIRQ_SEAT_SETS];	/* next group of each set; -1: to be
-										 * searched for */
+	int64		next[FAIRQ_SEAT_SETS];
+	uint32		sets = 0;
 	int			n = 0;
 	bool		begun;
 
-	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
-		next[set] = -1;
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	begun = is_begun(lane);
+	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
+	{
+		next[set] = -1;
+		sets |= (uint32) is_shown(begun, set) << set;
+	}
 	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
 		n = -1;
 	while (n >= 0 && n < most)
 	{
-		int64		first = FAIRQ_ALL_SEATS;
+		int64		first = fairq_seats_next_of(lane, sets, next, from);
 
-		for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
-		{
-			if (!is_shown(begun, set))
-				continue;
-			if (next[set] < from)
-				next[set] = fairq_seats_next(lane, set, from);
-			if (next[set] == FAIRQ_NO_SEAT)
-				next[set] = FAIRQ_ALL_SEATS;
-			first = Min(first, next[set]);
-		}
 		if (first == FAIRQ_ALL_SEATS)
 			break;
 		view_group(lane, begun, (int32) first, &views[n++]);
@@ -115,31 +133,6 @@ fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from, int most,
 	}
 	LWLockRelease(&lane->lock);
 	return n;
-}
-
-/* Copy where service is in the lane. */
-void
-fairq_lane_copy(FairqLane *lane, FairqLaneCopy *copy)
-{
-	memset(copy, 0, sizeof(*copy));
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	copy->begun = is_begun(lane);
-	copy->first = lane->recovery.first;
-	copy->known = lane->recovery.known;
-	copy->block = lane->present.block;
-	copy->seat = lane->present.seat;
-	copy->turn = lane->turn.addr;
-	copy->turn_seat = lane->turn.seat;
-	copy->turn_left = lane->turn.left;
-	copy->full_seat = lane->full.seat;
-	copy->full_left = lane->full.left;
-	copy->unparks = lane->unparks !=
-		pg_atomic_read_u64(&fairq_hints_of(lane)->parked.unparks);
-	copy->clock = lane->clock;
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		copy->timers[r] = (int64) pg_atomic_read_u64(&lane->times.timers[r]);
-	copy->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
-	LWLockRelease(&lane->lock);
 }
 
 /*

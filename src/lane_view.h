@@ -7,20 +7,6 @@
 
 #include "lane.h"
 
-/* Of a lane, what the view fairq.lanes shows; a copy. */
-typedef struct FairqLaneView
-{
-	bool		begun;			/* true: a recovery of the lane has begun */
-	int64		first;			/* first of the lane */
-	int64		known;			/* known of the lane */
-	int64		block;			/* block of the lane */
-	int32		seat;			/* seat of the lane */
-	int64		turn;			/* turn of the lane */
-	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set */
-	int64		timers[FAIRQ_REGIONS];	/* timers of the lane */
-	TimestampTz deadline;		/* deadline of the lane */
-} FairqLaneView;
-
 /* Of a group in a lane, what lane_groups() shows; a copy. */
 typedef struct FairqGroupView
 {
@@ -63,6 +49,13 @@ typedef struct FairqLaneCopy
 	int64		timers[FAIRQ_REGIONS];	/* timers of the lane */
 	TimestampTz deadline;		/* deadline of the lane */
 } FairqLaneCopy;
+
+/* Of a lane, what the view fairq.lanes shows; a copy. */
+typedef struct FairqLaneView
+{
+	FairqLaneCopy lane;			/* where service is */
+	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set */
+} FairqLaneView;
 
 /* A member of a set of a lane's groups. */
 typedef struct FairqSeatCopy

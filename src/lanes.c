@@ -56,13 +56,13 @@ static const FairqSeatSet shown_sets[] = {
  * searched for from the beginning; NULL, if nothing will ever fall due.
  */
 static void
-put_timer(FairqRow *row, const FairqLaneView *view, FairqRegion region)
+put_timer(FairqRow *row, const FairqLaneCopy *lane, FairqRegion region)
 {
-	int64		addr = view->timers[region];
+	int64		addr = lane->timers[region];
 	bool		never = addr >= fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2;
 
 	fairq_put(row, TimestampTzGetDatum(never ? 0 : fairq_due_time(addr)),
-			  !view->begun || never);
+			  !lane->begun || never);
 }
 
 /* Put the row of a lane, if anything is known of it. */
@@ -71,28 +71,29 @@ put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 		 const FairqLaneView *view)
 {
 	FairqRow	row = {0};
-	bool		known = view->begun && view->known >= FAIRQ_ALL_SEATS;
-	bool		partly = view->begun && !known;
+	const FairqLaneCopy *lane = &view->lane;
+	bool		known = lane->begun && lane->known >= FAIRQ_ALL_SEATS;
+	bool		partly = lane->begun && !known;
 
-	if (!view->begun && view->n[FAIRQ_LEASED] == 0 &&
+	if (!lane->begun && view->n[FAIRQ_LEASED] == 0 &&
 		view->n[FAIRQ_LAPSED] == 0)
 		return;
 	fairq_put(&row, CStringGetTextDatum(queue), false);
 	fairq_put(&row, Int32GetDatum(priority), false);
 	fairq_put(&row, BoolGetDatum(known), false);
-	fairq_put_int8(&row, view->first % FAIRQ_ALL_SEATS, !partly);
-	fairq_put_int8(&row, (view->first + view->known) % FAIRQ_ALL_SEATS, !partly);
-	fairq_put_int8(&row, view->block, !view->begun);
-	fairq_put(&row, Int32GetDatum(view->seat),
-			  !view->begun || view->seat == FAIRQ_NO_SEAT);
-	fairq_put_int8(&row, view->turn,
-				   !view->begun || view->turn == FAIRQ_ADDR_NONE);
+	fairq_put_int8(&row, lane->first % FAIRQ_ALL_SEATS, !partly);
+	fairq_put_int8(&row, (lane->first + lane->known) % FAIRQ_ALL_SEATS, !partly);
+	fairq_put_int8(&row, lane->block, !lane->begun);
+	fairq_put(&row, Int32GetDatum(lane->seat),
+			  !lane->begun || lane->seat == FAIRQ_NO_SEAT);
+	fairq_put_int8(&row, lane->turn,
+				   !lane->begun || lane->turn == FAIRQ_ADDR_NONE);
 	for (int i = 0; i < lengthof(shown_sets); i++)
 		fairq_put(&row, Int32GetDatum(view->n[shown_sets[i]]), false);
-	put_timer(&row, view, FAIRQ_REGION_RETRIED);
-	put_timer(&row, view, FAIRQ_REGION_SCHEDULED);
-	fairq_put(&row, TimestampTzGetDatum(view->deadline),
-			  view->deadline == DT_NOEND);
+	put_timer(&row, lane, FAIRQ_REGION_RETRIED);
+	put_timer(&row, lane, FAIRQ_REGION_SCHEDULED);
+	fairq_put(&row, TimestampTzGetDatum(lane->deadline),
+			  lane->deadline == DT_NOEND);
 	fairq_put_row(rsinfo, &row);
 }
 
