@@ -17,37 +17,9 @@
 
 #include "assign.h"
 #include "errors.h"
+#include "line.h"
 #include "recover.h"
 #include "shmem.h"
-
-/* The tail of a group in a lane, as the table has it. */
-static FairqTail
-read_tail(FairqTable *tasks, int32 queue_id, int priority, int32 group_no)
-{
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue_id, priority))},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_RETRIES)}
-	};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
-										lengthof(keys), true);
-	FairqTail	tail = {FAIRQ_ADDR_NONE, 0};
-
-	while (tail.count <= FAIRQ_MAX_WEIGHT &&
-		   fairq_scan_next(scan) != FAIRQ_ROW_END)
-	{
-		FairqTask	task;
-
-		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (tail.addr == FAIRQ_ADDR_NONE)
-			tail.addr = task.addr;
-		if (task.addr != tail.addr)
-			break;
-		tail.count++;
-	}
-	fairq_scan_end(scan);
-	return tail;
-}
 
 /*
  * Insert the tasks that the call has put off.  They must be there when a
@@ -103,7 +75,9 @@ fairq_assign_address(FairqQueue *queue, int priority, int32 group_no,
 			case FAIRQ_NO_TAIL:
 				if (fairq_pending_any_unpinned())
 					fairq_assign_insert(tasks);
-				tail = read_tail(tasks, queue->id, priority, group_no);
+				tail = fairq_line_tail(tasks,
+									   fairq_task_lane(queue->id, priority),
+									   group_no, FAIRQ_MAX_WEIGHT);
 				highest = fairq_pending_highest(lane, group_no);
 				if (highest > tail.addr)
 				{

@@ -14,10 +14,10 @@
 #include "lane_internal.h"
 #include "lane_waits.h"
 
-/* The sets of groups that wait or run; the ring, then what is parked. */
-static const FairqSeatSet waiting_sets[] = {
-	FAIRQ_RING, FAIRQ_PARKED, FAIRQ_LEASED, FAIRQ_LAPSED
-};
+/* Sets of groups: in the ring; that wait; that wait or run. */
+#define RING (1 << FAIRQ_RING)
+#define WAITING (RING | 1 << FAIRQ_PARKED)
+#define WAITING_OR_RUNNING (WAITING | 1 << FAIRQ_LEASED | 1 << FAIRQ_LAPSED)
 
 /* Copy what the entry of a group says, or what a new one would say. */
 static void
@@ -70,32 +70,24 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 
 /*
  * Copy what is known of the first groups at or behind that seat that are in one
- * of the first so many sets.  Returns how many there were; -1 if not all of the
+ * of these sets.  Returns how many there were; -1 if not all of the
  * lane's chunks are mapped.  The lane's lock is held.
  */
 static int
-copy_waits(FairqLane *lane, uint32 mapped, int nsets, int64 from, int most,
+copy_waits(FairqLane *lane, uint32 mapped, uint32 sets, int64 from, int most,
 		   FairqWait *waits)
 {
-	int64		next[lengthof(waiting_sets)];
+	int64		next[FAIRQ_SEAT_SETS];
 	int			n = 0;
 
 	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
 		return -1;
-	for (int i = 0; i < nsets; i++)
-		next[i] = -1;
+	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
+		next[set] = -1;
 	while (n < most && is_begun(lane))
 	{
-		int64		first = FAIRQ_ALL_SEATS;
+		int64		first = fairq_seats_next_of(lane, sets, next, from);
 
-		for (int i = 0; i < nsets; i++)
-		{
-			if (next[i] < from)
-				next[i] = fairq_seats_next(lane, waiting_sets[i], from);
-			if (next[i] == FAIRQ_NO_SEAT)
-				next[i] = FAIRQ_ALL_SEATS;
-			first = Min(first, next[i]);
-		}
 		if (first == FAIRQ_ALL_SEATS)
 			break;
 		copy_wait(lane, (int32) first, &waits[n++]);
@@ -116,7 +108,7 @@ fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from, int most,
 	int			n;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	n = copy_waits(lane, mapped, lengthof(waiting_sets), from, most, waits);
+	n = copy_waits(lane, mapped, WAITING_OR_RUNNING, from, most, waits);
 	LWLockRelease(&lane->lock);
 	return n;
 }
@@ -138,7 +130,8 @@ fairq_lane_ring_waits(FairqLane *lane, uint32 mapped, int64 from, int most,
 	int			n;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	n = copy_waits(lane, mapped, is_to_unpark(lane) ? 2 : 1, from, most, waits);
+	n = copy_waits(lane, mapped, is_to_unpark(lane) ? WAITING : RING, from,
+				   most, waits);
 	LWLockRelease(&lane->lock);
 	return n;
 }
@@ -195,16 +188,18 @@ oldest_entry(FairqLane *lane)
 
 /*
  * Returns a time before which no group waits that is in the ring, or will be by the
- * next call, as far as is known; DT_NOEND: there is none.
+ * next call, as far as is known; DT_NOEND: there is none.  *nring is how many groups
+ * the ring has.
  */
 TimestampTz
-fairq_lane_oldest(FairqLane *lane)
+fairq_lane_oldest(FairqLane *lane, int32 *nring)
 {
 	FairqHints *hints = fairq_hints_of(lane);
 	TimestampTz oldest = DT_NOEND;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	if (is_begun(lane) && lane->seats.n[FAIRQ_RING] > 0)
+	*nring = is_begun(lane) ? lane->seats.n[FAIRQ_RING] : 0;
+	if (*nring > 0)
 	{
 		oldest = fairq_ring_since(&lane->present.ages);
 		if (oldest != DT_NOEND)

@@ -59,3 +59,34 @@ fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
 		fairq_scan_again(*scan, keys, lengthof(keys));
 	return fairq_scan_next_group(*scan);
 }
+
+/*
+ * Read the last address of the group's line that was given, and how many tasks stand
+ * there; of more than most of them, so many and one.
+ */
+FairqTail
+fairq_line_tail(FairqTable *tasks, int32 lane, int32 group_no, int most)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(lane)},
+		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
+		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_RETRIES)}
+	};
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
+										lengthof(keys), true);
+	FairqTail	tail = {FAIRQ_ADDR_NONE, 0};
+
+	while (tail.count <= most && fairq_scan_next(scan) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		if (tail.addr == FAIRQ_ADDR_NONE)
+			tail.addr = task.addr;
+		if (task.addr != tail.addr)
+			break;
+		tail.count++;
+	}
+	fairq_scan_end(scan);
+	return tail;
+}

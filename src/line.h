@@ -5,11 +5,14 @@
 #ifndef FAIRQ_LINE_H
 #define FAIRQ_LINE_H
 
+#include "address.h"
 #include "store.h"
 
 extern FairqScan *fairq_line_search(FairqScan *scan, FairqTable *tasks,
 									int32 lane, int32 group_no, int64 from,
 									int64 end);
+extern FairqTail fairq_line_tail(FairqTable *tasks, int32 lane, int32 group_no,
+								 int most);
 extern int32 fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane,
 							 int64 seat);
 

@@ -326,6 +326,29 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 	return FAIRQ_NO_SEAT;
 }
 
+/*
+ * The first group at or behind that seat of those that are in any of these sets, a bit
+ * for each; FAIRQ_ALL_SEATS: none.  In next is the next group of each set that the
+ * walk has come to; -1 at the beginning.
+ */
+int64
+fairq_seats_next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
+{
+	int64		first = FAIRQ_ALL_SEATS;
+
+	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
+	{
+		if (((sets >> set) & 1) == 0)
+			continue;
+		if (next[set] < from)
+			next[set] = fairq_seats_next(lane, set, from);
+		if (next[set] == FAIRQ_NO_SEAT)
+			next[set] = FAIRQ_ALL_SEATS;
+		first = Min(first, next[set]);
+	}
+	return first;
+}
+
 /* What is done to each word of a set that is not empty. */
 typedef void (*WordAction) (FairqLane *lane, uint64 *first_set, int64 stride,
 							int64 seat, void *arg);

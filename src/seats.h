@@ -19,6 +19,8 @@ extern void fairq_seats_remove(FairqLane *lane, FairqSeatSet set,
 							   int32 seat);
 extern int32 fairq_seats_next(FairqLane *lane, FairqSeatSet set,
 							  int64 from);
+extern int64 fairq_seats_next_of(FairqLane *lane, uint32 sets, int64 *next,
+								 int64 from);
 extern void fairq_seats_clear(FairqLane *lane, FairqSeatSet set);
 extern void fairq_seats_unpark(FairqLane *lane, int32 passed);
 extern int64 fairq_seats_deadline(FairqLane *lane, int32 seat);

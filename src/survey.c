@@ -18,6 +18,7 @@
 
 #include "entry.h"
 #include "lane_waits.h"
+#include "line.h"
 #include "registry.h"
 #include "survey.h"
 
@@ -91,31 +92,6 @@ waits_since(FairqSurvey *survey, TimestampTz since)
 	survey->waits = true;
 }
 
-/* Returns the last address of the group's queue that is given. */
-static int64
-find_tail(const Look *look)
-{
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(look->queue->id,
-													look->priority))},
-		{2, FAIRQ_EQ, Int32GetDatum(look->group_no)},
-		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_RETRIES)}
-	};
-	FairqScan  *scan = fairq_scan_begin(look->tasks, FAIRQ_TASK_BY_GROUP, keys,
-										lengthof(keys), true);
-	int64		tail = FAIRQ_ADDR_NONE;
-
-	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
-	{
-		FairqTask	task;
-
-		fairq_task_read(fairq_scan_slot(scan), &task);
-		tail = task.addr;
-	}
-	fairq_scan_end(scan);
-	return tail;
-}
-
 /*
  * Returns how many tasks are ready at the group's turn in that block; its weight,
  * if they are more than are counted.
@@ -141,8 +117,10 @@ count_turn(const Look *look, int64 block)
 static int64
 estimate(const Look *look, const FairqWait *wait, int64 first)
 {
-	int64		tail = wait->tail == FAIRQ_TAIL_UNKNOWN ? find_tail(look) :
-		wait->tail;
+	int64		tail = wait->tail != FAIRQ_TAIL_UNKNOWN ? wait->tail :
+		fairq_line_tail(look->tasks,
+						fairq_task_lane(look->queue->id, look->priority),
+						look->group_no, 0).addr;
 	int64		block = fairq_block(first, look->queue->block_length);
 	int64		nblocks = fairq_block(tail, look->queue->block_length) -
 		block + 1;

@@ -33,7 +33,6 @@
 
 #include "miscadmin.h"
 
-#include "lane_view.h"
 #include "lane_waits.h"
 #include "reason.h"
 #include "registry.h"
@@ -181,12 +180,12 @@ look_at_rings(FairqQueue *queue, FairqWaiting *waiting)
 {
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
-		FairqLane  *lane = fairq_queue_lane(queue, p);
-		FairqLaneView view;
+		int32		nring;
+		TimestampTz oldest = fairq_lane_oldest(fairq_queue_lane(queue, p),
+											   &nring);
 
-		fairq_lane_view(lane, &view);
-		waiting->nready += view.n[FAIRQ_RING];
-		waiting->ready = Min(waiting->ready, fairq_lane_oldest(lane));
+		waiting->nready += nring;
+		waiting->ready = Min(waiting->ready, oldest);
 	}
 	if (queue->paused || fairq_queue_is_full(queue))
 	{
