@@ -7,7 +7,7 @@
 -- counter.c), when what is not known of a parked group is not read (park() in running.c),
 -- when what has fallen due counts from the next pop on (note_fallen_due() in
 -- waiting.c), when leases that have ended do not count (note_leases_ended() there),
--- or those that were extended do as well (last_end in times.c), when the zeros of a
+-- when the zeros of a
 -- queue that is not known are shown (is_known() in waiting.c), or maintain() does not
 -- make it known, and when one epoch is kept (left_since() in ages.c).
 SET client_min_messages = warning;
