@@ -678,6 +678,15 @@ CREATE FUNCTION fairq.group_stats(queue text, top int DEFAULT 20)
 COMMENT ON FUNCTION fairq.group_stats(text, int)
 	IS 'The groups of a queue that wait longest, and then those that run most: why their first task does not run, since when it waits, how many tasks are ready (an estimate, if there are many) and running. It costs the same whatever is queued.';
 
+CREATE FUNCTION fairq.visible_group_stats(top int DEFAULT 5)
+	RETURNS TABLE (queue text, group_key text, reason text,
+	waiting_since timestamptz, ready bigint, running int, limit_in_effect int,
+	weight int)
+	AS 'MODULE_PATHNAME', 'fairq_visible_group_stats'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION fairq.visible_group_stats(int)
+	IS 'What group_stats() says of each queue that the current user may monitor, so many groups of each. A queue that is dropped meanwhile has no rows.';
+
 -- What shared memory holds, for those who may monitor a queue.  Neither makes
 -- anything known there, or counts as a use.
 CREATE FUNCTION fairq.visible_lanes() RETURNS TABLE (queue text,

@@ -152,8 +152,26 @@ SELECT * FROM fairq.group_stats('group_stats', 1001);
 SELECT count(*) FROM fairq.group_stats('group_stats', NULL);
 SELECT * FROM fairq.group_stats(NULL);
 SELECT * FROM fairq.group_stats('nobody');
+-- of each queue, as of one; seen to fail when the number of groups is not passed on
+SELECT queue, g.group_key, reason, ready, running FROM fairq.visible_group_stats(1) g
+WHERE queue LIKE 'group_stats%' ORDER BY queue COLLATE "C";
+SELECT count(*) AS missing FROM fairq.stats s, fairq.group_stats(s.queue, 5) g
+WHERE (s.queue, g.group_key) NOT IN (SELECT v.queue, v.group_key FROM fairq.visible_group_stats() v);
+-- those that one may not monitor are left out; seen to fail with any privilege asked for
+CREATE ROLE regress_group_stats;
+SELECT fairq.grant_queue('group_stats', 'regress_group_stats', 'enqueue');
+SELECT fairq.grant_queue('group_stats_due', 'regress_group_stats', 'monitor');
+SET ROLE regress_group_stats;
+SELECT DISTINCT queue FROM fairq.visible_group_stats();
+RESET ROLE;
+SELECT fairq.revoke_queue('group_stats', 'regress_group_stats', 'enqueue'),
+	fairq.revoke_queue('group_stats_due', 'regress_group_stats', 'monitor');
+DROP ROLE regress_group_stats;
+SELECT * FROM fairq.visible_group_stats(0);
+SELECT * FROM fairq.visible_group_stats(1001);
 SELECT fairq.reset_hints();
 SELECT count(*) FROM fairq.group_stats('group_stats');
+SELECT count(*) FROM fairq.visible_group_stats() WHERE queue LIKE 'group_stats%';
 BEGIN;
 SELECT count(*) FROM fairq.pop('group_stats', 10);
 ROLLBACK;

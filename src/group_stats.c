@@ -1,6 +1,7 @@
 /*
  * group_stats.c
- *		fairq.group_stats(): the groups that wait longest or run most, and why.
+ *		fairq.group_stats() and fairq.visible_group_stats(): the groups that wait
+ *		longest or run most, and why, of one queue or of each.
  *
  * The groups that wait or run are gone through by their bits (lane_waits.c), in
  * all lanes side by side, which costs little for each.  Those that come first are
@@ -28,11 +29,13 @@
 #include "lane_waits.h"
 #include "queue.h"
 #include "reason.h"
+#include "registry.h"
 #include "row.h"
 #include "store.h"
 #include "survey.h"
 
 PG_FUNCTION_INFO_V1(fairq_group_stats);
+PG_FUNCTION_INFO_V1(fairq_visible_group_stats);
 
 /* groups that are copied under one hold of a lane's lock */
 #define GROUPS_AT_ONCE 32
@@ -65,10 +68,11 @@ typedef struct Walk
 	FairqWait	waits[GROUPS_AT_ONCE];
 } Walk;
 
-/* One call. */
+/* One queue's part of a call. */
 typedef struct Stats
 {
 	FairqQueue *queue;
+	bool		named;			/* whether rows begin with the queue's name */
 	FairqTable *tasks;
 	TimestampTz now;
 	uint32		mapped;			/* number of chunks that are mapped */
@@ -260,9 +264,10 @@ compare_shown(const void *a, const void *b)
 }
 
 static void
-put_group(ReturnSetInfo *rsinfo, FairqQueue *queue, const Shown *shown)
+put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 {
 	FairqRow	row = {0};
+	FairqQueue *queue = stats->queue;
 	const FairqSurvey *survey = &shown->survey;
 	int32		group_no = shown->candidate.group_no;
 	const FairqSetting *setting = fairq_group_setting(queue, group_no);
@@ -275,6 +280,8 @@ put_group(ReturnSetInfo *rsinfo, FairqQueue *queue, const Shown *shown)
 	if (DatumGetPointer(key) == NULL ||
 		(!survey->waits && !survey->scheduled && survey->running == 0))
 		return;
+	if (stats->named)
+		fairq_put(&row, CStringGetTextDatum(queue->name), false);
 	fairq_put(&row, key, false);
 	fairq_put(&row, reason == NULL ? (Datum) 0 : CStringGetTextDatum(reason),
 			  reason == NULL);
@@ -307,7 +314,32 @@ put_groups(Stats *stats, ReturnSetInfo *rsinfo)
 	}
 	qsort(shown, n, sizeof(Shown), compare_shown);
 	for (int i = 0; i < n; i++)
-		put_group(rsinfo, stats->queue, &shown[i]);
+		put_group(rsinfo, stats, &shown[i]);
+}
+
+/* Put the groups of a queue that is locked, or of none. */
+static void
+put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
+{
+	Stats		stats = {.now = GetCurrentTimestamp()};
+
+	if (queue == NULL)
+		return;
+	stats.top = top;
+	stats.queue = queue;
+	stats.named = named;
+	stats.tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	stats.mapped = fairq_chunks_map(&queue->hints->chunks);
+	stats.walks = palloc0(sizeof(Walk) * FAIRQ_PRIORITIES);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		stats.walks[p].lane = fairq_queue_lane(queue, p);
+	stats.candidates = palloc(sizeof(Candidate) * stats.top);
+	stats.heap = binaryheap_allocate(stats.top, compare_in_heap, NULL);
+	walk_groups(&stats);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		add_scheduled(&stats, p);
+	put_groups(&stats, rsinfo);
+	fairq_table_close(stats.tasks);
 }
 
 /* fairq.group_stats(queue, top) */
@@ -315,25 +347,46 @@ Datum
 fairq_group_stats(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	Stats		stats = {.now = GetCurrentTimestamp()};
+	int32		top = FAIRQ_ARG_INT(1, "top", 20, 1, MOST_GROUPS);
 
-	stats.top = FAIRQ_ARG_INT(1, "top", 20, 1, MOST_GROUPS);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	stats.queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MONITOR,
-										   AccessShareLock);
-	if (stats.queue == NULL)
-		return (Datum) 0;
-	stats.tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
-	stats.mapped = fairq_chunks_map(&stats.queue->hints->chunks);
-	stats.walks = palloc0(sizeof(Walk) * FAIRQ_PRIORITIES);
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		stats.walks[p].lane = fairq_queue_lane(stats.queue, p);
-	stats.candidates = palloc(sizeof(Candidate) * stats.top);
-	stats.heap = binaryheap_allocate(stats.top, compare_in_heap, NULL);
-	walk_groups(&stats);
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		add_scheduled(&stats, p);
-	put_groups(&stats, (ReturnSetInfo *) fcinfo->resultinfo);
-	fairq_table_close(stats.tasks);
+	put_queue((ReturnSetInfo *) fcinfo->resultinfo,
+			  fairq_queue_use_if_known(name, FAIRQ_PRIV_MONITOR,
+									   AccessShareLock), top, false);
+	return (Datum) 0;
+}
+
+/*
+ * fairq.visible_group_stats(top): the same of each queue that the caller may
+ * monitor.  A queue that is dropped meanwhile has no rows, and is no error.
+ */
+Datum
+fairq_visible_group_stats(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	int32		top = FAIRQ_ARG_INT(0, "top", 5, 1, MOST_GROUPS);
+	MemoryContext context;
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	context = AllocSetContextCreate(CurrentMemoryContext, "fairq group stats",
+									ALLOCSET_DEFAULT_SIZES);
+	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+	{
+		FairqHints *hints = lfirst(lc);
+		int32		id = hints->entry.key.queue_id;
+		MemoryContext old;
+
+		CHECK_FOR_INTERRUPTS();
+		/* the queue may have been dropped since */
+		if (fairq_shmem_find_queue(id) != hints)
+			continue;
+		old = MemoryContextSwitchTo(context);
+		put_queue(rsinfo, fairq_queue_use_id(id, FAIRQ_PRIV_MONITOR), top,
+				  true);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(context);
+	}
+	MemoryContextDelete(context);
 	return (Datum) 0;
 }
