@@ -93,6 +93,8 @@ OBJS = \
 	src/hand.o \
 	src/recover.o \
 	src/seats.o \
+	src/chunks.o \
+	src/order.o \
 	src/counter.o \
 	src/times.o \
 	src/histogram.o \

@@ -11,6 +11,7 @@
 
 #include "address.h"
 #include "ages.h"
+#include "chunks.h"
 #include "counter.h"
 #include "histogram.h"
 #include "shmem.h"
@@ -39,10 +40,6 @@ typedef enum FairqSeatSet
 /* past all seats */
 #define FAIRQ_ALL_SEATS (INT64CONST(1) << 31)
 
-/* seats whose bits are part of the lane; each chunk has as many as all before */
-#define FAIRQ_FIRST_SEATS 64
-#define FAIRQ_CHUNKS 26
-
 /* In shared memory, part of a lane and under its lock. */
 typedef struct FairqSeats
 {
@@ -51,14 +48,6 @@ typedef struct FairqSeats
 	int64		first_deadline; /* deadline of the first seats; see
 								 * fairq_seats_deadline() */
 } FairqSeats;
-
-/* In shared memory, part of a queue: the chunks of all its lanes. */
-typedef struct FairqChunks
-{
-	pg_atomic_uint64 chunk[FAIRQ_CHUNKS];	/* dsa_pointers of the chunks; that
-											 * of 0 is unused */
-	pg_atomic_uint32 made;		/* number of chunks */
-} FairqChunks;
 
 /* What is counted of each lane. */
 typedef enum FairqStat
@@ -213,7 +202,8 @@ struct FairqHints
 		FairqParkedAges ages;	/* since when they wait */
 	}			parked;
 
-	FairqChunks chunks;			/* bits of the groups of all lanes */
+	FairqChunks chunks;			/* bits of the groups of all lanes; the first
+								 * ones are in the lanes */
 	FairqQueueTally tally;		/* how many tasks there are */
 	FairqCounter running;		/* counter of the whole queue */
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and

@@ -7,28 +7,21 @@
  * by looking at a few words, however many groups there are.
  *
  * The first 64 seats are part of the lane.  All others are in chunks of the
- * queue, one for seats 64 to 127, one for 128 to 255, for 256 to 511 and so
- * forth, each made when the first of its groups is used; nothing is ever
- * moved.  A chunk has the bits of all ten lanes, so that one allocation is
- * enough for all that is said of its groups later: 9 sets, their summaries and
- * deadlines are 102 bits, some 13 bytes, for each group number.
+ * queue (chunks.c).  A chunk has the bits of all ten lanes, so that one
+ * allocation is enough for all that is said of its groups later: 9 sets, their
+ * summaries and deadlines are 102 bits, some 13 bytes, for each group number.
  *
  * Besides, there is a deadline for each word of seats: of the groups of these
  * seats that are in the set of leased ones no lease ends earlier.
  *
- * A chunk is in dynamic shared memory, which a backend has to map, and that can
- * fail.  So a chunk is made and mapped (fairq_chunks_have, for one seat;
- * fairq_chunks_map, for all) before a lane is locked; all else here only touches
- * what is mapped, and does not allocate, wait or fail.
+ * A chunk is made and mapped (fairq_chunks_have, for one seat; fairq_chunks_map,
+ * for all) before a lane is locked; all else here only touches what is mapped,
+ * and does not allocate, wait or fail.
  *
  * Locking: the lane's lock, exclusively to change anything.  Whether a group
  * is leased, and a deadline, may be read without it; lane_leases.c says when.
- * Chunks are made under no lock, and put in their place by a
- * compare-and-exchange.
  */
 #include "postgres.h"
-
-#include "port/pg_bitutils.h"
 
 #include "seats.h"
 
@@ -52,90 +45,32 @@ static struct
 	uint64	   *part;
 }			last;
 
-static inline int
-chunk_of(int64 seat)
-{
-	return seat < FAIRQ_FIRST_SEATS ? 0 :
-		pg_leftmost_one_pos32((uint32) (seat / FAIRQ_FIRST_SEATS)) + 1;
-}
-
-/* The first seat of a chunk. */
-static int64
-first_seat(int chunk)
-{
-	return chunk == 0 ? 0 : FAIRQ_FIRST_SEATS * WORDS(chunk);
-}
-
-void
-fairq_chunks_init(FairqChunks *chunks)
-{
-	for (int i = 0; i < FAIRQ_CHUNKS; i++)
-		pg_atomic_init_u64(&chunks->chunk[i], InvalidDsaPointer);
-	pg_atomic_init_u32(&chunks->made, 0);
-}
-
-/* Free all chunks: the queue is gone, and no backend uses them. */
-void
-fairq_chunks_free(FairqChunks *chunks)
-{
-	for (int i = 0; i < FAIRQ_CHUNKS; i++)
-	{
-		dsa_pointer ptr = pg_atomic_exchange_u64(&chunks->chunk[i],
-												 InvalidDsaPointer);
-
-		if (DsaPointerIsValid(ptr))
-			dsa_free(fairq_area(), ptr);
-	}
-	pg_atomic_write_u32(&chunks->made, 0);
-}
-
-/* Returns a chunk, mapped; NULL if it is not there. */
-static uint64 *
-chunk_at(FairqChunks *chunks, int chunk)
-{
-	dsa_pointer ptr = pg_atomic_read_u64(&chunks->chunk[chunk]);
-
-	return DsaPointerIsValid(ptr) ? dsa_get_address(fairq_area(), ptr) : NULL;
-}
-
+/* Fill in a new chunk: there is no deadline. */
 static void
-make_chunk(FairqChunks *chunks, int chunk)
+fill_chunk(void *at, int chunk)
 {
-	uint64		none = InvalidDsaPointer;
-	int64		nwords = LANE_WORDS(chunk) * FAIRQ_PRIORITIES;
-	dsa_pointer ptr;
-	uint64	   *words;
-	ErrorContextCallback callback;
+	uint64	   *words = at;
 
-	fairq_explain_begin(&callback);
-	ptr = dsa_allocate_extended(fairq_area(), nwords * sizeof(uint64),
-								DSA_ALLOC_HUGE | DSA_ALLOC_ZERO);
-	words = dsa_get_address(fairq_area(), ptr);
-	fairq_explain_end(&callback);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
 		words += FAIRQ_SEAT_SETS * SET_WORDS(chunk);
 		for (int64 i = 0; i < WORDS(chunk); i++)
 			*words++ = PG_INT64_MAX;
 	}
-	pg_write_barrier();
-	if (pg_atomic_compare_exchange_u64(&chunks->chunk[chunk], &none, ptr))
-		pg_atomic_fetch_add_u32(&chunks->made, 1);
-	else
-		dsa_free(fairq_area(), ptr);
 }
 
 /* Make sure that there are bits for a group, and that they are mapped here. */
 void
 fairq_chunks_have(FairqChunks *chunks, int32 seat)
 {
-	int			chunk = chunk_of(seat);
+	int			chunk = fairq_chunk_of(seat);
 
 	last.lane = NULL;
 	if (chunk == 0)
 		return;
-	while (chunk_at(chunks, chunk) == NULL)
-		make_chunk(chunks, chunk);
+	while (fairq_chunk_at(chunks, chunk) == NULL)
+		fairq_chunk_make(chunks, chunk, LANE_WORDS(chunk) * FAIRQ_PRIORITIES *
+						 sizeof(uint64), fill_chunk);
 }
 
 /* Map all chunks that there are.  Returns how many. */
@@ -147,7 +82,7 @@ fairq_chunks_map(FairqChunks *chunks)
 	last.lane = NULL;
 	pg_read_barrier();
 	for (int i = 1, n = 0; i < FAIRQ_CHUNKS && n < made; i++)
-		n += chunk_at(chunks, i) != NULL;
+		n += fairq_chunk_at(chunks, i) != NULL;
 	return made;
 }
 
@@ -157,7 +92,7 @@ lane_part(FairqLane *lane, int chunk)
 {
 	if (last.lane != lane || last.chunk != chunk)
 	{
-		uint64	   *words = chunk_at(&fairq_hints_of(lane)->chunks, chunk);
+		uint64	   *words = fairq_chunk_at(&fairq_hints_of(lane)->chunks, chunk);
 
 		if (words == NULL)
 			return NULL;
@@ -203,7 +138,7 @@ fairq_seats_init(FairqLane *lane)
 bool
 fairq_seats_has(FairqLane *lane, FairqSeatSet set, int32 seat)
 {
-	int			chunk = chunk_of(seat);
+	int			chunk = fairq_chunk_of(seat);
 	uint64	   *words;
 
 	if (chunk == 0)
@@ -212,20 +147,20 @@ fairq_seats_has(FairqLane *lane, FairqSeatSet set, int32 seat)
 	if (words == NULL)
 		return false;
 	words += set * SET_WORDS(chunk);
-	return (words[(seat - first_seat(chunk)) / 64] >> (seat % 64)) & 1;
+	return (words[(seat - fairq_chunk_first(chunk)) / 64] >> (seat % 64)) & 1;
 }
 
 void
 fairq_seats_add(FairqLane *lane, FairqSeatSet set, int32 seat)
 {
-	int			chunk = chunk_of(seat);
+	int			chunk = fairq_chunk_of(seat);
 	uint64		bit = UINT64CONST(1) << (seat % 64);
 	uint64	   *word = &lane->seats.first[set];
 
 	if (chunk > 0)
 	{
 		uint64	   *words = lane_part(lane, chunk);
-		int64		at = (seat - first_seat(chunk)) / 64;
+		int64		at = (seat - fairq_chunk_first(chunk)) / 64;
 
 		Assert(words != NULL);
 		words += set * SET_WORDS(chunk);
@@ -241,7 +176,7 @@ fairq_seats_add(FairqLane *lane, FairqSeatSet set, int32 seat)
 void
 fairq_seats_remove(FairqLane *lane, FairqSeatSet set, int32 seat)
 {
-	int			chunk = chunk_of(seat);
+	int			chunk = fairq_chunk_of(seat);
 	uint64		bit = UINT64CONST(1) << (seat % 64);
 	uint64	   *words = NULL;
 	uint64	   *word = &lane->seats.first[set];
@@ -255,7 +190,7 @@ fairq_seats_remove(FairqLane *lane, FairqSeatSet set, int32 seat)
 		if (words == NULL)
 			return;
 		words += set * SET_WORDS(chunk);
-		at = (seat - first_seat(chunk)) / 64;
+		at = (seat - fairq_chunk_first(chunk)) / 64;
 		word = &words[at];
 	}
 	if ((*word & bit) == 0)
@@ -291,9 +226,9 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 {
 	if (lane->seats.n[set] == 0 || from >= FAIRQ_ALL_SEATS)
 		return FAIRQ_NO_SEAT;
-	for (int chunk = chunk_of(from); chunk < FAIRQ_CHUNKS; chunk++)
+	for (int chunk = fairq_chunk_of(from); chunk < FAIRQ_CHUNKS; chunk++)
 	{
-		int64		first = first_seat(chunk);
+		int64		first = fairq_chunk_first(chunk);
 		uint64	   *words;
 		int64		bit;
 
@@ -378,7 +313,7 @@ for_each_word(FairqLane *lane, FairqSeatSet set, WordAction action, void *arg)
 		{
 			if (words[at] != 0)
 				action(lane, part + at, SET_WORDS(chunk),
-					   first_seat(chunk) + at * 64, arg);
+					   fairq_chunk_first(chunk) + at * 64, arg);
 			if (words[at] == 0)
 				summary[at / 64] &= ~(UINT64CONST(1) << (at % 64));
 		}
@@ -407,13 +342,13 @@ add_bits(FairqLane *lane, FairqSeatSet set, uint64 *first_set, int64 stride,
 		 int64 seat, uint64 bits)
 {
 	uint64	   *word = &first_set[set * stride];
-	int			chunk = chunk_of(seat);
+	int			chunk = fairq_chunk_of(seat);
 
 	lane->seats.n[set] += pg_popcount64(bits & ~*word);
 	*word |= bits;
 	if (chunk > 0 && bits != 0)
 	{
-		int64		at = (seat - first_seat(chunk)) / 64;
+		int64		at = (seat - fairq_chunk_first(chunk)) / 64;
 
 		summary_of(word - at, chunk)[at / 64] |= UINT64CONST(1) << (at % 64);
 	}
@@ -464,12 +399,12 @@ fairq_seats_unpark(FairqLane *lane, int32 passed)
 static int64 *
 deadline_of(FairqLane *lane, int64 seat)
 {
-	int			chunk = chunk_of(seat);
+	int			chunk = fairq_chunk_of(seat);
 
 	if (chunk == 0)
 		return &lane->seats.first_deadline;
 	return (int64 *) lane_part(lane, chunk) +
-		FAIRQ_SEAT_SETS * SET_WORDS(chunk) + (seat - first_seat(chunk)) / 64;
+		FAIRQ_SEAT_SETS * SET_WORDS(chunk) + (seat - fairq_chunk_first(chunk)) / 64;
 }
 
 /*

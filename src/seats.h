@@ -7,8 +7,6 @@
 
 #include "hints.h"
 
-extern void fairq_chunks_init(FairqChunks *chunks);
-extern void fairq_chunks_free(FairqChunks *chunks);
 extern void fairq_chunks_have(FairqChunks *chunks, int32 seat);
 extern uint32 fairq_chunks_map(FairqChunks *chunks);
 

@@ -1,0 +1,74 @@
+/*
+ * chunks.c
+ *		What there is of each seat, in shared memory: it grows, and is never moved.
+ *
+ * There is one chunk for seats 0 to 63, one for 64 to 127, one for 128 to 255,
+ * for 256 to 511 and so forth, each made when the first of its seats is used.  So
+ * as many seats as there can be need 26 chunks, and at most half of what is
+ * allocated is not used.
+ *
+ * A chunk is in dynamic shared memory, which a backend has to map, and that can
+ * fail.  So a chunk is made and mapped before a lane is locked.
+ *
+ * Locking: none.  A chunk is put in its place by a compare-and-exchange, and
+ * stays there as long as the queue does.
+ */
+#include "postgres.h"
+
+#include "chunks.h"
+
+void
+fairq_chunks_init(FairqChunks *chunks)
+{
+	for (int i = 0; i < FAIRQ_CHUNKS; i++)
+		pg_atomic_init_u64(&chunks->chunk[i], InvalidDsaPointer);
+	pg_atomic_init_u32(&chunks->made, 0);
+}
+
+/* Free all chunks: the queue is gone, and no backend uses them. */
+void
+fairq_chunks_free(FairqChunks *chunks)
+{
+	for (int i = 0; i < FAIRQ_CHUNKS; i++)
+	{
+		dsa_pointer ptr = pg_atomic_exchange_u64(&chunks->chunk[i],
+												 InvalidDsaPointer);
+
+		if (DsaPointerIsValid(ptr))
+			dsa_free(fairq_area(), ptr);
+	}
+	pg_atomic_write_u32(&chunks->made, 0);
+}
+
+/* Returns a chunk, mapped; NULL if it is not there. */
+void *
+fairq_chunk_at(FairqChunks *chunks, int chunk)
+{
+	dsa_pointer ptr = pg_atomic_read_u64(&chunks->chunk[chunk]);
+
+	return DsaPointerIsValid(ptr) ? dsa_get_address(fairq_area(), ptr) : NULL;
+}
+
+/* Make a chunk of that size, unless another backend is quicker; fill may be NULL. */
+void
+fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
+				 FairqChunkFill fill)
+{
+	uint64		none = InvalidDsaPointer;
+	dsa_pointer ptr;
+	void	   *at;
+	ErrorContextCallback callback;
+
+	fairq_explain_begin(&callback);
+	ptr = dsa_allocate_extended(fairq_area(), size,
+								DSA_ALLOC_HUGE | DSA_ALLOC_ZERO);
+	at = dsa_get_address(fairq_area(), ptr);
+	fairq_explain_end(&callback);
+	if (fill != NULL)
+		fill(at, chunk);
+	pg_write_barrier();
+	if (pg_atomic_compare_exchange_u64(&chunks->chunk[chunk], &none, ptr))
+		pg_atomic_fetch_add_u32(&chunks->made, 1);
+	else
+		dsa_free(fairq_area(), ptr);
+}

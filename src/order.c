@@ -1,0 +1,237 @@
+/*
+ * order.c
+ *		An ordered set of groups of a lane.
+ *
+ * The set is a treap (Seidel, Aragon 1996): a binary search tree by rank, in which
+ * no node has a higher priority than its parent, and priorities are hashes of
+ * the seats.  So the tree is that of a random order of insertion, whatever is
+ * done to it: to add, to remove and to find take O(log n) steps on average.  A
+ * node is part of its group's record, and nodes are linked by seats, so nothing
+ * is allocated for a change, and a set can have as many groups as the queue.
+ *
+ * Records are kept in chunks by seat (chunks.c).  They are zero at first, and
+ * keep what they say while their group is not in the set.
+ *
+ * Locking: the lane's lock, exclusively.  Chunks of records are made and mapped
+ * before (fairq_order_have); all else here does not allocate, wait or fail.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "common/hashfn.h"
+
+#include "order.h"
+
+/* units of FairqAmount.part in a whole */
+#define PARTS 4294967296.0
+
+/* Returns a number as an amount, rounded down; above 0 it is not 0. */
+FairqAmount
+fairq_amount(double value)
+{
+	double		whole = floor(value);
+	FairqAmount amount = {
+		.whole = (int64) whole,
+		.part = (uint32) ((value - whole) * PARTS)
+	};
+
+	if (value > 0 && amount.whole == 0 && amount.part == 0)
+		amount.part = 1;
+	return amount;
+}
+
+double
+fairq_amount_value(FairqAmount amount)
+{
+	return (double) amount.whole + amount.part / PARTS;
+}
+
+/* Below 0: a comes before b. */
+int
+fairq_rank_compare(const FairqRank *a, const FairqRank *b)
+{
+	int			order;
+
+	if (a->level != b->level)
+		return a->level < b->level ? -1 : 1;
+	order = fairq_amount_compare(a->amount, b->amount);
+	if (order != 0)
+		return order;
+	return a->tie < b->tie ? -1 : a->tie > b->tie;
+}
+
+/* An empty set, with no records so far, each of which is to have that size. */
+void
+fairq_order_init(FairqOrder *order, Size size)
+{
+	order->root = FAIRQ_NO_NODE;
+	order->n = 0;
+	order->size = MAXALIGN(size);
+	fairq_chunks_init(&order->records);
+}
+
+/*
+ * Make sure that there are records, and that they are mapped here, for the first
+ * seats and for each chunk that there is of others.
+ */
+void
+fairq_order_have(FairqOrder *order, FairqChunks *like)
+{
+	for (int chunk = 0; chunk < FAIRQ_CHUNKS; chunk++)
+	{
+		if (chunk > 0 && fairq_chunk_at(like, chunk) == NULL)
+			continue;
+		while (fairq_chunk_at(&order->records, chunk) == NULL)
+			fairq_chunk_make(&order->records, chunk,
+							 fairq_chunk_seats(chunk) * order->size, NULL);
+	}
+}
+
+/* The record of a seat. */
+void *
+fairq_order_record(FairqOrder *order, int32 seat)
+{
+	int			chunk = fairq_chunk_of(seat);
+	char	   *records = fairq_chunk_at(&order->records, chunk);
+
+	Assert(records != NULL);
+	return records + (seat - fairq_chunk_first(chunk)) * order->size;
+}
+
+static inline FairqNode *
+node_at(FairqOrder *order, int32 seat)
+{
+	return fairq_order_record(order, seat);
+}
+
+/* Does the node of one seat stand above that of the other in a tree? */
+static inline bool
+is_above(int32 seat, int32 other)
+{
+	uint32		a = murmurhash32((uint32) seat);
+	uint32		b = murmurhash32((uint32) other);
+
+	return a != b ? a > b : seat > other;
+}
+
+/* Add a group, whose record has its rank, and which is not in the set. */
+void
+fairq_order_add(FairqOrder *order, int32 seat)
+{
+	FairqNode  *node = node_at(order, seat);
+	int32	   *link = &order->root;
+	int32	   *low = &node->left;
+	int32	   *high = &node->right;
+	int32		at;
+
+	while (*link != FAIRQ_NO_NODE && is_above(*link, seat))
+	{
+		FairqNode  *above = node_at(order, *link);
+
+		link = fairq_rank_compare(&node->rank, &above->rank) < 0 ?
+			&above->left : &above->right;
+	}
+	at = *link;
+	*link = seat;
+
+	/* the subtree that was there is split into what is lower and higher */
+	while (at != FAIRQ_NO_NODE)
+	{
+		FairqNode  *below = node_at(order, at);
+
+		if (fairq_rank_compare(&below->rank, &node->rank) < 0)
+		{
+			*low = at;
+			low = &below->right;
+			at = below->right;
+		}
+		else
+		{
+			*high = at;
+			high = &below->left;
+			at = below->left;
+		}
+	}
+	*low = *high = FAIRQ_NO_NODE;
+	order->n++;
+}
+
+/* Remove a group, which is in the set. */
+void
+fairq_order_remove(FairqOrder *order, int32 seat)
+{
+	FairqNode  *node = node_at(order, seat);
+	int32	   *link = &order->root;
+	int32		low = node->left;
+	int32		high = node->right;
+
+	while (*link != seat)
+	{
+		FairqNode  *above = node_at(order, *link);
+
+		link = fairq_rank_compare(&node->rank, &above->rank) < 0 ?
+			&above->left : &above->right;
+		Assert(*link != FAIRQ_NO_NODE);
+	}
+
+	/* its subtrees are merged, and take its place */
+	while (low != FAIRQ_NO_NODE && high != FAIRQ_NO_NODE)
+	{
+		if (is_above(low, high))
+		{
+			*link = low;
+			link = &node_at(order, low)->right;
+			low = *link;
+		}
+		else
+		{
+			*link = high;
+			link = &node_at(order, high)->left;
+			high = *link;
+		}
+	}
+	*link = low != FAIRQ_NO_NODE ? low : high;
+	order->n--;
+}
+
+/* Empty the set; records stay as they are. */
+void
+fairq_order_clear(FairqOrder *order)
+{
+	order->root = FAIRQ_NO_NODE;
+	order->n = 0;
+}
+
+/* The first group in order; FAIRQ_NO_NODE: none. */
+int32
+fairq_order_first(FairqOrder *order)
+{
+	int32		at = order->root;
+
+	while (at != FAIRQ_NO_NODE && node_at(order, at)->left != FAIRQ_NO_NODE)
+		at = node_at(order, at)->left;
+	return at;
+}
+
+/* The first group behind that rank; FAIRQ_NO_NODE: none. */
+int32
+fairq_order_after(FairqOrder *order, const FairqRank *rank)
+{
+	int32		at = order->root;
+	int32		found = FAIRQ_NO_NODE;
+
+	while (at != FAIRQ_NO_NODE)
+	{
+		FairqNode  *node = node_at(order, at);
+
+		if (fairq_rank_compare(&node->rank, rank) > 0)
+		{
+			found = at;
+			at = node->left;
+		}
+		else
+			at = node->right;
+	}
+	return found;
+}

@@ -1,0 +1,99 @@
+/*
+ * order.h
+ *		An ordered set of groups of a lane, and what is kept of each group for it.
+ */
+#ifndef FAIRQ_ORDER_H
+#define FAIRQ_ORDER_H
+
+#include "chunks.h"
+
+/*
+ * An amount, exact to 2^-32, so that sums do not depend on how they were come by:
+ * whole + part / 2^32.
+ */
+typedef struct FairqAmount
+{
+	int64		whole;			/* the amount, rounded down */
+	uint32		part;			/* the rest, in units of 2^-32 */
+} FairqAmount;
+
+/* Where a group stands in the order: the least comes first. */
+typedef struct FairqRank
+{
+	int32		level;			/* what is compared first */
+	FairqAmount amount;			/* what is compared if that is equal */
+	uint64		tie;			/* what is compared if both are; no two groups
+								 * have the same */
+} FairqRank;
+
+/* Node of the tree; the first field of each record. */
+typedef struct FairqNode
+{
+	FairqRank	rank;			/* constant while the group is in the set */
+	int32		left;			/* seat of the root of the subtree of lower
+								 * ranks; FAIRQ_NO_NODE: none */
+	int32		right;			/* likewise, of higher ranks */
+} FairqNode;
+
+/* no seat */
+#define FAIRQ_NO_NODE (-1)
+
+/*
+ * An ordered set, in shared memory, part of a lane and under its lock; but for
+ * the records' places.
+ */
+typedef struct FairqOrder
+{
+	int32		root;			/* seat of the tree's root; FAIRQ_NO_NODE: the
+								 * set is empty */
+	int32		n;				/* number of groups in the set */
+	int32		size;			/* bytes of a record; constant */
+	FairqChunks records;		/* a record for each seat */
+} FairqOrder;
+
+/* The sum of two amounts. */
+static inline FairqAmount
+fairq_amount_add(FairqAmount a, FairqAmount b)
+{
+	uint64		part = (uint64) a.part + b.part;
+
+	return (FairqAmount)
+	{
+		.whole = a.whole + b.whole + (int64) (part >> 32),
+			.part = (uint32) part
+	};
+}
+
+/* The difference of two amounts. */
+static inline FairqAmount
+fairq_amount_subtract(FairqAmount a, FairqAmount b)
+{
+	return (FairqAmount)
+	{
+		.whole = a.whole - b.whole - (a.part < b.part ? 1 : 0),
+			.part = a.part - b.part
+	};
+}
+
+/* Below 0: a is less than b; 0: they are equal. */
+static inline int
+fairq_amount_compare(FairqAmount a, FairqAmount b)
+{
+	if (a.whole != b.whole)
+		return a.whole < b.whole ? -1 : 1;
+	return a.part < b.part ? -1 : a.part > b.part;
+}
+
+extern FairqAmount fairq_amount(double value);
+extern double fairq_amount_value(FairqAmount amount);
+extern int	fairq_rank_compare(const FairqRank *a, const FairqRank *b);
+extern void fairq_order_init(FairqOrder *order, Size size);
+extern void fairq_order_have(FairqOrder *order, FairqChunks *like);
+extern void *fairq_order_record(FairqOrder *order, int32 seat);
+extern void fairq_order_add(FairqOrder *order, int32 seat);
+extern void fairq_order_remove(FairqOrder *order, int32 seat);
+extern void fairq_order_clear(FairqOrder *order);
+extern int32 fairq_order_first(FairqOrder *order);
+extern int32 fairq_order_after(FairqOrder *order, const FairqRank *rank);
+
+#endif							/* FAIRQ_ORDER_H */
