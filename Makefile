@@ -85,6 +85,8 @@ OBJS = \
 	src/lane_view.o \
 	src/lane_waits.o \
 	src/lane_take.o \
+	src/lane_order.o \
+	src/visits.o \
 	src/lane_end.o \
 	src/lane_leases.o \
 	src/lane.o \

@@ -28,7 +28,8 @@ CREATE TABLE fairq.queue (
 	backoff interval NOT NULL,
 	concurrency int CHECK (concurrency > 0),
 	max_running int CHECK (max_running > 0),
-	retain interval
+	retain interval,
+	fair_by text NOT NULL DEFAULT 'tasks' CHECK (fair_by IN ('tasks', 'cost'))
 ) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
@@ -44,6 +45,7 @@ COMMENT ON COLUMN fairq.queue.backoff IS 'How long the first retry waits; each f
 COMMENT ON COLUMN fairq.queue.retain IS 'How long succeeded and cancelled tasks stay in the archive; NULL: they don''t come into it.';
 COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be running; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
+COMMENT ON COLUMN fairq.queue.fair_by IS 'Of what all groups get the same: tasks, or cost.';
 
 -- The indexes are not unique on purpose: see src/group.c.
 CREATE TABLE fairq.group_number (
@@ -118,6 +120,7 @@ CREATE TABLE fairq.task (
 	run_at timestamptz,
 	max_attempts int CHECK (max_attempts > 0),
 	released int,
+	cost real CHECK (cost > 0 AND cost <= 1000000),
 	payload jsonb NOT NULL,
 	worker text,
 	dedup_key text COLLATE "C",
@@ -151,6 +154,7 @@ COMMENT ON COLUMN fairq.task.cancelled IS 'Its worker is to be told so, by fairq
 COMMENT ON COLUMN fairq.task.run_at IS 'Not before; of a retry, too. Of a task that was put back at once: when that was.';
 COMMENT ON COLUMN fairq.task.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
 COMMENT ON COLUMN fairq.task.released IS 'How many of its attempts don''t count; NULL: none.';
+COMMENT ON COLUMN fairq.task.cost IS 'What it is charged in a queue that is fair by cost; NULL: 1.';
 COMMENT ON COLUMN fairq.task.dedup_key IS 'The key that no other unfinished task of the queue has.';
 COMMENT ON COLUMN fairq.task.error IS 'Why the last attempt failed.';
 
@@ -179,6 +183,7 @@ CREATE TABLE fairq.archive (
 	popped_at timestamptz,
 	run_at timestamptz,
 	max_attempts int,
+	cost real,
 	payload jsonb NOT NULL,
 	group_key text COLLATE "C" NOT NULL,
 	worker text,
@@ -201,6 +206,7 @@ COMMENT ON COLUMN fairq.archive.status IS '1: succeeded, 2: failed, 3: cancelled
 COMMENT ON COLUMN fairq.archive.popped_at IS 'When it was popped last, by the clock; NULL: it was not.';
 COMMENT ON COLUMN fairq.archive.run_at IS 'Not before; of a retry, too.';
 COMMENT ON COLUMN fairq.archive.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.archive.cost IS 'What it was charged in a queue that is fair by cost; NULL: 1.';
 COMMENT ON COLUMN fairq.archive.payload IS 'What the producer gave.';
 COMMENT ON COLUMN fairq.archive.group_key IS 'The group.';
 COMMENT ON COLUMN fairq.archive.worker IS 'Who finished it, if pop was told.';
@@ -288,22 +294,24 @@ CREATE FUNCTION fairq.create_queue(queue text,
 	concurrency int DEFAULT NULL, max_running int DEFAULT NULL,
 	lease interval DEFAULT '5 minutes', max_attempts int DEFAULT 20,
 	backoff interval DEFAULT '1 second', retain interval DEFAULT NULL,
-	notify boolean DEFAULT false, block_length bigint DEFAULT 1048576)
+	notify boolean DEFAULT false, block_length bigint DEFAULT 1048576,
+	fair_by text DEFAULT 'tasks')
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint)
+	boolean, bigint, text)
 	IS 'Create a queue.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
 	concurrency int DEFAULT NULL, max_running int DEFAULT NULL,
 	lease interval DEFAULT NULL, max_attempts int DEFAULT NULL,
 	backoff interval DEFAULT NULL, retain interval DEFAULT NULL,
-	notify boolean DEFAULT NULL, block_length bigint DEFAULT NULL)
+	notify boolean DEFAULT NULL, block_length bigint DEFAULT NULL,
+	fair_by text DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint)
+	boolean, bigint, text)
 	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit away.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false)
@@ -355,18 +363,19 @@ COMMENT ON FUNCTION fairq.revoke_queue(text, regrole, text)
 CREATE FUNCTION fairq.enqueue(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
-	max_attempts int DEFAULT NULL)
+	max_attempts int DEFAULT NULL, cost real DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_enqueue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int)
+COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real)
 	IS 'Add a task for a group; its id. With a dedup_key that an unfinished task of the queue has: nothing, but that task''s id.';
 
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0,
-	run_at timestamptz DEFAULT NULL, dedup_keys text[] DEFAULT NULL)
+	run_at timestamptz DEFAULT NULL, dedup_keys text[] DEFAULT NULL,
+	costs real[] DEFAULT NULL)
 	RETURNS SETOF bigint AS 'MODULE_PATHNAME', 'fairq_enqueue_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 100;
-COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[])
+COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[], real[])
 	IS 'Add many tasks at once, all or none; their ids in the order of the input.';
 
 CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
@@ -533,7 +542,8 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		t.attempt, coalesce(t.max_attempts, q.max_attempts) AS max_attempts,
 		t.payload, NULL::jsonb AS result, fairq.kept_back(t.error) AS error,
 		fairq.kept_back(t.worker) AS worker, t.enqueued_at,
-		t.popped_at, t.run_at, t.lease_until, NULL::timestamptz AS finished_at
+		t.popped_at, t.run_at, t.lease_until, NULL::timestamptz AS finished_at,
+		coalesce(t.cost, 1) AS cost
 	FROM fairq.task t
 	JOIN fairq.queue q ON q.queue_id = t.queue_id
 		AND t.lane BETWEEN q.queue_id * 10 AND q.queue_id * 10 + 9
@@ -552,7 +562,8 @@ CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 		coalesce(a.max_attempts, q.max_attempts) AS max_attempts,
 		a.payload, a.result, fairq.kept_back(a.error) AS error,
 		fairq.kept_back(a.worker) AS worker, a.enqueued_at,
-		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at
+		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at,
+		coalesce(a.cost, 1) AS cost
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq.has_queue_privilege(q.queue_id, 'work');
@@ -605,7 +616,7 @@ CREATE VIEW fairq.all_queues AS
 		q.block_length, q.paused, coalesce(g.ready, 0) AS ready,
 		coalesce(g.waiting, 0) AS waiting,
 		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
-		g.oldest_ready
+		g.oldest_ready, q.fair_by
 	FROM fairq.queue q
 	LEFT JOIN (
 		SELECT queue_id, sum(ready)::bigint AS ready,
@@ -641,7 +652,7 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 		q.max_attempts, q.backoff, q.retain, q.notify,
 		q.block_length, q.paused, q.ready, q.waiting, q.scheduled, q.running,
 		q.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
-		c.retried, c.failed, c.cancelled, c.expired
+		c.retried, c.failed, c.cancelled, c.expired, q.fair_by
 	FROM fairq.visible_queues() q
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';

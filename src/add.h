@@ -32,6 +32,8 @@ typedef struct FairqNewTask
 								 * count */
 	int32		max_attempts;	/* most attempts that count; 0: as the queue
 								 * says */
+	float		cost;			/* what its group is charged for it; 0: as
+								 * usual */
 	int			priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
 } FairqNewTask;
 

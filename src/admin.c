@@ -72,6 +72,25 @@ arg_delay(FunctionCallInfo fcinfo, int n, const char *name)
 	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
 }
 
+/* Of what all groups are to get the same, if it is given. */
+static FairqSqlArg
+arg_fair_by(FunctionCallInfo fcinfo, int n)
+{
+	FairqSqlArg arg = fairq_sql_text(NULL);
+	char	   *value;
+
+	arg.isnull = PG_ARGISNULL(n);
+	if (arg.isnull)
+		return arg;
+	value = text_to_cstring(PG_GETARG_TEXT_PP(n));
+	if (strcmp(value, "tasks") != 0 && strcmp(value, "cost") != 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("fair_by must be tasks or cost"),
+				errdetail("The value is \"%s\".", value));
+	return fairq_sql_text(PG_GETARG_TEXT_PP(n));
+}
+
 /* Make the hints of a new queue, which are given back if we abort. */
 static void
 make_queue_hints(int32 queue_id)
@@ -107,7 +126,8 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		fairq_sql_int4(FAIRQ_ARG_INT(4, "max_attempts", 20, 1, PG_INT32_MAX)),
 		arg_delay(fcinfo, 5, "backoff"),
 		arg_delay(fcinfo, 6, "retain"),
-		fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7))
+		fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7)),
+		arg_fair_by(fcinfo, 9)
 	};
 	int64		id = 0;
 
@@ -127,8 +147,9 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	if (fairq_queue_exists(text_to_cstring(name)) ||
 		fairq_sql("INSERT INTO fairq.queue"
 				  " (name, block_length, lease, concurrency, max_running,"
-				  " max_attempts, backoff, retain, notify)"
-				  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9)"
+				  " max_attempts, backoff, retain, notify, fair_by)"
+				  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9,"
+				  " coalesce($10, 'tasks'))"
 				  " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
 				  args, lengthof(args), &id) == 0)
 		ereport(ERROR,
@@ -187,7 +208,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	bool		readdressing = !PG_ARGISNULL(8);
 	FairqQueue *queue;
 	int64		block_length;
-	FairqSqlArg args[9];
+	FairqSqlArg args[10];
 
 	args[3] = arg_limit(fcinfo, 1, "concurrency", 0);
 	args[4] = arg_limit(fcinfo, 2, "max_running", 0);
@@ -196,6 +217,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	args[7] = arg_delay(fcinfo, 6, "retain");
 	args[8] = fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7));
 	args[8].isnull = PG_ARGISNULL(7);
+	args[9] = arg_fair_by(fcinfo, 9);
 	if (!PG_ARGISNULL(3))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
 	(void) arg_block_length(fcinfo, 8, 1);
@@ -216,7 +238,8 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 			  " max_attempts = coalesce($6, max_attempts),"
 			  " backoff = coalesce($7, backoff),"
 			  " retain = " RETAIN("coalesce($8, retain)") ","
-			  " notify = coalesce($9, notify)"
+			  " notify = coalesce($9, notify),"
+			  " fair_by = coalesce($10, fair_by)"
 			  " WHERE queue_id = $1",
 			  args, lengthof(args), NULL);
 	fairq_notify(queue);

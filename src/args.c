@@ -18,6 +18,7 @@
 #include "args.h"
 #include "compat.h"
 #include "errors.h"
+#include "store.h"
 
 /* a lifetime, in microseconds; infinity is more */
 #define MAX_INTERVAL (100.0 * 366 * USECS_PER_DAY)
@@ -109,6 +110,19 @@ fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 	if (until <= now)
 		refuse_lease(lease);
 	return until;
+}
+
+/* A cost that a group can be charged. */
+float
+fairq_check_cost(float cost)
+{
+	/* so written that NaN is refused */
+	if (!(cost > 0 && cost <= FAIRQ_MAX_COST))
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("cost must be greater than 0 and at most %d", FAIRQ_MAX_COST),
+				errdetail("The value is %g.", cost));
+	return cost;
 }
 
 /*

@@ -30,7 +30,8 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 		Max(task->enqueued_at, task->run_at);
 	FairqClaimResult result;
 
-	task->turn = turn->addr;
+	/* by cost, the address is the order within the group alone */
+	task->turn = s->by == FAIRQ_BY_TASKS ? turn->addr : task->addr;
 	result = s->call.server(s->tasks, task, s->call.arg);
 	if (result != FAIRQ_CLAIMED)
 		return result;

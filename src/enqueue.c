@@ -96,6 +96,8 @@ fairq_enqueue(PG_FUNCTION_ARGS)
 		new.dedup_key = PointerGetDatum(check_key(PG_GETARG_TEXT_PP(5)));
 	new.max_attempts = FAIRQ_ARG_INT(6, "max_attempts", 0,
 									 PG_ARGISNULL(6) ? 0 : 1, PG_INT32_MAX);
+	if (!PG_ARGISNULL(7))
+		new.cost = fairq_check_cost(PG_GETARG_FLOAT4(7));
 	fairq_writes("fairq.enqueue()");
 	begin_enqueue(fcinfo, &e, &new, queue_name);
 	new.id = owner = fairq_new_id();
@@ -185,6 +187,7 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	Datum	   *payloads;
 	Datum	   *keys = NULL;
 	bool	   *key_nulls = NULL;
+	Datum	   *costs = NULL;
 	int			n = fairq_arg_array(fcinfo, 1, "group_keys", TEXTOID,
 									&group_keys, NULL);
 	int			npayloads = fairq_arg_array(fcinfo, 2, "payloads", JSONBOID,
@@ -205,6 +208,10 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 		fairq_check_lengths("group_keys", n, "dedup_keys",
 							fairq_arg_array(fcinfo, 5, "dedup_keys", TEXTOID,
 											&keys, &key_nulls));
+	if (!PG_ARGISNULL(6))
+		fairq_check_lengths("group_keys", n, "costs",
+							fairq_arg_array(fcinfo, 6, "costs", FLOAT4OID,
+											&costs, NULL));
 	fairq_writes("fairq.enqueue_batch()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	begin_enqueue(fcinfo, &e, &new, queue_name);
@@ -228,6 +235,8 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 			new.group_key = DatumGetTextPP(group_keys[i]);
 			new.payload = payloads[i];
 			new.dedup_key = keys == NULL || key_nulls[i] ? (Datum) 0 : keys[i];
+			if (costs != NULL)
+				new.cost = fairq_check_cost(DatumGetFloat4(costs[i]));
 			fairq_make_task_row(&e, &new, values, nulls);
 			kept += VARSIZE_ANY(DatumGetPointer(new.payload));
 			if (fairq_table_put_off(e.tasks, values, nulls, TASK_NATTS) ||

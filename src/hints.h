@@ -14,6 +14,7 @@
 #include "chunks.h"
 #include "counter.h"
 #include "histogram.h"
+#include "order.h"
 #include "shmem.h"
 #include "tally.h"
 #include "times.h"
@@ -48,6 +49,13 @@ typedef struct FairqSeats
 	int64		first_deadline; /* deadline of the first seats; see
 								 * fairq_seats_deadline() */
 } FairqSeats;
+
+/* By what a queue is fair: of what its groups get the same, times their weights. */
+typedef enum FairqFairBy
+{
+	FAIRQ_BY_TASKS,				/* tasks, one in each block */
+	FAIRQ_BY_COST				/* costs of tasks */
+} FairqFairBy;
 
 /* What is counted of each lane. */
 typedef enum FairqStat
@@ -84,6 +92,7 @@ typedef struct FairqLane
 		uint64		resets;		/* resets of the domain when it began; if the
 								 * domain has more, the lane is void */
 		int64		block_length;	/* the queue's, when it began */
+		FairqFairBy fair_by;	/* the queue's, when it began */
 		int64		first;		/* seat at which it began */
 		int64		block;		/* present block when it began */
 		int64		known;		/* number of known seats, from first on and
@@ -108,6 +117,16 @@ typedef struct FairqLane
 		int32		left;		/* tasks that may still be served at that
 								 * turn */
 	}			turn;
+
+	/* the order of service, if the lane is not fair by tasks; lane_order.c */
+	struct
+	{
+		FairqOrder	set;		/* groups by their accounts; where the
+								 * accounts are is not under the lock */
+		FairqAmount start;		/* highest start tag that was served [virtual
+								 * time v] */
+		uint64		ties;		/* number of ties given */
+	}			order;
 
 	uint64		unparks;		/* unparks of FairqHints up to which parked
 								 * groups were taken back here */

@@ -183,6 +183,18 @@ fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 	return begun;
 }
 
+/* By what the lane is fair since its recovery began. */
+FairqFairBy
+fairq_lane_fair_by(FairqLane *lane)
+{
+	FairqFairBy by;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	by = lane->recovery.fair_by;
+	LWLockRelease(&lane->lock);
+	return by;
+}
+
 /*
  * Has a recovery of the lane begun?  Then turns can be taken, as far as it has
  * come.
@@ -198,11 +210,13 @@ fairq_lane_is_begun(FairqLane *lane)
 /*
  * Begin to recover the lane, unless that has been begun; all chunks are mapped.
  * What is said of it was read after so many resets, and not after that time: that
- * block is served, up to that seat.
+ * block is served, up to that seat.  In a lane that is not fair by tasks all seats
+ * count as passed, so that who comes is in front, and are known from the first on.
  */
 void
 fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
-						 int64 block_length, int64 block, int32 seat)
+						 int64 block_length, FairqFairBy by, int64 block,
+						 int32 seat)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (!is_begun(lane))
@@ -211,11 +225,15 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		lane->recovery.resets = resets;
 		lane->recovery.lane_no = fairq_new_lane_no();
 		lane->recovery.block_length = block_length;
-		lane->recovery.first = seat + INT64CONST(1);
+		lane->recovery.fair_by = by;
+		lane->recovery.first = by == FAIRQ_BY_TASKS ? seat + INT64CONST(1) : 0;
 		lane->recovery.block = block;
 		lane->recovery.known = 0;
 		lane->present.block = block;
-		lane->present.seat = seat;
+		lane->present.seat = by == FAIRQ_BY_TASKS ? seat : PG_INT32_MAX;
+		fairq_order_clear(&lane->order.set);
+		memset(&lane->order.start, 0, sizeof(FairqAmount));
+		lane->order.ties = 0;
 		fairq_ring_begins(&lane->present.ages);
 		lane->present.ages.known_at = now;
 		lane->turn.addr = FAIRQ_ADDR_NONE;

@@ -7,6 +7,7 @@
 
 #include "census_state.h"
 #include "seats.h"
+#include "visits.h"
 
 /* An address given to a task whose row is not written yet. */
 typedef struct FairqReservation
@@ -55,7 +56,6 @@ typedef struct FairqTurn
 								 * last block rounds count on */
 	bool		in_full;		/* true: service in a full queue, beside the
 								 * turns */
-	bool		continued;		/* true: another call began the turn */
 
 	/* how many tasks the turn is for */
 	struct
@@ -105,6 +105,7 @@ typedef struct FairqTurn
 								 * is not parked */
 		bool		in_doubt;	/* true: the counter did not know whether there
 								 * is a slot */
+		bool		continued;	/* true: another call began the turn */
 		bool		begun;		/* true: service has begun */
 		bool		done;		/* true: service is over, and nothing is left
 								 * to give back */
@@ -155,6 +156,15 @@ typedef struct FairqTurn
 		int64		id;			/* cycle.id of the entry */
 	}			cycle;
 
+	/* what the group was charged for the turn; not in lanes fair by tasks */
+	struct
+	{
+		FairqRank	before;		/* rank of the group before */
+		FairqAmount amount;		/* what it was charged, per weight */
+		uint64		tie;		/* tie of the group since; 0: the lane is fair
+								 * by tasks */
+	}			charge;
+
 	/* service in a full queue, as the lane had it before this turn */
 	struct
 	{
@@ -192,6 +202,10 @@ typedef struct FairqTaking
 	bool		peek;			/* true: nothing will be leased or removed */
 	uint32		mapped;			/* number of chunks that the backend has
 								 * mapped */
+	FairqFairBy by;				/* what the backend is ready for: accounts are
+								 * mapped if the lane is not fair by tasks */
+	const FairqVisits *visits;	/* groups that the call passes over, if the
+								 * lane is not fair by tasks */
 	FairqWeightOf weight_of;	/* function that returns a group's weight */
 	void	   *arg;			/* first argument of weight_of */
 
@@ -212,7 +226,7 @@ typedef enum FairqTaken
 	FAIRQ_NOT_NOW,				/* the next turns are past those that may be
 								 * taken */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
-	FAIRQ_NOT_MAPPED			/* map the chunks, and try again */
+	FAIRQ_NOT_MAPPED			/* map the chunks, and accounts, and try again */
 } FairqTaken;
 
 /* What a search for what has fallen due of a group has found. */
@@ -262,7 +276,8 @@ extern bool fairq_lane_reach_is_known(FairqLane *lane);
 extern int64 fairq_lane_reach(FairqLane *lane, FairqRegion region);
 extern void fairq_lane_recover_begin(FairqLane *lane, uint64 resets,
 									 TimestampTz now, int64 block_length,
-									 int64 block, int32 seat);
+									 FairqFairBy by, int64 block, int32 seat);
+extern FairqFairBy fairq_lane_fair_by(FairqLane *lane);
 extern void fairq_lane_recover_step(FairqLane *lane,
 									const FairqRecovered *from,
 									const int32 *group_nos, int n,
@@ -279,8 +294,8 @@ extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
 
 /* lane_take.c */
 extern FairqTaken fairq_lane_take(FairqLane *lane, FairqTaking *taking);
-extern bool fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
-							  uint32 *lane_no);
+extern bool fairq_lane_glance(FairqLane *lane, FairqTaking *taking,
+							  FairqTurn *turn);
 extern FairqTaken fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking,
 										  int32 tried_seat, int32 *nlapsed);
 extern int	fairq_lane_read_begin(FairqLane *lane, uint32 lane_no,
@@ -319,6 +334,11 @@ extern void fairq_unpark(FairqHints *hints, int32 group_no,
 						 const FairqParked *parked);
 extern uint64 fairq_parked_epoch(FairqHints *hints);
 extern void fairq_unpark_all(FairqHints *hints);
+
+/* lane_order.c */
+extern FairqFairBy fairq_lane_have_accounts(FairqLane *lane);
+extern void fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+							  float cost, int32 weight);
 
 /* lane_leases.c */
 extern bool fairq_lane_next_leased(FairqLane *lane, int32 *group_no);

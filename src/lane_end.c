@@ -18,6 +18,7 @@
 #include "hand.h"
 #include "lane.h"
 #include "lane_internal.h"
+#include "lane_order.h"
 
 /* Has no other call gone on with the turn? */
 static bool
@@ -119,6 +120,12 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 	bool		known = group != NULL && group->turn.parts > 0;
 	bool		published = !over || !has(lane, FAIRQ_RING, turn->group_no);
 
+	if (!is_by_turns(lane))
+	{
+		if (turn->tasks.served == 0 && turn->charge.tie != 0)
+			fairq_lane_order_back(lane, turn);
+		return;
+	}
 	if (turn->in_full ||
 		fairq_block(turn->addr,
 					lane->recovery.block_length) != lane->present.block)
@@ -137,9 +144,9 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 		return;
 	}
 	if (known ? came_to_nothing(group) && published :
-		published && !turn->continued && cut_short(lane, turn))
+		published && !turn->state.continued && cut_short(lane, turn))
 		give_back(lane, turn->group_no, group);
-	else if (!over && turn->continued && is_last_part(lane, turn))
+	else if (!over && turn->state.continued && is_last_part(lane, turn))
 		lane->turn.left = turn->tasks.left;
 	else if (over && turn->locked.n > 0)
 		(void) cut_short(lane, turn);

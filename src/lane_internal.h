@@ -83,11 +83,22 @@ presume_served(FairqLane *lane, int32 group_no, const FairqGroup *group)
 		fairq_seats_add(lane, FAIRQ_SERVED, group_no);
 }
 
-/* The first block in which the group can have its next turn. */
+/* Is the lane served by turns, one of each group in a block? */
+static inline bool
+is_by_turns(FairqLane *lane)
+{
+	return lane->recovery.fair_by == FAIRQ_BY_TASKS;
+}
+
+/*
+ * The first block in which the group can have its next turn.  In a lane that is not
+ * fair by tasks it stays the same: addresses are the order of a group's tasks.
+ */
 static inline int64
 next_block(FairqLane *lane, int32 group_no)
 {
-	return lane->present.block + (has(lane, FAIRQ_SERVED, group_no) ? 1 : 0);
+	return lane->present.block +
+		(is_by_turns(lane) && has(lane, FAIRQ_SERVED, group_no) ? 1 : 0);
 }
 
 static inline int64

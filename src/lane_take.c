@@ -22,6 +22,7 @@
 #include "hand.h"
 #include "lane.h"
 #include "lane_internal.h"
+#include "lane_order.h"
 
 /* groups that a call passes over for want of an entry before it gives up */
 #define MAX_CROWDED 64
@@ -72,13 +73,24 @@ typedef struct NextTurn
 	bool		in_front;
 } NextTurn;
 
-/* Find the next turn, as far as is known.  False if the ring is empty. */
+/*
+ * Find the next turn, as far as is known.  False if the ring is empty; or, in a lane
+ * that is not fair by tasks, if the call passes over all that is in it.
+ */
 static bool
-find_next(FairqLane *lane, NextTurn *next)
+find_next(FairqLane *lane, const FairqVisits *visits, NextTurn *next)
 {
 	next->left = 0;
 	next->in_front = false;
 	next->block = lane->present.block;
+	if (!is_by_turns(lane))
+	{
+		next->left = 1;
+		if (!fairq_lane_order_next(lane, visits, &next->group_no))
+			return false;
+		next->addr = next_turn(lane, next->group_no);
+		return true;
+	}
 	if (lane->turn.left > 0 && has(lane, FAIRQ_RING, lane->turn.seat))
 	{
 		next->group_no = lane->turn.seat;
@@ -113,6 +125,8 @@ is_covered(FairqLane *lane, const NextTurn *next)
 {
 	int64		seats = next->group_no - lane->recovery.first;
 
+	if (!is_by_turns(lane))
+		return fairq_lane_order_is_covered(lane, next->group_no);
 	if (lane->recovery.known == FAIRQ_ALL_SEATS || next->in_front ||
 		next->left > 0)
 		return true;
@@ -129,6 +143,8 @@ is_covered(FairqLane *lane, const NextTurn *next)
 static void
 pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 {
+	if (!is_by_turns(lane))
+		return;
 	if (next->block != lane->present.block)
 	{
 		fairq_seats_clear(lane, FAIRQ_SERVED);
@@ -163,6 +179,8 @@ may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 {
 	int64		first = first_with(taking, next);
 
+	if (taking->by != FAIRQ_BY_TASKS)
+		return true;
 	if (next->block + taking->window.past > taking->window.last_block)
 		return false;
 	return taking->window.per_group == 0 ||
@@ -184,7 +202,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->group_no = group_no;
 	turn->addr = next->addr;
 	turn->block = lane->present.block + taking->window.past;
-	turn->continued = next->left > 0;
+	turn->state.continued = is_by_turns(lane) && next->left > 0;
 	turn->tasks.left = left;
 	turn->tasks.want = (int32) Min(left, taking->wanted);
 	turn->tasks.read_want = (int32) Min(Max(turn->tasks.want, of_each),
@@ -193,6 +211,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->sets.since = group->turn.since;
 	turn->sets.round = pg_atomic_read_u32(&lane->present.ages.round);
 	turn->searcher = false;
+	turn->charge.tie = 0;
 	turn->state.kept_out = turn->state.in_doubt = false;
 	turn->state.begun = turn->state.done = false;
 	turn->state.parked = turn->state.stopped = false;
@@ -217,13 +236,20 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 
 /* Note that the turn, or a part of it, is in flight. */
 static void
-note_taken(FairqLane *lane, FairqGroup *group, const FairqTurn *turn)
+note_taken(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
+		   FairqTurn *turn)
 {
+	if (!is_by_turns(lane))
+	{
+		fairq_lane_order_take(lane, turn,
+							  taking->weight_of(taking->arg, turn->group_no));
+		return;
+	}
 	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
 	lane->turn.addr = turn->addr;
 	lane->turn.seat = turn->group_no;
 	lane->turn.left = turn->tasks.left - turn->tasks.want;
-	if (turn->continued)
+	if (turn->state.continued)
 	{
 		/* an entry that was made since the first part does not know of that */
 		group->turn.parts++;
@@ -232,6 +258,14 @@ note_taken(FairqLane *lane, FairqGroup *group, const FairqTurn *turn)
 	group->turn.parts = 1;
 	group->turn.unused = true;
 	group->turn.published = false;
+}
+
+/* Has the backend mapped all that is touched when turns are taken? */
+static bool
+is_ready_for(FairqLane *lane, const FairqTaking *taking)
+{
+	return is_begun(lane) && lane->recovery.fair_by == taking->by &&
+		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == taking->mapped;
 }
 
 /*
@@ -243,8 +277,7 @@ begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 {
 	taking->n = 0;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_begun(lane) &&
-		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == taking->mapped)
+	if (is_ready_for(lane, taking))
 	{
 		taking->lane_no = lane->recovery.lane_no;
 		taking->clock = lane->clock;
@@ -281,7 +314,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		FairqGroup *group;
 		bool		taken;
 
-		if (!find_next(lane, &next))
+		if (!find_next(lane, taking->visits, &next))
 		{
 			result = lane->recovery.known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
 				FAIRQ_NONE_READY;
@@ -302,7 +335,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		{
 			/* all entries that it could have are pinned, for a moment */
 			result = FAIRQ_NOT_NOW;
-			if (++crowded > MAX_CROWDED)
+			if (++crowded > MAX_CROWDED || !is_by_turns(lane))
 				break;
 			lane->turn.left = 0;
 			pass_to(lane, taking, &next);
@@ -326,7 +359,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		taken = take_turn(lane, taking, &next, group, turn);
 		if (taken)
 		{
-			note_taken(lane, group, turn);
+			note_taken(lane, taking, group, turn);
 			any_search |= turn->sets.due || turn->sets.lapsed;
 			taking->window.first = first_with(taking, &next);
 			taking->wanted -= turn->tasks.want;
@@ -344,8 +377,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
  * False if there is nothing.
  */
 bool
-fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
-				  uint32 *lane_no)
+fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 {
 	NextTurn	next;
 	FairqGroupSet *set;
@@ -353,18 +385,17 @@ fairq_lane_glance(FairqLane *lane, uint32 mapped, FairqTurn *turn,
 
 	turn->queued.n = 0;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_begun(lane) &&
-		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped)
+	if (is_ready_for(lane, taking))
 	{
 		fairq_lane_unpark_if_asked(lane);
-		if (find_next(lane, &next) && is_covered(lane, &next))
+		if (find_next(lane, taking->visits, &next) && is_covered(lane, &next))
 			group = lock_group(lane, next.group_no, false, &set);
 	}
 	if (group != NULL)
 	{
 		const FairqItem *from = &group->hand[group->in_hand.first];
 
-		*lane_no = lane->recovery.lane_no;
+		taking->lane_no = lane->recovery.lane_no;
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
 		turn->tasks.served = 0;
@@ -419,8 +450,8 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		turn->sets.since = group->turn.since;
 		turn->full_before.seat = lane->full.seat;
 		turn->full_before.left = lane->full.left;
-		turn->continued = group_no == lane->full.seat && lane->full.left > 0;
-		turn->tasks.left = turn->continued ? lane->full.left :
+		turn->state.continued = group_no == lane->full.seat && lane->full.left > 0;
+		turn->tasks.left = turn->state.continued ? lane->full.left :
 			taking->weight_of(taking->arg, group_no);
 		turn->tasks.want = (int32) Min(turn->tasks.left, taking->wanted);
 		read_due(lane, group, turn);

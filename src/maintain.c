@@ -213,6 +213,7 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 	new.attempt = DatumGetInt32(slot_getattr(slot, ARCHIVE_ATTEMPT, &isnull));
 	new.max_attempts =
 		DatumGetInt32(slot_getattr(slot, ARCHIVE_MAX_ATTEMPTS, &isnull));
+	new.cost = DatumGetFloat4(slot_getattr(slot, ARCHIVE_COST, &isnull));
 	new.priority = DatumGetInt16(slot_getattr(slot, ARCHIVE_PRIORITY, &isnull));
 
 	/* so that no other call redrives it, whatever comes of the key */

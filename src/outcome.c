@@ -59,6 +59,7 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	copy_column(tasks, TASK_POPPED_AT, ARCHIVE_POPPED_AT, values, nulls);
 	copy_column(tasks, TASK_RUN_AT, ARCHIVE_RUN_AT, values, nulls);
 	copy_column(tasks, TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS, values, nulls);
+	copy_column(tasks, TASK_COST, ARCHIVE_COST, values, nulls);
 	copy_column(tasks, TASK_PAYLOAD, ARCHIVE_PAYLOAD, values, nulls);
 	copy_column(tasks, TASK_WORKER, ARCHIVE_WORKER, values, nulls);
 	copy_column(tasks, TASK_DEDUP_KEY, ARCHIVE_DEDUP_KEY, values, nulls);

@@ -341,6 +341,16 @@ find_current(FairqScan *scan, const FairqKey *key)
 	return false;
 }
 
+static FairqFairBy
+get_fair_by(TupleTableSlot *slot)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, QUEUE_FAIR_BY, &isnull);
+
+	return !isnull && strcmp(TextDatumGetCString(value), "cost") == 0 ?
+		FAIRQ_BY_COST : FAIRQ_BY_TASKS;
+}
+
 /* Read the queue's settings from its row. */
 static void
 read_queue(FairqQueue *queue, TupleTableSlot *slot)
@@ -367,6 +377,7 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->notify = DatumGetBool(slot_getattr(slot, QUEUE_NOTIFY, &isnull));
 	(void) slot_getattr(slot, QUEUE_RETAIN, &isnull);
 	queue->retains = !isnull;
+	queue->fair_by = get_fair_by(slot);
 }
 
 /* Has the current user one of these privileges on the queue? */

@@ -54,6 +54,7 @@ typedef struct FairqQueue
 	bool		retains;		/* true: succeeded and cancelled tasks are
 								 * archived */
 	bool		notify;			/* true: NOTIFY is sent */
+	FairqFairBy fair_by;		/* of what all groups get the same */
 
 	/* settings of groups */
 	struct

@@ -50,6 +50,7 @@
 
 #include "compat.h"
 #include "domain.h"
+#include "lane_order.h"
 #include "registry_internal.h"
 #include "seats.h"
 
@@ -186,6 +187,7 @@ init_lane(FairqLane *lane, int priority)
 	lane->priority = priority;
 	lane->present.seat = lane->full.seat = FAIRQ_NO_SEAT;
 	lane->clock = DT_NOBEGIN;
+	fairq_lane_order_init(lane);
 	lane->seats.first_deadline = PG_INT64_MAX;
 	fairq_times_init(&lane->times);
 	fairq_ring_ages_init(&lane->present.ages);
@@ -225,7 +227,10 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 		fairq_histogram_init(&hints->histograms[i]);
 	fairq_wakeup_begin(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		fairq_chunks_free(&hints->lanes[priority].order.set.records);
 		init_lane(&hints->lanes[priority], priority);
+	}
 }
 
 /*

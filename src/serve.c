@@ -114,12 +114,22 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->lease_until = s->call.lease_until;
 	taking->peek = s->call.peek;
 	taking->mapped = s->mapped;
+	taking->by = s->by;
+	taking->visits = &s->visits;
 	taking->window.per_group = s->call.per_group;
 	taking->window.first = s->window.first;
 	taking->window.last_block = PG_INT64_MAX;
 	taking->window.past = s->window.past;
 	taking->weight_of = weight_of;
 	taking->arg = s->queue;
+}
+
+/* Map what is touched when turns of the lane are taken. */
+static void
+map_lane(FairqService *s)
+{
+	s->mapped = fairq_chunks_map(&s->queue->hints->chunks);
+	s->by = fairq_lane_have_accounts(s->lane);
 }
 
 /*
@@ -139,7 +149,7 @@ make_ready(FairqService *s, FairqTaken taken)
 		default:
 			return false;
 	}
-	s->mapped = fairq_chunks_map(&s->queue->hints->chunks);
+	map_lane(s);
 	return true;
 }
 
@@ -151,7 +161,7 @@ begins_round(FairqService *s, const FairqTurn *turn)
 	int32		first = s->full.first;
 	int32		last = s->full.last;
 
-	if (first < 0 || (seat == last && turn->continued))
+	if (first < 0 || (seat == last && turn->state.continued))
 		return false;
 	return last < seat ? last < first && first <= seat :
 		last < first || first <= seat;
@@ -233,6 +243,17 @@ prefetch(FairqService *s, const FairqTaking *taking)
 	}
 }
 
+/* In a lane that is not fair by tasks: is the call to come by the group again? */
+static void
+note_visit(FairqService *s, int32 group_no, bool served)
+{
+	if (!served)
+		fairq_visits_in_vain(&s->visits, group_no);
+	else if (s->call.per_group > 0)
+		fairq_visits_count(&s->visits, group_no,
+						   s->call.per_group * weight_of(s->queue, group_no));
+}
+
 /*
  * Take turns and serve them.  *last_block is the last block in which something
  * was served, or the first one that was looked at; -1 before.  What became of
@@ -247,9 +268,9 @@ serve_turns(FairqService *s, int64 *last_block)
 	if (s->call.peek && fairq_glance(s))
 		return FAIRQ_TAKEN;
 	init_taking(s, &taking);
-	/* each slot in the queue is had by itself */
-	taking.most = s->queue->max_running == FAIRQ_NO_LIMIT && !s->call.peek ?
-		FAIRQ_MAX_TURNS : 1;
+	/* each slot in the queue is had by itself; a cost is known once it is due */
+	taking.most = s->queue->max_running == FAIRQ_NO_LIMIT && !s->call.peek &&
+		s->by == FAIRQ_BY_TASKS ? FAIRQ_MAX_TURNS : 1;
 	if (*last_block >= 0)
 		taking.window.last_block = *last_block + IDLE_BLOCKS;
 	taken = fairq_turns_take(s->lane, &taking);
@@ -263,9 +284,15 @@ serve_turns(FairqService *s, int64 *last_block)
 		prefetch(s, &taking);
 	for (int i = 0; i < taking.n && s->got.served < s->call.max_tasks; i++)
 	{
+		FairqTurn  *turn = &taking.turns[i];
+		bool		served;
+
 		CHECK_FOR_INTERRUPTS();
-		if (fairq_serve_turn(s, &taking.turns[i]) || *last_block < 0)
-			*last_block = taking.turns[i].block;
+		served = fairq_serve_turn(s, turn);
+		if (served || *last_block < 0)
+			*last_block = turn->block;
+		if (s->by != FAIRQ_BY_TASKS)
+			note_visit(s, turn->group_no, served);
 		if (fairq_settings_are_old(s->queue))
 			break;
 	}
@@ -273,12 +300,27 @@ serve_turns(FairqService *s, int64 *last_block)
 	return FAIRQ_TAKEN;
 }
 
+/*
+ * Is the queue fair by something else since the lane was recovered?  Then that is
+ * begun anew; but not for settings that may not come to be in effect.
+ */
+static void
+forget_if_otherwise(FairqService *s)
+{
+	if (fairq_lane_is_begun(s->lane) &&
+		fairq_lane_fair_by(s->lane) != s->queue->fair_by &&
+		!fairq_has_changed_settings() && !fairq_settings_are_old(s->queue))
+		fairq_lane_forget(s->lane);
+}
+
 static void
 serve_lane(FairqService *s)
 {
 	int64		last_block = -1;
 
-	s->mapped = fairq_chunks_map(&s->queue->hints->chunks);
+	fairq_visits_init(&s->visits);
+	forget_if_otherwise(s);
+	map_lane(s);
 	s->window.past = 0;
 	s->window.first = -1;
 	s->full.first = -1;

@@ -60,6 +60,11 @@ typedef struct FairqService
 	int			priority;		/* priority of the lane */
 	uint32		mapped;			/* number of chunks that this backend has
 								 * mapped */
+	FairqFairBy by;				/* by what the present lane is fair, as far as
+								 * this backend knows: accounts are mapped for
+								 * that */
+	FairqVisits visits;			/* groups that the call passes over in the
+								 * present lane, if it is not fair by tasks */
 
 	/* the lane as it was when the turns in hand were taken */
 	struct

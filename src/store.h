@@ -171,6 +171,12 @@ extern bool fairq_scan_is_own(FairqScan *scan);
 extern bool fairq_scan_is_deleted(FairqScan *scan);
 extern void fairq_scan_end(FairqScan *scan);
 
+/* the cost of a task that has none of its own */
+#define FAIRQ_USUAL_COST 1
+
+/* the highest cost that a task can have */
+#define FAIRQ_MAX_COST 1000000
+
 /* A row of fairq.task, without its payload. */
 typedef struct FairqTask
 {
@@ -192,6 +198,7 @@ typedef struct FairqTask
 	int32		released;		/* attempts that don't count */
 	int32		max_attempts;	/* most attempts that count; 0: as the queue
 								 * says */
+	float		cost;			/* what a group is charged for it; above 0 */
 	int16		priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
 	bool		running;		/* true: it is leased */
 	bool		cancelled;		/* true: its worker is to stop */

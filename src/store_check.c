@@ -58,7 +58,7 @@
 #include "compat.h"
 #include "store_check.h"
 
-#define MAX_CHECKS 2
+#define MAX_CHECKS 3
 
 typedef struct Column
 {
@@ -90,6 +90,7 @@ static const Column task_columns[TASK_NATTS] = {
 	[TASK_RUN_AT - 1] = {TIMESTAMPTZOID, false},
 	[TASK_MAX_ATTEMPTS - 1] = {INT4OID, false},
 	[TASK_RELEASED - 1] = {INT4OID, false},
+	[TASK_COST - 1] = {FLOAT4OID, false},
 	[TASK_PAYLOAD - 1] = {JSONBOID, true},
 	[TASK_WORKER - 1] = {TEXTOID, false},
 	[TASK_DEDUP_KEY - 1] = {TEXTOID, false},
@@ -119,6 +120,7 @@ static const Column archive_columns[ARCHIVE_NATTS] = {
 	[ARCHIVE_POPPED_AT - 1] = {TIMESTAMPTZOID, false},
 	[ARCHIVE_RUN_AT - 1] = {TIMESTAMPTZOID, false},
 	[ARCHIVE_MAX_ATTEMPTS - 1] = {INT4OID, false},
+	[ARCHIVE_COST - 1] = {FLOAT4OID, false},
 	[ARCHIVE_PAYLOAD - 1] = {JSONBOID, true},
 	[ARCHIVE_GROUP_KEY - 1] = {TEXTOID, true},
 	[ARCHIVE_WORKER - 1] = {TEXTOID, false},
@@ -139,7 +141,8 @@ static const Column queue_columns[QUEUE_NATTS] = {
 	[QUEUE_BACKOFF - 1] = {INTERVALOID},
 	[QUEUE_CONCURRENCY - 1] = {INT4OID},
 	[QUEUE_MAX_RUNNING - 1] = {INT4OID},
-	[QUEUE_RETAIN - 1] = {INTERVALOID}
+	[QUEUE_RETAIN - 1] = {INTERVALOID},
+	[QUEUE_FAIR_BY - 1] = {TEXTOID}
 };
 
 static const Column setting_columns[SETTING_NATTS] = {
@@ -158,7 +161,7 @@ static const Column privilege_columns[PRIVILEGE_NATTS] = {
 
 static const Shape shapes[] = {
 	{"task", TASK_NATTS, task_columns,
-	{"task_priority_check", "task_max_attempts_check"}},
+	{"task_priority_check", "task_max_attempts_check", "task_cost_check"}},
 	{"group_number", NUMBER_NATTS, number_columns},
 	{"dedup", DEDUP_NATTS, dedup_columns},
 	{"archive", ARCHIVE_NATTS, archive_columns, {"archive_status_check"}},

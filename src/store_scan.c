@@ -443,7 +443,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 {
 	bool		isnull;
 
-	slot_getsomeattrs(slot, TASK_RELEASED);
+	slot_getsomeattrs(slot, TASK_COST);
 	task->tid = slot->tts_tid;
 	ItemPointerSetInvalid(&task->root);
 	task->id = DatumGetInt64(slot_getattr(slot, TASK_ID, &isnull));
@@ -465,6 +465,10 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	task->released = DatumGetInt32(slot_getattr(slot, TASK_RELEASED, &isnull));
 	task->max_attempts =
 		DatumGetInt32(slot_getattr(slot, TASK_MAX_ATTEMPTS, &isnull));
+	task->cost = DatumGetFloat4(slot_getattr(slot, TASK_COST, &isnull));
+	/* so written that NaN is none */
+	if (isnull || !(task->cost > 0 && task->cost <= FAIRQ_MAX_COST))
+		task->cost = FAIRQ_USUAL_COST;
 
 	/* not worth finding the way through the columns before it */
 	task->keyed = !heap_attisnull(ExecFetchSlotHeapTuple(slot, false, NULL),

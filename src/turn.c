@@ -446,6 +446,9 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			fairq_claim(s, &chosen->task, turn);
 		if (result == FAIRQ_CLAIMED && chosen != &course.expired)
 			have_slot = false;
+		if (result == FAIRQ_CLAIMED && s->by != FAIRQ_BY_TASKS)
+			fairq_lane_charge(s->lane, s->taken.lane_no, turn,
+							  chosen->task.cost, setting->weight);
 		note_result(s, &course, chosen, result);
 		fairq_leave_expired(s, &course);
 
@@ -473,9 +476,15 @@ bool
 fairq_glance(FairqService *s)
 {
 	FairqTurn	turn;
+	FairqTaking taking = {
+		.mapped = s->mapped,
+		.by = s->by,
+		.visits = &s->visits
+	};
 
-	if (!fairq_lane_glance(s->lane, s->mapped, &turn, &s->taken.lane_no))
+	if (!fairq_lane_glance(s->lane, &taking, &turn))
 		return false;
+	s->taken.lane_no = taking.lane_no;
 	if (fairq_slot_in_group(s->lane, s->taken.lane_no, &turn, false, s->tasks))
 	{
 		for (int i = 0; i < turn.queued.n && !s->got.peeked; i++)

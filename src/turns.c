@@ -189,8 +189,9 @@ have_space(int64 block)
 void
 fairq_turns_doubtful(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
-	if (turn->in_full || !fairq_lane_cut_short(lane, lane_no, turn) ||
-		turn->continued || !have_space(turn->block))
+	if (turn->in_full || turn->charge.tie != 0 ||
+		!fairq_lane_cut_short(lane, lane_no, turn) ||
+		turn->state.continued || !have_space(turn->block))
 		return;
 	doubtful.lane = lane;
 	doubtful.lane_no = lane_no;

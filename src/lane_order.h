@@ -1,0 +1,18 @@
+/*
+ * lane_order.h
+ *		The order of service in lanes that are fair by cost.
+ */
+#ifndef FAIRQ_LANE_ORDER_H
+#define FAIRQ_LANE_ORDER_H
+
+#include "lane.h"
+
+extern void fairq_lane_order_init(FairqLane *lane);
+extern bool fairq_lane_order_next(FairqLane *lane, const FairqVisits *visits,
+								  int32 *group_no);
+extern bool fairq_lane_order_is_covered(FairqLane *lane, int32 group_no);
+extern void fairq_lane_order_take(FairqLane *lane, FairqTurn *turn,
+								  int32 weight);
+extern void fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn);
+
+#endif							/* FAIRQ_LANE_ORDER_H */
