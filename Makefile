@@ -86,6 +86,7 @@ OBJS = \
 	src/lane_waits.o \
 	src/lane_take.o \
 	src/lane_order.o \
+	src/lane_time.o \
 	src/visits.o \
 	src/lane_end.o \
 	src/lane_leases.o \

@@ -29,7 +29,7 @@ CREATE TABLE fairq.queue (
 	concurrency int CHECK (concurrency > 0),
 	max_running int CHECK (max_running > 0),
 	retain interval,
-	fair_by text NOT NULL DEFAULT 'tasks' CHECK (fair_by IN ('tasks', 'cost'))
+	fair_by text NOT NULL DEFAULT 'tasks' CHECK (fair_by IN ('tasks', 'cost', 'time'))
 ) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
@@ -45,7 +45,7 @@ COMMENT ON COLUMN fairq.queue.backoff IS 'How long the first retry waits; each f
 COMMENT ON COLUMN fairq.queue.retain IS 'How long succeeded and cancelled tasks stay in the archive; NULL: they don''t come into it.';
 COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be running; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
-COMMENT ON COLUMN fairq.queue.fair_by IS 'Of what all groups get the same: tasks, or cost.';
+COMMENT ON COLUMN fairq.queue.fair_by IS 'Of what all groups get the same: tasks, cost, or time of workers.';
 
 -- The indexes are not unique on purpose: see src/group.c.
 CREATE TABLE fairq.group_number (
@@ -417,24 +417,25 @@ COMMENT ON FUNCTION fairq.take(text, int, int)
 	IS 'Remove up to max_tasks tasks, in the order of service; with per_group, at most so many turns of a group. A rollback puts them back.';
 
 CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL,
-	result jsonb DEFAULT NULL)
+	result jsonb DEFAULT NULL, took interval DEFAULT NULL)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_complete'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.complete(bigint, int, jsonb)
+COMMENT ON FUNCTION fairq.complete(bigint, int, jsonb, interval)
 	IS 'Finish a running task; false if the lease, of that attempt if given, is lost.';
 
-CREATE FUNCTION fairq.complete_batch(ids bigint[], attempts int[] DEFAULT NULL)
+CREATE FUNCTION fairq.complete_batch(ids bigint[], attempts int[] DEFAULT NULL,
+	took interval[] DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_complete_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.complete_batch(bigint[], int[])
+COMMENT ON FUNCTION fairq.complete_batch(bigint[], int[], interval[])
 	IS 'Finish many running tasks; how many of them were.';
 
 CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
 	error text DEFAULT NULL, retry_in interval DEFAULT NULL,
-	dead boolean DEFAULT false)
+	dead boolean DEFAULT false, took interval DEFAULT NULL)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_fail'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.fail(bigint, int, text, interval, boolean)
+COMMENT ON FUNCTION fairq.fail(bigint, int, text, interval, boolean, interval)
 	IS 'An attempt has failed: the task is retried later, before its group''s queued ones, or, if it has no attempts left or is called dead, failed for good.';
 
 CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL,

@@ -83,10 +83,11 @@ arg_fair_by(FunctionCallInfo fcinfo, int n)
 	if (arg.isnull)
 		return arg;
 	value = text_to_cstring(PG_GETARG_TEXT_PP(n));
-	if (strcmp(value, "tasks") != 0 && strcmp(value, "cost") != 0)
+	if (strcmp(value, "tasks") != 0 && strcmp(value, "cost") != 0 &&
+		strcmp(value, "time") != 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("fair_by must be tasks or cost"),
+				errmsg("fair_by must be tasks, cost or time"),
 				errdetail("The value is \"%s\".", value));
 	return fairq_sql_text(PG_GETARG_TEXT_PP(n));
 }

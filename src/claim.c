@@ -36,6 +36,9 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	pending->stats[FAIRQ_STAT_POPPED]++;
+	fairq_work_begun(s->lane, s->taken.lane_no, pending->group_no,
+					 &pending->work, s->call.now, turn->in_full,
+					 !task->running);
 	fairq_sample(s->queue->hints, FAIRQ_SPAN_WAIT, ready_at, s->call.now);
 	if (task->running)
 		fairq_pending_leased_at_commit(pending, task->addr, task->lease_until,
@@ -140,6 +143,8 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	FairqPending *pending;
 	FairqSlot	slot;
 	ItemPointerData before;
+	TimestampTz popped_at;
+	int64		took;
 
 	if (s->call.peek)
 		return peek_at_task(s, task, true);
@@ -175,8 +180,11 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	pending->stats[FAIRQ_STAT_EXPIRED]++;
 	before = task->tid;
+	popped_at = task->popped_at;
+	took = fairq_leased_for(task, task->lease_until);
 	if (serve_task(s, task, turn, pending) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
+	fairq_work_ended(s->lane, pending->group_no, &pending->work, popped_at, took);
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
 		 task->id, s->queue->name);
 	if (!task->running)

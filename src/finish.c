@@ -66,11 +66,12 @@ sample_run(FairqQueue *queue, const FairqTask *task)
 
 /*
  * Complete one task.  *queue is that of the task before, or NULL: its queue is
- * locked before anything is done to the row, once for a run of tasks.
+ * locked before anything is done to the row, once for a run of tasks.  took is how
+ * many microseconds of work it was; -1: since its claim.
  */
 static bool
 complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
-			  FairqQueue **queue)
+			  int64 took, FairqQueue **queue)
 {
 	bool		locked = false;
 
@@ -97,6 +98,7 @@ complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 			if (!fairq_task_find_locked(tasks, id, &task) ||
 				!is_leased(&task, attempt))
 				return false;
+			task.took = took;
 			fairq_finish(*queue, tasks, &task, FAIRQ_STATUS_SUCCEEDED, NULL,
 						 result);
 			sample_run(*queue, &task);
@@ -109,7 +111,8 @@ complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
 		{
 			pending->stats[FAIRQ_STAT_COMPLETED]++;
-			fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
+			task.took = took;
+			fairq_attempt_ended(pending, &task);
 			fairq_pending_leased_at_abort(pending, task.addr,
 										  task.lease_until);
 			fairq_hold_end(pending);
@@ -155,6 +158,14 @@ arg_attempt(FunctionCallInfo fcinfo, int n)
 	return Max(PG_GETARG_INT32(n), 0);
 }
 
+/* Returns the work done in microseconds, if it is given; -1: it is not. */
+static int64
+arg_took(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? -1 :
+		fairq_check_delay("took", PG_GETARG_INTERVAL_P(n));
+}
+
 Datum
 fairq_complete(PG_FUNCTION_ARGS)
 {
@@ -168,7 +179,8 @@ fairq_complete(PG_FUNCTION_ARGS)
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	done = complete_task(tasks, PG_GETARG_INT64(0), arg_attempt(fcinfo, 1),
 						 PG_ARGISNULL(2) ? (Datum) 0 :
-						 PointerGetDatum(PG_GETARG_JSONB_P(2)), &queue);
+						 PointerGetDatum(PG_GETARG_JSONB_P(2)),
+						 arg_took(fcinfo, 3), &queue);
 	close_tasks(tasks, done);
 	if (done)
 		notify_slots(queue);
@@ -179,6 +191,7 @@ typedef struct IdAttempt
 {
 	int64		id;
 	int32		attempt;
+	int64		took;
 } IdAttempt;
 
 static int
@@ -195,6 +208,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 {
 	Datum	   *ids;
 	Datum	   *attempts = NULL;
+	Datum	   *took = NULL;
 	int			n = fairq_arg_array(fcinfo, 0, "ids", INT8OID, &ids, NULL);
 	IdAttempt  *todo = palloc(sizeof(IdAttempt) * Max(n, 1));
 	FairqTable *tasks;
@@ -205,12 +219,18 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 		fairq_check_lengths("ids", n, "attempts",
 							fairq_arg_array(fcinfo, 1, "attempts", INT4OID,
 											&attempts, NULL));
+	if (!PG_ARGISNULL(2))
+		fairq_check_lengths("ids", n, "took",
+							fairq_arg_array(fcinfo, 2, "took", INTERVALOID,
+											&took, NULL));
 	fairq_writes("fairq.complete_batch()");
 	for (int i = 0; i < n; i++)
 	{
 		todo[i].id = DatumGetInt64(ids[i]);
 		todo[i].attempt = attempts == NULL ? ANY_ATTEMPT :
 			Max(DatumGetInt32(attempts[i]), 0);
+		todo[i].took = took == NULL ? -1 :
+			fairq_check_delay("took", DatumGetIntervalP(took[i]));
 	}
 	qsort(todo, n, sizeof(IdAttempt), compare_attempts);
 
@@ -219,7 +239,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (complete_task(tasks, todo[i].id, todo[i].attempt, (Datum) 0,
-						  &queue))
+						  todo[i].took, &queue))
 		{
 			done++;
 			notify_slots(queue);
@@ -309,9 +329,11 @@ fairq_fail(PG_FUNCTION_ARGS)
 	int64		retry_in = PG_ARGISNULL(3) ? -1 :
 		fairq_check_delay("retry_in", PG_GETARG_INTERVAL_P(3));
 	bool		dead = PG_ARGISNULL(4) ? false : PG_GETARG_BOOL(4);
+	int64		took = arg_took(fcinfo, 5);
 	Call		g;
 	bool		done = begin_call(fcinfo, "fairq.fail()", true, &g);
 
+	g.task.took = took;
 	if (done && !g.task.cancelled &&
 		(dead || fairq_attempts_used_up(g.queue, &g.task)))
 	{

@@ -54,7 +54,8 @@ typedef struct FairqSeats
 typedef enum FairqFairBy
 {
 	FAIRQ_BY_TASKS,				/* tasks, one in each block */
-	FAIRQ_BY_COST				/* costs of tasks */
+	FAIRQ_BY_COST,				/* costs of tasks */
+	FAIRQ_BY_TIME				/* time of workers */
 } FairqFairBy;
 
 /* What is counted of each lane. */
@@ -123,9 +124,13 @@ typedef struct FairqLane
 	{
 		FairqOrder	set;		/* groups by their accounts; where the
 								 * accounts are is not under the lock */
-		FairqAmount start;		/* highest start tag that was served [virtual
-								 * time v] */
+		FairqAmount start;		/* by cost, the highest start tag that was
+								 * served [virtual time v]; by time, what the
+								 * group had got that was served last */
 		uint64		ties;		/* number of ties given */
+		TimestampTz since;		/* when the recovery began: time 0 */
+		double		longest;	/* by time, E: the longest task of late in
+								 * microseconds; 0: none has ended */
 	}			order;
 
 	uint64		unparks;		/* unparks of FairqHints up to which parked

@@ -83,6 +83,7 @@
 #include "entry.h"
 #include "lane.h"
 #include "lane_internal.h"
+#include "lane_order.h"
 
 static int64
 reach_of(FairqLane *lane, FairqRegion region)
@@ -231,9 +232,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		lane->recovery.known = 0;
 		lane->present.block = block;
 		lane->present.seat = by == FAIRQ_BY_TASKS ? seat : PG_INT32_MAX;
-		fairq_order_clear(&lane->order.set);
-		memset(&lane->order.start, 0, sizeof(FairqAmount));
-		lane->order.ties = 0;
+		fairq_lane_order_begin(lane, now);
 		fairq_ring_begins(&lane->present.ages);
 		lane->present.ages.known_at = now;
 		lane->turn.addr = FAIRQ_ADDR_NONE;

@@ -123,7 +123,7 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 	if (!is_by_turns(lane))
 	{
 		if (turn->tasks.served == 0 && turn->charge.tie != 0)
-			fairq_lane_order_back(lane, turn);
+			fairq_lane_order_back(lane, turn, over);
 		return;
 	}
 	if (turn->in_full ||

@@ -1,19 +1,22 @@
 /*
  * lane_order.c
- *		The order of service in lanes that are fair by cost.
+ *		The order of service in lanes that are not fair by tasks.
  *
  * There the groups that may have something ready are not served in the order of
- * their seats, but in that of what they have been served so far: start-time fair
- * queueing.  Each group has an account, in which the costs of its tasks, divided
- * by its weight, are added up as they are claimed: the start tag of its next task.
- * The group with the least one is next, for one task.  The virtual time of the
- * lane is the highest start tag that was served.  A group that comes with less
- * than that is given as much: so it comes before all that have been served since,
- * and has saved up nothing.  One that comes with more still owes that.
+ * their seats, but in that of what they have been served so far.  Each group has
+ * an account of that.  The group with the least is next, for one task.
  *
- * Of groups with equal accounts those come first that have been given the virtual
- * time, in the order in which they came; then the others, in the order in which
- * they were served last.  As long as a recovery of the lane is not over, the
+ * By cost, this is start-time fair queueing.  In an account the costs of the
+ * group's tasks, divided by its weight, are added up as the tasks are claimed: the
+ * start tag of its next task.  The virtual time of the lane is the highest start
+ * tag that was served.  A group that comes with less than that is given as much:
+ * so it comes before all that have been served since, and has saved up nothing.
+ * One that comes with more still owes that.  By time, lane_time.c says what an
+ * account has.
+ *
+ * Of groups with equal accounts those come first that have been given something as
+ * they came, in the order in which they did; then the others, in the order in
+ * which they were served last.  As long as a recovery of the lane is not over, the
  * former stand in the order of their seats, since those that are not known have
  * nothing in their accounts either; that is what fairq_lane_order_is_covered()
  * relies on.
@@ -27,9 +30,8 @@
  *			a task, or takes many groups back into the ring, sets bits as
  *			everywhere, and needs no account.
  *
- * ring		One that leaves it may stay in the ordered set, until it is the first
- *			there: then it is removed.  If it comes again before that, nothing has
- *			changed for it: its account is not less than the virtual time.
+ * ring		One that leaves it may stay in the ordered set, until it is come by
+ *			there: then it is removed.
  *
  * A cost is known once its row is read.  So a turn is charged what the group's
  * last task has cost; and when the task was claimed, the difference
@@ -37,7 +39,7 @@
  * group stands where it stood.  The call passes over it until it leaves the lane
  * (visits.c), and other calls don't.
  *
- * A charge stays when the pop is rolled back, as a turn is used (README,
+ * A charge of costs stays when the pop is rolled back, as a turn is used (README,
  * "Fairness").  Accounts are lost with the lane: then all groups are even.
  *
  * Locking: the lane's lock, exclusively.  All records are there and mapped
@@ -52,24 +54,25 @@
 /* groups that are added to the ordered set before the next turn is taken */
 #define MOST_ADDED 64
 
-/* ties from here on are those of groups that were not given the virtual time */
+/* ties from here on are those of groups that were given nothing as they came */
 #define LATER_TIES (UINT64CONST(1) << 63)
 
-/* An account: what is kept of each group of the lane. */
-typedef struct FairqAccount
-{
-	FairqNode	node;			/* rank, and place in the ordered set; a tie of
-								 * 0: the account is new */
-	uint32		lane_no;		/* lane_no of the lane when it was last used:
-								 * it is void if there is another one since */
-	float		last_cost;		/* cost of the last task that was claimed */
-} FairqAccount;
-
-/* For the account of a group before the lane uses any. */
+/* Before the lane uses any accounts. */
 void
 fairq_lane_order_init(FairqLane *lane)
 {
 	fairq_order_init(&lane->order.set, sizeof(FairqAccount));
+}
+
+/* A recovery of the lane begins: all groups are even. */
+void
+fairq_lane_order_begin(FairqLane *lane, TimestampTz now)
+{
+	fairq_order_clear(&lane->order.set);
+	memset(&lane->order.start, 0, sizeof(FairqAmount));
+	lane->order.ties = 0;
+	lane->order.since = now;
+	lane->order.longest = 0;
 }
 
 /*
@@ -86,8 +89,9 @@ fairq_lane_have_accounts(FairqLane *lane)
 	return by;
 }
 
-static FairqAccount *
-account_of(FairqLane *lane, int32 group_no)
+/* The account of a group; one that is void is emptied. */
+FairqAccount *
+fairq_lane_account(FairqLane *lane, int32 group_no)
 {
 	FairqAccount *account = fairq_order_record(&lane->order.set, group_no);
 
@@ -96,8 +100,30 @@ account_of(FairqLane *lane, int32 group_no)
 		memset(account, 0, sizeof(*account));
 		account->lane_no = lane->recovery.lane_no;
 		account->last_cost = 1;
+		account->weight = 1;
 	}
 	return account;
+}
+
+/* Take a group out of the ordered set.  False if it was not there. */
+bool
+fairq_lane_order_remove(FairqLane *lane, int32 group_no)
+{
+	if (!has(lane, FAIRQ_SERVED, group_no))
+		return false;
+	fairq_order_remove(&lane->order.set, group_no);
+	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
+	return true;
+}
+
+/* Let a group, whose rank was changed, be in the ordered set again, if it was. */
+void
+fairq_lane_order_again(FairqLane *lane, int32 group_no, bool was_in)
+{
+	if (!was_in)
+		return;
+	fairq_seats_add(lane, FAIRQ_SERVED, group_no);
+	fairq_order_add(&lane->order.set, group_no);
 }
 
 static bool
@@ -106,9 +132,22 @@ recovery_is_over(FairqLane *lane)
 	return lane->recovery.known == FAIRQ_ALL_SEATS;
 }
 
-/* A tie of a group that is given the virtual time. */
-static uint64
-next_tie(FairqLane *lane, int32 group_no)
+/* Give a group that comes what it needs to be the first of those that wait. */
+static void
+comes(FairqLane *lane, int32 group_no, FairqAccount *account)
+{
+	FairqRank  *rank = &account->node.rank;
+
+	if (rank->tie != 0 &&
+		fairq_amount_compare(rank->amount, lane->order.start) >= 0)
+		return;
+	rank->amount = lane->order.start;
+	rank->tie = fairq_lane_order_new_tie(lane, group_no);
+}
+
+/* The tie of a group that is given something as it comes. */
+uint64
+fairq_lane_order_new_tie(FairqLane *lane, int32 group_no)
 {
 	return recovery_is_over(lane) ? FAIRQ_ALL_SEATS + ++lane->order.ties :
 		group_no + UINT64CONST(1);
@@ -116,130 +155,138 @@ next_tie(FairqLane *lane, int32 group_no)
 
 /* Add groups that have come since to the ordered set. */
 static void
-add_those_in_front(FairqLane *lane)
+add_those_in_front(FairqLane *lane, TimestampTz now)
 {
-	int32		group_no = 0;
+	bool		by_time = lane->recovery.fair_by == FAIRQ_BY_TIME;
+	int32		group_no = fairq_seats_next(lane, FAIRQ_FRONT, 0);
+	double		least = by_time && group_no != FAIRQ_NO_SEAT ?
+		fairq_time_least(lane, now) : 0;
 
-	for (int i = 0; i < MOST_ADDED; i++)
+	for (int i = 0; i < MOST_ADDED && group_no != FAIRQ_NO_SEAT; i++)
 	{
-		FairqAccount *account;
-		FairqRank  *rank;
+		FairqAccount *account = fairq_lane_account(lane, group_no);
 
-		group_no = fairq_seats_next(lane, FAIRQ_FRONT, group_no);
-		if (group_no == FAIRQ_NO_SEAT)
-			return;
-		account = account_of(lane, group_no);
-		rank = &account->node.rank;
-		if (rank->tie == 0 ||
-			fairq_amount_compare(rank->amount, lane->order.start) < 0)
-		{
-			rank->amount = lane->order.start;
-			rank->tie = next_tie(lane, group_no);
-		}
+		/* it may have lapsed, and be in the set at another rank */
+		(void) fairq_lane_order_remove(lane, group_no);
+		if (by_time)
+			fairq_time_comes(lane, group_no, account, least, now);
+		else
+			comes(lane, group_no, account);
 		fairq_seats_remove(lane, FAIRQ_FRONT, group_no);
-		fairq_seats_add(lane, FAIRQ_SERVED, group_no);
-		fairq_order_add(&lane->order.set, group_no);
+		fairq_lane_order_again(lane, group_no, true);
+		group_no = fairq_seats_next(lane, FAIRQ_FRONT, group_no);
 	}
 }
 
-static void
-remove_from_order(FairqLane *lane, int32 group_no)
-{
-	if (!has(lane, FAIRQ_SERVED, group_no))
-		return;
-	fairq_order_remove(&lane->order.set, group_no);
-	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
-}
-
-/* Let a group, whose rank is changed, be in the ordered set again, if it was. */
-static void
-back_into_order(FairqLane *lane, int32 group_no, bool was_in)
-{
-	if (!was_in)
-		return;
-	fairq_seats_add(lane, FAIRQ_SERVED, group_no);
-	fairq_order_add(&lane->order.set, group_no);
-}
-
 /*
- * Find the group that is next, and that the call does not pass over; visits may be
- * NULL.  False if there is none.
+ * Returns the first group behind a rank, or of all (NULL), that may have something
+ * ready and that the call does not pass over; FAIRQ_NO_NODE: none.
  */
-bool
-fairq_lane_order_next(FairqLane *lane, const FairqVisits *visits,
-					  int32 *group_no)
+int32
+fairq_lane_order_after(FairqLane *lane, const FairqVisits *visits,
+					   const FairqRank *behind)
 {
-	int32		next;
+	int32		next = behind == NULL ? fairq_order_first(&lane->order.set) :
+		fairq_order_after(&lane->order.set, behind);
 
-	add_those_in_front(lane);
-	next = fairq_order_first(&lane->order.set);
 	while (next != FAIRQ_NO_NODE)
 	{
-		FairqRank	rank = account_of(lane, next)->node.rank;
+		FairqRank	rank = fairq_lane_account(lane, next)->node.rank;
 
 		if (!has(lane, FAIRQ_RING, next))
-			remove_from_order(lane, next);
+			(void) fairq_lane_order_remove(lane, next);
 		else if (visits == NULL || !fairq_visits_pass(visits, next))
 			break;
 		next = fairq_order_after(&lane->order.set, &rank);
 	}
-	*group_no = next;
-	return next != FAIRQ_NO_NODE;
+	return next;
+}
+
+/* Find the group that is next.  False if there is none. */
+bool
+fairq_lane_order_next(FairqLane *lane, const FairqTaking *taking,
+					  int32 *group_no)
+{
+	add_those_in_front(lane, taking->order.now);
+	*group_no = lane->recovery.fair_by == FAIRQ_BY_TIME ?
+		fairq_time_next(lane, taking) :
+		fairq_lane_order_after(lane, taking->order.visits, NULL);
+	return *group_no != FAIRQ_NO_NODE;
 }
 
 /*
  * Is no group that recovery has not come by before that one, which is next?  What
- * is not known would have the virtual time of the beginning, and its seat.
+ * is not known would have nothing in its account, and its seat as its tie.
  */
 bool
 fairq_lane_order_is_covered(FairqLane *lane, int32 group_no)
 {
-	const FairqRank *rank = &account_of(lane, group_no)->node.rank;
+	const FairqRank *rank = &fairq_lane_account(lane, group_no)->node.rank;
 
 	return recovery_is_over(lane) ||
-		(rank->amount.whole == 0 && rank->amount.part == 0 &&
+		(rank->level == 0 && rank->amount.whole == 0 &&
+		 rank->amount.part == 0 &&
 		 rank->tie <= (uint64) lane->recovery.known);
 }
 
 /* Charge a group for the turn that is taken. */
 void
-fairq_lane_order_take(FairqLane *lane, FairqTurn *turn, int32 weight)
+fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
+					  FairqTurn *turn)
 {
-	FairqAccount *account = account_of(lane, turn->group_no);
+	FairqAccount *account = fairq_lane_account(lane, turn->group_no);
 	FairqRank  *rank = &account->node.rank;
 
 	turn->charge.before = *rank;
-	turn->charge.amount = fairq_amount(account->last_cost / weight);
-	remove_from_order(lane, turn->group_no);
-	if (fairq_amount_compare(rank->amount, lane->order.start) < 0)
-		rank->amount = lane->order.start;
-	lane->order.start = rank->amount;
-	rank->amount = fairq_amount_add(rank->amount, turn->charge.amount);
+	(void) fairq_lane_order_remove(lane, turn->group_no);
+	account->weight = taking->weight_of(taking->arg, turn->group_no);
 	turn->charge.tie = rank->tie = LATER_TIES + ++lane->order.ties;
-	back_into_order(lane, turn->group_no,
-					has(lane, FAIRQ_RING, turn->group_no));
-}
-
-/* Give back what a turn was charged that has come to nothing. */
-void
-fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn)
-{
-	FairqAccount *account = account_of(lane, turn->group_no);
-	FairqRank  *rank = &account->node.rank;
-	bool		was_in = has(lane, FAIRQ_SERVED, turn->group_no);
-
-	remove_from_order(lane, turn->group_no);
-	if (rank->tie == turn->charge.tie)
-		*rank = turn->charge.before;
+	if (lane->recovery.fair_by == FAIRQ_BY_TIME)
+		fairq_time_begins(lane, account, turn, taking->order.now);
 	else
-		rank->amount = fairq_amount_subtract(rank->amount,
-											 turn->charge.amount);
-	back_into_order(lane, turn->group_no, was_in);
+	{
+		turn->charge.amount = fairq_amount(account->last_cost / account->weight);
+		if (fairq_amount_compare(rank->amount, lane->order.start) < 0)
+			rank->amount = lane->order.start;
+		lane->order.start = rank->amount;
+		rank->amount = fairq_amount_add(rank->amount, turn->charge.amount);
+	}
+	fairq_lane_order_again(lane, turn->group_no,
+						   has(lane, FAIRQ_RING, turn->group_no));
 }
 
 /*
- * Charge a group what the task that was claimed at that turn costs, instead of
- * what was supposed.  The lane is not locked.
+ * Give back what a turn was charged that has come to nothing: the group stands
+ * where it stood.  By time, if the turn is over, it comes again: while nothing can
+ * be had of it, it saves up nothing.
+ */
+void
+fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
+{
+	FairqAccount *account = fairq_lane_account(lane, turn->group_no);
+	FairqRank  *rank = &account->node.rank;
+	bool		by_time = lane->recovery.fair_by == FAIRQ_BY_TIME;
+	bool		was_in = fairq_lane_order_remove(lane, turn->group_no);
+
+	if (by_time)
+		fairq_time_begins_not(lane, account, turn);
+	if (rank->tie == turn->charge.tie)
+		*rank = turn->charge.before;
+	else if (!by_time)
+		rank->amount = fairq_amount_subtract(rank->amount,
+											 turn->charge.amount);
+	if (by_time && over && was_in)
+	{
+		if (has(lane, FAIRQ_RING, turn->group_no))
+			fairq_seats_add(lane, FAIRQ_FRONT, turn->group_no);
+	}
+	else
+		fairq_lane_order_again(lane, turn->group_no, was_in);
+}
+
+/*
+ * By cost: charge a group what the task that was claimed at that turn costs,
+ * instead of what was supposed.  The lane is not locked.
  */
 void
 fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
@@ -254,17 +301,16 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 	{
-		FairqAccount *account = account_of(lane, turn->group_no);
+		FairqAccount *account = fairq_lane_account(lane, turn->group_no);
 		FairqRank  *rank = &account->node.rank;
-		bool		was_in = has(lane, FAIRQ_SERVED, turn->group_no);
+		bool		was_in = fairq_lane_order_remove(lane, turn->group_no);
 
-		remove_from_order(lane, turn->group_no);
 		rank->amount = fairq_amount_subtract(rank->amount, turn->charge.amount);
 		rank->amount = fairq_amount_add(rank->amount, amount);
 		account->last_cost = cost;
 		if (turn->in_full)
 			rank->tie = LATER_TIES + ++lane->order.ties;
-		back_into_order(lane, turn->group_no, was_in);
+		fairq_lane_order_again(lane, turn->group_no, was_in);
 	}
 	LWLockRelease(&lane->lock);
 	turn->charge.amount = amount;

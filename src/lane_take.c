@@ -78,7 +78,7 @@ typedef struct NextTurn
  * that is not fair by tasks, if the call passes over all that is in it.
  */
 static bool
-find_next(FairqLane *lane, const FairqVisits *visits, NextTurn *next)
+find_next(FairqLane *lane, const FairqTaking *taking, NextTurn *next)
 {
 	next->left = 0;
 	next->in_front = false;
@@ -86,7 +86,7 @@ find_next(FairqLane *lane, const FairqVisits *visits, NextTurn *next)
 	if (!is_by_turns(lane))
 	{
 		next->left = 1;
-		if (!fairq_lane_order_next(lane, visits, &next->group_no))
+		if (!fairq_lane_order_next(lane, taking, &next->group_no))
 			return false;
 		next->addr = next_turn(lane, next->group_no);
 		return true;
@@ -179,7 +179,7 @@ may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 {
 	int64		first = first_with(taking, next);
 
-	if (taking->by != FAIRQ_BY_TASKS)
+	if (taking->order.by != FAIRQ_BY_TASKS)
 		return true;
 	if (next->block + taking->window.past > taking->window.last_block)
 		return false;
@@ -241,8 +241,7 @@ note_taken(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 {
 	if (!is_by_turns(lane))
 	{
-		fairq_lane_order_take(lane, turn,
-							  taking->weight_of(taking->arg, turn->group_no));
+		fairq_lane_order_take(lane, taking, turn);
 		return;
 	}
 	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
@@ -264,7 +263,7 @@ note_taken(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 static bool
 is_ready_for(FairqLane *lane, const FairqTaking *taking)
 {
-	return is_begun(lane) && lane->recovery.fair_by == taking->by &&
+	return is_begun(lane) && lane->recovery.fair_by == taking->order.by &&
 		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == taking->mapped;
 }
 
@@ -314,7 +313,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		FairqGroup *group;
 		bool		taken;
 
-		if (!find_next(lane, taking->visits, &next))
+		if (!find_next(lane, taking, &next))
 		{
 			result = lane->recovery.known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
 				FAIRQ_NONE_READY;
@@ -388,7 +387,7 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 	if (is_ready_for(lane, taking))
 	{
 		fairq_lane_unpark_if_asked(lane);
-		if (find_next(lane, taking->visits, &next) && is_covered(lane, &next))
+		if (find_next(lane, taking, &next) && is_covered(lane, &next))
 			group = lock_group(lane, next.group_no, false, &set);
 	}
 	if (group != NULL)

@@ -71,6 +71,21 @@ fairq_order_init(FairqOrder *order, Size size)
 	fairq_chunks_init(&order->records);
 }
 
+static void
+have_chunk(FairqOrder *order, int chunk)
+{
+	while (fairq_chunk_at(&order->records, chunk) == NULL)
+		fairq_chunk_make(&order->records, chunk,
+						 fairq_chunk_seats(chunk) * order->size, NULL);
+}
+
+/* Make sure that there is a record of a seat, and that it is mapped here. */
+void
+fairq_order_have_one(FairqOrder *order, int32 seat)
+{
+	have_chunk(order, fairq_chunk_of(seat));
+}
+
 /*
  * Make sure that there are records, and that they are mapped here, for the first
  * seats and for each chunk that there is of others.
@@ -80,11 +95,8 @@ fairq_order_have(FairqOrder *order, FairqChunks *like)
 {
 	for (int chunk = 0; chunk < FAIRQ_CHUNKS; chunk++)
 	{
-		if (chunk > 0 && fairq_chunk_at(like, chunk) == NULL)
-			continue;
-		while (fairq_chunk_at(&order->records, chunk) == NULL)
-			fairq_chunk_make(&order->records, chunk,
-							 fairq_chunk_seats(chunk) * order->size, NULL);
+		if (chunk == 0 || fairq_chunk_at(like, chunk) != NULL)
+			have_chunk(order, chunk);
 	}
 }
 

@@ -89,6 +89,7 @@ extern double fairq_amount_value(FairqAmount amount);
 extern int	fairq_rank_compare(const FairqRank *a, const FairqRank *b);
 extern void fairq_order_init(FairqOrder *order, Size size);
 extern void fairq_order_have(FairqOrder *order, FairqChunks *like);
+extern void fairq_order_have_one(FairqOrder *order, int32 seat);
 extern void *fairq_order_record(FairqOrder *order, int32 seat);
 extern void fairq_order_add(FairqOrder *order, int32 seat);
 extern void fairq_order_remove(FairqOrder *order, int32 seat);

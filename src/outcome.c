@@ -79,6 +79,33 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 }
 
 /*
+ * How many microseconds it has been running by that time.  One of a row by SQL may
+ * have no beginning.
+ */
+int64
+fairq_leased_for(const FairqTask *task, TimestampTz now)
+{
+	if (task->popped_at == 0 || TIMESTAMP_NOT_FINITE(task->popped_at) ||
+		TIMESTAMP_NOT_FINITE(now))
+		return 0;
+	return Max(now - task->popped_at, 0);
+}
+
+/*
+ * Note that the attempt of a running task has ended, if we commit: it has taken
+ * what its worker says, or the time since its claim.
+ */
+void
+fairq_attempt_ended(FairqPending *pending, const FairqTask *task)
+{
+	fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
+	fairq_work_ended(pending->lane, pending->group_no, &pending->work,
+					 task->popped_at,
+					 task->took >= 0 ? task->took :
+					 fairq_leased_for(task, GetCurrentTimestamp()));
+}
+
+/*
  * Finish a task: it leaves fairq.task, and is archived if its queue says so.
  */
 void
@@ -103,15 +130,17 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	pending = fairq_pending(lane, task->group_no);
 	if (stat_of[status] >= 0)
 		pending->stats[stat_of[status]]++;
-	fairq_pending_tally(pending, task->running ? FAIRQ_TALLY_RUNNING :
-						fairq_tallied_at(task->addr), -1);
 	if (task->running)
 	{
+		fairq_attempt_ended(pending, task);
 		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 		fairq_hold_begin(queue, lane, task->group_no);
 	}
 	else
+	{
+		fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
 		fairq_pending_ready_at_abort(pending, task, NULL);
+	}
 	if (fairq_task_delete(tasks, task, true) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not delete a locked task");
 	if (task->running)
@@ -149,7 +178,7 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	fairq_hold_begin(queue, lane, task->group_no);
 	fairq_task_return(tasks, task, addr, ready_at, error, retried);
-	fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
+	fairq_attempt_ended(pending, task);
 	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
 	if (queued)
 	{
@@ -180,6 +209,8 @@ fairq_expire(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is %s",
 		 task->id, queue->name, task->cancelled ? "cancelled" :
 		 fairq_attempts_used_up(queue, task) ? "failed" : "queued again");
+	/* nobody knows whether it was worked on; but not after that */
+	task->took = fairq_leased_for(task, task->lease_until);
 	if (task->cancelled)
 		fairq_finish(queue, tasks, task, FAIRQ_STATUS_CANCELLED, NULL,
 					 (Datum) 0);

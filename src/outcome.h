@@ -5,6 +5,7 @@
 #ifndef FAIRQ_OUTCOME_H
 #define FAIRQ_OUTCOME_H
 
+#include "pending.h"
 #include "queue.h"
 #include "store.h"
 
@@ -22,6 +23,8 @@ extern void fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 extern void fairq_run_again(FairqQueue *queue, FairqTable *tasks,
 							FairqTask *task, TimestampTz run_at,
 							const text *error, bool counts);
+extern int64 fairq_leased_for(const FairqTask *task, TimestampTz now);
+extern void fairq_attempt_ended(FairqPending *pending, const FairqTask *task);
 extern bool fairq_attempts_used_up(const FairqQueue *queue,
 								   const FairqTask *task);
 extern void fairq_expire(FairqQueue *queue, FairqTable *tasks,

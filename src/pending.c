@@ -227,6 +227,7 @@ merge_into_lane_pending_below(int index)
 		below->queue.created |= pending->queue.created;
 		below->queue.removed |= pending->queue.removed;
 		below->uncounted |= pending->uncounted;
+		below->work.any |= pending->work.any;
 		for (int c = 0; c < FAIRQ_STATS; c++)
 			below->stats[c] += pending->stats[c];
 		for (int t = 0; t < FAIRQ_TALLIES; t++)

@@ -59,6 +59,8 @@ typedef struct FairqPending
 		int32		nready;		/* number of tasks that it makes ready */
 	}			at_abort;
 
+	FairqWork	work;			/* what was begun and has ended, in a lane fair
+								 * by time */
 	bool		settings;		/* true: settings were changed */
 
 	/* what was done to the queue, in the change of a queue */

@@ -347,8 +347,10 @@ get_fair_by(TupleTableSlot *slot)
 	bool		isnull;
 	Datum		value = slot_getattr(slot, QUEUE_FAIR_BY, &isnull);
 
-	return !isnull && strcmp(TextDatumGetCString(value), "cost") == 0 ?
-		FAIRQ_BY_COST : FAIRQ_BY_TASKS;
+	char	   *name = isnull ? "" : TextDatumGetCString(value);
+
+	return strcmp(name, "cost") == 0 ? FAIRQ_BY_COST :
+		strcmp(name, "time") == 0 ? FAIRQ_BY_TIME : FAIRQ_BY_TASKS;
 }
 
 /* Read the queue's settings from its row. */

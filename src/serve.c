@@ -114,8 +114,9 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->lease_until = s->call.lease_until;
 	taking->peek = s->call.peek;
 	taking->mapped = s->mapped;
-	taking->by = s->by;
-	taking->visits = &s->visits;
+	taking->order.by = s->by;
+	taking->order.visits = &s->visits;
+	taking->order.now = s->call.now;
 	taking->window.per_group = s->call.per_group;
 	taking->window.first = s->window.first;
 	taking->window.last_block = PG_INT64_MAX;
@@ -268,9 +269,9 @@ serve_turns(FairqService *s, int64 *last_block)
 	if (s->call.peek && fairq_glance(s))
 		return FAIRQ_TAKEN;
 	init_taking(s, &taking);
-	/* each slot in the queue is had by itself; a cost is known once it is due */
+	/* each slot in the queue is had by itself; a cost is known once it is paid */
 	taking.most = s->queue->max_running == FAIRQ_NO_LIMIT && !s->call.peek &&
-		s->by == FAIRQ_BY_TASKS ? FAIRQ_MAX_TURNS : 1;
+		s->by != FAIRQ_BY_COST ? FAIRQ_MAX_TURNS : 1;
 	if (*last_block >= 0)
 		taking.window.last_block = *last_block + IDLE_BLOCKS;
 	taken = fairq_turns_take(s->lane, &taking);

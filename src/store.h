@@ -198,6 +198,8 @@ typedef struct FairqTask
 	int32		released;		/* attempts that don't count */
 	int32		max_attempts;	/* most attempts that count; 0: as the queue
 								 * says */
+	int64		took;			/* microseconds of work that its worker says
+								 * the attempt has taken; -1: it does not */
 	float		cost;			/* what a group is charged for it; above 0 */
 	int16		priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
 	bool		running;		/* true: it is leased */

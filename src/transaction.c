@@ -149,6 +149,7 @@ apply_pending(FairqPending *pending, bool committed)
 		fairq_news_publish(lane, pending->group_no, &pending->at_abort.news,
 						   true);
 	}
+	fairq_work_end(lane, pending->group_no, &pending->work, committed);
 	leave_counters(pending,
 				   committed ? pending->leaves.at_commit :
 				   pending->leaves.at_abort);

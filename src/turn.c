@@ -446,7 +446,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			fairq_claim(s, &chosen->task, turn);
 		if (result == FAIRQ_CLAIMED && chosen != &course.expired)
 			have_slot = false;
-		if (result == FAIRQ_CLAIMED && s->by != FAIRQ_BY_TASKS)
+		if (result == FAIRQ_CLAIMED && s->by == FAIRQ_BY_COST)
 			fairq_lane_charge(s->lane, s->taken.lane_no, turn,
 							  chosen->task.cost, setting->weight);
 		note_result(s, &course, chosen, result);
@@ -478,8 +478,9 @@ fairq_glance(FairqService *s)
 	FairqTurn	turn;
 	FairqTaking taking = {
 		.mapped = s->mapped,
-		.by = s->by,
-		.visits = &s->visits
+		.order.by = s->by,
+		.order.visits = &s->visits,
+		.order.now = s->call.now
 	};
 
 	if (!fairq_lane_glance(s->lane, &taking, &turn))
