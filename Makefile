@@ -86,7 +86,6 @@ OBJS = \
 	src/lane_waits.o \
 	src/lane_take.o \
 	src/lane_order.o \
-	src/lane_time.o \
 	src/visits.o \
 	src/lane_end.o \
 	src/lane_leases.o \
@@ -98,6 +97,7 @@ OBJS = \
 	src/seats.o \
 	src/chunks.o \
 	src/order.o \
+	src/account.o \
 	src/counter.o \
 	src/times.o \
 	src/histogram.o \

@@ -9,12 +9,12 @@
 #ifndef FAIRQ_HINTS_H
 #define FAIRQ_HINTS_H
 
+#include "account.h"
 #include "address.h"
 #include "ages.h"
 #include "chunks.h"
 #include "counter.h"
 #include "histogram.h"
-#include "order.h"
 #include "shmem.h"
 #include "tally.h"
 #include "times.h"
@@ -49,14 +49,6 @@ typedef struct FairqSeats
 	int64		first_deadline; /* deadline of the first seats; see
 								 * fairq_seats_deadline() */
 } FairqSeats;
-
-/* By what a queue is fair: of what its groups get the same, times their weights. */
-typedef enum FairqFairBy
-{
-	FAIRQ_BY_TASKS,				/* tasks, one in each block */
-	FAIRQ_BY_COST,				/* costs of tasks */
-	FAIRQ_BY_TIME				/* time of workers */
-} FairqFairBy;
 
 /* What is counted of each lane. */
 typedef enum FairqStat
@@ -93,7 +85,6 @@ typedef struct FairqLane
 		uint64		resets;		/* resets of the domain when it began; if the
 								 * domain has more, the lane is void */
 		int64		block_length;	/* the queue's, when it began */
-		FairqFairBy fair_by;	/* the queue's, when it began */
 		int64		first;		/* seat at which it began */
 		int64		block;		/* present block when it began */
 		int64		known;		/* number of known seats, from first on and
@@ -119,18 +110,12 @@ typedef struct FairqLane
 								 * turn */
 	}			turn;
 
-	/* the order of service, if the lane is not fair by tasks; lane_order.c */
+	/* the order of service; the set, if the lane is not fair by tasks */
 	struct
 	{
 		FairqOrder	set;		/* groups by their accounts; where the
 								 * accounts are is not under the lock */
-		FairqAmount start;		/* by cost, the highest start tag that was
-								 * served [virtual time v]; by time, what the
-								 * group had got that was served last */
-		uint64		ties;		/* number of ties given */
-		TimestampTz since;		/* when the recovery began: time 0 */
-		double		longest;	/* by time, E: the longest task of late in
-								 * microseconds; 0: none has ended */
+		FairqLedger ledger;		/* what the accounts have in common */
 	}			order;
 
 	uint64		unparks;		/* unparks of FairqHints up to which parked

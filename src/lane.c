@@ -191,7 +191,7 @@ fairq_lane_fair_by(FairqLane *lane)
 	FairqFairBy by;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	by = lane->recovery.fair_by;
+	by = lane->order.ledger.fair_by;
 	LWLockRelease(&lane->lock);
 	return by;
 }
@@ -226,13 +226,12 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		lane->recovery.resets = resets;
 		lane->recovery.lane_no = fairq_new_lane_no();
 		lane->recovery.block_length = block_length;
-		lane->recovery.fair_by = by;
 		lane->recovery.first = by == FAIRQ_BY_TASKS ? seat + INT64CONST(1) : 0;
 		lane->recovery.block = block;
 		lane->recovery.known = 0;
 		lane->present.block = block;
 		lane->present.seat = by == FAIRQ_BY_TASKS ? seat : PG_INT32_MAX;
-		fairq_lane_order_begin(lane, now);
+		fairq_lane_order_begin(lane, by, now);
 		fairq_ring_begins(&lane->present.ages);
 		lane->present.ages.known_at = now;
 		lane->turn.addr = FAIRQ_ADDR_NONE;

@@ -156,16 +156,8 @@ typedef struct FairqTurn
 		int64		id;			/* cycle.id of the entry */
 	}			cycle;
 
-	/* what the group was charged for the turn; not in lanes fair by tasks */
-	struct
-	{
-		FairqRank	before;		/* rank of the group before */
-		FairqAmount amount;		/* what it was charged, per weight */
-		uint64		tie;		/* tie of the group since; 0: the lane is fair
-								 * by tasks */
-		bool		counted;	/* true, by time: it counts as running */
-		TimestampTz now;		/* by time, when it began to */
-	}			charge;
+	FairqCharge charge;			/* what the group was charged, in a lane that
+								 * is not fair by tasks */
 
 	/* service in a full queue, as the lane had it before this turn */
 	struct
@@ -236,24 +228,6 @@ typedef enum FairqTaken
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
 	FAIRQ_NOT_MAPPED			/* map the chunks, and accounts, and try again */
 } FairqTaken;
-
-/* What a transaction has begun and ended of a group in a lane fair by time. */
-typedef struct FairqWork
-{
-	bool		any;			/* true: there was something of interest */
-	uint32		lane_no;		/* lane_no of the lane when it was noted */
-	int32		begun;			/* number of tasks that have begun to count */
-	int64		begun_since;	/* sum of when, in microseconds from the lane's
-								 * order.since on */
-	int32		ended;			/* number of tasks that count no more after a
-								 * commit */
-	int64		ended_since;	/* likewise, of when they began */
-	int32		taken;			/* number of those begun that end with the
-								 * transaction */
-	int64		taken_since;	/* likewise, of when they began */
-	int64		took;			/* microseconds that ended tasks have taken */
-	int64		longest;		/* the most that one of these has */
-} FairqWork;
 
 /* What a search for what has fallen due of a group has found. */
 typedef struct FairqFindings
@@ -365,8 +339,6 @@ extern void fairq_unpark_all(FairqHints *hints);
 extern FairqFairBy fairq_lane_have_accounts(FairqLane *lane);
 extern void fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 							  float cost, int32 weight);
-
-/* lane_time.c */
 extern void fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
 							 FairqWork *work, TimestampTz now, bool in_full,
 							 bool removed);

@@ -87,7 +87,7 @@ presume_served(FairqLane *lane, int32 group_no, const FairqGroup *group)
 static inline bool
 is_by_turns(FairqLane *lane)
 {
-	return lane->recovery.fair_by == FAIRQ_BY_TASKS;
+	return lane->order.ledger.fair_by == FAIRQ_BY_TASKS;
 }
 
 /*

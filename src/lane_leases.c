@@ -80,7 +80,7 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
 	let_in(lane, group_no, lane->clock);
 	/* by time, its rank is another one from now on */
-	if (lane->recovery.fair_by == FAIRQ_BY_TIME)
+	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
 		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
 }
 

@@ -3,47 +3,35 @@
  *		The order of service in lanes that are not fair by tasks.
  *
  * There the groups that may have something ready are not served in the order of
- * their seats, but in that of what they have been served so far.  Each group has
- * an account of that.  The group with the least is next, for one task.
- *
- * By cost, this is start-time fair queueing.  In an account the costs of the
- * group's tasks, divided by its weight, are added up as the tasks are claimed: the
- * start tag of its next task.  The virtual time of the lane is the highest start
- * tag that was served.  A group that comes with less than that is given as much:
- * so it comes before all that have been served since, and has saved up nothing.
- * One that comes with more still owes that.  By time, lane_time.c says what an
- * account has.
- *
- * Of groups with equal accounts those come first that have been given something as
- * they came, in the order in which they did; then the others, in the order in
- * which they were served last.  As long as a recovery of the lane is not over, the
- * former stand in the order of their seats, since those that are not known have
- * nothing in their accounts either; that is what fairq_lane_order_is_covered()
- * relies on.
+ * their seats, but in that of what they have been served so far (account.c).  By
+ * cost, the first group of an ordered set is next, for one task.  By time, the one
+ * is that is best of the first ones of each level, of which there are two in the
+ * mean.
  *
  * The sets of the lane (lane.c) are used as everywhere, but for three:
  *
  * served	It is in the ordered set, at the rank that its account says.
  *
- * front	It is in the ring, and not in the ordered set so far: it has come, or
- *			come again.  The next call that takes turns adds it.  So who publishes
- *			a task, or takes many groups back into the ring, sets bits as
- *			everywhere, and needs no account.
+ * front	It is in the ring, and has come, or come again; or, by time, has lapsed.
+ *			The next call that takes turns adds it to the ordered set, or does so
+ *			anew.  So who publishes a task, or takes many groups back into the
+ *			ring, sets bits as everywhere, and needs no account.
  *
  * ring		One that leaves it may stay in the ordered set, until it is come by
  *			there: then it is removed.
  *
- * A cost is known once its row is read.  So a turn is charged what the group's
- * last task has cost; and when the task was claimed, the difference
- * (fairq_lane_charge).  A turn that comes to nothing is not charged at all: the
- * group stands where it stood.  The call passes over it until it leaves the lane
- * (visits.c), and other calls don't.
+ * A turn that comes to nothing is not charged: the group stands where it stood.
+ * The call passes over it until it leaves the lane (visits.c), and other calls
+ * don't.  By time such a group comes again: while nothing can be had of it, it
+ * saves up nothing.
  *
- * A charge of costs stays when the pop is rolled back, as a turn is used (README,
- * "Fairness").  Accounts are lost with the lane: then all groups are even.
+ * By cost, a charge stays when the pop is rolled back, as a turn is used (README,
+ * "Fairness").  By time, pending changes say what the transaction has begun, which
+ * an abort undoes, and ended, which a commit charges (FairqWork).  Accounts are lost
+ * with the lane: then all groups are even.
  *
- * Locking: the lane's lock, exclusively.  All records are there and mapped
- * (fairq_lane_have_accounts).
+ * Locking: the lane's lock, exclusively.  All records are there and mapped before
+ * (fairq_lane_have_accounts, prepare).
  */
 #include "postgres.h"
 
@@ -54,8 +42,8 @@
 /* groups that are added to the ordered set before the next turn is taken */
 #define MOST_ADDED 64
 
-/* ties from here on are those of groups that were given nothing as they came */
-#define LATER_TIES (UINT64CONST(1) << 63)
+/* levels of which the first group is looked at */
+#define MOST_LEVELS 8
 
 /* Before the lane uses any accounts. */
 void
@@ -66,13 +54,10 @@ fairq_lane_order_init(FairqLane *lane)
 
 /* A recovery of the lane begins: all groups are even. */
 void
-fairq_lane_order_begin(FairqLane *lane, TimestampTz now)
+fairq_lane_order_begin(FairqLane *lane, FairqFairBy by, TimestampTz now)
 {
 	fairq_order_clear(&lane->order.set);
-	memset(&lane->order.start, 0, sizeof(FairqAmount));
-	lane->order.ties = 0;
-	lane->order.since = now;
-	lane->order.longest = 0;
+	fairq_ledger_begin(&lane->order.ledger, by, now);
 }
 
 /*
@@ -89,25 +74,29 @@ fairq_lane_have_accounts(FairqLane *lane)
 	return by;
 }
 
-/* The account of a group; one that is void is emptied. */
-FairqAccount *
-fairq_lane_account(FairqLane *lane, int32 group_no)
+/* The account of a group; one that is void is made anew. */
+static FairqAccount *
+account_of(FairqLane *lane, int32 group_no)
 {
 	FairqAccount *account = fairq_order_record(&lane->order.set, group_no);
 
 	if (account->lane_no != lane->recovery.lane_no)
-	{
-		memset(account, 0, sizeof(*account));
-		account->lane_no = lane->recovery.lane_no;
-		account->last_cost = 1;
-		account->weight = 1;
-	}
+		fairq_account_init(account, lane->recovery.lane_no);
 	return account;
 }
 
+static FairqMoment
+moment(FairqLane *lane, int32 group_no, TimestampTz now)
+{
+	return (FairqMoment)
+	{
+		.now = now,.lapsed = has(lane, FAIRQ_LAPSED, group_no)
+	};
+}
+
 /* Take a group out of the ordered set.  False if it was not there. */
-bool
-fairq_lane_order_remove(FairqLane *lane, int32 group_no)
+static bool
+remove_from_order(FairqLane *lane, int32 group_no)
 {
 	if (!has(lane, FAIRQ_SERVED, group_no))
 		return false;
@@ -117,8 +106,8 @@ fairq_lane_order_remove(FairqLane *lane, int32 group_no)
 }
 
 /* Let a group, whose rank was changed, be in the ordered set again, if it was. */
-void
-fairq_lane_order_again(FairqLane *lane, int32 group_no, bool was_in)
+static void
+add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 {
 	if (!was_in)
 		return;
@@ -126,75 +115,23 @@ fairq_lane_order_again(FairqLane *lane, int32 group_no, bool was_in)
 	fairq_order_add(&lane->order.set, group_no);
 }
 
-static bool
-recovery_is_over(FairqLane *lane)
-{
-	return lane->recovery.known == FAIRQ_ALL_SEATS;
-}
-
-/* Give a group that comes what it needs to be the first of those that wait. */
-static void
-comes(FairqLane *lane, int32 group_no, FairqAccount *account)
-{
-	FairqRank  *rank = &account->node.rank;
-
-	if (rank->tie != 0 &&
-		fairq_amount_compare(rank->amount, lane->order.start) >= 0)
-		return;
-	rank->amount = lane->order.start;
-	rank->tie = fairq_lane_order_new_tie(lane, group_no);
-}
-
-/* The tie of a group that is given something as it comes. */
-uint64
-fairq_lane_order_new_tie(FairqLane *lane, int32 group_no)
-{
-	return recovery_is_over(lane) ? FAIRQ_ALL_SEATS + ++lane->order.ties :
-		group_no + UINT64CONST(1);
-}
-
-/* Add groups that have come since to the ordered set. */
-static void
-add_those_in_front(FairqLane *lane, TimestampTz now)
-{
-	bool		by_time = lane->recovery.fair_by == FAIRQ_BY_TIME;
-	int32		group_no = fairq_seats_next(lane, FAIRQ_FRONT, 0);
-	double		least = by_time && group_no != FAIRQ_NO_SEAT ?
-		fairq_time_least(lane, now) : 0;
-
-	for (int i = 0; i < MOST_ADDED && group_no != FAIRQ_NO_SEAT; i++)
-	{
-		FairqAccount *account = fairq_lane_account(lane, group_no);
-
-		/* it may have lapsed, and be in the set at another rank */
-		(void) fairq_lane_order_remove(lane, group_no);
-		if (by_time)
-			fairq_time_comes(lane, group_no, account, least, now);
-		else
-			comes(lane, group_no, account);
-		fairq_seats_remove(lane, FAIRQ_FRONT, group_no);
-		fairq_lane_order_again(lane, group_no, true);
-		group_no = fairq_seats_next(lane, FAIRQ_FRONT, group_no);
-	}
-}
-
 /*
  * Returns the first group behind a rank, or of all (NULL), that may have something
  * ready and that the call does not pass over; FAIRQ_NO_NODE: none.
  */
-int32
-fairq_lane_order_after(FairqLane *lane, const FairqVisits *visits,
-					   const FairqRank *behind)
+static int32
+next_behind(FairqLane *lane, const FairqVisits *visits,
+			const FairqRank *behind)
 {
 	int32		next = behind == NULL ? fairq_order_first(&lane->order.set) :
 		fairq_order_after(&lane->order.set, behind);
 
 	while (next != FAIRQ_NO_NODE)
 	{
-		FairqRank	rank = fairq_lane_account(lane, next)->node.rank;
+		FairqRank	rank = account_of(lane, next)->node.rank;
 
 		if (!has(lane, FAIRQ_RING, next))
-			(void) fairq_lane_order_remove(lane, next);
+			(void) remove_from_order(lane, next);
 		else if (visits == NULL || !fairq_visits_pass(visits, next))
 			break;
 		next = fairq_order_after(&lane->order.set, &rank);
@@ -202,15 +139,109 @@ fairq_lane_order_after(FairqLane *lane, const FairqVisits *visits,
 	return next;
 }
 
+/* The next one of the first groups of each level; FAIRQ_NO_NODE: none. */
+static int32
+next_level(FairqLane *lane, const FairqVisits *visits, FairqRank *behind)
+{
+	int32		next = next_behind(lane, visits, behind);
+
+	if (next != FAIRQ_NO_NODE)
+		behind->level = account_of(lane, next)->node.rank.level;
+	behind->amount.whole = PG_INT64_MAX;
+	return next;
+}
+
+/*
+ * By time: the least that one of the groups has got that wait; if there are none,
+ * what the one had got that was served last.
+ */
+static double
+find_least(FairqLane *lane, TimestampTz now)
+{
+	const FairqLedger *ledger = &lane->order.ledger;
+	FairqRank	behind = {.level = -1};
+	double		least = 0;
+	int			n = 0;
+
+	for (int32 next; n < MOST_LEVELS &&
+		 (next = next_level(lane, NULL, &behind)) != FAIRQ_NO_NODE; n++)
+	{
+		double		got = fairq_account_got(ledger, account_of(lane, next), now);
+
+		least = n == 0 ? got : Min(least, got);
+	}
+	return n == 0 ? fairq_amount_value(ledger->start) : least;
+}
+
+/* Add groups that have come since to the ordered set. */
+static void
+add_those_in_front(FairqLane *lane, TimestampTz now)
+{
+	FairqLedger *ledger = &lane->order.ledger;
+	int32		group_no = fairq_seats_next(lane, FAIRQ_FRONT, 0);
+	double		least;
+
+	if (group_no == FAIRQ_NO_SEAT)
+		return;
+	least = ledger->fair_by == FAIRQ_BY_TIME ? find_least(lane, now) : 0;
+	for (int i = 0; i < MOST_ADDED && group_no != FAIRQ_NO_SEAT; i++)
+	{
+		/* it may have lapsed, and be in the set at another rank */
+		(void) remove_from_order(lane, group_no);
+		fairq_seats_remove(lane, FAIRQ_FRONT, group_no);
+		fairq_account_comes(ledger, account_of(lane, group_no), group_no,
+							least, moment(lane, group_no, now));
+		add_to_order(lane, group_no, true);
+		group_no = fairq_seats_next(lane, FAIRQ_FRONT, group_no);
+	}
+}
+
+/* By time: the group that is next; FAIRQ_NO_NODE: none. */
+static int32
+next_by_time(FairqLane *lane, const FairqTaking *taking)
+{
+	const FairqLedger *ledger = &lane->order.ledger;
+	FairqRank	behind = {.level = -1};
+	int32		best = FAIRQ_NO_NODE;
+	double		best_key = 0;
+	uint64		best_tie = 0;
+
+	for (int n = 0; n < MOST_LEVELS; n++)
+	{
+		int32		next = next_level(lane, taking->order.visits, &behind);
+		const FairqAccount *account;
+		double		key;
+
+		if (next == FAIRQ_NO_NODE)
+			break;
+		account = account_of(lane, next);
+		key = fairq_account_key(ledger, account, taking->order.now);
+		if (best == FAIRQ_NO_NODE || key < best_key ||
+			(key == best_key && account->node.rank.tie < best_tie))
+		{
+			best = next;
+			best_key = key;
+			best_tie = account->node.rank.tie;
+		}
+		/* before any task has ended, levels alone count */
+		if (ledger->longest == 0)
+			break;
+	}
+	return best;
+}
+
 /* Find the group that is next.  False if there is none. */
 bool
 fairq_lane_order_next(FairqLane *lane, const FairqTaking *taking,
 					  int32 *group_no)
 {
+	FairqLedger *ledger = &lane->order.ledger;
+
+	ledger->recovering = lane->recovery.known != FAIRQ_ALL_SEATS;
 	add_those_in_front(lane, taking->order.now);
-	*group_no = lane->recovery.fair_by == FAIRQ_BY_TIME ?
-		fairq_time_next(lane, taking) :
-		fairq_lane_order_after(lane, taking->order.visits, NULL);
+	*group_no = ledger->fair_by == FAIRQ_BY_TIME ?
+		next_by_time(lane, taking) :
+		next_behind(lane, taking->order.visits, NULL);
 	return *group_no != FAIRQ_NO_NODE;
 }
 
@@ -221,9 +252,9 @@ fairq_lane_order_next(FairqLane *lane, const FairqTaking *taking,
 bool
 fairq_lane_order_is_covered(FairqLane *lane, int32 group_no)
 {
-	const FairqRank *rank = &fairq_lane_account(lane, group_no)->node.rank;
+	const FairqRank *rank = &account_of(lane, group_no)->node.rank;
 
-	return recovery_is_over(lane) ||
+	return lane->recovery.known == FAIRQ_ALL_SEATS ||
 		(rank->level == 0 && rank->amount.whole == 0 &&
 		 rank->amount.part == 0 &&
 		 rank->tie <= (uint64) lane->recovery.known);
@@ -234,54 +265,34 @@ void
 fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 					  FairqTurn *turn)
 {
-	FairqAccount *account = fairq_lane_account(lane, turn->group_no);
-	FairqRank  *rank = &account->node.rank;
+	FairqAccount *account = account_of(lane, turn->group_no);
 
-	turn->charge.before = *rank;
-	(void) fairq_lane_order_remove(lane, turn->group_no);
+	(void) remove_from_order(lane, turn->group_no);
 	account->weight = taking->weight_of(taking->arg, turn->group_no);
-	turn->charge.tie = rank->tie = LATER_TIES + ++lane->order.ties;
-	if (lane->recovery.fair_by == FAIRQ_BY_TIME)
-		fairq_time_begins(lane, account, turn, taking->order.now);
-	else
-	{
-		turn->charge.amount = fairq_amount(account->last_cost / account->weight);
-		if (fairq_amount_compare(rank->amount, lane->order.start) < 0)
-			rank->amount = lane->order.start;
-		lane->order.start = rank->amount;
-		rank->amount = fairq_amount_add(rank->amount, turn->charge.amount);
-	}
-	fairq_lane_order_again(lane, turn->group_no,
-						   has(lane, FAIRQ_RING, turn->group_no));
+	fairq_account_charge(&lane->order.ledger, account, &turn->charge,
+						 moment(lane, turn->group_no, taking->order.now));
+	add_to_order(lane, turn->group_no, has(lane, FAIRQ_RING, turn->group_no));
 }
 
 /*
- * Give back what a turn was charged that has come to nothing: the group stands
- * where it stood.  By time, if the turn is over, it comes again: while nothing can
- * be had of it, it saves up nothing.
+ * Give back what a turn was charged that has come to nothing; it is over, or was not
+ * begun.
  */
 void
 fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
 {
-	FairqAccount *account = fairq_lane_account(lane, turn->group_no);
-	FairqRank  *rank = &account->node.rank;
-	bool		by_time = lane->recovery.fair_by == FAIRQ_BY_TIME;
-	bool		was_in = fairq_lane_order_remove(lane, turn->group_no);
+	int32		group_no = turn->group_no;
+	bool		was_in = remove_from_order(lane, group_no);
+	bool		comes = over && was_in &&
+		lane->order.ledger.fair_by == FAIRQ_BY_TIME;
 
-	if (by_time)
-		fairq_time_begins_not(lane, account, turn);
-	if (rank->tie == turn->charge.tie)
-		*rank = turn->charge.before;
-	else if (!by_time)
-		rank->amount = fairq_amount_subtract(rank->amount,
-											 turn->charge.amount);
-	if (by_time && over && was_in)
-	{
-		if (has(lane, FAIRQ_RING, turn->group_no))
-			fairq_seats_add(lane, FAIRQ_FRONT, turn->group_no);
-	}
+	fairq_account_uncharge(&lane->order.ledger, account_of(lane, group_no),
+						   &turn->charge,
+						   moment(lane, group_no, turn->charge.now));
+	if (comes && has(lane, FAIRQ_RING, group_no))
+		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
 	else
-		fairq_lane_order_again(lane, turn->group_no, was_in);
+		add_to_order(lane, group_no, was_in && !comes);
 }
 
 /*
@@ -294,24 +305,141 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 {
 	FairqAmount amount = fairq_amount(cost / weight);
 
-	if (turn->in_full)
-		memset(&turn->charge.amount, 0, sizeof(FairqAmount));
-	if (fairq_amount_compare(amount, turn->charge.amount) == 0)
+	if (turn->charge.tie != 0 &&
+		fairq_amount_compare(amount, turn->charge.amount) == 0)
 		return;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 	{
-		FairqAccount *account = fairq_lane_account(lane, turn->group_no);
-		FairqRank  *rank = &account->node.rank;
-		bool		was_in = fairq_lane_order_remove(lane, turn->group_no);
+		FairqAccount *account = account_of(lane, turn->group_no);
+		bool		was_in = remove_from_order(lane, turn->group_no);
 
-		rank->amount = fairq_amount_subtract(rank->amount, turn->charge.amount);
-		rank->amount = fairq_amount_add(rank->amount, amount);
+		fairq_account_correct(&lane->order.ledger, account, &turn->charge,
+							  amount);
 		account->last_cost = cost;
-		if (turn->in_full)
-			rank->tie = LATER_TIES + ++lane->order.ties;
-		fairq_lane_order_again(lane, turn->group_no, was_in);
+		add_to_order(lane, turn->group_no, was_in);
 	}
 	LWLockRelease(&lane->lock);
-	turn->charge.amount = amount;
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * Prepare to add something to what a transaction has begun and ended of a group in
+ * a lane fair by time; -1: of more groups than are kept apart.  False if that is of
+ * no interest.
+ */
+static bool
+prepare(FairqLane *lane, int32 group_no, FairqWork *work, TimestampTz *since)
+{
+	bool		by_time;
+	uint32		lane_no;
+
+	/* other lanes need not be locked for that */
+	if (*(volatile FairqFairBy *) &lane->order.ledger.fair_by != FAIRQ_BY_TIME)
+		return false;
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	by_time = is_begun(lane) && lane->order.ledger.fair_by == FAIRQ_BY_TIME;
+	lane_no = lane->recovery.lane_no;
+	*since = lane->order.ledger.since;
+	LWLockRelease(&lane->lock);
+	if (!by_time)
+		return false;
+	work->any = true;
+	if (group_no < 0)
+		return false;
+	/* what was counted before another recovery is not counted any more */
+	if (work->lane_no != lane_no)
+	{
+		work->lane_no = lane_no;
+		work->begun = work->ended = work->taken = 0;
+		work->begun_since = work->ended_since = work->taken_since = 0;
+	}
+	fairq_order_have_one(&lane->order.set, group_no);
+	return true;
+}
+
+/*
+ * A task of the group was claimed at that time, at a turn that was taken when the
+ * lane had that lane_no.  With removed it runs as long as the transaction does.  In
+ * a full queue it begins to count only now.
+ */
+void
+fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
+				 FairqWork *work, TimestampTz now, bool in_full,
+				 bool removed)
+{
+	TimestampTz since;
+
+	if (!prepare(lane, group_no, work, &since) || work->lane_no != lane_no ||
+		now <= since)
+		return;
+	if (in_full)
+	{
+		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		if (lane->recovery.lane_no == work->lane_no)
+		{
+			bool		was_in = remove_from_order(lane, group_no);
+
+			fairq_account_begins(&lane->order.ledger,
+								 account_of(lane, group_no),
+								 moment(lane, group_no, now));
+			add_to_order(lane, group_no, was_in);
+		}
+		LWLockRelease(&lane->lock);
+	}
+	work->begun++;
+	work->begun_since += now - since;
+	work->taken += removed;
+	work->taken_since += removed ? now - since : 0;
+}
+
+/*
+ * The attempt of a task of the group, which was popped at that time, has ended, and
+ * has taken so long.
+ */
+void
+fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork *work,
+				 TimestampTz popped_at, int64 took)
+{
+	TimestampTz since;
+
+	if (!prepare(lane, group_no, work, &since))
+		return;
+	work->took += took;
+	work->longest = Max(work->longest, took);
+	if (popped_at <= since || TIMESTAMP_IS_NOEND(popped_at))
+		return;
+	work->ended++;
+	work->ended_since += popped_at - since;
+}
+
+/*
+ * The transaction has ended.  For commit and abort callbacks: nothing fails or
+ * allocates.
+ */
+void
+fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
+			   bool committed)
+{
+	if (!work->any)
+		return;
+	/* of more groups than are kept apart: all are even again */
+	if (group_no < 0)
+	{
+		fairq_lane_forget(lane);
+		return;
+	}
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_begun(lane) && lane->order.ledger.fair_by == FAIRQ_BY_TIME)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		bool		was_in = remove_from_order(lane, group_no);
+
+		fairq_account_apply(&lane->order.ledger, account_of(lane, group_no),
+							work, committed, find_least(lane, now),
+							moment(lane, group_no, now));
+		add_to_order(lane, group_no, was_in);
+	}
+	LWLockRelease(&lane->lock);
 }

@@ -263,7 +263,7 @@ note_taken(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 static bool
 is_ready_for(FairqLane *lane, const FairqTaking *taking)
 {
-	return is_begun(lane) && lane->recovery.fair_by == taking->order.by &&
+	return is_begun(lane) && lane->order.ledger.fair_by == taking->order.by &&
 		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == taking->mapped;
 }
 

@@ -451,7 +451,7 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	lane->seats.n[FAIRQ_LEASED] -= pg_popcount64(bits);
 	add_bits(lane, FAIRQ_LAPSED, first_set, stride, seat, bits);
 	let_in_word(lane, first_set, stride, seat, bits, lapse->passed);
-	if (lane->recovery.fair_by == FAIRQ_BY_TIME)
+	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
 		add_bits(lane, FAIRQ_FRONT, first_set, stride, seat, bits);
 	/* a parked group has a slot for an expired task already */
 	lane->seats.n[FAIRQ_PARKED] -=
