@@ -65,6 +65,7 @@ OBJS = \
 	src/turn.o \
 	src/heads.o \
 	src/foresee.o \
+	src/foresee_order.o \
 	src/members.o \
 	src/peek.o \
 	src/slots.o \

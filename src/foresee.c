@@ -39,6 +39,7 @@
 
 #include "due.h"
 #include "foresee.h"
+#include "foresee_order.h"
 #include "heads.h"
 #include "members.h"
 #include "outcome.h"
@@ -90,6 +91,8 @@ typedef struct Foresight
 		Bitmapset  *out;		/* groups that have nothing left */
 	}			sets;
 
+	FairqForeseenOrder order;	/* the order, if the lane is not fair by
+								 * tasks */
 	FairqMembers front[KINDS];	/* whose members are in front */
 	FairqMembers ring[KINDS];	/* whose members are in the ring */
 
@@ -383,7 +386,10 @@ runs_on(Foresight *f, const FairqSlots *slots, const FairqTask *task)
 	return false;
 }
 
-/* Foresee a turn of the group.  Returns how many tasks it would be served. */
+/*
+ * Foresee a turn of the group.  Returns how many tasks it would be served.  Without
+ * an address (FAIRQ_ADDR_NONE) their own count.
+ */
 static int
 foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 {
@@ -413,7 +419,8 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 			fairq_slots_take(&f->queue);
 		}
 		fairq_heads_served(&group->heads, &course, &head);
-		head.task.turn = addr;
+		head.task.turn = addr == FAIRQ_ADDR_NONE ? head.task.addr : addr;
+		f->order.cost = head.task.cost;
 		f->foreseen(f->arg, &head.task);
 		f->s.got.served++;
 		served++;
@@ -496,6 +503,13 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 	return true;
 }
 
+/* Is the lane fair by tasks, and so served by turns? */
+static bool
+is_by_turns(const Foresight *f)
+{
+	return f->lane.ledger.fair_by == FAIRQ_BY_TASKS;
+}
+
 /*
  * The first group at or behind that seat that has lapsed, and may have
  * something expired left.
@@ -554,7 +568,7 @@ foresee_in_full(Foresight *f)
 		copy_group(f, group_no, &copy);
 		had = bms_is_member(group_no, f->sets.had) ||
 			(!f->moved && fairq_copy_has(&copy, FAIRQ_SERVED));
-		served = foresee_turn(f, group_no,
+		served = foresee_turn(f, group_no, !is_by_turns(f) ? FAIRQ_ADDR_NONE :
 							  turn_address(f, group_no,
 										   lane->block + (had ? 1 : 0)),
 							  left);
@@ -567,6 +581,73 @@ foresee_in_full(Foresight *f)
 		else
 			tried = group_no;
 	}
+}
+
+/*
+ * In another lane: have all groups come that would, once a pop comes by.  Of those
+ * that are not known no more are needed than tasks.
+ */
+static void
+begin_order(Foresight *f)
+{
+	int64		unknown = 0;
+
+	fairq_foresee_order_begin(&f->order, f->s.lane, &f->lane.ledger,
+							  f->s.call.now);
+	for (int kind = 0; kind < KINDS; kind++)
+	{
+		const FairqSeatCopy *member;
+
+		for (int64 from = 0;
+			 (member = fairq_members_next(&f->front[kind], from)) != NULL;
+			 from = member->group_no + INT64CONST(1))
+		{
+			CHECK_FOR_INTERRUPTS();
+			fairq_foresee_order_comes(&f->order, member->group_no);
+		}
+	}
+	for (int found = -1; (found = bms_next_member(f->sets.found_front,
+												  found)) >= 0;)
+		fairq_foresee_order_comes(&f->order, found);
+	for (int64 from = 0; unknown < f->s.call.max_tasks + FAIRQ_MEMBERS; unknown++)
+	{
+		int64		next = next_unknown(f, from);
+
+		CHECK_FOR_INTERRUPTS();
+		if (next >= FAIRQ_ALL_SEATS)
+			break;
+		fairq_foresee_order_comes(&f->order, (int32) next);
+		from = next + 1;
+	}
+}
+
+/* Foresee a lane that is not fair by tasks: one task after the other. */
+static void
+foresee_order(Foresight *f)
+{
+	int			in_vain = 0;
+	int32		group_no;
+
+	begin_order(f);
+	while (f->s.got.served < f->s.call.max_tasks && in_vain < MOST_IN_VAIN)
+	{
+		if (!fairq_slots_any(f->s.queue, f->s.tasks, &f->queue))
+		{
+			foresee_in_full(f);
+			break;
+		}
+		if (!fairq_foresee_order_next(&f->order, &group_no))
+			break;
+		if (foresee_turn(f, group_no, FAIRQ_ADDR_NONE, 1) > 0)
+		{
+			fairq_foresee_order_served(&f->order, group_no,
+									   weight_of(f, group_no), f->order.cost);
+			in_vain = 0;
+		}
+		else
+			in_vain++;
+	}
+	hash_destroy(f->order.groups);
 }
 
 /* Begin with a lane: have where it stands, and what a pop would find first. */
@@ -600,6 +681,13 @@ begin_lane(Foresight *f)
 		f->lane.turn_left = 0;
 		f->lane.full_seat = FAIRQ_NO_SEAT;
 		f->lane.full_left = 0;
+		fairq_ledger_begin(&f->lane.ledger, f->s.queue->fair_by,
+						   f->s.call.now);
+		if (!is_by_turns(f))
+		{
+			f->lane.seat = PG_INT32_MAX;
+			f->lane.first = 0;
+		}
 		for (int r = 0; r < FAIRQ_REGIONS; r++)
 			f->lane.timers[r] = fairq_region_from(r);
 	}
@@ -619,6 +707,12 @@ foresee_lane(Foresight *f)
 	int			in_vain = 0;
 
 	begin_lane(f);
+	if (!is_by_turns(f))
+	{
+		foresee_order(f);
+		hash_destroy(f->groups);
+		return;
+	}
 	while (f->s.got.served < f->s.call.max_tasks && in_vain < MOST_IN_VAIN)
 	{
 		int32		group_no;

@@ -97,6 +97,8 @@ typedef struct FairqLane
 		int64		block;		/* present block */
 		int32		seat;		/* seat passed last in the present block;
 								 * FAIRQ_NO_SEAT: none */
+		uint64		unparks;	/* unparks of FairqHints up to which parked
+								 * groups were taken back here */
 		FairqRingAges ages;		/* since when groups in the ring wait */
 	}			present;
 
@@ -117,9 +119,6 @@ typedef struct FairqLane
 								 * accounts are is not under the lock */
 		FairqLedger ledger;		/* what the accounts have in common */
 	}			order;
-
-	uint64		unparks;		/* unparks of FairqHints up to which parked
-								 * groups were taken back here */
 
 	/* service in a full queue */
 	struct

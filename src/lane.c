@@ -83,7 +83,6 @@
 #include "entry.h"
 #include "lane.h"
 #include "lane_internal.h"
-#include "lane_order.h"
 
 static int64
 reach_of(FairqLane *lane, FairqRegion region)
@@ -231,7 +230,8 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		lane->recovery.known = 0;
 		lane->present.block = block;
 		lane->present.seat = by == FAIRQ_BY_TASKS ? seat : PG_INT32_MAX;
-		fairq_lane_order_begin(lane, by, now);
+		fairq_order_clear(&lane->order.set);
+		fairq_ledger_begin(&lane->order.ledger, by, now);
 		fairq_ring_begins(&lane->present.ages);
 		lane->present.ages.known_at = now;
 		lane->turn.addr = FAIRQ_ADDR_NONE;

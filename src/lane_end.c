@@ -394,7 +394,7 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 {
 	uint64		unparks = pg_atomic_read_u64(&fairq_hints_of(lane)->parked.unparks);
 
-	if (lane->unparks == unparks)
+	if (lane->present.unparks == unparks)
 		return;
 	if (lane->seats.n[FAIRQ_PARKED] > 0)
 	{
@@ -403,7 +403,7 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 		ring_waits(lane, fairq_parked_since(&fairq_hints_of(lane)->parked.ages,
 											epoch_of(lane)));
 	}
-	lane->unparks = unparks;
+	lane->present.unparks = unparks;
 	fairq_seats_unpark(lane, lane->present.seat);
 }
 

@@ -119,7 +119,7 @@ is_out(FairqLane *lane, int32 group_no)
 static inline uint64
 epoch_of(FairqLane *lane)
 {
-	return lane->recovery.resets + lane->unparks;
+	return lane->recovery.resets + lane->present.unparks;
 }
 
 /* Note that groups of the ring wait since then; DT_NOBEGIN: not known. */

@@ -52,14 +52,6 @@ fairq_lane_order_init(FairqLane *lane)
 	fairq_order_init(&lane->order.set, sizeof(FairqAccount));
 }
 
-/* A recovery of the lane begins: all groups are even. */
-void
-fairq_lane_order_begin(FairqLane *lane, FairqFairBy by, TimestampTz now)
-{
-	fairq_order_clear(&lane->order.set);
-	fairq_ledger_begin(&lane->order.ledger, by, now);
-}
-
 /*
  * Have accounts for all groups that have bits, if the lane is not fair by tasks.
  * Returns by what it is.  The lane is not locked; bits are mapped.

@@ -8,8 +8,6 @@
 #include "lane.h"
 
 extern void fairq_lane_order_init(FairqLane *lane);
-extern void fairq_lane_order_begin(FairqLane *lane, FairqFairBy by,
-								   TimestampTz now);
 extern bool fairq_lane_order_next(FairqLane *lane, const FairqTaking *taking,
 								  int32 *group_no);
 extern bool fairq_lane_order_is_covered(FairqLane *lane, int32 group_no);

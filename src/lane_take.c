@@ -344,9 +344,10 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		}
 		/*
 		 * What a reading brings is better waited for than read twice; and what
-		 * a turn does not need is put back first.
+		 * a turn does not need is put back first.  Where the order depends on
+		 * what is served, a turn that may come to nothing is the first one.
 		 */
-		if (taking->n > 0 && next.block > begun_in &&
+		if (taking->n > 0 && (next.block > begun_in || !is_by_turns(lane)) &&
 			(any_search ||
 			 (!fairq_hand_has_any(group) && group->upto != FAIRQ_ADDR_MAX)))
 		{

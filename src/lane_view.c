@@ -36,12 +36,14 @@ copy_lane(FairqLane *lane, FairqLaneCopy *copy)
 	copy->turn_left = lane->turn.left;
 	copy->full_seat = lane->full.seat;
 	copy->full_left = lane->full.left;
-	copy->unparks = lane->unparks !=
+	copy->unparks = lane->present.unparks !=
 		pg_atomic_read_u64(&fairq_hints_of(lane)->parked.unparks);
 	copy->clock = lane->clock;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		copy->timers[r] = (int64) pg_atomic_read_u64(&lane->times.timers[r]);
 	copy->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
+	copy->ledger = lane->order.ledger;
+	copy->ledger.recovering = lane->recovery.known != FAIRQ_ALL_SEATS;
 }
 
 /* Copy where service is in the lane. */
@@ -133,6 +135,75 @@ fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from, int most,
 	}
 	LWLockRelease(&lane->lock);
 	return n;
+}
+
+/* Copy a group's account; one that is void, or not there, is as a new one. */
+static void
+copy_account(FairqLane *lane, int32 group_no, FairqAccountCopy *copy)
+{
+	const FairqAccount *account =
+		fairq_order_record_if_any(&lane->order.set, group_no);
+
+	copy->group_no = group_no;
+	copy->lapsed = has(lane, FAIRQ_LAPSED, group_no);
+	if (account != NULL && is_begun(lane) &&
+		account->lane_no == lane->recovery.lane_no)
+		copy->account = *account;
+	else
+		fairq_account_init(&copy->account, lane->recovery.lane_no);
+}
+
+/* Has the backend mapped all accounts of the lane? */
+static bool
+accounts_are_mapped(FairqLane *lane, uint32 mapped)
+{
+	return pg_atomic_read_u32(&lane->order.set.records.made) == mapped;
+}
+
+/*
+ * Copy the accounts of the first groups behind a rank that are in the ordered set,
+ * and in the ring.  Returns how many there were; -1 if not all accounts are
+ * mapped.
+ */
+int
+fairq_lane_copy_order(FairqLane *lane, uint32 mapped, const FairqRank *behind,
+					  int most, FairqAccountCopy *copies)
+{
+	FairqRank	rank = *behind;
+	int			n = 0;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (!accounts_are_mapped(lane, mapped))
+		n = -1;
+	else if (!is_begun(lane) || is_by_turns(lane))
+		most = 0;
+	while (n >= 0 && n < most)
+	{
+		int32		next = fairq_order_after(&lane->order.set, &rank);
+
+		if (next == FAIRQ_NO_NODE)
+			break;
+		copy_account(lane, next, &copies[n]);
+		rank = copies[n].account.node.rank;
+		n += has(lane, FAIRQ_RING, next);
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/* Copy the account of a group.  False if not all accounts are mapped. */
+bool
+fairq_lane_copy_account(FairqLane *lane, uint32 mapped, int32 group_no,
+						FairqAccountCopy *copy)
+{
+	bool		is_mapped;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	is_mapped = accounts_are_mapped(lane, mapped);
+	if (is_mapped)
+		copy_account(lane, group_no, copy);
+	LWLockRelease(&lane->lock);
+	return is_mapped;
 }
 
 /*

@@ -48,6 +48,7 @@ typedef struct FairqLaneCopy
 	TimestampTz clock;			/* clock of the lane */
 	int64		timers[FAIRQ_REGIONS];	/* timers of the lane */
 	TimestampTz deadline;		/* deadline of the lane */
+	FairqLedger ledger;			/* order.ledger of the lane */
 } FairqLaneCopy;
 
 /* Of a lane, what the view fairq.lanes shows; a copy. */
@@ -56,6 +57,14 @@ typedef struct FairqLaneView
 	FairqLaneCopy lane;			/* where service is */
 	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set */
 } FairqLaneView;
+
+/* The account of a group, in a lane that is not fair by tasks; a copy. */
+typedef struct FairqAccountCopy
+{
+	int32		group_no;		/* the group's number */
+	bool		lapsed;			/* true: the group is in the set "lapsed" */
+	FairqAccount account;		/* its account */
+} FairqAccountCopy;
 
 /* A member of a set of a lane's groups. */
 typedef struct FairqSeatCopy
@@ -94,6 +103,11 @@ extern void fairq_lane_copy(FairqLane *lane, FairqLaneCopy *copy);
 extern int	fairq_lane_copy_seats(FairqLane *lane, uint32 mapped,
 								  FairqSeatSet set, TimestampTz lapsed_by,
 								  int64 from, int most, FairqSeatCopy *copies);
+extern int	fairq_lane_copy_order(FairqLane *lane, uint32 mapped,
+								  const FairqRank *behind, int most,
+								  FairqAccountCopy *copies);
+extern bool fairq_lane_copy_account(FairqLane *lane, uint32 mapped,
+									int32 group_no, FairqAccountCopy *copy);
 extern bool fairq_lane_copy_group(FairqLane *lane, uint32 mapped,
 								  int32 group_no, TimestampTz now,
 								  FairqGroupCopy *copy);

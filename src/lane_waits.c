@@ -118,7 +118,7 @@ static bool
 is_to_unpark(FairqLane *lane)
 {
 	return is_begun(lane) && lane->seats.n[FAIRQ_PARKED] > 0 &&
-		lane->unparks !=
+		lane->present.unparks !=
 		pg_atomic_read_u64(&fairq_hints_of(lane)->parked.unparks);
 }
 

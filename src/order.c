@@ -100,6 +100,25 @@ fairq_order_have(FairqOrder *order, FairqChunks *like)
 	}
 }
 
+/* Map all chunks of records that there are.  Returns how many. */
+uint32
+fairq_order_map(FairqOrder *order)
+{
+	uint32		made = pg_atomic_read_u32(&order->records.made);
+
+	for (int chunk = 0; chunk < FAIRQ_CHUNKS; chunk++)
+		(void) fairq_chunk_at(&order->records, chunk);
+	return made;
+}
+
+/* The record of a seat; NULL: there is none. */
+void *
+fairq_order_record_if_any(FairqOrder *order, int32 seat)
+{
+	return fairq_chunk_at(&order->records, fairq_chunk_of(seat)) == NULL ? NULL :
+		fairq_order_record(order, seat);
+}
+
 /* The record of a seat. */
 void *
 fairq_order_record(FairqOrder *order, int32 seat)

@@ -371,9 +371,9 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 													   &isnull)),
 						   queue->name, sizeof(queue->name));
 	queue->lease = *DatumGetIntervalP(slot_getattr(slot, QUEUE_LEASE, &isnull));
-	queue->max_attempts =
+	queue->retry.max_attempts =
 		DatumGetInt32(slot_getattr(slot, QUEUE_MAX_ATTEMPTS, &isnull));
-	queue->backoff = (int64)
+	queue->retry.backoff = (int64)
 		fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_BACKOFF,
 															 &isnull)));
 	queue->notify = DatumGetBool(slot_getattr(slot, QUEUE_NOTIFY, &isnull));

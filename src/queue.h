@@ -48,9 +48,15 @@ typedef struct FairqQueue
 	int32		max_running;	/* most tasks of the queue that may run;
 								 * FAIRQ_NO_LIMIT */
 	Interval	lease;			/* lease if a pop names none */
-	int32		max_attempts;	/* attempts of a task if it has no number of
-								 * its own */
-	int64		backoff;		/* delay of the first retry in microseconds */
+
+	/* how often a task is retried, and when */
+	struct
+	{
+		int32		max_attempts;	/* attempts of a task if it has no number
+									 * of its own */
+		int64		backoff;	/* delay of the first retry in microseconds */
+	}			retry;
+
 	bool		retains;		/* true: succeeded and cancelled tasks are
 								 * archived */
 	bool		notify;			/* true: NOTIFY is sent */

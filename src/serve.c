@@ -256,6 +256,19 @@ note_visit(FairqService *s, int32 group_no, bool served)
 }
 
 /*
+ * Can the call take turns before those before them are served?  Each slot in the
+ * queue is had by itself.  By cost, what is next is known once a cost is; by time,
+ * once it is known whether a group had a slot.
+ */
+static bool
+takes_many(FairqService *s)
+{
+	return s->queue->max_running == FAIRQ_NO_LIMIT && !s->call.peek &&
+		(s->by == FAIRQ_BY_TASKS ||
+		 (s->by == FAIRQ_BY_TIME && !s->queue->limited));
+}
+
+/*
  * Take turns and serve them.  *last_block is the last block in which something
  * was served, or the first one that was looked at; -1 before.  What became of
  * taking them is returned.
@@ -269,9 +282,7 @@ serve_turns(FairqService *s, int64 *last_block)
 	if (s->call.peek && fairq_glance(s))
 		return FAIRQ_TAKEN;
 	init_taking(s, &taking);
-	/* each slot in the queue is had by itself; a cost is known once it is paid */
-	taking.most = s->queue->max_running == FAIRQ_NO_LIMIT && !s->call.peek &&
-		s->by != FAIRQ_BY_COST ? FAIRQ_MAX_TURNS : 1;
+	taking.most = takes_many(s) ? FAIRQ_MAX_TURNS : 1;
 	if (*last_block >= 0)
 		taking.window.last_block = *last_block + IDLE_BLOCKS;
 	taken = fairq_turns_take(s->lane, &taking);
