@@ -34,6 +34,8 @@ SELECT fairq.complete_batch('{{1,2},{3,4}}');
 SELECT fairq.complete_batch('{1,NULL}');
 SELECT fairq.enqueue_batch('messages', '{a,b}', '{1}');
 SELECT fairq.grant_queue('messages', 'pg_monitor', 'read');
+SELECT fairq.create_queue('messages_more', fair_by => 'money');
+SELECT fairq.enqueue('messages', 'a', cost => -1);
 
 --
 -- Queues and groups

@@ -29,7 +29,8 @@
  * A group that comes is given as much as that of the waiting groups has got that
  * has got least: it is next, and has saved up nothing.  What it has got above that
  * it owes, but no more than MOST_OWED times E: so the lease of a worker that died,
- * of which nobody knows whether it was used, costs its group that much at most.
+ * of which nobody knows whether it was used, costs its group that much at most.  Such
+ * a lease does not count in E.
  *
  * E is the longest of the tasks that have ended, less a 128th of what has been
  * worked since; and at least the mean age of what the group that a task has ended
@@ -301,8 +302,8 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 			longest = Max(longest, mean);
 		}
 	}
-	add_done(account, took / account->weight);
-	if (work->ended > 0 || work->taken > 0 || took > 0)
+	add_done(account, (took + work->expired) / account->weight);
+	if (took > 0 || longest > 0)
 		note_longest(ledger, account, took, longest, now);
 }
 

@@ -184,7 +184,8 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	took = fairq_leased_for(task, task->lease_until);
 	if (serve_task(s, task, turn, pending) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
-	fairq_work_ended(s->lane, pending->group_no, &pending->work, popped_at, took);
+	fairq_work_ended(s->lane, pending->group_no, &pending->work, popped_at, took,
+					 true);
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
 		 task->id, s->queue->name);
 	if (!task->running)

@@ -343,7 +343,7 @@ extern void fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
 							 FairqWork *work, TimestampTz now, bool in_full,
 							 bool removed);
 extern void fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork *work,
-							 TimestampTz popped_at, int64 took);
+							 TimestampTz popped_at, int64 took, bool expired);
 extern void fairq_work_end(FairqLane *lane, int32 group_no,
 						   const FairqWork *work, bool committed);
 

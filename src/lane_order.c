@@ -388,18 +388,23 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
 
 /*
  * The attempt of a task of the group, which was popped at that time, has ended, and
- * has taken so long.
+ * has taken so long; or its lease has expired, which was so long.
  */
 void
 fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork *work,
-				 TimestampTz popped_at, int64 took)
+				 TimestampTz popped_at, int64 took, bool expired)
 {
 	TimestampTz since;
 
 	if (!prepare(lane, group_no, work, &since))
 		return;
-	work->took += took;
-	work->longest = Max(work->longest, took);
+	if (expired)
+		work->expired += took;
+	else
+	{
+		work->took += took;
+		work->longest = Max(work->longest, took);
+	}
 	if (popped_at <= since || TIMESTAMP_IS_NOEND(popped_at))
 		return;
 	work->ended++;

@@ -93,16 +93,21 @@ fairq_leased_for(const FairqTask *task, TimestampTz now)
 
 /*
  * Note that the attempt of a running task has ended, if we commit: it has taken
- * what its worker says, or the time since its claim.
+ * what its worker says, or the time since its claim; if its lease has expired, the
+ * time until then, at most.
  */
 void
 fairq_attempt_ended(FairqPending *pending, const FairqTask *task)
 {
+	bool		expired = task->took == FAIRQ_TOOK_LEASE;
+
 	fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
 	fairq_work_ended(pending->lane, pending->group_no, &pending->work,
 					 task->popped_at,
 					 task->took >= 0 ? task->took :
-					 fairq_leased_for(task, GetCurrentTimestamp()));
+					 fairq_leased_for(task, expired ? task->lease_until :
+									  GetCurrentTimestamp()),
+					 expired);
 }
 
 /*
@@ -209,8 +214,7 @@ fairq_expire(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is %s",
 		 task->id, queue->name, task->cancelled ? "cancelled" :
 		 fairq_attempts_used_up(queue, task) ? "failed" : "queued again");
-	/* nobody knows whether it was worked on; but not after that */
-	task->took = fairq_leased_for(task, task->lease_until);
+	task->took = FAIRQ_TOOK_LEASE;
 	if (task->cancelled)
 		fairq_finish(queue, tasks, task, FAIRQ_STATUS_CANCELLED, NULL,
 					 (Datum) 0);

@@ -177,6 +177,9 @@ extern void fairq_scan_end(FairqScan *scan);
 /* the highest cost that a task can have */
 #define FAIRQ_MAX_COST 1000000
 
+/* in FairqTask.took: the lease has expired, and nobody knows */
+#define FAIRQ_TOOK_LEASE (-2)
+
 /* A row of fairq.task, without its payload. */
 typedef struct FairqTask
 {
@@ -199,7 +202,8 @@ typedef struct FairqTask
 	int32		max_attempts;	/* most attempts that count; 0: as the queue
 								 * says */
 	int64		took;			/* microseconds of work that its worker says
-								 * the attempt has taken; -1: it does not */
+								 * the attempt has taken; -1: it does not;
+								 * FAIRQ_TOOK_LEASE */
 	float		cost;			/* what a group is charged for it; above 0 */
 	int16		priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
 	bool		running;		/* true: it is leased */

@@ -1,0 +1,193 @@
+-- Queues that are fair by cost: all groups get the same cost, times their weights.
+--
+-- Broken on purpose to see it fail: nothing was given to a group that comes, the
+-- supposed cost of a turn was not corrected, and a turn in vain was charged
+-- (fairq_account_comes(), fairq_lane_charge(), fairq_lane_order_back()).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+
+-- Adds tasks <group><from> to <group><upto> of that cost.
+CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
+	cost real DEFAULT NULL, priority int DEFAULT 0) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue(queue, group_key, to_jsonb(group_key || i),
+		cost => cost, priority => priority))
+	FROM generate_series("from", upto) i
+$$;
+
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1, per_group int DEFAULT NULL)
+	RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ')
+	FROM fairq.pop(queue, n, per_group => per_group)
+$$;
+
+-- What costs three is served once where others are three times.
+SELECT fairq.create_queue('cost', fair_by => 'cost');
+SELECT fair_by FROM fairq.queues WHERE queue = 'cost';
+SELECT pg_temp.add('cost', 'a', 1, 6, 3), pg_temp.add('cost', 'b', 1, 20);
+SELECT pg_temp.pop('cost', 12);
+-- one by one, it is the same order
+SELECT string_agg(pg_temp.pop('cost'), ' ') FROM generate_series(1, 8);
+-- who comes is next; so is a group that has been away, and it has saved up nothing
+SELECT pg_temp.add('cost', 'c', 1, 5, 0.5);
+SELECT pg_temp.pop('cost', 9);
+SELECT pg_temp.pop('cost', 100);
+SELECT count(*), count(DISTINCT cost), sum(cost) FROM fairq.tasks WHERE queue = 'cost';
+SELECT * FROM fairq.check_queue('cost');
+
+-- A group that was idle while others were served gets no more for it than the
+-- others from then on; one that owes still does.
+SELECT fairq.create_queue('cost_idle', fair_by => 'cost');
+SELECT pg_temp.add('cost_idle', 'a', 1, 100), pg_temp.add('cost_idle', 'idle', 1, 1);
+SELECT pg_temp.pop('cost_idle', 40) LIKE '%idle1%' AS served;
+SELECT pg_temp.add('cost_idle', 'idle', 2, 10);
+SELECT pg_temp.pop('cost_idle', 6);
+SELECT pg_temp.add('cost_idle', 'debtor', 1, 1, 5), pg_temp.pop('cost_idle', 1);
+SELECT pg_temp.add('cost_idle', 'debtor', 2, 3, 5), pg_temp.pop('cost_idle', 14);
+SELECT * FROM fairq.check_queue('cost_idle');
+
+-- Weights: twice the cost.  They hold at once.
+SELECT fairq.create_queue('cost_weights', fair_by => 'cost');
+SELECT fairq.set_group('cost_weights', 'a', weight => 2);
+SELECT pg_temp.add('cost_weights', 'a', 1, 20, 2), pg_temp.add('cost_weights', 'b', 1, 20, 2);
+SELECT pg_temp.pop('cost_weights', 9);
+SELECT fairq.set_group('cost_weights', 'a', weight => 0);
+SELECT fairq.set_group('cost_weights', 'b', weight => 3);
+SELECT pg_temp.pop('cost_weights', 12);
+SELECT * FROM fairq.check_queue('cost_weights');
+
+-- per_group: no more than so many tasks of each group, times its weight
+SELECT fairq.create_queue('cost_per_group', fair_by => 'cost');
+SELECT fairq.set_group('cost_per_group', 'c', weight => 2);
+SELECT pg_temp.add('cost_per_group', 'a', 1, 9, 0.1), pg_temp.add('cost_per_group', 'b', 1, 9, 10),
+	pg_temp.add('cost_per_group', 'c', 1, 9, 1);
+SELECT pg_temp.pop('cost_per_group', 100, 2);
+SELECT pg_temp.pop('cost_per_group', 100, 1);
+SELECT * FROM fairq.check_queue('cost_per_group');
+
+-- A newcomer beside 1,000 groups with work is next, however late it comes.
+SELECT fairq.create_queue('cost_many', fair_by => 'cost');
+SELECT count(fairq.enqueue('cost_many', 'g' || i % 1000, cost => (1 + i % 7)::real))
+FROM generate_series(1, 5000) i;
+SELECT count(*) FROM fairq.pop('cost_many', 2345);
+SELECT fairq.enqueue('cost_many', 'new', '"new"') > 0 AS ok;
+SELECT pg_temp.pop('cost_many');
+SELECT max(n) - min(n) <= 7 AS even FROM (
+	SELECT sum(cost) AS n FROM fairq.tasks
+	WHERE queue = 'cost_many' AND status = 'running' AND group_key <> 'new' GROUP BY group_key) n;
+SELECT * FROM fairq.check_queue('cost_many');
+
+-- What is rolled back was charged; what is retried or taken over is charged again.
+SELECT fairq.create_queue('cost_again', fair_by => 'cost', backoff => '0');
+SELECT pg_temp.add('cost_again', 'a', 1, 9, 4), pg_temp.add('cost_again', 'b', 1, 20);
+BEGIN;
+SELECT pg_temp.pop('cost_again');
+ROLLBACK;
+SELECT pg_temp.pop('cost_again', 5);
+SELECT fairq.fail(id) FROM fairq.live_tasks
+WHERE queue = 'cost_again' AND group_key = 'a' AND status = 'running';
+SELECT pg_temp.pop('cost_again', 5);
+SELECT payload FROM fairq.pop('cost_again', lease => '1 us');
+SELECT pg_temp.pop('cost_again', 2);
+SELECT * FROM fairq.check_queue('cost_again');
+
+-- Limits, pause, priorities, max_running.
+SELECT fairq.create_queue('cost_limits', concurrency => 2, fair_by => 'cost');
+SELECT pg_temp.add('cost_limits', 'a', 1, 6, 0.1), pg_temp.add('cost_limits', 'b', 1, 6),
+	pg_temp.add('cost_limits', 'b', 7, 7, priority => 1);
+SELECT pg_temp.pop('cost_limits', 100);
+SELECT fairq.complete(id) FROM fairq.live_tasks
+WHERE queue = 'cost_limits' AND group_key = 'b' AND status = 'running' LIMIT 1;
+SELECT pg_temp.pop('cost_limits', 100);
+SELECT fairq.pause('cost_limits', 'a');
+SELECT count(fairq.complete(id)) FROM fairq.live_tasks
+WHERE queue = 'cost_limits' AND status = 'running';
+SELECT pg_temp.pop('cost_limits', 100);
+SELECT fairq.resume('cost_limits', 'a'), fairq.alter_queue('cost_limits', concurrency => 0, max_running => 5);
+SELECT pg_temp.pop('cost_limits', 100);
+SELECT * FROM fairq.check_queue('cost_limits');
+
+-- take() charges, too; and what it gives back.
+SELECT fairq.create_queue('cost_take', fair_by => 'cost');
+SELECT pg_temp.add('cost_take', 'a', 1, 4, 2), pg_temp.add('cost_take', 'b', 1, 6);
+BEGIN;
+SELECT payload FROM fairq.take('cost_take', 4);
+SAVEPOINT s;
+SELECT payload FROM fairq.take('cost_take', 3);
+ROLLBACK TO s;
+SELECT payload FROM fairq.take('cost_take', 1);
+COMMIT;
+SELECT payload FROM fairq.take('cost_take', 100);
+
+-- Another fairness for a queue in use: nothing is lost, and all are even.
+SELECT fairq.create_queue('cost_changed');
+SELECT pg_temp.add('cost_changed', 'a', 1, 12, 2), pg_temp.add('cost_changed', 'b', 1, 12);
+SELECT fairq.enqueue('cost_changed', 'c', '"later"', run_at => now() + '1 day') > 0 AS ok;
+SELECT pg_temp.pop('cost_changed', 4);
+SELECT fairq.alter_queue('cost_changed', fair_by => 'cost');
+SELECT pg_temp.pop('cost_changed', 6);
+SELECT fairq.alter_queue('cost_changed', fair_by => 'tasks');
+SELECT pg_temp.pop('cost_changed', 4);
+BEGIN;
+SELECT fairq.alter_queue('cost_changed', fair_by => 'cost');
+SELECT pg_temp.pop('cost_changed', 2);
+ROLLBACK;
+SELECT fair_by FROM fairq.queues WHERE queue = 'cost_changed';
+SELECT pg_temp.pop('cost_changed', 100);
+SELECT count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
+	count(*) FILTER (WHERE status = 'running') AS running
+FROM fairq.tasks WHERE queue = 'cost_changed';
+SELECT * FROM fairq.check_queue('cost_changed');
+
+-- The cost of a task: by batches, in the archive, back from it, by SQL.
+SELECT fairq.create_queue('cost_rows', fair_by => 'cost', retain => '1 day', max_attempts => 1);
+SELECT count(*) FROM fairq.enqueue_batch('cost_rows', '{a,b,c}', '{1,2,3}', costs => '{0.25,1000000,3}');
+SELECT payload, fairq.fail(id) FROM fairq.pop('cost_rows', 2);
+SELECT payload, fairq.complete(id) FROM fairq.pop('cost_rows');
+SELECT payload, status, cost FROM fairq.tasks WHERE queue = 'cost_rows' ORDER BY payload;
+SELECT fairq.redrive('cost_rows');
+SELECT payload, status, cost FROM fairq.tasks WHERE queue = 'cost_rows' ORDER BY payload;
+\set VERBOSITY sqlstate
+UPDATE fairq.task t SET cost = 'NaN' FROM fairq.queue q
+WHERE q.queue_id = t.queue_id AND q.name = 'cost_rows';
+\set VERBOSITY default
+UPDATE fairq.task t SET cost = NULL FROM fairq.queue q
+WHERE q.queue_id = t.queue_id AND q.name = 'cost_rows';
+SELECT pg_temp.pop('cost_rows', 100);
+SELECT * FROM fairq.check_queue('cost_rows');
+
+-- After all that was known is lost the groups are even.
+SELECT fairq.create_queue('cost_reset', fair_by => 'cost');
+SELECT pg_temp.add('cost_reset', 'a', 1, 5, 5), pg_temp.add('cost_reset', 'b', 1, 9), pg_temp.add('cost_reset', 'c', 1, 9);
+SELECT pg_temp.pop('cost_reset', 7);
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('cost_reset', 4);
+SELECT pg_temp.pop('cost_reset', 100);
+
+-- peek() says what comes
+SELECT fairq.create_queue('cost_peek', fair_by => 'cost', concurrency => 3);
+SELECT sum(pg_temp.add('cost_peek', 'g' || g, 1, 5, (1 + g % 4)::real, g % 2)) FROM generate_series(1, 9) g;
+CREATE TEMP TABLE peeked AS
+SELECT fairq.pop('cost_peek', 3), (SELECT array_agg(id) FROM fairq.peek('cost_peek', 20)) AS ids LIMIT 1;
+SELECT (SELECT array_agg(id) FROM fairq.pop('cost_peek', 20)) = ids AS same FROM peeked;
+
+\set VERBOSITY sqlstate
+SELECT fairq.create_queue('cost_errors', fair_by => 'costs');
+SELECT fairq.create_queue('cost_errors', fair_by => '');
+SELECT fairq.create_queue('cost_errors', fair_by => NULL);
+SELECT fairq.alter_queue('cost_errors', fair_by => 'Cost');
+SELECT fairq.enqueue('cost_errors', 'a', cost => 0);
+SELECT fairq.enqueue('cost_errors', 'a', cost => -1);
+SELECT fairq.enqueue('cost_errors', 'a', cost => 'NaN');
+SELECT fairq.enqueue('cost_errors', 'a', cost => 'infinity');
+SELECT fairq.enqueue('cost_errors', 'a', cost => 1000001);
+SELECT fairq.enqueue_batch('cost_errors', '{a,b}', '{1,2}', costs => '{1}');
+SELECT fairq.enqueue_batch('cost_errors', '{a,b}', '{1,2}', costs => '{1,NULL}');
+SELECT fairq.enqueue_batch('cost_errors', '{a,b}', '{1,2}', costs => '{{1,2}}');
+SELECT fairq.enqueue_batch('cost_errors', '{a,b}', '{1,2}', costs => '{1,0}');
+\set VERBOSITY default
+SELECT fair_by, ready FROM fairq.queues WHERE queue = 'cost_errors';
+
+SELECT count(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'cost%';

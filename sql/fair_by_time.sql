@@ -1,0 +1,217 @@
+-- Queues that are fair by time: all groups get the same time of workers, times
+-- their weights.  How long attempts took is said by took, so that no clock matters.
+--
+-- Broken on purpose to see it fail: levels did not count (fairq_account_key() with
+-- E of 0, and with n / weight), what an open transaction has ended was charged at
+-- once, nothing was given to a group that comes, and an abort did not undo what had
+-- begun (fairq_account_apply()).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+
+-- Adds tasks <group><from> to <group><upto>.
+CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
+	priority int DEFAULT 0) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(*) FROM fairq.enqueue_batch(queue,
+		array_fill(group_key, ARRAY[upto - "from" + 1]),
+		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series("from", upto) i),
+		priority)
+$$;
+
+CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1, per_group int DEFAULT NULL)
+	RETURNS text
+LANGUAGE sql AS $$
+	SELECT string_agg(payload #>> '{}', ' ')
+	FROM fairq.pop(queue, n, per_group => per_group)
+$$;
+
+-- Completes the running tasks of a group, so many at most.
+CREATE FUNCTION pg_temp.done(queue text, group_key text, took interval,
+	n int DEFAULT NULL) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.complete(id, took => done.took)) FROM (
+		SELECT id FROM fairq.live_tasks t
+		WHERE t.queue = done.queue AND t.group_key = done.group_key AND status = 'running'
+		ORDER BY id LIMIT n) t
+$$;
+
+-- One worker: serves n tasks, one after the other; those of a group take that long.
+CREATE PROCEDURE pg_temp.work(queue text, n int, took jsonb,
+	INOUT served text DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+DECLARE
+	task record;
+BEGIN
+	FOR i IN 1..n LOOP
+		SELECT * INTO STRICT task FROM fairq.pop(work.queue);
+		COMMIT;
+		PERFORM fairq.complete(task.id, took => (work.took->>task.group_key)::interval);
+		COMMIT;
+		served := concat_ws(' ', served, task.group_key);
+	END LOOP;
+END
+$$;
+
+-- Before any task has ended levels alone count: who has the fewest running.
+SELECT fairq.create_queue('time', fair_by => 'time');
+SELECT pg_temp.add('time', 'a', 1, 90), pg_temp.add('time', 'b', 1, 90);
+SELECT pg_temp.pop('time', 5);
+SELECT pg_temp.add('time', 'c', 1, 90);
+SELECT pg_temp.pop('time', 4);
+-- a's tasks took an hour, b's and c's a minute: when all have one running, they
+-- are behind by two of the longest tasks, and are served until they are not
+SELECT pg_temp.done('time', 'a', '1 h'), pg_temp.done('time', 'b', '1 min'), pg_temp.done('time', 'c', '1 min');
+SELECT pg_temp.pop('time', 8);
+SELECT * FROM fairq.check_queue('time');
+
+-- One worker: the same time for each.
+SELECT fairq.create_queue('time_one', fair_by => 'time');
+SELECT pg_temp.add('time_one', 'long', 1, 30), pg_temp.add('time_one', 'short', 1, 60);
+CALL pg_temp.work('time_one', 2, '{"long": "1 h", "short": "20 min"}');
+CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min"}');
+-- who comes is next, and has saved up nothing
+SELECT pg_temp.add('time_one', 'new', 1, 20);
+CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min", "new": "20 min"}');
+-- who has been away owes what it got, and no more
+SELECT pg_temp.add('time_one', 'away', 1, 1);
+CALL pg_temp.work('time_one', 1, '{"away": "2 h"}');
+SELECT pg_temp.add('time_one', 'away', 2, 9);
+CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min", "new": "20 min", "away": "1 h"}');
+SELECT * FROM fairq.check_queue('time_one');
+
+-- A crashed worker's lease costs no more than 16 of the longest tasks.
+SELECT fairq.create_queue('time_crash', fair_by => 'time', lease => '1 h');
+SELECT pg_temp.add('time_crash', 'a', 1, 30), pg_temp.add('time_crash', 'b', 1, 30);
+CALL pg_temp.work('time_crash', 4, '{"a": "1 ms", "b": "1 ms"}');
+SELECT payload FROM fairq.pop('time_crash', lease => '300 ms');
+SELECT pg_sleep(0.31);
+CALL pg_temp.work('time_crash', 30, '{"a": "1 ms", "b": "1 ms"}') \gset
+SELECT strpos(replace(:'served', ' ', ''), 'a') BETWEEN 15 AND 20 AS owed_16;
+
+-- Weights: twice the time, and twice the level.
+SELECT fairq.create_queue('time_weights', fair_by => 'time');
+SELECT fairq.set_group('time_weights', 'a', weight => 2);
+SELECT pg_temp.add('time_weights', 'a', 1, 40), pg_temp.add('time_weights', 'b', 1, 40);
+SELECT pg_temp.pop('time_weights', 9);
+SELECT pg_temp.done('time_weights', 'a', '1 h'), pg_temp.done('time_weights', 'b', '1 h');
+CALL pg_temp.work('time_weights', 12, '{"a": "1 h", "b": "1 h"}');
+SELECT * FROM fairq.check_queue('time_weights');
+
+-- A newcomer beside 1,000 groups with work is next.
+SELECT fairq.create_queue('time_many', fair_by => 'time');
+SELECT count(fairq.enqueue('time_many', 'g' || i % 1000)) FROM generate_series(1, 5000) i;
+SELECT count(fairq.complete(id, took => (i % 77) * '1 s'::interval))
+FROM (SELECT id, row_number() OVER () AS i FROM fairq.pop('time_many', 2345)) t;
+SELECT fairq.enqueue('time_many', 'new', '"new"') > 0 AS ok;
+SELECT pg_temp.pop('time_many');
+SELECT * FROM fairq.check_queue('time_many');
+
+-- What a transaction ends counts when it commits, what it begins at once, and not
+-- when it is rolled back.
+SELECT fairq.create_queue('time_levels', fair_by => 'time');
+SELECT pg_temp.add('time_levels', 'a', 1, 20), pg_temp.add('time_levels', 'b', 1, 20);
+SELECT pg_temp.pop('time_levels', 2);
+BEGIN;
+SELECT pg_temp.done('time_levels', 'a', '1 h');
+SELECT pg_temp.pop('time_levels', 2);
+ROLLBACK;
+SELECT pg_temp.pop('time_levels', 2);
+BEGIN;
+SELECT pg_temp.pop('time_levels', 1);
+SAVEPOINT s;
+SELECT pg_temp.pop('time_levels', 1);
+ROLLBACK TO s;
+SELECT pg_temp.pop('time_levels', 1);
+RELEASE s;
+COMMIT;
+SELECT pg_temp.done('time_levels', 'a', '1 h', 1);
+SELECT pg_temp.pop('time_levels', 3);
+SELECT * FROM fairq.check_queue('time_levels');
+
+-- fail, release, cancel and take end attempts, too
+SELECT fairq.create_queue('time_ends', fair_by => 'time', backoff => '0');
+SELECT pg_temp.add('time_ends', 'a', 1, 9), pg_temp.add('time_ends', 'b', 1, 9), pg_temp.add('time_ends', 'c', 1, 9);
+CALL pg_temp.work('time_ends', 3, '{"a": "1 h", "b": "1 h", "c": "1 h"}');
+SELECT payload, fairq.fail(id, took => '30 min') FROM fairq.pop('time_ends');
+SELECT payload, fairq.fail(id, took => '0') FROM fairq.pop('time_ends');
+SELECT payload, fairq.release(id) FROM fairq.pop('time_ends');
+SELECT payload, fairq.cancel(id), fairq.extend(id), fairq.complete(id, took => '2 h') FROM fairq.pop('time_ends');
+BEGIN;
+SELECT payload FROM fairq.take('time_ends');
+ROLLBACK;
+SELECT payload FROM fairq.take('time_ends', 2);
+SELECT pg_temp.pop('time_ends', 100);
+SELECT * FROM fairq.check_queue('time_ends');
+
+-- Expired leases: the group is not kept back by them, and is charged for them.
+SELECT fairq.create_queue('time_leases', fair_by => 'time', max_attempts => 2);
+SELECT pg_temp.add('time_leases', 'a', 1, 9), pg_temp.add('time_leases', 'b', 1, 9);
+SELECT payload FROM fairq.pop('time_leases', 1, lease => '1 us');
+SELECT payload, attempt FROM fairq.pop('time_leases', 2) ORDER BY 1;
+SELECT payload, attempt FROM fairq.pop('time_leases', 3) ORDER BY 1;
+SELECT payload, attempt FROM fairq.pop('time_leases', 2, lease => '1 us') ORDER BY 1;
+SELECT fairq.expire_leases('time_leases');
+SELECT count(*), sum(attempt) FROM fairq.pop('time_leases', 100);
+SELECT * FROM fairq.check_queue('time_leases');
+
+-- Limits, pause, priorities, max_running, per_group.
+SELECT fairq.create_queue('time_limits', concurrency => 2, fair_by => 'time');
+SELECT pg_temp.add('time_limits', 'a', 1, 6), pg_temp.add('time_limits', 'b', 1, 6),
+	pg_temp.add('time_limits', 'b', 7, 9, priority => 1);
+SELECT pg_temp.pop('time_limits', 100);
+SELECT pg_temp.done('time_limits', 'b', '1 min', 1);
+SELECT pg_temp.pop('time_limits', 100);
+SELECT fairq.pause('time_limits', 'a');
+SELECT pg_temp.done('time_limits', 'a', '1 h'), pg_temp.done('time_limits', 'b', '1 s');
+SELECT pg_temp.pop('time_limits', 100);
+SELECT fairq.resume('time_limits', 'a'), fairq.alter_queue('time_limits', concurrency => 0, max_running => 5);
+SELECT pg_temp.pop('time_limits', 100);
+SELECT pg_temp.done('time_limits', 'a', '1 h'), pg_temp.done('time_limits', 'b', '1 s');
+SELECT pg_temp.pop('time_limits', 100, 1);
+SELECT * FROM fairq.check_queue('time_limits');
+
+-- Another fairness for a queue in use.
+SELECT fairq.create_queue('time_changed');
+SELECT pg_temp.add('time_changed', 'a', 1, 12), pg_temp.add('time_changed', 'b', 1, 12);
+SELECT pg_temp.pop('time_changed', 3);
+SELECT fairq.alter_queue('time_changed', fair_by => 'time');
+SELECT pg_temp.pop('time_changed', 3);
+-- those that ran before hold no level, and are charged
+SELECT pg_temp.done('time_changed', 'a', '1 h'), pg_temp.done('time_changed', 'b', '1 s');
+SELECT pg_temp.pop('time_changed', 3);
+SELECT fairq.alter_queue('time_changed', fair_by => 'cost');
+SELECT pg_temp.pop('time_changed', 3);
+SELECT pg_temp.done('time_changed', 'a', '1 h'), pg_temp.done('time_changed', 'b', '1 s');
+SELECT fairq.alter_queue('time_changed', fair_by => 'tasks');
+SELECT pg_temp.pop('time_changed', 100);
+SELECT * FROM fairq.check_queue('time_changed');
+
+-- More groups in one transaction than are kept apart: all are even again.
+SELECT fairq.create_queue('time_wide', fair_by => 'time');
+SELECT count(fairq.enqueue('time_wide', 'g' || i)) FROM generate_series(1, 17000) i;
+BEGIN;
+SELECT count(fairq.complete(id, took => '1 s')) FROM fairq.pop('time_wide', 16900);
+COMMIT;
+SELECT count(*) FROM fairq.pop('time_wide', 200);
+SELECT * FROM fairq.check_queue('time_wide');
+
+-- peek() says what comes
+SELECT fairq.create_queue('time_peek', fair_by => 'time');
+SELECT sum(pg_temp.add('time_peek', 'g' || g, 1, 5, g % 2)) FROM generate_series(1, 9) g;
+SELECT count(fairq.complete(id, took => id % 7 * '1 h'::interval)) FROM fairq.pop('time_peek', 9);
+CREATE TEMP TABLE peeked AS
+SELECT (SELECT array_agg(id) FROM fairq.peek('time_peek', 20)) AS ids;
+SELECT (SELECT array_agg(id) FROM fairq.pop('time_peek', 20)) = ids AS same FROM peeked;
+
+\set VERBOSITY sqlstate
+SELECT fairq.complete(1, took => '-1 s');
+SELECT fairq.complete(1, took => '101 years');
+SELECT fairq.fail(1, took => '-1 us');
+SELECT fairq.complete_batch('{1,2}', took => '{1 s}');
+SELECT fairq.complete_batch('{1,2}', took => '{1 s,NULL}');
+SELECT fairq.complete_batch('{1,2}', took => '{{1 s},{2 s}}');
+SELECT fairq.complete_batch('{1,2}', took => '{1 s,-1 s}');
+\set VERBOSITY default
+
+SELECT count(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'time%';
