@@ -28,9 +28,10 @@
  *
  * A group that comes is given as much as that of the waiting groups has got that
  * has got least: it is next, and has saved up nothing.  What it has got above that
- * it owes, but no more than MOST_OWED times E: so the lease of a worker that died,
- * of which nobody knows whether it was used, costs its group that much at most.  Such
- * a lease does not count in E.
+ * it owes, but no more than MOST_OWED times E, and 2 E for each task that runs in
+ * the lane, since debts are up to 2 E for each level: so the lease of a worker that
+ * died, of which nobody knows whether it was used, costs its group that much at most.
+ * Such a lease does not count in E.
  *
  * E is the longest of the tasks that have ended, less a 128th of what has been
  * worked since; and at least the mean age of what the group that a task has ended
@@ -67,7 +68,7 @@
 /* how much of what is worked E is lowered by */
 #define LOWERED_BY 128
 
-/* what a group can owe by time, in units of E */
+/* what a group can owe by time, in units of E; and 2 for each task that runs */
 #define MOST_OWED 16
 
 /* ties from here on are counted, those below are seats */
@@ -149,13 +150,29 @@ add_done(FairqAccount *account, double amount)
 	account->done = fairq_amount_add(account->done, fairq_amount(amount));
 }
 
+/* By time: note that so many tasks more count as running, which began then. */
+static void
+count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
+			  int64 started)
+{
+	/* rows that were written by SQL may say that they were popped since */
+	if (account->running + n <= 0)
+	{
+		n = -account->running;
+		started = -account->started;
+	}
+	account->running += n;
+	account->started += started;
+	ledger->running += n;
+}
+
 /* By time: forgive what the group owes above the most that it can. */
 static void
 forgive(const FairqLedger *ledger, FairqAccount *account, double least,
 		TimestampTz now)
 {
 	double		too_much = fairq_account_got(ledger, account, now) - least -
-		MOST_OWED * ledger->longest;
+		(MOST_OWED + 2.0 * ledger->running) * ledger->longest;
 
 	if (ledger->longest > 0 && too_much > 0)
 		add_done(account, -too_much);
@@ -192,11 +209,10 @@ fairq_account_comes(FairqLedger *ledger, FairqAccount *account,
 
 /* By time: a task of the group counts as running from that time on. */
 void
-fairq_account_begins(const FairqLedger *ledger, FairqAccount *account,
+fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 					 FairqMoment at)
 {
-	account->running++;
-	account->started += at.now - ledger->since;
+	count_running(ledger, account, 1, at.now - ledger->since);
 	rank_by_time(ledger, account, at);
 }
 
@@ -228,7 +244,7 @@ fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
 
 /* Give back what a turn was charged that has come to nothing. */
 void
-fairq_account_uncharge(const FairqLedger *ledger, FairqAccount *account,
+fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
 					   const FairqCharge *charge, FairqMoment at)
 {
 	FairqRank  *rank = &account->node.rank;
@@ -237,10 +253,7 @@ fairq_account_uncharge(const FairqLedger *ledger, FairqAccount *account,
 	if (ledger->fair_by == FAIRQ_BY_TIME)
 	{
 		if (charge->counted)
-		{
-			account->running--;
-			account->started -= charge->now - ledger->since;
-		}
+			count_running(ledger, account, -1, ledger->since - charge->now);
 		rank_by_time(ledger, account, at);
 	}
 	else if (!same)
@@ -291,8 +304,8 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 
 	if (work->lane_no == account->lane_no)
 	{
-		account->running -= work->ended + work->taken;
-		account->started -= work->ended_since + work->taken_since;
+		count_running(ledger, account, -work->ended - work->taken,
+					  -work->ended_since - work->taken_since);
 		if (work->taken > 0)
 		{
 			double		mean = (now - ledger->since) -
@@ -316,13 +329,7 @@ fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 	if (committed)
 		apply_commit(ledger, account, work, at.now);
 	else if (work->lane_no == account->lane_no)
-	{
-		account->running -= work->begun;
-		account->started -= work->begun_since;
-	}
-	/* rows that were written by SQL may say that they were popped since */
-	if (account->running <= 0)
-		account->running = account->started = 0;
+		count_running(ledger, account, -work->begun, -work->begun_since);
 	forgive(ledger, account, least, at.now);
 	rank_by_time(ledger, account, at);
 }

@@ -32,6 +32,8 @@ typedef struct FairqLedger
 	TimestampTz since;			/* when the recovery began: time 0 */
 	double		longest;		/* by time, E: the longest task of late in
 								 * microseconds; 0: none has ended */
+	int64		running;		/* by time, number of tasks that count as
+								 * running */
 	bool		recovering;		/* true: not all seats are known */
 } FairqLedger;
 
@@ -107,13 +109,12 @@ extern void fairq_account_comes(FairqLedger *ledger, FairqAccount *account,
 								FairqMoment at);
 extern void fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
 								 FairqCharge *charge, FairqMoment at);
-extern void fairq_account_uncharge(const FairqLedger *ledger,
-								   FairqAccount *account,
+extern void fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
 								   const FairqCharge *charge, FairqMoment at);
 extern void fairq_account_correct(FairqLedger *ledger, FairqAccount *account,
 								  FairqCharge *charge, FairqAmount amount);
-extern void fairq_account_begins(const FairqLedger *ledger,
-								 FairqAccount *account, FairqMoment at);
+extern void fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
+								 FairqMoment at);
 extern void fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 								const FairqWork *work, bool committed,
 								double least, FairqMoment at);
