@@ -196,6 +196,16 @@ COMMIT;
 SELECT count(*) FROM fairq.pop('time_wide', 200);
 SELECT * FROM fairq.check_queue('time_wide');
 
+-- For how long the oldest waits: as long as it does, and no longer.
+SELECT fairq.create_queue('time_ages', fair_by => 'time');
+SELECT sum(pg_temp.add('time_ages', 'g' || g, 1, 10)) FROM generate_series(1, 5) g;
+SELECT clock_timestamp() AS between_them \gset
+SELECT sum(pg_temp.add('time_ages', 'g' || g, 11, 20)) FROM generate_series(1, 5) g;
+SELECT count(*) FROM fairq.pop('time_ages', 45);
+SELECT clock_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.stats WHERE queue = 'time_ages';
+SELECT count(*) FROM fairq.pop('time_ages', 20);
+SELECT clock_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'time_ages';
+
 -- peek() says what comes
 SELECT fairq.create_queue('time_peek', fair_by => 'time');
 SELECT sum(pg_temp.add('time_peek', 'g' || g, 1, 5, g % 2)) FROM generate_series(1, 9) g;

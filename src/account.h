@@ -35,6 +35,11 @@ typedef struct FairqLedger
 	int64		running;		/* by time, number of tasks that count as
 								 * running */
 	bool		recovering;		/* true: not all seats are known */
+	uint32		round;			/* number of the present round: in each one,
+								 * all groups of the ordered set are served, or
+								 * leave it */
+	int32		left;			/* number of groups for which the round goes
+								 * on */
 } FairqLedger;
 
 /* An account: what is kept of each group; in shared memory, under the lane's lock. */
@@ -45,6 +50,8 @@ typedef struct FairqAccount
 	uint32		lane_no;		/* lane_no of the lane when it was last used:
 								 * it is void if there is another one since */
 	int32		weight;			/* the group's weight when it was served last */
+	uint32		round;			/* round in which it was served last, or has
+								 * come since */
 
 	/* by cost */
 	float		last_cost;		/* cost of the last task that was claimed */

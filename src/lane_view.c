@@ -61,6 +61,9 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 {
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	copy_lane(lane, &view->lane);
+	/* all count as passed */
+	if (!is_by_turns(lane))
+		view->lane.seat = FAIRQ_NO_SEAT;
 	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
 		view->n[set] = is_shown(view->lane.begun, set) ?
 			lane->seats.n[set] : 0;
