@@ -2,9 +2,10 @@
 -- their weights.  How long attempts took is said by took, so that no clock matters.
 --
 -- Broken on purpose to see it fail: levels did not count (fairq_account_key() with
--- E of 0, and with n / weight), what an open transaction has ended was charged at
--- once, nothing was given to a group that comes, and an abort did not undo what had
--- begun (fairq_account_apply()).
+-- E of 0), what an open transaction has ended was charged at
+-- once, nothing was given to a group that comes, an abort did not undo what had
+-- begun, nothing was forgiven, a group that had lapsed kept its level
+-- (fairq_account_apply(), forgive(), rank_by_time()), and no round ever ended.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -196,14 +197,15 @@ COMMIT;
 SELECT count(*) FROM fairq.pop('time_wide', 200);
 SELECT * FROM fairq.check_queue('time_wide');
 
--- For how long the oldest waits: as long as it does, and no longer.
+-- For how long the oldest waits: as long as it does, and no longer; of so many groups
+-- that it is not looked up of each.
 SELECT fairq.create_queue('time_ages', fair_by => 'time');
-SELECT sum(pg_temp.add('time_ages', 'g' || g, 1, 10)) FROM generate_series(1, 5) g;
+SELECT count(fairq.enqueue('time_ages', 'g' || g)) FROM generate_series(1, 1500) g;
 SELECT clock_timestamp() AS between_them \gset
-SELECT sum(pg_temp.add('time_ages', 'g' || g, 11, 20)) FROM generate_series(1, 5) g;
-SELECT count(*) FROM fairq.pop('time_ages', 45);
+SELECT count(fairq.enqueue('time_ages', 'g' || g)) FROM generate_series(1, 1500) g;
+SELECT count(*) FROM fairq.pop('time_ages', 1400);
 SELECT clock_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.stats WHERE queue = 'time_ages';
-SELECT count(*) FROM fairq.pop('time_ages', 20);
+SELECT count(*) FROM fairq.pop('time_ages', 400);
 SELECT clock_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'time_ages';
 
 -- peek() says what comes
