@@ -167,16 +167,17 @@ SELECT fairq.reset_hints();
 SELECT pg_temp.pop('cost_reset', 4);
 SELECT pg_temp.pop('cost_reset', 100);
 
--- For how long the oldest waits: as long as it does, and no longer; of so many groups
--- that it is not looked up of each.
+-- For how long the oldest waits, of so many groups that it is not looked up of each:
+-- as long as it does, and no longer, but for what a group was served last.
 SELECT fairq.create_queue('cost_ages', fair_by => 'cost');
-SELECT count(fairq.enqueue('cost_ages', 'g' || g)) FROM generate_series(1, 1500) g;
+SELECT count(fairq.enqueue('cost_ages', 'g' || g)) FROM generate_series(1, 100) g;
+SELECT pg_sleep(0.1);
 SELECT clock_timestamp() AS between_them \gset
-SELECT count(fairq.enqueue('cost_ages', 'g' || g)) FROM generate_series(1, 1500) g;
-SELECT count(*) FROM fairq.pop('cost_ages', 1400);
-SELECT clock_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.stats WHERE queue = 'cost_ages';
-SELECT count(*) FROM fairq.pop('cost_ages', 400);
-SELECT clock_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'cost_ages';
+SELECT count(fairq.enqueue('cost_ages', 'g' || g)) FROM generate_series(1, 100) g, generate_series(1, 9);
+SELECT count(*) FROM fairq.pop('cost_ages', 90);
+SELECT statement_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.stats WHERE queue = 'cost_ages';
+SELECT count(*) FROM fairq.pop('cost_ages', 500);
+SELECT statement_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'cost_ages';
 
 -- peek() says what comes
 SELECT fairq.create_queue('cost_peek', fair_by => 'cost', concurrency => 3);
