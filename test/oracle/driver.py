@@ -1,6 +1,7 @@
 """Sessions and the model: every call goes to both."""
 
 from life import due_at
+from cost import CostModel
 from model import Model
 from state import CANCELLED, FOREVER, READY, RUNNING, SCHEDULED, Fault
 from server import LEVELS, Blocked
@@ -10,11 +11,13 @@ DAY = 24 * 3600 * 1000000       # the queue's lease
 
 class Driver:
     def __init__(self, server, sessions, block_length=1048576, options={}):
-        """options: max_attempts, backoff, retain, as in the settings."""
+        """options: max_attempts, backoff, retain, fair_by, as in the settings.
+        """
         self.server = server
         self.log = []
         self.clock = server.clock(self.log)
-        self.model = Model(self.clock, block_length)
+        model = CostModel if options.get("fair_by") == "cost" else Model
+        self.model = model(self.clock, block_length)
         self.model.settings = self.model.settings.changed(**options)
         self.sessions = server.open(sessions, self.log, block_length,
                                     self.model.settings)
@@ -60,26 +63,30 @@ class Driver:
     # ---- producers
 
     def enqueue(self, s, group, priority=0, when=None, key=None,
-                max_attempts=None):
+                max_attempts=None, cost=None):
         """when: None, "past", "never", or how many instants ahead; None if
         the key is another open transaction's."""
         run_at = self._run_at(when)
         if key is not None and self.model.busy(s, key):
             return self._blocked(s, group, priority, run_at, key)
         id = self._call(s, "enqueue", group, priority, run_at, key,
-                        max_attempts)
-        self.model.enqueued(s, id, group, priority, run_at, key, max_attempts)
+                        max_attempts, cost)
+        self.model.enqueued(s, id, group, priority, run_at, key, max_attempts,
+                            cost)
         return id
 
-    def batch(self, s, groups, priority=0, when=None, keys=None):
+    def batch(self, s, groups, priority=0, when=None, keys=None, costs=None):
         run_at = self._run_at(when)
         if keys and any(self.model.busy(s, key) for key in keys):
             return []
-        ids = self._call(s, "enqueue_batch", groups, priority, run_at, keys)
+        ids = self._call(s, "enqueue_batch", groups, priority, run_at, keys,
+                         costs)
         if len(ids) != len(groups):
             raise Fault("count", f"{len(ids)} ids for {len(groups)} tasks")
-        for id, group, key in zip(ids, groups, keys or [None] * len(groups)):
-            self.model.enqueued(s, id, group, priority, run_at, key)
+        none = [None] * len(groups)
+        for id, group, key, cost in zip(ids, groups, keys or none,
+                                        costs or none):
+            self.model.enqueued(s, id, group, priority, run_at, key, cost=cost)
         return ids
 
     def _run_at(self, when):

@@ -28,6 +28,11 @@ from state import Fault
 from steps import perform
 
 
+# which costs there are; None: it is not said
+COSTS = ((None, 1), (1, 2, 3), (None, 0.5, 5), (0.1, 0.7, 7.25),
+         (1e-12, 1, 1000000))
+
+
 class History:
     """The steps of one history, all drawn here."""
 
@@ -48,6 +53,8 @@ class History:
                            else [0])
         self.keys = [f"k{number}" for number in range(rng.choice((1, 3, 10)))]
         self.largest = rng.choice((1, 3, 20))
+        if has("cost"):
+            self.costs = rng.choice(COSTS)
         rates = dict(profile.rates)
         if has("levels"):
             rates.pop("retention", None)    # see _options
@@ -78,6 +85,8 @@ class History:
             options["backoff"] = self.rng.choice((0, 1000, 8000))
         if self._chance("retain") or self.has("levels"):
             options["retain"] = True
+        if self.has("cost"):
+            options["fair_by"] = "cost"
         return options
 
     def _needs_looks(self):
@@ -132,7 +141,12 @@ class History:
             chosen = groups()
             keys = [key() for _ in chosen]
             return (chosen, rng.choice(self.priorities), when(),
-                    keys if any(keys) else None)
+                    keys if any(keys) else None,
+                    [float(cost() or 1) for _ in chosen] if self.has("cost")
+                    else None)
+
+        def cost():
+            return rng.choice(self.costs) if self.has("cost") else None
 
         def lease():
             return ((rng.choice((1, 1, 2, 3)), rng.random() < 0.5)
@@ -147,7 +161,7 @@ class History:
             "enqueue": lambda: (group(), rng.choice(self.priorities), when(),
                                 key(), rng.randint(1, 2)
                                 if self._chance("attempts")
-                                and rng.random() < 0.3 else None),
+                                and rng.random() < 0.3 else None, cost()),
             "batch": batch,
             "pop": lambda: (*pop(0.5), lease()),
             "take": lambda: (*pop(0.3), None),
@@ -237,14 +251,15 @@ class History:
             s, name, *rest = steps[at]
             if name != "batch":
                 continue
-            groups, priority, when, keys = rest
+            groups, priority, when, keys, costs = rest
             for end in range(len(groups) - 1, -1, -1):
                 fewer = groups[:end] + groups[end + 1:]
                 fewer_keys = keys and keys[:end] + keys[end + 1:]
+                fewer_costs = costs and costs[:end] + costs[end + 1:]
                 if fewer and smaller(steps[:at] + [
-                        (s, name, fewer, priority, when, fewer_keys)]
-                        + steps[at + 1:]):
-                    groups, keys = fewer, fewer_keys
+                        (s, name, fewer, priority, when, fewer_keys,
+                         fewer_costs)] + steps[at + 1:]):
+                    groups, keys, costs = fewer, fewer_keys, fewer_costs
         return fault
 
 

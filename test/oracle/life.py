@@ -98,7 +98,7 @@ class Life(Transactions):
     # ---- calls and their results
 
     def enqueued(self, session, id, group, priority, run_at=None, key=None,
-                 max_attempts=None):
+                 max_attempts=None, cost=None):
         holder = self.holder(key) if key is not None else None
         if holder is not None:
             if id != holder.id:
@@ -108,7 +108,7 @@ class Life(Transactions):
         if id in self.ids:
             raise Fault("unknown", f"id {id} was given twice")
         task = Task(id, group, priority, key, max_attempts,
-                    (self.clock.start, self.clock.end))
+                    (self.clock.start, self.clock.end), cost)
         self._learn(task)
         if run_at is None or run_at <= self.clock.start:
             self._change(session, task, READY, last=True, born=session)

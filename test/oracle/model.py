@@ -202,15 +202,9 @@ class Model(Life):
             self._check_limits(session, task)
             self._check_order(session, fifo, task)
             in_full = self._served_in_full(session, task)
-            if in_full is None:
-                lane.forget_turns()
-            else:
-                self._turn(session, lane, waiting, task, in_full)
+            self._in_order(session, lane, waiting, task, claim.addr, in_full)
             if in_full is False:
-                self._address(lane, waiting, task, claim.addr)
-                self._share(session, lane, waiting, task, claim.addr)
                 turns.append(claim.addr)
-                lane.served_at = self.services
             self.services += 1
             self._serve(session, claim, task, take)
             if not self._waits(session, task.group, fifo):
@@ -578,6 +572,17 @@ class Model(Life):
         if self.total.running >= most:
             return True
         return None if self._queue_places(session) <= 0 else False
+
+    def _in_order(self, session, lane, waiting, task, addr, in_full):
+        """Was it the group's turn?"""
+        if in_full is None:
+            lane.forget_turns()
+        else:
+            self._turn(session, lane, waiting, task, in_full)
+        if in_full is False:
+            self._address(lane, waiting, task, addr)
+            self._share(session, lane, waiting, task, addr)
+            lane.served_at = self.services
 
     def _turn(self, session, lane, waiting, task, in_full):
         weight = self._weight(task.group)[1]

@@ -2,7 +2,7 @@
 
 OPTIONS = ("priorities", "weights", "levels", "per_group", "limits", "most",
            "attempts", "retain", "backoff", "schedule", "keys", "leases",
-           "delay")
+           "delay", "cost")
 
 
 class Profile:
@@ -10,7 +10,8 @@ class Profile:
     and the OPTIONS.  The latter are chances: that groups ("limits") or the
     queue ("most") are limited from the start, or attempts; that the queue
     retains, or has a short backoff; that an enqueue is scheduled or has a key;
-    that a lease is short, a release delayed."""
+    that a lease is short, a release delayed; that the queue is fair by
+    cost."""
 
     def __init__(self, name, share=1, sessions=(1,), exclusive=False, **rates):
         self.name, self.share = name, share
@@ -113,4 +114,29 @@ LIVES = (
             **{**ALL, **CHANGES, **LIFE, "limits": 0.4, "most": 0.3}),
 )
 
-PROFILES = SERVICE + LIVES
+COSTS = (
+    Profile("by cost", 3, cost=1, priorities=1, **SERVE),
+    Profile("by cost, weights", 2, (1, 2), cost=1, weights=1, weight=1,
+            take=2, **SERVE),
+    Profile("by cost, transactions", 4, (1, 2, 3), cost=1, weights=1, take=2,
+            purge=1, **{**SERVE, **OPEN, **SAVEPOINTS, "rollback": 5}),
+    Profile("by cost, late commits", 3, (2, 3), cost=1, **{
+        **SERVE, **OPEN, "commit": 0.5, "rollback": 0.2}),
+    Profile("by cost, per_group", 2, (1, 2), cost=1, per_group=1, weights=1,
+            **SERVE, **OPEN),
+    Profile("by cost, limits that change", 3, (1, 2, 3), cost=1, limit=4,
+            pause=1, resume=1.5, purge=1, take=2,
+            **{**LIMITS, **OPEN, "limits": 0.7}),
+    Profile("by cost, max_running", 2, (1, 2, 3), cost=1, most=0.7,
+            max_running=1, leases=0.3, tick=1,
+            **{**SERVE, **OPEN, "complete": 10}),
+    Profile("by cost, everything", 5, (1, 2, 3, 4), cost=1,
+            **{**ALL, **CHANGES, **LIFE, "limits": 0.4, "most": 0.3}),
+    Profile("by cost, hints thrown away", 2, (1, 2, 3), exclusive=True,
+            cost=1, reset=2, **{**ALL, **CHANGES, **LIFE, "limits": 0.3,
+                                "most": 0.2, "per_group": 0}),
+    Profile("by cost, restarts", 1, (1, 2, 3), exclusive=True, restart=1,
+            cost=1, **{**ALL, **CHANGES, **LIFE, "limits": 0.3, "most": 0.2}),
+)
+
+PROFILES = SERVICE + LIVES + COSTS

@@ -126,7 +126,9 @@ class Session:
                " block_length => %s::bigint")
         options = {"max_attempts": settings.max_attempts,
                    "backoff": _interval(settings.backoff),
-                   "retain": "1 day" if settings.retain else None}
+                   "retain": "1 day" if settings.retain else None,
+                   "fair_by": None if settings.fair_by == "tasks"
+                   else settings.fair_by}
         self._named(sql, (self.queue, block_length), options)
 
     def _named(self, sql, arguments, options):
@@ -137,7 +139,8 @@ class Session:
                  "result": "jsonb", "lease": "interval",
                  "delay": "interval", "retry_in": "interval",
                  "dead": "boolean", "error": "text", "max_tasks": "int",
-                 "per_group": "int"}
+                 "per_group": "int", "fair_by": "text", "cost": "real",
+                 "costs": "real[]"}
         given = {name: value for name, value in options.items()
                  if value is not None}
         sql += "".join(f", {name} => %s::{types[name]}" for name in given)
@@ -193,12 +196,12 @@ class Session:
     # ---- tasks
 
     def enqueue(self, group, priority, run_at=None, key=None,
-                max_attempts=None):
+                max_attempts=None, cost=None):
         return self._named(
             "SELECT fairq.enqueue(%s::text, %s::text, priority => %s::int",
             (self.queue, group, priority),
             {"run_at": _timestamp(run_at), "dedup_key": key,
-             "max_attempts": max_attempts})[0][0]
+             "max_attempts": max_attempts, "cost": cost})[0][0]
 
     def enqueue_briefly(self, *arguments):
         """It may wait for a moment."""
@@ -213,12 +216,14 @@ class Session:
             self.call("RESET lock_timeout")
             self.call("RESET statement_timeout")
 
-    def enqueue_batch(self, groups, priority, run_at=None, keys=None):
+    def enqueue_batch(self, groups, priority, run_at=None, keys=None,
+                      costs=None):
         return [row[0] for row in self._named(
             "SELECT * FROM fairq.enqueue_batch(%s::text, %s::text[],"
             " array_fill('{}'::jsonb, ARRAY[%s::int]), %s::int",
             (self.queue, groups, len(groups), priority),
-            {"run_at": _timestamp(run_at), "dedup_keys": keys})]
+            {"run_at": _timestamp(run_at), "dedup_keys": keys,
+             "costs": costs})]
 
     def pop(self, tasks, per_group=None, take=False, lease=None):
         rows = self._named(

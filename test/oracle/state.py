@@ -41,13 +41,14 @@ class Task:
                 "ended",        # when it was put there
                 "error", "result")
     __slots__ = ("id", "group", "lane", "key", "max_attempts",
-                 "enqueued") + CHANGING
+                 "enqueued", "cost") + CHANGING
 
     def __init__(self, id, group, lane, key=None, max_attempts=None,
-                 enqueued=(0, 0)):
+                 enqueued=(0, 0), cost=None):
         self.id, self.group, self.lane = id, group, lane
         self.key, self.max_attempts = key, max_attempts
         self.enqueued = enqueued    # between these two times
+        self.cost = cost
         self.status, self.owner, self.born = GONE, None, None
         self.place = self.attempt = self.released = self.leases = 0
         self.moved = self.cancelled = False
@@ -83,6 +84,7 @@ class Settings:
         self.max_attempts = 20
         self.backoff = 1000000      # microseconds
         self.retain = False
+        self.fair_by = "tasks"
 
     def changed(self, **values):
         other = Settings()

@@ -1,0 +1,282 @@
+"""The model of a queue that is fair by cost: which group is served next.
+
+Terms.  A lane has a *virtual time* v, the highest start tag that was served in
+it, 0 at first.  Each group has an *account*, where its last service ended, and
+a *tie*.  At a service the group's start tag is its account, or v if that is
+more; the account is then the start tag and the task's cost divided by the
+group's weight, in units of 2^-32, rounded down, and one at least.
+
+A group that comes, having nothing in its account or less than v, is a
+*newcomer*: it stands at v, before all that were served and stand there, too.
+Newcomers stand in the order in which they came; those that came between the
+same two pops in that of their seats; while a lane is recovered all do.  Others
+stand at their account, in the order of their last services.
+
+Property, checked at every service in the place of "turn", "twice", "back" and
+"share" (kind "order"): of the groups that wait properly the first one is
+served.  But the call passes over one that did not wait properly when it came
+by, and one that had per_group * w tasks in it.
+
+What is rolled back was charged, as is each attempt.  In a full queue expired
+tasks are served in rounds, as elsewhere, and charged.
+
+An account is kept as the least and the most that it may be; that differs where
+it is not known whether a group has come since its last service, or which seat
+it has.  So does v.  What may be right is no fault.
+"""
+
+import struct
+
+from model import Model
+from state import NO_LIMIT, READY, RUNNING, SCHEDULED, Fault
+
+UNIT = 1 << 32
+DOUBT = "doubt"
+SOON = 3600 * 1000000           # microseconds: an instant that may come
+
+
+def units(cost, weight):
+    """What is charged, as the server's float4 arithmetic has it."""
+    def single(value):
+        return struct.unpack("f", struct.pack("f", value))[0]
+
+    return max(int(single(single(cost) / weight) * UNIT), 1)
+
+
+class Account:
+    def __init__(self, most=0, known=True):
+        self.low, self.high = 0, most
+        self.tie = None         # services before its last one; None: no such
+        self.known = known      # False: it may be that of another group
+        # When it came: (services, calls) in the lane so far.  None: it has
+        # not come since its last service.
+        self.came = None
+        self.away = known       # has it nothing that could be served?
+
+    def is_new(self):
+        return self.known and self.tie is None
+
+
+class Order:
+    """The accounts of a lane."""
+
+    def __init__(self):
+        self.accounts = {}      # group: Account
+        self.low = self.high = 0    # v
+        self.most = 0           # in any account so far
+        self.services = self.calls = 0
+        self.recovered = None   # calls before all seats were known for sure
+
+    def is_newcomer(self, account):
+        return account.is_new() or (account.known
+                                    and account.high < self.low)
+
+    def is_not(self, account):
+        """Surely no newcomer?"""
+        return (account.known and account.tie is not None
+                and account.low >= self.high)
+
+    def stands_at_most(self, account):
+        return self.high if account.is_new() else max(account.high, self.high)
+
+    def came_before(self, one, other, seats):
+        """Of two newcomers, for sure.  seats: of both, None if not known."""
+        if DOUBT in (one.came, other.came) or None in (one.came, other.came):
+            return False
+        by_seat = None not in seats and seats[0] < seats[1]
+        if one.came[1] == other.came[1]:
+            return by_seat
+        return one.came[0] < other.came[0] and (
+            by_seat or (self.recovered is not None
+                        and other.came[1] > self.recovered))
+
+    def is_before(self, one, other, seats):
+        """Does the one account stand before the other, for sure?"""
+        if self.is_newcomer(other):
+            return self.is_newcomer(one) and self.came_before(one, other,
+                                                              seats)
+        if not self.is_not(other):
+            return False
+        if self.is_newcomer(one):
+            return True
+        if self.stands_at_most(one) < other.low:
+            return True
+        return (one.tie is not None and one.known
+                and one.tie < other.tie
+                and self.stands_at_most(one) == other.low)
+
+
+class CostModel(Model):
+    def __init__(self, clock, block_length):
+        super().__init__(clock, block_length)
+        self.orders = {}        # priority: Order
+        self.call = None        # the priority that the call serves, if any
+        self.each = {}          # group: services of the call there
+        self.still = set()      # groups that waited all along, there
+        self.per_group = None
+
+    # ---- what a call has to serve
+
+    def _check_claims(self, session, wanted, claims, per_group, take, lease):
+        self.call, self.per_group = None, per_group
+        for priority in self.lanes:
+            self._order(priority).calls += 1
+        super()._check_claims(session, wanted, claims, per_group, take, lease)
+        if len(claims) < wanted and per_group is None:
+            settings = self.settings_of(session)
+            if not settings.paused and settings.max_running is None:
+                for order in self.orders.values():
+                    if order.recovered is None:
+                        order.recovered = order.calls
+        for priority in self.lanes:
+            self._order(priority).calls += 1
+
+    def _in_order(self, session, lane, waiting, task, addr, in_full):
+        order = self._order(task.lane)
+        if self.call != task.lane:
+            self.call, self.each, self.still = task.lane, {}, set(waiting)
+        self.still &= waiting
+        account = self._account(task.lane, task.group)
+        if in_full is False:
+            self.seats[task.group] = addr % self.block_length
+            self._check_first(order, account, task)
+            self.each[task.group] = self.each.get(task.group, 0) + 1
+        self._charge(order, account, task, in_full)
+        for group, other in order.accounts.items():
+            if group not in waiting and other.came is not None:
+                other.came = DOUBT
+
+    def _passed(self, group):
+        """Has the group had all its turns in the call?"""
+        return (self.per_group is not None and self.each.get(group, 0)
+                >= self.per_group * self._weight(group)[0])
+
+    def _others(self, task):
+        """The groups that could have been served in its stead."""
+        return [(group, self._account(task.lane, group))
+                for group in self.still
+                if group != task.group and not self._passed(group)]
+
+    def _check_first(self, order, account, task):
+        for group, other in self._others(task):
+            seats = (self.seats.get(group), self.seats.get(task.group))
+            if order.is_before(other, account, seats):
+                raise Fault("order", f"task {task.id} of {task.group}, which"
+                            f" stands at {self._stand(order, account)}, before"
+                            f" {group}, which does at"
+                            f" {self._stand(order, other)}")
+
+    @staticmethod
+    def _stand(order, account):
+        return (f"{account.low / UNIT} to {account.high / UNIT} (tie"
+                f" {account.tie}, came {account.came}; v {order.low / UNIT} to"
+                f" {order.high / UNIT})")
+
+    def _charge(self, order, account, task, in_full):
+        low, high = account.low, account.high
+        if in_full is False:
+            low = max(low, order.low)
+        if in_full is not True:
+            high = max(high, order.high)
+        if in_full is False:
+            # no other one that could have been served stood before it
+            high = max(low, min([high] + [
+                order.stands_at_most(other)
+                for _, other in self._others(task)]))
+            order.services += 1
+            order.low = low
+        if in_full is not True:
+            order.high = max(order.high if in_full is None else 0, high)
+        elif not account.is_new():
+            # it may have come since, and stand at v
+            high = max(high, order.high)
+        amount = units(1 if task.cost is None else task.cost,
+                       self._weight(task.group)[0])
+        if in_full is True and account.is_new() and not account.away:
+            high = max(high, order.high)
+        account.low, account.high = low + amount, high + amount
+        account.tie, account.known = self.services, True
+        account.came, account.away = None, False
+        order.calls += 1
+        order.most = max(order.most, account.high)
+        self._see_who_left(order, task.lane)
+
+    def _see_who_left(self, order, priority):
+        """Who stands before v, and has nothing, was come by in vain."""
+        for group, account in order.accounts.items():
+            if (account.came is None and not account.away
+                    and order.is_newcomer(account)):
+                account.away = self._has_nothing(
+                    self.lanes[priority].groups[group])
+                account.came = None if account.away else DOUBT
+
+    def _has_nothing(self, fifo):
+        return not fifo.tasks and not any(
+            instant < self.clock.end + SOON for instant, _, _ in fifo.timed)
+
+    def _window(self, session, lane, turns, per_group, short):
+        if not short or self.ended or self._queue_places(session) <= 0:
+            return
+        for group in self._waiting(session, lane) & self.still:
+            if not self._passed(group):
+                raise Fault("lost", f"{group} waits, and had only"
+                            f" {self.each.get(group, 0)} turns")
+
+    # ---- who comes
+
+    def _put(self, task):
+        super()._put(task)
+        account = self._account(task.lane, task.group)
+        if not account.away or not (
+                task.status in (READY, SCHEDULED)
+                or (task.status == RUNNING
+                    and task.instant < self.clock.end + SOON)):
+            return
+        account.away = False
+        sure = (task.status == READY and task.owner not in self.undo
+                and self.settings.limit(task.group) is None
+                and self.settings.max_running is None)
+        order = self._order(task.lane)
+        account.came = (order.services, order.calls) if sure else DOUBT
+
+    def set(self, session, **values):
+        super().set(session, **values)
+        self._in_doubt()
+
+    def _in_doubt(self):
+        for order in self.orders.values():
+            for account in order.accounts.values():
+                account.came = account.came and DOUBT
+
+    def rollback(self, session):
+        super().rollback(session)
+        self._in_doubt()
+
+    def _unknown(self, group):
+        super()._unknown(group)
+        for order in self.orders.values():
+            if group in order.accounts:
+                order.accounts[group] = Account(order.most, False)
+
+    def forget(self):
+        """All are even, and stand in the order of their seats."""
+        super().forget()
+        for priority, lane in self.lanes.items():
+            order = self.orders[priority] = Order()
+            for group, fifo in lane.groups.items():
+                account = order.accounts[group] = Account()
+                account.away = self._has_nothing(fifo)
+                if not account.away:
+                    account.came = (0, 0) if (
+                        not self.undo and fifo.committed
+                        and not fifo.timed) else DOUBT
+
+    def _order(self, priority):
+        return self.orders.setdefault(priority, Order())
+
+    def _account(self, priority, group):
+        order = self._order(priority)
+        if group not in order.accounts:
+            order.accounts[group] = (Account() if self.seats_are_new
+                                     else Account(order.most, False))
+        return order.accounts[group]
