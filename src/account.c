@@ -224,6 +224,7 @@ fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
 	FairqRank  *rank = &account->node.rank;
 
 	charge->before = *rank;
+	charge->start = ledger->start;
 	charge->now = at.now;
 	charge->tie = rank->tie = late_tie(ledger);
 	charge->counted = ledger->fair_by == FAIRQ_BY_TIME &&
@@ -258,6 +259,9 @@ fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
 	}
 	else if (!same)
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
+	/* by cost, nothing was served at that start tag, if no one has come since */
+	else if (charge->tie == LATER_TIES + ledger->ties)
+		ledger->start = charge->start;
 	/* the group stands where it stood */
 	if (same)
 		*rank = charge->before;

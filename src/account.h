@@ -69,6 +69,7 @@ typedef struct FairqAccount
 typedef struct FairqCharge
 {
 	FairqRank	before;			/* rank of the group before */
+	FairqAmount start;			/* start of the ledger before */
 	FairqAmount amount;			/* by cost, what it was charged, per weight */
 	uint64		tie;			/* tie of the group since; 0: it was charged
 								 * nothing */
