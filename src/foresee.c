@@ -594,21 +594,25 @@ begin_order(Foresight *f)
 
 	fairq_foresee_order_begin(&f->order, f->s.lane, &f->lane.ledger,
 							  f->s.call.now);
-	for (int kind = 0; kind < KINDS; kind++)
+	/* in the order of their seats, as a pop adds them */
+	for (int64 from = 0;;)
 	{
-		const FairqSeatCopy *member;
+		int64		next = next_member(f->front, KINDS, from);
+		int			found = bms_next_member(f->sets.found_front,
+											(int) from - 1);
 
-		for (int64 from = 0;
-			 (member = fairq_members_next(&f->front[kind], from)) != NULL;
-			 from = member->group_no + INT64CONST(1))
-		{
-			CHECK_FOR_INTERRUPTS();
-			fairq_foresee_order_comes(&f->order, member->group_no);
-		}
+		CHECK_FOR_INTERRUPTS();
+		if (found >= 0)
+			next = Min(next, found);
+		if (next >= FAIRQ_ALL_SEATS)
+			break;
+		fairq_foresee_order_comes(&f->order, (int32) next);
+		from = next + 1;
 	}
-	for (int found = -1; (found = bms_next_member(f->sets.found_front,
-												  found)) >= 0;)
-		fairq_foresee_order_comes(&f->order, found);
+	/* what has fallen due of groups that have not lost their rank */
+	for (int found = -1; (found = bms_next_member(f->sets.found, found)) >= 0;)
+		if (!bms_is_member(found, f->sets.found_front))
+			fairq_foresee_order_stays(&f->order, found);
 	for (int64 from = 0; unknown < f->s.call.max_tasks + FAIRQ_MEMBERS; unknown++)
 	{
 		int64		next = next_unknown(f, from);

@@ -243,6 +243,17 @@ fairq_foresee_order_comes(FairqForeseenOrder *order, int32 group_no)
 	put_into_heap(order, group);
 }
 
+/* A group that has left the ring, and may be in the ordered set, comes back. */
+void
+fairq_foresee_order_stays(FairqForeseenOrder *order, int32 group_no)
+{
+	FairqAccountCopy copy;
+
+	while (!fairq_lane_copy_account(order->lane, order->mapped, group_no, &copy))
+		map_again(order);
+	keep_copy(order, &copy);
+}
+
 /* Find the group that is next, and take it out.  False if there is none. */
 bool
 fairq_foresee_order_next(FairqForeseenOrder *order, int32 *group_no)

@@ -31,6 +31,8 @@ extern void fairq_foresee_order_begin(FairqForeseenOrder *order,
 									  TimestampTz now);
 extern void fairq_foresee_order_comes(FairqForeseenOrder *order,
 									  int32 group_no);
+extern void fairq_foresee_order_stays(FairqForeseenOrder *order,
+									  int32 group_no);
 extern bool fairq_foresee_order_next(FairqForeseenOrder *order,
 									 int32 *group_no);
 extern void fairq_foresee_order_served(FairqForeseenOrder *order,
