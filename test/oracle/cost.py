@@ -207,12 +207,18 @@ class CostModel(Model):
             if (account.came is None and not account.away
                     and order.is_newcomer(account)):
                 account.away = self._has_nothing(
-                    self.lanes[priority].groups[group])
+                    group, self.lanes[priority].groups[group])
                 account.came = None if account.away else DOUBT
 
-    def _has_nothing(self, fifo):
-        return not fifo.tasks and not any(
-            instant < self.clock.end + SOON for instant, _, _ in fifo.timed)
+    def _has_nothing(self, group, fifo):
+        """And will nothing be put back?"""
+        return not (
+            fifo.tasks
+            or any(instant < self.clock.end + SOON
+                   for instant, _, _ in fifo.timed)
+            or any(task is not None and task.group == group
+                   for session, undo in self.undo.items()
+                   if session != self.single for task, _ in undo))
 
     def _window(self, session, lane, turns, per_group, short):
         if not short or self.ended or self._queue_places(session) <= 0:
@@ -265,7 +271,7 @@ class CostModel(Model):
             order = self.orders[priority] = Order()
             for group, fifo in lane.groups.items():
                 account = order.accounts[group] = Account()
-                account.away = self._has_nothing(fifo)
+                account.away = self._has_nothing(group, fifo)
                 if not account.away:
                     account.came = (0, 0) if (
                         not self.undo and fifo.committed

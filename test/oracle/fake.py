@@ -35,10 +35,12 @@ class FakeClock(Clock):
 class Task:
     """A row.  state: none, ready, scheduled, running or done."""
 
-    def __init__(self, id, group, lane, key, max_attempts, enqueued_at):
+    def __init__(self, id, group, lane, key, max_attempts, enqueued_at,
+                 cost=None):
         self.id, self.group, self.lane, self.key = id, group, lane, key
         self.max_attempts, self.enqueued_at = max_attempts, enqueued_at
         self.ready_at = enqueued_at
+        self.cost = cost
         self.state, self.changer, self.born = "none", None, None
         self.order = self.attempt = self.released = self.leases = 0
         self.begun = False      # is it scheduled for a retry?
@@ -134,7 +136,7 @@ class Fake:
     # ---- enqueue
 
     def enqueue(self, session, group, lane, run_at=None, key=None,
-                max_attempts=None):
+                max_attempts=None, cost=None):
         if key is not None:
             holder = self.holder(session, key)
             if holder is not None:
@@ -142,7 +144,7 @@ class Fake:
         id = len(self.rows) + 1
         self.seats.setdefault(group, len(self.seats))
         row = self.rows[id] = Task(id, group, lane, key, max_attempts,
-                                   self.now)
+                                   self.now, cost)
         if session in self.undo:
             row.born = session
         if run_at is None or run_at <= self.now:
@@ -588,17 +590,20 @@ class FakeSession:
     # ---- calls
 
     def enqueue(self, group, priority, run_at=None, key=None,
-                max_attempts=None):
-        return self.ask("enqueue", group, priority, run_at, key, max_attempts)
+                max_attempts=None, cost=None):
+        return self.ask("enqueue", group, priority, run_at, key, max_attempts,
+                        cost)
 
     enqueue_briefly = enqueue
 
-    def enqueue_batch(self, groups, priority, run_at=None, keys=None):
+    def enqueue_batch(self, groups, priority, run_at=None, keys=None,
+                      costs=None):
         self.fake.now = self.fake.clock.now()
         return [self.note(
             f"enqueue {group} {priority} {run_at} {keys and keys[number]}",
             self.fake.enqueue(self, group, priority, run_at,
-                              keys and keys[number]))
+                              keys and keys[number],
+                              cost=costs and costs[number]))
                 for number, group in enumerate(groups)]
 
     def pop(self, tasks, per_group=None, take=False, lease=None):

@@ -1,13 +1,17 @@
 """Can the oracle fail?  A sound queue passes, each fault is found."""
 
 from fake import Fake, FakeServer
+from cost_faults import COST_FAULTS, FakeByCost
 from faults import FAULTS
 from history import History
 from life_faults import LIFE_FAULTS
-from profiles import LIVES, PROFILES, SERVICE
+from profiles import COSTS, LIVES, SERVICE
 
-KINDS = {"self-test: a sound queue passes": (Fake, (), PROFILES, 8)}
-for faults, profiles in (FAULTS, SERVICE), (LIFE_FAULTS, LIVES):
+KINDS = {
+    "self-test: a sound queue passes": (Fake, (), SERVICE + LIVES, 8),
+    "self-test: a sound queue by cost passes": (FakeByCost, (), COSTS, 8)}
+for faults, profiles in ((FAULTS, SERVICE), (LIFE_FAULTS, LIVES),
+                         (COST_FAULTS, COSTS)):
     for kind, kinds in faults.items():
         KINDS[f"self-test: {kind.__name__} is found"] = (kind, kinds, profiles,
                                                          60)
