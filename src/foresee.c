@@ -583,6 +583,25 @@ foresee_in_full(Foresight *f)
 	}
 }
 
+/* Would the group, which a pop would put into the ring, be in front there? */
+static bool
+comes(Foresight *f, int32 group_no)
+{
+	bool		by_time = f->lane.ledger.fair_by == FAIRQ_BY_TIME;
+	bool		in_front = bms_is_member(group_no, f->sets.found_front);
+
+	for (int kind = 0; kind < KINDS; kind++)
+	{
+		const FairqSeatCopy *member = fairq_members_next(&f->front[kind],
+														 group_no);
+
+		if (member != NULL && member->group_no == group_no)
+			in_front |= kind == KIND_MAIN || !member->served ||
+				(kind == KIND_LAPSING && by_time);
+	}
+	return in_front;
+}
+
 /*
  * In another lane: have all groups come that would, once a pop comes by.  Of those
  * that are not known no more are needed than tasks.
@@ -598,21 +617,19 @@ begin_order(Foresight *f)
 	for (int64 from = 0;;)
 	{
 		int64		next = next_member(f->front, KINDS, from);
-		int			found = bms_next_member(f->sets.found_front,
-											(int) from - 1);
+		int			found = bms_next_member(f->sets.found, (int) from - 1);
 
 		CHECK_FOR_INTERRUPTS();
 		if (found >= 0)
 			next = Min(next, found);
 		if (next >= FAIRQ_ALL_SEATS)
 			break;
-		fairq_foresee_order_comes(&f->order, (int32) next);
+		if (comes(f, (int32) next))
+			fairq_foresee_order_comes(&f->order, (int32) next);
+		else
+			fairq_foresee_order_stays(&f->order, (int32) next);
 		from = next + 1;
 	}
-	/* what has fallen due of groups that have not lost their rank */
-	for (int found = -1; (found = bms_next_member(f->sets.found, found)) >= 0;)
-		if (!bms_is_member(found, f->sets.found_front))
-			fairq_foresee_order_stays(&f->order, found);
 	for (int64 from = 0; unknown < f->s.call.max_tasks + FAIRQ_MEMBERS; unknown++)
 	{
 		int64		next = next_unknown(f, from);
