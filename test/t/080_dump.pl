@@ -14,7 +14,7 @@ use Test::More;
 my $node = new_server('dump');
 $node->safe_psql(
 	'postgres', q{
-	SELECT fairq.create_queue('other'), fairq.create_queue('q', block_length => 1000, lease => '1 hour');
+	SELECT fairq.create_queue('other', fair_by => 'cost'), fairq.create_queue('q', block_length => 1000, lease => '1 hour');
 	SELECT fairq.enqueue_batch('q', ARRAY['a', 'b', 'a', 'b', 'a', 'b'], ARRAY['1', '1', '2', '2', '3', '3']::jsonb[]);
 	SELECT fairq.set_group('q', 'c', weight => 2);
 	SELECT fairq.pop('q', 3, worker => 'w');
@@ -33,6 +33,10 @@ $node->safe_psql(
 	SELECT fairq.enqueue('life', 'l', '"later"', dedup_key => 'k', run_at => 'infinity');
 	SELECT fairq.enqueue('life', 'l', '"soon"', run_at => clock_timestamp() + '1 s');
 	SELECT fairq.enqueue('life', 'l', '"waits"') FROM generate_series(1, 4);
+
+	-- and one that is fair by cost
+	SELECT fairq.enqueue_batch('other', ARRAY['o', 'o', 'p', 'p', 'p', 'p'], ARRAY['1', '2', '1', '2', '3', '4']::jsonb[],
+		costs => ARRAY[2.5, 2.5, 1, 1, 1, 1]);
 });
 my $open = $node->background_psql('postgres');
 $open->query_safe(
@@ -118,6 +122,13 @@ foreach my $database ('plain', 'custom')
 		"$database: all states are kept");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('life')}),
 		'', "$database: and sound");
+	# Seen to fail (o1 p1 o2 p2 p3 p4) where costs were not restored.
+	is( $node->safe_psql(
+			$database,
+			q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('other', 100)}
+		),
+		'o1 p1 p2 p3 o2 p4',
+		"$database: costs are kept, and what the queue is fair by");
 	$node->safe_psql($database, q{SELECT fairq.create_queue('third')});
 	is( $node->safe_psql(
 			$database, q{SELECT max(queue_id) FROM fairq.queue}),
