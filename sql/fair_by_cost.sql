@@ -187,6 +187,16 @@ CREATE TEMP TABLE peeked AS
 SELECT fairq.pop('cost_peek', 3), (SELECT array_agg(id) FROM fairq.peek('cost_peek', 20)) AS ids LIMIT 1;
 SELECT (SELECT array_agg(id) FROM fairq.pop('cost_peek', 20)) = ids AS same FROM peeked;
 
+-- also of groups that per_group has passed over, and that are told of leases that
+-- have ended: seen to fail (peeked a b b a) when these came anew (comes() in
+-- foresee.c)
+SELECT fairq.create_queue('cost_passed', fair_by => 'cost');
+SELECT pg_temp.add('cost_passed', 'c', 1, 2, 7), pg_temp.pop('cost_passed');
+SELECT pg_temp.add('cost_passed', 'a', 1, 2, 0.7), pg_temp.add('cost_passed', 'b', 1, 2, 0.1);
+SELECT payload FROM fairq.pop('cost_passed', 100, per_group => 1, lease => '1 us');
+SELECT string_agg(group_key, ' ') FROM fairq.peek('cost_passed', 4);
+SELECT pg_temp.pop('cost_passed', 4);
+
 \set VERBOSITY sqlstate
 SELECT fairq.create_queue('cost_errors', fair_by => 'costs');
 SELECT fairq.create_queue('cost_errors', fair_by => '');
