@@ -56,6 +56,7 @@ OBJS = \
 	src/visible.o \
 	src/waiting.o \
 	src/outcome.o \
+	src/shares.o \
 	src/ids.o \
 	src/dedup.o \
 	src/due.o \

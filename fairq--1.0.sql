@@ -29,7 +29,11 @@ CREATE TABLE fairq.queue (
 	concurrency int CHECK (concurrency > 0),
 	max_running int CHECK (max_running > 0),
 	retain interval,
-	fair_by text NOT NULL DEFAULT 'tasks' CHECK (fair_by IN ('tasks', 'cost', 'time'))
+	fair_by text NOT NULL DEFAULT 'tasks' CHECK (fair_by IN ('tasks', 'cost', 'time')),
+	shares int[] CHECK (pg_catalog.array_ndims(shares) = 1
+		AND pg_catalog.cardinality(shares) <= 10
+		AND pg_catalog.array_position(shares, NULL) IS NULL
+		AND 1 <= ALL (shares) AND 1000000 >= ALL (shares))
 ) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
@@ -46,6 +50,7 @@ COMMENT ON COLUMN fairq.queue.retain IS 'How long succeeded and cancelled tasks 
 COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be running; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.fair_by IS 'Of what all groups get the same: tasks, cost, or time of workers.';
+COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1 and so on; those without one come behind. NULL: lower priorities first.';
 
 -- The indexes are not unique on purpose: see src/group.c.
 CREATE TABLE fairq.group_number (
@@ -295,11 +300,11 @@ CREATE FUNCTION fairq.create_queue(queue text,
 	lease interval DEFAULT '5 minutes', max_attempts int DEFAULT 20,
 	backoff interval DEFAULT '1 second', retain interval DEFAULT NULL,
 	notify boolean DEFAULT false, block_length bigint DEFAULT 1048576,
-	fair_by text DEFAULT 'tasks')
+	fair_by text DEFAULT 'tasks', shares int[] DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text)
+	boolean, bigint, text, int[])
 	IS 'Create a queue.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
@@ -307,12 +312,12 @@ CREATE FUNCTION fairq.alter_queue(queue text,
 	lease interval DEFAULT NULL, max_attempts int DEFAULT NULL,
 	backoff interval DEFAULT NULL, retain interval DEFAULT NULL,
 	notify boolean DEFAULT NULL, block_length bigint DEFAULT NULL,
-	fair_by text DEFAULT NULL)
+	fair_by text DEFAULT NULL, shares int[] DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text)
-	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit away.';
+	boolean, bigint, text, int[])
+	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit away, ''{}'' takes shares away.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_drop_queue'
@@ -614,7 +619,7 @@ COMMENT ON VIEW fairq.all_groups IS 'What fairq.groups shows of all queues.';
 CREATE VIEW fairq.all_queues AS
 	SELECT q.queue_id, q.name AS queue, q.concurrency, q.max_running, q.lease,
 		q.max_attempts, q.backoff, q.retain, q.notify,
-		q.block_length, q.paused, coalesce(g.ready, 0) AS ready,
+		q.block_length, q.shares, q.paused, coalesce(g.ready, 0) AS ready,
 		coalesce(g.waiting, 0) AS waiting,
 		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
 		g.oldest_ready, q.fair_by
@@ -651,7 +656,7 @@ COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they
 CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.queue, q.concurrency, q.max_running, q.lease,
 		q.max_attempts, q.backoff, q.retain, q.notify,
-		q.block_length, q.paused, q.ready, q.waiting, q.scheduled, q.running,
+		q.block_length, q.shares, q.paused, q.ready, q.waiting, q.scheduled, q.running,
 		q.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
 		c.retried, c.failed, c.cancelled, c.expired, q.fair_by
 	FROM fairq.visible_queues() q

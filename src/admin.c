@@ -92,6 +92,27 @@ arg_fair_by(FunctionCallInfo fcinfo, int n)
 	return fairq_sql_text(PG_GETARG_TEXT_PP(n));
 }
 
+/* Shares of priorities, if they are given; none, where it is allowed. */
+static FairqSqlArg
+arg_shares(FunctionCallInfo fcinfo, int n, int least)
+{
+	FairqSqlArg arg = {INT4ARRAYOID, (Datum) 0, true};
+	Datum	   *values;
+	int			nvalues;
+
+	if (PG_ARGISNULL(n))
+		return arg;
+	nvalues = fairq_arg_array(fcinfo, n, "shares", INT4OID, &values, NULL);
+	(void) fairq_arg_int(fcinfo, n, "the number of shares", nvalues, least,
+						 FAIRQ_PRIORITIES);
+	for (int i = 0; i < nvalues; i++)
+		(void) fairq_arg_int(fcinfo, n, "each of shares",
+							 DatumGetInt32(values[i]), 1, FAIRQ_MAX_SHARE);
+	arg.value = PG_GETARG_DATUM(n);
+	arg.isnull = false;
+	return arg;
+}
+
 /* Make the hints of a new queue, which are given back if we abort. */
 static void
 make_queue_hints(int32 queue_id)
@@ -128,7 +149,8 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		arg_delay(fcinfo, 5, "backoff"),
 		arg_delay(fcinfo, 6, "retain"),
 		fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7)),
-		arg_fair_by(fcinfo, 9)
+		arg_fair_by(fcinfo, 9),
+		arg_shares(fcinfo, 10, 1)
 	};
 	int64		id = 0;
 
@@ -148,9 +170,9 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	if (fairq_queue_exists(text_to_cstring(name)) ||
 		fairq_sql("INSERT INTO fairq.queue"
 				  " (name, block_length, lease, concurrency, max_running,"
-				  " max_attempts, backoff, retain, notify, fair_by)"
+				  " max_attempts, backoff, retain, notify, fair_by, shares)"
 				  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9,"
-				  " coalesce($10, 'tasks'))"
+				  " coalesce($10, 'tasks'), $11)"
 				  " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
 				  args, lengthof(args), &id) == 0)
 		ereport(ERROR,
@@ -209,7 +231,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	bool		readdressing = !PG_ARGISNULL(8);
 	FairqQueue *queue;
 	int64		block_length;
-	FairqSqlArg args[10];
+	FairqSqlArg args[11];
 
 	args[3] = arg_limit(fcinfo, 1, "concurrency", 0);
 	args[4] = arg_limit(fcinfo, 2, "max_running", 0);
@@ -219,6 +241,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	args[8] = fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7));
 	args[8].isnull = PG_ARGISNULL(7);
 	args[9] = arg_fair_by(fcinfo, 9);
+	args[10] = arg_shares(fcinfo, 10, 0);
 	if (!PG_ARGISNULL(3))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
 	(void) arg_block_length(fcinfo, 8, 1);
@@ -240,7 +263,8 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 			  " backoff = coalesce($7, backoff),"
 			  " retain = " RETAIN("coalesce($8, retain)") ","
 			  " notify = coalesce($9, notify),"
-			  " fair_by = coalesce($10, fair_by)"
+			  " fair_by = coalesce($10, fair_by),"
+			  " shares = nullif(coalesce($11, shares), '{}')"
 			  " WHERE queue_id = $1",
 			  args, lengthof(args), NULL);
 	fairq_notify(queue);

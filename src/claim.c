@@ -47,6 +47,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 		s->window.first = s->window.first < 0 ? turn->addr :
 			Min(s->window.first, turn->addr);
 	s->got.served++;
+	s->got.charge += fairq_charge_of(s->queue, task);
 	return result;
 }
 

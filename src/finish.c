@@ -316,7 +316,7 @@ backoff_delay(const FairqQueue *queue, const FairqTask *task)
 	int32		retries = Max(task->attempt - task->released - 1, 0);
 	double		jitter = pg_prng_double(&pg_global_prng_state);
 	double		most = (double) SECS_PER_HOUR * USECS_PER_SEC;
-	double		delay = (double) queue->retry.backoff * pow(2, Min(retries, 60));
+	double		delay = (double) queue->retries.backoff * pow(2, Min(retries, 60));
 
 	return (int64) Min(delay * (0.75 + 0.5 * jitter),
 					   most * (0.75 + 0.25 * jitter));

@@ -19,6 +19,9 @@
  *	 (recover.c); and which groups of the seats that are not known have rows,
  *	 which is read in the index as the seats are come by (next_unknown()).
  *
+ * In a queue with shares service goes to and fro between lanes.  So what was
+ * found of a lane is kept (LaneSight), and the lanes' shares are copied, too.
+ *
  * What the caller's own transaction has enqueued is published in advance, as
  * its own pops would do; that alone is written anywhere.
  *
@@ -66,15 +69,9 @@ typedef struct ForeseenGroup
 	FairqHeads	heads;			/* its next tasks */
 } ForeseenGroup;
 
-/* One call, in one lane. */
-typedef struct Foresight
+/* One lane, as far as it was come by. */
+typedef struct LaneSight
 {
-	FairqService s;				/* what the searches need */
-	FairqForeseen foreseen;		/* is told of each task */
-	void	   *arg;			/* its first argument */
-	FairqSlots	queue;			/* slots of the queue */
-	HTAB	   *slots;			/* FairqSlots of groups, of all lanes */
-	HTAB	   *seen;			/* ids of tasks that were come by */
 	FairqLaneCopy lane;			/* where service is, as it goes on */
 	int64		passed;			/* seat of the lane at first */
 	bool		moved;			/* true: service is in a later block than at
@@ -99,11 +96,25 @@ typedef struct Foresight
 	/* groups that are not known, in the index */
 	struct
 	{
-		FairqScan  *scan;		/* scan for groups; NULL: none yet */
 		int64		from;		/* seat from which on the next one was searched
 								 * for */
 		int64		next;		/* that one; FAIRQ_ALL_SEATS: there is none */
 	}			line;
+} LaneSight;
+
+/* One call. */
+typedef struct Foresight
+{
+	FairqService s;				/* what the searches need */
+	FairqForeseen foreseen;		/* is told of each task */
+	void	   *arg;			/* its first argument */
+	FairqSlots	queue;			/* slots of the queue */
+	HTAB	   *slots;			/* FairqSlots of groups, of all lanes */
+	HTAB	   *seen;			/* ids of tasks that were come by */
+	FairqScan  *line;			/* scan for groups; NULL: none yet */
+	LaneSight  *lanes[FAIRQ_PRIORITIES];	/* lanes that were come by; NULL:
+											 * not yet */
+	LaneSight  *at;				/* present lane */
 } Foresight;
 
 /* --------------------------------------------------------------------- */
@@ -133,8 +144,8 @@ init_members(Foresight *f, FairqMembers members[KINDS], FairqSeatSet main)
 	};
 	const bool	used[KINDS] = {
 		[KIND_MAIN] = true,
-		[KIND_LAPSING] = f->lane.deadline <= f->s.call.now,
-		[KIND_PARKED] = f->lane.unparks
+		[KIND_LAPSING] = f->at->lane.deadline <= f->s.call.now,
+		[KIND_PARKED] = f->at->lane.unparks
 	};
 
 	for (int i = 0; i < KINDS; i++)
@@ -155,15 +166,15 @@ next_in_line(Foresight *f, int64 from, int64 end)
 
 	if (from >= end)
 		return FAIRQ_ALL_SEATS;
-	if (from < f->line.from || from > f->line.next)
+	if (from < f->at->line.from || from > f->at->line.next)
 	{
-		next = fairq_line_next(&f->line.scan, f->s.tasks,
+		next = fairq_line_next(&f->line, f->s.tasks,
 							   fairq_task_lane(f->s.queue->id, f->s.priority),
 							   from);
-		f->line.from = from;
-		f->line.next = next == FAIRQ_NO_SEAT ? FAIRQ_ALL_SEATS : next;
+		f->at->line.from = from;
+		f->at->line.next = next == FAIRQ_NO_SEAT ? FAIRQ_ALL_SEATS : next;
 	}
-	return f->line.next < end ? f->line.next : FAIRQ_ALL_SEATS;
+	return f->at->line.next < end ? f->at->line.next : FAIRQ_ALL_SEATS;
 }
 
 /*
@@ -173,15 +184,15 @@ next_in_line(Foresight *f, int64 from, int64 end)
 static int64
 next_unknown(Foresight *f, int64 from)
 {
-	int64		behind = f->lane.first + f->lane.known;
+	int64		behind = f->at->lane.first + f->at->lane.known;
 	int64		next;
 
-	if (f->lane.known >= FAIRQ_ALL_SEATS)
+	if (f->at->lane.known >= FAIRQ_ALL_SEATS)
 		return FAIRQ_ALL_SEATS;
 	if (behind >= FAIRQ_ALL_SEATS)
 		return next_in_line(f, Max(from, behind - FAIRQ_ALL_SEATS),
-							f->lane.first);
-	next = next_in_line(f, from, f->lane.first);
+							f->at->lane.first);
+	next = next_in_line(f, from, f->at->lane.first);
 	return next < FAIRQ_ALL_SEATS ? next :
 		next_in_line(f, Max(from, behind), FAIRQ_ALL_SEATS);
 }
@@ -209,13 +220,13 @@ next_in_ring(Foresight *f, int64 from)
 	for (;;)
 	{
 		int64		next = next_unknown(f, from);
-		int			found = bms_next_member(f->sets.found, (int) from - 1);
+		int			found = bms_next_member(f->at->sets.found, (int) from - 1);
 
 		CHECK_FOR_INTERRUPTS();
 		if (found >= 0)
 			next = Min(next, found);
-		next = Min(next, next_member(f->ring, KINDS, from));
-		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->sets.out))
+		next = Min(next, next_member(f->at->ring, KINDS, from));
+		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->at->sets.out))
 			return next;
 		from = next + 1;
 	}
@@ -230,12 +241,12 @@ next_member_in_front(Foresight *f, Kind kind, int64 from)
 {
 	const FairqSeatCopy *member;
 
-	while ((member = fairq_members_next(&f->front[kind], from)) != NULL)
+	while ((member = fairq_members_next(&f->at->front[kind], from)) != NULL)
 	{
 		if (kind == KIND_MAIN)
 			return member->group_no;
 		/* when a recovery begins, what has rows counts as served first */
-		if (member->group_no > f->passed || !f->lane.begun)
+		if (member->group_no > f->at->passed || !f->at->lane.begun)
 			break;
 		if (!member->served)
 			return member->group_no;
@@ -251,7 +262,7 @@ next_in_front(Foresight *f)
 	for (int64 from = 0;;)
 	{
 		int64		next = FAIRQ_ALL_SEATS;
-		int			found = bms_next_member(f->sets.found_front,
+		int			found = bms_next_member(f->at->sets.found_front,
 											(int) from - 1);
 
 		CHECK_FOR_INTERRUPTS();
@@ -260,8 +271,8 @@ next_in_front(Foresight *f)
 		for (int i = 0; i < KINDS; i++)
 			next = Min(next, next_member_in_front(f, i, from));
 		if (next >= FAIRQ_ALL_SEATS ||
-			(!bms_is_member((int) next, f->sets.out) &&
-			 !bms_is_member((int) next, f->sets.had)))
+			(!bms_is_member((int) next, f->at->sets.out) &&
+			 !bms_is_member((int) next, f->at->sets.had)))
 			return next;
 		from = next + 1;
 	}
@@ -281,7 +292,7 @@ static ForeseenGroup *
 open_group(Foresight *f, int32 group_no, FairqGroupCopy *copy)
 {
 	bool		found;
-	ForeseenGroup *group = hash_search(f->groups, &group_no, HASH_ENTER, &found);
+	ForeseenGroup *group = hash_search(f->at->groups, &group_no, HASH_ENTER, &found);
 
 	if (!found)
 	{
@@ -296,8 +307,8 @@ static bool
 was_served(Foresight *f, const FairqGroupCopy *copy)
 {
 	bool		served = fairq_copy_has(copy, FAIRQ_SERVED);
-	bool		unsure = f->lane.begun ? copy->unsure :
-		copy->group_no < f->lane.first;
+	bool		unsure = f->at->lane.begun ? copy->unsure :
+		copy->group_no < f->at->lane.first;
 
 	if (unsure && !fairq_copy_has(copy, FAIRQ_FRONT) &&
 		!copy->group.newcomer)
@@ -306,8 +317,8 @@ was_served(Foresight *f, const FairqGroupCopy *copy)
 	if (served && fairq_copy_has(copy, FAIRQ_SERVED) &&
 		copy->group.turn.parts == 0 && copy->group.turn.unused)
 	{
-		if (f->lane.turn_seat == copy->group_no)
-			f->lane.turn_left = 0;
+		if (f->at->lane.turn_seat == copy->group_no)
+			f->at->lane.turn_left = 0;
 		return false;
 	}
 	return served;
@@ -327,11 +338,11 @@ fell_due(void *arg, const FairqTask *task)
 	fairq_heads_fell_due(&group->heads, task->addr);
 	if (copy.group_no < 0 ||
 		(fairq_copy_has(&copy, FAIRQ_PARKED) && !copy.lapsing &&
-		 !f->lane.unparks))
+		 !f->at->lane.unparks))
 		return true;
-	f->sets.found = bms_add_member(f->sets.found, task->group_no);
-	if (!was_served(f, &copy) && task->group_no <= f->lane.seat)
-		f->sets.found_front = bms_add_member(f->sets.found_front,
+	f->at->sets.found = bms_add_member(f->at->sets.found, task->group_no);
+	if (!was_served(f, &copy) && task->group_no <= f->at->lane.seat)
+		f->at->sets.found_front = bms_add_member(f->at->sets.found_front,
 											 task->group_no);
 	return true;
 }
@@ -420,14 +431,15 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 		}
 		fairq_heads_served(&group->heads, &course, &head);
 		head.task.turn = addr == FAIRQ_ADDR_NONE ? head.task.addr : addr;
-		f->order.cost = head.task.cost;
+		f->at->order.cost = head.task.cost;
 		f->foreseen(f->arg, &head.task);
 		f->s.got.served++;
+		f->s.got.charge += fairq_charge_of(f->s.queue, &head.task);
 		served++;
 	}
 	fairq_heads_turn_over(&group->heads, &course);
 	if (served < want)
-		f->sets.out = bms_add_member(f->sets.out, group_no);
+		f->at->sets.out = bms_add_member(f->at->sets.out, group_no);
 	return served;
 }
 
@@ -453,10 +465,10 @@ is_continued(Foresight *f)
 {
 	bool		in_ring;
 
-	if (f->lane.turn_left == 0)
+	if (f->at->lane.turn_left == 0)
 		return false;
-	in_ring = next_in_ring(f, f->lane.turn_seat) == f->lane.turn_seat;
-	rewind_members(f->ring);
+	in_ring = next_in_ring(f, f->at->lane.turn_seat) == f->at->lane.turn_seat;
+	rewind_members(f->at->ring);
 	return in_ring;
 }
 
@@ -464,7 +476,7 @@ is_continued(Foresight *f)
 static bool
 next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 {
-	FairqLaneCopy *lane = &f->lane;
+	FairqLaneCopy *lane = &f->at->lane;
 	int64		seat;
 
 	if (is_continued(f))
@@ -473,23 +485,23 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 		*addr = lane->turn;
 		*left = lane->turn_left;
 		lane->turn_left = 0;
-		f->sets.had = bms_add_member(f->sets.had, *group_no);
+		f->at->sets.had = bms_add_member(f->at->sets.had, *group_no);
 		return true;
 	}
 	lane->turn_left = 0;
-	seat = f->moved ? FAIRQ_ALL_SEATS : next_in_front(f);
+	seat = f->at->moved ? FAIRQ_ALL_SEATS : next_in_front(f);
 	if (seat >= FAIRQ_ALL_SEATS)
 	{
 		seat = next_in_ring(f, lane->seat + INT64CONST(1));
 		if (seat >= FAIRQ_ALL_SEATS)
 		{
-			rewind_members(f->ring);
+			rewind_members(f->at->ring);
 			seat = next_in_ring(f, 0);
 			if (seat >= FAIRQ_ALL_SEATS)
 				return false;
-			f->moved = true;
-			bms_free(f->sets.had);
-			f->sets.had = NULL;
+			f->at->moved = true;
+			bms_free(f->at->sets.had);
+			f->at->sets.had = NULL;
 			if (fairq_address((int32) seat, lane->block + 1,
 							  f->s.queue->block_length) != FAIRQ_ADDR_NONE)
 				lane->block++;
@@ -499,7 +511,7 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 	*group_no = (int32) seat;
 	*addr = turn_address(f, *group_no, lane->block);
 	*left = weight_of(f, *group_no);
-	f->sets.had = bms_add_member(f->sets.had, *group_no);
+	f->at->sets.had = bms_add_member(f->at->sets.had, *group_no);
 	return true;
 }
 
@@ -507,7 +519,7 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 static bool
 is_by_turns(const Foresight *f)
 {
-	return f->lane.ledger.fair_by == FAIRQ_BY_TASKS;
+	return f->at->lane.ledger.fair_by == FAIRQ_BY_TASKS;
 }
 
 /*
@@ -522,7 +534,7 @@ next_lapsed(Foresight *f, FairqMembers members[KINDS], int64 from)
 		/* parked groups are none of these */
 		int64		next = next_member(members, KIND_LAPSING + 1, from);
 
-		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->sets.out))
+		if (next >= FAIRQ_ALL_SEATS || !bms_is_member((int) next, f->at->sets.out))
 			return next;
 		from = next + 1;
 	}
@@ -535,7 +547,7 @@ next_lapsed(Foresight *f, FairqMembers members[KINDS], int64 from)
 static void
 foresee_in_full(Foresight *f)
 {
-	FairqLaneCopy *lane = &f->lane;
+	FairqLaneCopy *lane = &f->at->lane;
 	FairqMembers members[KINDS];
 	int64		tried = FAIRQ_NO_SEAT;
 
@@ -566,8 +578,8 @@ foresee_in_full(Foresight *f)
 		left = seat == lane->full_seat && lane->full_left > 0 ?
 			lane->full_left : weight_of(f, group_no);
 		copy_group(f, group_no, &copy);
-		had = bms_is_member(group_no, f->sets.had) ||
-			(!f->moved && fairq_copy_has(&copy, FAIRQ_SERVED));
+		had = bms_is_member(group_no, f->at->sets.had) ||
+			(!f->at->moved && fairq_copy_has(&copy, FAIRQ_SERVED));
 		served = foresee_turn(f, group_no, !is_by_turns(f) ? FAIRQ_ADDR_NONE :
 							  turn_address(f, group_no,
 										   lane->block + (had ? 1 : 0)),
@@ -587,12 +599,12 @@ foresee_in_full(Foresight *f)
 static bool
 comes(Foresight *f, int32 group_no)
 {
-	bool		by_time = f->lane.ledger.fair_by == FAIRQ_BY_TIME;
-	bool		in_front = bms_is_member(group_no, f->sets.found_front);
+	bool		by_time = f->at->lane.ledger.fair_by == FAIRQ_BY_TIME;
+	bool		in_front = bms_is_member(group_no, f->at->sets.found_front);
 
 	for (int kind = 0; kind < KINDS; kind++)
 	{
-		const FairqSeatCopy *member = fairq_members_next(&f->front[kind],
+		const FairqSeatCopy *member = fairq_members_next(&f->at->front[kind],
 														 group_no);
 
 		if (member != NULL && member->group_no == group_no)
@@ -611,13 +623,13 @@ begin_order(Foresight *f)
 {
 	int64		unknown = 0;
 
-	fairq_foresee_order_begin(&f->order, f->s.lane, &f->lane.ledger,
+	fairq_foresee_order_begin(&f->at->order, f->s.lane, &f->at->lane.ledger,
 							  f->s.call.now);
 	/* in the order of their seats, as a pop adds them */
 	for (int64 from = 0;;)
 	{
-		int64		next = next_member(f->front, KINDS, from);
-		int			found = bms_next_member(f->sets.found, (int) from - 1);
+		int64		next = next_member(f->at->front, KINDS, from);
+		int			found = bms_next_member(f->at->sets.found, (int) from - 1);
 
 		CHECK_FOR_INTERRUPTS();
 		if (found >= 0)
@@ -625,9 +637,9 @@ begin_order(Foresight *f)
 		if (next >= FAIRQ_ALL_SEATS)
 			break;
 		if (comes(f, (int32) next))
-			fairq_foresee_order_comes(&f->order, (int32) next);
+			fairq_foresee_order_comes(&f->at->order, (int32) next);
 		else
-			fairq_foresee_order_stays(&f->order, (int32) next);
+			fairq_foresee_order_stays(&f->at->order, (int32) next);
 		from = next + 1;
 	}
 	for (int64 from = 0; unknown < f->s.call.max_tasks + FAIRQ_MEMBERS; unknown++)
@@ -637,7 +649,7 @@ begin_order(Foresight *f)
 		CHECK_FOR_INTERRUPTS();
 		if (next >= FAIRQ_ALL_SEATS)
 			break;
-		fairq_foresee_order_comes(&f->order, (int32) next);
+		fairq_foresee_order_comes(&f->at->order, (int32) next);
 		from = next + 1;
 	}
 }
@@ -649,7 +661,6 @@ foresee_order(Foresight *f)
 	int			in_vain = 0;
 	int32		group_no;
 
-	begin_order(f);
 	while (f->s.got.served < f->s.call.max_tasks && in_vain < MOST_IN_VAIN)
 	{
 		if (!fairq_slots_any(f->s.queue, f->s.tasks, &f->queue))
@@ -657,18 +668,28 @@ foresee_order(Foresight *f)
 			foresee_in_full(f);
 			break;
 		}
-		if (!fairq_foresee_order_next(&f->order, &group_no))
+		if (!fairq_foresee_order_next(&f->at->order, &group_no))
 			break;
 		if (foresee_turn(f, group_no, FAIRQ_ADDR_NONE, 1) > 0)
 		{
-			fairq_foresee_order_served(&f->order, group_no,
-									   weight_of(f, group_no), f->order.cost);
+			fairq_foresee_order_served(&f->at->order, group_no,
+									   weight_of(f, group_no), f->at->order.cost);
 			in_vain = 0;
 		}
 		else
 			in_vain++;
 	}
-	hash_destroy(f->order.groups);
+}
+
+/* Go on with a lane that was come by.  False if that one was not. */
+static bool
+back_in_lane(Foresight *f)
+{
+	f->at = f->lanes[f->s.priority];
+	if (f->at == NULL)
+		return false;
+	fairq_heads_in_lane(&f->s, f->s.priority, f->at->lane.clock);
+	return true;
 }
 
 /* Begin with a lane: have where it stands, and what a pop would find first. */
@@ -682,56 +703,58 @@ begin_lane(Foresight *f)
 		.hcxt = CurrentMemoryContext
 	};
 
-	f->groups = hash_create("fairq foreseen groups", 64, &ctl,
+	f->at = f->lanes[f->s.priority] = palloc0(sizeof(LaneSight));
+	f->at->groups = hash_create("fairq foreseen groups", 64, &ctl,
 							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	f->sets.found = f->sets.found_front = f->sets.had = f->sets.out = NULL;
-	f->moved = false;
-	f->line.from = FAIRQ_ALL_SEATS;
-	f->line.next = -1;
+	f->at->line.from = FAIRQ_ALL_SEATS;
+	f->at->line.next = -1;
 	map_again(f);
-	fairq_lane_copy(lane, &f->lane);
-	if (!f->lane.begun)
+	fairq_lane_copy(lane, &f->at->lane);
+	if (!f->at->lane.begun)
 	{
 		int32		seat;
 
 		fairq_find_position(f->s.queue, f->s.priority, f->s.tasks,
-							&f->lane.block, &seat);
-		f->lane.seat = seat;
-		f->lane.first = seat + INT64CONST(1);
-		f->lane.known = 0;
-		f->lane.turn_left = 0;
-		f->lane.full_seat = FAIRQ_NO_SEAT;
-		f->lane.full_left = 0;
-		fairq_ledger_begin(&f->lane.ledger, f->s.queue->fair_by,
+							&f->at->lane.block, &seat);
+		f->at->lane.seat = seat;
+		f->at->lane.first = seat + INT64CONST(1);
+		f->at->lane.known = 0;
+		f->at->lane.turn_left = 0;
+		f->at->lane.full_seat = FAIRQ_NO_SEAT;
+		f->at->lane.full_left = 0;
+		fairq_ledger_begin(&f->at->lane.ledger, f->s.queue->fair_by,
 						   f->s.call.now);
 		if (!is_by_turns(f))
 		{
-			f->lane.seat = PG_INT32_MAX;
-			f->lane.first = 0;
+			f->at->lane.seat = PG_INT32_MAX;
+			f->at->lane.first = 0;
 		}
 		for (int r = 0; r < FAIRQ_REGIONS; r++)
-			f->lane.timers[r] = fairq_region_from(r);
+			f->at->lane.timers[r] = fairq_region_from(r);
 	}
-	f->passed = f->lane.seat;
-	f->lane.unparks |= fairq_has_changed_settings();
-	fairq_heads_in_lane(&f->s, f->s.priority, f->lane.clock);
-	init_members(f, f->front, FAIRQ_FRONT);
-	init_members(f, f->ring, FAIRQ_RING);
+	f->at->passed = f->at->lane.seat;
+	f->at->lane.unparks |= fairq_has_changed_settings();
+	fairq_heads_in_lane(&f->s, f->s.priority, f->at->lane.clock);
+	init_members(f, f->at->front, FAIRQ_FRONT);
+	init_members(f, f->at->ring, FAIRQ_RING);
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 		(void) fairq_due_read(f->s.queue, f->s.priority, f->s.tasks, r,
-							  f->lane.timers[r], f->s.call.now, fell_due, f);
+							  f->at->lane.timers[r], f->s.call.now, fell_due, f);
+	if (!is_by_turns(f))
+		begin_order(f);
 }
 
+/* Foresee what is served in the present lane. */
 static void
 foresee_lane(Foresight *f)
 {
 	int			in_vain = 0;
 
-	begin_lane(f);
+	if (!back_in_lane(f))
+		begin_lane(f);
 	if (!is_by_turns(f))
 	{
 		foresee_order(f);
-		hash_destroy(f->groups);
 		return;
 	}
 	while (f->s.got.served < f->s.call.max_tasks && in_vain < MOST_IN_VAIN)
@@ -739,6 +762,7 @@ foresee_lane(Foresight *f)
 		int32		group_no;
 		int64		addr;
 		int			left;
+		int			served;
 
 		if (!fairq_slots_any(f->s.queue, f->s.tasks, &f->queue))
 		{
@@ -747,12 +771,46 @@ foresee_lane(Foresight *f)
 		}
 		if (!next_turn(f, &group_no, &addr, &left))
 			break;
-		if (foresee_turn(f, group_no, addr, left) > 0)
-			in_vain = 0;
-		else
-			in_vain++;
+		served = foresee_turn(f, group_no, addr, left);
+		in_vain = served > 0 ? 0 : in_vain + 1;
+		/* if enough was served of the lane, for now, the turn is gone on with */
+		if (f->s.got.served == f->s.call.max_tasks && served < left)
+		{
+			f->at->lane.turn_seat = group_no;
+			f->at->lane.turn = addr;
+			f->at->lane.turn_left = left - served;
+		}
 	}
-	hash_destroy(f->groups);
+}
+
+/* Foresee what is served by shares, as serve.c does. */
+static void
+foresee_by_shares(Foresight *f)
+{
+	FairqQueue *queue = f->s.queue;
+	int64		max_tasks = f->s.call.max_tasks;
+	uint32		without = 0;
+	FairqShareState state;
+	FairqShareRun run;
+
+	fairq_shares_copy(&queue->hints->shares, queue->shares.of,
+					  queue->as_of.version, &state);
+	while (f->s.got.served < max_tasks &&
+		   fairq_share_choose(&state, without, max_tasks - f->s.got.served,
+							  &run))
+	{
+		int64		served = f->s.got.served;
+		int64		charge = f->s.got.charge;
+
+		f->s.priority = run.priority;
+		f->s.call.max_tasks = served + run.most;
+		foresee_lane(f);
+		served = f->s.got.served - served;
+		fairq_share_settle(&state, &run, served, f->s.got.charge - charge);
+		if (served < run.most)
+			without |= (uint32) 1 << run.priority;
+		f->s.call.max_tasks = max_tasks;
+	}
 }
 
 /*
@@ -782,11 +840,14 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	f.queue.group_no = -1;
 	f.queue.limit = queue->max_running;
 	fairq_slots_look(queue, tasks, &f.queue);
+	if (queue->shares.any)
+		foresee_by_shares(&f);
 	for (f.s.priority = 0;
 		 f.s.priority < FAIRQ_PRIORITIES && f.s.got.served < max_tasks;
 		 f.s.priority++)
-		foresee_lane(&f);
+		if (queue->shares.of[f.s.priority] == 0)
+			foresee_lane(&f);
 	fairq_heads_end(&f.s);
-	if (f.line.scan != NULL)
-		fairq_scan_end(f.line.scan);
+	if (f.line != NULL)
+		fairq_scan_end(f.line);
 }

@@ -15,6 +15,7 @@
 #include "chunks.h"
 #include "counter.h"
 #include "histogram.h"
+#include "shares.h"
 #include "shmem.h"
 #include "tally.h"
 #include "times.h"
@@ -214,6 +215,7 @@ struct FairqHints
 								 * ones are in the lanes */
 	FairqQueueTally tally;		/* how many tasks there are */
 	FairqCounter running;		/* counter of the whole queue */
+	FairqShares shares;			/* what the lanes have got of their shares */
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and
 											 * ran, since the server
 											 * started */

@@ -200,7 +200,7 @@ bool
 fairq_attempts_used_up(const FairqQueue *queue, const FairqTask *task)
 {
 	int32		most = task->max_attempts > 0 ? task->max_attempts :
-		queue->retry.max_attempts;
+		queue->retries.max_attempts;
 
 	return task->attempt - task->released >= most;
 }

@@ -48,6 +48,7 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -353,6 +354,32 @@ get_fair_by(TupleTableSlot *slot)
 		strcmp(name, "time") == 0 ? FAIRQ_BY_TIME : FAIRQ_BY_TASKS;
 }
 
+/* Read the lanes' shares.  What is out of range, by hand, is none. */
+static void
+read_shares(FairqQueue *queue, TupleTableSlot *slot)
+{
+	bool		isnull;
+	Datum		shares = slot_getattr(slot, QUEUE_SHARES, &isnull);
+	Datum	   *values;
+	bool	   *nulls;
+	int			n;
+
+	memset(&queue->shares, 0, sizeof(queue->shares));
+	if (isnull)
+		return;
+	deconstruct_array(DatumGetArrayTypeP(shares), INT4OID, sizeof(int32), true,
+					  TYPALIGN_INT, &values, &nulls, &n);
+	for (int p = 0; p < Min(n, FAIRQ_PRIORITIES); p++)
+	{
+		int32		share = nulls[p] ? 0 : DatumGetInt32(values[p]);
+
+		if (share < 1 || share > FAIRQ_MAX_SHARE)
+			continue;
+		queue->shares.of[p] = share;
+		queue->shares.any = true;
+	}
+}
+
 /* Read the queue's settings from its row. */
 static void
 read_queue(FairqQueue *queue, TupleTableSlot *slot)
@@ -371,15 +398,16 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 													   &isnull)),
 						   queue->name, sizeof(queue->name));
 	queue->lease = *DatumGetIntervalP(slot_getattr(slot, QUEUE_LEASE, &isnull));
-	queue->retry.max_attempts =
+	queue->retries.max_attempts =
 		DatumGetInt32(slot_getattr(slot, QUEUE_MAX_ATTEMPTS, &isnull));
-	queue->retry.backoff = (int64)
+	queue->retries.backoff = (int64)
 		fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_BACKOFF,
 															 &isnull)));
 	queue->notify = DatumGetBool(slot_getattr(slot, QUEUE_NOTIFY, &isnull));
 	(void) slot_getattr(slot, QUEUE_RETAIN, &isnull);
 	queue->retains = !isnull;
 	queue->fair_by = get_fair_by(slot);
+	read_shares(queue, slot);
 }
 
 /* Has the current user one of these privileges on the queue? */

@@ -49,18 +49,25 @@ typedef struct FairqQueue
 								 * FAIRQ_NO_LIMIT */
 	Interval	lease;			/* lease if a pop names none */
 
-	/* how often a task is retried, and when */
+	/* when tasks are run again */
 	struct
 	{
-		int32		max_attempts;	/* attempts of a task if it has no number
-									 * of its own */
+		int32		max_attempts;	/* attempts of a task if it has no number of
+									 * its own */
 		int64		backoff;	/* delay of the first retry in microseconds */
-	}			retry;
+	}			retries;
 
 	bool		retains;		/* true: succeeded and cancelled tasks are
 								 * archived */
 	bool		notify;			/* true: NOTIFY is sent */
 	FairqFairBy fair_by;		/* of what all groups get the same */
+
+	/* shares of the lanes */
+	struct
+	{
+		bool		any;		/* true: some lane has a share */
+		int32		of[FAIRQ_PRIORITIES];	/* share of each lane; 0: none */
+	}			shares;
 
 	/* settings of groups */
 	struct

@@ -223,6 +223,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	fairq_parked_ages_init(&hints->parked.ages);
 	fairq_chunks_free(&hints->chunks);
 	fairq_counter_init(&hints->running);
+	fairq_shares_init(&hints->shares);
 	for (int i = 0; i < FAIRQ_SPANS; i++)
 		fairq_histogram_init(&hints->histograms[i]);
 	fairq_wakeup_begin(&hints->wakeup);

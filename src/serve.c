@@ -2,11 +2,13 @@
  * serve.c
  *		Service: the course of a call.
  *
- * Lanes are served in the order of their priorities.  In a lane, a call takes
- * turns, some dozens at once, and serves each group at its turn.  Which group
- * is next is decided in lane_take.c, which of its tasks in turn.c; here, when
- * the call goes on and when it stops.  The cost of a call depends on the tasks
- * that it returns, and not on what lies in the queue.
+ * Lanes are served in the order of their priorities, or by their shares
+ * (shares.c): then each task is of the lane that has got least, and a lane
+ * without a share is served when those with one have nothing.  In a lane, a
+ * call takes turns, some dozens at once, and serves each group at its turn.
+ * Which group is next is decided in lane_take.c, which of its tasks in turn.c;
+ * here, when the call goes on and when it stops.  The cost of a call depends on
+ * the tasks that it returns, and not on what lies in the queue.
  *
  * After a restart the seats of a lane become known step by step, a little
  * ahead of the turns that are taken (recover.c).
@@ -37,8 +39,8 @@
  * - settings have changed since the call read them (running.c); it begins anew,
  *	 here, only if it has nothing yet;
  * - per_group says so: its window of turns (may_take() in lane_take.c), the
- *	 first lane that has some, and turns or rounds in a full queue but not both
- *	 (here);
+ *	 first lane that has some, also by shares, and turns or rounds in a full
+ *	 queue but not both (here);
  * - they are in flight, or their rows locked or being changed (turn.c,
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c), or
@@ -370,22 +372,69 @@ serve_lane(FairqService *s)
 	fairq_turns_leave();
 }
 
+/* Is the call over?  Turns to look at are those of the first lane that has some. */
+static bool
+is_over(const FairqService *s)
+{
+	return s->got.served >= s->call.max_tasks ||
+		(s->call.per_group > 0 && s->got.served > 0);
+}
+
+/*
+ * Serve lanes by their shares, some tasks of each at a time: as many as it
+ * would be served one by one.  One of which less is had than that has nothing
+ * left for this call.
+ */
+static void
+serve_by_shares(FairqService *s)
+{
+	int64		max_tasks = s->call.max_tasks;
+	uint32		without = 0;
+	FairqShareRun run;
+
+	while (!is_over(s) &&
+		   fairq_turns_of_share(s->queue->hints, s->queue->shares.of,
+								s->queue->as_of.version, without,
+								s->call.per_group > 0 ? 1 :
+								Min(max_tasks - s->got.served, FAIRQ_MAX_TURNS),
+								&run))
+	{
+		int64		served = s->got.served;
+		int64		charge = s->got.charge;
+
+		/* the turns of a window are of one lane */
+		if (s->call.per_group == 0)
+			s->call.max_tasks = served + run.most;
+		s->priority = run.priority;
+		s->lane = fairq_queue_lane(s->queue, s->priority);
+		serve_lane(s);
+		served = s->got.served - served;
+		fairq_turns_share_used(served, s->got.charge - charge);
+		if (served < run.most)
+			without |= (uint32) 1 << run.priority;
+		s->call.max_tasks = max_tasks;
+	}
+}
+
 static void
 serve_lanes(FairqService *s)
 {
+	/* whether there is anything does not depend on the lanes' order */
+	bool		by_shares = s->queue->shares.any && !s->call.peek;
+
 	if (s->queue->paused)
 		return;
 	fairq_running_begin(s->queue, s->call.peek);
+	if (by_shares)
+		serve_by_shares(s);
 	for (s->priority = 0;
-		 s->priority < FAIRQ_PRIORITIES && s->got.served < s->call.max_tasks;
+		 s->priority < FAIRQ_PRIORITIES && !is_over(s);
 		 s->priority++)
 	{
+		if (by_shares && s->queue->shares.of[s->priority] > 0)
+			continue;
 		s->lane = fairq_queue_lane(s->queue, s->priority);
 		serve_lane(s);
-
-		/* the turns to look at are those of the first lane that has some */
-		if (s->call.per_group > 0 && s->got.served > 0)
-			break;
 	}
 	fairq_running_end();
 }

@@ -48,6 +48,7 @@ typedef struct FairqService
 	struct
 	{
 		int64		served;		/* tasks that were served */
+		int64		charge;		/* what they charge their lanes' shares */
 		int64		ended;		/* expired tasks that were brought to their
 								 * end */
 		int64		found;		/* tasks and groups of which something was
@@ -105,5 +106,16 @@ typedef struct FairqService
 		FairqScan  *expired;	/* scan of expired tasks */
 	}			scans;
 } FairqService;
+
+/*
+ * What a claim of the task charges the share of its lane: one, whatever the
+ * task.  Where claims charge different amounts, lanes cannot be chosen for
+ * several tasks in a row (fairq_turns_of_share()).
+ */
+static inline int64
+fairq_charge_of(const FairqQueue *queue, const FairqTask *task)
+{
+	return FAIRQ_CHARGE_ONE;
+}
 
 #endif							/* FAIRQ_SERVICE_H */

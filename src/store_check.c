@@ -142,7 +142,8 @@ static const Column queue_columns[QUEUE_NATTS] = {
 	[QUEUE_CONCURRENCY - 1] = {INT4OID},
 	[QUEUE_MAX_RUNNING - 1] = {INT4OID},
 	[QUEUE_RETAIN - 1] = {INTERVALOID},
-	[QUEUE_FAIR_BY - 1] = {TEXTOID}
+	[QUEUE_FAIR_BY - 1] = {TEXTOID},
+	[QUEUE_SHARES - 1] = {INT4ARRAYOID}
 };
 
 static const Column setting_columns[SETTING_NATTS] = {

@@ -164,6 +164,7 @@ NAMES = {
     "max_running": usual(a_choice(None, "0", "5", "100")),
     "weight": usual(a_choice(None, "0", "1", "3", "1000")),
     "block_length": usual(a_choice(None, None, "100", "1048576")),
+    "shares": usual(a_choice(None, None, "{}", "{70,20,10}", "{1,1000000}")),
     "privilege": usual(a_choice("enqueue", "work", "monitor", "manage"), 0.9),
     "queue_id": usual(a_choice("1", "2", "3", "4", "5")),
     "block": usual(a_choice("0", "1", "1000")),

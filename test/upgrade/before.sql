@@ -14,7 +14,8 @@ SELECT fairq.set_group('full', 'c', weight => 2);
 SELECT fairq.enqueue('full', 'c', '1'), fairq.enqueue('full', 'c', '2');
 
 SELECT fairq.create_queue('life', concurrency => 2, max_running => 50,
-	retain => '1 day', lease => '1 day', backoff => '1 hour', max_attempts => 3);
+	retain => '1 day', lease => '1 day', backoff => '1 hour', max_attempts => 3,
+	shares => '{70,20,10}');
 SELECT fairq.enqueue('life', 't', '"twice"');
 SELECT fairq.release(id, attempt) FROM fairq.pop('life');
 SELECT fairq.pop('life', worker => 'again');

@@ -1,0 +1,202 @@
+-- Shares of priorities: whose task each service is, to the task; who comes banks
+-- nothing; what else decides that goes on.  Seen to fail when a lane that comes
+-- begins with what it had got (start_of() in shares.c), when equal ones are served
+-- by other numbers than theirs (fairq_share_choose() there), when what was not served
+-- is not given back (fairq_share_settle() there), nor after an error (end_call() in
+-- turns.c), when a run of a lane is as long as the call, and when the turns of a window
+-- are of several lanes (serve_by_shares() and is_over() in serve.c), when peek() has
+-- each lane once (foresee_by_shares() in foresee.c), or reads it anew each time
+-- (back_in_lane() there), and when it begins a turn anew that was cut short
+-- (foresee_lane() there).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- The priorities of what a pop serves, and whether that was foreseen.
+CREATE FUNCTION pg_temp.pop(of text, n int DEFAULT 1, per_group int DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	foreseen bigint[] := array(SELECT id FROM fairq.peek(of, n));
+	served bigint[];
+	shown text;
+BEGIN
+	SELECT coalesce(array_agg(id ORDER BY at), '{}'), string_agg(priority::text, '' ORDER BY at)
+	INTO served, shown
+	FROM fairq.pop(of, n, per_group => per_group) WITH ORDINALITY p(id, group_key, payload, attempt, priority, addr, enqueued_at, lease_until, at);
+	PERFORM fairq.complete_batch(served);
+	RETURN CASE WHEN foreseen = served OR per_group IS NOT NULL THEN coalesce(shown, 'nothing')
+		ELSE format('foreseen: %s, served: %s', foreseen, served) END;
+END $$;
+CREATE FUNCTION pg_temp.enqueue(of text, priority int, n int, groups int DEFAULT 3) RETURNS void LANGUAGE sql AS $$
+	SELECT fairq.enqueue_batch(of, array_agg('g' || i % groups), array_agg('{}'::jsonb), priority)
+	FROM generate_series(1, n) i
+$$;
+-- Many pops of n tasks each, as one string.
+CREATE FUNCTION pg_temp.pops(of text, times int, n int DEFAULT 1) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	r text := '';
+BEGIN
+	FOR i IN 1 .. times LOOP
+		r := r || pg_temp.pop(of, n);
+	END LOOP;
+	RETURN r;
+END $$;
+
+-- The same, each in a transaction of its own, so that slots are free again.
+CREATE PROCEDURE pg_temp.pops_apart(of text, times int, INOUT r text DEFAULT '') LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. times LOOP
+		r := r || pg_temp.pop(of);
+		COMMIT;
+	END LOOP;
+END $$;
+
+--
+-- Settings
+--
+
+SELECT fairq.create_queue('shares_bad', shares => '{}');
+SELECT fairq.create_queue('shares_bad', shares => '{1,2,3,4,5,6,7,8,9,10,11}');
+SELECT fairq.create_queue('shares_bad', shares => '{0}');
+SELECT fairq.create_queue('shares_bad', shares => '{1,1000001}');
+SELECT fairq.create_queue('shares_bad', shares => '{1,NULL}');
+SELECT fairq.create_queue('shares_bad', shares => '{{1},{2}}');
+SELECT fairq.create_queue('shares', shares => '{70,20,10}');
+SELECT fairq.alter_queue('shares', shares => '{-1}');
+SELECT fairq.alter_queue('shares', shares => '{{1,2}}');
+SELECT fairq.alter_queue('shares', notify => false);
+SELECT queue, shares FROM fairq.queues WHERE queue LIKE 'shares%';
+SELECT fairq.alter_queue('shares', shares => '{}');
+SELECT queue, shares FROM fairq.queues WHERE queue LIKE 'shares%';
+SELECT fairq.alter_queue('shares', shares => '{7,2,1}');
+SELECT queue, shares FROM fairq.queues WHERE queue LIKE 'shares%';
+
+--
+-- The order, one at a time and many; those without a share come behind
+--
+
+SELECT pg_temp.enqueue('shares', p, 40) FROM generate_series(0, 3) p;
+SELECT pg_temp.pops('shares', 20);
+SELECT pg_temp.pops('shares', 2, 10);
+SELECT pg_temp.pop('shares', 20);
+-- lane 0 has nothing left, then lane 1; then those without a share
+SELECT pg_temp.pop('shares', 200);
+SELECT pg_temp.pop('shares', 20);
+
+--
+-- Who comes begins where the others are, and banks nothing
+--
+
+SELECT pg_temp.enqueue('shares', 2, 30);
+SELECT pg_temp.pops('shares', 20);
+SELECT pg_temp.enqueue('shares', 0, 20);
+SELECT pg_temp.pops('shares', 20);
+SELECT pg_temp.enqueue('shares', 1, 4);
+SELECT pg_temp.pops('shares', 20);
+
+-- after that all are even, or near it
+SELECT pg_temp.enqueue('shares', p, 20) FROM generate_series(0, 2) p;
+SELECT pg_temp.pop('shares', 20);
+
+-- of lanes that the same group is in
+SELECT fairq.purge('shares') > 0;
+SELECT pg_temp.enqueue('shares', p, 20, 1) FROM generate_series(0, 2) p;
+SELECT pg_temp.pops('shares', 10, 2);
+
+--
+-- Other shares: all are even.  None: strict, as before
+--
+
+SELECT fairq.alter_queue('shares', shares => '{1,3}');
+SELECT pg_temp.pops('shares', 8);
+SELECT fairq.alter_queue('shares', shares => '{1,3,1}');
+SELECT pg_temp.pop('shares', 8);
+SELECT fairq.alter_queue('shares', shares => '{}');
+SELECT pg_temp.pop('shares', 8);
+-- and lost hints change nothing of who has got what
+SELECT pg_temp.enqueue('shares', p, 20) FROM generate_series(0, 1) p;
+SELECT fairq.alter_queue('shares', shares => '{1,3}');
+SELECT pg_temp.pops('shares', 3);
+SELECT fairq.reset_hints();
+SELECT pg_temp.pops('shares', 6);
+SELECT fairq.purge('shares') > 0;
+
+--
+-- The bound, of shares that have no simple multiple: at each service, and over each
+-- stretch that is as long as all shares together
+--
+
+CREATE TEMP TABLE served (n int, p int);
+SELECT fairq.alter_queue('shares', shares => '{13,7,5,1}');
+SELECT pg_temp.enqueue('shares', p, 260) FROM generate_series(0, 3) p;
+INSERT INTO served SELECT i, p::int FROM string_to_table(pg_temp.pops('shares', 30, 7), NULL) WITH ORDINALITY t(p, i);
+WITH share(p, s) AS (VALUES (0, 13), (1, 7), (2, 5), (3, 1)),
+so_far AS (
+	SELECT a.n, share.p, s, count(b.n) AS served
+	FROM served a CROSS JOIN share LEFT JOIN served b ON b.n <= a.n AND b.p = share.p
+	GROUP BY 1, 2, 3)
+SELECT count(*) > 0 AS compared,
+	max(abs((b.served - a.served)::numeric / a.s - (d.served - c.served)::numeric / c.s) / (1.0 / a.s + 1.0 / c.s)) <= 1 AS bound
+FROM so_far a JOIN so_far b ON b.p = a.p AND b.n > a.n
+JOIN so_far c ON c.n = a.n AND c.p > a.p JOIN so_far d ON d.p = c.p AND d.n = b.n;
+SELECT p, count(*) FROM served WHERE n <= 208 GROUP BY p ORDER BY p;
+SELECT fairq.purge('shares') > 0;
+
+-- the extremes are exact, too: none drifts, and no product overflows
+SELECT fairq.alter_queue('shares', shares => '{999999,1000000,1}');
+SELECT pg_temp.enqueue('shares', p, 12) FROM generate_series(0, 2) p;
+SELECT pg_temp.pops('shares', 5, 4);
+SELECT fairq.purge('shares') > 0;
+
+--
+-- Weights, per_group, limits, a full queue, take
+--
+
+SELECT fairq.alter_queue('shares', shares => '{2,1}');
+SELECT fairq.set_group('shares', 'g0', weight => 3);
+SELECT pg_temp.enqueue('shares', p, 30) FROM generate_series(0, 1) p;
+SELECT pg_temp.pops('shares', 6, 3);
+-- the turns of a window are of one lane, which is charged for all of them
+SELECT pg_temp.pop('shares', 9, per_group => 1);
+SELECT pg_temp.pop('shares', 9, per_group => 1);
+SELECT pg_temp.pops('shares', 6);
+SELECT fairq.purge('shares') > 0;
+SELECT fairq.set_group('shares', 'g0', weight => 0);
+SELECT fairq.alter_queue('shares', concurrency => 1);
+SELECT pg_temp.enqueue('shares', p, 9, 1) FROM generate_series(0, 1) p;
+CALL pg_temp.pops_apart('shares', 7);
+SELECT pg_temp.pop('shares', 6);
+-- a lane whose group has no slot is passed over, and saves nothing up
+SELECT id AS running FROM fairq.pop('shares') \gset
+SELECT pg_temp.pop('shares', 6);
+SELECT fairq.complete(:running);
+SELECT fairq.purge('shares') > 0;
+SELECT fairq.alter_queue('shares', concurrency => 0, max_running => 1);
+SELECT pg_temp.enqueue('shares', p, 9) FROM generate_series(0, 1) p;
+CALL pg_temp.pops_apart('shares', 7);
+-- expired tasks of a full queue are served, by shares
+SELECT fairq.alter_queue('shares', max_running => 9);
+SELECT string_agg(priority::text, '') FROM fairq.pop('shares', 20, '1 microsecond');
+SELECT pg_temp.pop('shares', 6);
+SELECT pg_temp.pop('shares', 20);
+SELECT fairq.alter_queue('shares', max_running => 0);
+SELECT fairq.purge('shares') >= 0;
+SELECT pg_temp.enqueue('shares', p, 6) FROM generate_series(0, 1) p;
+SELECT string_agg(priority::text, '') FROM fairq.take('shares', 6);
+CALL fairq.wait('shares', '0');
+-- what is taken back was served all the same, as its turn is
+BEGIN;
+SELECT pg_temp.pop('shares', 2);
+ROLLBACK;
+SELECT pg_temp.pop('shares', 6);
+-- what a call that fails had been charged for goes back, but for one task
+SELECT fairq.alter_queue('shares', shares => '{1,1}');
+SELECT pg_temp.enqueue('shares', 0, 50000);
+SET statement_timeout = '50 ms';
+SELECT count(*) FROM fairq.pop('shares', 50000);
+SELECT count(*) FROM fairq.pop('shares', 50000);
+RESET statement_timeout;
+SELECT pg_temp.enqueue('shares', 1, 10);
+SELECT pg_temp.pops('shares', 8);
+SELECT * FROM fairq.check_queue('shares');
+SELECT fairq.drop_queue('shares', force => true);
