@@ -292,6 +292,10 @@ class Driver:
         self.sessions[s].set_max_running(limit)
         self.model.set(s, max_running=limit or None)
 
+    def set_shares(self, s, shares):
+        self.sessions[s].set_shares(shares)
+        self.model.set(s, shares=shares)
+
     def set_paused(self, s, group, paused):
         self.sessions[s].set_paused(group, paused)
         self.model.set_paused(s, group, paused)
@@ -313,7 +317,7 @@ class Driver:
         self.server.restart(crash)
         for s in list(self.model.undo):
             self.model.rollback(s)
-        self.model.forget()
+        self.model.restarted()
 
     # ---- looks
 

@@ -12,6 +12,7 @@ from collections import namedtuple
 from clock import Clock, Pace
 from life import HOUR, LEASE_EXPIRED, due_at, due_order
 from server import Blocked, Claim, Row
+from shares import Shares
 from state import CANCELLED, FAILED, NO_LIMIT, SUCCEEDED
 
 DAY = 24 * HOUR
@@ -89,6 +90,9 @@ class Fake:
         self.cursors = {}       # lane: Round; in a full queue: see next_full
         self.cycles = {}        # (lane, group): where what expired goes on
         self.settings = settings
+        self.window = None      # of a call with per_group
+        self.shares = Shares()
+        self.shares_of = ()
         self.pending = {}       # session: settings not committed
         self.last = 0
         self.now = 0            # of the present call
@@ -233,8 +237,21 @@ class Fake:
                                           self.room_in_queue(session))
                 if room[row.group] > 0:
                     rows.append(row)
-        lane = min((row.lane for row in rows), default=None)
+        key = self.shares_by(session).key
+        lane = self.window[0] if self.window else min(
+            (row.lane for row in rows), key=key, default=None)
         return lane, [row for row in rows if row.lane == lane]
+
+    def shares_by(self, session):
+        """Who has got what; new shares begin even."""
+        shares = self.settings_of(session).shares
+        return self.shares if shares == self.shares_of else Shares(shares)
+
+    def have_shares(self, session):
+        settings = self.settings_of(session)
+        if settings.shares and not settings.paused:
+            self.shares = self.shares_by(session)
+            self.shares_of = settings.shares
 
     def first(self, session, rows):
         """Of a group's candidates the one that is served."""
@@ -306,7 +323,8 @@ class Fake:
         return seat
 
     def pop(self, session, tasks, per_group, take, lease):
-        claims, self.window = [], None
+        claims = []
+        self.have_shares(session)
         inside = session in self.undo
         if not inside:
             self.undo[session], self.marks[session] = [], []
@@ -319,6 +337,8 @@ class Fake:
                 self.cursors = before
                 break
             claims.append(self.serve(session, row, take, lease))
+            self.shares_by(session).serve(row.lane)
+        self.window = None
         if not inside:
             self.end(session, commit=True)
         return claims
@@ -569,6 +589,10 @@ class FakeSession:
     def set_max_running(self, limit):
         self.note(f"max_running {limit}")
         self.fake.set(self, max_running=limit or None)
+
+    def set_shares(self, shares):
+        self.note(f"shares {shares}")
+        self.fake.set(self, shares=shares)
 
     def set_max_attempts(self, most):
         self.note(f"max_attempts {most}")

@@ -1,7 +1,10 @@
 """Faults of service and limits, each a small change to the sound queue; and
 the kinds that each may be reported as."""
 
+from fractions import Fraction
+
 from fake import START, Fake, Round
+from shares import Shares
 from state import NO_LIMIT
 
 
@@ -369,6 +372,38 @@ class ForeseesByAge(Fake):
                 for row in by_order(self.candidates(session)[1])[:1]]
 
 
+class StrictShares(Fake):
+    def shares_by(self, session):
+        return Shares()
+
+
+class EqualShares(Fake):
+    def have_shares(self, session):
+        super().have_shares(session)
+        self.shares.share = dict.fromkeys(self.shares.share, 1)
+
+
+class BanksShares(Fake):
+    """A priority that had nothing catches up when it has."""
+
+    def have_shares(self, session):
+        super().have_shares(session)
+        self.shares.reached = 0
+
+
+class ChargesRollbacksNothing(Fake):
+    """A pop that is rolled back gives its share back."""
+
+    def end(self, session, commit):
+        rows = [] if commit else [row for row, _ in self.undo[session]
+                                  if row and row.state == "running"]
+        super().end(session, commit)
+        for row in rows:
+            if row.lane in self.shares.got:
+                self.shares.got[row.lane] -= Fraction(
+                    1, self.shares.share[row.lane])
+
+
 FAULTS = {
     FirstComeFirstServed: {"turn", "share", "priority", "twice"},
     LiesAboutTurns: {"turn", "priority"},
@@ -404,6 +439,10 @@ FAULTS = {
     HoldsOthersUp: {"lost"},
     CatchesUp: {"turn", "twice"},
     LimitedComeLast: {"turn", "share"},
+    StrictShares: {"shares"},
+    EqualShares: {"shares"},
+    BanksShares: {"shares"},
+    ChargesRollbacksNothing: {"shares"},
     Fails: {"error"},
     ForeseesNothing: {"peek"},
     ForeseesByAge: {"peek"},

@@ -87,7 +87,14 @@ class History:
             options["retain"] = True
         if self.has("cost"):
             options["fair_by"] = "cost"
+        if self._chance("by_shares"):
+            options["shares"] = self._shares()
         return options
+
+    def _shares(self):
+        most = self.rng.choice((3, 10, 1000000))
+        return tuple(self.rng.randint(1, most)
+                     for _ in range(self.rng.randint(1, 10)))
 
     def _needs_looks(self):
         """Not all is known from what the calls return?"""
@@ -170,6 +177,8 @@ class History:
             "weight": lambda: (group(), rng.randint(1, 5)),
             "limit": lambda: (some_group(0.8), rng.randint(0, 3)),
             "max_running": lambda: (rng.randint(0, 8),),
+            "shares": lambda: (self._shares()
+                               if rng.random() < 0.8 else (),),
             "max_attempts": lambda: (rng.choice((1, 2, 3, 20)),),
             "retention": lambda: (rng.random() < 0.5,),
             "pause": lambda: (some_group(0.9),),

@@ -46,7 +46,9 @@ limit     no more tasks of a group run than its limit says at the moment of the
           claim, none of what is paused, and of the queue no more than
           max_running.
 priority  no task is served while a lane of a lower number has a visible one of
-          a group that has room.
+          a group that has room; in a queue with shares, while a lane has that
+          is to be served before by these (shares.py, kind "shares").  A call
+          with per_group serves one lane.
 claim     group, priority, attempt, and when it was enqueued and the lease ends
           are right.  The attempt counts up with every service, and only a
           rollback takes it back.
@@ -134,6 +136,7 @@ is known of turns: it may cost one turn per group once, no more, and no task.
 """
 
 from life import Life, due_at, due_order
+from shares import Shares
 from state import (GONE, NO_LIMIT, READY, RUNNING, SCHEDULED, UNKNOWN, Fault)
 
 
@@ -146,6 +149,8 @@ class Model(Life):
         self.found = {}         # see popped()
         self.ended = False      # did the last pop find anything?
         self.single = None      # session whose pop is a transaction by itself
+        self.shares = Shares()
+        self.shares_of = None   # settings by which that is
 
     # ---- calls and their results
 
@@ -187,14 +192,20 @@ class Model(Life):
                             f" ready {available}")
         each = {}
         lane = None
+        self._have_shares(session)
         turns = []
         for claim in claims:
             task = self.tasks.get(claim.id)
             self._check_claim(session, claim, task, take, lease)
+            if self.shares.share and not (per_group and lane):
+                self._check_priority(session, task)
+            elif per_group and lane and self.lanes[task.lane] is not lane:
+                raise Fault("per_group", f"task {task.id} is of lane"
+                            f" {task.lane}, and others of another one")
             if self.lanes[task.lane] is not lane:
                 self._check_priority(session, task)
                 for priority in self.lanes:
-                    if priority < task.lane:
+                    if self.shares.key(priority) < self.shares.key(task.lane):
                         self._waiting(session, self.lanes[priority])
                 lane = self.lanes[task.lane]
                 waiting = self._waiting(session, lane)
@@ -206,6 +217,7 @@ class Model(Life):
             if in_full is False:
                 turns.append(claim.addr)
             self.services += 1
+            self.shares.serve(task.lane)
             self._serve(session, claim, task, take)
             if not self._waits(session, task.group, fifo):
                 waiting.discard(task.group)
@@ -266,6 +278,20 @@ class Model(Life):
             return 0, task.place, 0, task.id
         return 1 if task.begun else 2, *due_order(task), task.id
 
+    def _have_shares(self, session):
+        """A call goes by the shares that it finds; if they are others than
+        those of the last call that had some, all lanes are even."""
+        settings = self.settings_of(session)
+        if settings.paused:
+            return
+        if not settings.shares:
+            self.shares = Shares()
+        elif self.shares_of != settings.shares:
+            self.shares_of = settings.shares
+            self.kept_shares = self.shares = Shares(settings.shares)
+        else:
+            self.shares = self.kept_shares
+
     def set_weight(self, group, weight):
         self.weights[group] = (weight, max(weight, self._weight(group)[1]))
         for lane in self.lanes.values():
@@ -278,6 +304,10 @@ class Model(Life):
             lane.forget_turns()
             for fifo in lane.groups.values():
                 fifo.cycles = {None}
+
+    def restarted(self):
+        self.forget()
+        self.shares_of = None
 
     # ---- who may be served
 
@@ -405,12 +435,14 @@ class Model(Life):
             raise Fault("claim", f"task {task.id} was taken with a lease")
 
     def _check_priority(self, session, task):
+        own = self.shares.key(task.lane)
         for priority, lane in self.lanes.items():
-            if priority < task.lane and any(
+            if self.shares.key(priority) < own and any(
                     self._can_serve(session, group, fifo,
                                     self._visible(session, fifo))
                     for group, fifo in lane.groups.items()):
-                raise Fault("priority", f"task {task.id} of lane {task.lane}"
+                raise Fault("shares" if self.shares.share else "priority",
+                            f"task {task.id} of lane {task.lane}"
                             f" before one of lane {priority}")
 
     def _check_order(self, session, fifo, task):

@@ -2,7 +2,7 @@
 
 OPTIONS = ("priorities", "weights", "levels", "per_group", "limits", "most",
            "attempts", "retain", "backoff", "schedule", "keys", "leases",
-           "delay", "cost")
+           "delay", "cost", "by_shares")
 
 
 class Profile:
@@ -11,7 +11,7 @@ class Profile:
     queue ("most") are limited from the start, or attempts; that the queue
     retains, or has a short backoff; that an enqueue is scheduled or has a key;
     that a lease is short, a release delayed; that the queue is fair by
-    cost."""
+    cost; that priorities have shares from the start."""
 
     def __init__(self, name, share=1, sessions=(1,), exclusive=False, **rates):
         self.name, self.share = name, share
@@ -45,6 +45,12 @@ SERVICE = (
     Profile("one worker, transactions", 3, take=2, purge=1, stale=1,
             **SERVE, **OPEN),
     Profile("priorities", 2, priorities=1, take=2, **SERVE),
+    Profile("shares", 3, priorities=1, by_shares=1, shares=0.5, take=2,
+            **SERVE),
+    Profile("shares, transactions", 3, (1, 2, 3), priorities=1, by_shares=0.8,
+            shares=0.5, weights=0.5, per_group=0.5, purge=1, limits=0.3,
+            most=0.3, take=2, **{**SERVE, **OPEN, **SAVEPOINTS,
+                                 "rollback": 4, "complete": 10}),
     Profile("weights", 2, weights=1, **SERVE),
     Profile("weights that change, transactions", 2, (1, 2, 3), weights=1,
             weight=2, purge=1, **SERVE, **OPEN),
@@ -80,7 +86,8 @@ SERVICE = (
             limits=0.7, most=0.4, **ALL, **CHANGES),
     Profile("hints thrown away", 3, (1, 2, 3), exclusive=True, reset=2,
             **{**ALL, "per_group": 0}),
-    Profile("restarts", 1, (1, 2, 3), exclusive=True, restart=1, **ALL),
+    Profile("restarts", 1, (1, 2, 3), exclusive=True, restart=1,
+            by_shares=0.5, **ALL),
 )
 
 LIVES = (
@@ -105,9 +112,10 @@ LIVES = (
     Profile("life, limits that change", 3, (1, 2, 3), limit=3, max_running=1,
             **{**LIMITS, **LIFE, **OPEN, "limits": 0.7, "most": 0.4,
                "leases": 0.6}),
-    Profile("life, everything", 5, (1, 2, 3, 4),
+    Profile("life, everything", 5, (1, 2, 3, 4), by_shares=0.3,
             **{**ALL, **CHANGES, **LIFE, "limits": 0.4, "most": 0.3}),
     Profile("life, hints thrown away", 2, (1, 2, 3), exclusive=True, reset=2,
+            by_shares=0.3,
             **{**ALL, **CHANGES, **LIFE, "limits": 0.4, "most": 0.3,
                "per_group": 0}),
     Profile("life, restarts", 1, (1, 2, 3), exclusive=True, restart=1,

@@ -128,7 +128,8 @@ class Session:
                    "backoff": _interval(settings.backoff),
                    "retain": "1 day" if settings.retain else None,
                    "fair_by": None if settings.fair_by == "tasks"
-                   else settings.fair_by}
+                   else settings.fair_by,
+                   "shares": list(settings.shares) or None}
         self._named(sql, (self.queue, block_length), options)
 
     def _named(self, sql, arguments, options):
@@ -140,7 +141,7 @@ class Session:
                  "delay": "interval", "retry_in": "interval",
                  "dead": "boolean", "error": "text", "max_tasks": "int",
                  "per_group": "int", "fair_by": "text", "cost": "real",
-                 "costs": "real[]"}
+                 "costs": "real[]", "shares": "int[]"}
         given = {name: value for name, value in options.items()
                  if value is not None}
         sql += "".join(f", {name} => %s::{types[name]}" for name in given)
@@ -165,6 +166,10 @@ class Session:
     def set_max_running(self, limit):
         self.call("SELECT fairq.alter_queue(%s::text,"
                   " max_running => %s::int)", self.queue, limit)
+
+    def set_shares(self, shares):
+        self.call("SELECT fairq.alter_queue(%s::text, shares => %s::int[])",
+                  self.queue, list(shares))
 
     def set_max_attempts(self, most):
         self.call("SELECT fairq.alter_queue(%s::text,"

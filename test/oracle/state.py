@@ -85,6 +85,7 @@ class Settings:
         self.backoff = 1000000      # microseconds
         self.retain = False
         self.fair_by = "tasks"
+        self.shares = ()            # of priorities; (): strict
 
     def changed(self, **values):
         other = Settings()

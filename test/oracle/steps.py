@@ -34,6 +34,8 @@ def perform(driver, s, name, *rest):
         driver.purge(s, *rest)      # others may not exist
     elif name == "weight" and not inside and model.may_set(s):
         driver.set_weight(s, *rest)
+    elif name == "shares" and not inside and model.may_set(s):
+        driver.set_shares(s, *rest)
     elif name in ("limit", "max_running", "pause", "resume", "max_attempts",
                   "retention"):
         _set(driver, s, name, *rest)
