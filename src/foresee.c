@@ -722,7 +722,7 @@ begin_lane(Foresight *f)
 		f->at->lane.turn_left = 0;
 		f->at->lane.full_seat = FAIRQ_NO_SEAT;
 		f->at->lane.full_left = 0;
-		fairq_ledger_begin(&f->at->lane.ledger, f->s.queue->fair_by,
+		fairq_ledger_begin(&f->at->lane.ledger, f->s.queue->shares.fair_by,
 						   f->s.call.now);
 		if (!is_by_turns(f))
 		{

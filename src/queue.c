@@ -347,7 +347,6 @@ get_fair_by(TupleTableSlot *slot)
 {
 	bool		isnull;
 	Datum		value = slot_getattr(slot, QUEUE_FAIR_BY, &isnull);
-
 	char	   *name = isnull ? "" : TextDatumGetCString(value);
 
 	return strcmp(name, "cost") == 0 ? FAIRQ_BY_COST :
@@ -406,8 +405,8 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->notify = DatumGetBool(slot_getattr(slot, QUEUE_NOTIFY, &isnull));
 	(void) slot_getattr(slot, QUEUE_RETAIN, &isnull);
 	queue->retains = !isnull;
-	queue->fair_by = get_fair_by(slot);
 	read_shares(queue, slot);
+	queue->shares.fair_by = get_fair_by(slot);
 }
 
 /* Has the current user one of these privileges on the queue? */

@@ -60,11 +60,11 @@ typedef struct FairqQueue
 	bool		retains;		/* true: succeeded and cancelled tasks are
 								 * archived */
 	bool		notify;			/* true: NOTIFY is sent */
-	FairqFairBy fair_by;		/* of what all groups get the same */
 
-	/* shares of the lanes */
+	/* shares of the lanes, and what groups get the same of */
 	struct
 	{
+		FairqFairBy fair_by;	/* of what all groups of a lane get the same */
 		bool		any;		/* true: some lane has a share */
 		int32		of[FAIRQ_PRIORITIES];	/* share of each lane; 0: none */
 	}			shares;

@@ -241,7 +241,7 @@ begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks)
 	fairq_find_position(queue, priority, tasks, &block, &seat);
 	(void) fairq_chunks_map(&queue->hints->chunks);
 	fairq_lane_recover_begin(lane, resets, GetCurrentTimestamp(),
-							 queue->block_length, queue->fair_by, block, seat);
+							 queue->block_length, queue->shares.fair_by, block, seat);
 	elog(DEBUG1, "reading priority %d of queue \"%s\" off its table: service goes on at seat " INT64_FORMAT " of block " INT64_FORMAT,
 		 priority, queue->name, seat + INT64CONST(1), block);
 }

@@ -322,7 +322,7 @@ static void
 forget_if_otherwise(FairqService *s)
 {
 	if (fairq_lane_is_begun(s->lane) &&
-		fairq_lane_fair_by(s->lane) != s->queue->fair_by &&
+		fairq_lane_fair_by(s->lane) != s->queue->shares.fair_by &&
 		!fairq_has_changed_settings() && !fairq_settings_are_old(s->queue))
 		fairq_lane_forget(s->lane);
 }
