@@ -32,6 +32,7 @@ from state import NO_LIMIT, READY, RUNNING, SCHEDULED, Fault
 
 UNIT = 1 << 32
 DOUBT = "doubt"
+TIMES = 1 << 62                 # from there on an address is a time
 SOON = 3600 * 1000000           # microseconds: an instant that may come
 
 
@@ -138,7 +139,8 @@ class CostModel(Model):
         self.still &= waiting
         account = self._account(task.lane, task.group)
         if in_full is False:
-            self.seats[task.group] = addr % self.block_length
+            if addr < TIMES:
+                self.seats[task.group] = addr % self.block_length
             self._check_first(order, account, task)
             self.each[task.group] = self.each.get(task.group, 0) + 1
         self._charge(order, account, task, in_full)
