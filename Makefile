@@ -90,6 +90,7 @@ OBJS = \
 	src/lane_order.o \
 	src/visits.o \
 	src/lane_end.o \
+	src/lane_throttle.o \
 	src/lane_leases.o \
 	src/lane.o \
 	src/entry.o \

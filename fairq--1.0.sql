@@ -30,10 +30,15 @@ CREATE TABLE fairq.queue (
 	max_running int CHECK (max_running > 0),
 	retain interval,
 	fair_by text NOT NULL DEFAULT 'tasks' CHECK (fair_by IN ('tasks', 'cost', 'time')),
+	rate int CHECK (rate > 0),
+	per interval NOT NULL DEFAULT '1 minute',
+	burst int NOT NULL DEFAULT 1 CHECK (burst > 0),
+	max_rate int CHECK (max_rate > 0),
 	shares int[] CHECK (pg_catalog.array_ndims(shares) = 1
 		AND pg_catalog.cardinality(shares) <= 10
 		AND pg_catalog.array_position(shares, NULL) IS NULL
-		AND 1 <= ALL (shares) AND 1000000 >= ALL (shares))
+		AND 1 <= ALL (shares) AND 1000000 >= ALL (shares)),
+	held_until timestamptz
 ) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
@@ -50,7 +55,12 @@ COMMENT ON COLUMN fairq.queue.retain IS 'How long succeeded and cancelled tasks 
 COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be running; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.fair_by IS 'Of what all groups get the same: tasks, cost, or time of workers.';
+COMMENT ON COLUMN fairq.queue.rate IS 'How many tasks of a group may start in each stretch of the length of per; NULL: any number.';
+COMMENT ON COLUMN fairq.queue.per IS 'The stretch of time of rate, max_rate and the groups'' rates.';
+COMMENT ON COLUMN fairq.queue.burst IS 'How many tasks may start at once, if none has started for long.';
+COMMENT ON COLUMN fairq.queue.max_rate IS 'How many tasks of the queue may start in each stretch of the length of per; NULL: any number.';
 COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1 and so on; those without one come behind. NULL: lower priorities first.';
+COMMENT ON COLUMN fairq.queue.held_until IS 'No task starts before; NULL, or past: not held.';
 
 -- The indexes are not unique on purpose: see src/group.c.
 CREATE TABLE fairq.group_number (
@@ -75,6 +85,8 @@ CREATE TABLE fairq.group_setting (
 	weight int NOT NULL CHECK (weight BETWEEN 1 AND 1000),
 	paused boolean NOT NULL,
 	concurrency int CHECK (concurrency > 0),
+	rate int CHECK (rate > 0),
+	held_until timestamptz,
 	PRIMARY KEY (queue_id, group_no)
 ) USING heap WITH (fillfactor = 50);
 
@@ -84,6 +96,8 @@ COMMENT ON COLUMN fairq.group_setting.group_no IS 'The group.';
 COMMENT ON COLUMN fairq.group_setting.weight IS 'How many tasks of the group are served at its turn, at most, of which it has one per round.';
 COMMENT ON COLUMN fairq.group_setting.paused IS 'Nothing of the group is popped while this is true.';
 COMMENT ON COLUMN fairq.group_setting.concurrency IS 'How many tasks of the group may be running; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.group_setting.rate IS 'How many tasks of the group may start in each stretch of the length of the queue''s per; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.group_setting.held_until IS 'No task of the group starts before; NULL, or past: not held.';
 
 -- A role is kept by its OID, and dumped by its name.
 CREATE TABLE fairq.queue_privilege (
@@ -300,11 +314,13 @@ CREATE FUNCTION fairq.create_queue(queue text,
 	lease interval DEFAULT '5 minutes', max_attempts int DEFAULT 20,
 	backoff interval DEFAULT '1 second', retain interval DEFAULT NULL,
 	notify boolean DEFAULT false, block_length bigint DEFAULT 1048576,
-	fair_by text DEFAULT 'tasks', shares int[] DEFAULT NULL)
+	fair_by text DEFAULT 'tasks', rate int DEFAULT NULL,
+	per interval DEFAULT '1 minute', burst int DEFAULT 1,
+	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text, int[])
+	boolean, bigint, text, int, interval, int, int, int[])
 	IS 'Create a queue.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
@@ -312,12 +328,14 @@ CREATE FUNCTION fairq.alter_queue(queue text,
 	lease interval DEFAULT NULL, max_attempts int DEFAULT NULL,
 	backoff interval DEFAULT NULL, retain interval DEFAULT NULL,
 	notify boolean DEFAULT NULL, block_length bigint DEFAULT NULL,
-	fair_by text DEFAULT NULL, shares int[] DEFAULT NULL)
+	fair_by text DEFAULT NULL, rate int DEFAULT NULL,
+	per interval DEFAULT NULL, burst int DEFAULT NULL,
+	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text, int[])
-	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit away, ''{}'' takes shares away.';
+	boolean, bigint, text, int, interval, int, int, int[])
+	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit or rate away, ''{}'' takes shares away.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_drop_queue'
@@ -326,11 +344,19 @@ COMMENT ON FUNCTION fairq.drop_queue(text, boolean)
 	IS 'Drop a queue; with force, also if there are tasks in it.';
 
 CREATE FUNCTION fairq.set_group(queue text, group_key text,
-	concurrency int DEFAULT NULL, weight int DEFAULT NULL)
+	concurrency int DEFAULT NULL, weight int DEFAULT NULL,
+	rate int DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_set_group'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.set_group(text, text, int, int)
-	IS 'Give a group a limit of running tasks, or a weight of 1 to 1000, of its own; NULL keeps it, 0 takes it away.';
+COMMENT ON FUNCTION fairq.set_group(text, text, int, int, int)
+	IS 'Give a group a limit of running tasks, a weight of 1 to 1000, or a rate, of its own; NULL keeps it, 0 takes it away.';
+
+CREATE FUNCTION fairq.hold(queue text, group_key text DEFAULT NULL,
+	until timestamptz DEFAULT NULL)
+	RETURNS void AS 'MODULE_PATHNAME', 'fairq_hold'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.hold(text, text, timestamptz)
+	IS 'Let no task of a queue, or of one group, start before that time; NULL, or a time that is past, ends that.';
 
 CREATE FUNCTION fairq.pause(queue text, group_key text DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_pause'
@@ -505,6 +531,12 @@ CREATE FUNCTION fairq.counters(queue_id int, OUT enqueued bigint,
 COMMENT ON FUNCTION fairq.counters(int)
 	IS 'What was done with the tasks of a queue since the server started.';
 
+CREATE FUNCTION fairq.next_at(queue_id int, group_no int) RETURNS timestamptz
+	AS 'MODULE_PATHNAME', 'fairq_sql_next_at'
+	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.next_at(int, int)
+	IS 'When the next task of a group may start, by its rate and the queue''s; NULL: now.';
+
 CREATE FUNCTION fairq.has_queue_privilege(queue_id int, privilege text)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_has_queue_privilege'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
@@ -579,17 +611,17 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; and, from the archive, succeeded, failed or cancelled. reason is why a task does not run: paused, queue_limit, limit or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; and, from the archive, succeeded, failed or cancelled. reason is why a task does not run: paused, queue_limit, limit, rate or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
 
 CREATE VIEW fairq.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
 		least(g.queued, g.places) AS ready,
 		g.queued - least(g.queued, g.places) AS waiting, g.scheduled, g.running,
-		g.oldest_ready
+		g.oldest_ready, g.rate
 	FROM (
 		SELECT queue_id, q.name AS queue, s.group_key, s.group_no,
 			coalesce(w.concurrency, q.concurrency) AS concurrency,
-			coalesce(w.weight, 1) AS weight, coalesce(w.paused, false) AS paused,
+			coalesce(w.rate, q.rate) AS rate, coalesce(w.weight, 1) AS weight, coalesce(w.paused, false) AS paused,
 			coalesce(t.queued, 0) AS queued, coalesce(t.running, 0) AS running,
 			coalesce(t.scheduled, 0) AS scheduled, t.oldest_ready,
 			CASE WHEN w.paused THEN 0
@@ -622,7 +654,7 @@ CREATE VIEW fairq.all_queues AS
 		q.block_length, q.shares, q.paused, coalesce(g.ready, 0) AS ready,
 		coalesce(g.waiting, 0) AS waiting,
 		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
-		g.oldest_ready, q.fair_by
+		g.oldest_ready, q.fair_by, q.rate, q.per, q.burst, q.max_rate
 	FROM fairq.queue q
 	LEFT JOIN (
 		SELECT queue_id, sum(ready)::bigint AS ready,
@@ -649,16 +681,17 @@ COMMENT ON FUNCTION fairq.visible_queues()
 
 CREATE VIEW fairq.groups WITH (security_barrier) AS
 	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
-		waiting, scheduled, running
+		waiting, scheduled, running, rate, fairq.next_at(queue_id, group_no) AS next_at
 	FROM fairq.visible_groups();
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting (queued, with no free place under the group''s limit), scheduled for later, and running. It counts all tasks each time it is read.';
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting (queued, with no free place under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. It counts all tasks each time it is read.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.queue, q.concurrency, q.max_running, q.lease,
 		q.max_attempts, q.backoff, q.retain, q.notify,
 		q.block_length, q.shares, q.paused, q.ready, q.waiting, q.scheduled, q.running,
 		q.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
-		c.retried, c.failed, c.cancelled, c.expired, q.fair_by
+		c.retried, c.failed, c.cancelled, c.expired, q.fair_by,
+		q.rate, q.per, q.burst, q.max_rate
 	FROM fairq.visible_queues() q
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
@@ -667,6 +700,7 @@ COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they hav
 CREATE FUNCTION fairq.visible_stats() RETURNS TABLE (queue text,
 	paused boolean, max_running int, ready bigint, scheduled bigint,
 	running bigint, groups_active int, groups_limited int, groups_paused int,
+	groups_throttled int,
 	oldest_ready interval, oldest_limited interval,
 	wait_p50 interval, wait_p95 interval, wait_p99 interval,
 	run_p50 interval, run_p95 interval, run_p99 interval,
@@ -709,7 +743,7 @@ COMMENT ON FUNCTION fairq.visible_group_stats(int)
 CREATE FUNCTION fairq.visible_lanes() RETURNS TABLE (queue text,
 	priority int, known boolean, known_from bigint, known_to bigint,
 	block bigint, seat int, turn bigint, active int, front int, served int,
-	parked int, late int, due int, leased int, lapsed int,
+	parked int, throttled int, late int, due int, leased int, lapsed int,
 	next_retry timestamptz, next_scheduled timestamptz,
 	next_lease_end timestamptz)
 	AS 'MODULE_PATHNAME', 'fairq_visible_lanes'
@@ -723,7 +757,7 @@ COMMENT ON VIEW fairq.lanes IS 'Priorities of queues, as far as shared memory kn
 
 CREATE FUNCTION fairq.lane_groups(queue text, priority int)
 	RETURNS TABLE (group_no int, known boolean, active boolean, front boolean,
-	served boolean, parked boolean, late boolean, due boolean, leased boolean,
+	served boolean, parked boolean, throttled boolean, late boolean, due boolean, leased boolean,
 	lapsed boolean, next_turn bigint, tail bigint, hand bigint[],
 	due_hand bigint[], upto bigint)
 	AS 'MODULE_PATHNAME', 'fairq_lane_groups'

@@ -164,5 +164,19 @@ ALTER TABLE fairq.dedup SET ACCESS METHOD messages_am;
 SELECT fairq.enqueue('messages', 'a', dedup_key => 'k');
 ROLLBACK;
 
+-- rates
+SELECT fairq.create_queue('messages_x', rate => 0);
+SELECT fairq.alter_queue('messages', rate => -1);
+SELECT fairq.create_queue('messages_x', burst => 0);
+SELECT fairq.alter_queue('messages', burst => 0);
+SELECT fairq.create_queue('messages_x', max_rate => 0);
+SELECT fairq.alter_queue('messages', max_rate => -1);
+SELECT fairq.set_group('messages', 'a', rate => -1);
+SELECT fairq.create_queue('messages_x', per => '0');
+SELECT fairq.alter_queue('messages', per => '1 month -31 days');
+SELECT fairq.alter_queue('messages', per => '367 days');
+SELECT fairq.hold('messages', until => 'infinity');
+SELECT fairq.hold('messages', 'nobody');
+
 SELECT * FROM fairq.check_queue('messages');
 SELECT fairq.drop_queue('messages', true);

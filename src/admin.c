@@ -31,6 +31,7 @@ PG_FUNCTION_INFO_V1(fairq_drop_queue);
 PG_FUNCTION_INFO_V1(fairq_set_group);
 PG_FUNCTION_INFO_V1(fairq_pause);
 PG_FUNCTION_INFO_V1(fairq_resume);
+PG_FUNCTION_INFO_V1(fairq_hold);
 PG_FUNCTION_INFO_V1(fairq_purge);
 PG_FUNCTION_INFO_V1(fairq_reset_hints);
 
@@ -113,6 +114,16 @@ arg_shares(FunctionCallInfo fcinfo, int n, int least)
 	return arg;
 }
 
+/* The span of time of rates, if it is given. */
+static FairqSqlArg
+arg_per(FunctionCallInfo fcinfo, int n)
+{
+	if (PG_ARGISNULL(n))
+		return fairq_sql_interval(NULL);
+	fairq_check_per(PG_GETARG_INTERVAL_P(n));
+	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
+}
+
 /* Make the hints of a new queue, which are given back if we abort. */
 static void
 make_queue_hints(int32 queue_id)
@@ -121,6 +132,9 @@ make_queue_hints(int32 queue_id)
 
 	PG_TRY();
 	{
+		/* no task of it has started so far */
+		hints->born = FAIRQ_LONG_AGO;
+		fairq_starts_init(&hints->running.starts, FAIRQ_LONG_AGO);
 		fairq_pending_created(hints);
 		fairq_queue_tally_empty(&hints->tally);
 	}
@@ -150,7 +164,11 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		arg_delay(fcinfo, 6, "retain"),
 		fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7)),
 		arg_fair_by(fcinfo, 9),
-		arg_shares(fcinfo, 10, 1)
+		arg_limit(fcinfo, 10, "rate", 1),
+		arg_per(fcinfo, 11),
+		arg_limit(fcinfo, 12, "burst", 1),
+		arg_limit(fcinfo, 13, "max_rate", 1),
+		arg_shares(fcinfo, 14, 1)
 	};
 	int64		id = 0;
 
@@ -170,9 +188,11 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	if (fairq_queue_exists(text_to_cstring(name)) ||
 		fairq_sql("INSERT INTO fairq.queue"
 				  " (name, block_length, lease, concurrency, max_running,"
-				  " max_attempts, backoff, retain, notify, fair_by, shares)"
+				  " max_attempts, backoff, retain, notify, fair_by, rate, per,"
+				  " burst, max_rate, shares)"
 				  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9,"
-				  " coalesce($10, 'tasks'), $11)"
+				  " coalesce($10, 'tasks'), $11, coalesce($12, '1 minute'),"
+				  " coalesce($13, 1), $14, $15)"
 				  " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
 				  args, lengthof(args), &id) == 0)
 		ereport(ERROR,
@@ -231,7 +251,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	bool		readdressing = !PG_ARGISNULL(8);
 	FairqQueue *queue;
 	int64		block_length;
-	FairqSqlArg args[11];
+	FairqSqlArg args[15];
 
 	args[3] = arg_limit(fcinfo, 1, "concurrency", 0);
 	args[4] = arg_limit(fcinfo, 2, "max_running", 0);
@@ -241,7 +261,11 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	args[8] = fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7));
 	args[8].isnull = PG_ARGISNULL(7);
 	args[9] = arg_fair_by(fcinfo, 9);
-	args[10] = arg_shares(fcinfo, 10, 0);
+	args[10] = arg_limit(fcinfo, 10, "rate", 0);
+	args[11] = arg_per(fcinfo, 11);
+	args[12] = arg_limit(fcinfo, 12, "burst", 1);
+	args[13] = arg_limit(fcinfo, 13, "max_rate", 0);
+	args[14] = arg_shares(fcinfo, 14, 0);
 	if (!PG_ARGISNULL(3))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
 	(void) arg_block_length(fcinfo, 8, 1);
@@ -264,41 +288,63 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 			  " retain = " RETAIN("coalesce($8, retain)") ","
 			  " notify = coalesce($9, notify),"
 			  " fair_by = coalesce($10, fair_by),"
-			  " shares = nullif(coalesce($11, shares), '{}')"
+			  " rate = nullif(coalesce($11, rate), 0),"
+			  " per = coalesce($12, per), burst = coalesce($13, burst),"
+			  " max_rate = nullif(coalesce($14, max_rate), 0),"
+			  " shares = nullif(coalesce($15, shares), '{}')"
 			  " WHERE queue_id = $1",
 			  args, lengthof(args), NULL);
 	fairq_notify(queue);
 	PG_RETURN_VOID();
 }
 
+/* What is to differ for a group from the queue's settings; NULL: keep. */
+typedef struct Difference
+{
+	FairqSqlArg concurrency;	/* 0: none */
+	FairqSqlArg weight;			/* 0: none */
+	FairqSqlArg paused;
+	FairqSqlArg rate;			/* 0: none */
+	FairqSqlArg held_until;		/* -infinity: none */
+} Difference;
+
+static const Difference keep = {
+	{INT4OID, 0, true}, {INT4OID, 0, true}, {BOOLOID, 0, true},
+	{INT4OID, 0, true}, {TIMESTAMPTZOID, 0, true}
+};
+
 /*
- * Write what differs for a group from the queue's settings; NULL: keep, 0: no
- * difference.  A row that says nothing goes away.
+ * Write what differs for a group from the queue's settings.  A row that says
+ * nothing goes away.
  */
 static void
-set_group(FairqQueue *queue, int32 group_no, FairqSqlArg concurrency,
-		  FairqSqlArg weight, FairqSqlArg paused)
+set_group(FairqQueue *queue, int32 group_no, const Difference *change)
 {
 	FairqSqlArg args[] = {
 		fairq_sql_int4(queue->id),
 		fairq_sql_int4(group_no),
-		concurrency,
-		weight,
-		paused
+		change->concurrency,
+		change->weight,
+		change->paused,
+		change->rate,
+		change->held_until
 	};
 
 	fairq_sql("INSERT INTO fairq.group_setting AS s"
-			  " (queue_id, group_no, concurrency, weight, paused)"
+			  " (queue_id, group_no, concurrency, weight, paused, rate, held_until)"
 			  " VALUES ($1, $2, nullif($3, 0), coalesce(nullif($4, 0), 1),"
-			  " coalesce($5, false))"
+			  " coalesce($5, false), nullif($6, 0), nullif($7, '-infinity'))"
 			  " ON CONFLICT (queue_id, group_no) DO UPDATE SET"
 			  " concurrency = nullif(coalesce($3, s.concurrency), 0),"
 			  " weight = coalesce(nullif(coalesce($4, s.weight), 0), 1),"
-			  " paused = coalesce($5, s.paused)",
+			  " paused = coalesce($5, s.paused),"
+			  " rate = nullif(coalesce($6, s.rate), 0),"
+			  " held_until = nullif(coalesce($7, s.held_until), '-infinity')",
 			  args, lengthof(args), NULL);
 	fairq_sql("DELETE FROM fairq.group_setting"
 			  " WHERE queue_id = $1 AND group_no = $2"
-			  " AND concurrency IS NULL AND weight = 1 AND NOT paused",
+			  " AND concurrency IS NULL AND weight = 1 AND NOT paused"
+			  " AND rate IS NULL AND held_until IS NULL",
 			  args, 2, NULL);
 	fairq_notify(queue);
 }
@@ -309,9 +355,7 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	FairqQueue *queue;
-	FairqSqlArg keep = fairq_sql_int4(0);
 
-	keep.isnull = true;
 	fairq_writes(function);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
 	if (PG_ARGISNULL(1))
@@ -328,11 +372,12 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 	else
 	{
 		text	   *group_key = PG_GETARG_TEXT_PP(1);
+		Difference	change = keep;
 
+		change.paused = fairq_sql_bool(paused);
 		/* one may be paused before it has a task */
 		set_group(queue, paused ? fairq_group_no(queue, group_key, true) :
-				  fairq_existing_group(queue, group_key),
-				  keep, keep, fairq_sql_bool(paused));
+				  fairq_existing_group(queue, group_key), &change);
 	}
 }
 
@@ -350,25 +395,71 @@ fairq_resume(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/*
+ * Let nothing of a queue, or of one group, start before a time.  One that is past is
+ * as none.
+ */
+Datum
+fairq_hold(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	TimestampTz until = PG_ARGISNULL(2) ? DT_NOBEGIN :
+		PG_GETARG_TIMESTAMPTZ(2);
+	FairqQueue *queue;
+	bool		holds = until > GetCurrentTimestamp();
+
+	if (until == DT_NOEND)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("until must not be infinity"),
+				errhint("Use fairq.pause()."));
+	fairq_writes("fairq.hold()");
+	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
+	if (PG_ARGISNULL(1))
+	{
+		FairqSqlArg args[] = {
+			fairq_sql_int4(queue->id),
+			{TIMESTAMPTZOID, TimestampTzGetDatum(until), !holds}
+		};
+
+		fairq_sql("UPDATE fairq.queue SET held_until = $2 WHERE queue_id = $1",
+				  args, lengthof(args), NULL);
+		fairq_notify(queue);
+	}
+	else
+	{
+		text	   *group_key = PG_GETARG_TEXT_PP(1);
+		Difference	change = keep;
+
+		change.held_until.value = TimestampTzGetDatum(holds ? until : DT_NOBEGIN);
+		change.held_until.isnull = false;
+		/* one may be held before it has a task */
+		set_group(queue, holds ? fairq_group_no(queue, group_key, true) :
+				  fairq_existing_group(queue, group_key), &change);
+	}
+	PG_RETURN_VOID();
+}
+
 Datum
 fairq_set_group(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
-	FairqSqlArg concurrency = arg_limit(fcinfo, 2, "concurrency", 0);
-	FairqSqlArg weight = fairq_sql_int4((int32) FAIRQ_ARG_INT(3, "weight", 0, 0,
-															  FAIRQ_MAX_WEIGHT));
-	FairqSqlArg keep = fairq_sql_bool(false);
+	Difference	change = keep;
 	FairqQueue *queue;
 	int32		group_no;
 
-	weight.isnull = PG_ARGISNULL(3);
-	keep.isnull = true;
+	change.concurrency = arg_limit(fcinfo, 2, "concurrency", 0);
+	change.weight = fairq_sql_int4((int32) FAIRQ_ARG_INT(3, "weight", 0, 0,
+														 FAIRQ_MAX_WEIGHT));
+	change.weight.isnull = PG_ARGISNULL(3);
+	change.rate = arg_limit(fcinfo, 4, "rate", 0);
 	fairq_writes("fairq.set_group()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
 	group_no = fairq_group_no(queue, group_key, true);
-	if (!concurrency.isnull || !weight.isnull)
-		set_group(queue, group_no, concurrency, weight, keep);
+	if (!change.concurrency.isnull || !change.weight.isnull ||
+		!change.rate.isnull)
+		set_group(queue, group_no, &change);
 	PG_RETURN_VOID();
 }
 

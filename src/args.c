@@ -22,6 +22,7 @@
 
 /* a lifetime, in microseconds; infinity is more */
 #define MAX_INTERVAL (100.0 * 366 * USECS_PER_DAY)
+#define MAX_PER (366.0 * USECS_PER_DAY)
 
 /* An argument that must be given. */
 void
@@ -88,6 +89,21 @@ fairq_check_delay(const char *name, const Interval *delay)
 						  DatumGetCString(DirectFunctionCall1(interval_out,
 															  IntervalPGetDatum(delay)))));
 	return (int64) length;
+}
+
+/* The span of time of rates. */
+void
+fairq_check_per(const Interval *per)
+{
+	double		length = fairq_interval_length(per);
+
+	if (length < 1 || length > MAX_PER)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("per must be longer than 0 and at most 1 year"),
+				errdetail("The value is %s.",
+						  DatumGetCString(DirectFunctionCall1(interval_out,
+															  IntervalPGetDatum(per)))));
 }
 
 /* The end of a lease taken now. */

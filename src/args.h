@@ -22,6 +22,7 @@ extern int	fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name,
 extern text *fairq_check_text(const char *name, text *value, int least,
 							  int most);
 extern float fairq_check_cost(float cost);
+extern void fairq_check_per(const Interval *per);
 extern int64 fairq_check_delay(const char *name, const Interval *delay);
 extern void fairq_check_lengths(const char *name, int n,
 								const char *other_name, int other_n);

@@ -148,9 +148,12 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	int64		took;
 
 	if (s->call.peek)
-		return peek_at_task(s, task, true);
+		return fairq_start_expired(s->lane, s->taken.lane_no, turn) ?
+			peek_at_task(s, task, true) : FAIRQ_LOCKED;
 	fairq_hold_begin(s->queue, s->lane, task->group_no);
-	if (is_left(s, task))
+	if (is_left(s, task) ||
+		(runs_on(s, task) == FAIRQ_SLOT_FREE &&
+		 !fairq_start_expired(s->lane, s->taken.lane_no, turn)))
 	{
 		fairq_hold_end(NULL);
 		s->left = true;
@@ -187,6 +190,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 		elog(ERROR, "could not serve a locked task");
 	fairq_work_ended(s->lane, pending->group_no, &pending->work, popped_at, took,
 					 true);
+	fairq_start_is_used();
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
 		 task->id, s->queue->name);
 	if (!task->running)

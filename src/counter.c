@@ -76,6 +76,21 @@
  *	  counter is doubtful then.  Were the order the other way round, the sum
  *	  could have the task in it for good.
  *
+ * 9. A start.  Each claim takes a start from the counter, at the moment at which
+ *	  that is read on the monotonic clock, under the mutex: if the pace allows it
+ *	  (pace.h), and after the slot.  It is not given back once a task was claimed,
+ *	  whatever becomes of the claim: given back late it would let two tasks start
+ *	  in less than a gap.  If no task was, it is given back unless others have
+ *	  started since.  Neither a reset nor a census makes starts void: they are what
+ *	  shared memory alone knows.  What was before is lost in a restart; so a
+ *	  counter begins as if a task had started when its queue's hints were
+ *	  born, with the whole burst used up if that is just now.  A counter
+ *	  is freed only when its bucket is full: a new one knows as much.
+ *
+ * 10. Throttle: a group that may not start yet is put aside until it may, by the
+ *	  pop that found it so.  Who gives a start back takes it back into
+ *	  service.  Both happen under the mutex.
+ *
  * Not here but in running.c is how a queue gets its first limit while claims
  * go on that are not counted.
  *
@@ -88,11 +103,16 @@
 
 #include "counter.h"
 
+/*
+ * Make a counter, of which nothing is known but that no task has started since its
+ * queue's hints were born.
+ */
 void
-fairq_counter_init(FairqCounter *counter)
+fairq_counter_init(FairqCounter *counter, int64 born)
 {
 	memset(counter, 0, sizeof(FairqCounter));
 	SpinLockInit(&counter->mutex);
+	fairq_starts_init(&counter->starts, born);
 }
 
 /*
@@ -157,7 +177,9 @@ fairq_counter_is_idle(FairqCounter *counter, uint64 census)
 
 	SpinLockAcquire(&counter->mutex);
 	idle = counter->pins == 0 && counter->holds == 0 &&
-		counter->parked.lanes == 0;
+		counter->parked.lanes == 0 &&
+		(counter->starts.full_at == FAIRQ_LONG_AGO ||
+		 counter->starts.full_at <= fairq_monotonic());
 	if (counter->known)
 		idle &= counter->running == 0;
 	else if (counter->census.number >= census)
@@ -548,4 +570,88 @@ fairq_counter_was_long(FairqCounter *counter, FairqAsOf now)
 	was_long = counter->long_line == now.census + 1;
 	SpinLockRelease(&counter->mutex);
 	return was_long;
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * Start a task now, if that may be by the pace.  Returns 0, or the time from which on
+ * it may.
+ */
+int64
+fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
+					FairqStart *start)
+{
+	int64		next;
+
+	SpinLockAcquire(&counter->mutex);
+	/* read here: a time that is past would let others start too early */
+	next = fairq_starts_take(&counter->starts, pace, fairq_monotonic(), start);
+	SpinLockRelease(&counter->mutex);
+	return next;
+}
+
+/* May a task start now?  Returns 0, or the time from which on it may. */
+int64
+fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace)
+{
+	int64		next;
+
+	SpinLockAcquire(&counter->mutex);
+	next = fairq_starts_next(&counter->starts, pace);
+	SpinLockRelease(&counter->mutex);
+	return next > fairq_monotonic() ? next : 0;
+}
+
+/* How many tasks may start now. */
+int64
+fairq_counter_starts_left(FairqCounter *counter, const FairqPace *pace)
+{
+	int64		left;
+
+	SpinLockAcquire(&counter->mutex);
+	left = fairq_starts_left(&counter->starts, pace, fairq_monotonic());
+	SpinLockRelease(&counter->mutex);
+	return left;
+}
+
+/*
+ * Note that the group is throttled in a lane, and until when.  False if a task of it may
+ * start after all.
+ */
+bool
+fairq_counter_throttle(FairqCounter *counter, const FairqPace *pace, int lane,
+					   int64 *until)
+{
+	bool		early;
+
+	SpinLockAcquire(&counter->mutex);
+	*until = fairq_starts_next(&counter->starts, pace);
+	early = *until > fairq_monotonic();
+	if (early)
+		counter->starts.lanes |= 1 << lane;
+	SpinLockRelease(&counter->mutex);
+	return early;
+}
+
+/*
+ * Give a start back, which was not needed, if there was no other since.  Returns in
+ * which lanes the group may have been throttled for it; the caller takes the group
+ * back into service there.
+ */
+uint16
+fairq_counter_unstart(FairqCounter *counter, FairqStart *start)
+{
+	uint16		lanes = 0;
+
+	SpinLockAcquire(&counter->mutex);
+	if (counter->starts.last == start->last)
+	{
+		counter->starts.last = start->before;
+		lanes = counter->starts.lanes;
+		counter->starts.lanes = 0;
+	}
+	SpinLockRelease(&counter->mutex);
+	start->taken = false;
+	return lanes;
 }

@@ -9,6 +9,7 @@
 #include "storage/spin.h"
 
 #include "ages.h"
+#include "pace.h"
 
 #define FAIRQ_NO_LIMIT (-1)
 
@@ -66,6 +67,7 @@ typedef struct FairqCounter
 								 * began */
 	}			census;
 
+	FairqStarts starts;			/* when tasks started */
 	uint64		long_line;		/* 1 + number of the census during which there
 								 * are too many rows to be counted; 0: none */
 } FairqCounter;
@@ -104,7 +106,7 @@ typedef enum FairqSlot
 	FAIRQ_SLOT_UNKNOWN			/* not known: count the rows, and try again */
 } FairqSlot;
 
-extern void fairq_counter_init(FairqCounter *counter);
+extern void fairq_counter_init(FairqCounter *counter, int64 born);
 extern bool fairq_counter_is_idle(FairqCounter *counter, uint64 census);
 extern bool fairq_counter_is_pinned(FairqCounter *counter);
 extern void fairq_counter_pin(FairqCounter *counter);
@@ -136,6 +138,16 @@ extern FairqSlot fairq_counter_within(FairqCounter *counter, FairqAsOf now,
 									  int32 limit);
 extern bool fairq_counter_read(FairqCounter *counter, FairqAsOf now,
 							   int32 *running, bool *doubtful);
+extern int64 fairq_counter_start(FairqCounter *counter,
+								 const FairqPace *pace, FairqStart *start);
+extern int64 fairq_counter_next_start(FairqCounter *counter,
+									  const FairqPace *pace);
+extern int64 fairq_counter_starts_left(FairqCounter *counter,
+									   const FairqPace *pace);
+extern bool fairq_counter_throttle(FairqCounter *counter,
+								   const FairqPace *pace, int lane,
+								   int64 *until);
+extern uint16 fairq_counter_unstart(FairqCounter *counter, FairqStart *start);
 
 extern void fairq_counter_found(FairqCounter *counter, FairqAsOf now, int32 n,
 								bool unsure);

@@ -347,6 +347,9 @@ fell_due(void *arg, const FairqTask *task)
 	return true;
 }
 
+/* throttled groups that are taken back under one hold of a lane's lock */
+#define MOST_BACK 64
+
 static int
 weight_of(Foresight *f, int32 group_no)
 {
@@ -356,12 +359,15 @@ weight_of(Foresight *f, int32 group_no)
 static FairqSlots *
 slots_of(Foresight *f, int32 group_no, int32 limit)
 {
+	const FairqSetting *setting = fairq_group_setting(f->s.queue, group_no);
 	bool		found;
 	FairqSlots *slots = hash_search(f->slots, &group_no, HASH_ENTER, &found);
 
 	if (!found)
 	{
 		slots->limit = limit;
+		slots->pace = setting->pace;
+		slots->held = setting->held_until > f->s.call.now;
 		fairq_slots_look(f->s.queue, f->s.tasks, slots);
 	}
 	return slots;
@@ -419,6 +425,8 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 		   fairq_heads_next(&f->s, &group->heads, &course,
 							has_slot(f, slots), &head))
 	{
+		if (head.expired && (slots->starts <= 0 || f->queue.starts <= 0))
+			break;
 		if (head.expired && !runs_on(f, slots, &head.task))
 		{
 			fairq_leave_expired(&f->s, &course);
@@ -428,6 +436,11 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 		{
 			fairq_slots_take(slots);
 			fairq_slots_take(&f->queue);
+		}
+		else
+		{
+			slots->starts--;
+			f->queue.starts--;
 		}
 		fairq_heads_served(&group->heads, &course, &head);
 		head.task.turn = addr == FAIRQ_ADDR_NONE ? head.task.addr : addr;
@@ -709,6 +722,9 @@ begin_lane(Foresight *f)
 	f->at->line.from = FAIRQ_ALL_SEATS;
 	f->at->line.next = -1;
 	map_again(f);
+	/* as the first pop would: it takes back who may start by now */
+	while (fairq_lane_come_back(lane, f->s.mapped, MOST_BACK) > 0)
+		CHECK_FOR_INTERRUPTS();
 	fairq_lane_copy(lane, &f->at->lane);
 	if (!f->at->lane.begun)
 	{
@@ -764,6 +780,8 @@ foresee_lane(Foresight *f)
 		int			left;
 		int			served;
 
+		if (f->queue.starts <= 0)
+			break;
 		if (!fairq_slots_any(f->s.queue, f->s.tasks, &f->queue))
 		{
 			foresee_in_full(f);
@@ -828,7 +846,7 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 		.hcxt = CurrentMemoryContext
 	};
 
-	if (queue->paused)
+	if (queue->paused || fairq_queue_is_held(queue, now))
 		return;
 	/* what our own transaction has done our own pops are shown, too */
 	(void) fairq_pending_show(queue->hints);
@@ -839,6 +857,7 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	f.seen = fairq_heads_seen();
 	f.queue.group_no = -1;
 	f.queue.limit = queue->max_running;
+	f.queue.pace = queue->starts.pace;
 	fairq_slots_look(queue, tasks, &f.queue);
 	if (queue->shares.any)
 		foresee_by_shares(&f);

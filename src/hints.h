@@ -15,6 +15,7 @@
 #include "chunks.h"
 #include "counter.h"
 #include "histogram.h"
+#include "order.h"
 #include "shares.h"
 #include "shmem.h"
 #include "tally.h"
@@ -28,6 +29,7 @@ typedef enum FairqSeatSet
 	FAIRQ_FRONT,
 	FAIRQ_SERVED,
 	FAIRQ_PARKED,
+	FAIRQ_THROTTLED,
 	FAIRQ_LATE,
 	FAIRQ_DUE,
 	FAIRQ_COUNTED,
@@ -42,6 +44,27 @@ typedef enum FairqSeatSet
 /* past all seats */
 #define FAIRQ_ALL_SEATS (INT64CONST(1) << 31)
 
+/*
+ * In shared memory, part of a lane and under its lock: the throttled groups, by the
+ * time until which they are.
+ */
+typedef struct FairqThrottled
+{
+	FairqOrder	order;			/* these groups; the amount of a rank is the
+								 * time by the monotonic clock */
+	uint32		generation;		/* number of times that all were taken out */
+	pg_atomic_uint64 first;		/* time of the first one; PG_INT64_MAX: there is
+								 * none. Written under lock */
+} FairqThrottled;
+
+/* What is kept of a group that is, or was, throttled. */
+typedef struct FairqThrottledGroup
+{
+	FairqNode	node;			/* first field */
+	uint32		generation;		/* 1 + generation of FairqThrottled when it was
+								 * added; 0: it is not in the order */
+} FairqThrottledGroup;
+
 /* In shared memory, part of a lane and under its lock. */
 typedef struct FairqSeats
 {
@@ -49,6 +72,7 @@ typedef struct FairqSeats
 	uint64		first[FAIRQ_SEAT_SETS]; /* bits of the first seats, per set */
 	int64		first_deadline; /* deadline of the first seats; see
 								 * fairq_seats_deadline() */
+	FairqThrottled throttled;	/* when throttled groups come back */
 } FairqSeats;
 
 /* What is counted of each lane. */
@@ -214,6 +238,9 @@ struct FairqHints
 	FairqChunks chunks;			/* bits of the groups of all lanes; the first
 								 * ones are in the lanes */
 	FairqQueueTally tally;		/* how many tasks there are */
+	int64		born;			/* when they became the queue's, by the
+								 * monotonic clock; FAIRQ_LONG_AGO: with
+								 * the queue. Constant once it is seen */
 	FairqCounter running;		/* counter of the whole queue */
 	FairqShares shares;			/* what the lanes have got of their shares */
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and

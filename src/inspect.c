@@ -30,6 +30,7 @@
 PG_FUNCTION_INFO_V1(fairq_sql_address);
 PG_FUNCTION_INFO_V1(fairq_block_of);
 PG_FUNCTION_INFO_V1(fairq_counters);
+PG_FUNCTION_INFO_V1(fairq_sql_next_at);
 PG_FUNCTION_INFO_V1(fairq_kept_back);
 PG_FUNCTION_INFO_V1(fairq_wait_reason);
 PG_FUNCTION_INFO_V1(fairq_visible_groups);
@@ -87,6 +88,22 @@ fairq_counters(PG_FUNCTION_ARGS)
 		values[i] = Int64GetDatum(fairq_hints_stat(queue->hints, i));
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
+}
+
+/* fairq.next_at(queue_id, group_no): NULL: now */
+Datum
+fairq_sql_next_at(PG_FUNCTION_ARGS)
+{
+	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
+	TimestampTz next;
+	bool		of_queue;
+
+	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_ANY))
+		PG_RETURN_NULL();
+	next = fairq_next_at(queue, PG_GETARG_INT32(1), &of_queue);
+	if (next == DT_NOBEGIN)
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(next);
 }
 
 /*

@@ -207,6 +207,15 @@ fairq_lane_is_begun(FairqLane *lane)
 	return fairq_lane_recovered(lane, &recovered);
 }
 
+/* Take all groups out of the order: the set is emptied as well. */
+void
+fairq_lane_throttled_clear(FairqLane *lane)
+{
+	fairq_order_clear(&lane->seats.throttled.order);
+	lane->seats.throttled.generation++;
+	pg_atomic_write_u64(&lane->seats.throttled.first, PG_INT64_MAX);
+}
+
 /*
  * Begin to recover the lane, unless that has been begun; all chunks are mapped.
  * What is said of it was read after so many resets, and not after that time: that
@@ -239,6 +248,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		lane->full.seat = FAIRQ_NO_SEAT;
 		lane->full.left = 0;
 		fairq_seats_init(lane);
+		fairq_lane_throttled_clear(lane);
 		fairq_times_forget(&lane->times);
 		/* entries are made anew, and know less than what was noted before */
 		pg_atomic_write_u64(&lane->searches,

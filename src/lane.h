@@ -111,6 +111,7 @@ typedef struct FairqTurn
 								 * to give back */
 		bool		parked;		/* true: the group was parked at this turn,
 								 * which is given back */
+		bool		throttled;	/* true: no task of the group may start yet */
 		bool		stopped;	/* true: the call stopped before it had served
 								 * as many tasks as it wanted */
 	}			state;
@@ -334,6 +335,20 @@ extern void fairq_unpark(FairqHints *hints, int32 group_no,
 						 const FairqParked *parked);
 extern uint64 fairq_parked_epoch(FairqHints *hints);
 extern void fairq_unpark_all(FairqHints *hints);
+
+extern bool fairq_lane_throttle(FairqLane *lane, uint32 lane_no,
+								FairqTurn *turn, uint64 version,
+								FairqCounter *counter, const FairqPace *pace,
+								int64 until);
+
+/* lane_throttle.c */
+/* bits of all lanes of a queue */
+#define FAIRQ_ALL_LANES ((1 << FAIRQ_PRIORITIES) - 1)
+
+extern void fairq_lane_throttled_init(FairqLane *lane);
+extern int	fairq_lane_come_back(FairqLane *lane, uint32 mapped, int most);
+extern int64 fairq_lane_next_back(FairqLane *lane);
+extern void fairq_unthrottle(FairqHints *hints, int32 group_no, uint16 lanes);
 
 /* lane_order.c */
 extern FairqFairBy fairq_lane_have_accounts(FairqLane *lane);

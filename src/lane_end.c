@@ -404,7 +404,8 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 											epoch_of(lane)));
 	}
 	lane->present.unparks = unparks;
-	fairq_seats_unpark(lane, lane->present.seat);
+	fairq_seats_unpark(lane, FAIRQ_PARKED, lane->present.seat);
+	fairq_lane_unthrottle_all(lane);
 }
 
 /*
@@ -478,6 +479,54 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	parked_as->since = parking.since;
 	parked_as->epoch = parking.epoch;
 	return parked;
+}
+
+/*
+ * Throttle the group until that time of the monotonic clock, or until by its
+ * counter a task of it may start, whichever is later.  version is that of the
+ * settings that say so.  False if they are not in effect any more, or a task may
+ * start.  Returns true if no throttled group comes back earlier.
+ */
+bool
+fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+					uint64 version, FairqCounter *counter,
+					const FairqPace *pace, int64 until)
+{
+	FairqHints *hints = fairq_hints_of(lane);
+	FairqOrder *order = &lane->seats.throttled.order;
+	int32		group_no = turn->group_no;
+	bool		first = false;
+	int64		next = 0;
+	uint32		mapped;
+
+	fairq_order_have_one(order, group_no);
+	mapped = fairq_order_map(order);
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+		fairq_lane_unpark_if_asked(lane);
+	if (lane->recovery.lane_no == lane_no &&
+		pg_atomic_read_u32(&order->records.made) == mapped &&
+		pg_atomic_read_u64(&hints->version) == version &&
+		(fairq_counter_throttle(counter, pace, lane->priority, &next) ||
+		 until > fairq_monotonic()))
+	{
+		FairqGroupSet *set;
+		FairqGroup *group = lock_group(lane, group_no, false, &set);
+
+		take_out(lane, group_no);
+		first = fairq_lane_throttled_add(lane, group_no, Max(until, next));
+		fairq_seats_add(lane, FAIRQ_LATE, group_no);
+		if (turn->tasks.served == 0 && !turn->state.parked)
+		{
+			/* as fairq_lane_park() does it */
+			end_part(lane, group, turn, false);
+			turn->state.parked = true;
+		}
+		if (group != NULL)
+			unlock_group(lane, group_no, group, set);
+	}
+	LWLockRelease(&lane->lock);
+	return first;
 }
 
 /* Note since when the group waits that was parked so when that was not known. */

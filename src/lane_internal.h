@@ -33,6 +33,10 @@ extern void fairq_lane_has_lapsed(FairqLane *lane, int32 group_no);
 extern void fairq_lane_note_published(FairqLane *lane, int32 group_no,
 									  FairqGroup *group);
 extern void fairq_lane_unpark_if_asked(FairqLane *lane);
+extern bool fairq_lane_throttled_add(FairqLane *lane, int32 group_no,
+									 int64 until);
+extern void fairq_lane_throttled_clear(FairqLane *lane);
+extern void fairq_lane_unthrottle_all(FairqLane *lane);
 
 /* Has a recovery begun, since all was void?  Then what is published counts. */
 static inline bool
@@ -107,12 +111,13 @@ next_turn(FairqLane *lane, int32 group_no)
 	return group_no + lane->recovery.block_length * next_block(lane, group_no);
 }
 
-/* Is the group neither in the ring nor parked? */
+/* Is the group neither in the ring nor parked nor throttled? */
 static inline bool
 is_out(FairqLane *lane, int32 group_no)
 {
 	return !has(lane, FAIRQ_RING, group_no) &&
-		!has(lane, FAIRQ_PARKED, group_no);
+		!has(lane, FAIRQ_PARKED, group_no) &&
+		!has(lane, FAIRQ_THROTTLED, group_no);
 }
 
 /* The epoch of what is parked in the lane. */
@@ -138,7 +143,8 @@ ring_waits(FairqLane *lane, TimestampTz since)
 static inline void
 let_in(FairqLane *lane, int32 group_no, TimestampTz since)
 {
-	if (has(lane, FAIRQ_PARKED, group_no))
+	if (has(lane, FAIRQ_PARKED, group_no) ||
+		has(lane, FAIRQ_THROTTLED, group_no))
 		return;
 	if (lane->seats.n[FAIRQ_RING] == 0)
 		fairq_ring_begins(&lane->present.ages);
@@ -206,7 +212,8 @@ static inline void
 unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
 			 FairqGroupSet *set)
 {
-	bool		parked = has(lane, FAIRQ_PARKED, group_no);
+	bool		parked = has(lane, FAIRQ_PARKED, group_no) ||
+		has(lane, FAIRQ_THROTTLED, group_no);
 
 	group->sets.idle = !parked && !has(lane, FAIRQ_RING, group_no);
 	group->sets.late = parked ||

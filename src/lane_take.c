@@ -214,7 +214,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->charge.tie = 0;
 	turn->state.kept_out = turn->state.in_doubt = false;
 	turn->state.begun = turn->state.done = false;
-	turn->state.parked = turn->state.stopped = false;
+	turn->state.parked = turn->state.stopped = turn->state.throttled = false;
 	turn->queued.reread = turn->queued.apart = false;
 	turn->queued.next = turn->tasks.served = turn->locked.n = 0;
 	turn->locked.more = FAIRQ_ADDR_MAX;
@@ -399,6 +399,7 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
 		turn->tasks.served = 0;
+		turn->state.begun = false;
 		while (turn->queued.n < group->in_hand.n &&
 			   from[turn->queued.n].addr < group->upto)
 		{

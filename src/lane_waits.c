@@ -16,7 +16,7 @@
 
 /* Sets of groups: in the ring; that wait; that wait or run. */
 #define RING (1 << FAIRQ_RING)
-#define WAITING (RING | 1 << FAIRQ_PARKED)
+#define WAITING (RING | 1 << FAIRQ_PARKED | 1 << FAIRQ_THROTTLED)
 #define WAITING_OR_RUNNING (WAITING | 1 << FAIRQ_LEASED | 1 << FAIRQ_LAPSED)
 
 /* Copy what the entry of a group says, or what a new one would say. */
@@ -117,7 +117,8 @@ fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from, int most,
 static bool
 is_to_unpark(FairqLane *lane)
 {
-	return is_begun(lane) && lane->seats.n[FAIRQ_PARKED] > 0 &&
+	return is_begun(lane) &&
+		lane->seats.n[FAIRQ_PARKED] + lane->seats.n[FAIRQ_THROTTLED] > 0 &&
 		lane->present.unparks !=
 		pg_atomic_read_u64(&fairq_hints_of(lane)->parked.unparks);
 }
@@ -153,6 +154,19 @@ fairq_lane_wait_of(FairqLane *lane, uint32 mapped, int32 group_no,
 		copy_wait(lane, group_no, wait);
 	LWLockRelease(&lane->lock);
 	return known;
+}
+
+/* How many groups are throttled, and will be after the next call. */
+int32
+fairq_lane_throttled(FairqLane *lane)
+{
+	int32		n = 0;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (is_begun(lane) && !is_to_unpark(lane))
+		n = lane->seats.n[FAIRQ_THROTTLED];
+	LWLockRelease(&lane->lock);
+	return n;
 }
 
 /*

@@ -219,6 +219,32 @@ get_limit(TupleTableSlot *slot, AttrNumber attno)
 	return isnull ? FAIRQ_NO_LIMIT : DatumGetInt32(value);
 }
 
+/* 0: there is none */
+static int32
+get_rate(TupleTableSlot *slot, AttrNumber attno)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attno, &isnull);
+
+	return isnull ? 0 : DatumGetInt32(value);
+}
+
+static TimestampTz
+get_hold(TupleTableSlot *slot, AttrNumber attno)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attno, &isnull);
+
+	return isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
+}
+
+/* Do starts have to be counted, or looked at, by that setting? */
+static bool
+limits_starts(const FairqSetting *setting)
+{
+	return setting->rate != 0 || setting->held_until != DT_NOBEGIN;
+}
+
 /* Read the settings of the queue's groups once. */
 static int
 read_settings_once(FairqQueue *queue, FairqScan *scan, FairqSetting **settings)
@@ -240,6 +266,8 @@ read_settings_once(FairqQueue *queue, FairqScan *scan, FairqSetting **settings)
 			*settings = repalloc_huge(*settings, sizeof(FairqSetting) * max);
 		}
 		setting = &(*settings)[n++];
+		/* they are compared byte by byte */
+		memset(setting, 0, sizeof(FairqSetting));
 		setting->group_no = DatumGetInt32(slot_getattr(slot, SETTING_GROUP_NO,
 													   &isnull));
 		setting->weight = DatumGetInt32(slot_getattr(slot, SETTING_WEIGHT,
@@ -249,6 +277,12 @@ read_settings_once(FairqQueue *queue, FairqScan *scan, FairqSetting **settings)
 			setting->limit = queue->groups.others.limit;
 		if (DatumGetBool(slot_getattr(slot, SETTING_PAUSED, &isnull)))
 			setting->limit = 0;
+		setting->rate = get_rate(slot, SETTING_RATE);
+		if (setting->rate == 0)
+			setting->rate = queue->groups.others.rate;
+		setting->pace = fairq_pace(setting->rate, queue->starts.per,
+								   queue->starts.burst);
+		setting->held_until = get_hold(slot, SETTING_HELD_UNTIL);
 	}
 	return n;
 }
@@ -286,7 +320,8 @@ read_settings(FairqQueue *queue)
 		queue->groups.n = n;
 	}
 	for (int i = 0; i < queue->groups.n; i++)
-		queue->limited |= queue->groups.settings[i].limit != FAIRQ_NO_LIMIT;
+		queue->limited |= queue->groups.settings[i].limit != FAIRQ_NO_LIMIT ||
+			limits_starts(&queue->groups.settings[i]);
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 }
@@ -391,8 +426,20 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->max_running = get_limit(slot, QUEUE_MAX_RUNNING);
 	queue->groups.others.weight = 1;
 	queue->groups.others.limit = get_limit(slot, QUEUE_CONCURRENCY);
+	queue->starts.per = fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_PER,
+																			 &isnull)));
+	queue->starts.burst = DatumGetInt32(slot_getattr(slot, QUEUE_BURST, &isnull));
+	queue->starts.pace = fairq_pace(get_rate(slot, QUEUE_MAX_RATE),
+									queue->starts.per, queue->starts.burst);
+	queue->starts.held_until = get_hold(slot, QUEUE_HELD_UNTIL);
+	queue->groups.others.rate = get_rate(slot, QUEUE_RATE);
+	queue->groups.others.pace = fairq_pace(queue->groups.others.rate,
+										   queue->starts.per,
+										   queue->starts.burst);
+	queue->groups.others.held_until = DT_NOBEGIN;
 	queue->limited = queue->max_running != FAIRQ_NO_LIMIT ||
-		queue->groups.others.limit != FAIRQ_NO_LIMIT;
+		queue->groups.others.limit != FAIRQ_NO_LIMIT ||
+		queue->starts.pace.gap != 0 || queue->groups.others.rate != 0;
 	text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
 													   &isnull)),
 						   queue->name, sizeof(queue->name));

@@ -24,6 +24,11 @@ typedef struct FairqSetting
 	int32		weight;			/* weight, from 1 to FAIRQ_MAX_WEIGHT */
 	int32		limit;			/* most tasks that may run; FAIRQ_NO_LIMIT; 0:
 								 * paused */
+	int32		rate;			/* most tasks that start in the queue's
+								 * "per"; 0: any number */
+	FairqPace	pace;			/* what follows from rate */
+	TimestampTz held_until;		/* time before which no task starts;
+								 * DT_NOBEGIN: none */
 } FairqSetting;
 
 typedef struct FairqQueue
@@ -44,9 +49,20 @@ typedef struct FairqQueue
 	int64		block_length;	/* length of a block: most groups that there
 								 * can be */
 	bool		paused;			/* true: nothing of the queue may run */
-	bool		limited;		/* true: there is a limit somewhere */
+	bool		limited;		/* true: there is a limit or rate somewhere */
 	int32		max_running;	/* most tasks of the queue that may run;
 								 * FAIRQ_NO_LIMIT */
+
+	/* when tasks may start */
+	struct
+	{
+		FairqPace	pace;		/* pace of the whole queue */
+		TimestampTz held_until; /* time before which no task starts;
+								 * DT_NOBEGIN: none */
+		double		per;		/* span of the rates in microseconds */
+		int32		burst;		/* tasks that may start at once */
+	}			starts;
+
 	Interval	lease;			/* lease if a pop names none */
 
 	/* when tasks are run again */
@@ -108,6 +124,13 @@ extern void fairq_queue_changed(void);
 extern void fairq_queues_init(void);
 extern void fairq_notify(const FairqQueue *queue);
 extern double fairq_interval_length(const Interval *interval);
+
+/* Does no task of the queue start before a time that is to come? */
+static inline bool
+fairq_queue_is_held(const FairqQueue *queue, TimestampTz now)
+{
+	return queue->starts.held_until > now;
+}
 
 static inline FairqLane *
 fairq_queue_lane(FairqQueue *queue, int priority)

@@ -3,7 +3,8 @@
  *		Why a group's ready tasks do not run.
  *
  * The reason is what a pop at this moment would meet first: that the queue or
- * the group is paused, that the queue has no slot, that the group has none.  If
+ * the group is paused, that the queue has no slot, that the group has none, that
+ * none of its tasks may start yet.  If
  * nothing of that is so the tasks wait for a pop: there are too few workers, or
  * the group's turn has not come.
  *
@@ -59,15 +60,54 @@ fairq_queue_is_full(FairqQueue *queue)
 		is_full(queue, &queue->hints->running, queue->max_running);
 }
 
+/*
+ * When the next task of the group may start, by its rate, the queue's, and what is
+ * held; DT_NOBEGIN: now.  *of_queue: the queue keeps it back longest.
+ */
+TimestampTz
+fairq_next_at(FairqQueue *queue, int32 group_no, bool *of_queue)
+{
+	const FairqSetting *setting = fairq_group_setting(queue, group_no);
+	FairqCounter *counter = setting->pace.gap == 0 ? NULL :
+		fairq_shmem_find_counter(queue->hints, group_no);
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz in_group = setting->held_until;
+	TimestampTz in_queue = queue->starts.held_until;
+	FairqCounter none;
+	int64		start;
+
+	if (setting->pace.gap != 0)
+	{
+		fairq_counter_init(&none, queue->hints->born);
+		start = fairq_counter_next_start(counter != NULL ? counter : &none,
+										 &setting->pace);
+		if (start != 0)
+			in_group = Max(in_group, fairq_wall_time(start, now));
+	}
+	if (counter != NULL)
+		fairq_counter_unpin(counter);
+	if (queue->starts.pace.gap != 0)
+	{
+		start = fairq_counter_next_start(&queue->hints->running,
+										 &queue->starts.pace);
+		if (start != 0)
+			in_queue = Max(in_queue, fairq_wall_time(start, now));
+	}
+	*of_queue = in_queue > in_group;
+	in_group = Max(in_group, in_queue);
+	return in_group > now ? in_group : DT_NOBEGIN;
+}
+
 /* Why the group's tasks that are ready, if there are any, do not run. */
 FairqReason
 fairq_reason(FairqQueue *queue, int32 group_no)
 {
 	int32		limit = fairq_group_setting(queue, group_no)->limit;
+	bool		of_queue;
 
 	if (queue->paused || limit == 0)
 		return FAIRQ_REASON_PAUSED;
-	if (queue->max_running == FAIRQ_NO_LIMIT && limit == FAIRQ_NO_LIMIT)
+	if (!queue->limited && queue->starts.held_until == DT_NOBEGIN)
 		return FAIRQ_REASON_WORKERS;
 	if (RecoveryInProgress())
 		return FAIRQ_REASON_NONE;
@@ -75,6 +115,8 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 		return FAIRQ_REASON_QUEUE_LIMIT;
 	if (limit != FAIRQ_NO_LIMIT && is_group_full(queue, group_no, limit))
 		return FAIRQ_REASON_LIMIT;
+	if (fairq_next_at(queue, group_no, &of_queue) != DT_NOBEGIN)
+		return of_queue ? FAIRQ_REASON_QUEUE_RATE : FAIRQ_REASON_RATE;
 	return FAIRQ_REASON_WORKERS;
 }
 
@@ -86,6 +128,8 @@ fairq_reason_name(FairqReason reason)
 		[FAIRQ_REASON_PAUSED] = "paused",
 		[FAIRQ_REASON_QUEUE_LIMIT] = "queue_limit",
 		[FAIRQ_REASON_LIMIT] = "limit",
+		[FAIRQ_REASON_QUEUE_RATE] = "rate",
+		[FAIRQ_REASON_RATE] = "rate",
 		[FAIRQ_REASON_WORKERS] = "workers",
 		[FAIRQ_REASON_SCHEDULED] = "scheduled"
 	};

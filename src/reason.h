@@ -13,12 +13,16 @@ typedef enum FairqReason
 	FAIRQ_REASON_PAUSED,		/* the queue is paused, or the group */
 	FAIRQ_REASON_QUEUE_LIMIT,	/* the queue has no slot */
 	FAIRQ_REASON_LIMIT,			/* the group has no slot */
+	FAIRQ_REASON_QUEUE_RATE,	/* no task of the queue may start yet */
+	FAIRQ_REASON_RATE,			/* no task of the group may start yet */
 	FAIRQ_REASON_WORKERS,		/* nothing keeps the tasks back, as far as is
 								 * known: they wait for a pop */
 	FAIRQ_REASON_SCHEDULED		/* the time has not come */
 } FairqReason;
 
 extern bool fairq_queue_is_full(FairqQueue *queue);
+extern TimestampTz fairq_next_at(FairqQueue *queue, int32 group_no,
+								 bool *of_queue);
 extern FairqReason fairq_reason(FairqQueue *queue, int32 group_no);
 extern const char *fairq_reason_name(FairqReason reason);
 

@@ -160,7 +160,10 @@ init_once(FairqHints *hints, dsa_pointer self)
 	fairq_chunks_init(&hints->chunks);
 	fairq_wakeup_init(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
 		LWLockInitialize(&hints->lanes[priority].lock, fairq_lane_tranche());
+		fairq_chunks_init(&hints->lanes[priority].seats.throttled.order.records);
+	}
 }
 
 static void
@@ -189,6 +192,7 @@ init_lane(FairqLane *lane, int priority)
 	lane->clock = DT_NOBEGIN;
 	fairq_lane_order_init(lane);
 	lane->seats.first_deadline = PG_INT64_MAX;
+	fairq_lane_throttled_init(lane);
 	fairq_times_init(&lane->times);
 	fairq_ring_ages_init(&lane->present.ages);
 	pg_atomic_init_u64(&lane->narrowing.n, 0);
@@ -222,7 +226,8 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u64(&hints->parked.unparks, 0);
 	fairq_parked_ages_init(&hints->parked.ages);
 	fairq_chunks_free(&hints->chunks);
-	fairq_counter_init(&hints->running);
+	hints->born = fairq_monotonic();
+	fairq_counter_init(&hints->running, hints->born);
 	fairq_shares_init(&hints->shares);
 	for (int i = 0; i < FAIRQ_SPANS; i++)
 		fairq_histogram_init(&hints->histograms[i]);
@@ -230,6 +235,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
 		fairq_chunks_free(&hints->lanes[priority].order.set.records);
+		fairq_chunks_free(&hints->lanes[priority].seats.throttled.order.records);
 		init_lane(&hints->lanes[priority], priority);
 	}
 }

@@ -57,6 +57,8 @@ static struct
 	bool		any_doubtful;	/* true: doubtful_groups is not all zero */
 	bool		in_queue;		/* true: the call has a slot in the queue */
 	uint64		queue_count_no; /* count_no of the queue's counter then */
+	FairqStart	queue_start;	/* start of a task of the queue in hand */
+	bool		throttled;		/* true: no task of the queue may start yet */
 
 	/* the group of which a task is claimed or finished */
 	struct
@@ -67,6 +69,7 @@ static struct
 		bool		slot;		/* true: a slot in the group is in hand */
 		bool		holding;	/* true: its counter is held without a slot */
 		uint64		count_no;	/* count_no of its counter */
+		FairqStart	start;		/* start of a task of the group in hand */
 	}			group;
 
 	FairqCounter *summed;		/* counter that is being added up, pinned;
@@ -128,6 +131,28 @@ let_go_of_group(void)
 	call.group.slot = call.group.holding = false;
 }
 
+/* Give back the start of a task of the group, which was not needed. */
+static void
+group_start_back(void)
+{
+	if (call.group.start.taken)
+		fairq_unthrottle(call.queue->hints, call.group.no,
+						 fairq_counter_unstart(call.group.counter,
+											   &call.group.start));
+}
+
+/* The same of the queue: others may have found none because of ours. */
+static void
+queue_start_back(void)
+{
+	FairqHints *hints = call.queue->hints;
+
+	if (!call.queue_start.taken)
+		return;
+	(void) fairq_counter_unstart(&hints->running, &call.queue_start);
+	fairq_wake(&hints->wakeup, 1);
+}
+
 static void
 let_go_of_queue(void)
 {
@@ -144,7 +169,10 @@ static void
 let_go_of_row(void)
 {
 	if (call.group.holding)
+	{
+		group_start_back();
 		let_go_of_group();
+	}
 	if (call.holding_queue)
 		let_go_of_queue();
 	call.holding_queue = false;
@@ -158,6 +186,7 @@ fairq_slot_in_group_back(void)
 
 	if (!call.group.slot)
 		return;
+	group_start_back();
 	parked = fairq_counter_leave(call.group.counter,
 								 fairq_lane_as_of(call.group.lane), 1,
 								 call.group.count_no);
@@ -187,6 +216,7 @@ fairq_running_end(void)
 		fairq_counter_unpin(call.group.counter);
 	if (call.summed != NULL)
 		fairq_counter_unpin(call.summed);
+	queue_start_back();
 	if (call.in_queue)
 	{
 		(void) fairq_counter_leave(&hints->running,
@@ -414,8 +444,41 @@ fairq_settings_are_old(const FairqQueue *queue)
 }
 
 /*
- * Make sure of a slot in the queue for the next task.  False if it is full,
- * and if the limits are not in effect any more.
+ * Make sure of a start in the queue for the next task.  False if none may start
+ * yet.
+ */
+static bool
+start_in_queue(void)
+{
+	FairqCounter *counter = &call.queue->hints->running;
+	const FairqPace *pace = &call.queue->starts.pace;
+
+	call.throttled = call.counted && pace->gap != 0 && !call.queue_start.taken &&
+		(call.peeks ? fairq_counter_next_start(counter, pace) :
+		 fairq_counter_start(counter, pace, &call.queue_start)) != 0;
+	return !call.throttled;
+}
+
+/* Was it found that no task of the queue may start yet? */
+bool
+fairq_queue_is_throttled(void)
+{
+	return call.throttled;
+}
+
+/* Do starts of the group's tasks have to be counted? */
+bool
+fairq_is_paced(int32 group_no)
+{
+	return call.counted &&
+		(call.queue->starts.pace.gap != 0 ||
+		 fairq_group_setting(call.queue, group_no)->pace.gap != 0);
+}
+
+/*
+ * Make sure of a slot in the queue for the next task, and of its start.  False if
+ * the queue is full, or no task may start yet, and if the limits are not in
+ * effect any more.
  */
 bool
 fairq_slot_in_queue(FairqTable *tasks)
@@ -427,6 +490,7 @@ fairq_slot_in_queue(FairqTable *tasks)
 					  &call.queue_count_no) == FAIRQ_SLOT_FREE;
 
 	call.in_queue = have_slot && call.counted && !call.peeks;
+	have_slot = have_slot && start_in_queue();
 	return have_slot && !fairq_settings_are_old(call.queue);
 }
 
@@ -446,6 +510,90 @@ park(FairqLane *lane, uint32 lane_no, FairqTurn *turn, int32 limit,
 		fairq_survey_since(call.queue, tasks, lane->priority, turn,
 						   &parked.since))
 		fairq_lane_parked_since(lane, call.group.counter, &parked);
+}
+
+/*
+ * Put the group whose turn that is aside until then, since none of its tasks may
+ * start; not by settings that only we know.
+ */
+static void
+throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+		 const FairqSetting *setting, int64 until)
+{
+	turn->state.throttled = true;
+	turn->state.kept_out = fairq_has_changed_settings();
+	/* one that is only looked at is none that could be ended */
+	if (turn->state.begun && !turn->state.kept_out &&
+		fairq_lane_throttle(lane, lane_no, turn, call.queue->as_of.version,
+							call.group.counter, &setting->pace, until) &&
+		!call.peeks)
+		fairq_wake_in_time(&call.queue->hints->wakeup,
+						   fairq_wall_time(until, GetCurrentTimestamp()));
+}
+
+/*
+ * Make sure of a start in the group whose turn that is; or with look, see whether
+ * there is one.  If there is none, the group is throttled.
+ */
+static bool
+start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
+{
+	const FairqSetting *setting = fairq_group_setting(call.queue,
+													  turn->group_no);
+	int64		until = 0;
+
+	if (setting->held_until != DT_NOBEGIN)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (setting->held_until > now)
+			until = fairq_hold_end_at(setting->held_until, now);
+	}
+	if (until == 0 && setting->pace.gap != 0 && !call.group.start.taken)
+		until = look ?
+			fairq_counter_next_start(call.group.counter, &setting->pace) :
+			fairq_counter_start(call.group.counter, &setting->pace,
+								&call.group.start);
+	if (until != 0)
+		throttle(lane, lane_no, turn, setting, until);
+	return until == 0;
+}
+
+/*
+ * Make sure of the start of an expired task, whose slot goes over.  False if it may
+ * not start yet.
+ */
+bool
+fairq_start_expired(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
+{
+	bool		pinned = call.group.counter != NULL;
+	bool		starts;
+
+	if (!call.counted)
+		return true;
+	if (!start_in_queue())
+		return false;
+	if (!pinned)
+	{
+		call.group.lane = lane;
+		call.group.no = turn->group_no;
+		call.group.counter = fairq_shmem_counter(call.queue->hints,
+												 turn->group_no);
+	}
+	starts = start_in_group(lane, lane_no, turn, !pinned);
+	if (!pinned)
+	{
+		fairq_counter_unpin(call.group.counter);
+		call.group.counter = NULL;
+	}
+	return starts;
+}
+
+/* The call's starts are those of a task that was claimed. */
+void
+fairq_start_is_used(void)
+{
+	call.group.start.taken = call.queue_start.taken = false;
 }
 
 /*
@@ -472,7 +620,8 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	if (slot == FAIRQ_SLOT_FREE && call.in_queue)
 	{
 		call.group.slot = true;
-		if (!fairq_settings_are_old(call.queue))
+		if (start_in_group(lane, lane_no, turn, false) &&
+			!fairq_settings_are_old(call.queue))
 			return true;
 		fairq_slot_in_group_back();
 		return false;
@@ -482,6 +631,8 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_has_changed_settings();
 	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->state.kept_out)
 		park(lane, lane_no, turn, limit, tasks);
+	if (slot == FAIRQ_SLOT_FREE && !start_in_group(lane, lane_no, turn, true))
+		slot = FAIRQ_SLOT_NONE;
 	fairq_counter_unpin(call.group.counter);
 	call.group.counter = NULL;
 	return slot == FAIRQ_SLOT_FREE && !fairq_settings_are_old(call.queue);
@@ -496,6 +647,7 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 {
 	/* before the counter is let go: a count after that must reach so far */
 	fairq_lane_reaches(pending->lane, task->addr);
+	fairq_start_is_used();
 	if (!call.counted)
 	{
 		fairq_pending_leaves(pending, NULL, 0, 0, removed ? 1 : 0, 1);

@@ -14,6 +14,11 @@ extern void fairq_running_end(void);
 extern void fairq_running_init(void);
 extern bool fairq_settings_are_old(const FairqQueue *queue);
 extern bool fairq_slot_in_queue(FairqTable *tasks);
+extern bool fairq_queue_is_throttled(void);
+extern bool fairq_is_paced(int32 group_no);
+extern bool fairq_start_expired(FairqLane *lane, uint32 lane_no,
+								FairqTurn *turn);
+extern void fairq_start_is_used(void);
 extern bool fairq_slot_in_group(FairqLane *lane, uint32 lane_no,
 								FairqTurn *turn, bool may_park,
 								FairqTable *tasks);

@@ -375,25 +375,35 @@ let_in_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 			 bits & ~first_set[FAIRQ_SERVED * stride] & up_to(seat, passed));
 }
 
+typedef struct Unpark
+{
+	FairqSeatSet set;
+	int32		passed;
+} Unpark;
+
 static void
 unpark_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 			void *arg)
 {
-	let_in_word(lane, first_set, stride, seat,
-				first_set[FAIRQ_PARKED * stride], *(int32 *) arg);
-	first_set[FAIRQ_PARKED * stride] = 0;
+	FairqSeatSet set = ((Unpark *) arg)->set;
+
+	let_in_word(lane, first_set, stride, seat, first_set[set * stride],
+				((Unpark *) arg)->passed);
+	first_set[set * stride] = 0;
 }
 
 /*
- * Put all parked groups into the ring again; and in front, if they have not
+ * Put all groups that are parked, or throttled, into the ring again; and in front, if they have not
  * been served and stand at the seat that service has passed last, or before.
  */
 void
-fairq_seats_unpark(FairqLane *lane, int32 passed)
+fairq_seats_unpark(FairqLane *lane, FairqSeatSet set, int32 passed)
 {
-	if (lane->seats.n[FAIRQ_PARKED] > 0)
-		for_each_word(lane, FAIRQ_PARKED, unpark_word, &passed);
-	lane->seats.n[FAIRQ_PARKED] = 0;
+	Unpark		unpark = {.set = set, .passed = passed};
+
+	if (lane->seats.n[set] > 0)
+		for_each_word(lane, set, unpark_word, &unpark);
+	lane->seats.n[set] = 0;
 }
 
 static int64 *
@@ -450,9 +460,12 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	first_set[FAIRQ_LEASED * stride] = 0;
 	lane->seats.n[FAIRQ_LEASED] -= pg_popcount64(bits);
 	add_bits(lane, FAIRQ_LAPSED, first_set, stride, seat, bits);
-	let_in_word(lane, first_set, stride, seat, bits, lapse->passed);
+	/* a throttled one is looked at when its time has come */
+	let_in_word(lane, first_set, stride, seat,
+				bits & ~first_set[FAIRQ_THROTTLED * stride], lapse->passed);
 	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
-		add_bits(lane, FAIRQ_FRONT, first_set, stride, seat, bits);
+		add_bits(lane, FAIRQ_FRONT, first_set, stride, seat,
+				 bits & ~first_set[FAIRQ_THROTTLED * stride]);
 	/* a parked group has a slot for an expired task already */
 	lane->seats.n[FAIRQ_PARKED] -=
 		pg_popcount64(bits & first_set[FAIRQ_PARKED * stride]);

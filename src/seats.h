@@ -20,7 +20,8 @@ extern int32 fairq_seats_next(FairqLane *lane, FairqSeatSet set,
 extern int64 fairq_seats_next_of(FairqLane *lane, uint32 sets, int64 *next,
 								 int64 from);
 extern void fairq_seats_clear(FairqLane *lane, FairqSeatSet set);
-extern void fairq_seats_unpark(FairqLane *lane, int32 passed);
+extern void fairq_seats_unpark(FairqLane *lane, FairqSeatSet set,
+							   int32 passed);
 extern int64 fairq_seats_deadline(FairqLane *lane, int32 seat);
 extern void fairq_seats_lower_deadline(FairqLane *lane, int32 seat,
 									   int64 deadline);

@@ -94,18 +94,27 @@
 /* blocks past the last one with a task served, in which a call goes on */
 #define IDLE_BLOCKS 1
 
+/* throttled groups that a step takes back */
+#define MOST_BACK 16
+
 static int32
 weight_of(void *queue, int32 group_no)
 {
 	return fairq_group_setting(queue, group_no)->weight;
 }
 
-/* One more step of the search for what has fallen due. */
+/*
+ * One more step of the search for what has fallen due, and for groups of which
+ * tasks may start by now.
+ */
 static bool
 find_due(FairqService *s)
 {
+	int			n = fairq_lane_come_back(s->lane, s->mapped, MOST_BACK);
+
+	s->got.found += n;
 	return fairq_find_due(s->queue, s->priority, s->tasks, s->call.now,
-						  &s->got.found);
+						  &s->got.found) || n > 0;
 }
 
 static void
@@ -225,6 +234,8 @@ serve_in_full(FairqService *s)
 			s->full.rounds = round;
 		}
 		/* others may have left a slot meanwhile */
+		if (fairq_queue_is_throttled())
+			return false;
 		if (served || s->got.served >= s->call.max_tasks ||
 			fairq_slot_in_queue(s->tasks))
 			return true;
@@ -259,13 +270,14 @@ note_visit(FairqService *s, int32 group_no, bool served)
 
 /*
  * Can the call take turns before those before them are served?  Each slot in the
- * queue is had by itself.  By cost, what is next is known once a cost is; by time,
+ * queue is had by itself, and so is each start.  By cost, what is next is known once a cost is; by time,
  * once it is known whether a group had a slot.
  */
 static bool
 takes_many(FairqService *s)
 {
-	return s->queue->max_running == FAIRQ_NO_LIMIT && !s->call.peek &&
+	return s->queue->max_running == FAIRQ_NO_LIMIT &&
+		s->queue->starts.pace.gap == 0 && !s->call.peek &&
 		(s->by == FAIRQ_BY_TASKS ||
 		 (s->by == FAIRQ_BY_TIME && !s->queue->limited));
 }
@@ -351,7 +363,7 @@ serve_lane(FairqService *s)
 		if (!fairq_slot_in_queue(s->tasks))
 		{
 			/* with per_group it is either turns or rounds in a full queue */
-			if (fairq_settings_are_old(s->queue) ||
+			if (fairq_settings_are_old(s->queue) || fairq_queue_is_throttled() ||
 				(s->call.per_group > 0 && s->window.first >= 0))
 				break;
 			if (serve_in_full(s))
@@ -422,7 +434,7 @@ serve_lanes(FairqService *s)
 	/* whether there is anything does not depend on the lanes' order */
 	bool		by_shares = s->queue->shares.any && !s->call.peek;
 
-	if (s->queue->paused)
+	if (s->queue->paused || fairq_queue_is_held(s->queue, s->call.now))
 		return;
 	fairq_running_begin(s->queue, s->call.peek);
 	if (by_shares)

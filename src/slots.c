@@ -57,7 +57,7 @@ read_counter(FairqQueue *queue, int32 group_no, FairqAsOf now, int32 *running,
 
 	/* one that is not there knows what a new one would */
 	if (counter == NULL)
-		fairq_counter_init(counter = &none);
+		fairq_counter_init(counter = &none, hints->born);
 	known = fairq_counter_read(counter, now, running, doubtful);
 	*budget = fairq_entries_to_count(hints, counter, group_no, now);
 	if (found != NULL)
@@ -110,7 +110,34 @@ count(FairqQueue *queue, FairqTable *tasks, FairqAsOf now, int budget,
 	slots->left = slots->limit - (int64) running - slots->taken;
 }
 
-/* Look how many slots are left to the group, or queue, under that limit. */
+/* How many tasks of the group, or queue, may start by its pace. */
+static int64
+count_starts(FairqQueue *queue, const FairqSlots *slots)
+{
+	FairqHints *hints = queue->hints;
+	FairqCounter none;
+	FairqCounter *found;
+	int64		left;
+
+	if (slots->held)
+		return 0;
+	if (slots->pace.gap == 0)
+		return PG_INT32_MAX;
+	if (slots->group_no < 0)
+		return fairq_counter_starts_left(&hints->running, &slots->pace);
+	found = fairq_shmem_find_counter(hints, slots->group_no);
+	fairq_counter_init(&none, hints->born);
+	left = fairq_counter_starts_left(found != NULL ? found : &none,
+									 &slots->pace);
+	if (found != NULL)
+		fairq_counter_unpin(found);
+	return left;
+}
+
+/*
+ * Look how many slots are left to the group, or queue, under that limit, and how
+ * many starts.
+ */
 void
 fairq_slots_look(FairqQueue *queue, FairqTable *tasks, FairqSlots *slots)
 {
@@ -121,6 +148,7 @@ fairq_slots_look(FairqQueue *queue, FairqTable *tasks, FairqSlots *slots)
 	slots->known = true;
 	slots->doubtful = false;
 	slots->taken = 0;
+	slots->starts = count_starts(queue, slots);
 	slots->left = slots->limit == 0 ? 0 : PG_INT32_MAX;
 	if (slots->limit == FAIRQ_NO_LIMIT || slots->limit == 0)
 		return;
@@ -149,5 +177,5 @@ fairq_slots_any(FairqQueue *queue, FairqTable *tasks, FairqSlots *slots)
 							&budget);
 		count(queue, tasks, now, budget, slots);
 	}
-	return slots->known && slots->left > 0;
+	return slots->known && slots->left > 0 && slots->starts > 0;
 }

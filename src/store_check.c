@@ -143,7 +143,12 @@ static const Column queue_columns[QUEUE_NATTS] = {
 	[QUEUE_MAX_RUNNING - 1] = {INT4OID},
 	[QUEUE_RETAIN - 1] = {INTERVALOID},
 	[QUEUE_FAIR_BY - 1] = {TEXTOID},
-	[QUEUE_SHARES - 1] = {INT4ARRAYOID}
+	[QUEUE_RATE - 1] = {INT4OID},
+	[QUEUE_PER - 1] = {INTERVALOID},
+	[QUEUE_BURST - 1] = {INT4OID},
+	[QUEUE_MAX_RATE - 1] = {INT4OID},
+	[QUEUE_SHARES - 1] = {INT4ARRAYOID},
+	[QUEUE_HELD_UNTIL - 1] = {TIMESTAMPTZOID}
 };
 
 static const Column setting_columns[SETTING_NATTS] = {
@@ -151,7 +156,9 @@ static const Column setting_columns[SETTING_NATTS] = {
 	[SETTING_GROUP_NO - 1] = {INT4OID},
 	[SETTING_WEIGHT - 1] = {INT4OID},
 	[SETTING_PAUSED - 1] = {BOOLOID},
-	[SETTING_CONCURRENCY - 1] = {INT4OID}
+	[SETTING_CONCURRENCY - 1] = {INT4OID},
+	[SETTING_RATE - 1] = {INT4OID},
+	[SETTING_HELD_UNTIL - 1] = {TIMESTAMPTZOID}
 };
 
 static const Column privilege_columns[PRIVILEGE_NATTS] = {

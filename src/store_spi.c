@@ -30,7 +30,7 @@
 #include "catalog.h"
 #include "store_spi.h"
 
-#define MAX_ARGS 12
+#define MAX_ARGS 20
 
 /* What is done with the result, before it is gone. */
 typedef void (*Reader) (void *arg);

@@ -117,6 +117,8 @@ leave_counters(FairqPending *pending, int32 n)
 		/* others, too, may have waited for a slot in the queue */
 		fairq_wake(&hints->wakeup, n);
 	}
+	if (pending->group_no >= 0 && pending->settings)
+		fairq_unthrottle(hints, pending->group_no, FAIRQ_ALL_LANES);
 	if (pending->queue.dropped)
 		fairq_wake_all(&hints->wakeup);
 	else if (pending->settings)

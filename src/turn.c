@@ -438,6 +438,9 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			have_slot &= in_queue;
 			full = course.no_slot = !have_slot;
 		}
+		/* an expired task does not start either */
+		if (turn->state.throttled || fairq_queue_is_throttled())
+			break;
 		chosen = choose_task(s, &course, have_slot);
 		if (chosen == NULL)
 			break;
@@ -451,6 +454,14 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 							  chosen->task.cost, setting->weight);
 		note_result(s, &course, chosen, result);
 		fairq_leave_expired(s, &course);
+
+		/* it has used the start that came with the slot */
+		if (result == FAIRQ_CLAIMED && chosen == &course.expired &&
+			fairq_is_paced(turn->group_no))
+		{
+			fairq_slot_in_group_back();
+			have_slot = false;
+		}
 
 		/*
 		 * a group whose only slot is that of an ended task is parked until the

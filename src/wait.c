@@ -68,13 +68,30 @@ static TimestampTz
 next_due(FairqQueue *queue)
 {
 	TimestampTz next = DT_NOEND;
+	TimestampTz now = GetCurrentTimestamp();
+	int64		start;
 
+	if (fairq_queue_is_held(queue, now))
+		return queue->paused ? DT_NOEND : queue->starts.held_until;
 	if (!queue->paused && fairq_census_is_due(queue->hints))
 		return DT_NOBEGIN;
 	for (int priority = 0; priority < FAIRQ_PRIORITIES && !queue->paused;
 		 priority++)
-		next = Min(next,
-				   fairq_times_next(&fairq_queue_lane(queue, priority)->times));
+	{
+		FairqLane  *lane = fairq_queue_lane(queue, priority);
+
+		next = Min(next, fairq_times_next(&lane->times));
+		start = fairq_lane_next_back(lane);
+		if (start != PG_INT64_MAX)
+			next = Min(next, fairq_wall_time(start, now));
+	}
+	if (!queue->paused && queue->starts.pace.gap != 0)
+	{
+		start = fairq_counter_next_start(&queue->hints->running,
+										 &queue->starts.pace);
+		if (start != 0)
+			next = Min(next, fairq_wall_time(start, now));
+	}
 	return next;
 }
 
@@ -115,7 +132,7 @@ look_once(text *name, Look *last)
 		if (ready && last->retry > 0)
 			fairq_wake_chain(&queue->hints->wakeup);
 		last->retry = 0;
-		last->due = Max(last->due, now + RETRY);
+		last->due = last->due > now ? last->due : now + RETRY;
 	}
 	fairq_procedure_commit();
 	return ready;

@@ -49,9 +49,10 @@ note_group(FairqQueue *queue, const FairqWait *wait, FairqWaiting *waiting)
 {
 	FairqReason reason = fairq_reason(queue, wait->group_no);
 
-	/* an expired task has its slot already */
+	/* an expired task has its slot already, but no start */
 	if (reason == FAIRQ_REASON_WORKERS || reason == FAIRQ_REASON_NONE ||
-		(reason != FAIRQ_REASON_PAUSED && wait->deadline == DT_NOBEGIN))
+		((reason == FAIRQ_REASON_LIMIT || reason == FAIRQ_REASON_QUEUE_LIMIT) &&
+		 wait->deadline == DT_NOBEGIN))
 	{
 		waiting->nready++;
 		waiting->ready = Min(waiting->ready, wait->since);
@@ -59,6 +60,8 @@ note_group(FairqQueue *queue, const FairqWait *wait, FairqWaiting *waiting)
 	}
 	if (reason == FAIRQ_REASON_LIMIT)
 		waiting->nlimited++;
+	else if (reason == FAIRQ_REASON_RATE)
+		waiting->nthrottled++;
 	else if (fairq_group_setting(queue, wait->group_no)->limit != 0)
 		/* what keeps it back is the queue, as look_at_rings() counts it */
 		waiting->nready++;
@@ -194,6 +197,17 @@ look_at_rings(FairqQueue *queue, FairqWaiting *waiting)
 	}
 }
 
+/* How many groups are throttled, in each priority, and not to be taken back. */
+static int32
+count_throttled(FairqQueue *queue)
+{
+	int32		n = 0;
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		n += fairq_lane_throttled(fairq_queue_lane(queue, p));
+	return n;
+}
+
 /* Find who waits in a queue, and since when.  It reads shared memory alone. */
 void
 fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
@@ -211,6 +225,7 @@ fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 	note_fallen_due(queue, waiting);
 	note_leases_ended(queue, waiting);
 	waiting->known = is_known(queue);
+	waiting->nthrottled += count_throttled(queue);
 	waiting->nlimited += fairq_parked_count(parked, epoch);
 	waiting->limited = Min(waiting->limited,
 						   fairq_parked_since(parked, epoch));

@@ -18,6 +18,8 @@ typedef struct FairqWaiting
 								 * each priority */
 	int32		nlimited;		/* number of groups without a slot that are not
 								 * paused, likewise */
+	int32		nthrottled;		/* number of groups of which no task may start
+								 * yet, likewise */
 	TimestampTz ready;			/* time since which the oldest task waits that
 								 * has a slot; DT_NOEND: there is none */
 	TimestampTz limited;		/* the same of tasks that have none */

@@ -1,0 +1,199 @@
+-- Rates: how often tasks of groups and queues start.  An hour is long enough not
+-- to come to an end here; where something is to come to an end it is asked for
+-- after a sleep that is longer.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+
+CREATE FUNCTION pg_temp.fill(queue text, groups int, tasks int) RETURNS bigint LANGUAGE sql AS $$
+	SELECT count(*) FROM fairq.enqueue_batch(queue,
+		(SELECT array_agg('g' || g ORDER BY t, g) FROM generate_series(1, groups) g, generate_series(1, tasks) t),
+		array_fill('{}'::jsonb, ARRAY[groups * tasks]))
+$$;
+CREATE FUNCTION pg_temp.popped(queue text, most int) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(group_key || CASE WHEN attempt > 1 THEN '/' || attempt ELSE '' END, ' ')
+	FROM fairq.pop(queue, most, lease => '1 day')
+$$;
+-- until what is known of them: NULL, now, or how many minutes
+CREATE FUNCTION pg_temp.next(queue text) RETURNS TABLE (group_key text, rate int, minutes int) LANGUAGE sql AS $$
+	SELECT group_key, rate, ceil(extract(epoch FROM next_at - clock_timestamp()) / 60)::int
+	FROM fairq.groups g WHERE g.queue = $1 ORDER BY 1
+$$;
+
+-- the burst at once, in rounds, and no more
+SELECT fairq.create_queue('rates', rate => 2, per => '1 hour', burst => 3);
+SELECT pg_temp.fill('rates', 3, 10);
+SELECT string_agg(group_key, ' ') FROM fairq.peek('rates', 100);
+SELECT * FROM pg_temp.next('rates');
+SELECT pg_temp.popped('rates', 4);
+SELECT pg_temp.popped('rates', 100);
+SELECT pg_temp.popped('rates', 100);
+SELECT * FROM pg_temp.next('rates');
+SELECT count(*) FROM fairq.peek('rates', 100);
+SELECT groups_active, groups_limited, groups_throttled FROM fairq.stats WHERE queue = 'rates';
+SELECT active, parked, throttled FROM fairq.lanes WHERE queue = 'rates';
+SELECT group_key, reason FROM fairq.group_stats('rates') ORDER BY 1;
+SELECT DISTINCT status, reason FROM fairq.tasks WHERE queue = 'rates' ORDER BY 1;
+SELECT queue, rate, per, burst, max_rate FROM fairq.queues WHERE queue = 'rates';
+SELECT * FROM fairq.check_queue('rates');
+
+-- what is done with the tasks gives nothing back, nor does a reset, nor what is new
+SELECT count(*) FROM fairq.complete_batch((SELECT array_agg(id) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g1'));
+SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g2';
+SELECT count(fairq.fail(id, retry_in => '0')) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g3';
+SELECT pg_temp.fill('rates', 3, 1);
+SELECT pg_temp.popped('rates', 100);
+SELECT fairq.reset_hints();
+SELECT pg_temp.popped('rates', 100);
+SELECT count(*) FROM fairq.take('rates', 100);
+SELECT * FROM fairq.check_queue('rates');
+-- another group has its own
+SELECT pg_temp.fill('rates', 4, 1);
+SELECT pg_temp.popped('rates', 100);
+
+-- new settings act at once: a higher rate, none, and again one
+SELECT fairq.alter_queue('rates', rate => 100, per => '10 ms');
+SELECT pg_sleep(0.02);
+SELECT pg_temp.popped('rates', 4);
+SELECT fairq.alter_queue('rates', rate => 0);
+SELECT rate, per, burst FROM fairq.queues WHERE queue = 'rates';
+SELECT count(*) FROM fairq.pop('rates', 10);
+SELECT fairq.alter_queue('rates', rate => 1, per => '1 hour', burst => 1);
+SELECT pg_temp.popped('rates', 1);
+SELECT pg_temp.popped('rates', 100);
+SELECT fairq.drop_queue('rates', true);
+
+-- a group's own rate; 0: the queue's
+SELECT fairq.create_queue('rates_own', per => '1 hour');
+SELECT fairq.set_group('rates_own', 'g2', rate => 6);
+SELECT pg_temp.fill('rates_own', 2, 3);
+SELECT * FROM pg_temp.next('rates_own');
+SELECT pg_temp.popped('rates_own', 100);
+SELECT * FROM pg_temp.next('rates_own');
+SELECT fairq.set_group('rates_own', 'g2', weight => 2);
+SELECT pg_temp.popped('rates_own', 100);
+SELECT fairq.set_group('rates_own', 'g2', rate => 0);
+SELECT pg_temp.popped('rates_own', 100);
+SELECT fairq.drop_queue('rates_own', true);
+
+-- the queue's
+SELECT fairq.create_queue('rates_all', max_rate => 2, per => '1 hour', burst => 4);
+SELECT pg_temp.fill('rates_all', 3, 2);
+SELECT pg_temp.popped('rates_all', 2);
+-- a start that is not needed is not used up
+SELECT count(*) FROM fairq.pop('rates_all', 0 + 1);
+SELECT string_agg(group_key, ' ') FROM fairq.peek('rates_all', 100);
+SELECT pg_temp.popped('rates_all', 100);
+SELECT pg_temp.popped('rates_all', 100);
+SELECT groups_active, groups_throttled FROM fairq.stats WHERE queue = 'rates_all';
+SELECT group_key, reason FROM fairq.group_stats('rates_all') ORDER BY 1;
+SELECT * FROM pg_temp.next('rates_all');
+SELECT fairq.alter_queue('rates_all', max_rate => 0);
+-- in turn, as if nothing had been in the way
+SELECT pg_temp.popped('rates_all', 100);
+SELECT fairq.drop_queue('rates_all', true);
+SELECT fairq.create_queue('rates_spare', max_rate => 1, per => '1 hour', burst => 2);
+SELECT pg_temp.fill('rates_spare', 1, 1);
+SELECT pg_temp.popped('rates_spare', 100);
+SELECT pg_temp.fill('rates_spare', 1, 2);
+SELECT pg_temp.popped('rates_spare', 100);
+SELECT fairq.drop_queue('rates_spare', true);
+
+-- one rate for all priorities of a group
+SELECT fairq.create_queue('rates_p', rate => 1, per => '1 hour', burst => 2);
+SELECT count(fairq.enqueue('rates_p', 'a', priority => p)) FROM generate_series(0, 9) p;
+SELECT priority FROM fairq.pop('rates_p', 100);
+SELECT priority FROM fairq.pop('rates_p', 100);
+SELECT priority, throttled FROM fairq.lanes WHERE queue = 'rates_p' AND throttled > 0 LIMIT 1;
+SELECT fairq.drop_queue('rates_p', true);
+
+-- an expired task starts again, also in a full group, in a full queue, and at its
+-- group's turn
+SELECT fairq.create_queue('rates_expired', rate => 1, per => '1 hour', burst => 2);
+SELECT fairq.create_queue('rates_expired_1', rate => 1, per => '1 hour', burst => 2, concurrency => 1);
+SELECT fairq.create_queue('rates_expired_2', rate => 1, per => '1 hour', burst => 2, max_running => 1);
+SELECT fairq.create_queue('rates_expired_3', max_rate => 1, per => '1 hour', burst => 2);
+SELECT fairq.create_queue('rates_expired_4', max_rate => 1, per => '1 hour', burst => 2, max_running => 1);
+CREATE FUNCTION pg_temp.expire(queue text) RETURNS TABLE (task text) LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM fairq.enqueue(queue, 'a', '1');
+	FOR i IN 1..4 LOOP
+		RETURN QUERY SELECT payload::text || '/' || attempt FROM fairq.pop(queue, 100, lease => '1 ms');
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+	RETURN QUERY SELECT 'takes ' || count(*) FROM fairq.take(queue, 100);
+	RETURN QUERY SELECT 'peeks ' || count(*) FROM fairq.peek(queue, 100);
+	RETURN QUERY SELECT fairq.check_queue(queue);
+END$$;
+SELECT q, e.task FROM unnest(ARRAY['rates_expired', 'rates_expired_1', 'rates_expired_2', 'rates_expired_3', 'rates_expired_4']) q, pg_temp.expire(q) e;
+SELECT fairq.alter_queue('rates_expired_2', rate => 0);
+SELECT payload, attempt FROM fairq.pop('rates_expired_2');
+SELECT fairq.alter_queue('rates_expired_4', max_rate => 0);
+SELECT payload, attempt FROM fairq.pop('rates_expired_4');
+SELECT count(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'rates_expired%';
+
+-- a hold: of a group, of the queue; a time that is past, or none, ends it
+SELECT fairq.create_queue('rates_hold');
+SELECT fairq.hold('rates_hold', 'g1', until => now() + interval '1 hour');
+SELECT pg_temp.fill('rates_hold', 2, 2);
+SELECT string_agg(group_key, ' ') FROM fairq.peek('rates_hold', 100);
+SELECT pg_temp.popped('rates_hold', 1);
+SELECT * FROM pg_temp.next('rates_hold');
+SELECT group_key, reason FROM fairq.group_stats('rates_hold') ORDER BY 1;
+SELECT fairq.hold('rates_hold', until => now() + interval '2 hours');
+SELECT * FROM pg_temp.next('rates_hold');
+SELECT pg_temp.popped('rates_hold', 100);
+SELECT count(*) FROM fairq.peek('rates_hold', 100);
+SELECT fairq.reset_hints();
+SELECT pg_temp.popped('rates_hold', 100);
+SELECT fairq.hold('rates_hold');
+SELECT pg_temp.popped('rates_hold', 100);
+SELECT groups_active, groups_throttled FROM fairq.stats WHERE queue = 'rates_hold';
+SELECT fairq.hold('rates_hold', 'g1', until => now() - interval '1 hour');
+SELECT pg_temp.popped('rates_hold', 1);
+SELECT fairq.hold('rates_hold', 'g1', until => clock_timestamp() + interval '0.5 s');
+SELECT pg_temp.popped('rates_hold', 1);
+SELECT pg_sleep(0.6);
+SELECT pg_temp.popped('rates_hold', 1);
+SELECT fairq.hold('rates_hold', until => clock_timestamp() + interval '0.5 s');
+SELECT pg_temp.fill('rates_hold', 1, 1);
+SELECT pg_temp.popped('rates_hold', 1);
+SELECT pg_sleep(0.6);
+SELECT pg_temp.popped('rates_hold', 1);
+SELECT count(*) FROM fairq.group_setting WHERE held_until < now() - interval '1 minute';
+SELECT fairq.drop_queue('rates_hold', true);
+
+-- our own settings, and what becomes of them
+SELECT fairq.create_queue('rates_mine', rate => 1, per => '1 hour');
+SELECT pg_temp.fill('rates_mine', 2, 2);
+BEGIN;
+SELECT fairq.alter_queue('rates_mine', rate => 0);
+SELECT pg_temp.popped('rates_mine', 1);
+ROLLBACK;
+BEGIN;
+SELECT pg_temp.popped('rates_mine', 100);
+ROLLBACK;
+-- the tasks are back, their starts are not
+SELECT ready FROM fairq.stats WHERE queue = 'rates_mine';
+SELECT pg_temp.popped('rates_mine', 100);
+BEGIN;
+SELECT fairq.set_group('rates_mine', 'g1', rate => 1000000000);
+SELECT pg_temp.popped('rates_mine', 1);
+SELECT fairq.hold('rates_mine', 'g1', until => now() + interval '1 hour');
+SELECT pg_temp.popped('rates_mine', 1);
+COMMIT;
+SELECT pg_temp.popped('rates_mine', 1);
+SELECT fairq.hold('rates_mine', 'g1');
+SELECT pg_temp.popped('rates_mine', 1);
+SELECT * FROM fairq.check_queue('rates_mine');
+SELECT fairq.drop_queue('rates_mine', true);
+
+-- they all come back, by themselves, however many there are
+SELECT fairq.create_queue('rates_many', rate => 1, per => '2 s');
+SELECT pg_temp.fill('rates_many', 1000, 2);
+SELECT count(*) FROM fairq.pop('rates_many', 5000);
+SELECT groups_active, groups_throttled FROM fairq.stats WHERE queue = 'rates_many';
+SELECT pg_sleep(2.1);
+SELECT count(*), count(DISTINCT group_key) FROM fairq.pop('rates_many', 5000);
+SELECT * FROM fairq.check_queue('rates_many');
+SELECT fairq.drop_queue('rates_many', true);

@@ -1,0 +1,137 @@
+# Rates under load: workers pop, give up, let leases expire, and are killed with the
+# server; and in no stretch of time do more tasks of a group start than the formula
+# says, nor of the queue: burst + time * rate / per.
+#
+# A start lies between the moments at which its statement began and had its result.  So
+# all that lie within a stretch from the one to the other must fit.
+#
+# Broken on purpose to see it fail: a counter that was born in a crash had a full bucket
+# (init_hints() in registry.c); a take-over of an expired lease needed no start
+# (fairq_take_over() in claim.c).
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $node = new_server('rates', restart_after_crash => 'on');
+
+# starts per second, and at once
+my ($rate, $max_rate, $burst) = (20, 50, 3);
+
+$node->safe_psql(
+	'postgres', qq{
+	SELECT fairq.create_queue('q', rate => $rate, max_rate => $max_rate,
+		burst => $burst, per => '1 second', max_attempts => 1000000);
+	SELECT count(*) FROM fairq.enqueue_batch('q',
+		(SELECT array_agg('g' || i % 4) FROM generate_series(1, 4000) i),
+		array_fill('1'::jsonb, ARRAY[4000]));
+	CREATE TABLE started (group_key text, since float8, by float8);
+});
+
+my $directory = PostgreSQL::Test::Utils::tempdir_short();
+append_to_file("$directory/worker", <<'SQL');
+\set n random(1, 3)
+\set way random(1, 10)
+BEGIN;
+INSERT INTO started
+	SELECT group_key, extract(epoch FROM statement_timestamp()),
+		extract(epoch FROM clock_timestamp())
+	FROM fairq.pop('q', :n, lease => '20 ms');
+\if :way <= 1
+ROLLBACK;
+\else
+COMMIT;
+\endif
+\if :way <= 5
+SELECT count(fairq.complete(id)) FROM fairq.live_tasks WHERE queue = 'q' AND status = 'running';
+\endif
+SQL
+
+# Several workers, in several lives of the server.
+my $bench = $node->installed_command('pgbench');
+foreach my $life (1 .. 3)
+{
+	local $ENV{PGHOST} = $node->host;
+	local $ENV{PGPORT} = $node->port;
+	local $ENV{PGDATABASE} = 'postgres';
+	my $run = IPC::Run::start([ $bench, '-n', '-c', 4, '-T', 3, '-f', "$directory/worker" ],
+		'>', "$PostgreSQL::Test::Utils::log_path/worker_$life.log", '2>&1');
+
+	usleep(2_000_000);
+	if ($life == 1)
+	{
+		# a backend alone: the others are ended for it, and all shared memory is lost
+		my $pid = $node->safe_psql('postgres',
+			q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() LIMIT 1}
+		);
+		kill 'KILL', $pid;
+		$run->finish;
+		$node->poll_query_until('postgres', 'SELECT true');
+		next;
+	}
+	crash($node) if $life == 2;
+	$run->finish;
+}
+
+# The most by which a stretch that begins with a start has more than it may.
+sub most_above
+{
+	my ($per_second, @starts) = @_;
+	my $most = -1e9;
+
+	foreach my $first (@starts)
+	{
+		my $n = 0;
+		foreach my $start (grep { $_->[0] >= $first->[0] } @starts)
+		{
+			my $above = ++$n - $burst - ($start->[1] - $first->[0] + 0.001) * $per_second;
+			$most = $above if $above > $most;
+		}
+	}
+	return $most;
+}
+
+my %starts;
+foreach my $row (split /\n/, $node->safe_psql('postgres', 'SELECT * FROM started ORDER BY by'))
+{
+	my ($group, $since, $by) = split /\|/, $row;
+	push @{ $starts{$group} }, [ $since, $by ];
+	push @{ $starts{all} }, [ $since, $by ];
+}
+foreach my $group (sort keys %starts)
+{
+	my $above = most_above($group eq 'all' ? $max_rate : $rate, @{ $starts{$group} });
+
+	cmp_ok($above, '<=', 0, "$group: never more starts than may be");
+}
+cmp_ok(scalar @{ $starts{all} }, '>', 50, 'and there were some');
+is($node->safe_psql('postgres', q{SELECT fairq.check_queue('q')}), '', 'the queue is sound');
+
+# What survives a restart: a hold; and starts, as far as the bucket is empty after it.
+$node->safe_psql(
+	'postgres', q{
+	SELECT fairq.create_queue('slow', rate => 1, per => '1 hour', burst => 5);
+	SELECT count(fairq.enqueue('slow', 'a')) FROM generate_series(1, 9);
+	SELECT fairq.create_queue('held');
+	SELECT fairq.enqueue('held', 'a'), fairq.hold('held', 'a', until => now() + interval '1 hour');
+});
+is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.pop('slow', 100)}), 5, 'the burst');
+foreach my $mode ('fast', 'immediate')
+{
+	$node->stop($mode);
+	$node->start;
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.pop('slow', 100)}),
+		0, "$mode: no other one after a restart");
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.pop('held', 100)}),
+		0, "$mode: what is held is held after it");
+}
+$node->safe_psql('postgres', q{SELECT fairq.hold('held', 'a')});
+is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.pop('held', 100)}),
+	1, 'and let go');
+
+$node->stop('fast');
+done_testing();
