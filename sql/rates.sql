@@ -1,6 +1,8 @@
 -- Rates: how often tasks of groups and queues start.  An hour is long enough not
 -- to come to an end here; where something is to come to an end it is asked for
--- after a sleep that is longer.
+-- after a sleep that is longer.  Seen to fail when the take-over of an expired lease
+-- needs no start (fairq_take_over() in claim.c), and when a change of a group's rate or
+-- hold does not take it back (leave_counters() in transaction.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -5,9 +5,8 @@
 # A start lies between the moments at which its statement began and had its result.  So
 # all that lie within a stretch from the one to the other must fit.
 #
-# Broken on purpose to see it fail: a counter that was born in a crash had a full bucket
-# (init_hints() in registry.c); a take-over of an expired lease needed no start
-# (fairq_take_over() in claim.c).
+# Broken on purpose to see it fail: a counter that was born in a restart had a full
+# bucket (init_hints() in registry.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
