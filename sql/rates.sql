@@ -176,6 +176,7 @@ BEGIN;
 SELECT pg_temp.popped('rates_mine', 100);
 ROLLBACK;
 -- the tasks are back, their starts are not
+SELECT fairq.maintain();
 SELECT ready FROM fairq.stats WHERE queue = 'rates_mine';
 SELECT pg_temp.popped('rates_mine', 100);
 BEGIN;

@@ -133,7 +133,7 @@ make_queue_hints(int32 queue_id)
 	PG_TRY();
 	{
 		/* no task of it has started so far */
-		hints->born = FAIRQ_LONG_AGO;
+		hints->entry.born = FAIRQ_LONG_AGO;
 		fairq_starts_init(&hints->running.starts, FAIRQ_LONG_AGO);
 		fairq_pending_created(hints);
 		fairq_queue_tally_empty(&hints->tally);

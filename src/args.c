@@ -111,7 +111,7 @@ TimestampTz
 fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 				TimestampTz now)
 {
-	const Interval *lease = &queue->lease;
+	const Interval *lease = &queue->retries.lease;
 	TimestampTz until;
 
 	if (!PG_ARGISNULL(n))

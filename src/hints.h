@@ -195,6 +195,9 @@ struct FairqHints
 		bool		released;	/* true once the hints are given back; under
 								 * the registry's lock */
 		dsa_pointer self;		/* address of these hints; constant */
+		int64		born;		/* when they became the queue's, by the
+								 * monotonic clock; FAIRQ_LONG_AGO: with the
+								 * queue. Constant once it is seen */
 		dsa_pointer next;		/* next hints in a list of the registry; under
 								 * the registry's lock */
 	}			entry;
@@ -238,9 +241,6 @@ struct FairqHints
 	FairqChunks chunks;			/* bits of the groups of all lanes; the first
 								 * ones are in the lanes */
 	FairqQueueTally tally;		/* how many tasks there are */
-	int64		born;			/* when they became the queue's, by the
-								 * monotonic clock; FAIRQ_LONG_AGO: with
-								 * the queue. Constant once it is seen */
 	FairqCounter running;		/* counter of the whole queue */
 	FairqShares shares;			/* what the lanes have got of their shares */
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and

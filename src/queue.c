@@ -443,7 +443,7 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
 													   &isnull)),
 						   queue->name, sizeof(queue->name));
-	queue->lease = *DatumGetIntervalP(slot_getattr(slot, QUEUE_LEASE, &isnull));
+	queue->retries.lease = *DatumGetIntervalP(slot_getattr(slot, QUEUE_LEASE, &isnull));
 	queue->retries.max_attempts =
 		DatumGetInt32(slot_getattr(slot, QUEUE_MAX_ATTEMPTS, &isnull));
 	queue->retries.backoff = (int64)

@@ -63,11 +63,10 @@ typedef struct FairqQueue
 		int32		burst;		/* tasks that may start at once */
 	}			starts;
 
-	Interval	lease;			/* lease if a pop names none */
-
-	/* when tasks are run again */
+	/* for how long tasks run, and when they are run again */
 	struct
 	{
+		Interval	lease;		/* lease if a pop names none */
 		int32		max_attempts;	/* attempts of a task if it has no number of
 									 * its own */
 		int64		backoff;	/* delay of the first retry in microseconds */

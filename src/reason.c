@@ -78,7 +78,7 @@ fairq_next_at(FairqQueue *queue, int32 group_no, bool *of_queue)
 
 	if (setting->pace.gap != 0)
 	{
-		fairq_counter_init(&none, queue->hints->born);
+		fairq_counter_init(&none, queue->hints->entry.born);
 		start = fairq_counter_next_start(counter != NULL ? counter : &none,
 										 &setting->pace);
 		if (start != 0)

@@ -226,8 +226,8 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u64(&hints->parked.unparks, 0);
 	fairq_parked_ages_init(&hints->parked.ages);
 	fairq_chunks_free(&hints->chunks);
-	hints->born = fairq_monotonic();
-	fairq_counter_init(&hints->running, hints->born);
+	hints->entry.born = fairq_monotonic();
+	fairq_counter_init(&hints->running, hints->entry.born);
 	fairq_shares_init(&hints->shares);
 	for (int i = 0; i < FAIRQ_SPANS; i++)
 		fairq_histogram_init(&hints->histograms[i]);

@@ -136,7 +136,7 @@ fairq_shmem_counter(FairqHints *hints, int32 group_no)
 	entry = dshash_find_or_insert(fairq_view.counters, &key, &found);
 	if (!found)
 	{
-		fairq_counter_init(&entry->counter, hints->born);
+		fairq_counter_init(&entry->counter, hints->entry.born);
 		pg_atomic_fetch_add_u32(&fairq_view.registry->ncounters, 1);
 	}
 	fairq_counter_pin(&entry->counter);

@@ -57,7 +57,7 @@ read_counter(FairqQueue *queue, int32 group_no, FairqAsOf now, int32 *running,
 
 	/* one that is not there knows what a new one would */
 	if (counter == NULL)
-		fairq_counter_init(counter = &none, hints->born);
+		fairq_counter_init(counter = &none, hints->entry.born);
 	known = fairq_counter_read(counter, now, running, doubtful);
 	*budget = fairq_entries_to_count(hints, counter, group_no, now);
 	if (found != NULL)
@@ -126,7 +126,7 @@ count_starts(FairqQueue *queue, const FairqSlots *slots)
 	if (slots->group_no < 0)
 		return fairq_counter_starts_left(&hints->running, &slots->pace);
 	found = fairq_shmem_find_counter(hints, slots->group_no);
-	fairq_counter_init(&none, hints->born);
+	fairq_counter_init(&none, hints->entry.born);
 	left = fairq_counter_starts_left(found != NULL ? found : &none,
 									 &slots->pace);
 	if (found != NULL)
