@@ -93,16 +93,20 @@ async function pop() {
 }
 
 async function run(task) {
+  const begun = performance.now();
+  // for queues that are fair by time
+  const took = () => `${Math.round(performance.now() - begun)} ms`;
   try {
     const result = await work(task, task.abort.signal);
-    await keeper.query('SELECT fairq.complete($1, $2, $3)',
-      [task.id, task.attempt, result === undefined ? null : JSON.stringify(result)]);
+    await keeper.query('SELECT fairq.complete($1, $2, $3, took => $4)',
+      [task.id, task.attempt, result === undefined ? null : JSON.stringify(result), took()]);
   } catch (error) {
     if (task.abort.signal.aborted) {
       await release(task);
     } else {
       console.error(`task ${task.id}, attempt ${task.attempt}:`, error);
-      await keeper.query('SELECT fairq.fail($1, $2, $3)', [task.id, task.attempt, `${error}`]);
+      await keeper.query('SELECT fairq.fail($1, $2, $3, took => $4)',
+        [task.id, task.attempt, `${error}`, took()]);
     }
   } finally {
     running.delete(task);

@@ -52,11 +52,11 @@ class Task:
         if self.stopped:
             raise Stopped
 
-    def call(self, function, *args):
+    def call(self, function, *args, **named):
         """Calls a function of fairq for this attempt of the task."""
-        marks = ", %s" * len(args)
+        marks = ", %s" * len(args) + "".join(f", {name} => %s" for name in named)
         [(value,)] = keeper.query(f"SELECT fairq.{function}(%s, %s{marks})",
-                                  self.id, self.attempt, *args)
+                                  self.id, self.attempt, *args, *named.values())
         return value
 
     def release(self):
@@ -130,14 +130,20 @@ def pop_tasks():
 
 
 def work(task):
+    begun = time.monotonic()
+
+    def took():     # for queues that are fair by time
+        return timedelta(seconds=time.monotonic() - begun)
+
     try:
         result = handle(task)
-        task.call("complete", None if result is None else json.dumps(result))
+        task.call("complete", None if result is None else json.dumps(result),
+                  took=took())
     except Stopped:
         task.release()
     except Exception as error:
         log.exception("task %s, attempt %s", task.id, task.attempt)
-        task.call("fail", f"{type(error).__name__}: {error}")
+        task.call("fail", f"{type(error).__name__}: {error}", took=took())
     finally:
         with changed:
             running.remove(task)

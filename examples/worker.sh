@@ -25,8 +25,9 @@ psql=(setsid --wait psql -XAtqw -v ON_ERROR_STOP=1 -v queue="$queue" -v lease="$
 # Does one task.  SIGTERM stops that.
 work() {	# ID ATTEMPT PAYLOAD GROUP
 	local sql=("${psql[@]}" -v id="$1" -v attempt="$2") errors=$directory/$1.$2
-	local pid='' stopped='' me=$BASHPID heart status end
+	local pid='' stopped='' me=$BASHPID heart status end begun took
 	trap 'trap "" TERM; stopped=1; [ -z "$pid" ] || stop "$pid"' TERM
+	begun=$(date +%s%N)	# nanoseconds
 	FAIRQ_ID=$1 FAIRQ_ATTEMPT=$2 FAIRQ_GROUP=$4 setsid "${command[@]}" <<<"$3" 2>"$errors" &
 	pid=$!
 	heartbeat "$me" &
@@ -34,17 +35,19 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	wait "$pid"
 	status=$?
 	pid=''
+	took=$((($(date +%s%N) - begun) / 1000))	# for queues that are fair by time
+	sql+=(-v "took=$((took > 0 ? took : 0)) microseconds")
 	# Not TERM, which is lost on a subshell that has only just begun.
 	{ kill -KILL "$heart" && wait "$heart"; } 2>/dev/null
 	cat "$errors" >&2
 
 	if [ "$status" -eq 0 ]; then
-		end="SELECT fairq.complete(:id, :attempt)"
+		end="SELECT fairq.complete(:id, :attempt, took => :'took')"
 	elif [ -n "$stopped" ]; then
 		# Hands it back; ends it if it is cancelled; nothing if it is lost.
 		end="SELECT fairq.release(:id, :attempt)"
 	else
-		end="SELECT fairq.fail(:id, :attempt, :'error')"
+		end="SELECT fairq.fail(:id, :attempt, :'error', took => :'took')"
 		sql+=(-v "error=status $status: $(tail -c 2000 "$errors" | iconv -c -f UTF-8 -t UTF-8)")
 	fi
 	# If only the answer was lost, the attempt sees to it that a second try does
