@@ -97,7 +97,7 @@ typedef struct Found
 	TimestampTz lease_until;
 	int16		priority;
 	bool		running;
-	bool		in_hands;
+	bool		changing;
 } Found;
 
 typedef struct Step
@@ -320,7 +320,7 @@ end_call(void)
 /* --------------------------------------------------------------------- */
 
 static void
-note_found(void *arg, const FairqTask *task, bool in_hands)
+note_found(void *arg, const FairqTask *task, bool changing)
 {
 	Found	   *found;
 
@@ -340,7 +340,7 @@ note_found(void *arg, const FairqTask *task, bool in_hands)
 	found->lease_until = task->lease_until;
 	found->priority = task->priority;
 	found->running = task->running;
-	found->in_hands = in_hands;
+	found->changing = changing;
 }
 
 /* Read the pages of the step. */
@@ -385,7 +385,7 @@ publish_to_lane(FairqHints *hints, const Found *found)
 
 	/* the reach first: a backend that hears of the lease searches so far */
 	fairq_lane_reaches(lane, found->addr);
-	if (!found->running || found->in_hands)
+	if (!found->running || found->changing)
 		return;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
@@ -423,7 +423,7 @@ count_group(const Found *found, int n, bool *unsure)
 	for (int i = 0; i < n; i++)
 	{
 		running += i == 0 || found[i].id != found[i - 1].id;
-		*unsure |= found[i].in_hands;
+		*unsure |= found[i].changing;
 	}
 	return running;
 }

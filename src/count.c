@@ -45,7 +45,7 @@ count_rows(FairqScan *scan, FairqCounting *counting)
 {
 	int			max = 16;
 	int			n = 0;
-	int64	   *in_hands = palloc(sizeof(int64) * max);
+	int64	   *changing = palloc(sizeof(int64) * max);
 	FairqRowState state;
 
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
@@ -66,16 +66,16 @@ count_rows(FairqScan *scan, FairqCounting *counting)
 			if (n == max)
 			{
 				max *= 2;
-				in_hands = repalloc_huge(in_hands, sizeof(int64) * max);
+				changing = repalloc_huge(changing, sizeof(int64) * max);
 			}
-			in_hands[n++] = task.id;
+			changing[n++] = task.id;
 		}
 	}
 	counting->doubtful |= n > 0;
-	qsort(in_hands, n, sizeof(int64), compare_ids);
+	qsort(changing, n, sizeof(int64), compare_ids);
 	for (int i = 0; i < n; i++)
-		counting->running += i == 0 || in_hands[i] != in_hands[i - 1];
-	pfree(in_hands);
+		counting->running += i == 0 || changing[i] != changing[i - 1];
+	pfree(changing);
 	counting->budget = fairq_scan_left(scan);
 }
 

@@ -124,7 +124,7 @@ fairq_heads_fell_due(FairqHeads *heads, int64 addr)
 	if (turn->due.next < turn->due.n && turn->due.region == region &&
 		addr < turn->due.from[region])
 	{
-		/* what is in hand may come behind it */
+		/* what was read ahead may come behind it */
 		addr = Min(addr, turn->due.items[turn->due.next].addr);
 		turn->due.next = turn->due.n;
 	}

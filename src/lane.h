@@ -168,7 +168,7 @@ typedef struct FairqTurn
 	}			full_before;
 } FairqTurn;
 
-/* turns that a call takes at once, and so the most that it has in hand */
+/* turns that a call takes at once, and so the most that it has in flight */
 #define FAIRQ_MAX_TURNS 64
 
 /* Returns the weight of a group. */

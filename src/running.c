@@ -57,7 +57,8 @@ static struct
 	bool		any_doubtful;	/* true: doubtful_groups is not all zero */
 	bool		in_queue;		/* true: the call has a slot in the queue */
 	uint64		queue_count_no; /* count_no of the queue's counter then */
-	FairqStart	queue_start;	/* start of a task of the queue in hand */
+	FairqStart	queue_start;	/* start of a task of the queue, taken for
+								 * the next claim */
 	bool		throttled;		/* true: no task of the queue may start yet */
 
 	/* the group of which a task is claimed or finished */
@@ -66,10 +67,12 @@ static struct
 		FairqLane  *lane;		/* lane of the group */
 		int32		no;			/* the group's number */
 		FairqCounter *counter;	/* its counter, pinned; NULL: none */
-		bool		slot;		/* true: a slot in the group is in hand */
+		bool		slot;		/* true: a slot in the group is taken for
+								 * the next claim */
 		bool		holding;	/* true: its counter is held without a slot */
 		uint64		count_no;	/* count_no of its counter */
-		FairqStart	start;		/* start of a task of the group in hand */
+		FairqStart	start;		/* start of a task of the group, taken for
+								 * the next claim */
 	}			group;
 
 	FairqCounter *summed;		/* counter that is being added up, pinned;

@@ -67,7 +67,7 @@ typedef struct FairqService
 	FairqVisits visits;			/* groups that the call passes over in the
 								 * present lane, if it is not fair by tasks */
 
-	/* the lane as it was when the turns in hand were taken */
+	/* the lane as it was when the turns in flight were taken */
 	struct
 	{
 		uint32		lane_no;	/* lane_no of the lane */

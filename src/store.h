@@ -226,10 +226,10 @@ extern int	fairq_task_entries(FairqTable *table, int32 lane, int32 group_no,
 							   int64 *end, bool *abreast);
 
 /*
- * what is done with a task on a page; in_hands: it is being changed
+ * what is done with a task on a page; changing: it is being changed
  */
 typedef void (*FairqTaskSeen) (void *arg, const FairqTask *task,
-							   bool in_hands);
+							   bool changing);
 
 extern void fairq_task_pages(FairqTable *table, BlockNumber from,
 							 BlockNumber end, Snapshot as_of,

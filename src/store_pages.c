@@ -47,7 +47,7 @@ is_changed_again(HeapTupleHeader header)
  * enqueued is not, unless it has taken that again.
  */
 static bool
-is_seen(HeapTuple tuple, Buffer buffer, bool *in_hands)
+is_seen(HeapTuple tuple, Buffer buffer, bool *changing)
 {
 	HeapTupleHeader header = tuple->t_data;
 	bool		running = !heap_attisnull(tuple, TASK_LEASE_UNTIL, NULL);
@@ -56,14 +56,14 @@ is_seen(HeapTuple tuple, Buffer buffer, bool *in_hands)
 	if (!running && (header->t_infomask & HEAP_XMAX_INVALID))
 		return false;
 	InitDirtySnapshot(snapshot);
-	*in_hands = true;
+	*changing = true;
 	if (!HeapTupleSatisfiesVisibility(tuple, &snapshot, buffer))
 		return is_changed_by_us(header);
 	if (TransactionIdIsValid(snapshot.xmin))
 		return running || is_changed_again(header);
 	if (TransactionIdIsValid(snapshot.xmax))
 		return true;
-	*in_hands = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(header));
+	*changing = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(header));
 	return running;
 }
 
@@ -81,7 +81,7 @@ see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 		ItemId		item = PageGetItemId(page, at);
 		HeapTupleData tuple;
 		FairqTask	task;
-		bool		in_hands = false;
+		bool		changing = false;
 
 		if (!ItemIdIsNormal(item))
 			continue;
@@ -89,13 +89,13 @@ see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 		tuple.t_len = ItemIdGetLength(item);
 		tuple.t_tableOid = RelationGetRelid(table->rel);
 		ItemPointerSet(&tuple.t_self, block, at);
-		if (as_of == NULL ? !is_seen(&tuple, buffer, &in_hands) :
+		if (as_of == NULL ? !is_seen(&tuple, buffer, &changing) :
 			!HeapTupleSatisfiesVisibility(&tuple, as_of, buffer))
 			continue;
 		ExecStoreBufferHeapTuple(&tuple, slot, buffer);
 		fairq_task_read(slot, &task);
 		ExecClearTuple(slot);
-		seen(arg, &task, in_hands);
+		seen(arg, &task, changing);
 	}
 }
 

@@ -322,7 +322,7 @@ fairq_survey_since(FairqQueue *queue, FairqTable *tasks, int priority,
 
 	if (!copy_wait(&look, &wait))
 		return false;
-	/* what the turn has in hand the group's entry has not */
+	/* what the turn has taken the group's entry has not */
 	if (turn->queued.next < turn->queued.n)
 		wait.from = Min(wait.from, turn->queued.items[turn->queued.next].addr);
 	look_at_queued(&look, &wait);

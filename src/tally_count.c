@@ -59,7 +59,7 @@ count_of(Counting *counting, int32 queue_id)
 }
 
 static void
-count_task(void *arg, const FairqTask *task, bool in_hands)
+count_task(void *arg, const FairqTask *task, bool changing)
 {
 	Counting   *counting = arg;
 

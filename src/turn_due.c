@@ -220,12 +220,12 @@ next_stretch(FairqService *s, FairqCourse *course)
  * transaction publishes at its end until when.
  */
 void
-fairq_still_runs(FairqFindings *findings, const FairqTask *task, bool in_hands)
+fairq_still_runs(FairqFindings *findings, const FairqTask *task, bool changing)
 {
 	FairqRegion region = fairq_region(task->addr);
 
 	findings->run_low[region] = Min(findings->run_low[region], task->addr);
-	if (task->running && !in_hands)
+	if (task->running && !changing)
 		findings->deadline = Min(findings->deadline, task->lease_until);
 }
 

@@ -81,7 +81,7 @@ extern void fairq_look_for_due(FairqService *s, FairqCourse *course,
 							   FairqRegion region);
 extern void fairq_keep_due(FairqService *s, FairqCourse *course);
 extern void fairq_still_runs(FairqFindings *findings, const FairqTask *task,
-							 bool in_hands);
+							 bool changing);
 extern void fairq_look_for_expired(FairqService *s, FairqCourse *course);
 extern void fairq_leave_expired(FairqService *s, FairqCourse *course);
 extern void fairq_course_begin(FairqService *s, FairqCourse *course,
