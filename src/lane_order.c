@@ -34,6 +34,12 @@
  * an abort undoes, and ended, which a commit charges (FairqWork).  Accounts are lost
  * with the lane: then all groups are even.
  *
+ * To change the ordered set records of any groups are touched, so all have to be
+ * mapped, which can fail; and there can be more of them since.  The end of a
+ * transaction that finds that to be so changes the group's account alone, by time,
+ * and puts the group in front: the next call that takes turns gives it its rank
+ * (change_apart).
+ *
  * Locking: the lane's lock, exclusively.  All records are there and mapped before
  * (fairq_lane_have_accounts, prepare).
  */
@@ -48,6 +54,35 @@
 
 /* levels of which the first group is looked at */
 #define MOST_LEVELS 8
+
+/* The lane of which this backend has mapped the accounts last, and how many chunks. */
+static struct
+{
+	FairqLane  *lane;
+	uint32		n;
+}			mapped;
+
+/* Are that all chunks of accounts that the lane has? */
+static bool
+is_all(FairqLane *lane, uint32 nchunks)
+{
+	return pg_atomic_read_u32(&lane->order.set.records.made) == nchunks;
+}
+
+/* Lock the lane, when all its accounts are mapped.  Not for callbacks. */
+static void
+lock_mapped(FairqLane *lane)
+{
+	for (;;)
+	{
+		uint32		n = fairq_order_map(&lane->order.set);
+
+		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		if (is_all(lane, n))
+			return;
+		LWLockRelease(&lane->lock);
+	}
+}
 
 /* Before the lane uses any accounts. */
 void
@@ -66,7 +101,11 @@ fairq_lane_have_accounts(FairqLane *lane)
 	FairqFairBy by = fairq_lane_fair_by(lane);
 
 	if (by != FAIRQ_BY_TASKS)
+	{
 		fairq_order_have(&lane->order.set, &fairq_hints_of(lane)->chunks);
+		mapped.lane = lane;
+		mapped.n = fairq_order_map(&lane->order.set);
+	}
 	return by;
 }
 
@@ -305,17 +344,46 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 }
 
 /*
+ * After a group's account was changed, whose rank was that, and the set could not
+ * be: have the next call that takes turns see to its rank.
+ */
+static void
+change_apart(FairqLane *lane, int32 group_no, const FairqRank *rank)
+{
+	if (!has(lane, FAIRQ_SERVED, group_no))
+		return;
+	account_of(lane, group_no)->node.rank = *rank;
+	if (has(lane, FAIRQ_RING, group_no))
+		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
+}
+
+/*
  * Give back what a turn was charged that has come to nothing; it is over, or was not
- * begun.
+ * begun.  Of costs, which are the rank, it stays charged if there are accounts that
+ * are not mapped.
  */
 void
 fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
 {
 	int32		group_no = turn->group_no;
-	bool		was_in = remove_from_order(lane, group_no);
-	bool		comes = over && was_in &&
-		lane->order.ledger.fair_by == FAIRQ_BY_TIME;
+	bool		by_time = lane->order.ledger.fair_by == FAIRQ_BY_TIME;
+	bool		was_in;
+	bool		comes;
 
+	if (mapped.lane != lane || !is_all(lane, mapped.n))
+	{
+		FairqAccount *account = account_of(lane, group_no);
+		FairqRank	rank = account->node.rank;
+
+		if (!by_time)
+			return;
+		fairq_account_uncharge(&lane->order.ledger, account, &turn->charge,
+							   moment(lane, group_no, turn->charge.now));
+		change_apart(lane, group_no, &rank);
+		return;
+	}
+	was_in = remove_from_order(lane, group_no);
+	comes = over && was_in && by_time;
 	fairq_account_uncharge(&lane->order.ledger, account_of(lane, group_no),
 						   &turn->charge,
 						   moment(lane, group_no, turn->charge.now));
@@ -338,7 +406,7 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 	if (turn->charge.tie != 0 &&
 		fairq_amount_compare(amount, turn->charge.amount) == 0)
 		return;
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	lock_mapped(lane);
 	if (lane->recovery.lane_no == lane_no)
 	{
 		FairqAccount *account = account_of(lane, turn->group_no);
@@ -386,6 +454,7 @@ prepare(FairqLane *lane, int32 group_no, FairqWork *work, TimestampTz *since)
 		work->begun_since = work->ended_since = work->taken_since = 0;
 	}
 	fairq_order_have_one(&lane->order.set, group_no);
+	work->mapped = fairq_order_map(&lane->order.set);
 	return true;
 }
 
@@ -406,7 +475,7 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
 		return;
 	if (in_full)
 	{
-		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		lock_mapped(lane);
 		if (lane->recovery.lane_no == work->lane_no)
 		{
 			bool		was_in = remove_from_order(lane, group_no);
@@ -469,12 +538,19 @@ fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 	if (is_begun(lane) && lane->order.ledger.fair_by == FAIRQ_BY_TIME)
 	{
 		TimestampTz now = GetCurrentTimestamp();
-		bool		was_in = remove_from_order(lane, group_no);
+		FairqAccount *account = account_of(lane, group_no);
+		FairqRank	rank = account->node.rank;
+		bool		all = is_all(lane, work->mapped);
+		bool		was_in = all && remove_from_order(lane, group_no);
 
-		fairq_account_apply(&lane->order.ledger, account_of(lane, group_no),
-							work, committed, find_least(lane, now),
+		fairq_account_apply(&lane->order.ledger, account, work, committed,
+							all ? find_least(lane, now) :
+							fairq_amount_value(lane->order.ledger.start),
 							moment(lane, group_no, now));
-		add_to_order(lane, group_no, was_in);
+		if (all)
+			add_to_order(lane, group_no, was_in);
+		else
+			change_apart(lane, group_no, &rank);
 	}
 	LWLockRelease(&lane->lock);
 }
