@@ -98,16 +98,28 @@ fairq_next_at(FairqQueue *queue, int32 group_no, bool *of_queue)
 	return in_group > now ? in_group : DT_NOBEGIN;
 }
 
+/* Do no limit, rate and hold matter to the group? */
+static bool
+is_free(const FairqQueue *queue, const FairqSetting *setting)
+{
+	return queue->max_running == FAIRQ_NO_LIMIT &&
+		queue->starts.pace.gap == 0 &&
+		queue->starts.held_until == DT_NOBEGIN &&
+		setting->limit == FAIRQ_NO_LIMIT && setting->pace.gap == 0 &&
+		setting->held_until == DT_NOBEGIN;
+}
+
 /* Why the group's tasks that are ready, if there are any, do not run. */
 FairqReason
 fairq_reason(FairqQueue *queue, int32 group_no)
 {
-	int32		limit = fairq_group_setting(queue, group_no)->limit;
+	const FairqSetting *setting = fairq_group_setting(queue, group_no);
+	int32		limit = setting->limit;
 	bool		of_queue;
 
 	if (queue->paused || limit == 0)
 		return FAIRQ_REASON_PAUSED;
-	if (!queue->limited && queue->starts.held_until == DT_NOBEGIN)
+	if (is_free(queue, setting))
 		return FAIRQ_REASON_WORKERS;
 	if (RecoveryInProgress())
 		return FAIRQ_REASON_NONE;

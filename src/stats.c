@@ -47,7 +47,7 @@ put_groups(FairqRow *row, FairqQueue *queue, const FairqWaiting *waiting)
 	fairq_put_int4(row, waiting->nready, !waiting->known);
 	fairq_put_int4(row, waiting->nlimited, !waiting->known);
 	fairq_put_int4(row, paused, false);
-	fairq_put_int4(row, waiting->nthrottled, false);
+	fairq_put_int4(row, waiting->nthrottled, !waiting->known);
 }
 
 /*
