@@ -33,8 +33,8 @@ class FakeByCost(Fake):
 
     def is_within(self, row, blocks):
         if self.window is None:
-            self.window = row.lane
-        return row.lane == self.window
+            self.window = row.lane, None
+        return row.lane == self.window[0]
 
     def next(self, session):
         lane, rows = self.candidates(session)
