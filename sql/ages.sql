@@ -191,7 +191,7 @@ UPDATE fairq.task t SET enqueued_at = now() - interval '0.5 s' * 1.6 ^ (40 - gro
 FROM fairq.queue q WHERE q.queue_id = t.queue_id AND q.name = 'ages_old' AND lease_until IS NULL;
 SELECT count(*) FROM fairq.pop('ages_old', 100);
 CREATE FUNCTION pg_temp.agrees(of text) RETURNS text LANGUAGE sql AS $$
-	SELECT CASE WHEN coalesce(oldest_limited, age) IS NULL OR oldest_limited BETWEEN age - interval '1 ms' AND age * 1.13 + interval '0.3 s'
+	SELECT CASE WHEN coalesce(oldest_limited, age) IS NULL OR oldest_limited BETWEEN age - interval '0.3 s' AND age * 1.13 + interval '0.3 s'
 		THEN 'agrees' ELSE format('%s instead of %s', oldest_limited, age) END
 	FROM fairq.stats,
 		LATERAL (SELECT clock_timestamp() - min(enqueued_at) FROM fairq.tasks t
