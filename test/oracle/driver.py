@@ -24,6 +24,7 @@ class Driver:
         self.names = range(sessions)
         self.levels = {}
         self.forgotten = False      # hints were thrown away, in this history
+        self.restarted = False      # the server was restarted, in this history
 
     def _call(self, s, name, *arguments):
         with self.clock:
@@ -125,6 +126,10 @@ class Driver:
         doubtful = [task for task in self.model.doubtful(s)
                     if task.id not in claimed]
         found = self._look_at(s, doubtful) if doubtful else {}
+        # after a restart leases that have ended are not foreseen
+        if self.restarted and claimed & {task.id for task in
+                                         self.model.expired(s)}:
+            foreseen = None
         self.model.popped(s, tasks, claims, per_group, take, lease, found)
         if foreseen is not None:
             self._check_foreseen(foreseen, claims)
@@ -314,6 +319,7 @@ class Driver:
         self.model.forget()
 
     def restart(self, crash):
+        self.restarted = True
         self.server.restart(crash)
         for s in list(self.model.undo):
             self.model.rollback(s)
