@@ -138,13 +138,15 @@ COSTS = (
     Profile("by cost, max_running", 2, (1, 2, 3), cost=1, most=0.7,
             max_running=1, leases=0.3, tick=1,
             **{**SERVE, **OPEN, "complete": 10}),
+    # leases that end beside changes of limits are left to the families of lives:
+    # of several groups that this makes doubtful the model cannot say which is next
     Profile("by cost, everything", 5, (1, 2, 3, 4), cost=1,
-            **{**ALL, **CHANGES, **LIFE, "limits": 0.4, "most": 0.3}),
+            **{**ALL, **CHANGES, "limits": 0.4, "most": 0.3}),
     Profile("by cost, hints thrown away", 2, (1, 2, 3), exclusive=True,
-            cost=1, reset=2, **{**ALL, **CHANGES, **LIFE, "limits": 0.3,
+            cost=1, reset=2, **{**ALL, **CHANGES, "limits": 0.3,
                                 "most": 0.2, "per_group": 0}),
     Profile("by cost, restarts", 1, (1, 2, 3), exclusive=True, restart=1,
-            cost=1, **{**ALL, **CHANGES, **LIFE, "limits": 0.3, "most": 0.2}),
+            cost=1, **{**ALL, **CHANGES, "limits": 0.3, "most": 0.2}),
 )
 
 PROFILES = SERVICE + LIVES + COSTS
