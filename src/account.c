@@ -30,7 +30,7 @@
  * has got least: it is next, and has saved up nothing.  What it has got above that
  * it owes, but no more than MOST_OWED times E, and 2 E for each task that runs in
  * the lane, since debts are up to 2 E for each level: so the lease of a worker that
- * died, of which nobody knows whether it was used, costs its group that much at most.
+ * died, of which it is not known whether it was used, costs its group no more.
  * Such a lease does not count in E.
  *
  * E is the longest of the tasks that have ended, less a 128th of what has been

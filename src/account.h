@@ -9,6 +9,9 @@
 
 #include "order.h"
 
+/* by time, levels of which the first group is looked at */
+#define FAIRQ_MOST_LEVELS 8
+
 /* By what a queue is fair: of what its groups get the same, times their weights. */
 typedef enum FairqFairBy
 {

@@ -19,9 +19,6 @@
 /* accounts that are copied at a time */
 #define COPIES 32
 
-/* levels of which the first group is looked at, as in lane_order.c */
-#define MOST_LEVELS 8
-
 /* A group that was copied. */
 typedef struct Copied
 {
@@ -186,7 +183,7 @@ find_least(FairqForeseenOrder *order)
 	Copied	   *first;
 	int			n = 0;
 
-	for (Level *level; n < MOST_LEVELS &&
+	for (Level *level; n < FAIRQ_MOST_LEVELS &&
 		 (level = next_level(order, above, &first)) != NULL; n++)
 	{
 		double		got = fairq_account_got(&order->ledger, &first->account,
@@ -263,7 +260,7 @@ fairq_foresee_order_next(FairqForeseenOrder *order, int32 *group_no)
 	double		best_key = 0;
 	int32		above = -1;
 
-	for (int n = 0; n < MOST_LEVELS; n++)
+	for (int n = 0; n < FAIRQ_MOST_LEVELS; n++)
 	{
 		Level	   *level = next_level(order, above, &first);
 		double		key;

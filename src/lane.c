@@ -179,20 +179,9 @@ fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 	recovered->lane_no = lane->recovery.lane_no;
 	recovered->first = lane->recovery.first;
 	recovered->known = lane->recovery.known;
+	recovered->fair_by = lane->order.ledger.fair_by;
 	LWLockRelease(&lane->lock);
 	return begun;
-}
-
-/* By what the lane is fair since its recovery began. */
-FairqFairBy
-fairq_lane_fair_by(FairqLane *lane)
-{
-	FairqFairBy by;
-
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	by = lane->order.ledger.fair_by;
-	LWLockRelease(&lane->lock);
-	return by;
 }
 
 /*

@@ -266,6 +266,7 @@ typedef struct FairqRecovered
 	uint32		lane_no;		/* lane_no of the lane */
 	int64		first;			/* recovery.first of the lane */
 	int64		known;			/* recovery.known of the lane */
+	FairqFairBy fair_by;		/* by what the lane is fair */
 } FairqRecovered;
 
 /* lane.c */
@@ -278,7 +279,6 @@ extern int64 fairq_lane_reach(FairqLane *lane, FairqRegion region);
 extern void fairq_lane_recover_begin(FairqLane *lane, uint64 resets,
 									 TimestampTz now, int64 block_length,
 									 FairqFairBy by, int64 block, int32 seat);
-extern FairqFairBy fairq_lane_fair_by(FairqLane *lane);
 extern void fairq_lane_recover_step(FairqLane *lane,
 									const FairqRecovered *from,
 									const int32 *group_nos, int n,
@@ -351,7 +351,7 @@ extern int64 fairq_lane_next_back(FairqLane *lane);
 extern void fairq_unthrottle(FairqHints *hints, int32 group_no, uint16 lanes);
 
 /* lane_order.c */
-extern FairqFairBy fairq_lane_have_accounts(FairqLane *lane);
+extern void fairq_lane_have_accounts(FairqLane *lane);
 extern void fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 							  float cost, int32 weight);
 extern void fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,

@@ -52,9 +52,6 @@
 /* groups that are added to the ordered set before the next turn is taken */
 #define MOST_ADDED 64
 
-/* levels of which the first group is looked at */
-#define MOST_LEVELS 8
-
 /* The lane of which this backend has mapped the accounts last, and how many chunks. */
 static struct
 {
@@ -91,22 +88,13 @@ fairq_lane_order_init(FairqLane *lane)
 	fairq_order_init(&lane->order.set, sizeof(FairqAccount));
 }
 
-/*
- * Have accounts for all groups that have bits, if the lane is not fair by tasks.
- * Returns by what it is.  The lane is not locked; bits are mapped.
- */
-FairqFairBy
+/* Have accounts for all groups that have bits.  The lane is not locked. */
+void
 fairq_lane_have_accounts(FairqLane *lane)
 {
-	FairqFairBy by = fairq_lane_fair_by(lane);
-
-	if (by != FAIRQ_BY_TASKS)
-	{
-		fairq_order_have(&lane->order.set, &fairq_hints_of(lane)->chunks);
-		mapped.lane = lane;
-		mapped.n = fairq_order_map(&lane->order.set);
-	}
-	return by;
+	fairq_order_have(&lane->order.set, &fairq_hints_of(lane)->chunks);
+	mapped.lane = lane;
+	mapped.n = fairq_order_map(&lane->order.set);
 }
 
 /* The account of a group; one that is void is made anew. */
@@ -227,7 +215,7 @@ find_least(FairqLane *lane, TimestampTz now)
 	double		least = 0;
 	int			n = 0;
 
-	for (int32 next; n < MOST_LEVELS &&
+	for (int32 next; n < FAIRQ_MOST_LEVELS &&
 		 (next = next_level(lane, NULL, &behind)) != FAIRQ_NO_NODE; n++)
 	{
 		double		got = fairq_account_got(ledger, account_of(lane, next), now);
@@ -273,7 +261,7 @@ next_by_time(FairqLane *lane, const FairqTaking *taking)
 	double		best_key = 0;
 	uint64		best_tie = 0;
 
-	for (int n = 0; n < MOST_LEVELS; n++)
+	for (int n = 0; n < FAIRQ_MOST_LEVELS; n++)
 	{
 		int32		next = next_level(lane, taking->order.visits, &behind);
 		const FairqAccount *account;

@@ -136,12 +136,21 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->arg = s->queue;
 }
 
-/* Map what is touched when turns of the lane are taken. */
-static void
+/*
+ * Map what is touched when turns of the lane are taken.  False if no recovery of it
+ * has begun.
+ */
+static bool
 map_lane(FairqService *s)
 {
+	FairqRecovered recovered;
+	bool		begun = fairq_lane_recovered(s->lane, &recovered);
+
 	s->mapped = fairq_chunks_map(&s->queue->hints->chunks);
-	s->by = fairq_lane_have_accounts(s->lane);
+	s->by = recovered.fair_by;
+	if (s->by != FAIRQ_BY_TASKS)
+		fairq_lane_have_accounts(s->lane);
+	return begun;
 }
 
 /*
@@ -161,7 +170,7 @@ make_ready(FairqService *s, FairqTaken taken)
 		default:
 			return false;
 	}
-	map_lane(s);
+	(void) map_lane(s);
 	return true;
 }
 
@@ -270,8 +279,8 @@ note_visit(FairqService *s, int32 group_no, bool served)
 
 /*
  * Can the call take turns before those before them are served?  Each slot in the
- * queue is had by itself, and so is each start.  By cost, what is next is known once a cost is; by time,
- * once it is known whether a group had a slot.
+ * queue is had by itself, and so is each start.  By cost, what is next is known once
+ * a cost is; by time, once it is known whether a group had a slot.
  */
 static bool
 takes_many(FairqService *s)
@@ -327,32 +336,34 @@ serve_turns(FairqService *s, int64 *last_block)
 }
 
 /*
- * Is the queue fair by something else since the lane was recovered?  Then that is
- * begun anew; but not for settings that may not come to be in effect.
+ * Is the queue fair by something else since the lane was recovered, and is that not a
+ * matter of settings that may not come to be in effect?
  */
-static void
-forget_if_otherwise(FairqService *s)
+static bool
+is_fair_otherwise(FairqService *s)
 {
-	if (fairq_lane_is_begun(s->lane) &&
-		fairq_lane_fair_by(s->lane) != s->queue->shares.fair_by &&
-		!fairq_has_changed_settings() && !fairq_settings_are_old(s->queue))
-		fairq_lane_forget(s->lane);
+	return s->by != s->queue->shares.fair_by &&
+		!fairq_has_changed_settings() && !fairq_settings_are_old(s->queue);
 }
 
 static void
 serve_lane(FairqService *s)
 {
 	int64		last_block = -1;
+	bool		begun = map_lane(s);
 
+	if (begun && is_fair_otherwise(s))
+	{
+		fairq_lane_forget(s->lane);
+		begun = false;
+	}
 	fairq_visits_init(&s->visits);
-	forget_if_otherwise(s);
-	map_lane(s);
 	s->window.past = 0;
 	s->window.first = -1;
 	s->full.first = -1;
 	s->full.rounds = 0;
 	memset(&s->recovering, 0, sizeof(s->recovering));
-	while (!fairq_lane_is_begun(s->lane))
+	for (; !begun; begun = fairq_lane_is_begun(s->lane))
 		(void) make_ready(s, FAIRQ_NOT_KNOWN);
 	(void) find_due(s);
 	while (s->got.served < s->call.max_tasks)

@@ -177,7 +177,7 @@ extern void fairq_scan_end(FairqScan *scan);
 /* the highest cost that a task can have */
 #define FAIRQ_MAX_COST 1000000
 
-/* in FairqTask.took: the lease has expired, and nobody knows */
+/* in FairqTask.took: the lease has expired, and what was worked is not known */
 #define FAIRQ_TOOK_LEASE (-2)
 
 /* A row of fairq.task, without its payload. */
