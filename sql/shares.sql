@@ -7,7 +7,9 @@
 -- are of several lanes (serve_by_shares() and is_over() in serve.c), when peek() has
 -- each lane once (foresee_by_shares() in foresee.c), or reads it anew each time
 -- (back_in_lane() there), and when it begins a turn anew that was cut short
--- (foresee_lane() there).
+-- (foresee_lane() there); when virtual time goes on for all tasks of a window
+-- (fairq_share_settle() in shares.c); by cost, when each task is charged as one, and when
+-- lanes are chosen for many tasks (fairq_charge_of(), fairq_most_of_share() in service.h).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -198,5 +200,50 @@ SELECT count(*) FROM fairq.pop('shares', 50000);
 RESET statement_timeout;
 SELECT pg_temp.enqueue('shares', 1, 10);
 SELECT pg_temp.pops('shares', 8);
+SELECT * FROM fairq.check_queue('shares');
+SELECT fairq.drop_queue('shares', force => true);
+
+--
+-- By cost: shares are of the cost.  Of a pop of many tasks each is of the lane that is
+-- next, as of many pops
+--
+
+SELECT fairq.create_queue('shares', fair_by => 'cost', shares => '{1,1}');
+CREATE FUNCTION pg_temp.enqueue_at(of text, priority int, n int, cost real) RETURNS void LANGUAGE sql AS $$
+	SELECT fairq.enqueue_batch(of, array_agg('g' || i % 3), array_agg('{}'::jsonb), priority, costs => array_agg(cost))
+	FROM generate_series(1, n) i
+$$;
+SELECT pg_temp.enqueue_at('shares', 0, 20, 3), pg_temp.enqueue_at('shares', 1, 60, 1);
+SELECT pg_temp.pops('shares', 12);
+SELECT pg_temp.pops('shares', 2, 8);
+-- the turns of a window are of one lane, which is charged for all of them
+SELECT pg_temp.pop('shares', 4, per_group => 1);
+SELECT pg_temp.pops('shares', 8);
+-- who comes has saved nothing up
+SELECT fairq.purge('shares') > 0;
+SELECT pg_temp.enqueue_at('shares', 0, 9, 1000000), pg_temp.enqueue_at('shares', 1, 9, 1e-30);
+SELECT pg_temp.pops('shares', 12);
+SELECT fairq.purge('shares') > 0;
+-- the bound, with costs of 1 to 20: at any two moments, in cost
+SELECT fairq.alter_queue('shares', shares => '{13,7,5}');
+SELECT fairq.enqueue('shares', 'g' || i % 5, jsonb_build_object('cost', cost), priority => p, cost => cost)
+FROM generate_series(0, 2) p, generate_series(1, 150) i, LATERAL (SELECT 1 + (i * i + 7 * i + p) % 20) c(cost) \g /dev/null
+CREATE TEMP TABLE charged (n int, p int, cost int);
+DO $$
+BEGIN
+	FOR i IN 1 .. 30 LOOP
+		INSERT INTO charged SELECT 7 * i + at, priority, (payload ->> 'cost')::int
+		FROM fairq.pop('shares', 7) WITH ORDINALITY p(id, group_key, payload, attempt, priority, addr, enqueued_at, lease_until, at);
+	END LOOP;
+END $$;
+WITH share(p, s) AS (VALUES (0, 13), (1, 7), (2, 5)),
+so_far AS (
+	SELECT a.n, share.p, s, coalesce(sum(b.cost), 0) AS served
+	FROM charged a CROSS JOIN share LEFT JOIN charged b ON b.n <= a.n AND b.p = share.p
+	GROUP BY 1, 2, 3)
+SELECT count(*) > 0 AS compared,
+	max(abs((b.served - a.served)::numeric / a.s - (d.served - c.served)::numeric / c.s) / (20.0 / a.s + 20.0 / c.s)) <= 1 AS bound
+FROM so_far a JOIN so_far b ON b.p = a.p AND b.n > a.n
+JOIN so_far c ON c.n = a.n AND c.p > a.p JOIN so_far d ON d.p = c.p AND d.n = b.n;
 SELECT * FROM fairq.check_queue('shares');
 SELECT fairq.drop_queue('shares', force => true);

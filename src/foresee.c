@@ -814,7 +814,9 @@ foresee_by_shares(Foresight *f)
 	fairq_shares_copy(&queue->hints->shares, queue->shares.of,
 					  queue->as_of.version, &state);
 	while (f->s.got.served < max_tasks &&
-		   fairq_share_choose(&state, without, max_tasks - f->s.got.served,
+		   fairq_share_choose(&state, without,
+							  fairq_most_of_share(queue,
+												  max_tasks - f->s.got.served),
 							  &run))
 	{
 		int64		served = f->s.got.served;

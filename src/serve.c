@@ -419,7 +419,9 @@ serve_by_shares(FairqService *s)
 		   fairq_turns_of_share(s->queue->hints, s->queue->shares.of,
 								s->queue->as_of.version, without,
 								s->call.per_group > 0 ? 1 :
-								Min(max_tasks - s->got.served, FAIRQ_MAX_TURNS),
+								fairq_most_of_share(s->queue,
+													Min(max_tasks - s->got.served,
+														FAIRQ_MAX_TURNS)),
 								&run))
 	{
 		int64		served = s->got.served;

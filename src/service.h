@@ -108,14 +108,25 @@ typedef struct FairqService
 } FairqService;
 
 /*
- * What a claim of the task charges the share of its lane: one, whatever the
- * task.  Where claims charge different amounts, lanes cannot be chosen for
- * several tasks in a row (fairq_turns_of_share()).
+ * What a claim of the task charges the share of its lane: its cost, in a queue that
+ * is fair by cost; else one, whatever the task.
  */
 static inline int64
 fairq_charge_of(const FairqQueue *queue, const FairqTask *task)
 {
-	return FAIRQ_CHARGE_ONE;
+	if (queue->shares.fair_by != FAIRQ_BY_COST)
+		return FAIRQ_CHARGE_ONE;
+	return Max(1, (int64) ((double) task->cost * FAIRQ_CHARGE_ONE));
+}
+
+/*
+ * How many tasks of a lane can be chosen in a row by shares, at most: it has to be
+ * known what each of them charges.
+ */
+static inline int64
+fairq_most_of_share(const FairqQueue *queue, int64 most)
+{
+	return queue->shares.fair_by == FAIRQ_BY_COST ? 1 : most;
 }
 
 #endif							/* FAIRQ_SERVICE_H */

@@ -2,8 +2,9 @@
  * shares.c
  *		Shares of a queue's lanes: whose task is next by them.
  *
- * It is start-time fair queueing of lanes.  What a lane has got is the sum of
- * its charges divided by its share; each service is of the lane that has got
+ * It is start-time fair queueing of lanes.  A task is charged as one, or its cost in
+ * a queue that is fair by cost.  What a lane has got is the sum of its charges
+ * divided by its share; each service is of the lane that has got
  * least, of those that have something to serve, and of equal ones of that with
  * the lower priority number.  Virtual time is what the lane served last had got
  * before; a lane that has got less begins there.  So one that had nothing for a
@@ -14,7 +15,9 @@
  * one task then: so what both have got differs by at most 1/s_p or 1/s_q, if it
  * did so at first, and it does: who comes has got what virtual time says at
  * least, and the other one at most one task more.  Over a stretch, by one and the
- * other: |n_p/s_p - n_q/s_q| <= 1/s_p + 1/s_q.
+ * other: |n_p/s_p - n_q/s_q| <= 1/s_p + 1/s_q.  By cost, it is the highest cost of
+ * each lane's tasks instead of one.  A task's cost is known once it is claimed; so
+ * lanes are chosen for one task at a time there.
  *
  * And of as many services S as all shares together a lane p that has something
  * all the time has s_p - 1 at least: had it s_p - 2 or fewer, then between what p
@@ -25,7 +28,9 @@
  * A lane is only known to have nothing when a call has looked.  It is charged
  * when it is chosen, so that calls beside each other choose different lanes, and
  * what came to nothing is given back.  Virtual time goes on for what was served
- * alone; so a lane that has nothing changes nothing, however often it is tried.
+ * alone; so a lane that has nothing changes nothing, however often it is tried.  Of
+ * a window of turns, all of one lane, it goes on for the first task only: so the
+ * other lanes keep what they lack.
  *
  * The arithmetic is exact, but that a lane which begins at virtual time is
  * charged up to one part in FAIRQ_CHARGE_ONE of a task.  The products are below
@@ -191,7 +196,9 @@ fairq_share_settle(FairqShareState *state, const FairqShareRun *run,
 									charge - run->charged);
 	if (served == 0)
 		return;
-	last = add(run->from, share, charge - charge / served);
+	/* of a window of turns all but the first are not served in this order */
+	last = served > run->most ? run->from :
+		add(run->from, share, charge - charge / served);
 	if (state->reached.share == 0 ||
 		compare(last, share, state->reached.got, state->reached.share) > 0)
 	{

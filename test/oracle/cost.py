@@ -28,6 +28,7 @@ it has.  So does v.  What may be right is no fault.
 import struct
 
 from model import Model
+from shares import parts_of
 from state import NO_LIMIT, READY, RUNNING, SCHEDULED, Fault
 
 UNIT = 1 << 32
@@ -221,6 +222,9 @@ class CostModel(Model):
             or any(task is not None and task.group == group
                    for session, undo in self.undo.items()
                    if session != self.single for task, _ in undo))
+
+    def _parts_of(self, task):
+        return parts_of(task.cost or 1)
 
     def _window(self, session, lane, turns, per_group, short):
         if not short or self.ended or self._queue_places(session) <= 0:

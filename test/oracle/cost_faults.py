@@ -3,6 +3,7 @@ change to it; and the kinds that each may be reported as."""
 
 from cost import units
 from fake import Fake
+from shares import parts_of
 
 
 class Accounts:
@@ -74,6 +75,9 @@ class FakeByCost(Fake):
 
     def charge(self, accounts, row):
         return units(row.cost or 1, self.weights.get(row.group, 1))
+
+    def parts_of(self, row):
+        return parts_of(row.cost or 1)
 
 
 class SavesUp(FakeByCost):

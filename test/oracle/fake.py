@@ -12,7 +12,7 @@ from collections import namedtuple
 from clock import Clock, Pace
 from life import HOUR, LEASE_EXPIRED, due_at, due_order
 from server import Blocked, Claim, Row
-from shares import Shares
+from shares import PARTS, Shares
 from state import CANCELLED, FAILED, NO_LIMIT, SUCCEEDED
 
 DAY = 24 * HOUR
@@ -247,6 +247,10 @@ class Fake:
         shares = self.settings_of(session).shares
         return self.shares if shares == self.shares_of else Shares(shares)
 
+    def parts_of(self, row):
+        """What serving it charges its lane's share."""
+        return PARTS
+
     def have_shares(self, session):
         settings = self.settings_of(session)
         if settings.shares and not settings.paused:
@@ -337,7 +341,8 @@ class Fake:
                 self.cursors = before
                 break
             claims.append(self.serve(session, row, take, lease))
-            self.shares_by(session).serve(row.lane)
+            self.shares_by(session).serve(row.lane, self.parts_of(row),
+                                          not per_group or len(claims) == 1)
         self.window = None
         if not inside:
             self.end(session, commit=True)

@@ -136,7 +136,7 @@ is known of turns: it may cost one turn per group once, no more, and no task.
 """
 
 from life import Life, due_at, due_order
-from shares import Shares
+from shares import PARTS, Shares
 from state import (GONE, NO_LIMIT, READY, RUNNING, SCHEDULED, UNKNOWN, Fault)
 
 
@@ -217,7 +217,8 @@ class Model(Life):
             if in_full is False:
                 turns.append(claim.addr)
             self.services += 1
-            self.shares.serve(task.lane)
+            self.shares.serve(task.lane, self._parts_of(task),
+                              not per_group or not each)
             self._serve(session, claim, task, take)
             if not self._waits(session, task.group, fifo):
                 waiting.discard(task.group)
@@ -234,6 +235,10 @@ class Model(Life):
         if len(claims) < wanted:
             for lane in self.lanes.values():
                 self._waiting(session, lane)
+
+    def _parts_of(self, task):
+        """What serving it charges its lane's share."""
+        return PARTS
 
     def _window(self, session, lane, turns, per_group, short):
         """The turns of a call with per_group: none outside of the window, and

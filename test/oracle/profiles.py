@@ -124,6 +124,8 @@ LIVES = (
 
 COSTS = (
     Profile("by cost", 3, cost=1, priorities=1, **SERVE),
+    Profile("by cost, shares", 3, (1, 2), cost=1, priorities=1, by_shares=1,
+            shares=0.5, take=2, per_group=0.3, **{**SERVE, **OPEN}),
     Profile("by cost, weights", 2, (1, 2), cost=1, weights=1, weight=1,
             take=2, **SERVE),
     Profile("by cost, transactions", 4, (1, 2, 3), cost=1, weights=1, take=2,

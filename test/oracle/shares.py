@@ -1,10 +1,13 @@
 """Shares of priorities: which of them is to be served, to the task.
 
-What a lane has got is its services divided by its share.  Who has got least is
-next, of equal ones the lower priority.  A lane that comes has got at least
-what the lane served last had before that, rounded up to a part of a task.
+What a lane has got is its services, or by cost their costs, divided by its share.
+Who has got least is next, of equal ones the lower priority.  A lane that comes has
+got at least what the lane served last had before that, rounded up to a part of a
+task.  A call with per_group serves one lane: all but its first service are not what
+the lane served last.
 """
 
+import struct
 from fractions import Fraction
 
 PARTS = 1 << 20                 # of a task
@@ -30,7 +33,14 @@ class Shares:
             return 0, self.start(lane), lane
         return 1, 0, lane
 
-    def serve(self, lane):
+    def serve(self, lane, parts=PARTS, in_order=True):
         if lane in self.share:
-            self.reached = self.start(lane)
-            self.got[lane] = self.reached + Fraction(1, self.share[lane])
+            start = self.start(lane)
+            if in_order:
+                self.reached = start
+            self.got[lane] = start + Fraction(parts, PARTS * self.share[lane])
+
+
+def parts_of(cost):
+    """What a task of that cost charges."""
+    return max(1, int(struct.unpack("f", struct.pack("f", cost))[0] * PARTS))
