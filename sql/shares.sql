@@ -9,7 +9,10 @@
 -- (back_in_lane() there), and when it begins a turn anew that was cut short
 -- (foresee_lane() there); when virtual time goes on for all tasks of a window
 -- (fairq_share_settle() in shares.c); by cost, when each task is charged as one, and when
--- lanes are chosen for many tasks (fairq_charge_of(), fairq_most_of_share() in service.h).
+-- lanes are chosen for many tasks (fairq_charge_of(), fairq_most_of_share() in service.h);
+-- by time, when who comes is given nothing, or is not the first of equals, when new shares
+-- don't make all even, and when levels are left out (find_got(), is_before(),
+-- level_of() in shares.c), and when peek() leaves out what would run by then.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -245,5 +248,58 @@ SELECT count(*) > 0 AS compared,
 	max(abs((b.served - a.served)::numeric / a.s - (d.served - c.served)::numeric / c.s) / (20.0 / a.s + 20.0 / c.s)) <= 1 AS bound
 FROM so_far a JOIN so_far b ON b.p = a.p AND b.n > a.n
 JOIN so_far c ON c.n = a.n AND c.p > a.p JOIN so_far d ON d.p = c.p AND d.n = b.n;
+SELECT * FROM fairq.check_queue('shares');
+SELECT fairq.drop_queue('shares', force => true);
+
+--
+-- By time: shares are of the time that tasks take.  Whose task is next, when tasks of
+-- priority 0 take ten seconds, and others one
+--
+
+SELECT fairq.create_queue('shares', fair_by => 'time', shares => '{1,1}');
+SELECT pg_temp.enqueue('shares', p, 60) FROM generate_series(0, 2) p;
+-- Priorities that many pops serve, each in a transaction of its own.
+CREATE PROCEDURE pg_temp.work(of text, times int, INOUT r text DEFAULT '') LANGUAGE plpgsql AS $$
+DECLARE
+	foreseen bigint;
+	id bigint;
+	priority int;
+BEGIN
+	FOR i IN 1 .. times LOOP
+		foreseen := (SELECT p.id FROM fairq.peek(of, 1) p);
+		SELECT p.id, p.priority INTO id, priority FROM fairq.pop(of) p;
+		COMMIT;
+		PERFORM fairq.complete(id, took => CASE priority WHEN 0 THEN '10 s' ELSE '1 s' END::interval);
+		COMMIT;
+		r := r || priority || CASE WHEN id = foreseen THEN '' ELSE '?' END;
+	END LOOP;
+END $$;
+CALL pg_temp.work('shares', 1);
+CALL pg_temp.work('shares', 24);
+-- what runs counts: as a task of the longest, for each level
+CREATE TEMP TABLE running AS SELECT id, priority FROM fairq.pop('shares', 6);
+SELECT string_agg(priority::text, '' ORDER BY ctid) FROM running;
+SELECT string_agg(t.priority::text, '' ORDER BY n) FROM fairq.peek('shares', 6) WITH ORDINALITY p(id, group_key, turn, enqueued_at, n) JOIN fairq.task t USING (id);
+SELECT count(*) FROM running, fairq.complete(id, took => '10 s');
+-- shares of 3 and 1: three times the time
+SELECT fairq.alter_queue('shares', shares => '{3,1}');
+CALL pg_temp.work('shares', 1);
+CALL pg_temp.work('shares', 30);
+-- levels are per share
+SELECT string_agg(priority::text, '') FROM fairq.pop('shares', 8);
+SELECT fairq.purge('shares') > 0;
+SELECT fairq.complete(id, took => '1 s') FROM fairq.tasks WHERE queue = 'shares' AND status = 'running';
+-- who comes has saved nothing up
+SELECT fairq.drop_queue('shares', force => true);
+SELECT fairq.create_queue('shares', fair_by => 'time', shares => '{1,1}');
+SELECT pg_temp.enqueue('shares', 1, 60);
+CALL pg_temp.work('shares', 20);
+SELECT pg_temp.enqueue('shares', 0, 9);
+CALL pg_temp.work('shares', 13);
+-- a pop that is rolled back has not worked
+BEGIN;
+SELECT string_agg(priority::text, '') FROM fairq.pop('shares', 4);
+ROLLBACK;
+CALL pg_temp.work('shares', 12);
 SELECT * FROM fairq.check_queue('shares');
 SELECT fairq.drop_queue('shares', force => true);

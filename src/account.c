@@ -164,6 +164,7 @@ count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
 	account->running += n;
 	account->started += started;
 	ledger->running += n;
+	ledger->started += started;
 }
 
 /* By time: forgive what the group owes above the most that it can. */
@@ -320,6 +321,7 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 		}
 	}
 	add_done(account, (took + work->expired) / account->weight);
+	ledger->worked += took + work->expired;
 	if (took > 0 || longest > 0)
 		note_longest(ledger, account, took, longest, now);
 }

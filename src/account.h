@@ -37,6 +37,9 @@ typedef struct FairqLedger
 								 * microseconds; 0: none has ended */
 	int64		running;		/* by time, number of tasks that count as
 								 * running */
+	int64		started;		/* by time, sum of when these began, in
+								 * microseconds from since on */
+	double		worked;			/* by time, microseconds of work that has ended */
 	bool		recovering;		/* true: not all seats are known */
 	uint32		round;			/* number of the present round: in each one,
 								 * all groups of the ordered set are served, or

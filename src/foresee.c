@@ -808,13 +808,15 @@ foresee_by_shares(Foresight *f)
 	FairqQueue *queue = f->s.queue;
 	int64		max_tasks = f->s.call.max_tasks;
 	uint32		without = 0;
+	FairqLaneWork works[FAIRQ_PRIORITIES];
+	bool		by_time = fairq_lane_works(queue, f->s.call.now, works);
 	FairqShareState state;
 	FairqShareRun run;
 
 	fairq_shares_copy(&queue->hints->shares, queue->shares.of,
 					  queue->as_of.version, &state);
 	while (f->s.got.served < max_tasks &&
-		   fairq_share_choose(&state, without,
+		   fairq_share_choose(&state, by_time ? works : NULL, without,
 							  fairq_most_of_share(queue,
 												  max_tasks - f->s.got.served),
 							  &run))
@@ -827,6 +829,8 @@ foresee_by_shares(Foresight *f)
 		foresee_lane(f);
 		served = f->s.got.served - served;
 		fairq_share_settle(&state, &run, served, f->s.got.charge - charge);
+		if (by_time && works[run.priority].counts)
+			works[run.priority].running += served;
 		if (served < run.most)
 			without |= (uint32) 1 << run.priority;
 		f->s.call.max_tasks = max_tasks;

@@ -354,6 +354,8 @@ extern void fairq_unthrottle(FairqHints *hints, int32 group_no, uint16 lanes);
 extern void fairq_lane_have_accounts(FairqLane *lane);
 extern void fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 							  float cost, int32 weight);
+extern void fairq_lane_work(FairqLane *lane, TimestampTz now,
+							FairqLaneWork *work);
 extern void fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
 							 FairqWork *work, TimestampTz now, bool in_full,
 							 bool removed);

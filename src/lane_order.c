@@ -315,6 +315,26 @@ fairq_lane_order_is_covered(FairqLane *lane, int32 group_no)
 		 rank->tie <= (uint64) lane->recovery.known);
 }
 
+/* By time: what the lane's tasks have worked so far.  The lane is not locked. */
+void
+fairq_lane_work(FairqLane *lane, TimestampTz now, FairqLaneWork *work)
+{
+	const FairqLedger *ledger = &lane->order.ledger;
+
+	memset(work, 0, sizeof(*work));
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (is_begun(lane) && ledger->fair_by == FAIRQ_BY_TIME)
+	{
+		work->lane_no = lane->recovery.lane_no;
+		work->counts = now > ledger->since;
+		work->running = ledger->running;
+		work->longest = ledger->longest;
+		work->got = ledger->worked - (double) ledger->started +
+			(double) ledger->running * (now - ledger->since);
+	}
+	LWLockRelease(&lane->lock);
+}
+
 /* Charge a group for the turn that is taken. */
 void
 fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,

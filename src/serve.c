@@ -404,6 +404,23 @@ is_over(const FairqService *s)
 }
 
 /*
+ * Choose a lane by shares, and how many tasks in a row it is served at most.
+ */
+static bool
+choose_lane(FairqService *s, uint32 without, int64 most, FairqShareRun *run)
+{
+	FairqQueue *queue = s->queue;
+	FairqLaneWork works[FAIRQ_PRIORITIES];
+	bool		by_time = fairq_lane_works(queue, s->call.now, works);
+
+	if (s->call.per_group > 0)
+		most = 1;
+	return fairq_turns_of_share(queue->hints, queue->shares.of,
+								queue->as_of.version, by_time ? works : NULL,
+								without, fairq_most_of_share(queue, most), run);
+}
+
+/*
  * Serve lanes by their shares, some tasks of each at a time: as many as it
  * would be served one by one.  One of which less is had than that has nothing
  * left for this call.
@@ -416,13 +433,8 @@ serve_by_shares(FairqService *s)
 	FairqShareRun run;
 
 	while (!is_over(s) &&
-		   fairq_turns_of_share(s->queue->hints, s->queue->shares.of,
-								s->queue->as_of.version, without,
-								s->call.per_group > 0 ? 1 :
-								fairq_most_of_share(s->queue,
-													Min(max_tasks - s->got.served,
-														FAIRQ_MAX_TURNS)),
-								&run))
+		   choose_lane(s, without,
+					   Min(max_tasks - s->got.served, FAIRQ_MAX_TURNS), &run))
 	{
 		int64		served = s->got.served;
 		int64		charge = s->got.charge;

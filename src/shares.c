@@ -36,6 +36,12 @@
  * charged up to one part in FAIRQ_CHARGE_ONE of a task.  The products are below
  * 2^61, and a lane's whole rounds last longer than any server.
  *
+ * In a queue that is fair by time a lane is served by the rule by which groups are
+ * (account.c), its share being its weight, divided by the least of all shares.  What
+ * it has got is the time that its tasks have worked, of running ones so far; the
+ * lanes' ledgers have that.  A lane that was found to have nothing, and has some now,
+ * has got as much as the least of the others that had some.
+ *
  * Shares are those of the settings' latest version that a caller has come with.
  * When they are others, and after a restart, all lanes are even.
  *
@@ -45,6 +51,9 @@
 #include "postgres.h"
 
 #include "shares.h"
+
+/* what a lane can owe by time, in units of E; and 2 for each task that runs */
+#define MOST_OWED 16
 
 /* A lane's charges that make a whole. */
 static inline int64
@@ -127,13 +136,13 @@ fairq_share_begin(FairqShareState *state, const int32 *share, uint64 version)
 }
 
 /*
- * Choose the lane that is served next, without those in that set of priorities;
- * and how often in a row, at most so often, if each claim charges one task.  It
- * is charged for all of these.  False if no lane with a share is left.
+ * Choose the lane that has got least, by what they were charged; and how often in a
+ * row, at most so often, if each claim charges one task.  It is charged for all of
+ * these.
  */
-bool
-fairq_share_choose(FairqShareState *state, uint32 without, int64 most,
-				   FairqShareRun *run)
+static bool
+choose_by_charge(FairqShareState *state, uint32 without, int64 most,
+				 FairqShareRun *run)
 {
 	FairqGot	start[FAIRQ_PRIORITIES];
 	FairqGot	got;
@@ -158,7 +167,6 @@ fairq_share_choose(FairqShareState *state, uint32 without, int64 most,
 	if (first < 0)
 		return false;
 	run->priority = first;
-	run->epoch = state->epoch;
 	run->from = got = start[first];
 	run->most = 0;
 	do
@@ -179,6 +187,188 @@ fairq_share_choose(FairqShareState *state, uint32 without, int64 most,
 	return true;
 }
 
+/* --------------------------------------------------------------------- */
+
+/* By time: the lanes that are chosen from. */
+typedef struct Lanes
+{
+	const FairqLaneWork *works; /* what they have worked */
+	int32		least_share;	/* the least of the shares */
+	int64		running;		/* number of running tasks of all */
+	double		longest;		/* E: the longest task of late of all; 0: none
+								 * has ended */
+	double		got[FAIRQ_PRIORITIES];	/* what they have got per share, and
+										 * been given */
+} Lanes;
+
+/* By time: had the lane nothing when it was chosen last? */
+static bool
+is_idle(const FairqShareState *state, int priority)
+{
+	return (state->time.idle & ((uint32) 1 << priority)) != 0;
+}
+
+/* A lane's running tasks per share, and so many more, rounded down. */
+static int64
+level_of(const FairqShareState *state, const Lanes *lanes, int priority,
+		 int64 more)
+{
+	const FairqLaneWork *work = &lanes->works[priority];
+
+	if (!work->counts)
+		more = 0;
+	return (work->running + more) * lanes->least_share /
+		state->share[priority];
+}
+
+/* What a lane's tasks have worked, per share. */
+static double
+per_share(const FairqShareState *state, const Lanes *lanes, int priority)
+{
+	return lanes->works[priority].got * lanes->least_share /
+		state->share[priority];
+}
+
+/*
+ * Is a lane before another, with so many more tasks running?  Before any task has
+ * ended, levels alone count.  Of equal ones that is which had nothing, and may come.
+ */
+static bool
+is_before(const FairqShareState *state, const Lanes *lanes, int priority,
+		  int64 more, int other)
+{
+	int64		level = level_of(state, lanes, priority, more);
+	int64		other_level = level_of(state, lanes, other, 0);
+	double		got = lanes->got[priority] + 2 * lanes->longest * level;
+	double		other_got = lanes->got[other] + 2 * lanes->longest * other_level;
+	bool		idle = more == 0 && is_idle(state, priority);
+
+	if (lanes->longest == 0 && level != other_level)
+		return level < other_level;
+	if (got != other_got)
+		return got < other_got;
+	return idle != is_idle(state, other) ? idle : priority < other;
+}
+
+/*
+ * Find what the lanes have got.  One that had nothing, or is recovered anew, has
+ * been given as much as the least of the others, and owes some of the longest tasks
+ * at most.
+ */
+static void
+find_got(FairqShareState *state, const FairqLaneWork *works, Lanes *lanes)
+{
+	double		least = -1;
+	double		most;
+
+	memset(lanes, 0, sizeof(*lanes));
+	lanes->works = works;
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		if (state->share[p] == 0)
+			continue;
+		if (lanes->least_share == 0 || state->share[p] < lanes->least_share)
+			lanes->least_share = state->share[p];
+		lanes->running += works[p].running;
+		lanes->longest = Max(lanes->longest, works[p].longest);
+	}
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		if (state->share[p] == 0)
+			continue;
+		/* it was recovered anew, or shares are new: it begins even */
+		if (state->time.lane_no[p] != works[p].lane_no)
+		{
+			state->time.lane_no[p] = works[p].lane_no;
+			state->time.given[p] = -per_share(state, lanes, p);
+			state->time.idle |= (uint32) 1 << p;
+		}
+		lanes->got[p] = state->time.given[p] + per_share(state, lanes, p);
+		if (!is_idle(state, p) && (least < 0 || lanes->got[p] < least))
+			least = Max(lanes->got[p], 0);
+	}
+	most = least + (MOST_OWED + 2.0 * lanes->running) * lanes->longest;
+	for (int p = 0; p < FAIRQ_PRIORITIES && least >= 0; p++)
+	{
+		if (!is_idle(state, p))
+			continue;
+		lanes->got[p] = Max(lanes->got[p], least);
+		if (lanes->longest > 0)
+			lanes->got[p] = Min(lanes->got[p], most);
+	}
+}
+
+/*
+ * Choose the lane that is next by the time of its tasks; and how often in a row, at
+ * most so often: each task that is claimed runs.
+ */
+static bool
+choose_by_time(FairqShareState *state, const FairqLaneWork *works,
+			   uint32 without, int64 most, FairqShareRun *run)
+{
+	Lanes		lanes;
+	int			first = -1;
+	int			second = -1;
+
+	find_got(state, works, &lanes);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		if (state->share[p] == 0 || (without & ((uint32) 1 << p)) != 0)
+			continue;
+		if (first < 0 || is_before(state, &lanes, p, 0, first))
+		{
+			second = first;
+			first = p;
+		}
+		else if (second < 0 || is_before(state, &lanes, p, 0, second))
+			second = p;
+	}
+	if (first < 0)
+		return false;
+	run->priority = first;
+	run->charged = 0;
+	run->given = lanes.got[first] - per_share(state, &lanes, first);
+	run->most = 1;
+	while (run->most < most &&
+		   (second < 0 ||
+			is_before(state, &lanes, first, run->most, second)))
+		run->most++;
+	return true;
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * Choose the lane that is served next, without those in that set of priorities;
+ * and how often in a row, at most so often.  works: of a queue that is fair by
+ * time; else NULL.  False if no lane with a share is left.
+ */
+bool
+fairq_share_choose(FairqShareState *state, const FairqLaneWork *works,
+				   uint32 without, int64 most, FairqShareRun *run)
+{
+	run->epoch = state->epoch;
+	run->by_time = works != NULL;
+	return works == NULL ? choose_by_charge(state, without, most, run) :
+		choose_by_time(state, works, without, most, run);
+}
+
+/* By time: note whether the lane of a run had something. */
+static void
+settle_by_time(FairqShareState *state, const FairqShareRun *run,
+			   int64 served)
+{
+	uint32		lane = (uint32) 1 << run->priority;
+
+	if (served == 0)
+		state->time.idle |= lane;
+	else if ((state->time.idle & lane) != 0)
+	{
+		state->time.idle &= ~lane;
+		state->time.given[run->priority] = run->given;
+	}
+}
+
 /*
  * Of the run so many tasks were served, which charge so much.  What was charged
  * for others goes back.
@@ -192,6 +382,11 @@ fairq_share_settle(FairqShareState *state, const FairqShareRun *run,
 
 	if (run->epoch != state->epoch)
 		return;
+	if (run->by_time)
+	{
+		settle_by_time(state, run, served);
+		return;
+	}
 	state->got[run->priority] = add(state->got[run->priority], share,
 									charge - run->charged);
 	if (served == 0)
@@ -231,13 +426,14 @@ fairq_shares_copy(FairqShares *shares, const int32 *share, uint64 version,
 /* As fairq_share_choose(), with these shares. */
 bool
 fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
-					uint32 without, int64 most, FairqShareRun *run)
+					const FairqLaneWork *works, uint32 without, int64 most,
+					FairqShareRun *run)
 {
 	bool		chosen;
 
 	SpinLockAcquire(&shares->mutex);
 	fairq_share_begin(&shares->state, share, version);
-	chosen = fairq_share_choose(&shares->state, without, most, run);
+	chosen = fairq_share_choose(&shares->state, works, without, most, run);
 	SpinLockRelease(&shares->mutex);
 	return chosen;
 }

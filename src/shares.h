@@ -26,6 +26,19 @@ typedef struct FairqGot
 								 * one round */
 } FairqGot;
 
+/* In queues that are fair by time: what a lane's tasks have worked. */
+typedef struct FairqLaneWork
+{
+	uint32		lane_no;		/* lane_no of the lane; 0: nothing is known */
+	bool		counts;			/* true: a task that is claimed counts as
+								 * running */
+	int64		running;		/* number of tasks that count as running */
+	double		got;			/* microseconds of work, of running tasks so
+								 * far */
+	double		longest;		/* the longest task of late in microseconds; 0:
+								 * none has ended */
+} FairqLaneWork;
+
 /* Who has got what. */
 typedef struct FairqShareState
 {
@@ -42,6 +55,18 @@ typedef struct FairqShareState
 		FairqGot	got;		/* that lane's */
 		int32		share;		/* its share */
 	}			reached;
+
+	/* in queues that are fair by time */
+	struct
+	{
+		uint32		lane_no[FAIRQ_PRIORITIES];	/* lane_no of the lanes, as they
+												 * were chosen last */
+		double		given[FAIRQ_PRIORITIES];	/* microseconds per share that
+												 * were given to them as they
+												 * came */
+		uint32		idle;		/* lanes that had nothing when they were chosen
+								 * last; bits */
+	}			time;
 } FairqShareState;
 
 /* In shared memory, part of FairqHints. */
@@ -56,14 +81,19 @@ typedef struct FairqShareRun
 {
 	int			priority;		/* priority of the lane */
 	int64		most;			/* tasks that are served in a row, at most */
-	int64		charged;		/* what the lane was charged for them */
+	bool		by_time;		/* true: the queue is fair by time */
+	double		given;			/* by time, microseconds per share that the
+								 * lane has been given if it is served */
+	int64		charged;		/* what the lane was charged for them; by time
+								 * nothing */
 	FairqGot	from;			/* what it had got before */
 	uint32		epoch;			/* epoch of the state then */
 } FairqShareRun;
 
 extern void fairq_share_begin(FairqShareState *state, const int32 *share,
 							  uint64 version);
-extern bool fairq_share_choose(FairqShareState *state, uint32 without,
+extern bool fairq_share_choose(FairqShareState *state,
+							   const FairqLaneWork *works, uint32 without,
 							   int64 most, FairqShareRun *run);
 extern void fairq_share_settle(FairqShareState *state,
 							   const FairqShareRun *run, int64 served,
@@ -72,7 +102,8 @@ extern void fairq_shares_init(FairqShares *shares);
 extern void fairq_shares_copy(FairqShares *shares, const int32 *share,
 							  uint64 version, FairqShareState *copy);
 extern bool fairq_shares_choose(FairqShares *shares, const int32 *share,
-								uint64 version, uint32 without, int64 most,
+								uint64 version, const FairqLaneWork *works,
+								uint32 without, int64 most,
 								FairqShareRun *run);
 extern void fairq_shares_settle(FairqShares *shares, const FairqShareRun *run,
 								int64 served, int64 charge);

@@ -64,11 +64,12 @@ static struct
  */
 bool
 fairq_turns_of_share(FairqHints *hints, const int32 *share, uint64 version,
-					 uint32 without, int64 most, FairqShareRun *run)
+					 const FairqLaneWork *works, uint32 without, int64 most,
+					 FairqShareRun *run)
 {
 	Assert(share_run.shares == NULL);
-	if (!fairq_shares_choose(&hints->shares, share, version, without, most,
-							 &share_run.run))
+	if (!fairq_shares_choose(&hints->shares, share, version, works, without,
+							 most, &share_run.run))
 		return false;
 	share_run.shares = &hints->shares;
 	*run = share_run.run;
