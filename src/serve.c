@@ -126,7 +126,7 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->peek = s->call.peek;
 	taking->mapped = s->mapped;
 	taking->order.by = s->by;
-	taking->order.visits = &s->visits;
+	taking->order.visits = &s->visits[s->priority];
 	taking->order.now = s->call.now;
 	taking->window.per_group = s->call.per_group;
 	taking->window.first = s->window.first;
@@ -270,10 +270,12 @@ prefetch(FairqService *s, const FairqTaking *taking)
 static void
 note_visit(FairqService *s, int32 group_no, bool served)
 {
+	FairqVisits *visits = &s->visits[s->priority];
+
 	if (!served)
-		fairq_visits_in_vain(&s->visits, group_no);
+		fairq_visits_in_vain(visits, group_no);
 	else if (s->call.per_group > 0)
-		fairq_visits_count(&s->visits, group_no,
+		fairq_visits_count(visits, group_no,
 						   s->call.per_group * weight_of(s->queue, group_no));
 }
 
@@ -357,7 +359,6 @@ serve_lane(FairqService *s)
 		fairq_lane_forget(s->lane);
 		begun = false;
 	}
-	fairq_visits_init(&s->visits);
 	s->window.past = 0;
 	s->window.first = -1;
 	s->full.first = -1;
@@ -462,6 +463,8 @@ serve_lanes(FairqService *s)
 	if (s->queue->paused || fairq_queue_is_held(s->queue, s->call.now))
 		return;
 	fairq_running_begin(s->queue, s->call.peek);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		fairq_visits_init(&s->visits[p]);
 	if (by_shares)
 		serve_by_shares(s);
 	for (s->priority = 0;

@@ -64,8 +64,9 @@ typedef struct FairqService
 	FairqFairBy by;				/* by what the present lane is fair, as far as
 								 * this backend knows: accounts are mapped for
 								 * that */
-	FairqVisits visits;			/* groups that the call passes over in the
-								 * present lane, if it is not fair by tasks */
+	FairqVisits visits[FAIRQ_PRIORITIES];	/* groups that the call passes over,
+											 * of each lane that is not fair by
+											 * tasks */
 
 	/* the lane as it was when the turns in flight were taken */
 	struct

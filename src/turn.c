@@ -490,7 +490,7 @@ fairq_glance(FairqService *s)
 	FairqTaking taking = {
 		.mapped = s->mapped,
 		.order.by = s->by,
-		.order.visits = &s->visits,
+		.order.visits = &s->visits[s->priority],
 		.order.now = s->call.now
 	};
 

@@ -4,8 +4,8 @@
  *
  * In a lane that is fair by cost a group whose turn has come to nothing stands
  * where it stood, that is, first.  So the call that has come by it passes over it
- * from then on, until it leaves the lane; likewise over a group that has had as
- * many turns as per_group lets it have.
+ * from then on, also when it comes back to the lane by shares; likewise over a group
+ * that has had as many turns as per_group lets it have.
  *
  * Locking: none, it is the call's own.  Nothing is allocated before there is a
  * first such group; and fairq_visits_pass(), which is asked with the lane locked,
