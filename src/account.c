@@ -244,7 +244,10 @@ fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
 	rank->amount = fairq_amount_add(rank->amount, charge->amount);
 }
 
-/* Give back what a turn was charged that has come to nothing. */
+/*
+ * Give back what a turn was charged that has come to nothing.  Others may have
+ * changed the account meanwhile: what they have stays.
+ */
 void
 fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
 					   const FairqCharge *charge, FairqMoment at)
@@ -258,14 +261,22 @@ fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
 			count_running(ledger, account, -1, ledger->since - charge->now);
 		rank_by_time(ledger, account, at);
 	}
-	else if (!same)
+	else
+	{
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
-	/* by cost, nothing was served at that start tag, if no one has come since */
-	else if (charge->tie == LATER_TIES + ledger->ties)
-		ledger->start = charge->start;
+		/* it was less than the highest start tag */
+		if (same && fairq_amount_compare(charge->before.amount, charge->start) < 0)
+			rank->amount =
+				fairq_amount_subtract(rank->amount,
+									  fairq_amount_subtract(charge->start,
+															charge->before.amount));
+		/* nothing was served at that start tag, if no one has come since */
+		if (same && charge->tie == LATER_TIES + ledger->ties)
+			ledger->start = charge->start;
+	}
 	/* the group stands where it stood */
 	if (same)
-		*rank = charge->before;
+		rank->tie = charge->before.tie;
 }
 
 /*
