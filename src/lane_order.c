@@ -450,9 +450,11 @@ prepare(FairqLane *lane, int32 group_no, FairqWork *work, TimestampTz *since)
 	LWLockRelease(&lane->lock);
 	if (!by_time)
 		return false;
-	work->any = true;
 	if (group_no < 0)
+	{
+		work->any = true;
 		return false;
+	}
 	/* what was counted before another recovery is not counted any more */
 	if (work->lane_no != lane_no)
 	{
@@ -462,6 +464,8 @@ prepare(FairqLane *lane, int32 group_no, FairqWork *work, TimestampTz *since)
 	}
 	fairq_order_have_one(&lane->order.set, group_no);
 	work->mapped = fairq_order_map(&lane->order.set);
+	/* not before: an error on the way leaves an account that is not there */
+	work->any = true;
 	return true;
 }
 
