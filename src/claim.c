@@ -36,13 +36,14 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	pending->stats[FAIRQ_STAT_POPPED]++;
-	fairq_work_begun(s->lane, s->taken.lane_no, pending->group_no,
-					 &pending->work, s->call.now, turn->in_full,
-					 !task->running);
 	fairq_sample(s->queue->hints, FAIRQ_SPAN_WAIT, ready_at, s->call.now);
 	if (task->running)
 		fairq_pending_leased_at_commit(pending, task->addr, task->lease_until,
 									   s->taken.searches);
+	/* an error behind that would give back twice what the turn was charged */
+	fairq_work_begun(s->lane, s->taken.lane_no, pending->group_no,
+					 &pending->work, s->call.now, turn->in_full,
+					 !task->running);
 	if (!turn->in_full)
 		s->window.first = s->window.first < 0 ? turn->addr :
 			Min(s->window.first, turn->addr);
