@@ -1,7 +1,8 @@
 -- Rates: how often tasks of groups and queues start.  An hour is long enough not
 -- to come to an end here; where something is to come to an end it is asked for
 -- after a sleep that is longer.  Seen to fail when the take-over of an expired lease
--- needs no start (fairq_take_over() in claim.c), and when a change of a group's rate or
+-- needs no start (fairq_take_over() in claim.c), when groups are forgotten with their
+-- starts (group_is_used() in maintain.c), and when a change of a group's rate or
 -- hold does not take it back (leave_counters() in transaction.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -200,3 +201,13 @@ SELECT pg_sleep(2.1);
 SELECT count(*), count(DISTINCT group_key) FROM fairq.pop('rates_many', 5000);
 SELECT * FROM fairq.check_queue('rates_many');
 SELECT fairq.drop_queue('rates_many', true);
+
+-- a group that has nothing any more is not forgotten with its starts
+SELECT fairq.create_queue('rates_empty', rate => 1, per => '1 hour');
+SELECT pg_temp.fill('rates_empty', 1, 1);
+SELECT count(*) FROM fairq.take('rates_empty', 100);
+SELECT fairq.maintain('rates_empty');
+SELECT group_key FROM fairq.groups WHERE queue = 'rates_empty';
+SELECT pg_temp.fill('rates_empty', 2, 1);
+SELECT pg_temp.popped('rates_empty', 100);
+SELECT fairq.drop_queue('rates_empty', true);

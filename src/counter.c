@@ -166,6 +166,14 @@ refresh(FairqCounter *counter, FairqAsOf now)
 				   now.repeated);
 }
 
+/* Does it still matter when tasks started?  The mutex is held. */
+static bool
+starts_matter(const FairqCounter *counter)
+{
+	return counter->starts.full_at != FAIRQ_LONG_AGO &&
+		counter->starts.full_at > fairq_monotonic();
+}
+
 /*
  * Would nothing be lost if the counter went away?  One that is made anew has what
  * the census of that number, the last one, has counted: nothing.
@@ -177,9 +185,7 @@ fairq_counter_is_idle(FairqCounter *counter, uint64 census)
 
 	SpinLockAcquire(&counter->mutex);
 	idle = counter->pins == 0 && counter->holds == 0 &&
-		counter->parked.lanes == 0 &&
-		(counter->starts.full_at == FAIRQ_LONG_AGO ||
-		 counter->starts.full_at <= fairq_monotonic());
+		counter->parked.lanes == 0 && !starts_matter(counter);
 	if (counter->known)
 		idle &= counter->running == 0;
 	else if (counter->census.number >= census)
@@ -589,6 +595,18 @@ fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
 	next = fairq_starts_take(&counter->starts, pace, fairq_monotonic(), start);
 	SpinLockRelease(&counter->mutex);
 	return next;
+}
+
+/* Does it still matter when tasks of the group started? */
+bool
+fairq_counter_starts_matter(FairqCounter *counter)
+{
+	bool		matter;
+
+	SpinLockAcquire(&counter->mutex);
+	matter = starts_matter(counter);
+	SpinLockRelease(&counter->mutex);
+	return matter;
 }
 
 /* May a task start now?  Returns 0, or the time from which on it may. */

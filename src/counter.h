@@ -140,6 +140,7 @@ extern bool fairq_counter_read(FairqCounter *counter, FairqAsOf now,
 							   int32 *running, bool *doubtful);
 extern int64 fairq_counter_start(FairqCounter *counter,
 								 const FairqPace *pace, FairqStart *start);
+extern bool fairq_counter_starts_matter(FairqCounter *counter);
 extern int64 fairq_counter_next_start(FairqCounter *counter,
 									  const FairqPace *pace);
 extern int64 fairq_counter_starts_left(FairqCounter *counter,

@@ -8,7 +8,8 @@
  * a new one.
  *
  * Groups that are not used.  A group without tasks and settings is forgotten,
- * and its number is free.  The danger is an enqueue that has looked up the
+ * and its number is free; but not while a rate keeps it from starting as many
+ * tasks at once as it may.  The danger is an enqueue that has looked up the
  * number, and has not written its task yet.  So:
  *
  * 1. The rows of such groups are deleted.  What backends have cached of groups
@@ -387,6 +388,26 @@ group_has_tasks(const TasksLook *look, int32 group_no)
 	return false;
 }
 
+/*
+ * Does the group have tasks, or had some of which it matters by a rate when they
+ * started?  With another number it could start others at once.
+ */
+static bool
+group_is_used(const TasksLook *look, FairqQueue *queue, int32 group_no)
+{
+	FairqCounter *counter;
+	bool		used;
+
+	if (group_has_tasks(look, group_no))
+		return true;
+	counter = fairq_shmem_find_counter(queue->hints, group_no);
+	if (counter == NULL)
+		return false;
+	used = fairq_counter_starts_matter(counter);
+	fairq_counter_unpin(counter);
+	return used;
+}
+
 /* A group whose row of fairq.group_number is deleted. */
 typedef struct UnusedGroup
 {
@@ -426,7 +447,7 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		last = group_no;
-		if (group_has_tasks(&look, group_no) ||
+		if (group_is_used(&look, queue, group_no) ||
 			fairq_group_setting(queue, group_no) != &queue->groups.others)
 		{
 			/* one row of it is enough */
@@ -475,7 +496,7 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 		TasksLook	look = begin_look(tasks, queue->id);
 
 		for (int i = 0; i < n; i++)
-			if (group_has_tasks(&look, unused[i].group_no))
+			if (group_is_used(&look, queue, unused[i].group_no))
 				fairq_put_group_number(numbers, queue, unused[i].group_no,
 									   unused[i].key);
 		fairq_scan_end(look.scan);
