@@ -13,6 +13,9 @@
  * before all that have been served since, and has saved up nothing.  One that comes
  * with more still owes that.  A cost is known once the task's row is read.  So a
  * turn is charged what the group's last task has cost, and then what its task does.
+ * If that is less, others were served meanwhile that the group comes before: it keeps
+ * its lag behind them.  One that was passed over, as nothing could be had of it, or by
+ * per_group, keeps no other: it is given the rest at its next turn.
  *
  * By time, how long a task will take is not known, and not estimated.  What a group
  * has got is the time that its finished tasks have taken, and the time for which
@@ -85,6 +88,14 @@ fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by, TimestampTz now)
 	ledger->fair_by = by;
 	ledger->since = now;
 	ledger->recovering = true;
+}
+
+/* By how much an amount is less than another one; 0, if it is not. */
+static FairqAmount
+shortage(FairqAmount amount, FairqAmount least)
+{
+	return fairq_amount_compare(amount, least) < 0 ?
+		fairq_amount_subtract(least, amount) : (FairqAmount) {0};
 }
 
 /* A new account. */
@@ -205,6 +216,7 @@ fairq_account_comes(FairqLedger *ledger, FairqAccount *account,
 	{
 		rank->amount = ledger->start;
 		rank->tie = early_tie(ledger, group_no);
+		account->lag = (FairqAmount) {0};
 	}
 }
 
@@ -223,8 +235,9 @@ fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
 					 FairqCharge *charge, FairqMoment at)
 {
 	FairqRank  *rank = &account->node.rank;
+	FairqAmount lag;
 
-	charge->before = *rank;
+	charge->before = rank->tie;
 	charge->start = ledger->start;
 	charge->now = at.now;
 	charge->tie = rank->tie = late_tie(ledger);
@@ -238,9 +251,13 @@ fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
 		return;
 	}
 	charge->amount = fairq_amount(account->last_cost / account->weight);
-	if (fairq_amount_compare(rank->amount, ledger->start) < 0)
-		rank->amount = ledger->start;
-	ledger->start = rank->amount;
+	lag = shortage(rank->amount, ledger->start);
+	if (fairq_amount_compare(lag, account->lag) < 0)
+		account->lag = lag;
+	charge->given = fairq_amount_subtract(lag, account->lag);
+	rank->amount = fairq_amount_add(rank->amount, charge->given);
+	if (fairq_amount_compare(ledger->start, rank->amount) < 0)
+		ledger->start = rank->amount;
 	rank->amount = fairq_amount_add(rank->amount, charge->amount);
 }
 
@@ -264,19 +281,15 @@ fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
 	else
 	{
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
-		/* it was less than the highest start tag */
-		if (same && fairq_amount_compare(charge->before.amount, charge->start) < 0)
-			rank->amount =
-				fairq_amount_subtract(rank->amount,
-									  fairq_amount_subtract(charge->start,
-															charge->before.amount));
+		if (same)
+			rank->amount = fairq_amount_subtract(rank->amount, charge->given);
 		/* nothing was served at that start tag, if no one has come since */
 		if (same && charge->tie == LATER_TIES + ledger->ties)
 			ledger->start = charge->start;
 	}
 	/* the group stands where it stood */
 	if (same)
-		rank->tie = charge->before.tie;
+		rank->tie = charge->before;
 }
 
 /*
@@ -294,6 +307,7 @@ fairq_account_correct(FairqLedger *ledger, FairqAccount *account,
 	else
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
 	rank->amount = fairq_amount_add(rank->amount, amount);
+	account->lag = shortage(rank->amount, ledger->start);
 }
 
 /* By time: what has ended lowers E, which is not lower than the longest task. */

@@ -61,6 +61,9 @@ typedef struct FairqAccount
 
 	/* by cost */
 	float		last_cost;		/* cost of the last task that was claimed */
+	FairqAmount lag;			/* how much less than the start of the ledger
+								 * its rank may say, as others were served
+								 * beside its last claim */
 
 	/* by time */
 	int32		running;		/* number of its tasks that are running, or are
@@ -74,8 +77,10 @@ typedef struct FairqAccount
 /* What a group was charged for a turn. */
 typedef struct FairqCharge
 {
-	FairqRank	before;			/* rank of the group before */
+	uint64		before;			/* tie of the group before */
 	FairqAmount start;			/* start of the ledger before */
+	FairqAmount given;			/* by cost, what it was given first, as it had
+								 * less than the start of the ledger */
 	FairqAmount amount;			/* by cost, what it was charged, per weight */
 	uint64		tie;			/* tie of the group since; 0: it was charged
 								 * nothing */
