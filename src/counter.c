@@ -82,9 +82,10 @@
  *	  whatever becomes of the claim: given back late it would let two tasks start
  *	  in less than a gap.  If no task was, it is given back unless others have
  *	  started since.  Neither a reset nor a census makes starts void: they are what
- *	  shared memory alone knows.  What was before is lost in a restart; so a
+ *	  shared memory alone knows.  What was before is lost in a restart, and never
+ *	  was on a standby that is promoted; so a
  *	  counter begins as if a task had started when its queue's hints were
- *	  born, with the whole burst used up if that is just now.  A counter
+ *	  born, or first found after the promotion, with the whole burst used up if that is just now.  A counter
  *	  is freed only when its bucket is full: a new one knows as much.
  *
  * 10. Throttle: a group that may not start yet is put aside until it may, by the
@@ -113,6 +114,15 @@ fairq_counter_init(FairqCounter *counter, int64 born)
 	memset(counter, 0, sizeof(FairqCounter));
 	SpinLockInit(&counter->mutex);
 	fairq_starts_init(&counter->starts, born);
+}
+
+/* Nothing is known of starts before that time; no task has started since. */
+void
+fairq_counter_begin_starts(FairqCounter *counter, int64 since)
+{
+	SpinLockAcquire(&counter->mutex);
+	fairq_starts_init(&counter->starts, since);
+	SpinLockRelease(&counter->mutex);
 }
 
 /*

@@ -197,7 +197,9 @@ struct FairqHints
 		dsa_pointer self;		/* address of these hints; constant */
 		int64		born;		/* when they became the queue's, by the
 								 * monotonic clock; FAIRQ_LONG_AGO: with the
-								 * queue. Constant once it is seen */
+								 * queue. Constant once a task can start */
+		bool		replayed;	/* true: they are of a standby, where no task
+								 * can start; under the registry's lock */
 		dsa_pointer next;		/* next hints in a list of the registry; under
 								 * the registry's lock */
 	}			entry;

@@ -227,6 +227,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	fairq_parked_ages_init(&hints->parked.ages);
 	fairq_chunks_free(&hints->chunks);
 	hints->entry.born = fairq_monotonic();
+	hints->entry.replayed = RecoveryInProgress();
 	fairq_counter_init(&hints->running, hints->entry.born);
 	fairq_shares_init(&hints->shares);
 	for (int i = 0; i < FAIRQ_SPANS; i++)
@@ -579,6 +580,23 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 }
 
 /*
+ * Hints that were made on a standby are found after its promotion: until that
+ * tasks may have started elsewhere.  No group has a counter so far.
+ */
+static void
+end_replay(FairqHints *hints)
+{
+	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
+	if (hints->entry.replayed)
+	{
+		hints->entry.born = fairq_monotonic();
+		fairq_counter_begin_starts(&hints->running, hints->entry.born);
+		hints->entry.replayed = false;
+	}
+	LWLockRelease(&fairq_view.registry->lock);
+}
+
+/*
  * Find or make a queue's hints.  They are its own as long as the queue is there,
  * which the caller knows by its row, and keeps by a lock.
  */
@@ -599,6 +617,8 @@ fairq_shmem_queue(int32 queue_id)
 		init_hints(hints, &key);
 		hints = enter_queue(&key, hints);
 	}
+	if (hints->entry.replayed && !RecoveryInProgress())
+		end_replay(hints);
 	fairq_explain_end(&callback);
 	return hints;
 }

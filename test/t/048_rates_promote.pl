@@ -1,0 +1,46 @@
+# A rate holds over a failover: the promoted standby, which was looked at before,
+# does not know what the primary has started since; so it begins as after a restart.
+#
+# Broken on purpose to see it fail: what was known of starts when the standby was
+# looked at counts after the promotion (end_replay() in registry.c).
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use PostgreSQL::Test::Cluster;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $primary = new_server('primary', allows_streaming => 1);
+$primary->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+$standby->start;
+
+# one task of a group in 6 seconds, and one of the other queue
+$primary->safe_psql(
+	'postgres', q{
+	SELECT fairq.create_queue('groups', rate => 10, per => '1 minute');
+	SELECT fairq.create_queue('all', max_rate => 10, per => '1 minute');
+	SELECT fairq.enqueue(q, 'a') FROM unnest('{groups,all}'::text[]) q, generate_series(1, 3);
+});
+$primary->wait_for_catchup($standby);
+my $session = $standby->background_psql('postgres');
+my $peek = q{SELECT (SELECT count(*) FROM fairq.peek('groups')), (SELECT count(*) FROM fairq.peek('all'))};
+$session->query_safe($peek);
+usleep(6_500_000);
+is($session->query_safe($peek), '1|1', 'on the standby it is as if tasks could start');
+
+my $pop = q{SELECT (SELECT count(*) FROM fairq.pop('groups')), (SELECT count(*) FROM fairq.pop('all'))};
+is($primary->safe_psql('postgres', $pop), '1|1', 'on the primary they start');
+$primary->wait_for_catchup($standby);
+$primary->stop('immediate');
+$standby->promote;
+is($session->query_safe($pop), '0|0', 'and none of them so soon after the promotion');
+is($standby->safe_psql('postgres', $pop), '0|0', 'nor in another session');
+$session->query_safe('SELECT pg_sleep(6.5)');
+is($session->query_safe($pop), '1|1', 'but later');
+$session->quit;
+
+done_testing();
