@@ -122,12 +122,12 @@ fairq_charge_of(const FairqQueue *queue, const FairqTask *task)
 
 /*
  * How many tasks of a lane can be chosen in a row by shares, at most: it has to be
- * known what each of them charges.
+ * known what each of them charges.  0: one, of which it is not.
  */
 static inline int64
 fairq_most_of_share(const FairqQueue *queue, int64 most)
 {
-	return queue->shares.fair_by == FAIRQ_BY_COST ? 1 : most;
+	return queue->shares.fair_by == FAIRQ_BY_COST ? 0 : most;
 }
 
 /*

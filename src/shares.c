@@ -27,7 +27,9 @@
  *
  * A lane is only known to have nothing when a call has looked.  It is charged
  * when it is chosen, so that calls beside each other choose different lanes, and
- * what came to nothing is given back.  Virtual time goes on for what was served
+ * what came to nothing is given back.  By cost it is charged when the cost is known:
+ * what goes back afterwards, others would have been served for, and virtual time would
+ * have gone on.  Virtual time goes on for what was served
  * alone; so a lane that has nothing changes nothing, however often it is tried.  Of
  * a window of turns, all of one lane, it goes on for the first task only: so the
  * other lanes keep what they lack.
@@ -146,6 +148,7 @@ choose_by_charge(FairqShareState *state, uint32 without, int64 most,
 {
 	FairqGot	start[FAIRQ_PRIORITIES];
 	FairqGot	got;
+	int64		each = most > 0 ? FAIRQ_CHARGE_ONE : 0;
 	int			first = -1;
 	int			second = -1;
 
@@ -173,7 +176,7 @@ choose_by_charge(FairqShareState *state, uint32 without, int64 most,
 	{
 		int			order;
 
-		got = add(got, state->share[first], FAIRQ_CHARGE_ONE);
+		got = add(got, state->share[first], each);
 		run->most++;
 		if (second < 0)
 			continue;
@@ -182,7 +185,7 @@ choose_by_charge(FairqShareState *state, uint32 without, int64 most,
 		if (order > 0 || (order == 0 && second < first))
 			break;
 	} while (run->most < most);
-	run->charged = run->most * FAIRQ_CHARGE_ONE;
+	run->charged = run->most * each;
 	state->got[first] = got;
 	return true;
 }
@@ -340,7 +343,8 @@ choose_by_time(FairqShareState *state, const FairqLaneWork *works,
 
 /*
  * Choose the lane that is served next, without those in that set of priorities;
- * and how often in a row, at most so often.  works: of a queue that is fair by
+ * and how often in a row, at most so often; with 0, once, and what is charged is
+ * known when it is settled.  works: of a queue that is fair by
  * time; else NULL.  False if no lane with a share is left.
  */
 bool
