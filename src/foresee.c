@@ -59,6 +59,7 @@ typedef enum Kind
 	KIND_MAIN,					/* the ring; or the front */
 	KIND_LAPSING,				/* groups of which a lease has ended */
 	KIND_PARKED,				/* parked groups, if they are to come back */
+	KIND_THROTTLED,				/* throttled groups, likewise */
 	KINDS						/* number of these */
 } Kind;
 
@@ -140,12 +141,14 @@ init_members(Foresight *f, FairqMembers members[KINDS], FairqSeatSet main)
 	const FairqSeatSet sets[KINDS] = {
 		[KIND_MAIN] = main,
 		[KIND_LAPSING] = FAIRQ_LEASED,
-		[KIND_PARKED] = FAIRQ_PARKED
+		[KIND_PARKED] = FAIRQ_PARKED,
+		[KIND_THROTTLED] = FAIRQ_THROTTLED
 	};
 	const bool	used[KINDS] = {
 		[KIND_MAIN] = true,
 		[KIND_LAPSING] = f->at->lane.deadline <= f->s.call.now,
-		[KIND_PARKED] = f->at->lane.unparks
+		[KIND_PARKED] = f->at->lane.unparks,
+		[KIND_THROTTLED] = f->at->lane.unparks
 	};
 
 	for (int i = 0; i < KINDS; i++)
@@ -337,8 +340,9 @@ fell_due(void *arg, const FairqTask *task)
 
 	fairq_heads_fell_due(&group->heads, task->addr);
 	if (copy.group_no < 0 ||
-		(fairq_copy_has(&copy, FAIRQ_PARKED) && !copy.lapsing &&
-		 !f->at->lane.unparks))
+		(!f->at->lane.unparks &&
+		 (fairq_copy_has(&copy, FAIRQ_THROTTLED) ||
+		  (fairq_copy_has(&copy, FAIRQ_PARKED) && !copy.lapsing))))
 		return true;
 	f->at->sets.found = bms_add_member(f->at->sets.found, task->group_no);
 	if (!was_served(f, &copy) && task->group_no <= f->at->lane.seat)

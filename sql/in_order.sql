@@ -1,0 +1,171 @@
+-- In order: a group whose task is to be retried waits for it, in all priorities, also
+-- after hints were lost; other groups don't.  Seen to fail when a claim does not look
+-- for such a task (waits_for_retry() in turn.c), or in its own priority only
+-- (fairq_group_retries() in retry.c), when the group is not put aside
+-- (fairq_wait_for_retry() in running.c), when it stays so after the task was cancelled
+-- (fairq_finish() in outcome.c), and when peek() does not look (foresee.c).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- What a pop serves, and whether that was foreseen.
+CREATE FUNCTION pg_temp.pop(n int DEFAULT 1) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	foreseen bigint[] := array(SELECT id FROM fairq.peek('in_order', n));
+	served bigint[];
+	shown text;
+BEGIN
+	SELECT coalesce(array_agg(id ORDER BY at), '{}'), string_agg(payload #>> '{}', ' ' ORDER BY at)
+	INTO served, shown
+	FROM fairq.pop('in_order', n) WITH ORDINALITY p(id, group_key, payload, attempt, priority, addr, enqueued_at, lease_until, at);
+	RETURN CASE WHEN foreseen = served THEN coalesce(shown, 'nothing')
+		ELSE format('foreseen: %s, served: %s', foreseen, served) END;
+END $$;
+CREATE FUNCTION pg_temp.enqueue(key text, payload text, priority int DEFAULT 0) RETURNS void LANGUAGE sql AS $$
+	SELECT fairq.enqueue('in_order', key, to_jsonb(payload), priority)
+$$;
+CREATE FUNCTION pg_temp.id(of text) RETURNS bigint LANGUAGE sql AS $$
+	SELECT id FROM fairq.live_tasks WHERE queue = 'in_order' AND payload = to_jsonb(of)
+$$;
+CREATE FUNCTION pg_temp.fail(of text, delay interval DEFAULT '1 hour') RETURNS text LANGUAGE sql AS $$
+	SELECT fairq.fail(pg_temp.id(of), error => 'no', retry_in => delay)
+$$;
+CREATE FUNCTION pg_temp.complete(of text) RETURNS boolean LANGUAGE sql AS $$
+	SELECT fairq.complete(pg_temp.id(of))
+$$;
+CREATE VIEW pg_temp.throttled AS
+	SELECT priority, throttled FROM fairq.lanes WHERE queue = 'in_order' ORDER BY 1;
+
+--
+-- Settings
+--
+
+SELECT fairq.create_queue('in_order', in_order => true);
+SELECT fairq.create_queue('in_order', concurrency => 2, in_order => true);
+SELECT fairq.create_queue('in_order', concurrency => 1, in_order => true);
+SELECT concurrency, in_order FROM fairq.queues WHERE queue = 'in_order';
+SELECT fairq.alter_queue('in_order', concurrency => 2);
+SELECT fairq.alter_queue('in_order', concurrency => 0);
+SELECT fairq.set_group('in_order', 'a', concurrency => 2);
+SELECT fairq.set_group('in_order', 'a', concurrency => 1);
+SELECT fairq.alter_queue('in_order', concurrency => 2, in_order => false);
+SELECT fairq.set_group('in_order', 'a', concurrency => 3);
+SELECT fairq.pause('in_order', 'a');
+SELECT fairq.alter_queue('in_order', in_order => true);
+SELECT fairq.alter_queue('in_order', concurrency => 1, in_order => true);
+SELECT fairq.resume('in_order', 'a');
+SELECT fairq.set_group('in_order', 'a', concurrency => 0);
+SELECT fairq.alter_queue('in_order', concurrency => 1, in_order => true);
+SELECT concurrency, in_order FROM fairq.queues WHERE queue = 'in_order';
+
+--
+-- The group waits, and is not come by; others go on
+--
+
+SELECT pg_temp.enqueue('a', 'a1'), pg_temp.enqueue('a', 'a2'), pg_temp.enqueue('a', 'a0', 5);
+SELECT pg_temp.enqueue('b', 'b1'), pg_temp.enqueue('b', 'b2');
+SELECT pg_temp.pop(3);
+SELECT pg_temp.fail('a1');
+SELECT pg_temp.complete('b1');
+SELECT pg_temp.pop(3);
+SELECT * FROM pg_temp.throttled;
+SELECT payload, status, reason FROM fairq.tasks WHERE queue = 'in_order' ORDER BY id;
+SELECT group_key, reason FROM fairq.group_stats('in_order') ORDER BY 1;
+-- a pop does not come by, also after hints were lost
+SELECT pg_temp.pop(3);
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop(3);
+SELECT * FROM pg_temp.throttled;
+SELECT * FROM fairq.check_queue('in_order');
+CALL fairq.wait('in_order', '0');
+SELECT pg_temp.complete('b2');
+
+-- the one that waits is cancelled: the next ones may run, in the same transaction, too
+BEGIN;
+SELECT fairq.cancel(pg_temp.id('a1'));
+SELECT pg_temp.pop(3);
+ROLLBACK;
+SELECT pg_temp.pop(3);
+SELECT fairq.cancel(pg_temp.id('a1'));
+SELECT pg_temp.pop(3);
+SELECT pg_temp.complete('a2');
+SELECT pg_temp.pop(3);
+
+-- of another priority: those of the first one wait as well
+SELECT pg_temp.fail('a0', '1 hour');
+SELECT pg_temp.enqueue('a', 'a3');
+SELECT pg_temp.pop(3);
+SELECT * FROM pg_temp.throttled;
+-- not in order any more, and in order again
+SELECT fairq.alter_queue('in_order', in_order => false);
+SELECT pg_temp.pop(3);
+SELECT fairq.alter_queue('in_order', in_order => true);
+SELECT pg_temp.enqueue('a', 'a4');
+SELECT pg_temp.complete('a3');
+SELECT pg_temp.pop(3);
+SELECT fairq.purge('in_order', 'a');
+
+-- what is due is served first, and then the others, by one call each
+SELECT pg_temp.enqueue('a', 'a5', 3), pg_temp.enqueue('a', 'a6'), pg_temp.enqueue('a', 'a7', 3);
+SELECT pg_temp.pop(3);
+SELECT pg_temp.fail('a6', '0');
+SELECT pg_temp.pop(3);
+SELECT pg_temp.complete('a6');
+SELECT pg_temp.pop(3);
+SELECT pg_temp.enqueue('a', 'a8');
+SELECT pg_temp.fail('a5', '0');
+SELECT pg_temp.pop(3);
+SELECT pg_temp.complete('a5');
+SELECT pg_temp.pop(3);
+SELECT pg_temp.complete('a8');
+
+-- it waits until then, and is woken
+SELECT pg_temp.pop(3);
+SELECT pg_temp.fail('a7', '0.3 s');
+SELECT pg_temp.enqueue('a', 'a9');
+SELECT pg_temp.pop(3);
+CALL fairq.wait('in_order', '10 s');
+SELECT pg_temp.pop(3);
+SELECT pg_temp.complete('a7');
+SELECT pg_temp.pop(3);
+
+-- a failed attempt that is rolled back, and one that was the last, hold nothing
+BEGIN;
+SELECT pg_temp.fail('a9');
+ROLLBACK;
+SELECT pg_temp.complete('a9');
+SELECT fairq.enqueue('in_order', 'a', '"a10"', max_attempts => 1) > 0, pg_temp.enqueue('a', 'a11');
+SELECT pg_temp.pop(3);
+SELECT pg_temp.fail('a10');
+SELECT pg_temp.pop(3);
+-- neither does one that was released, or scheduled
+SELECT fairq.release(pg_temp.id('a11'), delay => '1 hour');
+SELECT fairq.enqueue('in_order', 'a', '"a12"', run_at => now() + interval '1 hour') > 0, pg_temp.enqueue('a', 'a13');
+SELECT pg_temp.pop(3);
+SELECT pg_temp.complete('a13');
+SELECT fairq.purge('in_order');
+
+-- an expired lease goes over to the next worker, or is ended and comes first
+SELECT pg_temp.enqueue('a', 'a14'), pg_temp.enqueue('a', 'a15');
+SELECT payload FROM fairq.pop('in_order', lease => '1 microsecond');
+SELECT pg_temp.pop(3);
+SELECT pg_temp.fail('a14');
+-- many groups that wait cost a pop nothing
+SELECT count(pg_temp.enqueue('c' || i, i::text)) FROM generate_series(1, 200) i;
+SELECT count(fairq.fail(id, retry_in => '1 hour')) FROM fairq.pop('in_order', 200);
+SELECT count(pg_temp.enqueue('c' || i, 'second ' || i)) FROM generate_series(1, 200) i;
+SELECT pg_temp.pop(300);
+SELECT * FROM pg_temp.throttled WHERE priority = 0;
+SELECT * FROM fairq.check_queue('in_order');
+SELECT fairq.drop_queue('in_order', force => true);
+
+-- by time and by cost, and with shares
+SELECT fairq.create_queue('in_order', concurrency => 1, in_order => true, fair_by => 'time', shares => '{1,1}');
+SELECT pg_temp.enqueue('a', 'a1', 1), pg_temp.enqueue('a', 'a2'), pg_temp.enqueue('b', 'b1', 1);
+SELECT pg_temp.pop();
+SELECT pg_temp.fail(payload #>> '{}') FROM fairq.tasks WHERE queue = 'in_order' AND status = 'running';
+SELECT pg_temp.pop(3);
+SELECT pg_temp.pop(3);
+SELECT * FROM fairq.check_queue('in_order');
+SELECT fairq.drop_queue('in_order', force => true);

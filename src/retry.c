@@ -1,0 +1,66 @@
+/*
+ * retry.c
+ *		Whether a group has a task that is to be retried.
+ *
+ * In a queue that is in order no other task of such a group starts.  A claim there
+ * has the group's only slot first, and then looks here.  Whoever had the slot before
+ * has left it after its transaction had committed; so the row of a task whose attempt
+ * has failed is seen, and what is seen is all that there is.
+ *
+ * The table alone says that, and not the counters: so nothing of it is lost in a
+ * restart.  It costs a descent of the index for each priority.
+ *
+ * Rows are looked at with a dirty snapshot.  One that an open transaction is changing,
+ * to cancel its task, say, may be there afterwards: so it is there.
+ *
+ * Locking: none.
+ */
+#include "postgres.h"
+
+#include "line.h"
+#include "retry.h"
+
+/* When the first of them is due; DT_NOEND: that is not known, or there is none. */
+static bool
+lane_retries(FairqTable *tasks, FairqScan *scan, TimestampTz *due_at)
+{
+	FairqTask	task;
+	FairqRowState state;
+
+	while ((state = fairq_task_next(scan, &task, false)) != FAIRQ_ROW_END)
+	{
+		/* one that is running has the slot, or by SQL is beside it */
+		if (state == FAIRQ_ROW_LIVE && task.running)
+			continue;
+		*due_at = state == FAIRQ_ROW_LIVE ? task.run_at : DT_NOEND;
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Has the group a task that is to be retried, in any priority?  *due_at: when the
+ * first of these is due; DT_NOEND: not known, another transaction is changing it.
+ */
+bool
+fairq_group_retries(FairqQueue *queue, FairqTable *tasks, int32 group_no,
+					TimestampTz *due_at)
+{
+	FairqScan  *scan = NULL;
+	bool		any = false;
+
+	*due_at = DT_NOEND;
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		TimestampTz at;
+
+		scan = fairq_line_search(scan, tasks, fairq_task_lane(queue->id, p),
+								 group_no, FAIRQ_RETRIES, FAIRQ_SCHEDULED);
+		if (!lane_retries(tasks, scan, &at))
+			continue;
+		any = true;
+		*due_at = Min(*due_at, at);
+	}
+	fairq_scan_end(scan);
+	return any;
+}

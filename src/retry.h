@@ -1,0 +1,14 @@
+/*
+ * retry.h
+ *		Whether a group has a task that is to be retried.
+ */
+#ifndef FAIRQ_RETRY_H
+#define FAIRQ_RETRY_H
+
+#include "queue.h"
+#include "store.h"
+
+extern bool fairq_group_retries(FairqQueue *queue, FairqTable *tasks,
+								int32 group_no, TimestampTz *due_at);
+
+#endif							/* FAIRQ_RETRY_H */
