@@ -75,6 +75,7 @@ OBJS = \
 	src/claim.o \
 	src/running.o \
 	src/reason.o \
+	src/retry.o \
 	src/survey.o \
 	src/count.o \
 	src/census.o \

@@ -38,6 +38,8 @@ CREATE TABLE fairq.queue (
 		AND pg_catalog.cardinality(shares) <= 10
 		AND pg_catalog.array_position(shares, NULL) IS NULL
 		AND 1 <= ALL (shares) AND 1000000 >= ALL (shares)),
+	in_order boolean NOT NULL DEFAULT false
+		CHECK (NOT in_order OR concurrency IS NOT DISTINCT FROM 1),
 	held_until timestamptz
 ) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
@@ -60,6 +62,7 @@ COMMENT ON COLUMN fairq.queue.per IS 'The stretch of time of rate, max_rate and 
 COMMENT ON COLUMN fairq.queue.burst IS 'How many tasks may start at once, if none has started for long.';
 COMMENT ON COLUMN fairq.queue.max_rate IS 'How many tasks of the queue may start in each stretch of the length of per; NULL: any number.';
 COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1 and so on; those without one come behind. NULL: lower priorities first.';
+COMMENT ON COLUMN fairq.queue.in_order IS 'No task of a group runs while one of the group waits to be retried.';
 COMMENT ON COLUMN fairq.queue.held_until IS 'No task starts before; NULL, or past: not held.';
 
 -- The indexes are not unique on purpose: see src/group.c.
@@ -316,11 +319,12 @@ CREATE FUNCTION fairq.create_queue(queue text,
 	notify boolean DEFAULT false, block_length bigint DEFAULT 1048576,
 	fair_by text DEFAULT 'tasks', rate int DEFAULT NULL,
 	per interval DEFAULT '1 minute', burst int DEFAULT 1,
-	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL)
+	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
+	in_order boolean DEFAULT false)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text, int, interval, int, int, int[])
+	boolean, bigint, text, int, interval, int, int, int[], boolean)
 	IS 'Create a queue.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
@@ -330,11 +334,12 @@ CREATE FUNCTION fairq.alter_queue(queue text,
 	notify boolean DEFAULT NULL, block_length bigint DEFAULT NULL,
 	fair_by text DEFAULT NULL, rate int DEFAULT NULL,
 	per interval DEFAULT NULL, burst int DEFAULT NULL,
-	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL)
+	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
+	in_order boolean DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text, int, interval, int, int, int[])
+	boolean, bigint, text, int, interval, int, int, int[], boolean)
 	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit or rate away, ''{}'' takes shares away.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false)
@@ -654,7 +659,7 @@ CREATE VIEW fairq.all_queues AS
 		q.block_length, q.shares, q.paused, coalesce(g.ready, 0) AS ready,
 		coalesce(g.waiting, 0) AS waiting,
 		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
-		g.oldest_ready, q.fair_by, q.rate, q.per, q.burst, q.max_rate
+		g.oldest_ready, q.fair_by, q.rate, q.per, q.burst, q.max_rate, q.in_order
 	FROM fairq.queue q
 	LEFT JOIN (
 		SELECT queue_id, sum(ready)::bigint AS ready,
@@ -691,7 +696,7 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 		q.block_length, q.shares, q.paused, q.ready, q.waiting, q.scheduled, q.running,
 		q.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
 		c.retried, c.failed, c.cancelled, c.expired, q.fair_by,
-		q.rate, q.per, q.burst, q.max_rate
+		q.rate, q.per, q.burst, q.max_rate, q.in_order
 	FROM fairq.visible_queues() q
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';

@@ -67,6 +67,12 @@ SELECT fairq.enqueue('messages', 'a') > 0 AS ok;	-- in block 1
 SELECT fairq.alter_queue('messages', block_length => 9223372036854775807);
 SELECT fairq.create_queue('messages_shares', shares => '{}');
 SELECT fairq.alter_queue('messages', shares => '{1,0}');
+SELECT fairq.create_queue('messages_in_order', in_order => true);
+SELECT fairq.create_queue('messages_in_order', in_order => true, concurrency => 2);
+SELECT fairq.create_queue('messages_in_order', concurrency => 1);
+SELECT fairq.set_group('messages_in_order', 'a', concurrency => 2);
+SELECT fairq.alter_queue('messages_in_order', in_order => true);
+SELECT fairq.drop_queue('messages_in_order');
 
 --
 -- Transactions

@@ -124,6 +124,41 @@ arg_per(FunctionCallInfo fcinfo, int n)
 	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
 }
 
+/* Can a queue with that concurrency, 0: any, be in order? */
+static void
+check_in_order(int32 concurrency)
+{
+	if (concurrency != 1)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("in_order needs a concurrency of 1"),
+				concurrency == 0 ?
+				errdetail("There is no limit.") :
+				errdetail("The value is %d.", concurrency));
+}
+
+/* Can that queue, with that concurrency, if it is given? */
+static void
+check_in_order_of(FairqQueue *queue, const FairqSqlArg *concurrency)
+{
+	int32		limit = queue->groups.others.limit;
+	FairqSqlArg id = fairq_sql_int4(queue->id);
+	int64		most = 0;
+
+	if (!concurrency->isnull)
+		limit = DatumGetInt32(concurrency->value);
+	check_in_order(limit == FAIRQ_NO_LIMIT ? 0 : limit);
+	fairq_sql("SELECT max(concurrency)::bigint FROM fairq.group_setting"
+			  " WHERE queue_id = $1",
+			  &id, 1, &most);
+	if (most > 1)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("in_order needs a concurrency of 1"),
+				errdetail("That of some group is " INT64_FORMAT ".", most),
+				errhint("Take it away with fairq.set_group(concurrency => 0)."));
+}
+
 /* Make the hints of a new queue, which are given back if we abort. */
 static void
 make_queue_hints(int32 queue_id)
@@ -168,7 +203,8 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		arg_per(fcinfo, 11),
 		arg_limit(fcinfo, 12, "burst", 1),
 		arg_limit(fcinfo, 13, "max_rate", 1),
-		arg_shares(fcinfo, 14, 1)
+		arg_shares(fcinfo, 14, 1),
+		fairq_sql_bool(PG_ARGISNULL(15) ? false : PG_GETARG_BOOL(15))
 	};
 	int64		id = 0;
 
@@ -183,16 +219,18 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	fairq_check_lease(&lease);
 	if (args[6].isnull)
 		args[6] = fairq_sql_interval(&backoff);
+	if (DatumGetBool(args[15].value))
+		check_in_order(args[3].isnull ? 0 : DatumGetInt32(args[3].value));
 	fairq_writes("fairq.create_queue()");
 
 	if (fairq_queue_exists(text_to_cstring(name)) ||
 		fairq_sql("INSERT INTO fairq.queue"
 				  " (name, block_length, lease, concurrency, max_running,"
 				  " max_attempts, backoff, retain, notify, fair_by, rate, per,"
-				  " burst, max_rate, shares)"
+				  " burst, max_rate, shares, in_order)"
 				  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9,"
 				  " coalesce($10, 'tasks'), $11, coalesce($12, '1 minute'),"
-				  " coalesce($13, 1), $14, $15)"
+				  " coalesce($13, 1), $14, $15, $16)"
 				  " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
 				  args, lengthof(args), &id) == 0)
 		ereport(ERROR,
@@ -251,7 +289,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	bool		readdressing = !PG_ARGISNULL(8);
 	FairqQueue *queue;
 	int64		block_length;
-	FairqSqlArg args[15];
+	FairqSqlArg args[16];
 
 	args[3] = arg_limit(fcinfo, 1, "concurrency", 0);
 	args[4] = arg_limit(fcinfo, 2, "max_running", 0);
@@ -266,6 +304,8 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	args[12] = arg_limit(fcinfo, 12, "burst", 1);
 	args[13] = arg_limit(fcinfo, 13, "max_rate", 0);
 	args[14] = arg_shares(fcinfo, 14, 0);
+	args[15] = fairq_sql_bool(PG_ARGISNULL(15) ? false : PG_GETARG_BOOL(15));
+	args[15].isnull = PG_ARGISNULL(15);
 	if (!PG_ARGISNULL(3))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
 	(void) arg_block_length(fcinfo, 8, 1);
@@ -273,6 +313,8 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE,
 							readdressing ? AccessExclusiveLock :
 							ShareUpdateExclusiveLock);
+	if (args[15].isnull ? queue->retries.in_order : DatumGetBool(args[15].value))
+		check_in_order_of(queue, &args[3]);
 	block_length = arg_block_length(fcinfo, 8, queue->block_length);
 	if (block_length != queue->block_length)
 		readdress(queue, block_length);
@@ -291,7 +333,8 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 			  " rate = nullif(coalesce($11, rate), 0),"
 			  " per = coalesce($12, per), burst = coalesce($13, burst),"
 			  " max_rate = nullif(coalesce($14, max_rate), 0),"
-			  " shares = nullif(coalesce($15, shares), '{}')"
+			  " shares = nullif(coalesce($15, shares), '{}'),"
+			  " in_order = coalesce($16, in_order)"
 			  " WHERE queue_id = $1",
 			  args, lengthof(args), NULL);
 	fairq_notify(queue);
@@ -456,6 +499,9 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	change.rate = arg_limit(fcinfo, 4, "rate", 0);
 	fairq_writes("fairq.set_group()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
+	if (queue->retries.in_order && !change.concurrency.isnull &&
+		DatumGetInt32(change.concurrency.value) > 1)
+		check_in_order(DatumGetInt32(change.concurrency.value));
 	group_no = fairq_group_no(queue, group_key, true);
 	if (!change.concurrency.isnull || !change.weight.isnull ||
 		!change.rate.isnull)

@@ -47,6 +47,7 @@
 #include "members.h"
 #include "outcome.h"
 #include "recover.h"
+#include "retry.h"
 #include "shown.h"
 #include "slots.h"
 
@@ -407,6 +408,17 @@ runs_on(Foresight *f, const FairqSlots *slots, const FairqTask *task)
 	return false;
 }
 
+/* Does the group wait for another task, which is to be retried? */
+static bool
+waits_for_retry(Foresight *f, const FairqTask *task)
+{
+	TimestampTz due_at;
+
+	return f->s.queue->retries.in_order &&
+		fairq_region(task->addr) != FAIRQ_REGION_RETRIED &&
+		fairq_group_retries(f->s.queue, f->s.tasks, task->group_no, &due_at);
+}
+
 /*
  * Foresee a turn of the group.  Returns how many tasks it would be served.  Without
  * an address (FAIRQ_ADDR_NONE) their own count.
@@ -430,6 +442,8 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 							has_slot(f, slots), &head))
 	{
 		if (head.expired && (slots->starts <= 0 || f->queue.starts <= 0))
+			break;
+		if (!head.expired && waits_for_retry(f, &head.task))
 			break;
 		if (head.expired && !runs_on(f, slots, &head.task))
 		{

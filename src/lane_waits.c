@@ -156,6 +156,20 @@ fairq_lane_wait_of(FairqLane *lane, uint32 mapped, int32 group_no,
 	return known;
 }
 
+/* Is the group throttled, as far as is known?  So many chunks are mapped. */
+bool
+fairq_lane_is_throttled(FairqLane *lane, uint32 mapped, int32 group_no)
+{
+	bool		throttled;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	throttled = is_begun(lane) && !is_to_unpark(lane) &&
+		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped &&
+		has(lane, FAIRQ_THROTTLED, group_no);
+	LWLockRelease(&lane->lock);
+	return throttled;
+}
+
 /* How many groups are throttled, and will be after the next call. */
 int32
 fairq_lane_throttled(FairqLane *lane)

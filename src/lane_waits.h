@@ -38,6 +38,8 @@ extern int	fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from,
 							 int most, FairqWait *waits);
 extern int	fairq_lane_ring_waits(FairqLane *lane, uint32 mapped, int64 from,
 								  int most, FairqWait *waits);
+extern bool fairq_lane_is_throttled(FairqLane *lane, uint32 mapped,
+									int32 group_no);
 extern int32 fairq_lane_throttled(FairqLane *lane);
 extern TimestampTz fairq_lane_oldest(FairqLane *lane, int32 *nring);
 extern TimestampTz fairq_lane_fell_due(FairqLane *lane, TimestampTz now);

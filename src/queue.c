@@ -449,6 +449,8 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->retries.backoff = (int64)
 		fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_BACKOFF,
 															 &isnull)));
+	queue->retries.in_order =
+		DatumGetBool(slot_getattr(slot, QUEUE_IN_ORDER, &isnull));
 	queue->notify = DatumGetBool(slot_getattr(slot, QUEUE_NOTIFY, &isnull));
 	(void) slot_getattr(slot, QUEUE_RETAIN, &isnull);
 	queue->retains = !isnull;

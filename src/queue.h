@@ -70,6 +70,8 @@ typedef struct FairqQueue
 		int32		max_attempts;	/* attempts of a task if it has no number of
 									 * its own */
 		int64		backoff;	/* delay of the first retry in microseconds */
+		bool		in_order;	/* true: a group waits for its task that is to
+								 * be retried */
 	}			retries;
 
 	bool		retains;		/* true: succeeded and cancelled tasks are

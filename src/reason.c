@@ -4,8 +4,8 @@
  *
  * The reason is what a pop at this moment would meet first: that the queue or
  * the group is paused, that the queue has no slot, that the group has none, that
- * none of its tasks may start yet.  If
- * nothing of that is so the tasks wait for a pop: there are too few workers, or
+ * none of its tasks may start yet, that it waits for one that is to be retried, as a
+ * pop has found out.  If nothing of that is so the tasks wait for a pop: there are too few workers, or
  * the group's turn has not come.
  *
  * It is found in settings and counters, and no task is read.  A counter that is
@@ -23,6 +23,7 @@
 
 #include "access/xlog.h"
 
+#include "lane_waits.h"
 #include "reason.h"
 #include "registry.h"
 
@@ -109,6 +110,19 @@ is_free(const FairqQueue *queue, const FairqSetting *setting)
 		setting->held_until == DT_NOBEGIN;
 }
 
+/* Has a call put the group aside, in some lane? */
+static bool
+is_put_aside(FairqQueue *queue, int32 group_no)
+{
+	uint32		mapped = fairq_chunks_map(&queue->hints->chunks);
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		if (fairq_lane_is_throttled(fairq_queue_lane(queue, p), mapped,
+									group_no))
+			return true;
+	return false;
+}
+
 /* Why the group's tasks that are ready, if there are any, do not run. */
 FairqReason
 fairq_reason(FairqQueue *queue, int32 group_no)
@@ -129,6 +143,8 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 		return FAIRQ_REASON_LIMIT;
 	if (fairq_next_at(queue, group_no, &of_queue) != DT_NOBEGIN)
 		return of_queue ? FAIRQ_REASON_QUEUE_RATE : FAIRQ_REASON_RATE;
+	if (queue->retries.in_order && is_put_aside(queue, group_no))
+		return FAIRQ_REASON_RETRY;
 	return FAIRQ_REASON_WORKERS;
 }
 
@@ -142,6 +158,7 @@ fairq_reason_name(FairqReason reason)
 		[FAIRQ_REASON_LIMIT] = "limit",
 		[FAIRQ_REASON_QUEUE_RATE] = "rate",
 		[FAIRQ_REASON_RATE] = "rate",
+		[FAIRQ_REASON_RETRY] = "retry",
 		[FAIRQ_REASON_WORKERS] = "workers",
 		[FAIRQ_REASON_SCHEDULED] = "scheduled"
 	};

@@ -15,6 +15,8 @@ typedef enum FairqReason
 	FAIRQ_REASON_LIMIT,			/* the group has no slot */
 	FAIRQ_REASON_QUEUE_RATE,	/* no task of the queue may start yet */
 	FAIRQ_REASON_RATE,			/* no task of the group may start yet */
+	FAIRQ_REASON_RETRY,			/* the group waits for a task that is to be
+								 * retried */
 	FAIRQ_REASON_WORKERS,		/* nothing keeps the tasks back, as far as is
 								 * known: they wait for a pop */
 	FAIRQ_REASON_SCHEDULED		/* the time has not come */

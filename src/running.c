@@ -535,6 +535,32 @@ throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 }
 
 /*
+ * Put the group whose turn that is aside until its task that is to be retried is
+ * due.
+ */
+void
+fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+					 TimestampTz due_at)
+{
+	bool		pinned = call.group.counter != NULL;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!call.counted || due_at <= now || due_at == DT_NOEND)
+		return;
+	if (!pinned)
+		call.group.counter = fairq_shmem_counter(call.queue->hints,
+												 turn->group_no);
+	throttle(lane, lane_no, turn,
+			 fairq_group_setting(call.queue, turn->group_no),
+			 fairq_hold_end_at(due_at, now));
+	if (!pinned)
+	{
+		fairq_counter_unpin(call.group.counter);
+		call.group.counter = NULL;
+	}
+}
+
+/*
  * Make sure of a start in the group whose turn that is; or with look, see whether
  * there is one.  If there is none, the group is throttled.
  */

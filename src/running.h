@@ -18,6 +18,8 @@ extern bool fairq_queue_is_throttled(void);
 extern bool fairq_is_paced(int32 group_no);
 extern bool fairq_start_expired(FairqLane *lane, uint32 lane_no,
 								FairqTurn *turn);
+extern void fairq_wait_for_retry(FairqLane *lane, uint32 lane_no,
+								 FairqTurn *turn, TimestampTz due_at);
 extern void fairq_start_is_used(void);
 extern bool fairq_slot_in_group(FairqLane *lane, uint32 lane_no,
 								FairqTurn *turn, bool may_park,

@@ -304,7 +304,7 @@ serve_turns(FairqService *s, int64 *last_block)
 	FairqTaking taking;
 	FairqTaken	taken;
 
-	if (s->call.peek && fairq_glance(s))
+	if (s->call.peek && !s->queue->retries.in_order && fairq_glance(s))
 		return FAIRQ_TAKEN;
 	init_taking(s, &taking);
 	taking.most = takes_many(s) ? FAIRQ_MAX_TURNS : 1;

@@ -148,6 +148,7 @@ static const Column queue_columns[QUEUE_NATTS] = {
 	[QUEUE_BURST - 1] = {INT4OID},
 	[QUEUE_MAX_RATE - 1] = {INT4OID},
 	[QUEUE_SHARES - 1] = {INT4ARRAYOID},
+	[QUEUE_IN_ORDER - 1] = {BOOLOID},
 	[QUEUE_HELD_UNTIL - 1] = {TIMESTAMPTZOID}
 };
 

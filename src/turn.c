@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 
 #include "claim.h"
+#include "retry.h"
 #include "running.h"
 #include "stall.h"
 #include "turn.h"
@@ -393,6 +394,25 @@ end_turn(FairqService *s, FairqCourse *course)
 }
 
 /*
+ * Does the group wait for a task that is to be retried, and not for the one that was
+ * chosen?  If that is due, it is found soon, or at the group's turn in another lane.
+ */
+static bool
+waits_for_retry(FairqService *s, FairqTurn *turn, FairqCourse *course,
+				const FairqSearch *chosen)
+{
+	TimestampTz due_at;
+
+	if (!s->queue->retries.in_order || chosen == &course->expired ||
+		chosen == &course->due[FAIRQ_REGION_RETRIED] ||
+		!fairq_group_retries(s->queue, s->tasks, turn->group_no, &due_at))
+		return false;
+	course->no_slot = true;
+	fairq_wait_for_retry(s->lane, s->taken.lane_no, turn, due_at);
+	return true;
+}
+
+/*
  * Serve a group at its turn; or in a full queue its expired tasks.  False if
  * nothing came of it.
  */
@@ -442,7 +462,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		if (turn->state.throttled || fairq_queue_is_throttled())
 			break;
 		chosen = choose_task(s, &course, have_slot);
-		if (chosen == NULL)
+		if (chosen == NULL || waits_for_retry(s, turn, &course, chosen))
 			break;
 		result = chosen == &course.expired ?
 			fairq_take_over(s, &chosen->task, turn) :

@@ -60,7 +60,7 @@ note_group(FairqQueue *queue, const FairqWait *wait, FairqWaiting *waiting)
 	}
 	if (reason == FAIRQ_REASON_LIMIT)
 		waiting->nlimited++;
-	else if (reason == FAIRQ_REASON_RATE)
+	else if (reason == FAIRQ_REASON_RATE || reason == FAIRQ_REASON_RETRY)
 		waiting->nthrottled++;
 	else if (fairq_group_setting(queue, wait->group_no)->limit != 0)
 		/* what keeps it back is the queue, as look_at_rings() counts it */

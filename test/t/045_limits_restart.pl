@@ -3,7 +3,8 @@
 # was about to be, are served.
 #
 # Broken on purpose to see it fail: what the census found running did not count
-# (count_group() in census.c).
+# (count_group() in census.c); a claim looked only in its own priority for a task that
+# is to be retried (fairq_group_retries() in retry.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -50,6 +51,21 @@ sub complete
 
 foreach my $mode ('fast', 'immediate')
 {
+	# A group that waits for its task that is to be retried, in another priority.
+	my $o = "ordered_$mode";
+	sql("SELECT fairq.create_queue('$o', concurrency => 1, in_order => true),"
+		  . "  fairq.enqueue('$o', 'g', '1', 4)");
+	is(sql("SELECT fairq.fail(id, retry_in => '1 hour') FROM fairq.pop('$o')"),
+		't', "$mode: a task is to be retried");
+	sql("SELECT fairq.enqueue('$o', 'g', '2'), fairq.enqueue('$o', 'h', '1')");
+	$node->stop($mode);
+	$node->start;
+	is(pop_all($o), 'h1', "$mode: and its group waits, after a restart, too");
+	is(pop_all($o), '', "$mode: and goes on waiting");
+	is(sql("SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = '$o' AND priority = 4"),
+		't', "$mode: it is cancelled");
+	is(pop_all($o), 'g2', "$mode: and the group goes on");
+
 	# Places freed, and nobody has come by since.
 	my $q = "freed_$mode";
 	make_queue($q);

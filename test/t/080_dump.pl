@@ -14,7 +14,7 @@ use Test::More;
 my $node = new_server('dump');
 $node->safe_psql(
 	'postgres', q{
-	SELECT fairq.create_queue('other', fair_by => 'cost'), fairq.create_queue('q', block_length => 1000, lease => '1 hour');
+	SELECT fairq.create_queue('other', fair_by => 'cost'), fairq.create_queue('ordered', concurrency => 1, in_order => true), fairq.create_queue('q', block_length => 1000, lease => '1 hour');
 	SELECT fairq.enqueue_batch('q', ARRAY['a', 'b', 'a', 'b', 'a', 'b'], ARRAY['1', '1', '2', '2', '3', '3']::jsonb[]);
 	SELECT fairq.set_group('q', 'c', weight => 2);
 	SELECT fairq.pop('q', 3, worker => 'w');
@@ -132,7 +132,7 @@ foreach my $database ('plain', 'custom')
 	$node->safe_psql($database, q{SELECT fairq.create_queue('third')});
 	is( $node->safe_psql(
 			$database, q{SELECT max(queue_id) FROM fairq.queue}),
-		'4',
+		'5',
 		"$database: queues' ids go on");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('q')}),
 		'', "$database: the queue is sound");
