@@ -85,6 +85,11 @@ def print_verdicts(outcomes, svg, in_flight):
     except xml.etree.ElementTree.ParseError:
         well_formed = False
     verdicts.append(("the timeline is well-formed", well_formed))
+    return print_claims(verdicts)
+
+
+def print_claims(verdicts):
+    """A line for each (claim, whether it holds); whether all hold."""
     for claim, holds in verdicts:
         print("%s - %s" % ("ok" if holds else "not ok", claim))
     return all(holds for _, holds in verdicts)

@@ -1,0 +1,160 @@
+"""Short tasks beside long ones, in a queue that is fair in one way or another.
+
+A task's work is to sleep, as long as its payload says.  Who had which worker when
+is read off the archive afterwards: fairq itself has noted when each attempt began,
+when it ended, and whose it was.
+"""
+
+import threading
+import time
+from collections import namedtuple
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+# So many tasks of a group, each of so many seconds and of such a cost.
+Load = namedtuple("Load", "group tasks seconds cost", defaults=[1])
+Ran = namedtuple("Ran", "group worker began ended cost")
+
+WORKERS = 4
+# 60 thumbnails of alice, 6 videos of bob.
+LOADS = (Load("bob", 6, 2.5), Load("alice", 60, 0.05))
+
+
+def connect():
+    return psycopg.connect(autocommit=True)
+
+
+class Lengths:
+    """What came of the loads in a queue that is fair so."""
+
+    def __init__(self, fair_by, loads=LOADS, workers=WORKERS, until=None):
+        """until: seconds after which the workers stop; None: when all is done."""
+        self.fair_by, self.loads, self.workers = fair_by, loads, workers
+        self.queue = "lengths by " + fair_by
+        self.until = until
+        self.tasks = sum(load.tasks for load in loads)
+        self.left = self.tasks
+        self.lock = threading.Lock()
+        self.broken = []
+
+    def run(self):
+        """Does the work; whatever is in the queue when it ends is dropped."""
+        with connect() as db:
+            db.execute("SELECT fairq.drop_queue(queue, true) FROM fairq.queues"
+                       " WHERE queue = %s", [self.queue])
+            db.execute("SELECT fairq.create_queue(%s, retain => '1 hour',"
+                       " fair_by => %s)", [self.queue, self.fair_by])
+            with db.transaction():
+                for load in self.loads:
+                    db.execute(
+                        "SELECT fairq.enqueue(%s, %s, %s, cost => %s)"
+                        " FROM generate_series(1, %s)",
+                        [self.queue, load.group, Jsonb(load.seconds), load.cost,
+                         load.tasks])
+            self.work_all()
+            self.read(db)
+            db.execute("SELECT fairq.drop_queue(%s, true)", [self.queue])
+        return self
+
+    def work_all(self):
+        ready = threading.Barrier(self.workers)
+        threads = [threading.Thread(target=self.worker, args=[str(n), ready],
+                                    daemon=True)
+                   for n in range(1, self.workers + 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.broken:
+            raise self.broken[0]
+
+    def worker(self, name, ready):
+        try:
+            with connect() as db:
+                ready.wait(60)
+                self.work(db, name)
+        except (psycopg.Error, threading.BrokenBarrierError) as error:
+            ready.abort()
+            self.broken.append(error)
+
+    def work(self, db, name):
+        """Takes one task at a time and does it, until there is nothing to do."""
+        stop = time.monotonic() + (self.until or float("inf"))
+        while self.left and not self.broken and time.monotonic() < stop:
+            task = db.execute(
+                "SELECT id, attempt, payload FROM fairq.pop(%s, worker => %s)",
+                [self.queue, name]).fetchone()
+            if task is None:
+                # all that is left is in the hands of other workers
+                return
+            time.sleep(task[2])
+            db.execute("SELECT fairq.complete(%s, %s)", task[:2])
+            with self.lock:
+                self.left -= 1
+
+    def read(self, db):
+        """self.ran: what ran, in the order in which it began, in seconds since
+        the first began; self.seconds: when the last ended."""
+        rows = db.execute(
+            "SELECT group_key, worker::int, extract(epoch FROM popped_at)::float8,"
+            " extract(epoch FROM finished_at)::float8, cost"
+            " FROM fairq.finished_tasks WHERE queue = %s AND status = 'succeeded'"
+            " ORDER BY popped_at", [self.queue]).fetchall()
+        start = rows[0][2]
+        self.ran = [Ran(group, worker, began - start, ended - start, cost)
+                    for group, worker, began, ended, cost in rows]
+        self.seconds = max(row.ended for row in self.ran)
+
+    def of(self, group):
+        return [row for row in self.ran if row.group == group]
+
+    def last(self, group):
+        """When the group's last task was done."""
+        return max(row.ended for row in self.of(group))
+
+    def had(self, group, until):
+        """The workers' seconds that a group had by then."""
+        return sum(max(0, min(row.ended, until) - row.began)
+                   for row in self.of(group))
+
+    def both_until(self):
+        """Until when both groups had tasks that were not done."""
+        return min(self.last(load.group) for load in self.loads)
+
+    def both_ready_until(self):
+        """Until when both had a task that waited for a worker."""
+        return min(self.of(load.group)[-1].began for load in self.loads)
+
+    def part(self, group):
+        """The group's part of the seconds while both had work."""
+        until = self.both_until()
+        return self.had(group, until) / sum(self.had(load.group, until)
+                                            for load in self.loads)
+
+
+def verdicts(tasks, by_time):
+    """(claim, whether it holds) of the two runs."""
+    found = [("fair by %s: each of %d tasks done exactly once" % (run.fair_by,
+                                                                 run.tasks),
+              len(run.ran) == run.tasks and run.left == 0)
+             for run in (tasks, by_time)]
+
+    # The guarantee: two, and what is in flight.
+    until = tasks.both_ready_until()
+    begun = [sum(row.began <= until for row in tasks.of(load.group))
+             for load in LOADS]
+    found.append(("fair by tasks: while both had tasks waiting %d and %d were begun"
+                  % tuple(begun), abs(begun[0] - begun[1]) <= 2 + 2 * WORKERS))
+
+    # The longest task of each; a tenth more, for workers are not always at it.
+    until = by_time.both_ready_until()
+    had = [by_time.had(load.group, until) for load in LOADS]
+    longest = [max(row.ended - row.began for row in by_time.of(load.group))
+               for load in LOADS]
+    found.append(("fair by time: while both had tasks waiting the workers had them for"
+                  " %.1f and %.1f s, which differs by no more than the longest of each"
+                  % tuple(had), abs(had[0] - had[1]) <= 1.1 * sum(longest)))
+    found.append(("alice is done sooner in the queue that is fair by time",
+                  by_time.last("alice") < 0.8 * tasks.last("alice")))
+    return found
