@@ -5,45 +5,71 @@ import time
 from server import connect, create_database, drop_database, one_core, vacuum
 
 DATABASE = "fair_by"
-GROUPS = 10, 1000, 10000        # of the sizes that are measured
+KINDS = "tasks", "cost", "time"
+GROUPS = 10, 1000, 30000        # but for a few, as many as the others measure
 WARMUP = 20                     # rounds
 
-# Such pops and their completions take at most so many times the time.
-SLOWER = {1: 1.5, 100: 2.5}
+# Such pops and their completions take at most so many times the time, and with the
+# most groups as many times that with the fewest.
+SLOWER = {1: 1.25, 10: None, 100: 2.0}
+MORE_GROUPS = 1.3
 
 
 def fair_by(bench):
     """Pop and complete where groups get the same cost, or time."""
-    for groups in (n for n in bench.sizes["groups"] if n in GROUPS):
-        create_database(DATABASE)
-        with connect(DATABASE) as connection, one_core(connection):
-            connection.execute("CREATE EXTENSION fairq")
-            connection.execute("SET synchronous_commit = off")
-            for queue in ("tasks", "cost", "time"):
-                connection.execute(
-                    "SELECT fairq.create_queue(%s, fair_by => %s)",
-                    [queue, queue])
-                for _ in range(3):
-                    add(connection, queue, groups, max(groups, 10000))
-            vacuum(connection)
-            for tasks in SLOWER:
-                took = {queue: [] for queue in ("tasks", "cost", "time")}
-                for _ in range(WARMUP + bench.sizes["rounds"]):
-                    for queue in took:
-                        took[queue].append(turn(connection, queue, tasks))
-                        add(connection, queue, groups, tasks)
-                for queue in ("cost", "time"):
-                    bench.results.table(
-                        "{:,} groups, fair by {}".format(groups, queue),
-                        queue, "tasks")
-                    bench.results.row(
-                        "pop(%d) + complete" % tasks,
-                        list(zip(took[queue], took["tasks"]))[WARMUP:],
-                        " ms", at_most=SLOWER[tasks])
-        drop_database(DATABASE)
+    sizes = [n for n in GROUPS if n <= max(bench.sizes["groups"])]
+    create_database(DATABASE)
+    with connect(DATABASE) as connection, one_core(connection):
+        connection.execute("CREATE EXTENSION fairq")
+        connection.execute("SET synchronous_commit = off")
+        queues = [(kind, groups) for groups in sizes for kind in KINDS]
+        for kind, groups in queues:
+            connection.execute("SELECT fairq.create_queue(%s, fair_by => %s)",
+                               [name(kind, groups), kind])
+            for _ in range(3):
+                add(connection, kind, groups, max(groups, 10000))
+        vacuum(connection)
+        # all queues in turn: what else the machine does hits all
+        took = {}
+        for tasks in SLOWER:
+            for round_ in range(WARMUP + bench.sizes["rounds"]):
+                for kind, groups in queues:
+                    milliseconds = turn(connection, kind, groups, tasks)
+                    add(connection, kind, groups, tasks)
+                    if round_ >= WARMUP:
+                        took.setdefault((kind, groups, tasks), []).append(
+                            milliseconds)
+    drop_database(DATABASE)
+    report(bench, took, sizes)
 
 
-def add(connection, queue, groups, tasks):
+def report(bench, took, sizes):
+    for groups in sizes:
+        for kind in KINDS[1:]:
+            bench.results.table("{:,} groups, fair by {}".format(groups, kind),
+                                kind, "tasks")
+            for tasks, most in SLOWER.items():
+                bench.results.row(
+                    "pop(%d) + complete" % tasks,
+                    list(zip(took[kind, groups, tasks],
+                             took["tasks", groups, tasks])),
+                    " ms", at_most=most)
+    for kind in KINDS:
+        bench.results.table("fair by {}, {:,} groups beside {}".format(
+            kind, sizes[-1], sizes[0]), *map("{:,}".format, (sizes[-1], sizes[0])))
+        for tasks in SLOWER:
+            bench.results.row(
+                "pop(%d) + complete" % tasks,
+                list(zip(took[kind, sizes[-1], tasks],
+                         took[kind, sizes[0], tasks])),
+                " ms", at_most=MORE_GROUPS)
+
+
+def name(kind, groups):
+    return "by %s, %d groups" % (kind, groups)
+
+
+def add(connection, kind, groups, tasks):
     """So many tasks, of groups and costs at random."""
     connection.execute(
         "SELECT count(*) FROM fairq.enqueue_batch(%s,"
@@ -51,13 +77,13 @@ def add(connection, queue, groups, tasks):
         " FROM generate_series(1, %s)), array_fill('{}'::jsonb, ARRAY[%s]),"
         " costs => ARRAY(SELECT (1 + random() * 9)::real"
         " FROM generate_series(1, %s)))",
-        [queue, groups - 1, tasks, tasks, tasks])
+        [name(kind, groups), groups - 1, tasks, tasks, tasks])
 
 
-def turn(connection, queue, tasks):
+def turn(connection, kind, groups, tasks):
     """The time of a pop and its completion, two transactions."""
     start = time.perf_counter()
     ids = [row[0] for row in connection.execute(
-        "SELECT id FROM fairq.pop(%s, %s)", [queue, tasks])]
+        "SELECT id FROM fairq.pop(%s, %s)", [name(kind, groups), tasks])]
     connection.execute("SELECT fairq.complete_batch(%s)", [ids])
     return (time.perf_counter() - start) * 1000
