@@ -351,16 +351,44 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 		note_longest(ledger, account, took, longest, now);
 }
 
-/* By time: a transaction has ended that has begun and ended that. */
-void
-fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
-					const FairqWork *work, bool committed, double least,
-					FairqMoment at)
+/* By time: does the end of a transaction that has begun and ended that say nothing? */
+bool
+fairq_account_is_even(const FairqWork *work, bool committed)
 {
+	if (!committed)
+		return work->begun == 0;
+	return work->ended == 0 && work->taken == 0 && work->took == 0 &&
+		work->longest == 0 && work->expired == 0;
+}
+
+/*
+ * By time: a transaction has ended that has begun and ended that.  True if the group
+ * has got more than it had by then: it is to be forgiven what it owes too much.  The
+ * time of an attempt has run already, and that of a lease that was given up, or what
+ * a worker says, has not.
+ */
+bool
+fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
+					const FairqWork *work, bool committed, FairqMoment at)
+{
+	double		before = fairq_account_got(ledger, account, at.now);
+
 	if (committed)
 		apply_commit(ledger, account, work, at.now);
 	else if (work->lane_no == account->lane_no)
 		count_running(ledger, account, -work->begun, -work->begun_since);
+	rank_by_time(ledger, account, at);
+	return fairq_account_got(ledger, account, at.now) > before;
+}
+
+/*
+ * By time: forgive a group that has ended something what it owes too much.  least is
+ * as above.
+ */
+void
+fairq_account_forgive(FairqLedger *ledger, FairqAccount *account, double least,
+					  FairqMoment at)
+{
 	forgive(ledger, account, least, at.now);
 	rank_by_time(ledger, account, at);
 }

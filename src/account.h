@@ -136,8 +136,11 @@ extern void fairq_account_correct(FairqLedger *ledger, FairqAccount *account,
 								  FairqCharge *charge, FairqAmount amount);
 extern void fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 								 FairqMoment at);
-extern void fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
+extern bool fairq_account_is_even(const FairqWork *work, bool committed);
+extern bool fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 								const FairqWork *work, bool committed,
-								double least, FairqMoment at);
+								FairqMoment at);
+extern void fairq_account_forgive(FairqLedger *ledger, FairqAccount *account,
+								  double least, FairqMoment at);
 
 #endif							/* FAIRQ_ACCOUNT_H */

@@ -530,6 +530,31 @@ fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork *work,
 }
 
 /*
+ * Apply what a transaction has begun and ended to a group's account.  all_mapped:
+ * the ordered set can be changed.
+ */
+static void
+apply_work(FairqLane *lane, int32 group_no, const FairqWork *work,
+		   bool committed, bool all_mapped)
+{
+	FairqLedger *ledger = &lane->order.ledger;
+	FairqAccount *account = account_of(lane, group_no);
+	FairqRank	rank = account->node.rank;
+	FairqMoment at = moment(lane, group_no, GetCurrentTimestamp());
+	bool		was_in = all_mapped && remove_from_order(lane, group_no);
+
+	/* what others have got takes a search, which most ends do without */
+	if (fairq_account_apply(ledger, account, work, committed, at))
+		fairq_account_forgive(ledger, account,
+							  all_mapped ? find_least(lane, at.now) :
+							  fairq_amount_value(ledger->start), at);
+	if (all_mapped)
+		add_to_order(lane, group_no, was_in);
+	else
+		change_apart(lane, group_no, &rank);
+}
+
+/*
  * The transaction has ended.  For commit and abort callbacks: nothing fails or
  * allocates.
  */
@@ -537,7 +562,9 @@ void
 fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 			   bool committed)
 {
-	if (!work->any)
+	/* a pop that is committed has begun tasks, which count already */
+	if (!work->any ||
+		(group_no >= 0 && fairq_account_is_even(work, committed)))
 		return;
 	/* of more groups than are kept apart: all are even again */
 	if (group_no < 0)
@@ -547,21 +574,7 @@ fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 	}
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_begun(lane) && lane->order.ledger.fair_by == FAIRQ_BY_TIME)
-	{
-		TimestampTz now = GetCurrentTimestamp();
-		FairqAccount *account = account_of(lane, group_no);
-		FairqRank	rank = account->node.rank;
-		bool		all = is_all(lane, work->mapped);
-		bool		was_in = all && remove_from_order(lane, group_no);
-
-		fairq_account_apply(&lane->order.ledger, account, work, committed,
-							all ? find_least(lane, now) :
-							fairq_amount_value(lane->order.ledger.start),
-							moment(lane, group_no, now));
-		if (all)
-			add_to_order(lane, group_no, was_in);
-		else
-			change_apart(lane, group_no, &rank);
-	}
+		apply_work(lane, group_no, work, committed,
+				   is_all(lane, work->mapped));
 	LWLockRelease(&lane->lock);
 }
