@@ -23,6 +23,16 @@
 
 #include "order.h"
 
+/*
+ * The nodes that a function comes by: it looks up a chunk once, and not for each of
+ * the nodes, of which there are dozens.
+ */
+typedef struct
+{
+	FairqOrder *order;
+	char	   *chunk[FAIRQ_CHUNKS];	/* mapped; NULL: not looked up so far */
+} Nodes;
+
 /* units of FairqAmount.part in a whole */
 #define PARTS 4294967296.0
 
@@ -45,20 +55,6 @@ double
 fairq_amount_value(FairqAmount amount)
 {
 	return (double) amount.whole + amount.part / PARTS;
-}
-
-/* Below 0: a comes before b. */
-int
-fairq_rank_compare(const FairqRank *a, const FairqRank *b)
-{
-	int			order;
-
-	if (a->level != b->level)
-		return a->level < b->level ? -1 : 1;
-	order = fairq_amount_compare(a->amount, b->amount);
-	if (order != 0)
-		return order;
-	return a->tie < b->tie ? -1 : a->tie > b->tie;
 }
 
 /* An empty set, with no records so far, each of which is to have that size. */
@@ -131,9 +127,16 @@ fairq_order_record(FairqOrder *order, int32 seat)
 }
 
 static inline FairqNode *
-node_at(FairqOrder *order, int32 seat)
+node_at(Nodes *nodes, int32 seat)
 {
-	return fairq_order_record(order, seat);
+	int			chunk = fairq_chunk_of(seat);
+
+	if (nodes->chunk[chunk] == NULL)
+		nodes->chunk[chunk] = fairq_chunk_at(&nodes->order->records, chunk);
+	Assert(nodes->chunk[chunk] != NULL);
+	return (FairqNode *) (nodes->chunk[chunk] +
+						  (seat - fairq_chunk_first(chunk)) *
+						  nodes->order->size);
 }
 
 /* Does the node of one seat stand above that of the other in a tree? */
@@ -150,7 +153,8 @@ is_above(int32 seat, int32 other)
 void
 fairq_order_add(FairqOrder *order, int32 seat)
 {
-	FairqNode  *node = node_at(order, seat);
+	Nodes		nodes = {.order = order};
+	FairqNode  *node = node_at(&nodes, seat);
 	int32	   *link = &order->root;
 	int32	   *low = &node->left;
 	int32	   *high = &node->right;
@@ -158,7 +162,7 @@ fairq_order_add(FairqOrder *order, int32 seat)
 
 	while (*link != FAIRQ_NO_NODE && is_above(*link, seat))
 	{
-		FairqNode  *above = node_at(order, *link);
+		FairqNode  *above = node_at(&nodes, *link);
 
 		link = fairq_rank_compare(&node->rank, &above->rank) < 0 ?
 			&above->left : &above->right;
@@ -169,7 +173,7 @@ fairq_order_add(FairqOrder *order, int32 seat)
 	/* the subtree that was there is split into what is lower and higher */
 	while (at != FAIRQ_NO_NODE)
 	{
-		FairqNode  *below = node_at(order, at);
+		FairqNode  *below = node_at(&nodes, at);
 
 		if (fairq_rank_compare(&below->rank, &node->rank) < 0)
 		{
@@ -192,14 +196,15 @@ fairq_order_add(FairqOrder *order, int32 seat)
 void
 fairq_order_remove(FairqOrder *order, int32 seat)
 {
-	FairqNode  *node = node_at(order, seat);
+	Nodes		nodes = {.order = order};
+	FairqNode  *node = node_at(&nodes, seat);
 	int32	   *link = &order->root;
 	int32		low = node->left;
 	int32		high = node->right;
 
 	while (*link != seat)
 	{
-		FairqNode  *above = node_at(order, *link);
+		FairqNode  *above = node_at(&nodes, *link);
 
 		link = fairq_rank_compare(&node->rank, &above->rank) < 0 ?
 			&above->left : &above->right;
@@ -212,13 +217,13 @@ fairq_order_remove(FairqOrder *order, int32 seat)
 		if (is_above(low, high))
 		{
 			*link = low;
-			link = &node_at(order, low)->right;
+			link = &node_at(&nodes, low)->right;
 			low = *link;
 		}
 		else
 		{
 			*link = high;
-			link = &node_at(order, high)->left;
+			link = &node_at(&nodes, high)->left;
 			high = *link;
 		}
 	}
@@ -238,10 +243,11 @@ fairq_order_clear(FairqOrder *order)
 int32
 fairq_order_first(FairqOrder *order)
 {
+	Nodes		nodes = {.order = order};
 	int32		at = order->root;
 
-	while (at != FAIRQ_NO_NODE && node_at(order, at)->left != FAIRQ_NO_NODE)
-		at = node_at(order, at)->left;
+	while (at != FAIRQ_NO_NODE && node_at(&nodes, at)->left != FAIRQ_NO_NODE)
+		at = node_at(&nodes, at)->left;
 	return at;
 }
 
@@ -249,12 +255,13 @@ fairq_order_first(FairqOrder *order)
 int32
 fairq_order_after(FairqOrder *order, const FairqRank *rank)
 {
+	Nodes		nodes = {.order = order};
 	int32		at = order->root;
 	int32		found = FAIRQ_NO_NODE;
 
 	while (at != FAIRQ_NO_NODE)
 	{
-		FairqNode  *node = node_at(order, at);
+		FairqNode  *node = node_at(&nodes, at);
 
 		if (fairq_rank_compare(&node->rank, rank) > 0)
 		{

@@ -84,9 +84,22 @@ fairq_amount_compare(FairqAmount a, FairqAmount b)
 	return a.part < b.part ? -1 : a.part > b.part;
 }
 
+/* Below 0: a comes before b. */
+static inline int
+fairq_rank_compare(const FairqRank *a, const FairqRank *b)
+{
+	int			order;
+
+	if (a->level != b->level)
+		return a->level < b->level ? -1 : 1;
+	order = fairq_amount_compare(a->amount, b->amount);
+	if (order != 0)
+		return order;
+	return a->tie < b->tie ? -1 : a->tie > b->tie;
+}
+
 extern FairqAmount fairq_amount(double value);
 extern double fairq_amount_value(FairqAmount amount);
-extern int	fairq_rank_compare(const FairqRank *a, const FairqRank *b);
 extern void fairq_order_init(FairqOrder *order, Size size);
 extern void fairq_order_have(FairqOrder *order, FairqChunks *like);
 extern uint32 fairq_order_map(FairqOrder *order);
