@@ -49,6 +49,7 @@ OBJS = \
 	src/inspect.o \
 	src/stats.o \
 	src/group_stats.o \
+	src/fairness.o \
 	src/lanes.o \
 	src/check.o \
 	src/address.o \
@@ -87,8 +88,10 @@ OBJS = \
 	src/lane_publish.o \
 	src/lane_view.o \
 	src/lane_waits.o \
+	src/lane_served.o \
 	src/lane_take.o \
 	src/lane_order.o \
+	src/minute.o \
 	src/visits.o \
 	src/lane_end.o \
 	src/lane_throttle.o \

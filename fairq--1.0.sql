@@ -684,11 +684,20 @@ CREATE FUNCTION fairq.visible_queues() RETURNS SETOF fairq.all_queues
 COMMENT ON FUNCTION fairq.visible_queues()
 	IS 'The queues with which the current user may do anything.';
 
+CREATE FUNCTION fairq.group_got(queue_id int, group_no int,
+	OUT got double precision, OUT ahead double precision)
+	AS 'MODULE_PATHNAME', 'fairq_group_got'
+	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.group_got(int, int)
+	IS 'What a group has got per weight, in costs or seconds of work, and how far it is ahead of the ready group that has got least; NULL: not known, or the queue is fair by tasks.';
+
 CREATE VIEW fairq.groups WITH (security_barrier) AS
 	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
-		waiting, scheduled, running, rate, fairq.next_at(queue_id, group_no) AS next_at
-	FROM fairq.visible_groups();
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting (queued, with no free place under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. It counts all tasks each time it is read.';
+		waiting, scheduled, running, rate, fairq.next_at(queue_id, group_no) AS next_at,
+		s.got, s.ahead
+	FROM fairq.visible_groups() g
+	LEFT JOIN LATERAL fairq.group_got(g.queue_id, g.group_no) s ON true;
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting (queued, with no free place under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is what a group has got per weight in a queue that is fair by cost or time, and ahead how far it is ahead of the ready group that has got least. It counts all tasks each time it is read.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.queue, q.concurrency, q.max_running, q.lease,
@@ -742,6 +751,32 @@ CREATE FUNCTION fairq.visible_group_stats(top int DEFAULT 5)
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq.visible_group_stats(int)
 	IS 'What group_stats() says of each queue that the current user may monitor, so many groups of each. A queue that is dropped meanwhile has no rows.';
+
+-- How fair a queue is, for those who may monitor it; likewise without a task.
+CREATE FUNCTION fairq.visible_fairness() RETURNS TABLE (queue text,
+	priority int, fair_by text, ready_groups int, spread double precision,
+	longest interval, jain double precision)
+	AS 'MODULE_PATHNAME', 'fairq_visible_fairness'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION fairq.visible_fairness()
+	IS 'How fair the lanes are that shared memory knows, of the queues that the current user may monitor.';
+
+CREATE VIEW fairq.fairness WITH (security_barrier) AS
+	SELECT * FROM fairq.visible_fairness();
+COMMENT ON VIEW fairq.fairness IS 'Priorities of queues, as far as shared memory knows them, and how fair they are. It costs the same whatever is queued. Where a queue is fair by tasks, turns see to that, and what groups got is not kept: spread, longest and jain are NULL.';
+COMMENT ON COLUMN fairq.fairness.ready_groups IS 'Groups that may have something ready. NULL: that is being found out after a restart.';
+COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these has got, per weight, less the least: seconds of work, or costs. NULL: there are none; none has been served or tried yet; or it is not known, as after a restart, or beside a thousand groups that have got as much and have nothing any more.';
+COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest task of late. NULL: none has ended, or the queue is not fair by time.';
+COMMENT ON COLUMN fairq.fairness.jain IS 'Jain''s index of what the groups that had ready tasks got, per weight, in the last full minute: 1 if all got the same, 1/n if one of n got all. NULL: nothing was served, or no full minute has passed since the restart.';
+
+CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)
+	RETURNS TABLE (group_key text, service double precision,
+	share double precision, got double precision, ahead double precision,
+	running int, level int, waiting_since timestamptz)
+	AS 'MODULE_PATHNAME', 'fairq_group_shares'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
+COMMENT ON FUNCTION fairq.group_shares(text, int)
+	IS 'The groups of a queue that is fair by cost or time that were served most in the last full minute: how much, in costs or seconds of work, and what part of all; what they have got per weight since, and how far they are ahead of the ready group that has got least; how many tasks run, and since when the first ready one waits. Of a queue that is fair by tasks there are no rows. It reads no task.';
 
 -- What shared memory holds, for those who may monitor a queue.  Neither makes
 -- anything known there, or counts as a use.
@@ -907,4 +942,4 @@ REVOKE ALL ON FUNCTION fairq.create_queue, fairq.reset_hints,
 	fairq.settings_changed FROM PUBLIC;
 GRANT USAGE ON SCHEMA fairq TO PUBLIC;
 GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks, fairq.live_tasks,
-	fairq.finished_tasks, fairq.lanes, fairq.stats TO PUBLIC;
+	fairq.finished_tasks, fairq.lanes, fairq.stats, fairq.fairness TO PUBLIC;

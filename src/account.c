@@ -60,6 +60,9 @@
  * former stand in the order of their seats, since those that are not known have
  * nothing in their accounts either.
  *
+ * What a group is charged is also what it is served in the minute (minute.c); what it
+ * is given as it comes, and forgiven, is not.
+ *
  * Times are in microseconds, those per weight as doubles.
  *
  * Locking: none here.  The caller has the lane's lock, or copies of its own.
@@ -131,6 +134,13 @@ fairq_account_got(const FairqLedger *ledger, const FairqAccount *account,
 		(double) account->started;
 
 	return fairq_amount_value(account->done) + running / account->weight;
+}
+
+/* At which pace the group is served, per weight, as its tasks run: by cost, 0. */
+double
+fairq_account_pace(const FairqAccount *account)
+{
+	return (double) account->running / account->weight;
 }
 
 /* By time: what is least of the group that is next. */
@@ -259,6 +269,7 @@ fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
 	if (fairq_amount_compare(ledger->start, rank->amount) < 0)
 		ledger->start = rank->amount;
 	rank->amount = fairq_amount_add(rank->amount, charge->amount);
+	account->served.work += fairq_amount_value(charge->amount);
 }
 
 /*
@@ -280,6 +291,7 @@ fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
 	}
 	else
 	{
+		account->served.work -= fairq_amount_value(charge->amount);
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
 		if (same)
 			rank->amount = fairq_amount_subtract(rank->amount, charge->given);
@@ -305,9 +317,13 @@ fairq_account_correct(FairqLedger *ledger, FairqAccount *account,
 	if (charge->tie == 0)
 		rank->tie = late_tie(ledger);
 	else
+	{
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
+		account->served.work -= fairq_amount_value(charge->amount);
+	}
 	rank->amount = fairq_amount_add(rank->amount, amount);
 	account->lag = shortage(rank->amount, ledger->start);
+	account->served.work += fairq_amount_value(amount);
 }
 
 /* By time: what has ended lowers E, which is not lower than the longest task. */
@@ -372,13 +388,16 @@ fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 					const FairqWork *work, bool committed, FairqMoment at)
 {
 	double		before = fairq_account_got(ledger, account, at.now);
+	double		more;
 
 	if (committed)
 		apply_commit(ledger, account, work, at.now);
 	else if (work->lane_no == account->lane_no)
 		count_running(ledger, account, -work->begun, -work->begun_since);
 	rank_by_time(ledger, account, at);
-	return fairq_account_got(ledger, account, at.now) > before;
+	more = fairq_account_got(ledger, account, at.now) - before;
+	account->served.work += more / USECS_PER_SEC;
+	return more > 0;
 }
 
 /*

@@ -7,6 +7,7 @@
 
 #include "datatype/timestamp.h"
 
+#include "minute.h"
 #include "order.h"
 
 /* by time, levels of which the first group is looked at */
@@ -46,6 +47,7 @@ typedef struct FairqLedger
 								 * leave it */
 	int32		left;			/* number of groups for which the round goes
 								 * on */
+	FairqMinute minute;			/* what was served of late */
 } FairqLedger;
 
 /* An account: what is kept of each group; in shared memory, under the lane's lock. */
@@ -72,6 +74,8 @@ typedef struct FairqAccount
 								 * from since of the ledger on */
 	FairqAmount done;			/* microseconds of work that has ended, per
 								 * weight */
+
+	FairqServed served;			/* what it was served of late */
 } FairqAccount;
 
 /* What a group was charged for a turn. */
@@ -85,7 +89,8 @@ typedef struct FairqCharge
 	uint64		tie;			/* tie of the group since; 0: it was charged
 								 * nothing */
 	bool		counted;		/* true, by time: a task counts as running */
-	TimestampTz now;			/* by time, when the task began to */
+	TimestampTz now;			/* when the turn was taken; by time, when the
+								 * task began to */
 } FairqCharge;
 
 /* What a transaction has begun and ended of a group, by time. */
@@ -123,6 +128,7 @@ extern void fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by,
 extern void fairq_account_init(FairqAccount *account, uint32 lane_no);
 extern double fairq_account_got(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
+extern double fairq_account_pace(const FairqAccount *account);
 extern double fairq_account_key(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
 extern void fairq_account_comes(FairqLedger *ledger, FairqAccount *account,

@@ -212,6 +212,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->sets.round = pg_atomic_read_u32(&lane->present.ages.round);
 	turn->searcher = false;
 	turn->charge.tie = 0;
+	turn->charge.now = taking->order.now;
 	turn->state.kept_out = turn->state.in_doubt = false;
 	turn->state.begun = turn->state.done = false;
 	turn->state.parked = turn->state.stopped = turn->state.throttled = false;

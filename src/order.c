@@ -12,8 +12,8 @@
  * Records are kept in chunks by seat (chunks.c).  They are zero at first, and
  * keep what they say while their group is not in the set.
  *
- * Locking: the lane's lock, exclusively.  Chunks of records are made and mapped
- * before (fairq_order_have); all else here does not allocate, wait or fail.
+ * Locking: the lane's lock, exclusively; shared, to look.  Chunks of records are
+ * made and mapped before (fairq_order_have); all else here does not allocate, wait or fail.
  */
 #include "postgres.h"
 
@@ -270,6 +270,29 @@ fairq_order_after(FairqOrder *order, const FairqRank *rank)
 		}
 		else
 			at = node->right;
+	}
+	return found;
+}
+
+/* The last group before that rank; FAIRQ_NO_NODE: none. */
+int32
+fairq_order_before(FairqOrder *order, const FairqRank *rank)
+{
+	Nodes		nodes = {.order = order};
+	int32		at = order->root;
+	int32		found = FAIRQ_NO_NODE;
+
+	while (at != FAIRQ_NO_NODE)
+	{
+		FairqNode  *node = node_at(&nodes, at);
+
+		if (fairq_rank_compare(&node->rank, rank) < 0)
+		{
+			found = at;
+			at = node->right;
+		}
+		else
+			at = node->left;
 	}
 	return found;
 }

@@ -111,5 +111,6 @@ extern void fairq_order_remove(FairqOrder *order, int32 seat);
 extern void fairq_order_clear(FairqOrder *order);
 extern int32 fairq_order_first(FairqOrder *order);
 extern int32 fairq_order_after(FairqOrder *order, const FairqRank *rank);
+extern int32 fairq_order_before(FairqOrder *order, const FairqRank *rank);
 
 #endif							/* FAIRQ_ORDER_H */
