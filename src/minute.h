@@ -7,7 +7,7 @@
 
 /* Microseconds of a minute; tests build with shorter ones. */
 #ifndef FAIRQ_MINUTE
-#define FAIRQ_MINUTE INT64CONST(60000000)
+#define FAIRQ_MINUTE 60000000
 #endif
 
 /* What a group was served; part of its account, and under the lane's lock. */
