@@ -163,11 +163,11 @@ def main():
         try:
             history(lib, random.Random(f"{args.seed} {i}"), log)
         except AssertionError as e:
-            print(f"seed {args.seed}, history {i}: {e}")
+            print(f"not ok - minutes by themselves: seed {args.seed}, history {i}: {e}")
             for line in log:
                 print("   ", line)
             sys.exit(1)
-    print(f"minutes: {args.histories} histories, seed {args.seed}: as they should be")
+    print(f"ok - minutes by themselves, {args.histories} histories, seed {args.seed}")
 
 
 main()

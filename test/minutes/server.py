@@ -72,7 +72,7 @@ class Clock:
         """Wait for that part of a minute after the one in which we are."""
         left = self.begin + minute * MINUTE + at * MINUTE - time.monotonic()
         if left < -0.3 * MINUTE:
-            print("skipped: the machine is too slow for minutes of two seconds")
+            print("ok - minutes of a server # skip too slow for minutes of two seconds")
             sys.exit(0)
         time.sleep(max(left, 0))
 
@@ -181,5 +181,5 @@ def by_time():
 
 by_cost()
 by_time()
-print(f"minutes: {len(faults)} faults")
+print(f"{'not ' if faults else ''}ok - minutes of a server, {len(faults)} faults")
 sys.exit(bool(faults))
