@@ -4,12 +4,11 @@ For a server whose minutes are of two seconds: see test/minutes/run.
 
 That it can fail was seen with a charge that stayed for a turn that came to nothing
 (fairq_account_uncharge()), with costs that were not corrected once they were known
-(fairq_account_correct()), with work that was rolled back and stayed (the call of
-close_account() in fairq_work_end() left out), with groups that count though they had
-left the ring before the minute began (leave_order()), with weights left out of
-service (copy_served() in lane_served.c), with what a group is given as it comes
-counted as served (fairq_account_comes()), and with minutes that begin with the next
-change only (fairq_minute_advance() left out of fairq_lane_fairness()).
+(fairq_account_correct()), with work that was rolled back and stayed
+(fairq_account_apply()), with a parked group that counts (leave_order()), with weights
+left out of service (copy_served() in lane_served.c), with what a group is given as it
+comes counted as served (fairq_account_comes()), and with minutes that begin with the
+next change only (fairq_minute_advance() left out of fairq_lane_fairness()).
 """
 
 import sys
