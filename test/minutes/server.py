@@ -5,8 +5,7 @@ For a server whose minutes are of two seconds: see test/minutes/run.
 That it can fail was seen with a charge that stayed for a turn that came to nothing
 (fairq_account_uncharge()), with costs that were not corrected once they were known
 (fairq_account_correct()), with work that was rolled back and stayed
-(fairq_account_apply()), with a parked group that counts (leave_order()), with weights
-left out of service (copy_served() in lane_served.c), with what a group is given as it
+(fairq_account_apply()), with weights left out of service (copy_served() in lane_served.c), with what a group is given as it
 comes counted as served (fairq_account_comes()), and with minutes that begin with the
 next change only (fairq_minute_advance() left out of fairq_lane_fairness()).
 """
@@ -125,8 +124,8 @@ def by_cost():
     known = jain("cost")
     expect("its index", known, index(list(expected.values())), near=1e-9)
     expect("shares", sum(x for x, in sql("SELECT share FROM fairq.group_shares('cost')")), 1)
-    # one that is parked before the minute begins does not count, though it is still
-    # in the order; rich does, which is there for nothing
+    # one that is parked before the minute begins does not count; rich does, which is
+    # there for nothing
     sql("SELECT fairq.pause('cost', 'heavy')")
     pop("cost", 3)
     clock.wait(3, 0.1)
