@@ -112,7 +112,7 @@ complete_task(FairqTable *tasks, int64 id, int32 attempt, Datum result,
 		{
 			pending->stats[FAIRQ_STAT_COMPLETED]++;
 			task.took = took;
-			fairq_attempt_ended(pending, &task);
+			fairq_attempt_ended(*queue, pending, &task);
 			fairq_pending_leased_at_abort(pending, task.addr,
 										  task.lease_until);
 			fairq_hold_end(pending);

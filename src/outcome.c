@@ -97,10 +97,14 @@ fairq_leased_for(const FairqTask *task, TimestampTz now)
  * time until then, at most.
  */
 void
-fairq_attempt_ended(FairqPending *pending, const FairqTask *task)
+fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
+					const FairqTask *task)
 {
 	bool		expired = task->took == FAIRQ_TOOK_LEASE;
 
+	/* the group may have been put aside in another priority until it would run */
+	pending->leaves.of_retried |= queue->retries.in_order &&
+		fairq_region(task->addr) == FAIRQ_REGION_RETRIED;
 	fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
 	fairq_work_ended(pending->lane, pending->group_no, &pending->work,
 					 task->popped_at,
@@ -137,7 +141,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		pending->stats[stat_of[status]]++;
 	if (task->running)
 	{
-		fairq_attempt_ended(pending, task);
+		fairq_attempt_ended(queue, pending, task);
 		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 		fairq_hold_begin(queue, lane, task->group_no);
 	}
@@ -186,8 +190,8 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	pending = fairq_pending(lane, task->group_no);
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	fairq_hold_begin(queue, lane, task->group_no);
+	fairq_attempt_ended(queue, pending, task);
 	fairq_task_return(tasks, task, addr, ready_at, error, retried);
-	fairq_attempt_ended(pending, task);
 	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
 	if (queued)
 	{

@@ -92,6 +92,8 @@ typedef struct FairqPending
 								 * commit */
 		int32		at_abort;	/* number of tasks that stop running at an
 								 * abort */
+		bool		of_retried;	/* true: of one for which the group was put
+								 * aside, in a queue that is in order */
 	}			leaves;
 
 	uint32		stats[FAIRQ_STATS]; /* number of each event, counted at a

@@ -536,7 +536,10 @@ throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 /*
  * Put the group whose turn that is aside until its task that is to be retried is
- * due.
+ * due.  One that is due has its turn in another lane; until then each call would come
+ * by here in vain.  So the group is put aside for as long as that task has been due
+ * already, and a second at most: its end takes the group back (transaction.c), but
+ * that it begins is up to other priorities.
  */
 void
 fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -545,8 +548,11 @@ fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	bool		pinned = call.group.counter != NULL;
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (!call.counted || due_at <= now || due_at == DT_NOEND)
+	if (!call.counted || due_at == DT_NOEND)
 		return;
+	if (due_at <= now)
+		due_at = now + Min(Max(now - due_at, USECS_PER_SEC / 1000),
+						   USECS_PER_SEC);
 	if (!pinned)
 		call.group.counter = fairq_shmem_counter(call.queue->hints,
 												 turn->group_no);
@@ -677,6 +683,9 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 	/* before the counter is let go: a count after that must reach so far */
 	fairq_lane_reaches(pending->lane, task->addr);
 	fairq_start_is_used();
+	/* taken: nothing else says that it has ended */
+	pending->leaves.of_retried |= removed && call.queue->retries.in_order &&
+		fairq_region(task->addr) == FAIRQ_REGION_RETRIED;
 	if (!call.counted)
 	{
 		fairq_pending_leaves(pending, NULL, 0, 0, removed ? 1 : 0, 1);

@@ -114,6 +114,8 @@ leave_counters(FairqPending *pending, int32 n)
 		(void) fairq_counter_leave(&hints->running, now, n,
 								   pending->leaves.queue_count_no);
 		fairq_unpark(hints, pending->group_no, &parked);
+		if (pending->leaves.of_retried)
+			fairq_unthrottle(hints, pending->group_no, FAIRQ_ALL_LANES);
 		/* others, too, may have waited for a slot in the queue */
 		fairq_wake(&hints->wakeup, n);
 	}
