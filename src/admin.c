@@ -134,7 +134,8 @@ check_in_order(int32 concurrency)
 				errmsg("in_order needs a concurrency of 1"),
 				concurrency == 0 ?
 				errdetail("There is no limit.") :
-				errdetail("The value is %d.", concurrency));
+				errdetail("The value is %d.", concurrency),
+				errhint("Set concurrency to 1, too."));
 }
 
 /* Can that queue, with that concurrency, if it is given? */
