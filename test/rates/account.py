@@ -1,0 +1,118 @@
+"""What the log of a run has to show: no stretch has more starts than may be.
+
+Of a start it is known between which two moments it was: before its statement was
+sent, and after its result was there.  So what lies for certain within a stretch
+from a to b are the starts of the statements sent since a and over by b.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict, namedtuple
+
+# Starts of one statement: COUNT of them, between two moments.
+Starts = namedtuple("Starts", "since by count")
+
+# One setting was in effect all the time between two moments: RATE starts in PER
+# seconds, and BURST at once.
+Epoch = namedtuple("Epoch", "since to rate per burst")
+
+# What was found: so many starts above what may be in that stretch (below it: as
+# many more might have been).
+Worst = namedtuple("Worst", "above since by starts")
+
+
+def worst(starts, epoch):
+    """The stretch of an epoch that has most starts above what it may have.
+
+    A stretch begins with one statement and ends with another.  The tree's leaves
+    are where a stretch can begin, in order; a node has the number of starts noted
+    in it, and of those that a noted one begins the most of "starts from here on +
+    time before here * rate".
+    """
+    pace = epoch.rate / epoch.per
+    within = sorted((s for s in starts if s.since >= epoch.since
+                     and s.by <= epoch.to), key=lambda s: s.by)
+    if not within:
+        return None
+    begins = sorted({s.since for s in within})
+    size = 1
+    while size < len(begins):
+        size *= 2
+    count = [0] * (2 * size)
+    most = [float("-inf")] * (2 * size)
+    found = Worst(float("-inf"), 0, 0, 0)
+    for s in within:
+        node = size + bisect_left(begins, s.since)
+        count[node] += s.count
+        most[node] = count[node] + (s.since - begins[0]) * pace
+        while node > 1:
+            node //= 2
+            left, right = 2 * node, 2 * node + 1
+            count[node] = count[left] + count[right]
+            most[node] = max(most[right], most[left] + count[right])
+        above = most[1] - (s.by - begins[0]) * pace - epoch.burst
+        if above > found.above:
+            since, n = begin_of(most, count, begins, size)
+            found = Worst(above, since, s.by, n)
+    return found
+
+
+def begin_of(most, count, begins, size):
+    """Where the worst stretch begins that ends now, and how many starts it has."""
+    node, behind = 1, 0
+    while node < size:
+        left, right = 2 * node, 2 * node + 1
+        if most[right] >= most[left] + count[right]:
+            node = right
+        else:
+            behind += count[right]
+            node = left
+    return begins[node - size], behind + count[node]
+
+
+class Account:
+    """The starts of all calls, by queue and group; those of a queue by None."""
+
+    def __init__(self, calls, committed):
+        """
+        calls: (name, queue, since, by, keys of groups or None); committed: name of
+        a call -> keys of groups.  A call whose result its client has not seen
+        may have been committed all the same.
+        """
+        found = defaultdict(list)
+        self.calls = self.unseen = 0
+        for name, queue, since, by, keys in calls:
+            if keys is None:
+                keys = committed.get(name, ())
+                self.unseen += bool(keys)
+            elif name in committed and sorted(keys) != sorted(committed[name]):
+                raise ValueError(f"call {name} of {queue} returned {keys}, and"
+                                 f" its table has {committed[name]}")
+            self.calls += bool(keys)
+            for key in set(keys):
+                found[queue, key].append(Starts(since, by, keys.count(key)))
+            if keys:
+                found[queue, None].append(Starts(since, by, len(keys)))
+        self.starts = found
+
+    def worst(self, queue, key, epochs):
+        """The worst of all stretches of these epochs."""
+        every = [w for w in (worst(self.starts[queue, key], epoch)
+                             for epoch in epochs) if w]
+        return max(every, default=None)
+
+    def reached(self, queue, key, epochs):
+        """The epoch that has most of the starts that it may have: which part."""
+        part = 0
+        for epoch in epochs:
+            n = sum(s.count for s in self.starts[queue, key]
+                    if s.since >= epoch.since and s.by <= epoch.to)
+            most = (epoch.to - epoch.since) * epoch.rate / epoch.per
+            # the burst may have been there at the start, and is no matter of rate
+            if n > epoch.burst + 1:
+                part = max(part, (n - epoch.burst) / most)
+        return part
+
+    def while_held(self, queue, key, holds):
+        """Calls with starts that were for certain during one of these holds."""
+        return [s for s in self.starts[queue, key] for since, to in holds
+                if s.since >= since and s.by <= to]

@@ -1,0 +1,194 @@
+"""The load: workers, and who disturbs them.
+
+A worker is a process with a connection of its own.  What its calls returned is in
+its log, with the time before each was sent and the time after its result was
+there, by the monotonic clock, which all processes and the server share.  Each call
+also writes into a table what it got, in its own statement; so what was
+committed and has not reached its worker is known, too.
+"""
+
+import logging
+import multiprocessing
+import pickle
+import random
+import time
+from collections import defaultdict, namedtuple
+
+import psycopg
+
+from account import Epoch
+
+now = time.monotonic
+# it would tell of each transaction whose connection is gone
+logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+
+# A queue: the settings it begins with, its groups, and the rate of one group.
+Kind = namedtuple("Kind", "name options groups own supply")
+
+KINDS = [
+    Kind("even", dict(per="1 second", rate=10, burst=1), 3, 4, 60),
+    Kind("bursts", dict(per="1 second", rate=10, burst=6, max_rate=20,
+                        concurrency=6), 4, None, 60),
+    Kind("total", dict(per="1 second", max_rate=20, burst=3, max_running=12),
+         3, None, 60),
+    Kind("by_time", dict(per="1 second", rate=8, burst=2, fair_by="time"),
+         2, None, 60),
+    Kind("by_cost", dict(per="1 second", rate=8, burst=2, max_rate=14,
+                         fair_by="cost", shares=[3, 1]), 2, None, 60),
+    # their groups come and go
+    Kind("passing", dict(rate=2, per="4 seconds", burst=2), 12, None, 1),
+]
+KIND = {kind.name: kind for kind in KINDS}
+PERS = {"1 second": 1.0, "4 seconds": 4.0}
+OWN = "g0"                      # the group with a rate of its own
+
+# What ends a connection or a statement, and is no fault of fairq's.
+ENDED = ("57014", "57P01", "57P02", "57P03", "57P05")
+
+
+def connect(server, name):
+    return psycopg.connect(
+        **server, autocommit=True, application_name=name, connect_timeout=10,
+        options="-c statement_timeout=60s -c client_min_messages=error")
+
+
+def is_ended(error):
+    """Was the session or the statement ended by the test?"""
+    return error.sqlstate in ENDED or (
+        error.sqlstate is None and isinstance(error, psycopg.OperationalError))
+
+
+class Worker(multiprocessing.Process):
+    def __init__(self, server, number, seed, end, path):
+        super().__init__(daemon=True)
+        self.server, self.number, self.path = server, number, path
+        self.seed, self.end = seed, end
+        self.calls = []
+        self.faults = []
+
+    def run(self):
+        self.random = random.Random(f"{self.seed} {self.number}")
+        self.made = 0
+        db = None
+        while now() < self.end:
+            try:
+                if db is None or db.closed:
+                    db = connect(self.server, "rates worker")
+                self.step(db)
+            except psycopg.Error as error:
+                if not is_ended(error):
+                    self.faults.append(f"{type(error).__name__}: {error}")
+                    break
+                time.sleep(0.01)
+            if db is not None and not db.closed:
+                try:
+                    db.rollback()
+                    db.execute("SET statement_timeout = '60s'")
+                except psycopg.Error:
+                    db.close()
+        with open(self.path, "wb") as file:
+            pickle.dump((self.calls, self.faults), file)
+
+    def claim(self, db, queue):
+        """[id] of what one call returned."""
+        r = self.random
+        self.made += 1
+        call = f"{self.number}.{self.made}"
+        got = (f"fairq.take('{queue}', {r.choice((1, 3, 100))})"
+               if r.random() < 0.2 else
+               f"fairq.pop('{queue}', {r.choice((1, 1, 3, 100))},"
+               f" lease => '{r.choice((20, 50, 200, 2000))} ms')")
+        if r.random() < 0.05:
+            # mostly it is over before
+            db.execute(f"SET statement_timeout = {r.randint(1, 3)}")
+        since = now()
+        try:
+            rows = db.execute(
+                f"INSERT INTO started SELECT '{call}', group_key, id FROM {got}"
+                " RETURNING group_key, id").fetchall()
+        except psycopg.Error:
+            self.calls.append((call, queue, since, now(), None))
+            raise
+        by = now()
+        if rows:
+            self.calls.append((call, queue, since, by,
+                               [key for key, _ in rows]))
+        return [id for _, id in rows]
+
+    def step(self, db):
+        r = self.random
+        queue = r.choice(KINDS).name
+        way = r.random()
+        if way < 0.7:
+            ids = self.claim(db, queue)
+        else:
+            with db.transaction(force_rollback=way < 0.85):
+                if way > 0.95:
+                    with db.transaction(force_rollback=True):
+                        self.claim(db, queue)
+                ids = self.claim(db, queue)
+            if way < 0.85:
+                ids = []
+        if ids:
+            self.finish(db, ids)
+        elif r.random() < 0.03:
+            # by the wall clock, which may be set back
+            db.execute(f"CALL fairq.wait('{queue}', '100 ms')")
+
+    def finish(self, db, ids):
+        """Or leave them alone, until their leases end."""
+        fate = self.random.random()
+        if fate < 0.6:
+            db.execute("SELECT fairq.complete_batch(%s::bigint[])", [ids])
+        elif fate < 0.7:
+            db.execute("SELECT fairq.release(id) FROM unnest(%s::bigint[]) id",
+                       [ids])
+        elif fate < 0.8:
+            db.execute("SELECT fairq.fail(id, retry_in => '0')"
+                       " FROM unnest(%s::bigint[]) id", [ids])
+
+
+class Settings:
+    """What may start, and when that was changed."""
+
+    def __init__(self):
+        self.of = {kind.name: dict(kind.options) for kind in KINDS}
+        self.own = {kind.name: kind.own for kind in KINDS}
+        self.epochs = defaultdict(list)     # (queue, group or None) -> epochs
+        self.open = {}                      # ... -> the one that goes on
+        self.holds = defaultdict(list)      # ... -> [since, to]
+
+    def keys(self, queue):
+        """Whom the settings of a queue are for: None is the queue."""
+        return [None] + [f"g{i}" for i in range(KIND[queue].groups)]
+
+    def rate(self, queue, key):
+        if key is None:
+            return self.of[queue].get("max_rate")
+        if key == OWN and self.own[queue]:
+            return self.own[queue]
+        return self.of[queue].get("rate")
+
+    def end(self, queue, keys):
+        """They are about to be changed."""
+        for key in keys:
+            epoch = self.open.pop((queue, key), None)
+            if epoch:
+                self.epochs[queue, key].append(epoch._replace(to=now()))
+
+    def begin(self, queue, keys):
+        """They have been changed."""
+        at = now()
+        of = self.of[queue]
+        for key in keys:
+            if self.rate(queue, key):
+                self.open[queue, key] = Epoch(
+                    at, None, self.rate(queue, key),
+                    PERS[of["per"]], of["burst"])
+
+    def end_holds(self, queue=None, key=None):
+        """From now on it is not known any more: of one, or of all."""
+        for at, holds in self.holds.items():
+            if holds and queue in (None, at[0]) and (queue is None
+                                                      or key == at[1]):
+                holds[-1][1] = min(holds[-1][1], now())
