@@ -2,8 +2,10 @@
 -- to come to an end here; where something is to come to an end it is asked for
 -- after a sleep that is longer.  Seen to fail when the take-over of an expired lease
 -- needs no start (fairq_take_over() in claim.c), when groups are forgotten with their
--- starts (group_is_used() in maintain.c), and when a change of a group's rate or
--- hold does not take it back (leave_counters() in transaction.c).
+-- starts (group_is_used() in maintain.c), when a change of a group's rate or hold does
+-- not take it back (leave_counters() in transaction.c); ages, when throttled groups
+-- are in none (fairq_lane_throttled_add()), or stay there (remove_from_order()), and
+-- when a queue's own rate or hold does not count (is_shut() in waiting.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -165,6 +167,58 @@ SELECT pg_sleep(0.6);
 SELECT pg_temp.popped('rates_hold', 1);
 SELECT count(*) FROM fairq.group_setting WHERE held_until < now() - interval '1 minute';
 SELECT fairq.drop_queue('rates_hold', true);
+
+-- who waits for a rate or a hold is limited, since its first task was ready
+CREATE FUNCTION pg_temp.ages(queue text) RETURNS TABLE (ready boolean, limited boolean, waiting text) LANGUAGE sql AS $$
+	SELECT oldest_ready BETWEEN '0.3 s' AND '5 s', oldest_limited BETWEEN '0.3 s' AND '6 s',
+		(SELECT string_agg(group_key || ' ' || (clock_timestamp() - waiting_since BETWEEN '0.3 s' AND '5 s'), ', ' ORDER BY group_key)
+		FROM fairq.group_stats($1))
+	FROM fairq.stats s WHERE s.queue = $1
+$$;
+SELECT fairq.create_queue('rates_ages', rate => 1, per => '1 hour');
+SELECT pg_temp.fill('rates_ages', 2, 4);
+SELECT pg_sleep(0.3);
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT pg_temp.popped('rates_ages', 1);
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT pg_temp.popped('rates_ages', 100);
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT fairq.alter_queue('rates_ages', rate => 0);
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT pg_temp.popped('rates_ages', 1);
+SELECT fairq.hold('rates_ages', 'g2', until => clock_timestamp() + interval '1 hour');
+SELECT count(*) FROM fairq.peek('rates_ages', 100);
+SELECT pg_temp.popped('rates_ages', 1);
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT pg_temp.popped('rates_ages', 100);
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT fairq.hold('rates_ages', 'g2');
+SELECT fairq.alter_queue('rates_ages', max_rate => 1);
+SELECT pg_temp.popped('rates_ages', 1);
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT fairq.alter_queue('rates_ages', max_rate => 0);
+SELECT fairq.hold('rates_ages', until => clock_timestamp() + interval '1 hour');
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT fairq.hold('rates_ages');
+SELECT pg_temp.popped('rates_ages', 100);
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT fairq.drop_queue('rates_ages', true);
+-- a group that comes back is counted so no more, and one of which it is not known
+-- since when it waits, as it is after a restart, since then
+SELECT fairq.create_queue('rates_ages', rate => 1, per => '0.5 s');
+SELECT pg_temp.fill('rates_ages', 1, 3);
+SELECT pg_sleep(0.3);
+SELECT pg_temp.popped('rates_ages', 100);
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT pg_sleep(0.6);
+SELECT pg_temp.popped('rates_ages', 1);
+SELECT pg_sleep(0.6);
+SELECT * FROM pg_temp.ages('rates_ages');
+SELECT fairq.alter_queue('rates_ages', per => '1 hour');
+SELECT fairq.reset_hints();
+SELECT count(*) FROM fairq.pop('rates_ages', 100);
+SELECT oldest_ready, oldest_limited < '0.3 s' AS limited FROM fairq.stats WHERE queue = 'rates_ages';
+SELECT fairq.drop_queue('rates_ages', true);
 
 -- our own settings, and what becomes of them
 SELECT fairq.create_queue('rates_mine', rate => 1, per => '1 hour');

@@ -60,13 +60,17 @@ typedef struct FairqParkedAges
 														 * moment */
 } FairqParkedAges;
 
-/* What is noted of a group that is parked; part of its counter. */
+/*
+ * What is noted of a group that is parked; part of its counter.  The same of one that
+ * is throttled; part of its record in the lane.
+ */
 typedef struct FairqParked
 {
 	uint16		lanes;			/* lanes that have parked the group, a bit for
 								 * each priority */
-	bool		paused;			/* true: nothing of it may run; meaningful if
-								 * noted */
+	bool		paused;			/* true: nothing of it may run, or it is
+								 * throttled: it does not count as one without
+								 * a slot; meaningful if noted */
 	bool		noted;			/* true: it is counted in the ages of its
 								 * queue, if the epoch is still the same */
 	TimestampTz since;			/* time since which it is counted; meaningful

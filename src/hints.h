@@ -63,6 +63,7 @@ typedef struct FairqThrottledGroup
 	FairqNode	node;			/* first field */
 	uint32		generation;		/* 1 + generation of FairqThrottled when it was
 								 * added; 0: it is not in the order */
+	FairqParked waits;			/* how it is counted in the queue's ages */
 } FairqThrottledGroup;
 
 /* In shared memory, part of a lane and under its lock. */

@@ -396,7 +396,7 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 
 	if (lane->present.unparks == unparks)
 		return;
-	if (lane->seats.n[FAIRQ_PARKED] > 0)
+	if (lane->seats.n[FAIRQ_PARKED] + lane->seats.n[FAIRQ_THROTTLED] > 0)
 	{
 		if (lane->seats.n[FAIRQ_RING] == 0)
 			fairq_ring_begins(&lane->present.ages);
@@ -495,6 +495,7 @@ fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	FairqHints *hints = fairq_hints_of(lane);
 	FairqOrder *order = &lane->seats.throttled.order;
 	int32		group_no = turn->group_no;
+	TimestampTz since = DT_NOBEGIN;
 	bool		first = false;
 	int64		next = 0;
 	uint32		mapped;
@@ -513,8 +514,10 @@ fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		FairqGroupSet *set;
 		FairqGroup *group = lock_group(lane, group_no, false, &set);
 
+		if (group != NULL)
+			since = group->turn.since;
 		take_out(lane, group_no);
-		first = fairq_lane_throttled_add(lane, group_no, Max(until, next));
+		fairq_seats_add(lane, FAIRQ_THROTTLED, group_no);
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		if (turn->tasks.served == 0 && !turn->state.parked)
 		{
@@ -524,6 +527,10 @@ fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		}
 		if (group != NULL)
 			unlock_group(lane, group_no, group, set);
+		/* if it is not known, it waits by now */
+		first = fairq_lane_throttled_add(lane, group_no, Max(until, next),
+										 since == DT_NOBEGIN ? lane->clock :
+										 not_to_come(since));
 	}
 	LWLockRelease(&lane->lock);
 	return first;

@@ -34,7 +34,7 @@ extern void fairq_lane_note_published(FairqLane *lane, int32 group_no,
 									  FairqGroup *group);
 extern void fairq_lane_unpark_if_asked(FairqLane *lane);
 extern bool fairq_lane_throttled_add(FairqLane *lane, int32 group_no,
-									 int64 until);
+									 int64 until, TimestampTz since);
 extern void fairq_lane_throttled_clear(FairqLane *lane);
 extern void fairq_lane_unthrottle_all(FairqLane *lane);
 

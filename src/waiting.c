@@ -125,12 +125,23 @@ ask_groups(FairqQueue *queue, FairqWaiting *waiting)
 	return all;
 }
 
+/* Does the queue keep all of its groups back, whatever theirs is? */
+static bool
+is_shut(FairqQueue *queue)
+{
+	return queue->paused || fairq_queue_is_full(queue) ||
+		fairq_queue_is_held(queue, GetCurrentTimestamp()) ||
+		(queue->starts.pace.gap != 0 &&
+		 fairq_counter_next_start(&queue->hints->running,
+								  &queue->starts.pace) != 0);
+}
+
 /* Note what has fallen due since a call came by, if any timed task is there. */
 static void
 note_fallen_due(FairqQueue *queue, FairqWaiting *waiting)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz *since = queue->paused || fairq_queue_is_full(queue) ?
+	TimestampTz *since = is_shut(queue) ?
 		&waiting->limited : &waiting->ready;
 	int64		n[FAIRQ_TALLIES];
 
@@ -190,7 +201,7 @@ look_at_rings(FairqQueue *queue, FairqWaiting *waiting)
 		waiting->nready += nring;
 		waiting->ready = Min(waiting->ready, oldest);
 	}
-	if (queue->paused || fairq_queue_is_full(queue))
+	if (is_shut(queue))
 	{
 		waiting->limited = waiting->ready;
 		waiting->ready = DT_NOEND;

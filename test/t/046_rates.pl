@@ -18,8 +18,9 @@ use Time::HiRes qw(usleep);
 
 my $node = new_server('rates', restart_after_crash => 'on');
 
-# starts per second, and at once
-my ($rate, $max_rate, $burst) = (20, 50, 3);
+# Starts per second, and at once: so many that what a restart takes does not fill the
+# bucket again.
+my ($rate, $max_rate, $burst) = (10, 100, 30);
 
 $node->safe_psql(
 	'postgres', qq{
