@@ -11,6 +11,7 @@ from wakes import Queue, as_timestamp
 
 MANY = 100
 PROMPT = 0.1                    # seconds, on a machine with nothing else to do
+SOON = 0.01                     # the same of what a clock says; a median
 LOST = 10                       # what takes so long was not told at all
 TRIES = 3
 
@@ -670,3 +671,35 @@ def latency(run):
         drop(run.db, queue)
     expect(median(times) < PROMPT, f"the median is {ms(median(times))}")
     return f"median {ms(median(times))}, most {ms(max(times))}"
+
+
+def pace(run):
+    """From when a group may start its next task until a worker is told."""
+    queue = new_queue(run.db, "life_pace", rate=1, per="60 ms")
+    waiter = Waiter()
+
+    def once():
+        times = []
+        for _ in range(30):
+            run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
+            until(lambda: rows(run.db, "SELECT FROM fairq.take(%s)", queue),
+                  "no start", LOST)
+            run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
+            waiter.start(queue)
+            at = now() - time.time() + float(value(
+                run.db, "SELECT extract(epoch FROM next_at) FROM fairq.groups"
+                " WHERE queue = %s", queue) or 0)
+            expect(waiter.wait(LOST) is True, "not woken")
+            times.append(max(waiter.at - at, 0))
+            until(lambda: rows(run.db, "SELECT FROM fairq.take(%s)", queue),
+                  "woken for nothing", LOST)
+        worst.append(max(times))
+        return median(times)
+
+    worst = []
+    try:
+        least = best_of(once, SOON, "the median")
+    finally:
+        waiter.close()
+        drop(run.db, queue)
+    return f"median {ms(least)}, most {ms(worst[-1])}"

@@ -368,6 +368,49 @@ undone_when_expired("fail", "fail", "oh")
 undone_when_expired("extend", "extend", "1 hour")
 
 
+# ---- rates and holds
+
+def next_start(q):
+    at = value(q.db, "SELECT extract(epoch FROM next_at) FROM fairq.groups"
+               " WHERE queue = %s", q.name)
+    return now() + float(at) - time.time()
+
+
+def paced(name, **options):
+    """One task has started, and the next one may in a moment."""
+
+    @case(name)
+    def _(q):
+        q.create(per=f"{SOON} s", **options)
+        q.enqueue()
+        q.enqueue()
+        expect(q.pop() and not q.pop(), "a rate does not hold")
+        at = next_start(q)
+        yield
+        return at
+
+
+paced("the next start of a group is due", rate=1)
+paced("the next start of a queue is due", max_rate=1)
+
+
+def held(name, group):
+    @case(name)
+    def _(q):
+        q.create()
+        q.enqueue()
+        q.db.execute("SELECT fairq.hold(%s, %s, until => clock_timestamp()"
+                     " + %s * interval '1 s')", [q.name, group, SOON])
+        expect(not q.pop(), "a hold does not hold")
+        at = next_start(q)
+        yield
+        return at
+
+
+held("the hold of a group ends", "bob")
+held("the hold of a queue ends", None)
+
+
 # ---- limits
 
 def place(name, queue, end, expires=False, ends_one=False):

@@ -43,7 +43,8 @@ PERS = {"1 second": 1.0, "4 seconds": 4.0}
 OWN = "g0"                      # the group with a rate of its own
 
 # What ends a connection or a statement, and is no fault of fairq's.
-ENDED = ("57014", "57P01", "57P02", "57P03", "57P05")
+# (25P02: or by what was ended in the same transaction before.)
+ENDED = ("25P02", "57014", "57P01", "57P02", "57P03", "57P05")
 
 
 def connect(server, name):

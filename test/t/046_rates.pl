@@ -1,12 +1,17 @@
-# Rates under load: workers pop, give up, let leases expire, and are killed with the
+# Rates under load: workers pop, roll back, let leases expire, and are killed with the
 # server; and in no stretch of time do more tasks of a group start than the formula
 # says, nor of the queue: burst + time * rate / per.
 #
 # A start lies between the moments at which its statement began and had its result.  So
 # all that lie within a stretch from the one to the other must fit.
 #
+# The burst is so large that the time of a restart does not fill it by itself.
+#
 # Broken on purpose to see it fail: a counter that was born in a restart had a full
-# bucket (init_hints() in registry.c).
+# bucket (init_hints() in registry.c): the formula, and after a restart; a group's
+# start, or the queue's, always to be had (start_in_group(), start_in_queue() in
+# running.c): the formula; a burst of one more (pace.h); a hold of groups that does
+# not matter (start_in_group()).  test/rates looks closer, for longer.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -20,15 +25,19 @@ my $node = new_server('rates', restart_after_crash => 'on');
 
 # Starts per second, and at once: so many that what a restart takes does not fill the
 # bucket again.
-my ($rate, $max_rate, $burst) = (10, 100, 30);
+my ($rate, $max_rate, $burst) = (10, 30, 30);
 
 $node->safe_psql(
 	'postgres', qq{
-	SELECT fairq.create_queue('q', rate => $rate, max_rate => $max_rate,
-		burst => $burst, per => '1 second', max_attempts => 1000000);
+	SELECT fairq.create_queue('q', rate => $rate, burst => $burst,
+		per => '1 second', max_attempts => 1000000);
+	SELECT fairq.create_queue('all', max_rate => $max_rate, burst => $burst,
+		per => '1 second', max_attempts => 1000000);
 	SELECT count(*) FROM fairq.enqueue_batch('q',
 		(SELECT array_agg('g' || i % 4) FROM generate_series(1, 4000) i),
 		array_fill('1'::jsonb, ARRAY[4000]));
+	SELECT count(*) FROM fairq.enqueue_batch('all',
+		array_fill('all'::text, ARRAY[4000]), array_fill('1'::jsonb, ARRAY[4000]));
 	CREATE TABLE started (group_key text, since float8, by float8);
 });
 
@@ -41,13 +50,17 @@ INSERT INTO started
 	SELECT group_key, extract(epoch FROM statement_timestamp()),
 		extract(epoch FROM clock_timestamp())
 	FROM fairq.pop('q', :n, lease => '20 ms');
+INSERT INTO started
+	SELECT group_key, extract(epoch FROM statement_timestamp()),
+		extract(epoch FROM clock_timestamp())
+	FROM fairq.pop('all', :n, lease => '20 ms');
 \if :way <= 1
 ROLLBACK;
 \else
 COMMIT;
 \endif
 \if :way <= 5
-SELECT count(fairq.complete(id)) FROM fairq.live_tasks WHERE queue = 'q' AND status = 'running';
+SELECT count(fairq.complete(id)) FROM fairq.live_tasks WHERE status = 'running';
 \endif
 SQL
 
@@ -100,7 +113,6 @@ foreach my $row (split /\n/, $node->safe_psql('postgres', 'SELECT * FROM started
 {
 	my ($group, $since, $by) = split /\|/, $row;
 	push @{ $starts{$group} }, [ $since, $by ];
-	push @{ $starts{all} }, [ $since, $by ];
 }
 foreach my $group (sort keys %starts)
 {
@@ -108,8 +120,9 @@ foreach my $group (sort keys %starts)
 
 	cmp_ok($above, '<=', 0, "$group: never more starts than may be");
 }
-cmp_ok(scalar @{ $starts{all} }, '>', 50, 'and there were some');
-is($node->safe_psql('postgres', q{SELECT fairq.check_queue('q')}), '', 'the queue is sound');
+is(scalar keys %starts, 5, 'of each group there were some');
+is($node->safe_psql('postgres', q{SELECT fairq.check_queue(queue) FROM fairq.queues}),
+	'', 'the queues are sound');
 
 # What survives a restart: a hold; and starts, as far as the bucket is empty after it.
 $node->safe_psql(
