@@ -4,8 +4,7 @@
 -- needs no start (fairq_take_over() in claim.c), when groups are forgotten with their
 -- starts (group_is_used() in maintain.c), when a change of a group's rate or hold does
 -- not take it back (leave_counters() in transaction.c); ages, when throttled groups
--- are in none (fairq_lane_throttled_add()), or stay there (remove_from_order()), and
--- when a queue's own rate or hold does not count (is_shut() in waiting.c).
+-- are in none (fairq_lane_throttled_add()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
