@@ -407,8 +407,9 @@ fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
 
 /*
  * What the next entries are of a scan in order, behind the task that it came by
- * last, whatever has become of their rows; at most so many.  Returns how many, and
- * in *next the address of the one behind.  The scan is of no use any more.
+ * last, whatever has become of their rows; at most so many, and none of those that
+ * stand abreast, whose order only their rows tell.  Returns how many, and in *next the
+ * address of the one behind.  The scan is of no use any more.
  */
 int
 fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
@@ -421,19 +422,22 @@ fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
 		return 0;
 	}
 	scan->desc->xs_heap_continue = false;
-	for (*next = FAIRQ_ADDR_MAX; scan->at_entry || next_entry(scan); n++)
+	*next = FAIRQ_ADDR_MAX;
+	while (scan->at_entry || next_entry(scan))
 	{
 		int64		addr = fairq_scan_reached(scan);
+		bool		abreast = n > 0 && items[n - 1].addr == addr;
 
 		scan->at_entry = false;
-		if (n == most)
+		if (abreast || n == most)
 		{
 			*next = addr;
+			n -= abreast;
 			break;
 		}
 		items[n].addr = addr;
 		items[n].order = 0;
-		items[n].tid = scan->root;
+		items[n++].tid = scan->root;
 	}
 	return n;
 }
