@@ -140,8 +140,8 @@ COSTS = (
     Profile("by cost, max_running", 2, (1, 2, 3), cost=1, most=0.7,
             max_running=1, leases=0.3, tick=1,
             **{**SERVE, **OPEN, "complete": 10}),
-    # leases that end beside changes of limits are left to the families of lives:
-    # of several groups that this makes doubtful the model cannot say which is next
+    # Without leases: a group with running tasks may be taken for one of which a
+    # lease has ended, and so come before it has a task; the model cannot say when.
     Profile("by cost, everything", 5, (1, 2, 3, 4), cost=1,
             **{**ALL, **CHANGES, "limits": 0.4, "most": 0.3}),
     Profile("by cost, hints thrown away", 2, (1, 2, 3), exclusive=True,
