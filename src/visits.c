@@ -7,6 +7,11 @@
  * from then on, also when it comes back to the lane by shares; likewise over a group
  * that has had as many turns as per_group lets it have.
  *
+ * Those groups stay where they stand, for other calls, and each search of the call
+ * comes by them again.  So a call that passes over n groups looks n * n / 2 times: 100
+ * are nothing, and 3,000 groups with locked rows take a call of 100 tasks a second.
+ * To go on from the last of them would miss groups that were put before it since.
+ *
  * Locking: none, it is the call's own.  Nothing is allocated before there is a
  * first such group; and fairq_visits_pass(), which is asked with the lane locked,
  * only looks.
