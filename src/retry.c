@@ -1,6 +1,6 @@
 /*
  * retry.c
- *		Whether a group has a task that is to be retried.
+ *		Whether a group has a task that is to be retried, or is before another.
  *
  * In a queue that is in order no other task of such a group starts.  A claim there
  * has the group's only slot first, and then looks here.  Whoever had the slot before
@@ -9,6 +9,11 @@
  *
  * The table alone says that, and not the counters: so nothing of it is lost in a
  * restart.  It costs a descent of the index for each priority.
+ *
+ * Nor does a task start while another one of its line is ready before it.  A call that
+ * has come by the group before the slot was free may have that one in flight, and put it
+ * back.  So the claim looks back in the line, for MOST_BACK entries of the index: what is
+ * in flight stands right before what is taken next.
  *
  * Rows are looked at with a dirty snapshot.  One that an open transaction is changing,
  * to cancel its task, say, may be there afterwards: so it is there.
@@ -19,6 +24,9 @@
 
 #include "line.h"
 #include "retry.h"
+
+/* entries that are looked at before a task */
+#define MOST_BACK 100
 
 /* When the first of them is due; DT_NOEND: that is not known, or there is none. */
 static bool
@@ -60,6 +68,41 @@ fairq_group_retries(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 			continue;
 		any = true;
 		*due_at = Min(*due_at, at);
+	}
+	fairq_scan_end(scan);
+	return any;
+}
+
+/*
+ * Is another task of the group ready in that lane, before this queued one?  *changing:
+ * another transaction is changing the one that is, and will publish it.
+ */
+bool
+fairq_group_has_earlier(FairqQueue *queue, FairqTable *tasks,
+						const FairqTask *task, bool *changing)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, task->priority))},
+		{2, FAIRQ_EQ, Int32GetDatum(task->group_no)},
+		{3, FAIRQ_LT, Int64GetDatum(task->addr + 1)}
+	};
+	FairqScan  *scan = fairq_scan_some_back(tasks, FAIRQ_TASK_BY_GROUP, keys,
+											lengthof(keys), MOST_BACK);
+	FairqRowState state;
+	bool		any = false;
+
+	*changing = false;
+	while (!any && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END &&
+		   state != FAIRQ_ROW_LATER)
+	{
+		FairqTask	other;
+
+		if (state == FAIRQ_ROW_INSERTING)
+			continue;
+		fairq_task_read(fairq_scan_slot(scan), &other);
+		any = !(state == FAIRQ_ROW_LIVE && other.running) &&
+			(other.addr < task->addr || other.id < task->id);
+		*changing = any && state != FAIRQ_ROW_LIVE;
 	}
 	fairq_scan_end(scan);
 	return any;

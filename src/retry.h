@@ -1,6 +1,6 @@
 /*
  * retry.h
- *		Whether a group has a task that is to be retried.
+ *		Whether a group has a task that is to be retried, or is before another.
  */
 #ifndef FAIRQ_RETRY_H
 #define FAIRQ_RETRY_H
@@ -10,5 +10,7 @@
 
 extern bool fairq_group_retries(FairqQueue *queue, FairqTable *tasks,
 								int32 group_no, TimestampTz *due_at);
+extern bool fairq_group_has_earlier(FairqQueue *queue, FairqTable *tasks,
+									const FairqTask *task, bool *changing);
 
 #endif							/* FAIRQ_RETRY_H */

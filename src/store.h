@@ -159,6 +159,9 @@ extern FairqScan *fairq_scan_in_order(FairqTable *table, FairqIndex index,
 extern void fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys);
 extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
 								  const FairqKey *keys, int nkeys, int budget);
+extern FairqScan *fairq_scan_some_back(FairqTable *table, FairqIndex index,
+									   const FairqKey *keys, int nkeys,
+									   int budget);
 extern void fairq_scan_more(FairqScan *scan);
 extern int	fairq_scan_left(FairqScan *scan);
 extern int64 fairq_scan_reached(FairqScan *scan);

@@ -137,6 +137,14 @@ fairq_scan_some(FairqTable *table, FairqIndex which, const FairqKey *keys,
 	return scan_begin(table, which, keys, nkeys, false, budget, false);
 }
 
+/* The same, backward. */
+FairqScan *
+fairq_scan_some_back(FairqTable *table, FairqIndex which, const FairqKey *keys,
+					 int nkeys, int budget)
+{
+	return scan_begin(table, which, keys, nkeys, true, budget, false);
+}
+
 /* Let the scan look at one entry more than its budget says. */
 void
 fairq_scan_more(FairqScan *scan)

@@ -394,19 +394,24 @@ end_turn(FairqService *s, FairqCourse *course)
 }
 
 /*
- * Does the group wait for a task that is to be retried, and not for the one that was
- * chosen?  If that is due, it is found soon, or at the group's turn in another lane.
+ * In a queue that is in order: does the group wait for another task than the one that
+ * was chosen?  For one that is to be retried; if that is due, it is found soon, or at
+ * the group's turn in another lane.  Or for an earlier one, which another call puts back
+ * in a moment; then a waiter is woken for it.
  */
 static bool
-waits_for_retry(FairqService *s, FairqTurn *turn, FairqCourse *course,
+waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
 				const FairqSearch *chosen)
 {
 	TimestampTz due_at;
 
 	if (!s->queue->retries.in_order || chosen == &course->expired ||
-		chosen == &course->due[FAIRQ_REGION_RETRIED] ||
-		!fairq_group_retries(s->queue, s->tasks, turn->group_no, &due_at))
+		chosen == &course->due[FAIRQ_REGION_RETRIED])
 		return false;
+	if (!fairq_group_retries(s->queue, s->tasks, turn->group_no, &due_at))
+		return chosen == &course->queued &&
+			fairq_group_has_earlier(s->queue, s->tasks, &chosen->task,
+									&course->no_slot);
 	course->no_slot = true;
 	fairq_wait_for_retry(s->lane, s->taken.lane_no, turn, due_at);
 	return true;
@@ -462,7 +467,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		if (turn->state.throttled || fairq_queue_is_throttled())
 			break;
 		chosen = choose_task(s, &course, have_slot);
-		if (chosen == NULL || waits_for_retry(s, turn, &course, chosen))
+		if (chosen == NULL || waits_for_other(s, turn, &course, chosen))
 			break;
 		result = chosen == &course.expired ?
 			fairq_take_over(s, &chosen->task, turn) :
