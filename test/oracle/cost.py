@@ -247,9 +247,16 @@ class CostModel(Model):
         account.away = False
         sure = (task.status == READY and task.owner not in self.undo
                 and self.settings.limit(task.group) is None
-                and self.settings.max_running is None)
+                and self.settings.max_running is None
+                and not self._runs(task))
         order = self._order(task.lane)
         account.came = (order.services, order.calls) if sure else DOUBT
+
+    def _runs(self, task):
+        """Has its group tasks there that run?  Then it may be taken for one that
+        has something ready, by a lease or a recovery, and so have come before."""
+        return any(other.status == RUNNING and other.group == task.group
+                   and other.lane == task.lane for other in self.tasks.values())
 
     def set(self, session, **values):
         super().set(session, **values)
