@@ -31,7 +31,7 @@
  *
  * A group that comes is given as much as that of the waiting groups has got that
  * has got least: it is next, and has saved up nothing.  What it has got above that
- * it owes, but no more than MOST_OWED times E, and 2 E for each task that runs in
+ * it owes, but no more than FAIRQ_MOST_OWED times E, and 2 E for each task that runs in
  * the lane, since debts are up to 2 E for each level: so the lease of a worker that
  * died, of which it is not known whether it was used, costs its group no more.
  * Such a lease does not count in E.
@@ -73,9 +73,6 @@
 
 /* how much of what is worked E is lowered by */
 #define LOWERED_BY 128
-
-/* what a group can owe by time, in units of E; and 2 for each task that runs */
-#define MOST_OWED 16
 
 /* ties from here on are counted, those below are seats */
 #define COUNTED_TIES (UINT64CONST(1) << 32)
@@ -194,7 +191,7 @@ forgive(const FairqLedger *ledger, FairqAccount *account, double least,
 		TimestampTz now)
 {
 	double		too_much = fairq_account_got(ledger, account, now) - least -
-		(MOST_OWED + 2.0 * ledger->running) * ledger->longest;
+		(FAIRQ_MOST_OWED + 2.0 * ledger->running) * ledger->longest;
 
 	if (ledger->longest > 0 && too_much > 0)
 		add_done(account, -too_much);

@@ -10,6 +10,9 @@
 #include "minute.h"
 #include "order.h"
 
+/* by time, what is owed at most, in units of E; and 2 for each task that runs */
+#define FAIRQ_MOST_OWED 16
+
 /* by time, levels of which the first group is looked at */
 #define FAIRQ_MOST_LEVELS 8
 

@@ -83,10 +83,10 @@
  *	  in less than a gap.  If no task was, it is given back unless others have
  *	  started since.  Neither a reset nor a census makes starts void: they are what
  *	  shared memory alone knows.  What was before is lost in a restart, and never
- *	  was on a standby that is promoted; so a
- *	  counter begins as if a task had started when its queue's hints were
- *	  born, or first found after the promotion, with the whole burst used up if that is just now.  A counter
- *	  is freed only when its bucket is full: a new one knows as much.
+ *	  was on a standby that is promoted; so a counter begins as if a task had
+ *	  started when its queue's hints were born, or first found after the promotion,
+ *	  with the whole burst used up if that is just now.  A counter is freed only
+ *	  when its bucket is full: a new one knows as much.
  *
  * 10. Throttle: a group that may not start yet is put aside until it may, by the
  *	  pop that found it so.  Who gives a start back takes it back into

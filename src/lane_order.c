@@ -21,8 +21,8 @@
  *			there: then it is removed.
  *
  * A turn that comes to nothing is not charged: the group stands where it stood.
- * The call passes over it from then on (visits.c), and other calls don't.  By time such a group comes again: while nothing can be had of it, it
- * saves up nothing.
+ * The call passes over it from then on (visits.c), and other calls don't.  By time
+ * such a group comes again: while nothing can be had of it, it saves up nothing.
  *
  * A round, in which each group is served that was in the set when it began, is only
  * for ages (ages.c): the next one begins when the last of them was, or has left the

@@ -14,7 +14,7 @@
  * counts in a minute if it stood in the ordered set at any moment of it, that is,
  * could be served.
  *
- * By time, a running task works all the time, and nobody comes by.  What a group was
+ * By time, a running task works all the time, and no call comes by.  What a group was
  * served grows at a pace then, which is the number of its running tasks per weight.
  * At t after the minute's beginning it is
  *

@@ -251,9 +251,9 @@ fairq_order_first(FairqOrder *order)
 	return at;
 }
 
-/* The first group behind that rank; FAIRQ_NO_NODE: none. */
-int32
-fairq_order_after(FairqOrder *order, const FairqRank *rank)
+/* The group next to that rank, behind it or before it; FAIRQ_NO_NODE: none. */
+static inline int32
+next_to(FairqOrder *order, const FairqRank *rank, bool behind)
 {
 	Nodes		nodes = {.order = order};
 	int32		at = order->root;
@@ -262,37 +262,27 @@ fairq_order_after(FairqOrder *order, const FairqRank *rank)
 	while (at != FAIRQ_NO_NODE)
 	{
 		FairqNode  *node = node_at(&nodes, at);
+		int			compared = fairq_rank_compare(&node->rank, rank);
+		bool		beyond = behind ? compared > 0 : compared < 0;
 
-		if (fairq_rank_compare(&node->rank, rank) > 0)
-		{
+		if (beyond)
 			found = at;
-			at = node->left;
-		}
-		else
-			at = node->right;
+		/* what is nearer to the rank is on its side of the node */
+		at = beyond == behind ? node->left : node->right;
 	}
 	return found;
+}
+
+/* The first group behind that rank; FAIRQ_NO_NODE: none. */
+int32
+fairq_order_after(FairqOrder *order, const FairqRank *rank)
+{
+	return next_to(order, rank, true);
 }
 
 /* The last group before that rank; FAIRQ_NO_NODE: none. */
 int32
 fairq_order_before(FairqOrder *order, const FairqRank *rank)
 {
-	Nodes		nodes = {.order = order};
-	int32		at = order->root;
-	int32		found = FAIRQ_NO_NODE;
-
-	while (at != FAIRQ_NO_NODE)
-	{
-		FairqNode  *node = node_at(&nodes, at);
-
-		if (fairq_rank_compare(&node->rank, rank) < 0)
-		{
-			found = at;
-			at = node->right;
-		}
-		else
-			at = node->left;
-	}
-	return found;
+	return next_to(order, rank, false);
 }

@@ -3,8 +3,8 @@
  *		Whether a group has a task that is to be retried, or is before another.
  *
  * In a queue that is in order no other task of such a group starts.  A claim there
- * has the group's only slot first, and then looks here.  Whoever had the slot before
- * has left it after its transaction had committed; so the row of a task whose attempt
+ * has the group's only slot first, and then looks here.  The transaction that had the
+ * slot before has left it after its commit; so the row of a task whose attempt
  * has failed is seen, and what is seen is all that there is.
  *
  * The table alone says that, and not the counters: so nothing of it is lost in a

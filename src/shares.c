@@ -29,10 +29,10 @@
  * when it is chosen, so that calls beside each other choose different lanes, and
  * what came to nothing is given back.  By cost it is charged when the cost is known:
  * what goes back afterwards, others would have been served for, and virtual time would
- * have gone on.  Virtual time goes on for what was served
- * alone; so a lane that has nothing changes nothing, however often it is tried.  Of
- * a window of turns, all of one lane, it goes on for the first task only: so the
- * other lanes keep what they lack.
+ * have gone on.  Virtual time goes on for what was served alone; so a lane that has
+ * nothing changes nothing, however often it is tried.  Of a window of turns, all of
+ * one lane, it goes on for the first task only: so the other lanes keep what they
+ * lack.
  *
  * The arithmetic is exact, but that a lane which begins at virtual time is
  * charged up to one part in FAIRQ_CHARGE_ONE of a task.  The products are below
@@ -52,10 +52,8 @@
  */
 #include "postgres.h"
 
+#include "account.h"
 #include "shares.h"
-
-/* what a lane can owe by time, in units of E; and 2 for each task that runs */
-#define MOST_OWED 16
 
 /* A lane's charges that make a whole. */
 static inline int64
@@ -290,7 +288,7 @@ find_got(FairqShareState *state, const FairqLaneWork *works, Lanes *lanes)
 		if (!is_idle(state, p) && (least < 0 || lanes->got[p] < least))
 			least = Max(lanes->got[p], 0);
 	}
-	most = least + (MOST_OWED + 2.0 * lanes->running) * lanes->longest;
+	most = least + (FAIRQ_MOST_OWED + 2.0 * lanes->running) * lanes->longest;
 	for (int p = 0; p < FAIRQ_PRIORITIES && least >= 0; p++)
 	{
 		if (!is_idle(state, p))
