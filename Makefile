@@ -38,6 +38,7 @@ MODULE_big = fairq
 OBJS = \
 	src/fairq.o \
 	src/args.o \
+	src/shard.o \
 	src/enqueue.o \
 	src/pop.o \
 	src/finish.o \

@@ -521,6 +521,18 @@ CREATE FUNCTION fairq.version() RETURNS text
 	LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION fairq.version() IS 'The version of the library.';
 
+CREATE FUNCTION fairq.set_shard(shard int) RETURNS void
+	AS 'MODULE_PATHNAME', 'fairq_set_shard'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.set_shard(int)
+	IS 'Make this database a shard, 1 to 1023: the ids of its tasks say so. Before there are tasks.';
+
+CREATE FUNCTION fairq.shard(expected int DEFAULT NULL) RETURNS int
+	AS 'MODULE_PATHNAME', 'fairq_shard'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.shard(int)
+	IS 'Which shard this database is, 0: none; an error if it is not the expected one.';
+
 CREATE FUNCTION fairq.reset_hints() RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_reset_hints'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
@@ -937,7 +949,7 @@ COMMENT ON FUNCTION fairq.check_queue(text)
 
 REVOKE ALL ON ALL TABLES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
-REVOKE ALL ON FUNCTION fairq.create_queue, fairq.reset_hints,
+REVOKE ALL ON FUNCTION fairq.create_queue, fairq.set_shard, fairq.reset_hints,
 	fairq.check_tables, fairq.task_changed, fairq.group_number_changed,
 	fairq.settings_changed FROM PUBLIC;
 GRANT USAGE ON SCHEMA fairq TO PUBLIC;

@@ -185,4 +185,23 @@ SELECT fairq.hold('messages', until => 'infinity');
 SELECT fairq.hold('messages', 'nobody');
 
 SELECT * FROM fairq.check_queue('messages');
+
+-- shards
+SELECT fairq.set_shard(1024);
+SELECT fairq.set_shard(1);
+SELECT fairq.shard(1);
 SELECT fairq.drop_queue('messages', true);
+SELECT current_database() AS old \gset
+SET client_min_messages = warning;
+DROP DATABASE IF EXISTS regress_fairq_messages;
+RESET client_min_messages;
+CREATE DATABASE regress_fairq_messages;
+\c regress_fairq_messages
+CREATE EXTENSION fairq;
+SELECT fairq.create_queue('messages'), fairq.set_shard(2);
+SELECT fairq.shard(1);
+SELECT fairq.set_shard(1);
+SELECT setval('fairq.task_id_seq', (3::bigint << 43) - 1) > 0 AS set;
+SELECT fairq.enqueue('messages', 'a');
+\c :old
+DROP DATABASE regress_fairq_messages;

@@ -55,6 +55,9 @@
 #include "shmem.h"
 #include "store.h"
 
+/* so many of a shard's ids, at their end, are not given (shard.c) */
+#define KEPT_BACK (INT64CONST(1) << 20)
+
 /* Where this backend has seen the sequence's page. */
 static struct
 {
@@ -134,6 +137,38 @@ take_ids(FairqIds *ids, int64 *first, int n)
 	return n;
 }
 
+/* Of which shard's ids the sequence is; 0: of none's. */
+static int32
+shard_of(int64 value)
+{
+	return value < fairq_shard_begin(1) ||
+		value >= fairq_shard_begin(FAIRQ_MAX_SHARD + 1) ? 0 :
+		(int32) (value / fairq_shard_begin(1));
+}
+
+/* The same.  The caller has fairq.task open. */
+int32
+fairq_ids_shard(void)
+{
+	FairqIdSource stands;
+
+	(void) look_at_sequence(&stands);
+	return shard_of(stands.last_value);
+}
+
+/* Refuse if a shard's ids come to their end: the next ones are another's. */
+static void
+check_shard_end(int64 value)
+{
+	int32		shard = shard_of(value);
+
+	if (shard > 0 && fairq_shard_begin(shard + 1) - value < KEPT_BACK)
+		ereport(ERROR,
+				errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+				errmsg("shard %d has given all its ids", shard),
+				errhint("Move its groups to a new shard."));
+}
+
 /* Returns how many ids a value of the sequence stands for. */
 static int
 chunk_size(Oid seq, int64 value)
@@ -163,10 +198,14 @@ static int
 take_new_chunk(FairqIds *ids, int64 *first, int n)
 {
 	Oid			seq = fairq_catalog()->task_id_seq;
-	int64		value = nextval_internal(seq, false);
-	int			chunk = chunk_size(seq, value);
+	int64		value;
+	int			chunk;
 	FairqIdSource stands;
 
+	(void) look_at_sequence(&stands);
+	check_shard_end(stands.last_value);
+	value = nextval_internal(seq, false);
+	chunk = chunk_size(seq, value);
 	*first = value;
 	if (n >= chunk)
 		return chunk;
