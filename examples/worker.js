@@ -4,7 +4,8 @@
 //     node worker.js QUEUE [MODULE]
 //
 // Does the queue's tasks with handle(task, signal) of MODULE, or with handle()
-// below.  The database is that of PGHOST, PGDATABASE and so on.  See README.md.
+// below.  The database is that of PGHOST, PGDATABASE and so on, or those of SHARDS
+// are, if the queue is spread over several.  See README.md.
 'use strict';
 const os = require('os');
 const path = require('path');
@@ -16,6 +17,7 @@ const work = process.argv[3] ? require(path.resolve(process.argv[3])).handle : h
 const CONCURRENCY = Number(process.env.CONCURRENCY || 4); // tasks at a time
 const LEASE = Number(process.env.LEASE || 60); // seconds
 const GRACE = Number(process.env.GRACE || 5); // seconds for what runs at the end
+const SHARDS = (process.env.SHARDS || '').split(/\s+/).filter(Boolean); // connection URIs
 const NAME = `${os.hostname()}:${process.pid}`;
 
 // The work, to be replaced by yours.  To return is to have done it; what is
@@ -29,8 +31,13 @@ async function handle(task, signal) {
 
 // A connection that is made anew when it is lost.
 class Database {
+  constructor(uri) {
+    this.uri = uri;
+    this.lost = false;
+  }
+
   async connect() {
-    const client = new Client();
+    const client = new Client(this.uri);
     client.on('error', () => {}); // the next query fails, and says it
     await client.connect();
     return client;
@@ -43,11 +50,14 @@ class Database {
       this.client = this.client || this.connect();
       const client = this.client;
       try {
-        return (await (await client).query(sql, values)).rows;
+        const { rows } = await (await client).query(sql, values);
+        this.lost = false;
+        return rows;
       } catch (error) {
         const lost = !(error instanceof DatabaseError) || /^(08|53|57P)/.test(error.code);
         if (!lost) throw error;
         console.error(`${error}`);
+        this.lost = true;
         if (this.client === client) {
           this.client = null;
           client.then((c) => c.end()).catch(() => {});
@@ -65,31 +75,147 @@ const stopped = new Promise((resolve) => {
   process.on('SIGINT', resolve);
 });
 const running = new Set(); // tasks
-const popper = new Database(); // for pop and wait, which takes its time
-const keeper = new Database(); // for all that must not wait
+let taken = 0; // slots that no task has yet
 
-async function pop() {
-  while (!stopping) {
-    const free = CONCURRENCY - running.size;
-    if (free === 0) {
-      await Promise.race([stopped, ...[...running].map((task) => task.end)]);
-      continue;
+// A database that has a part of the queue's groups.
+class Shard {
+  constructor(uri) {
+    this.popper = new Database(uri); // for pop and wait, which takes its time
+    this.keeper = new Database(uri); // for all that must not wait
+    this.groups = 1; // that have something to do
+    this.counted = -Infinity; // when they were
+    this.service = 0; // tasks taken, per group
+    this.taking = Infinity; // since when it takes some; Infinity: it has none to take
+  }
+
+  async countGroups() {
+    if (shards.length < 2 || performance.now() - this.counted < 1000) return;
+    const [row] = await this.popper.query(
+      'SELECT groups_active FROM fairq.stats WHERE queue = $1', [queue]);
+    const groups = (row && row.groups_active) || 1;
+    // what it is ahead by is tasks: of each group it is another part now
+    const least = Math.min(this.service,
+      ...shards.filter((s) => s.taking < Infinity).map((s) => s.service));
+    this.service = least + (this.service - least) * this.groups / groups;
+    this.groups = groups;
+    this.counted = performance.now();
+  }
+
+  // Takes those of the free slots that are this shard's; waits for one.  Each goes to
+  // the shard that has had the fewest tasks per group, of those that have some: so
+  // groups of all shards get the same.  A shard that does not answer within a second
+  // is not waited for.
+  async takeSlots() {
+    const others = shards.filter((s) => s !== this && s.taking < Infinity);
+    if (this.taking === Infinity && others.length > 0) {
+      // it has saved up none; and not all workers come to it at once
+      this.service = Math.max(this.service,
+        Math.min(...others.map((s) => s.service)) + Math.random() / this.groups);
     }
-    try {
-      const claims = await popper.query(
-        'SELECT * FROM fairq.pop($1, $2, lease => $3, worker => $4)',
-        [queue, free, `${LEASE} seconds`, NAME]);
-      for (const task of claims) {
-        task.abort = new AbortController();
-        running.add(task);
-        task.end = run(task).catch((error) => console.error(error));
-      }
-      if (claims.length === 0) await popper.query('CALL fairq.wait($1)', [queue]);
-    } catch (error) {
-      // Cancelled by main(), or by a statement_timeout
-      if (error.code !== '57014') throw error;
+    for (let n = 0; ;) {
+      this.taking = performance.now();
+      for (; freeSlots() > 0 && this.isNext(); n++) this.count(1);
+      if (n > 0 || stopping) return n;
+      await change(1000);
     }
   }
+
+  isNext() {
+    const late = performance.now() - 1000;
+    return shards.every((s) => this.service <= s.service || s.taking < late || s.taking === Infinity);
+  }
+
+  count(tasks) {
+    taken += tasks;
+    this.service += tasks / this.groups;
+  }
+
+  async pop() {
+    while (!stopping) {
+      let slots = 0;
+      let claims = [];
+      try {
+        await this.countGroups();
+        slots = await this.takeSlots();
+        if (slots === 0) return;
+        claims = await this.popper.query(
+          'SELECT * FROM fairq.pop($1, $2, lease => $3, worker => $4)',
+          [queue, slots, `${LEASE} seconds`, NAME]);
+      } catch (error) {
+        ignoreCancel(error);
+      } finally {
+        this.count(claims.length - slots); // what no task was got for
+        if (claims.length === 0) this.taking = Infinity;
+        taken -= claims.length;
+        for (const task of claims) {
+          task.shard = this;
+          task.abort = new AbortController();
+          running.add(task);
+          task.end = run(task).catch((error) => console.error(error));
+        }
+        changed();
+      }
+      if (claims.length === 0) {
+        await this.popper.query('CALL fairq.wait($1)', [queue]).catch(ignoreCancel);
+      }
+    }
+  }
+
+  // Ends pop(), which most likely is in fairq.wait.  The first try may come before
+  // its statement; through a pooler none arrives, and nothing is lost.
+  async endPop() {
+    let over = false;
+    this.popping.catch(() => {}).then(() => { over = true; });
+    for (let tries = 0; tries < 20 && !over; tries++) {
+      try {
+        const { processID } = await this.popper.client;
+        await this.keeper.query('SELECT pg_cancel_backend($1)', [processID]);
+      } catch (error) {
+        console.error(`${error}`);
+      }
+      await sleep(50);
+    }
+  }
+
+  async heartbeat() {
+    for (;;) {
+      await sleep(LEASE * 1000 / 3);
+      for (const task of [...running].filter((t) => t.shard === this)) {
+        try {
+          const [{ until }] = await this.keeper.query('SELECT fairq.extend($1, $2, $3) AS until',
+            [task.id, task.attempt, `${LEASE} seconds`]);
+          if (until === null) task.abort.abort();
+        } catch (error) {
+          console.error('heartbeat:', error);
+        }
+      }
+    }
+  }
+}
+
+const shards = (SHARDS.length > 0 ? SHARDS : [undefined]).map((uri) => new Shard(uri));
+
+// Cancelled by main(), or by a statement_timeout
+function ignoreCancel(error) {
+  if (error.code !== '57014') throw error;
+}
+
+// Done tasks of which a server cannot be told keep no others from running.
+function freeSlots() {
+  const count = [...running].filter((task) => !(task.ended && task.shard.keeper.lost)).length;
+  return CONCURRENCY - taken - count;
+}
+
+// Slots are free, or taken: who waits for one looks again.
+let waiting = [];
+function changed() {
+  for (const resolve of waiting.splice(0)) resolve();
+}
+function change(milliseconds) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    waiting.push(() => { clearTimeout(timer); resolve(); });
+  });
 }
 
 async function run(task) {
@@ -98,68 +224,43 @@ async function run(task) {
   const took = () => `${Math.round(performance.now() - begun)} ms`;
   try {
     const result = await work(task, task.abort.signal);
-    await keeper.query('SELECT fairq.complete($1, $2, $3, took => $4)',
+    task.ended = true;
+    await task.shard.keeper.query('SELECT fairq.complete($1, $2, $3, took => $4)',
       [task.id, task.attempt, result === undefined ? null : JSON.stringify(result), took()]);
   } catch (error) {
+    task.ended = true;
     if (task.abort.signal.aborted) {
       await release(task);
     } else {
       console.error(`task ${task.id}, attempt ${task.attempt}:`, error);
-      await keeper.query('SELECT fairq.fail($1, $2, $3, took => $4)',
+      await task.shard.keeper.query('SELECT fairq.fail($1, $2, $3, took => $4)',
         [task.id, task.attempt, `${error}`, took()]);
     }
   } finally {
     running.delete(task);
+    changed();
   }
 }
 
 // Hands it back; ends it if it is cancelled; nothing if it is lost.
 async function release(task) {
-  await keeper.query('SELECT fairq.release($1, $2)', [task.id, task.attempt]);
-}
-
-async function heartbeat() {
-  for (;;) {
-    await sleep(LEASE * 1000 / 3);
-    for (const task of running) {
-      try {
-        const [{ until }] = await keeper.query('SELECT fairq.extend($1, $2, $3) AS until',
-          [task.id, task.attempt, `${LEASE} seconds`]);
-        if (until === null) task.abort.abort();
-      } catch (error) {
-        console.error('heartbeat:', error);
-      }
-    }
-  }
-}
-
-// Ends pop(), which most likely is in fairq.wait.  The first try may come
-// before its statement; through a pooler none arrives, and nothing is lost.
-async function endPop(popping) {
-  let over = false;
-  popping.catch(() => {}).then(() => { over = true; });
-  for (let tries = 0; tries < 20 && !over; tries++) {
-    try {
-      const { processID } = await popper.client;
-      await keeper.query('SELECT pg_cancel_backend($1)', [processID]);
-    } catch (error) {
-      console.error(`${error}`);
-    }
-    await sleep(50);
-  }
+  await task.shard.keeper.query('SELECT fairq.release($1, $2)', [task.id, task.attempt]);
 }
 
 async function main() {
-  const popping = pop();
-  heartbeat();
+  for (const shard of shards) {
+    shard.popping = shard.pop();
+    shard.heartbeat();
+  }
   try {
-    await Promise.race([stopped, popping]);
+    await Promise.race([stopped, ...shards.map((shard) => shard.popping)]);
   } catch (error) {
     console.error(error);
     process.exitCode = 1;
   }
   stopping = true;
-  await endPop(popping);
+  changed();
+  await Promise.all(shards.map((shard) => shard.endPop()));
   await Promise.race([Promise.all([...running].map((task) => task.end)), sleep(GRACE * 1000)]);
   await Promise.all([...running].map(release));
   process.exit();

@@ -4,13 +4,16 @@
     worker.py QUEUE [MODULE]
 
 Does the queue's tasks with MODULE.handle(task), or with handle() below.
-The database is that of PGHOST, PGDATABASE and so on.  See README.md.
+The database is that of PGHOST, PGDATABASE and so on, or those of SHARDS are, if
+the queue is spread over several.  See README.md.
 """
 
 import importlib
 import json
 import logging
+import math
 import os
+import random
 import signal
 import socket
 import sys
@@ -23,6 +26,7 @@ import psycopg
 CONCURRENCY = int(os.environ.get("CONCURRENCY", 4))     # tasks at a time
 LEASE = timedelta(seconds=float(os.environ.get("LEASE", 60)))
 GRACE = float(os.environ.get("GRACE", 5))   # seconds for what runs at the end
+SHARDS = os.environ.get("SHARDS", "").split() or [""]   # connection URIs
 NAME = f"{socket.gethostname()}:{os.getpid()}"
 
 log = logging.getLogger("worker")
@@ -42,10 +46,11 @@ class Stopped(Exception):
 
 
 class Task:
-    def __init__(self, id, attempt, group_key, payload):
-        self.id, self.attempt = id, attempt
+    def __init__(self, shard, id, attempt, group_key, payload):
+        self.shard, self.id, self.attempt = shard, id, attempt
         self.group_key, self.payload = group_key, payload
         self.stopped = False
+        self.ended = False      # the work has; the server may not know yet
 
     def check(self):
         """To be called now and then in long work: raises if it is in vain."""
@@ -55,8 +60,9 @@ class Task:
     def call(self, function, *args, **named):
         """Calls a function of fairq for this attempt of the task."""
         marks = ", %s" * len(args) + "".join(f", {name} => %s" for name in named)
-        [(value,)] = keeper.query(f"SELECT fairq.{function}(%s, %s{marks})",
-                                  self.id, self.attempt, *args, *named.values())
+        [(value,)] = self.shard.keeper.query(
+            f"SELECT fairq.{function}(%s, %s{marks})",
+            self.id, self.attempt, *args, *named.values())
         return value
 
     def release(self):
@@ -67,9 +73,11 @@ class Task:
 class Database:
     """A connection for several threads; made anew when it is lost."""
 
-    def __init__(self):
+    def __init__(self, uri):
+        self.uri = uri
         self.lock = threading.Lock()
         self.connection = None
+        self.lost = False
 
     def query(self, sql, *args):
         # If only the answer was lost, the attempt sees to it that a second
@@ -79,13 +87,16 @@ class Database:
             with self.lock:
                 try:
                     if self.connection is None or self.connection.closed:
-                        self.connection = psycopg.connect(autocommit=True)
-                    return self.connection.execute(sql, args).fetchall()
+                        self.connection = psycopg.connect(self.uri, autocommit=True)
+                    rows = self.connection.execute(sql, args).fetchall()
+                    self.lost = False
+                    return rows
                 except psycopg.errors.QueryCanceled:
                     raise
                 except psycopg.OperationalError as error:
                     log.warning("%s", error)
                     failures += 1
+                    self.lost = True
                     if stop.is_set() and failures > 1:
                         raise
                     if self.connection is not None:
@@ -100,33 +111,114 @@ class Database:
             pass        # it is being lost anyway
 
 
-popper, keeper = Database(), Database()     # fairq.wait takes its time
-running = set()                             # tasks
-stop = threading.Event()
-changed = threading.Condition()             # of these two
+class Shard:
+    """A database that has a part of the queue's groups."""
 
+    def __init__(self, uri):
+        self.popper, self.keeper = Database(uri), Database(uri)  # fairq.wait takes its time
+        self.groups = 1             # that have something to do
+        self.counted = -math.inf    # when they were, by the monotonic clock
+        self.service = 0.0          # tasks taken, per group
+        self.taking = math.inf      # since when it takes some; inf: it has none to take
 
-def pop_tasks():
-    while not stop.is_set():
+    def count_groups(self):
+        if len(shards) > 1 and time.monotonic() - self.counted > 1:
+            counts = self.popper.query(
+                "SELECT groups_active FROM fairq.stats WHERE queue = %s", queue)
+            groups = counts[0][0] or 1 if counts else 1
+            with changed:
+                # what it is ahead by is tasks: of each group it is another part now
+                least = min((s.service for s in shards if s.taking < math.inf),
+                            default=self.service)
+                self.service = least + (self.service - least) * self.groups / groups
+                self.groups = groups
+            self.counted = time.monotonic()
+
+    def take_slots(self):
+        """Those of the free slots that are this shard's; waits for one.
+
+        Each goes to the shard that has had the fewest tasks per group, of those that
+        have some: so groups of all shards get the same.  A shard that does not answer
+        within a second is not waited for.
+        """
         with changed:
-            changed.wait_for(lambda: stop.is_set() or len(running) < CONCURRENCY)
-            free = CONCURRENCY - len(running)
-        if stop.is_set():
-            break
+            others = [s.service for s in shards if s.taking < math.inf and s is not self]
+            if self.taking == math.inf and others:
+                # it has saved up none; and not all workers come to it at once
+                self.service = max(self.service,
+                                   min(others) + random.random() / self.groups)
+            self.taking = time.monotonic()
+            while not stop.is_set():
+                n = 0
+                while free_slots() > 0 and self.is_next():
+                    self.count(1)
+                    n += 1
+                if n > 0:
+                    break
+                changed.wait(1)
+                self.taking = time.monotonic()
+            return n
+
+    def is_next(self):
+        late = time.monotonic() - 1
+        return all(self.service <= s.service for s in shards if late < s.taking < math.inf)
+
+    def count(self, tasks):
+        global taken
+        taken += tasks
+        self.service += tasks / self.groups
+
+    def give_back(self, slots, idle):
+        """What no task was got for."""
+        with changed:
+            self.count(-slots)
+            if idle:
+                self.taking = math.inf
+            changed.notify_all()
+
+
+shards = []
+running = set()                             # tasks
+taken = 0                                   # slots that no task has yet
+stop = threading.Event()
+changed = threading.Condition()             # of all these
+
+
+def free_slots():
+    # done tasks of which a server cannot be told keep no others from running
+    return CONCURRENCY - taken - sum(
+        not (task.ended and task.shard.keeper.lost) for task in running)
+
+
+def pop_tasks(shard):
+    global taken
+    while not stop.is_set():
+        slots = 0
+        claims = []
         try:
-            claims = popper.query(
+            shard.count_groups()
+            slots = shard.take_slots()
+            if slots == 0:
+                break
+            claims = shard.popper.query(
                 "SELECT id, attempt, group_key, payload"
                 " FROM fairq.pop(%s, %s, lease => %s, worker => %s)",
-                queue, free, LEASE, NAME)
+                queue, slots, LEASE, NAME)
             for claim in claims:
-                task = Task(*claim)
+                task = Task(shard, *claim)
                 with changed:
                     running.add(task)
+                    taken -= 1
                 threading.Thread(target=work, args=(task,), daemon=True).start()
-            if not claims:
-                popper.query("CALL fairq.wait(%s)", queue)
         except psycopg.errors.QueryCanceled:
             pass        # by main(), or by a statement_timeout
+        finally:
+            shard.give_back(slots - len(claims), idle=not claims)
+        if not claims:
+            try:
+                shard.popper.query("CALL fairq.wait(%s)", queue)
+            except psycopg.errors.QueryCanceled:
+                pass
 
 
 def work(task):
@@ -137,12 +229,15 @@ def work(task):
 
     try:
         result = handle(task)
+        task.ended = True
         task.call("complete", None if result is None else json.dumps(result),
                   took=took())
     except Stopped:
+        task.ended = True
         task.release()
     except Exception as error:
         log.exception("task %s, attempt %s", task.id, task.attempt)
+        task.ended = True
         task.call("fail", f"{type(error).__name__}: {error}", took=took())
     finally:
         with changed:
@@ -150,11 +245,11 @@ def work(task):
             changed.notify_all()
 
 
-def heartbeat():
+def heartbeat(shard):
     while True:
         time.sleep(LEASE.total_seconds() / 3)
         with changed:
-            tasks = list(running)
+            tasks = [task for task in running if task.shard is shard]
         for task in tasks:
             try:
                 task.stopped = task.call("extend", LEASE) is None
@@ -163,15 +258,19 @@ def heartbeat():
 
 
 def main():
-    popping = threading.Thread(target=pop_tasks, daemon=True)
+    shards.extend(map(Shard, SHARDS))
+    popping = [threading.Thread(target=pop_tasks, args=(shard,), daemon=True)
+               for shard in shards]
     # SIGTERM, like SIGINT, comes to this thread as an exception.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        popping.start()
-        threading.Thread(target=heartbeat, daemon=True).start()
-        while popping.is_alive():
+        for thread in popping:
+            thread.start()
+        for shard in shards:
+            threading.Thread(target=heartbeat, args=(shard,), daemon=True).start()
+        while all(thread.is_alive() for thread in popping):
             time.sleep(1)
-        status = 1      # it has ended with an error
+        status = 1      # one has ended with an error
     except KeyboardInterrupt:
         status = 0
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -179,9 +278,10 @@ def main():
     with changed:
         stop.set()
         changed.notify_all()
-    while popping.is_alive():
-        popper.cancel()
-        popping.join(0.1)
+    for shard, thread in zip(shards, popping):
+        while thread.is_alive():
+            shard.popper.cancel()
+            thread.join(0.1)
     with changed:
         changed.wait_for(lambda: not running, GRACE)
         left = list(running)

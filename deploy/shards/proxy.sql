@@ -1,0 +1,452 @@
+-- One address for the queues of several databases: PL/Proxy's functions for a
+-- proxy database, which holds no task.  Not part of the extension.
+--
+--   psql -d proxy -v ON_ERROR_STOP=1 -1 -f proxy.sql
+--
+-- Before it, in the proxy database: CREATE EXTENSION plproxy, and a server "fairq"
+-- with a connection of each shard, p0 being that of shard 1 (README.md).  It may be
+-- run again, and must be when a new version of fairq has other functions.
+--
+-- A group lives on one shard: the hash of its key says which one, for ever.  A task
+-- is where its id says (fairq.set_shard).  Each call asks the shard for its number
+-- as well, so no list of shards that is wrong sends a task astray.
+--
+-- fairq has what people call, by the names and arguments of the extension, and
+-- fairq_proxy what goes to one shard, p + 1 by connection p.  A shard's own errors
+-- arrive with their SQLSTATEs; that one cannot be reached is 08006.
+-- Calls run on the shards in transactions of their own: a rollback here undoes none.
+
+SET LOCAL client_min_messages = warning;
+
+CREATE SCHEMA IF NOT EXISTS fairq;
+CREATE SCHEMA IF NOT EXISTS fairq_proxy;
+GRANT USAGE ON SCHEMA fairq, fairq_proxy TO PUBLIC;
+
+-- How many shards there are.  It is fixed here, since with another number the groups
+-- would have other homes.
+DO $$
+DECLARE
+	shards int;
+BEGIN
+	SELECT count(*) INTO shards FROM pg_foreign_server s, unnest(s.srvoptions) o
+	WHERE s.srvname = 'fairq' AND o ~ '^p\d+=';
+	IF shards = 0 THEN
+		RAISE 'there is no server "fairq" with connections p0, p1 and so on';
+	ELSIF shards & (shards - 1) <> 0 OR shards > 512 THEN
+		RAISE 'the number of shards must be a power of two, and at most 512'
+			USING DETAIL = format('Server "fairq" has %s.', shards);
+	ELSIF to_regprocedure('fairq_proxy.shards()') IS NOT NULL THEN
+		IF fairq_proxy.shards() <> shards THEN
+			RAISE 'the number of shards cannot change from % to %',
+				fairq_proxy.shards(), shards
+				USING HINT = 'Groups would have other homes than their tasks.';
+		END IF;
+		RETURN;
+	END IF;
+	EXECUTE format('CREATE FUNCTION fairq_proxy.shards() RETURNS int
+		LANGUAGE sql IMMUTABLE PARALLEL SAFE AS ''SELECT %s''', shards);
+END
+$$;
+
+-- The shard of a group.  Bits of md5, which is the same in all versions and on all
+-- machines; hashtext() need not be.
+CREATE OR REPLACE FUNCTION fairq_proxy.shard_of_group(group_key text)
+	RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+	IF group_key IS NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = 'group_key must not be NULL';
+	END IF;
+	RETURN (('x' || left(md5(group_key), 8))::bit(32)::int
+		& (fairq_proxy.shards() - 1)) + 1;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION fairq_proxy.shard_of_task(id bigint)
+	RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+	IF id IS NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = 'id must not be NULL';
+	ELSIF id < 1::bigint << 43 OR id >> 43 > fairq_proxy.shards() THEN
+		RAISE 'the id is of no shard' USING ERRCODE = 'QF003',
+			DETAIL = format('The value is %s; there are shards 1 to %s.', id,
+				fairq_proxy.shards());
+	END IF;
+	RETURN id >> 43;
+END
+$$;
+
+-- Say which shard an error of PL/Proxy is of; NULL: find out.
+CREATE OR REPLACE FUNCTION fairq_proxy.failed(shard int, error text)
+	RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	shards text := coalesce(shard::text, (SELECT string_agg(s.shard::text, ', ')
+		FROM fairq_proxy.state() s WHERE s.error IS NOT NULL), 'of the call');
+BEGIN
+	IF error ~ 'REMOTE ERROR' THEN
+		RAISE internal_error USING MESSAGE = format('shard %s: %s', shards, error);
+	END IF;
+	RAISE connection_failure USING
+		MESSAGE = format('shard %s cannot be reached', shards),
+		DETAIL = trim(E' \n' FROM error),
+		HINT = 'If the connection was lost during the call, it may have been done.';
+END
+$$;
+
+--
+-- Which shards a call is for, as the numbers of their connections
+--
+
+CREATE OR REPLACE FUNCTION fairq_proxy.number(p int) RETURNS int
+	LANGUAGE plproxy AS $$
+	CLUSTER 'fairq';
+	RUN ON p;
+	SELECT fairq.shard(p + 1);
+$$;
+
+CREATE OR REPLACE FUNCTION fairq_proxy.has_queue(p int, name text) RETURNS boolean
+	LANGUAGE plproxy AS $$
+	CLUSTER 'fairq';
+	RUN ON p;
+	SELECT EXISTS (SELECT FROM fairq.queues q WHERE q.queue = name)
+		FROM fairq.shard(p + 1);
+$$;
+
+CREATE OR REPLACE FUNCTION fairq_proxy.of_task(id bigint) RETURNS int[]
+	LANGUAGE sql IMMUTABLE AS $$
+	SELECT CASE WHEN id IS NULL THEN '{}'
+		ELSE ARRAY[fairq_proxy.shard_of_task(id) - 1] END
+$$;
+
+CREATE OR REPLACE FUNCTION fairq_proxy.of_group(group_key text) RETURNS int[]
+	LANGUAGE sql IMMUTABLE
+	AS 'SELECT ARRAY[fairq_proxy.shard_of_group(group_key) - 1]';
+
+-- All, if all can be reached: so that hardly ever some do a thing and others don't.
+CREATE OR REPLACE FUNCTION fairq_proxy.of_all() RETURNS int[]
+	LANGUAGE plpgsql AS $$
+DECLARE
+	ps int[];
+BEGIN
+	FOR p IN 0 .. fairq_proxy.shards() - 1 LOOP
+		FOR try IN 1 .. 2 LOOP	-- a connection may be one that was lost long ago
+			BEGIN
+				PERFORM fairq_proxy.number(p);
+				EXIT;
+			EXCEPTION WHEN internal_error THEN
+				IF try = 2 THEN
+					PERFORM fairq_proxy.failed(p + 1, SQLERRM);
+				END IF;
+			END;
+		END LOOP;
+		ps := ps || p;
+	END LOOP;
+	RETURN ps;
+END
+$$;
+
+-- Those that have a queue, or lack it: what was broken off is gone on with.
+CREATE OR REPLACE FUNCTION fairq_proxy.of_queue(queue text, has boolean)
+	RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE
+	ps int[];
+BEGIN
+	SELECT array_agg(p) INTO ps FROM unnest(fairq_proxy.of_all()) p
+	WHERE fairq_proxy.has_queue(p, queue) = has;
+	IF ps IS NULL AND has THEN
+		RAISE 'queue "%" does not exist', queue USING ERRCODE = 'QF001';
+	ELSIF ps IS NULL THEN
+		RAISE 'queue "%" already exists', queue USING ERRCODE = 'QF002';
+	END IF;
+	RETURN ps;
+END
+$$;
+
+--
+-- Calls, each made here of its name, arguments, result and shards
+--
+
+CREATE FUNCTION pg_temp.make(name text, arguments text, result text, shards text)
+	RETURNS void LANGUAGE plpgsql AS $make$
+DECLARE
+	typed text := regexp_replace(arguments, ' DEFAULT [^,]+', '', 'g');
+	names text := regexp_replace(typed, '(\w+) [^,]+', '\1', 'g');
+BEGIN
+	EXECUTE format($f$
+		CREATE OR REPLACE FUNCTION fairq_proxy.%1$I(p int, %2$s) RETURNS %3$s
+			LANGUAGE plproxy AS $$
+			CLUSTER 'fairq';
+			RUN ON p;
+			SELECT fairq.%1$I(%4$s) FROM fairq.shard(p + 1);
+		$$ $f$, name, typed, result, names);
+	EXECUTE format($f$
+		CREATE OR REPLACE FUNCTION fairq.%1$I(%2$s) RETURNS %3$s
+			LANGUAGE plpgsql AS $$
+		DECLARE
+			p int;
+			%4$s
+		BEGIN
+			FOREACH p IN ARRAY %5$s LOOP
+				BEGIN
+					%6$s fairq_proxy.%1$I(p, %7$s)%9$s;
+				EXCEPTION WHEN internal_error THEN
+					PERFORM fairq_proxy.failed(p + 1, SQLERRM);
+				END;
+			END LOOP;
+			%8$s
+		END
+		$$ $f$, name, arguments, result,
+		CASE result WHEN 'void' THEN ''
+			WHEN 'bigint' THEN 'total bigint := 0;'
+			WHEN 'boolean' THEN 'total boolean := false;'
+			ELSE format('total %s;', result) END,
+		shards,
+		CASE result WHEN 'void' THEN 'PERFORM'
+			WHEN 'bigint' THEN 'total := total +'
+			ELSE 'total :=' END,
+		names, CASE result WHEN 'void' THEN '' ELSE 'RETURN total;' END,
+		CASE result WHEN 'boolean' THEN ' OR total' ELSE '' END);
+END
+$make$;
+
+DO $$
+DECLARE
+	settings text := 'concurrency int DEFAULT NULL, max_running int DEFAULT NULL,
+		lease interval DEFAULT %L, max_attempts int DEFAULT %L,
+		backoff interval DEFAULT %L, retain interval DEFAULT NULL,
+		notify boolean DEFAULT %L, block_length bigint DEFAULT %s,
+		fair_by text DEFAULT %L, rate int DEFAULT NULL, per interval DEFAULT %L,
+		burst int DEFAULT %L, max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
+		in_order boolean DEFAULT %L';
+	by_group text := 'fairq_proxy.of_group(group_key)';
+	by_task text := 'fairq_proxy.of_task(id)';
+	of_all text := 'fairq_proxy.of_all()';
+	by_group_or_all text :=
+		format('CASE WHEN group_key IS NULL THEN %s ELSE %s END', of_all, by_group);
+BEGIN
+	PERFORM pg_temp.make('enqueue', 'queue text, group_key text,
+		payload jsonb DEFAULT ''{}'', priority int DEFAULT 0,
+		run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
+		max_attempts int DEFAULT NULL, cost real DEFAULT NULL', 'bigint', by_group);
+	PERFORM pg_temp.make('set_group', 'queue text, group_key text,
+		concurrency int DEFAULT NULL, weight int DEFAULT NULL,
+		rate int DEFAULT NULL', 'void', by_group);
+
+	PERFORM pg_temp.make('complete', 'id bigint, attempt int DEFAULT NULL,
+		result jsonb DEFAULT NULL, took interval DEFAULT NULL', 'boolean', by_task);
+	PERFORM pg_temp.make('fail', 'id bigint, attempt int DEFAULT NULL,
+		error text DEFAULT NULL, retry_in interval DEFAULT NULL,
+		dead boolean DEFAULT false, took interval DEFAULT NULL', 'boolean', by_task);
+	PERFORM pg_temp.make('release', 'id bigint, attempt int DEFAULT NULL,
+		delay interval DEFAULT ''0''', 'boolean', by_task);
+	PERFORM pg_temp.make('extend', 'id bigint, attempt int DEFAULT NULL,
+		lease interval DEFAULT NULL', 'timestamptz', by_task);
+	PERFORM pg_temp.make('cancel', 'id bigint', 'boolean', by_task);
+
+	PERFORM pg_temp.make('create_queue', 'queue text, ' || format(settings,
+		'5 minutes', 20, '1 second', false, 1048576, 'tasks', '1 minute', 1, false),
+		'void', 'fairq_proxy.of_queue(queue, false)');
+	PERFORM pg_temp.make('alter_queue', 'queue text, ' || format(settings,
+		NULL, NULL, NULL, NULL, 'NULL', NULL, NULL, NULL, NULL), 'void', of_all);
+	PERFORM pg_temp.make('drop_queue', 'queue text, force boolean DEFAULT false',
+		'boolean', 'fairq_proxy.of_queue(queue, true)');
+	PERFORM pg_temp.make('maintain', 'queue text DEFAULT NULL', 'void', of_all);
+
+	PERFORM pg_temp.make('pause', 'queue text, group_key text DEFAULT NULL',
+		'void', by_group_or_all);
+	PERFORM pg_temp.make('resume', 'queue text, group_key text DEFAULT NULL',
+		'void', by_group_or_all);
+	PERFORM pg_temp.make('hold', 'queue text, group_key text DEFAULT NULL,
+		until timestamptz DEFAULT NULL', 'void', by_group_or_all);
+	PERFORM pg_temp.make('purge', 'queue text, group_key text DEFAULT NULL',
+		'bigint', by_group_or_all);
+	-- of all groups, max_tasks of each shard
+	PERFORM pg_temp.make('redrive', 'queue text, group_key text DEFAULT NULL,
+		max_tasks int DEFAULT NULL', 'bigint', by_group_or_all);
+END
+$$;
+
+--
+-- Batches: parts of them go to their shards at the same time.  Each part is done, or
+-- not, for itself.
+--
+
+CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
+	group_keys text[], payloads jsonb[], priority int, run_at timestamptz,
+	dedup_keys text[], costs real[], has_dedup_keys boolean, has_costs boolean)
+	RETURNS SETOF bigint LANGUAGE plproxy AS $$
+	CLUSTER 'fairq';
+	SPLIT ps, group_keys, payloads, dedup_keys, costs;
+	RUN ON ps;
+	SELECT b.id FROM fairq.shard((ps)[1] + 1),
+		fairq.enqueue_batch(queue, group_keys, payloads, priority, run_at,
+			CASE WHEN has_dedup_keys THEN dedup_keys END,
+			CASE WHEN has_costs THEN costs END) b(id);
+$$;
+
+-- Refuse an array that is needed and NULL, or of another length than its partner.
+CREATE OR REPLACE FUNCTION fairq_proxy.check_array(name text, "values" anyarray,
+	needed boolean, partner text, n int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF needed AND "values" IS NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = format('%s must not be NULL', name);
+	ELSIF array_ndims("values") > 1 OR cardinality("values") <> n THEN
+		RAISE invalid_parameter_value
+			USING MESSAGE = format('%s and %s must have the same length', partner, name);
+	ELSIF needed AND array_position("values", NULL) > 0 THEN
+		RAISE invalid_parameter_value
+			USING MESSAGE = format('%s must not contain NULL', name);
+	END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
+	payloads jsonb[], priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
+	dedup_keys text[] DEFAULT NULL, costs real[] DEFAULT NULL)
+	RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+	n int := cardinality(group_keys);
+	ps int[];
+	ids bigint[];
+BEGIN
+	PERFORM fairq_proxy.check_array('group_keys', group_keys, true, 'group_keys', n),
+		fairq_proxy.check_array('payloads', payloads, true, 'group_keys', n),
+		fairq_proxy.check_array('dedup_keys', dedup_keys, false, 'group_keys', n),
+		fairq_proxy.check_array('costs', costs, false, 'group_keys', n);
+	SELECT array_agg(fairq_proxy.shard_of_group(k) - 1 ORDER BY i) INTO ps
+	FROM unnest(group_keys) WITH ORDINALITY t(k, i);
+	BEGIN
+		SELECT array_agg(id ORDER BY i) INTO ids
+		FROM fairq_proxy.enqueue_batch(coalesce(ps, '{}'), queue,
+			group_keys, payloads, priority, run_at,
+			coalesce(dedup_keys, array_fill(NULL::text, ARRAY[n])),
+			coalesce(costs, array_fill(NULL::real, ARRAY[n])),
+			dedup_keys IS NOT NULL, costs IS NOT NULL) WITH ORDINALITY t(id, i);
+	EXCEPTION WHEN internal_error THEN
+		PERFORM fairq_proxy.failed(NULL, SQLERRM);
+	END;
+	-- the ids of a shard are in the order of its part of the input
+	RETURN QUERY
+	SELECT b.id FROM
+		(SELECT p, i, row_number() OVER (PARTITION BY p ORDER BY i) AS nth
+		FROM unnest(ps) WITH ORDINALITY t(p, i)) a
+	JOIN (SELECT t.id, row_number() OVER (PARTITION BY t.id >> 43 ORDER BY i) AS nth
+		FROM unnest(ids) WITH ORDINALITY t(id, i)) b
+		ON (b.id >> 43) - 1 = a.p AND b.nth = a.nth
+	ORDER BY a.i;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION fairq_proxy.complete_batch(ps int[], ids bigint[],
+	attempts int[], took interval[], has_attempts boolean, has_took boolean)
+	RETURNS SETOF bigint LANGUAGE plproxy AS $$
+	CLUSTER 'fairq';
+	SPLIT ps, ids, attempts, took;
+	RUN ON ps;
+	SELECT fairq.complete_batch(ids, CASE WHEN has_attempts THEN attempts END,
+		CASE WHEN has_took THEN took END) FROM fairq.shard((ps)[1] + 1);
+$$;
+
+CREATE OR REPLACE FUNCTION fairq.complete_batch(ids bigint[],
+	attempts int[] DEFAULT NULL, took interval[] DEFAULT NULL)
+	RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	n int := cardinality(ids);
+	ps int[];
+BEGIN
+	PERFORM fairq_proxy.check_array('ids', ids, true, 'ids', n),
+		fairq_proxy.check_array('attempts', attempts, false, 'ids', n),
+		fairq_proxy.check_array('took', took, false, 'ids', n);
+	SELECT array_agg(fairq_proxy.shard_of_task(id) - 1 ORDER BY i) INTO ps
+	FROM unnest(ids) WITH ORDINALITY t(id, i);
+	RETURN (SELECT coalesce(sum(c), 0)
+		FROM fairq_proxy.complete_batch(coalesce(ps, '{}'), ids,
+			coalesce(attempts, array_fill(NULL::int, ARRAY[n])),
+			coalesce(took, array_fill(NULL::interval, ARRAY[n])),
+			attempts IS NOT NULL, took IS NOT NULL) c);
+EXCEPTION WHEN internal_error THEN
+	PERFORM fairq_proxy.failed(NULL, SQLERRM);
+END
+$$;
+
+--
+-- Looking in
+--
+
+-- The shards, by which connection each, and what is wrong with it.
+CREATE OR REPLACE FUNCTION fairq_proxy.state()
+	RETURNS TABLE (shard int, connection text, error text) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR shard, connection IN
+		SELECT p + 1, regexp_replace(option_value, 'password\s*=\s*(''[^'']*''|\S+)',
+			'password=********')
+		FROM generate_series(0, fairq_proxy.shards() - 1) p
+		LEFT JOIN (SELECT o.* FROM pg_foreign_server s,
+			pg_options_to_table(s.srvoptions) o WHERE s.srvname = 'fairq') o
+			ON option_name = 'p' || p
+		ORDER BY p
+	LOOP
+		error := NULL;
+		BEGIN
+			PERFORM fairq_proxy.number(shard - 1);
+		EXCEPTION WHEN OTHERS THEN
+			error := trim(E' \n' FROM SQLERRM);
+		END;
+		RETURN NEXT;
+	END LOOP;
+END
+$$;
+
+CREATE OR REPLACE VIEW fairq.shards AS SELECT * FROM fairq_proxy.state();
+
+DO $$
+BEGIN
+	IF to_regtype('fairq_proxy.queue_stats') IS NULL THEN
+		CREATE TYPE fairq_proxy.queue_stats AS (queue text,
+			paused boolean, max_running int, ready bigint, scheduled bigint,
+			running bigint, groups_active int, groups_limited int,
+			groups_paused int, groups_throttled int,
+			oldest_ready interval, oldest_limited interval,
+			wait_p50 interval, wait_p95 interval, wait_p99 interval,
+			run_p50 interval, run_p95 interval, run_p99 interval,
+			wait_histogram bigint[], run_histogram bigint[],
+			enqueued bigint, popped bigint, completed bigint, released bigint,
+			retried bigint, failed bigint, cancelled bigint, expired bigint);
+	END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION fairq_proxy.stats(p int)
+	RETURNS SETOF fairq_proxy.queue_stats LANGUAGE plproxy AS $$
+	CLUSTER 'fairq';
+	RUN ON p;
+	SELECT q.* FROM fairq.shard(p + 1), fairq.stats q;
+$$;
+
+-- The same; a shard that cannot be reached has no rows, and a warning says so.
+CREATE OR REPLACE FUNCTION fairq_proxy.stats_if_up(p int)
+	RETURNS SETOF fairq_proxy.queue_stats LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN QUERY SELECT * FROM fairq_proxy.stats(p);
+EXCEPTION WHEN internal_error THEN
+	RAISE WARNING 'shard % cannot be reached', p + 1
+		USING DETAIL = trim(E' \n' FROM SQLERRM);
+END
+$$;
+
+CREATE OR REPLACE VIEW fairq.stats AS
+	SELECT p + 1 AS shard, q.*
+	FROM generate_series(0, fairq_proxy.shards() - 1) p,
+		LATERAL fairq_proxy.stats_if_up(p) q;
+
+CREATE OR REPLACE FUNCTION fairq_proxy.check_queue(p int, queue text)
+	RETURNS SETOF text LANGUAGE plproxy AS $$
+	CLUSTER 'fairq';
+	RUN ON p;
+	SELECT c FROM fairq.shard(p + 1), fairq.check_queue(queue) c;
+$$;
+
+CREATE OR REPLACE FUNCTION fairq.check_queue(queue text) RETURNS SETOF text
+	LANGUAGE sql AS $$
+	SELECT format('shard %s: %s', p + 1, c)
+	FROM unnest(fairq_proxy.of_all()) p, fairq_proxy.check_queue(p, queue) c;
+$$;

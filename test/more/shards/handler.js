@@ -1,0 +1,5 @@
+// The work of the workers here: 5 ms.
+'use strict';
+const { setTimeout: sleep } = require('timers/promises');
+
+exports.handle = () => sleep(5);
