@@ -57,6 +57,7 @@ OBJS = \
 	src/add.o \
 	src/visible.o \
 	src/waiting.o \
+	src/attempt.o \
 	src/outcome.o \
 	src/shares.o \
 	src/ids.o \

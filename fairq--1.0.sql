@@ -488,6 +488,27 @@ CREATE FUNCTION fairq.extend(id bigint, attempt int DEFAULT NULL,
 COMMENT ON FUNCTION fairq.extend(bigint, int, interval)
 	IS 'Let a lease begin anew; until when it is. NULL: it is lost, or the task cancelled; stop working.';
 
+CREATE FUNCTION fairq.fail_batch(ids bigint[], attempts int[] DEFAULT NULL,
+	errors text[] DEFAULT NULL, retry_in interval DEFAULT NULL)
+	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_fail_batch'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.fail_batch(bigint[], int[], text[], interval)
+	IS 'What fairq.fail() does, for many tasks; those that were lost, or cancelled.';
+
+CREATE FUNCTION fairq.release_batch(ids bigint[], attempts int[] DEFAULT NULL,
+	delay interval DEFAULT '0')
+	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_release_batch'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.release_batch(bigint[], int[], interval)
+	IS 'What fairq.release() does, for many tasks; those that were lost, or cancelled.';
+
+CREATE FUNCTION fairq.extend_batch(ids bigint[], attempts int[] DEFAULT NULL,
+	lease interval DEFAULT NULL)
+	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_extend_batch'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.extend_batch(bigint[], int[], interval)
+	IS 'Let many leases begin anew; those tasks that were lost, or cancelled: stop working on them.';
+
 CREATE PROCEDURE fairq.wait(queue text, timeout interval DEFAULT '30 seconds',
 	INOUT ready boolean DEFAULT NULL)
 	AS 'MODULE_PATHNAME', 'fairq_wait' LANGUAGE C;

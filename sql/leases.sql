@@ -2,7 +2,7 @@
 -- back as long as nobody else has the task, and the attempt keeps those apart.
 --
 -- Broken on purpose to see it fail: an attempt that was over might end the
--- lease of a later one (is_leased() in finish.c).
+-- lease of a later one (is_leased() in attempt.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

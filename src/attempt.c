@@ -1,0 +1,280 @@
+/*
+ * attempt.c
+ *		Attempts: how they end, and that their leases begin anew.
+ *
+ * A task is found by its id.  These calls may wait: for a transaction that is
+ * changing the very row.  Then they look again.
+ *
+ * The attempt is the fencing token.  It counts up with every lease and never
+ * back, also when a task is released: a call that gives an attempt acts only
+ * for the lease that has it.  A lease that has expired is held until another
+ * worker gets the task.
+ *
+ * A task that is only to be deleted, which is the usual case, is not locked
+ * before.
+ *
+ * Locking: the caller has fairq.task open with RowExclusiveLock.  AccessShareLock
+ * on the queue, then the row, all to the end of the transaction.  Of many tasks
+ * the caller takes one after the other by their ids, so two such calls don't
+ * deadlock.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "attempt.h"
+#include "outcome.h"
+#include "running.h"
+#include "samples.h"
+#include "transaction.h"
+
+/* Does that attempt (or any) hold the task's lease? */
+static bool
+is_leased(const FairqTask *task, int32 attempt)
+{
+	return task->running &&
+		(attempt == FAIRQ_ANY_ATTEMPT || task->attempt == attempt);
+}
+
+/* Have the queue locked, if the caller has one of these privileges on it. */
+static bool
+use_queue(FairqAttempt *a, int32 queue_id, int any_privilege)
+{
+	if (a->queue == NULL || a->queue->id != queue_id)
+		a->queue = fairq_queue_use_id(queue_id, any_privilege);
+	return a->queue != NULL;
+}
+
+/*
+ * Note how long the attempt took that its worker ends.  One of a row by SQL may
+ * have no beginning.
+ */
+static void
+sample_run(FairqQueue *queue, const FairqTask *task)
+{
+	if (task->popped_at != 0)
+		fairq_sample(queue->hints, FAIRQ_SPAN_RUN, task->popped_at,
+					 GetCurrentTimestamp());
+}
+
+/* Notify listeners that a slot is free, if there is any limit. */
+static void
+notify_slots(FairqQueue *queue)
+{
+	if (queue->limited)
+		fairq_notify(queue);
+}
+
+/*
+ * Finish the task whose lease that attempt holds.  Its queue is locked before
+ * anything is done to the row, once for a run of tasks.  took is how many
+ * microseconds of work it was; -1: since its claim.  False if the lease is lost.
+ */
+bool
+fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
+					   int64 took)
+{
+	FairqTable *tasks = a->tasks;
+	bool		locked = false;
+
+	for (;;)
+	{
+		bool		changing;
+		FairqTask	task;
+		FairqLane  *lane;
+		FairqPending *pending;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!fairq_task_find_nowait(tasks, id, &task, &changing))
+			return false;
+		if (!use_queue(a, task.queue_id, FAIRQ_PRIV_WORK) ||
+			((locked || changing) &&
+			 !fairq_task_find_locked(tasks, id, &task)) ||
+			!is_leased(&task, attempt))
+			return false;
+		locked |= changing;
+		if (a->queue->retains || task.keyed)
+		{
+			if (!fairq_task_find_locked(tasks, id, &task) ||
+				!is_leased(&task, attempt))
+				return false;
+			task.took = took;
+			fairq_finish(a->queue, tasks, &task, FAIRQ_STATUS_SUCCEEDED, NULL,
+						 result);
+			sample_run(a->queue, &task);
+			notify_slots(a->queue);
+			return true;
+		}
+		lane = fairq_queue_lane(a->queue, task.priority);
+		pending = fairq_pending(lane, task.group_no);
+		fairq_hold_begin(a->queue, lane, task.group_no);
+		/* don't wait while the counter is held */
+		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
+		{
+			pending->stats[FAIRQ_STAT_COMPLETED]++;
+			task.took = took;
+			fairq_attempt_ended(a->queue, pending, &task);
+			fairq_pending_leased_at_abort(pending, task.addr,
+										  task.lease_until);
+			fairq_hold_end(pending);
+			sample_run(a->queue, &task);
+			notify_slots(a->queue);
+			return true;
+		}
+		fairq_hold_end(NULL);
+		/* a transaction has the row: have it locked, and look again */
+		locked = true;
+	}
+}
+
+/*
+ * Lock the task with that id, if the caller has one of these privileges on its
+ * queue.  The queue is locked before the row, as everywhere.
+ */
+bool
+fairq_find_task(FairqAttempt *a, int64 id, int any_privilege)
+{
+	bool		changing;
+
+	return fairq_task_find_nowait(a->tasks, id, &a->task, &changing) &&
+		use_queue(a, a->task.queue_id, any_privilege) &&
+		fairq_task_find_locked(a->tasks, id, &a->task);
+}
+
+/*
+ * Lock the task whose lease that attempt holds.  A worker that comes too late
+ * locks nothing.
+ */
+bool
+fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
+{
+	bool		changing;
+
+	CHECK_FOR_INTERRUPTS();
+	return fairq_task_find_nowait(a->tasks, id, &a->task, &changing) &&
+		use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK) &&
+		fairq_task_find(a->tasks, id, &a->task) &&
+		is_leased(&a->task, attempt) &&
+		fairq_task_find_locked(a->tasks, id, &a->task) &&
+		is_leased(&a->task, attempt);
+}
+
+/*
+ * Have the task, whose attempt is over, run again after a delay in
+ * microseconds, unless it was cancelled.
+ */
+static void
+run_again(FairqAttempt *a, int64 delay, const text *error, bool counts)
+{
+	if (a->task.cancelled)
+		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_CANCELLED,
+					 error, (Datum) 0);
+	else
+		fairq_run_again(a->queue, a->tasks, &a->task,
+						delay == 0 ? DT_NOBEGIN : GetCurrentTimestamp() + delay,
+						error, counts);
+	if (delay == 0)
+		fairq_notify(a->queue);
+	else
+		notify_slots(a->queue);
+}
+
+/*
+ * Returns the delay of the next attempt, in microseconds.  Jitter keeps those
+ * apart that have failed together: up to a quarter more or less, and an hour
+ * at most.
+ */
+static int64
+backoff_delay(const FairqQueue *queue, const FairqTask *task)
+{
+	int32		retries = Max(task->attempt - task->released - 1, 0);
+	double		jitter = pg_prng_double(&pg_global_prng_state);
+	double		most = (double) SECS_PER_HOUR * USECS_PER_SEC;
+	double		delay = (double) queue->retries.backoff * pow(2, Min(retries, 60));
+
+	return (int64) Min(delay * (0.75 + 0.5 * jitter),
+					   most * (0.75 + 0.25 * jitter));
+}
+
+/*
+ * The attempt has failed, for a reason that is error unless that is NULL: it is
+ * retried after retry_in microseconds, -1: after the queue's backoff; or, if no
+ * attempts are left, or with dead, it has failed for good.
+ */
+void
+fairq_fail_attempt(FairqAttempt *a, const text *error, int64 retry_in, bool dead,
+				   int64 took)
+{
+	a->task.took = took;
+	if (!a->task.cancelled && (dead || fairq_attempts_used_up(a->queue, &a->task)))
+	{
+		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_FAILED, error,
+					 (Datum) 0);
+		notify_slots(a->queue);
+	}
+	else
+	{
+		if (!a->task.cancelled)
+			fairq_pending(fairq_queue_lane(a->queue, a->task.priority),
+						  a->task.group_no)->stats[FAIRQ_STAT_RETRIED]++;
+		run_again(a, retry_in >= 0 ? retry_in : backoff_delay(a->queue, &a->task),
+				  error, true);
+	}
+	sample_run(a->queue, &a->task);
+}
+
+/* The task goes back, to run after a delay in microseconds. */
+void
+fairq_release_attempt(FairqAttempt *a, int64 delay)
+{
+	fairq_pending(fairq_queue_lane(a->queue, a->task.priority),
+				  a->task.group_no)->stats[FAIRQ_STAT_RELEASED]++;
+	run_again(a, delay, NULL, false);
+}
+
+/* The lease is to end then. */
+void
+fairq_extend_attempt(FairqAttempt *a, TimestampTz until)
+{
+	FairqLane  *lane = fairq_queue_lane(a->queue, a->task.priority);
+	FairqPending *pending = fairq_pending(lane, a->task.group_no);
+	ItemPointerData before = a->task.tid;
+
+	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
+	fairq_pending_leased_at_commit(pending, a->task.addr, until, 0);
+
+	/* it may be moved, and a count must not miss it */
+	fairq_hold_begin(a->queue, lane, a->task.group_no);
+	fairq_task_extend(a->tasks, &a->task, until);
+	fairq_hold_written(&a->task, &before);
+	fairq_hold_end(NULL);
+}
+
+/* The task is taken back; if it is running, its worker is told. */
+void
+fairq_cancel_task(FairqAttempt *a)
+{
+	FairqLane  *lane = fairq_queue_lane(a->queue, a->task.priority);
+	FairqPending *pending;
+	ItemPointerData before = a->task.tid;
+
+	if (!a->task.running)
+	{
+		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_CANCELLED, NULL,
+					 (Datum) 0);
+		return;
+	}
+	if (a->task.cancelled)
+		return;
+	pending = fairq_pending(lane, a->task.group_no);
+	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
+	fairq_pending_leased_at_commit(pending, a->task.addr, a->task.lease_until, 0);
+	fairq_hold_begin(a->queue, lane, a->task.group_no);
+	fairq_task_cancel(a->tasks, &a->task);
+	fairq_hold_written(&a->task, &before);
+	fairq_hold_end(NULL);
+}

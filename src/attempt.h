@@ -1,0 +1,33 @@
+/*
+ * attempt.h
+ *		Attempts: how they end, and that their leases begin anew.
+ */
+#ifndef FAIRQ_ATTEMPT_H
+#define FAIRQ_ATTEMPT_H
+
+#include "queue.h"
+#include "store.h"
+
+/* whichever attempt holds the lease */
+#define FAIRQ_ANY_ATTEMPT (-1)
+
+/* A task at hand, one after the other. */
+typedef struct FairqAttempt
+{
+	FairqTable *tasks;			/* fairq.task, open */
+	FairqQueue *queue;			/* the task's, locked; of that before it until
+								 * one is found; NULL: there was none */
+	FairqTask	task;
+} FairqAttempt;
+
+extern bool fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt,
+								   Datum result, int64 took);
+extern bool fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt);
+extern bool fairq_find_task(FairqAttempt *a, int64 id, int any_privilege);
+extern void fairq_fail_attempt(FairqAttempt *a, const text *error,
+							   int64 retry_in, bool dead, int64 took);
+extern void fairq_release_attempt(FairqAttempt *a, int64 delay);
+extern void fairq_extend_attempt(FairqAttempt *a, TimestampTz until);
+extern void fairq_cancel_task(FairqAttempt *a);
+
+#endif							/* FAIRQ_ATTEMPT_H */
