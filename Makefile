@@ -7,12 +7,13 @@
 #   make demo       the demo on real input (KEEP=1 keeps its cluster)
 #   make bench      the benchmarks, in minutes; make bench-full: in half an hour
 #   make bench-plots    redraws the plots of docs/performance.md from that
+#   make dist       the release as a zip, of what is committed
 #
 # PG_CONFIG=... chooses the PostgreSQL, WERROR=1 makes warnings errors.
 
 # These run in a copy of the tree, and prepare the machine first; so they need
 # no PostgreSQL to begin with.
-.PHONY: prepare test test-more demo bench bench-full bench-plots
+.PHONY: prepare test test-more demo bench bench-full bench-plots dist
 prepare:
 	@test/prepare
 test:
@@ -28,9 +29,15 @@ bench-full: prepare
 bench-plots:
 	@test/bench/report --plots test/bench/plots
 
+# META.json alone says which release this is.
+release := $(shell sed -n 's/^   "version": "\(.*\)",$$/\1/p' META.json)
+dist:
+	@git rev-parse --verify -q HEAD >/dev/null || { echo "make dist: this is no clone of the repository" >&2; exit 1; }
+	git archive --format=zip --prefix=fairq-$(release)/ -o fairq-$(release).zip HEAD
+
 # All else is PostgreSQL's own way of building extensions.
 .DEFAULT_GOAL := all
-ifneq ($(filter-out prepare test test-more demo bench bench-full bench-plots,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out prepare test test-more demo bench bench-full bench-plots dist,$(or $(MAKECMDGOALS),all)),)
 
 EXTENSION = fairq
 DATA = fairq--1.0.sql
@@ -158,11 +165,13 @@ endif
 # PostgreSQL's own headers and idioms are not clean under -Wextra.
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
 	-Wno-missing-field-initializers -Wno-clobbered
+# the library's version is that of the SQL that it is for
+PG_CPPFLAGS = -DFAIRQ_VERSION='$(shell sed -n "s/^default_version = '\(.*\)'/\"\1\"/p" fairq.control)'
 ifeq ($(WERROR),1)
 PG_CFLAGS += -Werror
 endif
 
-EXTRA_CLEAN = fairq-demo.svg
+EXTRA_CLEAN = fairq-demo.svg fairq-*.zip
 
 PG_CONFIG = pg_config
 pg_version := $(shell $(PG_CONFIG) --version)

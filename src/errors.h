@@ -7,8 +7,6 @@
 
 #include "fmgr.h"
 
-#define FAIRQ_VERSION "1.0"
-
 #define FAIRQ_SQLSTATE(n) MAKE_SQLSTATE('Q', 'F', '0', '0', (n))
 
 #define ERRCODE_FAIRQ_NO_QUEUE			FAIRQ_SQLSTATE('1')
