@@ -164,6 +164,9 @@ SELECT queue FROM fairq.fairness WHERE queue LIKE 'fairness%' GROUP BY queue ORD
 SELECT count(*) > 0 AS ok FROM fairq.group_shares('fairness_time');
 RESET ROLE;
 SELECT queue, got IS NOT NULL AS known FROM ids, fairq.group_got(queue_id, 0) ORDER BY queue COLLATE "C";
+
+-- A group's number that is none (with -2147483648 the server crashed).
+SELECT DISTINCT n, got, ahead FROM ids, unnest(ARRAY[-2147483648, -64, -1, 2147483647]) n, fairq.group_got(queue_id, n) ORDER BY n;
 SELECT fairq.revoke_queue('fairness_time', 'regress_fairness', 'enqueue'), fairq.revoke_queue('fairness_other', 'regress_fairness', 'monitor');
 DROP ROLE regress_fairness;
 

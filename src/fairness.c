@@ -382,6 +382,7 @@ Datum
 fairq_group_got(PG_FUNCTION_ARGS)
 {
 	int32		id = PG_GETARG_INT32(0);
+	int32		group_no = PG_GETARG_INT32(1);
 	FairqQueue *queue = fairq_queue_by_id(id);
 	TimestampTz now = GetCurrentTimestamp();
 	TupleDesc	desc;
@@ -390,7 +391,9 @@ fairq_group_got(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MONITOR) ||
+	/* the accounts' chunks are found by the number: below 0 there are none */
+	if (queue == NULL || group_no < 0 ||
+		!fairq_may(queue, FAIRQ_PRIV_MONITOR) ||
 		queue->shares.fair_by == FAIRQ_BY_TASKS ||
 		!fairq_queue_try_lock(queue, AccessShareLock))
 		PG_RETURN_NULL();
@@ -399,7 +402,7 @@ fairq_group_got(PG_FUNCTION_ARGS)
 	{
 		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 			look_at_lane(&lanes[p], fairq_queue_lane(queue, p), now);
-		find_shares(queue, lanes, now, PG_GETARG_INT32(1), 1, &share);
+		find_shares(queue, lanes, now, group_no, 1, &share);
 	}
 	fairq_queue_id_unlock(id, AccessShareLock);
 	{

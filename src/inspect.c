@@ -94,13 +94,14 @@ fairq_counters(PG_FUNCTION_ARGS)
 Datum
 fairq_sql_next_at(PG_FUNCTION_ARGS)
 {
+	int32		group_no = PG_GETARG_INT32(1);
 	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
 	TimestampTz next;
 	bool		of_queue;
 
-	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_ANY))
+	if (queue == NULL || group_no < 0 || !fairq_may(queue, FAIRQ_PRIV_ANY))
 		PG_RETURN_NULL();
-	next = fairq_next_at(queue, PG_GETARG_INT32(1), &of_queue);
+	next = fairq_next_at(queue, group_no, &of_queue);
 	if (next == DT_NOBEGIN)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(next);
@@ -125,16 +126,18 @@ fairq_wait_reason(PG_FUNCTION_ARGS)
 {
 	FairqQueue *queue;
 	FairqReason reason;
+	int32		group_no;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		PG_RETURN_NULL();
 	queue = fairq_queue_by_id(PG_GETARG_INT32(0));
-	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
+	group_no = PG_GETARG_INT32(1);
+	if (queue == NULL || group_no < 0 || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
 		PG_RETURN_NULL();
 	if (!PG_ARGISNULL(2) && PG_GETARG_TIMESTAMPTZ(2) > GetCurrentTimestamp())
 		reason = FAIRQ_REASON_SCHEDULED;
 	else
-		reason = fairq_reason(queue, PG_GETARG_INT32(1));
+		reason = fairq_reason(queue, group_no);
 	if (reason == FAIRQ_REASON_NONE)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(fairq_reason_name(reason)));

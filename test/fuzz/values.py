@@ -176,11 +176,13 @@ NAMES = {
     "burst": usual(a_choice(None, "1", "100", "2147483647")),
     "per": usual(a_choice(None, "1 ms", "1 second")),
     "until": usual(a_choice(None, None, "now", "tomorrow")),
-    "group_no": usual(a_choice("0", "1", "2"), 0.5),
+    "group_no": usual(a_choice("0", "1", "2")),
     "shares": usual(a_choice(None, None, "{}", "{70,20,10}", "{1,1000000}")),
     "privilege": usual(a_choice("enqueue", "work", "monitor", "manage"), 0.9),
     "queue_id": usual(a_choice("1", "2", "3", "4", "5")),
     "block": usual(a_choice("0", "1", "1000")),
+    "shard": usual(a_choice("1", "1", "2")),
+    "expected": usual(a_choice(None, "1", "2")),
 }
 
 
