@@ -8,12 +8,13 @@
 #   make bench      the benchmarks, in minutes; make bench-full: in half an hour
 #   make bench-plots    redraws the plots of docs/performance.md from that
 #   make dist       the release as a zip, of what is committed
+#   make deb        Debian packages, in fairq-deb
 #
 # PG_CONFIG=... chooses the PostgreSQL, WERROR=1 makes warnings errors.
 
 # These run in a copy of the tree, and prepare the machine first; so they need
 # no PostgreSQL to begin with.
-.PHONY: prepare test test-more demo bench bench-full bench-plots dist
+.PHONY: prepare test test-more demo bench bench-full bench-plots dist deb
 prepare:
 	@test/prepare
 test:
@@ -34,10 +35,13 @@ release := $(shell sed -n 's/^   "version": "\(.*\)",$$/\1/p' META.json)
 dist:
 	@git rev-parse --verify -q HEAD >/dev/null || { echo "make dist: this is no clone of the repository" >&2; exit 1; }
 	git archive --format=zip --prefix=fairq-$(release)/ -o fairq-$(release).zip HEAD
+deb:
+	@test/prepare deb
+	@deploy/deb
 
 # All else is PostgreSQL's own way of building extensions.
 .DEFAULT_GOAL := all
-ifneq ($(filter-out prepare test test-more demo bench bench-full bench-plots dist,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out prepare test test-more demo bench bench-full bench-plots dist deb,$(or $(MAKECMDGOALS),all)),)
 
 EXTENSION = fairq
 DATA = fairq--1.0.sql
