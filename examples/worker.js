@@ -29,18 +29,43 @@ async function handle(task, signal) {
   console.log(`task ${task.id} of ${task.group_key}:`, task.payload);
 }
 
-// A connection that is made anew when it is lost.
+// The hosts of a connection, each as pg takes it.  Of several, in PGHOST and PGPORT or
+// in a URI, with commas between them, one is the primary.
+function places(uri) {
+  const timeout = { connectionTimeoutMillis: 1000 * (process.env.PGCONNECT_TIMEOUT || 10) };
+  if (uri === undefined) {
+    const ports = (process.env.PGPORT || '5432').split(',');
+    return (process.env.PGHOST || '').split(',').map((host, i) => ({
+      ...timeout, host: host || undefined, port: Number(ports[i % ports.length]) }));
+  }
+  const [, before, hosts, after] = /^(\w+:\/\/(?:[^@/?]*@)?)([^/?]*)(.*)$/.exec(uri);
+  return hosts.split(',').map((host) => (
+    { ...timeout, connectionString: before + host + after }));
+}
+
+// A connection that is made anew when it is lost: to the host that takes writes.
 class Database {
   constructor(uri) {
-    this.uri = uri;
+    this.places = places(uri);
     this.lost = false;
   }
 
   async connect() {
-    const client = new Client(this.uri);
-    client.on('error', () => {}); // the next query fails, and says it
-    await client.connect();
-    return client;
+    let problem = new Error('no host takes writes');
+    for (const place of this.places) {
+      const client = new Client(place);
+      client.on('error', () => {}); // the next query fails, and says it
+      try {
+        await client.connect();
+        if (this.places.length === 1) return client;
+        const { rows } = await client.query('SHOW transaction_read_only');
+        if (rows[0].transaction_read_only === 'off') return client;
+      } catch (error) {
+        problem = error;
+      }
+      client.end().catch(() => {});
+    }
+    throw problem;
   }
 
   // If only the answer was lost, the attempt sees to it that a second complete

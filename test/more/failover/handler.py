@@ -1,0 +1,17 @@
+"""The work of worker.py here: 50 ms, and a line for its beginning and its end."""
+
+import os
+import time
+
+log = os.open(os.environ["FAILOVER_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
+def note(what, task):
+    os.write(log, f"{what} {task.id} {task.attempt} {task.group_key} {time.time()}\n".encode())
+
+
+def handle(task):
+    note("begin", task)
+    time.sleep(0.05)
+    note("end", task)
+    return "done"
