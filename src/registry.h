@@ -13,6 +13,7 @@ extern FairqHints *fairq_shmem_queue(int32 queue_id);
 extern FairqHints *fairq_shmem_find_queue(int32 queue_id);
 extern List *fairq_shmem_queues(Oid task);
 extern void fairq_shmem_release(FairqHints *hints);
+extern void fairq_shmem_make_room(void);
 extern FairqCounter *fairq_shmem_counter(FairqHints *hints, int32 group_no);
 extern FairqCounter *fairq_shmem_find_counter(FairqHints *hints,
 											  int32 group_no);

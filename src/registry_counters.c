@@ -4,7 +4,8 @@
  *
  * A counter is freed when it is idle and not pinned; one of a queue that is gone
  * also if it is not idle.  Such counters are looked for whenever there are twice
- * as many as the last time left, which costs a constant time per new one.
+ * as many as the last time left, which costs a constant time per new one, and by the
+ * next call after one that found no memory.
  *
  * Locking: a partition of the table of counters, before one of queues, and a
  * lane's lock; see registry.c.
@@ -97,6 +98,18 @@ free_idle_counters(void)
 	dshash_seq_term(&status);
 	pg_atomic_write_u32(&fairq_view.registry->many_counters,
 						Max(FAIRQ_MANY_COUNTERS, 2 * left));
+}
+
+/*
+ * If a call found no memory of late (explain() in shmem.c), free what is only kept
+ * for its next use: it may be all that is in the way, and less than what is looked
+ * for otherwise.
+ */
+void
+fairq_shmem_make_room(void)
+{
+	if (pg_atomic_read_u32(&fairq_view.registry->many_counters) == 0)
+		free_idle_counters();
 }
 
 /*

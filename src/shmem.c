@@ -180,12 +180,18 @@ attach_area(void)
 	cache = dsa_get_address(area, control->cache);
 }
 
-/* Error context: what to do when shared memory cannot be had. */
+/*
+ * Error context: what to do when shared memory cannot be had.  The next call frees
+ * idle counters first (fairq_shmem_make_room()).
+ */
 static void
 explain(void *arg)
 {
-	if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES)
-		errhint("If it is dynamic shared memory that is full, make it larger (in a container, that of /dev/shm), or drop queues that are not used.");
+	if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_INSUFFICIENT_RESOURCES)
+		return;
+	if (control != NULL)
+		pg_atomic_write_u32(&control->registry.many_counters, 0);
+	errhint("If it is dynamic shared memory that is full, make it larger (in a container, that of /dev/shm), or drop queues that are not used.");
 }
 
 /*

@@ -259,7 +259,7 @@ typedef struct FairqRegistry
 	/* without the lock */
 	pg_atomic_uint32 ncounters; /* number of counters of groups */
 	pg_atomic_uint32 many_counters; /* number of counters past which idle ones
-									 * are freed */
+									 * are freed; 0: a call found no memory */
 	pg_atomic_uint32 crowded;	/* 1: a group found no entry in the cache; 0:
 								 * not so far */
 	pg_atomic_uint64 swept_at;	/* time of the last search for extensions that
