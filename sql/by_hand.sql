@@ -22,6 +22,14 @@ COMMIT;
 SELECT pg_temp.pop('by_hand'), pg_temp.pop('by_hand_2');
 SELECT pg_temp.pop('by_hand_2');
 SELECT * FROM fairq.check_queue('by_hand_2');
+-- A row that the statement itself has just changed: such calls went round for ever.
+SELECT count(*) FROM fairq.enqueue('by_hand_2', 'c');
+CREATE TEMP TABLE popped AS SELECT id FROM fairq.pop('by_hand_2');
+UPDATE fairq.task t SET worker = 'x' FROM popped p WHERE t.id = p.id RETURNING fairq.extend(t.id) > now() AS extended;
+UPDATE fairq.task t SET worker = 'y' FROM popped p WHERE t.id = p.id RETURNING fairq.extend_batch(ARRAY[t.id]);
+UPDATE fairq.task t SET worker = 'z' FROM popped p WHERE t.id = p.id RETURNING fairq.complete(t.id);
+SELECT * FROM fairq.check_queue('by_hand_2');
+
 SELECT fairq.drop_queue('by_hand_2', true);
 
 -- a new name, and a higher limit

@@ -18,7 +18,8 @@
  *
  * Locking: set_shard locks fairq.task against all that write, to the end of the
  * transaction.  So every task of another transaction is seen, and whoever waits
- * takes ids by what was set.  fairq_shard() takes what ids.c says.
+ * takes ids by what was set.  fairq_shard() takes what ids.c says; if a shard is
+ * expected, with a lock that keeps set_shard() away to the end of the transaction.
  */
 #include "postgres.h"
 
@@ -70,7 +71,8 @@ fairq_set_shard(PG_FUNCTION_ARGS)
 				errdetail("The database is shard %d.", present),
 				errhint("DROP EXTENSION fairq and CREATE EXTENSION fairq begin anew."));
 	/* unlike setval() it is undone by a rollback */
-	sql = psprintf("ALTER SEQUENCE fairq.task_id_seq RESTART WITH " INT64_FORMAT,
+	/* START is for TRUNCATE fairq.task RESTART IDENTITY */
+	sql = psprintf("ALTER SEQUENCE fairq.task_id_seq START WITH " INT64_FORMAT " RESTART",
 				   fairq_shard_begin(shard) + 1);
 	fairq_sql(sql, NULL, 0, NULL);
 	PG_RETURN_VOID();
@@ -80,7 +82,9 @@ fairq_set_shard(PG_FUNCTION_ARGS)
 Datum
 fairq_shard(PG_FUNCTION_ARGS)
 {
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	/* what the caller goes on to enqueue is of the shard that it expects */
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
+										 PG_ARGISNULL(0) ? AccessShareLock : RowExclusiveLock);
 	int32		shard = fairq_ids_shard();
 
 	fairq_table_close(tasks);

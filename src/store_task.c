@@ -664,6 +664,8 @@ fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 			case FAIRQ_CLAIMED:
 				return true;
 			case FAIRQ_GONE:
+				/* or it is of the command that calls us: UPDATE ... RETURNING */
+				CommandCounterIncrement();
 				break;
 			case FAIRQ_LOCKED:
 				fairq_table_wait(table, &task->tid);
