@@ -1,0 +1,2 @@
+-- The image of postgres runs this in the database that it makes at its first start.
+CREATE EXTENSION fairq;
