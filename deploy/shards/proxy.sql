@@ -15,6 +15,11 @@
 -- fairq_proxy what goes to one shard, p + 1 by connection p.  A shard's own errors
 -- arrive with their SQLSTATEs; that one cannot be reached is 08006.
 -- Calls run on the shards in transactions of their own: a rollback here undoes none.
+--
+-- PL/Proxy sends times and numbers as text.  So both sides have to write what any
+-- server reads, whatever the caller's session and the shard have set: arguments by SET
+-- of the functions that send, times in results by set_config() on the shard.  Results
+-- have intervals too, but none below zero, and those are read in any style.
 
 SET LOCAL client_min_messages = warning;
 
@@ -173,11 +178,14 @@ DECLARE
 BEGIN
 	EXECUTE format($f$
 		CREATE OR REPLACE FUNCTION fairq_proxy.%1$I(p int, %2$s) RETURNS %3$s
-			LANGUAGE plproxy AS $$
+			LANGUAGE plproxy SET datestyle = 'ISO, YMD'
+			SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $$
 			CLUSTER 'fairq';
 			RUN ON p;
-			SELECT fairq.%1$I(%4$s) FROM fairq.shard(p + 1);
-		$$ $f$, name, typed, result, names);
+			SELECT fairq.%1$I(%4$s) FROM fairq.shard(p + 1)%5$s;
+		$$ $f$, name, typed, result, names,
+		CASE result WHEN 'timestamptz'
+			THEN ', set_config(''datestyle'', ''ISO, YMD'', true)' ELSE '' END);
 	EXECUTE format($f$
 		CREATE OR REPLACE FUNCTION fairq.%1$I(%2$s) RETURNS %3$s
 			LANGUAGE plpgsql AS $$
@@ -273,7 +281,8 @@ $$;
 CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 	group_keys text[], payloads jsonb[], priority int, run_at timestamptz,
 	dedup_keys text[], costs real[], has_dedup_keys boolean, has_costs boolean)
-	RETURNS SETOF bigint LANGUAGE plproxy AS $$
+	RETURNS SETOF bigint LANGUAGE plproxy SET datestyle = 'ISO, YMD'
+	SET extra_float_digits = 1 AS $$
 	CLUSTER 'fairq';
 	SPLIT ps, group_keys, payloads, dedup_keys, costs;
 	RUN ON ps;
@@ -338,7 +347,7 @@ $$;
 
 CREATE OR REPLACE FUNCTION fairq_proxy.complete_batch(ps int[], ids bigint[],
 	attempts int[], took interval[], has_attempts boolean, has_took boolean)
-	RETURNS SETOF bigint LANGUAGE plproxy AS $$
+	RETURNS SETOF bigint LANGUAGE plproxy SET intervalstyle = 'postgres' AS $$
 	CLUSTER 'fairq';
 	SPLIT ps, ids, attempts, took;
 	RUN ON ps;
