@@ -166,6 +166,36 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION fairq_proxy.has_tasks(p int, name text) RETURNS boolean
+	LANGUAGE plproxy AS $$
+	CLUSTER 'fairq';
+	RUN ON p;
+	SELECT EXISTS (SELECT FROM fairq.live_tasks t WHERE t.queue = name)
+		FROM fairq.shard(p + 1);
+$$;
+
+-- Those to drop a queue from, if none would refuse it: one that drops it loses the
+-- settings and what is kept of finished tasks.
+CREATE OR REPLACE FUNCTION fairq_proxy.of_drop(queue text, force boolean)
+	RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE
+	ps int[] := fairq_proxy.of_queue(queue, true);
+	p int;
+BEGIN
+	IF NOT coalesce(force, false) THEN
+		FOREACH p IN ARRAY ps LOOP
+			IF fairq_proxy.has_tasks(p, queue) THEN
+				RAISE 'cannot drop queue "%" because it is not empty', queue
+					USING ERRCODE = 'QF004',
+					DETAIL = format('Shard %s has tasks of it.', p + 1),
+					HINT = 'Use force => true to drop it with all its tasks.';
+			END IF;
+		END LOOP;
+	END IF;
+	RETURN ps;
+END
+$$;
+
 --
 -- Calls, each made here of its name, arguments, result and shards
 --
@@ -256,7 +286,7 @@ BEGIN
 	PERFORM pg_temp.make('alter_queue', 'queue text, ' || format(settings,
 		NULL, NULL, NULL, NULL, 'NULL', NULL, NULL, NULL, NULL), 'void', of_all);
 	PERFORM pg_temp.make('drop_queue', 'queue text, force boolean DEFAULT false',
-		'boolean', 'fairq_proxy.of_queue(queue, true)');
+		'boolean', 'fairq_proxy.of_drop(queue, force)');
 	PERFORM pg_temp.make('maintain', 'queue text DEFAULT NULL', 'void', of_all);
 
 	PERFORM pg_temp.make('pause', 'queue text, group_key text DEFAULT NULL',
