@@ -157,7 +157,9 @@ DECLARE
 BEGIN
 	SELECT array_agg(p) INTO ps FROM unnest(fairq_proxy.of_all()) p
 	WHERE fairq_proxy.has_queue(p, queue) = has;
-	IF ps IS NULL AND has THEN
+	IF queue IS NULL THEN
+		RAISE null_value_not_allowed USING MESSAGE = 'queue must not be NULL';
+	ELSIF ps IS NULL AND has THEN
 		RAISE 'queue "%" does not exist', queue USING ERRCODE = 'QF001';
 	ELSIF ps IS NULL THEN
 		RAISE 'queue "%" already exists', queue USING ERRCODE = 'QF002';
@@ -331,7 +333,7 @@ BEGIN
 	ELSIF array_ndims("values") > 1 OR cardinality("values") <> n THEN
 		RAISE invalid_parameter_value
 			USING MESSAGE = format('%s and %s must have the same length', partner, name);
-	ELSIF needed AND array_position("values", NULL) > 0 THEN
+	ELSIF needed AND array_position("values", NULL) IS NOT NULL THEN
 		RAISE invalid_parameter_value
 			USING MESSAGE = format('%s must not contain NULL', name);
 	END IF;
