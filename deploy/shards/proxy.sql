@@ -61,7 +61,7 @@ BEGIN
 	IF group_key IS NULL THEN
 		RAISE null_value_not_allowed USING MESSAGE = 'group_key must not be NULL';
 	END IF;
-	RETURN (('x' || left(md5(group_key), 8))::bit(32)::int
+	RETURN (('x' || left(md5(convert_to(group_key, 'UTF8')), 8))::bit(32)::int
 		& (fairq_proxy.shards() - 1)) + 1;
 END
 $$;
