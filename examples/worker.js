@@ -79,8 +79,7 @@ class Database {
         this.lost = false;
         return rows;
       } catch (error) {
-        const lost = !(error instanceof DatabaseError) || /^(08|53|57P)/.test(error.code);
-        if (!lost) throw error;
+        if (!isLost(error)) throw error;
         console.error(`${error}`);
         this.lost = true;
         if (this.client === client) {
@@ -92,6 +91,12 @@ class Database {
       if (!stopping) await sleep(1000);
     }
   }
+}
+
+// May a new connection mend it?  25006, read-only, is a server that was the primary, or
+// a shard that is being moved.
+function isLost(error) {
+  return !(error instanceof DatabaseError) || /^(08|25006|53|57P)/.test(error.code);
 }
 
 let stopping = false;

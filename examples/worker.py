@@ -28,6 +28,9 @@ LEASE = timedelta(seconds=float(os.environ.get("LEASE", 60)))
 GRACE = float(os.environ.get("GRACE", 5))   # seconds for what runs at the end
 SHARDS = os.environ.get("SHARDS", "").split() or [""]   # connection URIs
 NAME = f"{socket.gethostname()}:{os.getpid()}"
+# What a new connection may mend; read-only is a server that was the primary, or a
+# shard that is being moved.
+LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
 log = logging.getLogger("worker")
 
@@ -93,7 +96,7 @@ class Database:
                     return rows
                 except psycopg.errors.QueryCanceled:
                     raise
-                except psycopg.OperationalError as error:
+                except LOST as error:
                     log.warning("%s", error)
                     failures += 1
                     self.lost = True

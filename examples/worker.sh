@@ -22,6 +22,11 @@ trap 'rm -rf "$directory"' EXIT
 # commit and the printing of what was popped.
 psql=(setsid --wait psql -XAtqw -v ON_ERROR_STOP=1 -v queue="$queue" -v lease="$lease s")
 
+# Is it a server that was the primary, or a database that is read-only for some time?
+read_only() {
+	[ "$("${psql[@]}" <<<'SHOW transaction_read_only')" = on ]
+}
+
 # Does one task.  SIGTERM stops that.
 work() {	# ID ATTEMPT PAYLOAD GROUP
 	local sql=("${psql[@]}" -v id="$1" -v attempt="$2") errors=$directory/$1.$2
@@ -52,7 +57,8 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	fi
 	# If only the answer was lost, the attempt sees to it that a second try does
 	# no harm.
-	until "${sql[@]}" <<<"$end" >/dev/null || [ $? -ne 2 ] || [ -n "$stopped" ]; do
+	until "${sql[@]}" <<<"$end" >/dev/null || { [ $? -ne 2 ] && ! read_only; } ||
+		[ -n "$stopped" ]; do
 		sleep 1
 	done
 	rm -f "$errors"
@@ -120,7 +126,7 @@ while [ -z "$stopping" ]; do
 	for ((i = 0; i < ${#tasks[@]}; i += 4)); do
 		work "${tasks[@]:i:4}" &
 	done
-	if [ "$popped" -eq 2 ]; then
+	if [ "$popped" -eq 2 ] || { [ "$popped" -eq 3 ] && read_only; }; then
 		sleep 1
 	# Above 128 is a signal; and after one $! may have been end_wait.
 	elif [ "$popped" -gt 0 ] && [ "$popped" -le 128 ] && [ -z "$stopping" ]; then
