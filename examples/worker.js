@@ -47,7 +47,6 @@ function places(uri) {
 class Database {
   constructor(uri) {
     this.places = places(uri);
-    this.lost = false;
   }
 
   async connect() {
@@ -70,23 +69,20 @@ class Database {
 
   // If only the answer was lost, the attempt sees to it that a second complete
   // does no harm; what a lost pop took comes back when its lease ends.
-  async query(sql, values) {
+  async query(sql, values, once = false) {
     for (let failures = 1; ; failures++) {
       this.client = this.client || this.connect();
       const client = this.client;
       try {
-        const { rows } = await (await client).query(sql, values);
-        this.lost = false;
-        return rows;
+        return (await (await client).query(sql, values)).rows;
       } catch (error) {
         if (!isLost(error)) throw error;
         console.error(`${error}`);
-        this.lost = true;
         if (this.client === client) {
           this.client = null;
           client.then((c) => c.end()).catch(() => {});
         }
-        if (stopping && failures > 1) throw error;
+        if (once || (stopping && failures > 1)) throw error;
       }
       if (!stopping) await sleep(1000);
     }
@@ -105,7 +101,7 @@ const stopped = new Promise((resolve) => {
   process.on('SIGINT', resolve);
 });
 const running = new Set(); // tasks
-let taken = 0; // slots that no task has yet
+let working = 0; // those whose work has begun, and has not ended
 
 // A database that has a part of the queue's groups.
 class Shard {
@@ -115,7 +111,17 @@ class Shard {
     this.groups = 1; // that have something to do
     this.counted = -Infinity; // when they were
     this.service = 0; // tasks taken, per group
-    this.taking = Infinity; // since when it takes some; Infinity: it has none to take
+    this.slots = 0; // that its pop, which has not returned, is to fill
+    this.taking = -Infinity; // when it last had tasks, and room for them
+  }
+
+  tasks() {
+    return [...running].filter((task) => task.shard === this);
+  }
+
+  // Does it have tasks, and has it said something within a second?
+  answers() {
+    return this.taking > performance.now() - 1000;
   }
 
   async countGroups() {
@@ -125,7 +131,7 @@ class Shard {
     const groups = (row && row.groups_active) || 1;
     // what it is ahead by is tasks: of each group it is another part now
     const least = Math.min(this.service,
-      ...shards.filter((s) => s.taking < Infinity).map((s) => s.service));
+      ...shards.filter((s) => s.answers()).map((s) => s.service));
     this.service = least + (this.service - least) * this.groups / groups;
     this.groups = groups;
     this.counted = performance.now();
@@ -134,58 +140,71 @@ class Shard {
   // Takes those of the free slots that are this shard's; waits for one.  Each goes to
   // the shard that has had the fewest tasks per group, of those that have some: so
   // groups of all shards get the same.  A shard that does not answer within a second
-  // is not waited for.
+  // is not waited for, and if it cannot be told what has ended it gets no more.
   async takeSlots() {
-    const others = shards.filter((s) => s !== this && s.taking < Infinity);
-    if (this.taking === Infinity && others.length > 0) {
-      // it has saved up none; and not all workers come to it at once
-      this.service = Math.max(this.service,
-        Math.min(...others.map((s) => s.service)) + Math.random() / this.groups);
+    while (!stopping) {
+      const late = performance.now() - 1000;
+      if (this.tasks().every((task) => task.ended > late)) {
+        const others = shards.filter((s) => s !== this && s.answers());
+        if (others.length > 0 && !this.answers()) {
+          // it has saved up none; and not all workers come to it at once
+          this.service = Math.max(this.service,
+            Math.min(...others.map((s) => s.service)) + Math.random() / this.groups);
+        }
+        this.taking = performance.now();
+        const free = freeSlots(late);
+        while (this.slots < free && this.isNext()) this.count(1);
+        if (this.slots > 0) break;
+      }
+      await change(500);
     }
-    for (let n = 0; ;) {
-      this.taking = performance.now();
-      for (; freeSlots() > 0 && this.isNext(); n++) this.count(1);
-      if (n > 0 || stopping) return n;
-      await change(1000);
-    }
+    return this.slots;
   }
 
   isNext() {
-    const late = performance.now() - 1000;
-    return shards.every((s) => this.service <= s.service || s.taking < late || s.taking === Infinity);
+    return shards.every((s) => this.service <= s.service || !s.answers());
   }
 
-  count(tasks) {
-    taken += tasks;
-    this.service += tasks / this.groups;
+  count(slots) {
+    this.slots += slots;
+    this.service += slots / this.groups;
+  }
+
+  // What its pop has brought; the other slots are free again.
+  got(tasks) {
+    this.count(tasks.length - this.slots);
+    this.slots = 0;
+    if (tasks.length === 0) this.taking = -Infinity;
+    for (const task of tasks) {
+      task.shard = this;
+      task.abort = new AbortController();
+      task.ended = Infinity;
+      running.add(task);
+      task.end = run(task).catch((error) => console.error(error));
+    }
+    changed();
   }
 
   async pop() {
     while (!stopping) {
-      let slots = 0;
-      let claims = [];
+      let tasks = [];
       try {
         await this.countGroups();
-        slots = await this.takeSlots();
-        if (slots === 0) return;
-        claims = await this.popper.query(
+        if (await this.takeSlots() === 0) return;
+        tasks = await this.popper.query(
           'SELECT * FROM fairq.pop($1, $2, lease => $3, worker => $4)',
-          [queue, slots, `${LEASE} seconds`, NAME]);
+          [queue, this.slots, `${LEASE} seconds`, NAME], true);
       } catch (error) {
-        ignoreCancel(error);
-      } finally {
-        this.count(claims.length - slots); // what no task was got for
-        if (claims.length === 0) this.taking = Infinity;
-        taken -= claims.length;
-        for (const task of claims) {
-          task.shard = this;
-          task.abort = new AbortController();
-          running.add(task);
-          task.end = run(task).catch((error) => console.error(error));
+        if (isLost(error)) {
+          this.got([]);
+          this.counted = -Infinity; // it connects again by that, without slots
+          await sleep(1000);
+          continue;
         }
-        changed();
+        ignoreCancel(error);
       }
-      if (claims.length === 0) {
+      this.got(tasks);
+      if (tasks.length === 0) {
         await this.popper.query('CALL fairq.wait($1)', [queue]).catch(ignoreCancel);
       }
     }
@@ -210,7 +229,7 @@ class Shard {
   async heartbeat() {
     for (;;) {
       await sleep(LEASE * 1000 / 3);
-      for (const task of [...running].filter((t) => t.shard === this)) {
+      for (const task of this.tasks()) {
         try {
           const [{ until }] = await this.keeper.query('SELECT fairq.extend($1, $2, $3) AS until',
             [task.id, task.attempt, `${LEASE} seconds`]);
@@ -230,10 +249,10 @@ function ignoreCancel(error) {
   if (error.code !== '57014') throw error;
 }
 
-// Done tasks of which a server cannot be told keep no others from running.
-function freeSlots() {
-  const count = [...running].filter((task) => !(task.ended && task.shard.keeper.lost)).length;
-  return CONCURRENCY - taken - count;
+// What a shard has not answered since then keeps no others from running.
+function freeSlots(late) {
+  const popping = shards.filter((s) => s.answers()).reduce((sum, s) => sum + s.slots, 0);
+  return CONCURRENCY - popping - [...running].filter((t) => t.ended > late).length;
 }
 
 // Slots are free, or taken: who waits for one looks again.
@@ -249,16 +268,13 @@ function change(milliseconds) {
 }
 
 async function run(task) {
-  const begun = performance.now();
   // for queues that are fair by time
-  const took = () => `${Math.round(performance.now() - begun)} ms`;
+  const took = () => `${Math.round(task.ended - task.begun)} ms`;
   try {
-    const result = await work(task, task.abort.signal);
-    task.ended = true;
+    const result = await callHandle(task);
     await task.shard.keeper.query('SELECT fairq.complete($1, $2, $3, took => $4)',
       [task.id, task.attempt, result === undefined ? null : JSON.stringify(result), took()]);
   } catch (error) {
-    task.ended = true;
     if (task.abort.signal.aborted) {
       await release(task);
     } else {
@@ -268,6 +284,22 @@ async function run(task) {
     }
   } finally {
     running.delete(task);
+    changed();
+  }
+}
+
+async function callHandle(task) {
+  // there is room, unless a shard has answered late
+  while (working >= CONCURRENCY && !stopping) await change(500);
+  working++;
+  task.begun = performance.now();
+  try {
+    if (stopping) task.abort.abort();
+    if (task.abort.signal.aborted) throw new Error('stopped');
+    return await work(task, task.abort.signal);
+  } finally {
+    working--;
+    task.ended = performance.now();
     changed();
   }
 }

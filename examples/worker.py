@@ -53,7 +53,7 @@ class Task:
         self.shard, self.id, self.attempt = shard, id, attempt
         self.group_key, self.payload = group_key, payload
         self.stopped = False
-        self.ended = False      # the work has; the server may not know yet
+        self.begun = self.ended = math.inf      # the work, by the monotonic clock
 
     def check(self):
         """To be called now and then in long work: raises if it is in vain."""
@@ -68,6 +68,9 @@ class Task:
             self.id, self.attempt, *args, *named.values())
         return value
 
+    def took(self):     # for queues that are fair by time
+        return timedelta(seconds=self.ended - self.begun)
+
     def release(self):
         """Hands it back; ends it if it is cancelled; nothing if it is lost."""
         self.call("release")
@@ -80,9 +83,8 @@ class Database:
         self.uri = uri
         self.lock = threading.Lock()
         self.connection = None
-        self.lost = False
 
-    def query(self, sql, *args):
+    def query(self, sql, *args, once=False):
         # If only the answer was lost, the attempt sees to it that a second
         # complete does no harm; what a lost pop took comes back by its lease.
         failures = 0
@@ -91,19 +93,16 @@ class Database:
                 try:
                     if self.connection is None or self.connection.closed:
                         self.connection = psycopg.connect(self.uri, autocommit=True)
-                    rows = self.connection.execute(sql, args).fetchall()
-                    self.lost = False
-                    return rows
+                    return self.connection.execute(sql, args).fetchall()
                 except psycopg.errors.QueryCanceled:
                     raise
                 except LOST as error:
                     log.warning("%s", error)
                     failures += 1
-                    self.lost = True
-                    if stop.is_set() and failures > 1:
-                        raise
                     if self.connection is not None:
                         self.connection.close()
+                    if once or stop.is_set() and failures > 1:
+                        raise
             stop.wait(1)
 
     def cancel(self):
@@ -122,7 +121,15 @@ class Shard:
         self.groups = 1             # that have something to do
         self.counted = -math.inf    # when they were, by the monotonic clock
         self.service = 0.0          # tasks taken, per group
-        self.taking = math.inf      # since when it takes some; inf: it has none to take
+        self.slots = 0              # that its pop, which has not returned, is to fill
+        self.taking = -math.inf     # when it last had tasks, and room for them
+
+    def tasks(self):
+        return [task for task in running if task.shard is self]
+
+    def answers(self):
+        """Does it have tasks, and has it said something within a second?"""
+        return self.taking > time.monotonic() - 1
 
     def count_groups(self):
         if len(shards) > 1 and time.monotonic() - self.counted > 1:
@@ -131,7 +138,7 @@ class Shard:
             groups = counts[0][0] or 1 if counts else 1
             with changed:
                 # what it is ahead by is tasks: of each group it is another part now
-                least = min((s.service for s in shards if s.taking < math.inf),
+                least = min((s.service for s in shards if s.answers()),
                             default=self.service)
                 self.service = least + (self.service - least) * self.groups / groups
                 self.groups = groups
@@ -142,117 +149,120 @@ class Shard:
 
         Each goes to the shard that has had the fewest tasks per group, of those that
         have some: so groups of all shards get the same.  A shard that does not answer
-        within a second is not waited for.
+        within a second is not waited for, and if it cannot be told what has ended it
+        gets no more.
         """
         with changed:
-            others = [s.service for s in shards if s.taking < math.inf and s is not self]
-            if self.taking == math.inf and others:
-                # it has saved up none; and not all workers come to it at once
-                self.service = max(self.service,
-                                   min(others) + random.random() / self.groups)
-            self.taking = time.monotonic()
             while not stop.is_set():
-                n = 0
-                while free_slots() > 0 and self.is_next():
-                    self.count(1)
-                    n += 1
-                if n > 0:
-                    break
-                changed.wait(1)
-                self.taking = time.monotonic()
-            return n
+                late = time.monotonic() - 1
+                if all(task.ended > late for task in self.tasks()):
+                    others = [s.service for s in shards if s is not self and s.answers()]
+                    if others and not self.answers():
+                        # it has saved up none; and not all workers come to it at once
+                        self.service = max(self.service,
+                                           min(others) + random.random() / self.groups)
+                    self.taking = time.monotonic()
+                    free = free_slots(late)
+                    while self.slots < free and self.is_next():
+                        self.count(1)
+                    if self.slots > 0:
+                        break
+                changed.wait(0.5)
+            return self.slots
 
     def is_next(self):
-        late = time.monotonic() - 1
-        return all(self.service <= s.service for s in shards if late < s.taking < math.inf)
+        return all(self.service <= s.service for s in shards if s.answers())
 
-    def count(self, tasks):
-        global taken
-        taken += tasks
-        self.service += tasks / self.groups
+    def count(self, slots):
+        self.slots += slots
+        self.service += slots / self.groups
 
-    def give_back(self, slots, idle):
-        """What no task was got for."""
+    def got(self, tasks):
+        """What its pop has brought; the other slots are free again."""
         with changed:
-            self.count(-slots)
-            if idle:
-                self.taking = math.inf
+            self.count(len(tasks) - self.slots)
+            self.slots = 0
+            if not tasks:
+                self.taking = -math.inf
+            running.update(tasks)
             changed.notify_all()
 
 
 shards = []
 running = set()                             # tasks
-taken = 0                                   # slots that no task has yet
+room = threading.Semaphore(CONCURRENCY)     # for their work
 stop = threading.Event()
 changed = threading.Condition()             # of all these
 
 
-def free_slots():
-    # done tasks of which a server cannot be told keep no others from running
-    return CONCURRENCY - taken - sum(
-        not (task.ended and task.shard.keeper.lost) for task in running)
+def free_slots(late):
+    # what a shard has not answered since then keeps no others from running
+    popping = sum(shard.slots for shard in shards if shard.answers())
+    return CONCURRENCY - popping - sum(task.ended > late for task in running)
 
 
 def pop_tasks(shard):
-    global taken
     while not stop.is_set():
-        slots = 0
-        claims = []
+        tasks = []
         try:
             shard.count_groups()
-            slots = shard.take_slots()
-            if slots == 0:
+            if shard.take_slots() == 0:
                 break
             claims = shard.popper.query(
                 "SELECT id, attempt, group_key, payload"
                 " FROM fairq.pop(%s, %s, lease => %s, worker => %s)",
-                queue, slots, LEASE, NAME)
-            for claim in claims:
-                task = Task(shard, *claim)
-                with changed:
-                    running.add(task)
-                    taken -= 1
-                threading.Thread(target=work, args=(task,), daemon=True).start()
+                queue, shard.slots, LEASE, NAME, once=True)
+            tasks = [Task(shard, *claim) for claim in claims]
         except psycopg.errors.QueryCanceled:
             pass        # by main(), or by a statement_timeout
-        finally:
-            shard.give_back(slots - len(claims), idle=not claims)
-        if not claims:
+        except LOST:
+            shard.got([])
+            shard.counted = -math.inf   # it connects again by that, without slots
+            stop.wait(1)
+            continue
+        shard.got(tasks)
+        for task in tasks:
+            threading.Thread(target=work, args=(task,), daemon=True).start()
+        if not tasks:
             try:
                 shard.popper.query("CALL fairq.wait(%s)", queue)
-            except psycopg.errors.QueryCanceled:
-                pass
+            except LOST:
+                pass    # cancelled; or lost, at the end
 
 
 def work(task):
-    begun = time.monotonic()
-
-    def took():     # for queues that are fair by time
-        return timedelta(seconds=time.monotonic() - begun)
-
     try:
-        result = handle(task)
-        task.ended = True
+        result = call_handle(task)
         task.call("complete", None if result is None else json.dumps(result),
-                  took=took())
+                  took=task.took())
     except Stopped:
-        task.ended = True
         task.release()
     except Exception as error:
         log.exception("task %s, attempt %s", task.id, task.attempt)
-        task.ended = True
-        task.call("fail", f"{type(error).__name__}: {error}", took=took())
+        task.call("fail", f"{type(error).__name__}: {error}", took=task.took())
     finally:
         with changed:
             running.remove(task)
             changed.notify_all()
 
 
+def call_handle(task):
+    try:
+        with room:      # there is some, unless a shard has answered late
+            if stop.is_set():
+                raise Stopped
+            task.check()
+            task.begun = time.monotonic()
+            return handle(task)
+    finally:
+        task.ended = time.monotonic()
+
+
 def heartbeat(shard):
     while True:
         time.sleep(LEASE.total_seconds() / 3)
         with changed:
-            tasks = [task for task in running if task.shard is shard]
+            tasks = shard.tasks()
         for task in tasks:
             try:
                 task.stopped = task.call("extend", LEASE) is None

@@ -1,5 +1,11 @@
-// The work of the workers here: 5 ms.
+// The work of the workers here: 5 ms, 3 s or a minute; and a word if there is too much at a time.
 'use strict';
 const { setTimeout: sleep } = require('timers/promises');
+let running = 0;
 
-exports.handle = () => sleep(5);
+exports.handle = async (task) => {
+  running++;
+  if (running > Number(process.env.CONCURRENCY)) console.log('too many tasks at a time');
+  await sleep({ slow: 3000, long: 60000 }[task.payload] || 5);
+  running--;
+};
