@@ -210,6 +210,14 @@ class Shard {
     }
   }
 
+  // Lets its tasks end, and hands back what does not.
+  async end() {
+    await this.endPop();
+    await Promise.race([Promise.all(this.tasks().map((task) => task.end)), sleep(GRACE * 1000)]);
+    await Promise.all(this.tasks().map((task) => release(task).catch(
+      (error) => console.error(`release: ${error}`))));
+  }
+
   // Ends pop(), which most likely is in fairq.wait.  The first try may come before
   // its statement; through a pooler none arrives, and nothing is lost.
   async endPop() {
@@ -217,8 +225,8 @@ class Shard {
     this.popping.catch(() => {}).then(() => { over = true; });
     for (let tries = 0; tries < 20 && !over; tries++) {
       try {
-        const { processID } = await this.popper.client;
-        await this.keeper.query('SELECT pg_cancel_backend($1)', [processID]);
+        const client = await this.popper.client; // null: it is lost
+        if (client) await this.keeper.query('SELECT pg_cancel_backend($1)', [client.processID]);
       } catch (error) {
         console.error(`${error}`);
       }
@@ -322,9 +330,8 @@ async function main() {
   }
   stopping = true;
   changed();
-  await Promise.all(shards.map((shard) => shard.endPop()));
-  await Promise.race([Promise.all([...running].map((task) => task.end)), sleep(GRACE * 1000)]);
-  await Promise.all([...running].map(release));
+  // a shard may be down, or mute
+  await Promise.race([Promise.all(shards.map((s) => s.end())), sleep((GRACE + 4) * 1000)]);
   process.exit();
 }
 

@@ -22,6 +22,7 @@ import time
 from datetime import timedelta
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 CONCURRENCY = int(os.environ.get("CONCURRENCY", 4))     # tasks at a time
 LEASE = timedelta(seconds=float(os.environ.get("LEASE", 60)))
@@ -76,6 +77,22 @@ class Task:
         self.call("release")
 
 
+def connect(uri):
+    at = {"connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", 10), **conninfo_to_dict(uri)}
+    hosts = (at.get("host") or os.environ.get("PGHOST", "")).split(",")
+    ports = (at.get("port") or os.environ.get("PGPORT", "")).split(",")
+    if len(hosts) == 1:
+        return psycopg.connect(**at, autocommit=True)
+    # each by itself, as one that is mute would use up the time of all
+    for i, host in enumerate(hosts):
+        at.update(host=host, port=ports[i % len(ports)])
+        try:
+            return psycopg.connect(**at, autocommit=True)
+        except psycopg.OperationalError as error:
+            problem = error
+    raise problem
+
+
 class Database:
     """A connection for several threads; made anew when it is lost."""
 
@@ -92,7 +109,7 @@ class Database:
             with self.lock:
                 try:
                     if self.connection is None or self.connection.closed:
-                        self.connection = psycopg.connect(self.uri, autocommit=True)
+                        self.connection = connect(self.uri)
                     return self.connection.execute(sql, args).fetchall()
                 except psycopg.errors.QueryCanceled:
                     raise
@@ -214,7 +231,7 @@ def pop_tasks(shard):
                 queue, shard.slots, LEASE, NAME, once=True)
             tasks = [Task(shard, *claim) for claim in claims]
         except psycopg.errors.QueryCanceled:
-            pass        # by main(), or by a statement_timeout
+            pass        # by end(), or by a statement_timeout
         except LOST:
             shard.got([])
             shard.counted = -math.inf   # it connects again by that, without slots
@@ -270,6 +287,21 @@ def heartbeat(shard):
                 log.error("heartbeat: %s", error)
 
 
+def end(shard, popping):
+    """Lets its tasks end, and hands back what does not."""
+    while popping.is_alive():
+        shard.popper.cancel()       # most likely it is in fairq.wait
+        popping.join(0.1)
+    with changed:
+        changed.wait_for(lambda: not shard.tasks(), GRACE)
+        left = shard.tasks()
+    for task in left:
+        try:
+            task.release()
+        except psycopg.Error as error:
+            log.error("release: %s", error)
+
+
 def main():
     shards.extend(map(Shard, SHARDS))
     popping = [threading.Thread(target=pop_tasks, args=(shard,), daemon=True)
@@ -291,15 +323,13 @@ def main():
     with changed:
         stop.set()
         changed.notify_all()
-    for shard, thread in zip(shards, popping):
-        while thread.is_alive():
-            shard.popper.cancel()
-            thread.join(0.1)
-    with changed:
-        changed.wait_for(lambda: not running, GRACE)
-        left = list(running)
-    for task in left:
-        task.release()
+    limit = time.monotonic() + GRACE + 4    # a shard may be down, or mute
+    ending = [threading.Thread(target=end, args=args, daemon=True)
+              for args in zip(shards, popping)]
+    for thread in ending:
+        thread.start()
+    for thread in ending:
+        thread.join(max(0, limit - time.monotonic()))
     sys.stdout.flush()
     os._exit(status)    # now, as the threads of what was released live on
 
