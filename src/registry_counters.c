@@ -101,14 +101,14 @@ free_idle_counters(void)
 }
 
 /*
- * If a call found no memory of late (explain() in shmem.c), free what is only kept
- * for its next use: it may be all that is in the way, and less than what is looked
- * for otherwise.
+ * Free what is only kept for its next use, if there is much of it, or a call found no
+ * memory of late (explain() in shmem.c): then it may be all that is in the way.
  */
 void
 fairq_shmem_make_room(void)
 {
-	if (pg_atomic_read_u32(&fairq_view.registry->many_counters) == 0)
+	if (pg_atomic_read_u32(&fairq_view.registry->ncounters) >=
+		pg_atomic_read_u32(&fairq_view.registry->many_counters))
 		free_idle_counters();
 }
 
@@ -143,9 +143,7 @@ fairq_shmem_counter(FairqHints *hints, int32 group_no)
 	fairq_explain_begin(&callback);
 	fairq_registry_attach();
 	fairq_chunks_have(&hints->chunks, group_no);
-	if (pg_atomic_read_u32(&fairq_view.registry->ncounters) >
-		pg_atomic_read_u32(&fairq_view.registry->many_counters))
-		free_idle_counters();
+	fairq_shmem_make_room();
 	entry = dshash_find_or_insert(fairq_view.counters, &key, &found);
 	if (!found)
 	{

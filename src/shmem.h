@@ -258,7 +258,7 @@ typedef struct FairqRegistry
 	dsa_pointer dropped;		/* list of hints of queues that are gone */
 	/* without the lock */
 	pg_atomic_uint32 ncounters; /* number of counters of groups */
-	pg_atomic_uint32 many_counters; /* number of counters past which idle ones
+	pg_atomic_uint32 many_counters; /* number of counters from which on idle ones
 									 * are freed; 0: a call found no memory */
 	pg_atomic_uint32 crowded;	/* 1: a group found no entry in the cache; 0:
 								 * not so far */
