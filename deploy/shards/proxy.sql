@@ -155,11 +155,12 @@ CREATE OR REPLACE FUNCTION fairq_proxy.of_queue(queue text, has boolean)
 DECLARE
 	ps int[];
 BEGIN
-	SELECT array_agg(p) INTO ps FROM unnest(fairq_proxy.of_all()) p
-	WHERE fairq_proxy.has_queue(p, queue) = has;
 	IF queue IS NULL THEN
 		RAISE null_value_not_allowed USING MESSAGE = 'queue must not be NULL';
-	ELSIF ps IS NULL AND has THEN
+	END IF;
+	SELECT array_agg(p) INTO ps FROM unnest(fairq_proxy.of_all()) p
+	WHERE fairq_proxy.has_queue(p, queue) = has;
+	IF ps IS NULL AND has THEN
 		RAISE 'queue "%" does not exist', queue USING ERRCODE = 'QF001';
 	ELSIF ps IS NULL THEN
 		RAISE 'queue "%" already exists', queue USING ERRCODE = 'QF002';
