@@ -147,6 +147,8 @@ CREATE TABLE fairq.task (
 	worker text,
 	dedup_key text COLLATE "C",
 	error text,
+	headers jsonb,
+	progress jsonb,
 	PRIMARY KEY (id)
 ) USING heap WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_threshold = 2000);
@@ -179,6 +181,8 @@ COMMENT ON COLUMN fairq.task.released IS 'How many of its attempts don''t count;
 COMMENT ON COLUMN fairq.task.cost IS 'What it is charged in a queue that is fair by cost; NULL: 1.';
 COMMENT ON COLUMN fairq.task.dedup_key IS 'The key that no other unfinished task of the queue has.';
 COMMENT ON COLUMN fairq.task.error IS 'Why the last attempt failed.';
+COMMENT ON COLUMN fairq.task.headers IS 'What the producer gave beside the payload; NULL: nothing.';
+COMMENT ON COLUMN fairq.task.progress IS 'What a worker said last of how far it is; NULL: nothing.';
 
 -- A table of its own, so that it costs only those who use it.
 CREATE TABLE fairq.dedup (
@@ -211,7 +215,9 @@ CREATE TABLE fairq.archive (
 	worker text,
 	dedup_key text COLLATE "C",
 	error text,
-	result jsonb
+	result jsonb,
+	headers jsonb,
+	progress jsonb
 ) USING heap;
 CREATE INDEX archive_by_status
 	ON fairq.archive (queue_id, status, finished_at, id)
@@ -235,6 +241,8 @@ COMMENT ON COLUMN fairq.archive.worker IS 'Who finished it, if pop was told.';
 COMMENT ON COLUMN fairq.archive.dedup_key IS 'The key that it had, which is free again.';
 COMMENT ON COLUMN fairq.archive.error IS 'Why its last attempt failed.';
 COMMENT ON COLUMN fairq.archive.result IS 'What its worker gave to fairq.complete().';
+COMMENT ON COLUMN fairq.archive.headers IS 'What the producer gave beside the payload; NULL: nothing.';
+COMMENT ON COLUMN fairq.archive.progress IS 'What a worker said last of how far it was; NULL: nothing.';
 
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue', '');
@@ -399,19 +407,20 @@ COMMENT ON FUNCTION fairq.revoke_queue(text, regrole, text)
 CREATE FUNCTION fairq.enqueue(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
-	max_attempts int DEFAULT NULL, cost real DEFAULT NULL)
+	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
+	headers jsonb DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_enqueue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real)
+COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real, jsonb)
 	IS 'Add a task for a group; its id. With a dedup_key that an unfinished task of the queue has: nothing, but that task''s id.';
 
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_keys text[] DEFAULT NULL,
-	costs real[] DEFAULT NULL)
+	costs real[] DEFAULT NULL, headers jsonb[] DEFAULT NULL)
 	RETURNS SETOF bigint AS 'MODULE_PATHNAME', 'fairq_enqueue_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 100;
-COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[], real[])
+COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[], real[], jsonb[])
 	IS 'Add many tasks at once, all or none; their ids in the order of the input.';
 
 CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
@@ -432,10 +441,14 @@ CREATE TYPE fairq.claim AS (
 	priority int,
 	addr bigint,
 	enqueued_at timestamptz,
-	lease_until timestamptz
+	lease_until timestamptz,
+	queue text,
+	headers jsonb,
+	attempts_left int
 );
 COMMENT ON TYPE fairq.claim IS 'A task as a worker gets it.';
 COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which it was served; in fairq.tasks it is where the task stands.';
+COMMENT ON COLUMN fairq.claim.attempts_left IS 'How many more attempts it has if this one fails.';
 
 CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 	lease interval DEFAULT NULL, per_group int DEFAULT NULL,
@@ -487,6 +500,12 @@ CREATE FUNCTION fairq.extend(id bigint, attempt int DEFAULT NULL,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.extend(bigint, int, interval)
 	IS 'Let a lease begin anew; until when it is. NULL: it is lost, or the task cancelled; stop working.';
+
+CREATE FUNCTION fairq.set_progress(id bigint, attempt int, progress jsonb)
+	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_set_progress'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.set_progress(bigint, int, jsonb)
+	IS 'Say how far a running task is, for fairq.tasks; false if the lease, of that attempt if given, is lost, or the task cancelled: stop working.';
 
 CREATE FUNCTION fairq.fail_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	errors text[] DEFAULT NULL, retry_in interval DEFAULT NULL)
@@ -619,7 +638,7 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		t.payload, NULL::jsonb AS result, fairq.kept_back(t.error) AS error,
 		fairq.kept_back(t.worker) AS worker, t.enqueued_at,
 		t.popped_at, t.run_at, t.lease_until, NULL::timestamptz AS finished_at,
-		coalesce(t.cost, 1) AS cost
+		coalesce(t.cost, 1) AS cost, t.headers, t.progress
 	FROM fairq.task t
 	JOIN fairq.queue q ON q.queue_id = t.queue_id
 		AND t.lane BETWEEN q.queue_id * 10 AND q.queue_id * 10 + 9
@@ -639,7 +658,7 @@ CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 		a.payload, a.result, fairq.kept_back(a.error) AS error,
 		fairq.kept_back(a.worker) AS worker, a.enqueued_at,
 		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at,
-		coalesce(a.cost, 1) AS cost
+		coalesce(a.cost, 1) AS cost, a.headers, a.progress
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq.has_queue_privilege(q.queue_id, 'work');

@@ -26,6 +26,13 @@ put_column(Datum *values, bool *nulls, AttrNumber attno, Datum value,
 	nulls[attno - 1] = isnull;
 }
 
+/* Put what is passed by reference; 0: NULL. */
+static void
+put_if_any(Datum *values, bool *nulls, AttrNumber attno, Datum value)
+{
+	put_column(values, nulls, attno, value, DatumGetPointer(value) == NULL);
+}
+
 /*
  * Give a task its address, whether it is ready or scheduled; make its row, which
  * is to be written soon (assign.c).
@@ -71,10 +78,10 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 			   new->cost == 0);
 	put_column(values, nulls, TASK_PAYLOAD, new->payload, false);
 	put_column(values, nulls, TASK_WORKER, (Datum) 0, true);
-	put_column(values, nulls, TASK_DEDUP_KEY, new->dedup_key,
-			   DatumGetPointer(new->dedup_key) == NULL);
-	put_column(values, nulls, TASK_ERROR, new->error,
-			   DatumGetPointer(new->error) == NULL);
+	put_if_any(values, nulls, TASK_DEDUP_KEY, new->dedup_key);
+	put_if_any(values, nulls, TASK_ERROR, new->error);
+	put_if_any(values, nulls, TASK_HEADERS, new->headers);
+	put_column(values, nulls, TASK_PROGRESS, (Datum) 0, true);
 	pending = fairq_pending(lane, group_no);
 	pending->stats[FAIRQ_STAT_ENQUEUED]++;
 	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);

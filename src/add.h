@@ -26,6 +26,7 @@ typedef struct FairqNewTask
 	TimestampTz popped_at;		/* time of its last claim; 0: it had none */
 	text	   *group_key;		/* its group's key */
 	Datum		payload;		/* its payload */
+	Datum		headers;		/* its headers; 0: none */
 	Datum		dedup_key;		/* its key, which has been taken; 0: none */
 	Datum		error;			/* error of its last attempt; 0: none */
 	int32		attempt;		/* number of attempts so far, which don't

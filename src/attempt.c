@@ -236,30 +236,54 @@ fairq_release_attempt(FairqAttempt *a, int64 delay)
 	run_again(a, delay, NULL, false);
 }
 
+/* Begin to change the row of a task that goes on running. */
+static void
+begin_change(FairqAttempt *a, TimestampTz lease_until)
+{
+	FairqLane  *lane = fairq_queue_lane(a->queue, a->task.priority);
+	FairqPending *pending = fairq_pending(lane, a->task.group_no);
+
+	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
+	fairq_pending_leased_at_commit(pending, a->task.addr, lease_until, 0);
+
+	/* it may be moved, and a count must not miss it */
+	fairq_hold_begin(a->queue, lane, a->task.group_no);
+}
+
+/* End that: the row was there before. */
+static void
+end_change(FairqAttempt *a, const ItemPointerData *before)
+{
+	fairq_hold_written(&a->task, before);
+	fairq_hold_end(NULL);
+}
+
 /* The lease is to end then. */
 void
 fairq_extend_attempt(FairqAttempt *a, TimestampTz until)
 {
-	FairqLane  *lane = fairq_queue_lane(a->queue, a->task.priority);
-	FairqPending *pending = fairq_pending(lane, a->task.group_no);
 	ItemPointerData before = a->task.tid;
 
-	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
-	fairq_pending_leased_at_commit(pending, a->task.addr, until, 0);
-
-	/* it may be moved, and a count must not miss it */
-	fairq_hold_begin(a->queue, lane, a->task.group_no);
+	begin_change(a, until);
 	fairq_task_extend(a->tasks, &a->task, until);
-	fairq_hold_written(&a->task, &before);
-	fairq_hold_end(NULL);
+	end_change(a, &before);
+}
+
+/* The worker says how far it is. */
+void
+fairq_note_progress(FairqAttempt *a, Datum progress)
+{
+	ItemPointerData before = a->task.tid;
+
+	begin_change(a, a->task.lease_until);
+	fairq_task_progress(a->tasks, &a->task, progress);
+	end_change(a, &before);
 }
 
 /* The task is taken back; if it is running, its worker is told. */
 void
 fairq_cancel_task(FairqAttempt *a)
 {
-	FairqLane  *lane = fairq_queue_lane(a->queue, a->task.priority);
-	FairqPending *pending;
 	ItemPointerData before = a->task.tid;
 
 	if (!a->task.running)
@@ -270,11 +294,7 @@ fairq_cancel_task(FairqAttempt *a)
 	}
 	if (a->task.cancelled)
 		return;
-	pending = fairq_pending(lane, a->task.group_no);
-	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
-	fairq_pending_leased_at_commit(pending, a->task.addr, a->task.lease_until, 0);
-	fairq_hold_begin(a->queue, lane, a->task.group_no);
+	begin_change(a, a->task.lease_until);
 	fairq_task_cancel(a->tasks, &a->task);
-	fairq_hold_written(&a->task, &before);
-	fairq_hold_end(NULL);
+	end_change(a, &before);
 }

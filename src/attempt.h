@@ -28,6 +28,7 @@ extern void fairq_fail_attempt(FairqAttempt *a, const text *error,
 							   int64 retry_in, bool dead, int64 took);
 extern void fairq_release_attempt(FairqAttempt *a, int64 delay);
 extern void fairq_extend_attempt(FairqAttempt *a, TimestampTz until);
+extern void fairq_note_progress(FairqAttempt *a, Datum progress);
 extern void fairq_cancel_task(FairqAttempt *a);
 
 #endif							/* FAIRQ_ATTEMPT_H */

@@ -34,7 +34,7 @@
 PG_FUNCTION_INFO_V1(fairq_enqueue);
 PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
 
-/* bytes of payloads that are kept until their rows are written together */
+/* bytes of payloads and headers that are kept until their rows are written together */
 #define MAX_KEPT (1024 * 1024)
 
 static void
@@ -98,6 +98,8 @@ fairq_enqueue(PG_FUNCTION_ARGS)
 									 PG_ARGISNULL(6) ? 0 : 1, PG_INT32_MAX);
 	if (!PG_ARGISNULL(7))
 		new.cost = fairq_check_cost(PG_GETARG_FLOAT4(7));
+	if (!PG_ARGISNULL(8))
+		new.headers = PointerGetDatum(PG_GETARG_JSONB_P(8));
 	fairq_writes("fairq.enqueue()");
 	begin_enqueue(fcinfo, &e, &new, queue_name);
 	new.id = owner = fairq_new_id();
@@ -188,6 +190,8 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	Datum	   *keys = NULL;
 	bool	   *key_nulls = NULL;
 	Datum	   *costs = NULL;
+	Datum	   *headers = NULL;
+	bool	   *header_nulls = NULL;
 	int			n = fairq_arg_array(fcinfo, 1, "group_keys", TEXTOID,
 									&group_keys, NULL);
 	int			npayloads = fairq_arg_array(fcinfo, 2, "payloads", JSONBOID,
@@ -212,6 +216,10 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 		fairq_check_lengths("group_keys", n, "costs",
 							fairq_arg_array(fcinfo, 6, "costs", FLOAT4OID,
 											&costs, NULL));
+	if (!PG_ARGISNULL(7))
+		fairq_check_lengths("group_keys", n, "headers",
+							fairq_arg_array(fcinfo, 7, "headers", JSONBOID,
+											&headers, &header_nulls));
 	fairq_writes("fairq.enqueue_batch()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	begin_enqueue(fcinfo, &e, &new, queue_name);
@@ -235,10 +243,14 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 			new.group_key = DatumGetTextPP(group_keys[i]);
 			new.payload = payloads[i];
 			new.dedup_key = keys == NULL || key_nulls[i] ? (Datum) 0 : keys[i];
+			new.headers = headers == NULL || header_nulls[i] ? (Datum) 0 :
+				headers[i];
 			if (costs != NULL)
 				new.cost = fairq_check_cost(DatumGetFloat4(costs[i]));
 			fairq_make_task_row(&e, &new, values, nulls);
 			kept += VARSIZE_ANY(DatumGetPointer(new.payload));
+			if (DatumGetPointer(new.headers) != NULL)
+				kept += VARSIZE_ANY(DatumGetPointer(new.headers));
 			if (fairq_table_put_off(e.tasks, values, nulls, TASK_NATTS) ||
 				kept >= MAX_KEPT)
 			{

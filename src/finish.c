@@ -1,7 +1,7 @@
 /*
  * finish.c
  *		fairq.complete, fairq.fail, fairq.release, fairq.extend, their batches,
- *		and fairq.cancel.
+ *		fairq.set_progress, and fairq.cancel.
  *
  * What these do to a task is in attempt.c.  A batch goes through its ids in their
  * order, so two batches don't deadlock, and then says in the order of its input
@@ -24,6 +24,7 @@ PG_FUNCTION_INFO_V1(fairq_complete);
 PG_FUNCTION_INFO_V1(fairq_fail);
 PG_FUNCTION_INFO_V1(fairq_release);
 PG_FUNCTION_INFO_V1(fairq_extend);
+PG_FUNCTION_INFO_V1(fairq_set_progress);
 PG_FUNCTION_INFO_V1(fairq_cancel);
 PG_FUNCTION_INFO_V1(fairq_complete_batch);
 PG_FUNCTION_INFO_V1(fairq_fail_batch);
@@ -167,6 +168,25 @@ fairq_extend(PG_FUNCTION_ARGS)
 	if (!done)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(until);
+}
+
+Datum
+fairq_set_progress(PG_FUNCTION_ARGS)
+{
+	FairqAttempt a;
+	int32		attempt = arg_attempt(fcinfo, 1);
+	Datum		progress = PG_ARGISNULL(2) ? (Datum) 0 :
+		PointerGetDatum(PG_GETARG_JSONB_P(2));
+	bool		done;
+
+	a = begin_call("fairq.set_progress()");
+	done = !PG_ARGISNULL(0) &&
+		fairq_find_attempt(&a, PG_GETARG_INT64(0), attempt) &&
+		!a.task.cancelled;
+	if (done)
+		fairq_note_progress(&a, progress);
+	end_call(a.tasks, done);
+	PG_RETURN_BOOL(done);
 }
 
 Datum

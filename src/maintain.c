@@ -202,6 +202,7 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 		.id = DatumGetInt64(slot_getattr(slot, ARCHIVE_ID, &isnull)),
 		.group_key = DatumGetTextPP(copy_of(slot, ARCHIVE_GROUP_KEY)),
 		.payload = copy_of(slot, ARCHIVE_PAYLOAD),
+		.headers = copy_of(slot, ARCHIVE_HEADERS),
 		.dedup_key = copy_of(slot, ARCHIVE_DEDUP_KEY),
 		.error = copy_of(slot, ARCHIVE_ERROR),
 		.put_back_at = GetCurrentTimestamp()

@@ -64,6 +64,8 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	copy_column(tasks, TASK_WORKER, ARCHIVE_WORKER, values, nulls);
 	copy_column(tasks, TASK_DEDUP_KEY, ARCHIVE_DEDUP_KEY, values, nulls);
 	copy_column(tasks, TASK_ERROR, ARCHIVE_ERROR, values, nulls);
+	copy_column(tasks, TASK_HEADERS, ARCHIVE_HEADERS, values, nulls);
+	copy_column(tasks, TASK_PROGRESS, ARCHIVE_PROGRESS, values, nulls);
 	if (error != NULL || status == FAIRQ_STATUS_SUCCEEDED)
 	{
 		values[ARCHIVE_ERROR - 1] = PointerGetDatum(error);
@@ -204,13 +206,20 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	fairq_hold_end(pending);
 }
 
-bool
-fairq_attempts_used_up(const FairqQueue *queue, const FairqTask *task)
+/* Returns how many more attempts a task may have, beside those so far. */
+int32
+fairq_attempts_left(const FairqQueue *queue, const FairqTask *task)
 {
 	int32		most = task->max_attempts > 0 ? task->max_attempts :
 		queue->retries.max_attempts;
 
-	return task->attempt - task->released >= most;
+	return Max(most - (task->attempt - task->released), 0);
+}
+
+bool
+fairq_attempts_used_up(const FairqQueue *queue, const FairqTask *task)
+{
+	return fairq_attempts_left(queue, task) == 0;
 }
 
 /* End the expired lease of a task that no pop is to take over. */

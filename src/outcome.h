@@ -26,6 +26,8 @@ extern void fairq_run_again(FairqQueue *queue, FairqTable *tasks,
 extern int64 fairq_leased_for(const FairqTask *task, TimestampTz now);
 extern void fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 								const FairqTask *task);
+extern int32 fairq_attempts_left(const FairqQueue *queue,
+								 const FairqTask *task);
 extern bool fairq_attempts_used_up(const FairqQueue *queue,
 								   const FairqTask *task);
 extern void fairq_expire(FairqQueue *queue, FairqTable *tasks,

@@ -22,11 +22,12 @@
 #include "compat.h"
 #include "dedup.h"
 #include "group.h"
+#include "outcome.h"
 #include "serve.h"
 #include "tally_count.h"
 #include "transaction.h"
 
-#define CLAIM_NATTS 8
+#define CLAIM_NATTS 11
 #define MAX_WORKER 1024
 
 PG_FUNCTION_INFO_V1(fairq_pop);
@@ -44,30 +45,37 @@ typedef struct Claims
 	bool		worker_isnull;
 } Claims;
 
+/* Returns a column that may be stored elsewhere, to be read when its row is long gone. */
+static Datum
+copy_detoasted(FairqTable *tasks, AttrNumber attno, bool *isnull)
+{
+	Datum		value = slot_getattr(tasks->locked.slot, attno, isnull);
+
+	return *isnull ? value : PointerGetDatum(PG_DETOAST_DATUM(value));
+}
+
 /* Put a row of type fairq.claim into the result. */
 static void
 put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 {
 	Datum		values[CLAIM_NATTS];
 	bool		nulls[CLAIM_NATTS] = {0};
-	Datum		payload;
-
-	payload = slot_getattr(tasks->locked.slot, TASK_PAYLOAD, &nulls[2]);
-
-	/* the result may be read when the row is long gone */
-	if (!nulls[2])
-		payload = PointerGetDatum(PG_DETOAST_DATUM(payload));
 
 	values[0] = Int64GetDatum(task->id);
 	values[1] = fairq_group_key(claims->queue, task->group_no);
 	nulls[1] = DatumGetPointer(values[1]) == NULL;
-	values[2] = payload;
+	values[2] = copy_detoasted(tasks, TASK_PAYLOAD, &nulls[2]);
 	values[3] = Int32GetDatum(task->attempt);
 	values[4] = Int32GetDatum((int32) task->priority);
 	values[5] = Int64GetDatum(task->turn);
 	values[6] = TimestampTzGetDatum(task->enqueued_at);
 	values[7] = TimestampTzGetDatum(task->lease_until);
 	nulls[7] = !task->running;
+	values[8] = CStringGetTextDatum(claims->queue->name);
+	nulls[9] = !fairq_task_has(tasks->locked.slot, TASK_HEADERS);
+	if (!nulls[9])
+		values[9] = copy_detoasted(tasks, TASK_HEADERS, &nulls[9]);
+	values[10] = Int32GetDatum(fairq_attempts_left(claims->queue, task));
 	tuplestore_putvalues(claims->rsinfo->setResult, claims->rsinfo->setDesc,
 						 values, nulls);
 }

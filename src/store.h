@@ -214,6 +214,7 @@ typedef struct FairqTask
 	bool		keyed;			/* true: it has a dedup_key */
 } FairqTask;
 
+extern bool fairq_task_has(TupleTableSlot *slot, AttrNumber attno);
 extern void fairq_task_read(TupleTableSlot *slot, FairqTask *task);
 extern FairqRowState fairq_task_next(FairqScan *scan, FairqTask *task,
 									 bool in_order);
@@ -260,6 +261,8 @@ extern void fairq_task_return(FairqTable *table, FairqTask *task,
 							  const text *error, bool counts);
 extern void fairq_task_extend(FairqTable *table, FairqTask *task,
 							  TimestampTz lease_until);
+extern void fairq_task_progress(FairqTable *table, FairqTask *task,
+								Datum progress);
 extern void fairq_task_cancel(FairqTable *table, FairqTask *task);
 extern FairqClaimResult fairq_task_delete(FairqTable *table,
 										  const FairqTask *task, bool wait);

@@ -94,7 +94,9 @@ static const Column task_columns[TASK_NATTS] = {
 	[TASK_PAYLOAD - 1] = {JSONBOID, true},
 	[TASK_WORKER - 1] = {TEXTOID, false},
 	[TASK_DEDUP_KEY - 1] = {TEXTOID, false},
-	[TASK_ERROR - 1] = {TEXTOID, false}
+	[TASK_ERROR - 1] = {TEXTOID, false},
+	[TASK_HEADERS - 1] = {JSONBOID, false},
+	[TASK_PROGRESS - 1] = {JSONBOID, false}
 };
 
 static const Column number_columns[NUMBER_NATTS] = {
@@ -126,7 +128,9 @@ static const Column archive_columns[ARCHIVE_NATTS] = {
 	[ARCHIVE_WORKER - 1] = {TEXTOID, false},
 	[ARCHIVE_DEDUP_KEY - 1] = {TEXTOID, false},
 	[ARCHIVE_ERROR - 1] = {TEXTOID, false},
-	[ARCHIVE_RESULT - 1] = {JSONBOID, false}
+	[ARCHIVE_RESULT - 1] = {JSONBOID, false},
+	[ARCHIVE_HEADERS - 1] = {JSONBOID, false},
+	[ARCHIVE_PROGRESS - 1] = {JSONBOID, false}
 };
 
 /* These are read here, and written by way of SQL. */

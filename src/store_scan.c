@@ -450,6 +450,17 @@ fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
 	return n;
 }
 
+/*
+ * Does a row of fairq.task have a value in that column?  To be asked of the last
+ * ones, which few have, rather than to find the way through those before them.
+ */
+bool
+fairq_task_has(TupleTableSlot *slot, AttrNumber attno)
+{
+	return !heap_attisnull(ExecFetchSlotHeapTuple(slot, false, NULL), attno,
+						   slot->tts_tupleDescriptor);
+}
+
 void
 fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 {
@@ -483,9 +494,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	if (isnull || !(task->cost > 0 && task->cost <= FAIRQ_MAX_COST))
 		task->cost = FAIRQ_USUAL_COST;
 
-	/* not worth finding the way through the columns before it */
-	task->keyed = !heap_attisnull(ExecFetchSlotHeapTuple(slot, false, NULL),
-								  TASK_DEDUP_KEY, slot->tts_tupleDescriptor);
+	task->keyed = fairq_task_has(slot, TASK_DEDUP_KEY);
 }
 
 /* Is it worth asking for pages before they are needed? */

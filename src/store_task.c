@@ -462,6 +462,17 @@ fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
 	remember_leased(task);
 }
 
+/* Write how far the locked task is; 0: it is not known. */
+void
+fairq_task_progress(FairqTable *table, FairqTask *task, Datum progress)
+{
+	const AttrNumber changed = TASK_PROGRESS;
+	const bool	isnull = DatumGetPointer(progress) == NULL;
+
+	(void) update_locked(table, task, &changed, &progress, &isnull, 1);
+	remember_leased(task);
+}
+
 /* Write that the worker of the locked task is to stop. */
 void
 fairq_task_cancel(FairqTable *table, FairqTask *task)

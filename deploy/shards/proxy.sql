@@ -267,7 +267,8 @@ BEGIN
 	PERFORM pg_temp.make('enqueue', 'queue text, group_key text,
 		payload jsonb DEFAULT ''{}'', priority int DEFAULT 0,
 		run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
-		max_attempts int DEFAULT NULL, cost real DEFAULT NULL', 'bigint', by_group);
+		max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
+		headers jsonb DEFAULT NULL', 'bigint', by_group);
 	PERFORM pg_temp.make('set_group', 'queue text, group_key text,
 		concurrency int DEFAULT NULL, weight int DEFAULT NULL,
 		rate int DEFAULT NULL', 'void', by_group);
@@ -281,6 +282,8 @@ BEGIN
 		delay interval DEFAULT ''0''', 'boolean', by_task);
 	PERFORM pg_temp.make('extend', 'id bigint, attempt int DEFAULT NULL,
 		lease interval DEFAULT NULL', 'timestamptz', by_task);
+	PERFORM pg_temp.make('set_progress', 'id bigint, attempt int, progress jsonb',
+		'boolean', by_task);
 	PERFORM pg_temp.make('cancel', 'id bigint', 'boolean', by_task);
 
 	PERFORM pg_temp.make('create_queue', 'queue text, ' || format(settings,
@@ -313,16 +316,17 @@ $$;
 
 CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 	group_keys text[], payloads jsonb[], priority int, run_at timestamptz,
-	dedup_keys text[], costs real[], has_dedup_keys boolean, has_costs boolean)
+	dedup_keys text[], costs real[], headers jsonb[], has_dedup_keys boolean,
+	has_costs boolean)
 	RETURNS SETOF bigint LANGUAGE plproxy SET datestyle = 'ISO, YMD'
 	SET extra_float_digits = 1 AS $$
 	CLUSTER 'fairq';
-	SPLIT ps, group_keys, payloads, dedup_keys, costs;
+	SPLIT ps, group_keys, payloads, dedup_keys, costs, headers;
 	RUN ON ps;
 	SELECT b.id FROM fairq.shard((ps)[1] + 1),
 		fairq.enqueue_batch(queue, group_keys, payloads, priority, run_at,
 			CASE WHEN has_dedup_keys THEN dedup_keys END,
-			CASE WHEN has_costs THEN costs END) b(id);
+			CASE WHEN has_costs THEN costs END, headers) b(id);
 $$;
 
 -- Refuse an array that is needed and NULL, or of another length than its partner.
@@ -343,7 +347,8 @@ $$;
 
 CREATE OR REPLACE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
-	dedup_keys text[] DEFAULT NULL, costs real[] DEFAULT NULL)
+	dedup_keys text[] DEFAULT NULL, costs real[] DEFAULT NULL,
+	headers jsonb[] DEFAULT NULL)
 	RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 DECLARE
 	n int := cardinality(group_keys);
@@ -353,7 +358,8 @@ BEGIN
 	PERFORM fairq_proxy.check_array('group_keys', group_keys, true, 'group_keys', n),
 		fairq_proxy.check_array('payloads', payloads, true, 'group_keys', n),
 		fairq_proxy.check_array('dedup_keys', dedup_keys, false, 'group_keys', n),
-		fairq_proxy.check_array('costs', costs, false, 'group_keys', n);
+		fairq_proxy.check_array('costs', costs, false, 'group_keys', n),
+		fairq_proxy.check_array('headers', headers, false, 'group_keys', n);
 	SELECT array_agg(fairq_proxy.shard_of_group(k) - 1 ORDER BY i) INTO ps
 	FROM unnest(group_keys) WITH ORDINALITY t(k, i);
 	BEGIN
@@ -362,6 +368,7 @@ BEGIN
 			group_keys, payloads, priority, run_at,
 			coalesce(dedup_keys, array_fill(NULL::text, ARRAY[n])),
 			coalesce(costs, array_fill(NULL::real, ARRAY[n])),
+			coalesce(headers, array_fill(NULL::jsonb, ARRAY[n])),
 			dedup_keys IS NOT NULL, costs IS NOT NULL) WITH ORDINALITY t(id, i);
 	EXCEPTION WHEN internal_error THEN
 		PERFORM fairq_proxy.failed(NULL, SQLERRM);

@@ -170,6 +170,9 @@ NAMES = {
     "fair_by": usual(a_choice(None, "tasks", "cost", "time"), 0.9),
     "cost": usual(a_choice(None, None, "1", "0.5", "1000")),
     "costs": usual(usual_array(a_choice("1", "0.5", "1000"))),
+    # an object, or none of a batch
+    "headers": usual(a_choice(None, None, None, "{}")),
+    "progress": usual(a_choice(None, "1", '{"pages": 1}')),
     "took": usual(a_choice(None, None, "0", "1 ms", "1 hour")),
     "rate": usual(a_choice(None, None, "0", "1000", "2147483647")),
     "max_rate": usual(a_choice(None, None, "0", "1000", "2147483647")),

@@ -1,0 +1,74 @@
+-- What a worker says of how far it is.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+\set VERBOSITY sqlstate
+
+SELECT fairq.create_queue('progress', concurrency => 1, retain => '1 hour');
+SELECT fairq.enqueue('progress', 'a') AS task \gset
+SELECT fairq.set_progress(:task, 1, '{"pages": 1}');
+SELECT id = :task AS same, attempt FROM fairq.pop('progress');
+SELECT fairq.set_progress(:task, 1, '{"pages": 1}');
+SELECT status, progress FROM fairq.tasks WHERE id = :task;
+-- in one transaction as often as one likes, and of the attempt that holds the lease alone
+BEGIN;
+SELECT fairq.set_progress(:task, 1, '2'), fairq.set_progress(:task, NULL, '3');
+SELECT fairq.set_progress(:task, 2, '4'), fairq.set_progress(:task, -1, '5');
+SELECT progress FROM fairq.tasks WHERE id = :task;
+SAVEPOINT s;
+SELECT fairq.set_progress(:task, 1, '6');
+ROLLBACK TO s;
+COMMIT;
+SELECT progress FROM fairq.tasks WHERE id = :task;
+
+-- the slot is held throughout, also by a transaction that is rolled back
+BEGIN;
+SELECT fairq.set_progress(:task, 1, '7');
+ROLLBACK;
+SELECT fairq.enqueue('progress', 'a') AS other \gset
+SELECT count(*) FROM fairq.pop('progress');
+SELECT running FROM fairq.queues WHERE queue = 'progress';
+
+-- it stays with the task when that is put back, until it is said anew; NULL takes it away
+SELECT fairq.release(:task), progress FROM fairq.tasks WHERE id = :task;
+SELECT progress FROM fairq.tasks WHERE id = :task;
+SELECT fairq.set_progress(:task, 1, '8');
+SELECT id = :other AS other FROM fairq.pop('progress');
+SELECT fairq.set_progress(:other, 1, '{"done": true}'), fairq.complete(:other, 1);
+SELECT fairq.set_progress(:other, 1, '9');
+SELECT status, progress FROM fairq.tasks WHERE id = :other;
+SELECT attempt FROM fairq.pop('progress');
+SELECT fairq.set_progress(:task, 2, NULL);
+SELECT progress FROM fairq.tasks WHERE id = :task;
+
+-- the worker of a cancelled task hears of it
+SELECT fairq.cancel(:task);
+SELECT fairq.set_progress(:task, 2, '10');
+SELECT progress FROM fairq.tasks WHERE id = :task;
+SELECT fairq.fail(:task);
+
+-- no index is touched, and no room of another page is needed
+SELECT fairq.enqueue('progress', 'b') AS task \gset
+SELECT count(*) FROM fairq.pop('progress');
+VACUUM fairq.task;
+SELECT pg_stat_force_next_flush();
+SELECT n_tup_hot_upd AS hot, n_tup_upd AS all FROM pg_stat_user_tables
+WHERE relid = 'fairq.task'::regclass \gset
+SELECT fairq.set_progress(:task, 1, to_jsonb(i)) FROM generate_series(1, 5) i;
+SELECT pg_stat_force_next_flush();
+SELECT n_tup_upd - :all AS updates, n_tup_hot_upd - :hot AS hot FROM pg_stat_user_tables
+WHERE relid = 'fairq.task'::regclass;
+
+-- nothing and nobody
+SELECT fairq.set_progress(NULL, 1, '1'), fairq.set_progress(-1, 1, '1');
+BEGIN READ ONLY;
+SELECT fairq.set_progress(:task, 1, '1');
+ROLLBACK;
+CREATE ROLE fairq_stranger;
+SET ROLE fairq_stranger;
+SELECT fairq.set_progress(:task, 1, '1');
+RESET ROLE;
+DROP ROLE fairq_stranger;
+SELECT progress FROM fairq.tasks WHERE id = :task;
+
+SELECT * FROM fairq.check_queue('progress');
+SELECT fairq.drop_queue('progress', true);
