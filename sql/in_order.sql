@@ -16,9 +16,9 @@ DECLARE
 	served bigint[];
 	shown text;
 BEGIN
-	SELECT coalesce(array_agg(id ORDER BY at), '{}'), string_agg(payload #>> '{}', ' ' ORDER BY at)
+	SELECT coalesce(array_agg(id ORDER BY ordinality), '{}'), string_agg(payload #>> '{}', ' ' ORDER BY ordinality)
 	INTO served, shown
-	FROM fairq.pop('in_order', n) WITH ORDINALITY p(id, group_key, payload, attempt, priority, addr, enqueued_at, lease_until, at);
+	FROM fairq.pop('in_order', n) WITH ORDINALITY;
 	RETURN CASE WHEN foreseen = served THEN coalesce(shown, 'nothing')
 		ELSE format('foreseen: %s, served: %s', foreseen, served) END;
 END $$;

@@ -24,10 +24,10 @@ DECLARE
 	served text[];
 	shown text;
 BEGIN
-	SELECT array_agg(format('%s %s %s %s', id, group_key, addr, enqueued_at) ORDER BY at),
-		string_agg(group_key || (payload #>> '{}'), ' ' ORDER BY at)
+	SELECT array_agg(format('%s %s %s %s', id, group_key, addr, enqueued_at) ORDER BY ordinality),
+		string_agg(group_key || (payload #>> '{}'), ' ' ORDER BY ordinality)
 	INTO served, shown
-	FROM fairq.pop(of, n, lease) WITH ORDINALITY p(id, group_key, payload, attempt, priority, addr, enqueued_at, lease_until, at);
+	FROM fairq.pop(of, n, lease) WITH ORDINALITY;
 	RETURN CASE WHEN foreseen = coalesce(served, '{}') THEN coalesce(shown, 'nothing')
 		ELSE format('foreseen: %s, served: %s', foreseen, served) END;
 END $$;

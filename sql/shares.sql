@@ -25,9 +25,9 @@ DECLARE
 	served bigint[];
 	shown text;
 BEGIN
-	SELECT coalesce(array_agg(id ORDER BY at), '{}'), string_agg(priority::text, '' ORDER BY at)
+	SELECT coalesce(array_agg(id ORDER BY ordinality), '{}'), string_agg(priority::text, '' ORDER BY ordinality)
 	INTO served, shown
-	FROM fairq.pop(of, n, per_group => per_group) WITH ORDINALITY p(id, group_key, payload, attempt, priority, addr, enqueued_at, lease_until, at);
+	FROM fairq.pop(of, n, per_group => per_group) WITH ORDINALITY;
 	PERFORM fairq.complete_batch(served);
 	RETURN CASE WHEN foreseen = served OR per_group IS NOT NULL THEN coalesce(shown, 'nothing')
 		ELSE format('foreseen: %s, served: %s', foreseen, served) END;
@@ -235,8 +235,8 @@ CREATE TEMP TABLE charged (n int, p int, cost int);
 DO $$
 BEGIN
 	FOR i IN 1 .. 30 LOOP
-		INSERT INTO charged SELECT 7 * i + at, priority, (payload ->> 'cost')::int
-		FROM fairq.pop('shares', 7) WITH ORDINALITY p(id, group_key, payload, attempt, priority, addr, enqueued_at, lease_until, at);
+		INSERT INTO charged SELECT 7 * i + ordinality, priority, (payload ->> 'cost')::int
+		FROM fairq.pop('shares', 7) WITH ORDINALITY;
 	END LOOP;
 END $$;
 WITH share(p, s) AS (VALUES (0, 13), (1, 7), (2, 5)),
