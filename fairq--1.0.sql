@@ -458,6 +458,13 @@ CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 COMMENT ON FUNCTION fairq.pop(text, int, interval, int, text)
 	IS 'Lease up to max_tasks tasks, in the order of service; with per_group, at most so many turns of a group.';
 
+CREATE FUNCTION fairq.pop(queues text[], max_tasks int DEFAULT 1,
+	lease interval DEFAULT NULL, worker text DEFAULT NULL)
+	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_pop_queues'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
+COMMENT ON FUNCTION fairq.pop(text[], int, interval, text)
+	IS 'Lease up to max_tasks tasks of these queues: of the first, as far as it has some, then of the next.';
+
 CREATE FUNCTION fairq.take(queue text, max_tasks int DEFAULT 1,
 	per_group int DEFAULT NULL)
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_take'
@@ -533,6 +540,12 @@ CREATE PROCEDURE fairq.wait(queue text, timeout interval DEFAULT '30 seconds',
 	AS 'MODULE_PATHNAME', 'fairq_wait' LANGUAGE C;
 COMMENT ON PROCEDURE fairq.wait(text, interval, boolean)
 	IS 'Sleep until a pop is worth it; false if that took longer than the timeout.';
+
+CREATE PROCEDURE fairq.wait(queues text[],
+	timeout interval DEFAULT '30 seconds', INOUT ready boolean DEFAULT NULL)
+	AS 'MODULE_PATHNAME', 'fairq_wait_queues' LANGUAGE C;
+COMMENT ON PROCEDURE fairq.wait(text[], interval, boolean)
+	IS 'Sleep until a pop of one of these queues is worth it; false if that took longer than the timeout.';
 
 CREATE FUNCTION fairq.expire_leases(queue text, max_tasks int DEFAULT 1000)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_expire_leases'

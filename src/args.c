@@ -19,6 +19,7 @@
 #include "compat.h"
 #include "errors.h"
 #include "store.h"
+#include "wake.h"
 
 /* a lifetime, in microseconds; infinity is more */
 #define MAX_INTERVAL (100.0 * 366 * USECS_PER_DAY)
@@ -191,6 +192,21 @@ fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 					errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("%s must not contain NULL", name),
 					errdetail("Element %d is NULL.", i + 1));
+	return count;
+}
+
+/* The names of queues that are worked on in one call.  Returns how many. */
+int
+fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names)
+{
+	int			count = fairq_arg_array(fcinfo, n, "queues", TEXTOID, names, NULL);
+
+	if (count < 1 || count > FAIRQ_MAX_WAITS)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("queues must have between 1 and %d elements",
+					   FAIRQ_MAX_WAITS),
+				errdetail("The array has %d elements.", count));
 	return count;
 }
 

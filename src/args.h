@@ -19,6 +19,7 @@ extern TimestampTz fairq_arg_lease(FunctionCallInfo fcinfo, int n,
 								   const FairqQueue *queue, TimestampTz now);
 extern int	fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name,
 							Oid type, Datum **values, bool **nullsp);
+extern int	fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names);
 extern text *fairq_check_text(const char *name, text *value, int least,
 							  int most);
 extern float fairq_check_cost(float cost);

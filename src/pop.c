@@ -4,7 +4,9 @@
  *
  * Which group is next is decided in lane_take.c, which of its tasks in turn.c;
  * serve.c is the call that takes and serves the turns.  Here a chosen task gets
- * its lease (pop), or is removed (take), and becomes a row of the result.
+ * its lease (pop), or is removed (take), and becomes a row of the result.  Several
+ * queues are served one after the other, each as by a call of its own, until there
+ * are as many tasks as are asked for.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on fairq.task and
  * the rows that are returned, to the end of the transaction.
@@ -31,6 +33,7 @@
 #define MAX_WORKER 1024
 
 PG_FUNCTION_INFO_V1(fairq_pop);
+PG_FUNCTION_INFO_V1(fairq_pop_queues);
 PG_FUNCTION_INFO_V1(fairq_take);
 
 typedef struct Claims
@@ -116,9 +119,9 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 	return result;
 }
 
-static void
-serve_call(FunctionCallInfo fcinfo, Claims *claims, int64 max_tasks,
-		   int64 per_group)
+/* Begin the result of a call, and open fairq.task for it. */
+static FairqTable *
+begin_claims(FunctionCallInfo fcinfo, Claims *claims)
 {
 	FairqTable *tasks;
 
@@ -126,14 +129,50 @@ serve_call(FunctionCallInfo fcinfo, Claims *claims, int64 max_tasks,
 	claims->rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	claims->each = AllocSetContextCreate(CurrentMemoryContext, "fairq claim",
 										 ALLOCSET_DEFAULT_SIZES);
+	claims->now = GetCurrentTimestamp();
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	tasks->claims_delete = claims->remove;
+	return tasks;
+}
+
+/* Serve tasks of claims->queue.  Returns how many. */
+static int64
+serve_claims(Claims *claims, FairqTable *tasks, int64 max_tasks, int64 per_group)
+{
 	fairq_count_few_tasks(claims->queue, tasks);
-	fairq_serve(claims->queue, tasks, claims->now, max_tasks, per_group,
-				claims->remove ? DT_NOEND : claims->lease_until, serve_claim,
-				claims);
+	return fairq_serve(claims->queue, tasks, claims->now, max_tasks, per_group,
+					   claims->remove ? DT_NOEND : claims->lease_until,
+					   serve_claim, claims);
+}
+
+static void
+end_claims(Claims *claims, FairqTable *tasks)
+{
 	fairq_table_close(tasks);
 	MemoryContextDelete(claims->each);
+}
+
+static int64
+arg_max_tasks(FunctionCallInfo fcinfo)
+{
+	return FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
+}
+
+static int64
+arg_per_group(FunctionCallInfo fcinfo, int n)
+{
+	return FAIRQ_ARG_INT(n, "per_group", 0, PG_ARGISNULL(n) ? 0 : 1,
+						 PG_INT32_MAX);
+}
+
+static void
+arg_worker(FunctionCallInfo fcinfo, int n, Claims *claims)
+{
+	claims->worker_isnull = PG_ARGISNULL(n);
+	if (!claims->worker_isnull)
+		claims->worker = PointerGetDatum(fairq_check_text("worker",
+														 PG_GETARG_TEXT_PP(n),
+														 0, MAX_WORKER));
 }
 
 Datum
@@ -141,22 +180,53 @@ fairq_pop(PG_FUNCTION_ARGS)
 {
 	Claims		claims = {.remove = false};
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
-	int64		max_tasks = FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
-	int64		per_group = FAIRQ_ARG_INT(3, "per_group", 0,
-										  PG_ARGISNULL(3) ? 0 : 1,
-										  PG_INT32_MAX);
+	int64		max_tasks = arg_max_tasks(fcinfo);
+	int64		per_group = arg_per_group(fcinfo, 3);
+	FairqTable *tasks;
 
-	claims.worker_isnull = PG_ARGISNULL(4);
-	if (!claims.worker_isnull)
-		claims.worker = PointerGetDatum(fairq_check_text("worker",
-														 PG_GETARG_TEXT_PP(4),
-														 0, MAX_WORKER));
+	arg_worker(fcinfo, 4, &claims);
 	fairq_writes("fairq.pop()");
 	claims.queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
 								   AccessShareLock);
-	claims.now = GetCurrentTimestamp();
+	tasks = begin_claims(fcinfo, &claims);
 	claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue, claims.now);
-	serve_call(fcinfo, &claims, max_tasks, per_group);
+	serve_claims(&claims, tasks, max_tasks, per_group);
+	end_claims(&claims, tasks);
+	return (Datum) 0;
+}
+
+Datum
+fairq_pop_queues(PG_FUNCTION_ARGS)
+{
+	Claims		claims = {.remove = false};
+	Datum	   *names;
+	int			n = fairq_arg_queues(fcinfo, 0, &names);
+	int64		left = arg_max_tasks(fcinfo);
+	FairqTable *tasks;
+
+	arg_worker(fcinfo, 3, &claims);
+	if (!PG_ARGISNULL(2))
+		fairq_check_lease(PG_GETARG_INTERVAL_P(2));
+	fairq_writes("fairq.pop()");
+	/* so that an error does not depend on what the first ones have */
+	for (int i = 0; i < n; i++)
+		(void) fairq_queue_use(DatumGetTextPP(names[i]), FAIRQ_PRIV_WORK,
+							   AccessShareLock);
+	tasks = begin_claims(fcinfo, &claims);
+	for (int i = 0; i < n; i++)
+	{
+		claims.queue = fairq_queue_use(DatumGetTextPP(names[i]),
+									   FAIRQ_PRIV_WORK, AccessShareLock);
+		if (left == 0)
+		{
+			fairq_wake_unserved(&claims.queue->hints->wakeup);
+			continue;
+		}
+		claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue,
+											 claims.now);
+		left -= serve_claims(&claims, tasks, left, 0);
+	}
+	end_claims(&claims, tasks);
 	return (Datum) 0;
 }
 
@@ -165,15 +235,15 @@ fairq_take(PG_FUNCTION_ARGS)
 {
 	Claims		claims = {.remove = true, .worker_isnull = true};
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
-	int64		max_tasks = FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
-	int64		per_group = FAIRQ_ARG_INT(2, "per_group", 0,
-										  PG_ARGISNULL(2) ? 0 : 1,
-										  PG_INT32_MAX);
+	int64		max_tasks = arg_max_tasks(fcinfo);
+	int64		per_group = arg_per_group(fcinfo, 2);
+	FairqTable *tasks;
 
 	fairq_writes("fairq.take()");
 	claims.queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
 								   AccessShareLock);
-	claims.now = GetCurrentTimestamp();
-	serve_call(fcinfo, &claims, max_tasks, per_group);
+	tasks = begin_claims(fcinfo, &claims);
+	serve_claims(&claims, tasks, max_tasks, per_group);
+	end_claims(&claims, tasks);
 	return (Datum) 0;
 }

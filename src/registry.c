@@ -232,7 +232,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	fairq_shares_init(&hints->shares);
 	for (int i = 0; i < FAIRQ_SPANS; i++)
 		fairq_histogram_init(&hints->histograms[i]);
-	fairq_wakeup_begin(&hints->wakeup);
+	fairq_wakeup_begin(&hints->wakeup, fairq_domain_index());
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
 		fairq_chunks_free(&hints->lanes[priority].order.set.records);

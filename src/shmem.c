@@ -95,6 +95,7 @@ init_control(FAIRQ_INIT_ARGS)
 		pg_atomic_init_u64(&c->domains[i].moves, 0);
 		pg_atomic_init_u64(&c->domains[i].group_changes, 0);
 		pg_atomic_init_u64(&c->domains[i].settings, 0);
+		ConditionVariableInit(&c->domains[i].several);
 		SpinLockInit(&c->domains[i].ids.mutex);
 		c->domains[i].ids.left = 0;
 		c->domains[i].ids.source.lsn = InvalidXLogRecPtr;

@@ -7,6 +7,7 @@
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
+#include "storage/condition_variable.h"
 #include "storage/itemptr.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
@@ -37,7 +38,7 @@ typedef struct FairqIds
 
 /*
  * What belongs to one fairq.task, that is, to one CREATE EXTENSION in one
- * database.  All but ids is atomic, and needs no lock.  Extensions whose keys
+ * database.  All but ids and several is atomic, and needs no lock.  Extensions whose keys
  * have the same hash share an entry: then one's resets void the other's hints,
  * too, and they waste each other's ids.
  */
@@ -56,6 +57,8 @@ typedef struct FairqDomain
 									 * became void */
 	pg_atomic_uint64 settings;	/* number of changes of settings of queues that
 								 * shared memory did not know */
+	ConditionVariable several;	/* what sessions sleep on that wait at several
+								 * queues (wake.c) */
 	FairqIds	ids;			/* ids left of the last chunk */
 } FairqDomain;
 

@@ -239,7 +239,7 @@ apply_all(bool committed)
 		pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
 	changed = groups_changed = settings_changed = NULL;
 	if (!committed)
-		fairq_wait_end(true, DT_NOEND);
+		fairq_wait_end(true, NULL);
 	settle(committed, true);
 }
 

@@ -41,6 +41,7 @@
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_wait);
+PG_FUNCTION_INFO_V1(fairq_wait_queues);
 
 #define DEFAULT_TIMEOUT (INT64CONST(30) * USECS_PER_SEC)
 
@@ -53,15 +54,16 @@ PG_FUNCTION_INFO_V1(fairq_wait);
 /* how often a sleeper listens */
 #define LISTEN_EVERY USECS_PER_SEC
 
-/* What a look has found, beside that there is nothing. */
-typedef struct Look
+/* What the looks at a queue have found, beside that there is nothing. */
+typedef struct Looks
 {
-	uint64		events;			/* of the queue, before it */
+	uint64		events[FAIRQ_MAX_WAITS];	/* of each queue, before the last one */
+	TimestampTz due[FAIRQ_MAX_WAITS];	/* when to look again */
+	int64		retry[FAIRQ_MAX_WAITS]; /* put off so long by locked rows; 0:
+										 * not */
 	FairqDomain *domain;
-	uint64		resets;			/* of the domain, before it */
-	TimestampTz due;			/* when to look again */
-	int64		retry;			/* put off so long by locked rows; 0: not */
-} Look;
+	uint64		resets;			/* of the domain, before the last one */
+} Looks;
 
 /* Returns when something of the queue falls due; DT_NOEND: never. */
 static TimestampTz
@@ -95,68 +97,137 @@ next_due(FairqQueue *queue)
 	return next;
 }
 
-/* One look, a transaction of its own.  *last is the one before. */
-static bool
-look_once(text *name, Look *last)
+/* Have the queues locked, and this backend counted as waiting at them. */
+static void
+begin_look(text *const *names, int n, Looks *looks)
 {
-	FairqQueue *queue;
-	FairqTable *tasks;
-	TimestampTz now;
-	bool		saw_locked;
-	bool		ready;
+	FairqWakeup *wakeups[FAIRQ_MAX_WAITS];
 
 	if (!fairq_extension_exists())
-		fairq_no_such_queue(name);
-	queue = fairq_queue_use(name, FAIRQ_PRIV_WORK, AccessShareLock);
+		fairq_no_such_queue(names[0]);
+	for (int i = 0; i < n; i++)
+		wakeups[i] = &fairq_queue_use(names[i], FAIRQ_PRIV_WORK,
+									  AccessShareLock)->hints->wakeup;
 	fairq_watch_transaction();
-	fairq_wait_begin(&queue->hints->wakeup);
-	last->events = fairq_wake_events();
-	last->domain = fairq_domain();
-	last->resets = pg_atomic_read_u64(&last->domain->resets);
-	now = GetCurrentTimestamp();
-	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
-	ready = fairq_worth_a_pop(queue, tasks, now, &saw_locked);
-	fairq_table_close(tasks);
-	last->due = next_due(queue);
+	fairq_wait_begin(wakeups, n);
+	for (int i = 0; i < n; i++)
+		looks->events[i] = fairq_wake_events(i);
+	looks->domain = fairq_domain();
+	looks->resets = pg_atomic_read_u64(&looks->domain->resets);
+}
+
+/* Look at one of the queues. */
+static bool
+look_at(FairqQueue *queue, FairqTable *tasks, int nth, Looks *looks)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz due;
+	int64	   *retry = &looks->retry[nth];
+	bool		saw_locked;
+	bool		ready = fairq_worth_a_pop(queue, tasks, now, &saw_locked);
+
+	due = next_due(queue);
 	if (saw_locked)
 	{
-		last->retry = Min(Max(last->retry * 2, RETRY), LONGEST_RETRY);
+		*retry = Min(Max(*retry * 2, RETRY), LONGEST_RETRY);
 		elog(DEBUG2, "tasks of queue \"%s\" are locked: looking again after %d ms",
-			 queue->name, (int) (last->retry / 1000));
-		last->due = last->due > now ? Min(Max(last->due, now + RETRY), now + last->retry) :
-			now + last->retry;
+			 queue->name, (int) (*retry / 1000));
+		due = due > now ? Min(Max(due, now + RETRY), now + *retry) : now + *retry;
 	}
 	else
 	{
 		/* others may have been unlocked, too, an unknown number */
-		if (ready && last->retry > 0)
+		if (ready && *retry > 0)
 			fairq_wake_chain(&queue->hints->wakeup);
-		last->retry = 0;
-		last->due = last->due > now ? last->due : now + RETRY;
+		*retry = 0;
+		due = due > now ? due : now + RETRY;
 	}
-	fairq_procedure_commit();
+	looks->due[nth] = due;
 	return ready;
+}
+
+/*
+ * Look at the queues in their order, in a transaction of its own, up to one that
+ * has something.  Returns which; -1: none has.
+ */
+static int
+look_once(text *const *names, int n, Looks *looks)
+{
+	FairqTable *tasks;
+	int			found = -1;
+
+	begin_look(names, n, looks);
+	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	for (int i = 0; i < n && found < 0; i++)
+	{
+		FairqQueue *queue = fairq_queue_use(names[i], FAIRQ_PRIV_WORK,
+											AccessShareLock);
+
+		if (look_at(queue, tasks, i, looks))
+			found = i;
+	}
+	fairq_table_close(tasks);
+	fairq_procedure_commit();
+	return found;
 }
 
 /* Sleep until then, or until there is reason to look again. */
 static void
-sleep_until(TimestampTz until, const Look *last)
+sleep_until(TimestampTz until, const Looks *looks)
 {
 	for (;;)
 	{
-		fairq_sleep(last->events,
-					Min(until, GetCurrentTimestamp() + LISTEN_EVERY));
+		bool		news = fairq_sleep(looks->events,
+									   Min(until, GetCurrentTimestamp() + LISTEN_EVERY));
+
 		CHECK_FOR_INTERRUPTS();
-		if (fairq_wake_events() != last->events ||
-			GetCurrentTimestamp() >= until)
+		if (news || GetCurrentTimestamp() >= until)
 			return;
 		AcceptInvalidationMessages();
 		/* it may have been needed for that */
 		InvalidateCatalogSnapshot();
 		if (!fairq_catalog_is_valid() ||
-			pg_atomic_read_u64(&last->domain->resets) != last->resets)
+			pg_atomic_read_u64(&looks->domain->resets) != looks->resets)
 			return;
 	}
+}
+
+/* Sleep until one of the queues has something.  Returns which; -1: none until end. */
+static int
+wait_until(TimestampTz end, text *const *names, int n)
+{
+	Looks	   *looks = palloc0(sizeof(Looks));
+	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
+											   "fairq look",
+											   ALLOCSET_SMALL_SIZES);
+	int			found;
+
+	for (;;)
+	{
+		MemoryContext old;
+		TimestampTz until = end;
+
+		MemoryContextReset(each);
+		old = MemoryContextSwitchTo(each);
+		found = look_once(names, n, looks);
+		MemoryContextSwitchTo(old);
+		if (found >= 0 || GetCurrentTimestamp() >= end)
+			break;
+		for (int i = 0; i < n; i++)
+			until = Min(until, fairq_mind_time(i, looks->due[i], end));
+		sleep_until(until, looks);
+	}
+
+	/* if the client is gone, it is news for another waiter */
+	if (found >= 0 && MyProcPort != NULL && !pq_check_connection())
+		ereport(ERROR,
+				errcode(ERRCODE_CONNECTION_FAILURE),
+				errmsg("connection to client lost"));
+	if (found >= 0)
+		fairq_wait_found(found);
+	else
+		fairq_wait_end(false, looks->due);
+	return found;
 }
 
 static Datum
@@ -172,15 +243,14 @@ result_row(bool ready)
 											 &isnull));
 }
 
-Datum
-fairq_wait(PG_FUNCTION_ARGS)
+/* What both procedures do: wait at these queues for the time of argument 1. */
+static Datum
+wait_at(FunctionCallInfo fcinfo, const Datum *names, int n)
 {
-	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	int64		timeout = PG_ARGISNULL(1) ? DEFAULT_TIMEOUT :
 		fairq_check_delay("timeout", PG_GETARG_INTERVAL_P(1));
 	TimestampTz end = GetCurrentTimestamp() + timeout;
-	MemoryContext each;
-	Look		last = {0};
+	text	   *copies[FAIRQ_MAX_WAITS];
 	bool		ready;
 
 	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
@@ -193,29 +263,27 @@ fairq_wait(PG_FUNCTION_ARGS)
 	fairq_writes("fairq.wait()");
 
 	fairq_procedure_begin();
-	/* what the argument points to need not live as long as this */
-	name = DatumGetTextPCopy(PointerGetDatum(name));
-	each = AllocSetContextCreate(CurrentMemoryContext, "fairq look",
-								 ALLOCSET_SMALL_SIZES);
-	for (;;)
-	{
-		MemoryContext old;
-
-		MemoryContextReset(each);
-		old = MemoryContextSwitchTo(each);
-		ready = look_once(name, &last);
-		MemoryContextSwitchTo(old);
-		if (ready || GetCurrentTimestamp() >= end)
-			break;
-		sleep_until(fairq_mind_time(last.due, end), &last);
-	}
-
-	/* if the client is gone, it is news for another waiter */
-	if (ready && MyProcPort != NULL && !pq_check_connection())
-		ereport(ERROR,
-				errcode(ERRCODE_CONNECTION_FAILURE),
-				errmsg("connection to client lost"));
-	fairq_wait_end(false, ready ? DT_NOEND : last.due);
+	/* what the arguments point to need not live as long as this */
+	for (int i = 0; i < n; i++)
+		copies[i] = DatumGetTextPCopy(names[i]);
+	ready = wait_until(end, copies, n) >= 0;
 	fairq_procedure_end();
-	PG_RETURN_DATUM(result_row(ready));
+	return result_row(ready);
+}
+
+Datum
+fairq_wait(PG_FUNCTION_ARGS)
+{
+	Datum		name = PointerGetDatum(fairq_arg_text(fcinfo, 0, "queue"));
+
+	PG_RETURN_DATUM(wait_at(fcinfo, &name, 1));
+}
+
+Datum
+fairq_wait_queues(PG_FUNCTION_ARGS)
+{
+	Datum	   *names;
+	int			n = fairq_arg_queues(fcinfo, 0, &names);
+
+	PG_RETURN_DATUM(wait_at(fcinfo, names, n));
 }

@@ -1,6 +1,6 @@
 /*
  * wake.c
- *		Waking sessions that wait for a queue's tasks.
+ *		Waking sessions that wait for tasks of one queue, or of several.
  *
  * Workers sleep on a condition variable in the queue's shared memory.  A
  * transaction that makes tasks ready wakes as many of them as there is work
@@ -19,12 +19,21 @@
  * earlier than what is minded, or the timekeeper leaves, one is woken to look
  * at the clock.
  *
+ * A session can sleep on one condition variable only.  So those that wait at
+ * several queues sleep on one of their domain, which wakes them all; but only so
+ * many look as were called, each of which takes a call from one of its queues: the
+ * others sleep on.  A waiter that has taken the call of one queue, and finds
+ * something in another one before it, passes the call on; and so does its pop, if
+ * it was filled before it came to the queue that the waiter was told of.  As the
+ * sessions that wait at a queue alone know nothing of calls, as many of these are
+ * woken besides.
+ *
  * Sometimes it is not known how much there is to do (a queue is resumed, a
  * limit is raised).  Then one is woken, and each pop that finds as much as it
  * wanted wakes the next.
  *
- * Locking: what is shared is atomic.  Waking takes the condition variable's
- * spinlock, allocates nothing and cannot fail, so it can be done from commit
+ * Locking: what is shared is atomic; a wakeup's domain is set before the queue has
+ * waiters.  Waking takes the condition variable's spinlock, allocates nothing and cannot fail, so it can be done from commit
  * and abort callbacks.
  */
 #include "postgres.h"
@@ -32,11 +41,26 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "shmem.h"
 #include "wake.h"
 
 /* what this backend waits at */
-static FairqWakeup *waiting_at = NULL;
-static TimestampTz minding = DT_NOEND;
+static struct
+{
+	FairqWakeup *wakeup;
+	TimestampTz minding;		/* time that it minds there; DT_NOEND: none */
+}			waits[FAIRQ_MAX_WAITS];
+static int	nwaits = 0;
+static int	called_by = -1;		/* whose call it has taken, of these; -1: none */
+
+/* of several queues, the one that had something; NULL: its pop has been there */
+static FairqWakeup *told_of = NULL;
+
+static ConditionVariable *
+sleepers_at_several(const FairqWakeup *wakeup)
+{
+	return &fairq_domain_at(wakeup->domain)->several;
+}
 
 /* Once, when shared memory is had for it. */
 void
@@ -44,6 +68,8 @@ fairq_wakeup_init(FairqWakeup *wakeup)
 {
 	ConditionVariableInit(&wakeup->sleepers);
 	pg_atomic_init_u32(&wakeup->waiters, 0);
+	pg_atomic_init_u32(&wakeup->several, 0);
+	pg_atomic_init_u32(&wakeup->calls, 0);
 	pg_atomic_init_u32(&wakeup->surplus, 0);
 	pg_atomic_init_u64(&wakeup->events, 0);
 	pg_atomic_init_u64(&wakeup->minded, (uint64) DT_NOEND);
@@ -51,8 +77,10 @@ fairq_wakeup_init(FairqWakeup *wakeup)
 
 /* Begin anew for another queue, at which no session waits. */
 void
-fairq_wakeup_begin(FairqWakeup *wakeup)
+fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
 {
+	wakeup->domain = domain;
+	pg_atomic_write_u32(&wakeup->calls, 0);
 	pg_atomic_write_u32(&wakeup->surplus, 0);
 	pg_atomic_write_u64(&wakeup->minded, (uint64) DT_NOEND);
 }
@@ -81,6 +109,22 @@ count_event(FairqWakeup *wakeup)
 	return waiters;
 }
 
+/* Have n more of those look that wait at several queues; no more than there are. */
+static void
+call_several(FairqWakeup *wakeup, uint32 n)
+{
+	uint32		several = pg_atomic_read_u32(&wakeup->several);
+	uint32		calls = pg_atomic_read_u32(&wakeup->calls);
+
+	if (several == 0 || n == 0)
+		return;
+	while (calls < several &&
+		   !pg_atomic_compare_exchange_u32(&wakeup->calls, &calls,
+										   Min(n, several - calls) + calls))
+		;
+	ConditionVariableBroadcast(sleepers_at_several(wakeup));
+}
+
 /* Wake waiters: there is work for n more. */
 void
 fairq_wake(FairqWakeup *wakeup, int32 n)
@@ -89,14 +133,18 @@ fairq_wake(FairqWakeup *wakeup, int32 n)
 
 	for (int i = 0; i < Min(n, waiters); i++)
 		ConditionVariableSignal(&wakeup->sleepers);
+	if (waiters > 0)
+		call_several(wakeup, Max(n, 0));
 }
 
 /* Wake all waiters. */
 void
 fairq_wake_all(FairqWakeup *wakeup)
 {
-	if (count_event(wakeup) > 0)
-		ConditionVariableBroadcast(&wakeup->sleepers);
+	if (count_event(wakeup) == 0)
+		return;
+	ConditionVariableBroadcast(&wakeup->sleepers);
+	call_several(wakeup, PG_UINT32_MAX);
 }
 
 /*
@@ -132,6 +180,19 @@ fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
 		pg_atomic_compare_exchange_u32(&wakeup->surplus, &surplus, 0);
 }
 
+/*
+ * A pop of several queues has not come to this one: if the session was told that
+ * there is something, it is news for another waiter.
+ */
+void
+fairq_wake_unserved(FairqWakeup *wakeup)
+{
+	if (told_of != wakeup)
+		return;
+	told_of = NULL;
+	fairq_wake(wakeup, 1);
+}
+
 /* Wake a waiter if something falls due then that no other one minds. */
 void
 fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due)
@@ -142,71 +203,120 @@ fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due)
 		fairq_wake(wakeup, 1);
 }
 
-/* Begin to wait, unless this backend waits there already. */
-void
-fairq_wait_begin(FairqWakeup *wakeup)
+static bool
+waits_at(FairqWakeup *const *wakeups, int n)
 {
-	if (waiting_at == wakeup)
-		return;
-	fairq_wait_end(false, DT_NOEND);
-	/* a full barrier: what was made ready before is seen by the look */
-	pg_atomic_fetch_add_u32(&wakeup->waiters, 1);
-	waiting_at = wakeup;
+	if (nwaits != n)
+		return false;
+	for (int i = 0; i < n; i++)
+		if (waits[i].wakeup != wakeups[i])
+			return false;
+	return true;
 }
 
-/* Stop being the timekeeper.  Returns whether this backend was. */
-static bool
-mind_no_more(FairqWakeup *wakeup)
+/* Begin to wait at these queues, unless this backend waits there already. */
+void
+fairq_wait_begin(FairqWakeup *const *wakeups, int n)
 {
-	uint64		mine = (uint64) minding;
+	if (waits_at(wakeups, n))
+		return;
+	fairq_wait_end(false, NULL);
+	told_of = NULL;
+	called_by = -1;
+	for (int i = 0; i < n; i++)
+	{
+		if (n > 1)
+			pg_atomic_fetch_add_u32(&wakeups[i]->several, 1);
+		/* a full barrier: what was made ready before is seen by the look */
+		pg_atomic_fetch_add_u32(&wakeups[i]->waiters, 1);
+		waits[i].wakeup = wakeups[i];
+		waits[i].minding = DT_NOEND;
+		nwaits = i + 1;
+	}
+}
 
-	if (minding == DT_NOEND)
+/* Stop being the timekeeper of that queue.  Returns whether this backend was. */
+static bool
+mind_no_more(int nth)
+{
+	uint64		mine = (uint64) waits[nth].minding;
+
+	if (waits[nth].minding == DT_NOEND)
 		return false;
-	minding = DT_NOEND;
-	return pg_atomic_compare_exchange_u64(&wakeup->minded, &mine,
+	waits[nth].minding = DT_NOEND;
+	return pg_atomic_compare_exchange_u64(&waits[nth].wakeup->minded, &mine,
 										  (uint64) DT_NOEND);
+}
+
+/* What this backend sleeps on. */
+static ConditionVariable *
+own_sleepers(void)
+{
+	return nwaits > 1 ? sleepers_at_several(waits[0].wakeup) :
+		&waits[0].wakeup->sleepers;
 }
 
 /*
  * End waiting.  pass_on: it was ended, and another waiter is to look at what
- * it may have been woken for.  due: something falls due then, of which it may
- * have heard alone.
+ * it may have been woken for.  due, if it is not NULL: something of each queue falls
+ * due then, of which it may have heard alone.
  */
 void
-fairq_wait_end(bool pass_on, TimestampTz due)
+fairq_wait_end(bool pass_on, const TimestampTz *due)
 {
-	FairqWakeup *wakeup = waiting_at;
-	bool		minded;
+	int			n = nwaits;
 
-	if (wakeup == NULL)
+	if (n == 0)
 		return;
-	waiting_at = NULL;
-	fairq_cancel_sleep(&wakeup->sleepers);
-	minded = mind_no_more(wakeup);
-	pg_atomic_fetch_sub_u32(&wakeup->waiters, 1);
-	if (minded || pass_on)
-		fairq_wake(wakeup, 1);
-	else
-		fairq_wake_in_time(wakeup, due);
+	fairq_cancel_sleep(own_sleepers());
+	nwaits = 0;
+	for (int i = 0; i < n; i++)
+	{
+		FairqWakeup *wakeup = waits[i].wakeup;
+		bool		minded = mind_no_more(i);
+
+		pg_atomic_fetch_sub_u32(&wakeup->waiters, 1);
+		if (n > 1)
+			pg_atomic_fetch_sub_u32(&wakeup->several, 1);
+		if (minded || pass_on)
+			fairq_wake(wakeup, 1);
+		else if (due != NULL)
+			fairq_wake_in_time(wakeup, due[i]);
+	}
+}
+
+/* End waiting, for that queue has something. */
+void
+fairq_wait_found(int nth)
+{
+	FairqWakeup *found = nwaits > 1 ? waits[nth].wakeup : NULL;
+	FairqWakeup *caller = found == NULL || called_by < 0 ? NULL :
+		waits[called_by].wakeup;
+
+	fairq_wait_end(false, NULL);
+	told_of = found;
+	if (caller != NULL && caller != found)
+		fairq_wake(caller, 1);
 }
 
 /*
- * Until when is this backend to sleep, if something falls due then?  Until
- * that time, if no other waiter minds it.
+ * Until when is this backend to sleep, if something of that queue falls due then?
+ * Until that time, if no other waiter minds it.
  */
 TimestampTz
-fairq_mind_time(TimestampTz due, TimestampTz otherwise)
+fairq_mind_time(int nth, TimestampTz due, TimestampTz otherwise)
 {
+	FairqWakeup *wakeup = waits[nth].wakeup;
 	uint64		minded;
 
-	(void) mind_no_more(waiting_at);
-	minded = pg_atomic_read_u64(&waiting_at->minded);
+	(void) mind_no_more(nth);
+	minded = pg_atomic_read_u64(&wakeup->minded);
 	while (due < otherwise && due < (int64) minded)
 	{
-		if (pg_atomic_compare_exchange_u64(&waiting_at->minded, &minded,
+		if (pg_atomic_compare_exchange_u64(&wakeup->minded, &minded,
 										   (uint64) due))
 		{
-			minding = due;
+			waits[nth].minding = due;
 			return due;
 		}
 	}
@@ -214,28 +324,57 @@ fairq_mind_time(TimestampTz due, TimestampTz otherwise)
 }
 
 uint64
-fairq_wake_events(void)
+fairq_wake_events(int nth)
 {
-	return pg_atomic_read_u64(&waiting_at->events);
+	return pg_atomic_read_u64(&waits[nth].wakeup->events);
 }
 
 /*
- * Sleep until something has happened since that number of events, or until
- * then.  It may end earlier.
+ * Is there reason to look again?  events are those of each queue, before the last
+ * look.  At several queues, one of their calls is taken.
  */
-void
-fairq_sleep(uint64 events, TimestampTz until)
+static bool
+has_news(const uint64 *events)
 {
+	if (nwaits == 1)
+		return fairq_wake_events(0) != events[0];
+	for (int i = 0; i < nwaits; i++)
+	{
+		uint32		calls = pg_atomic_read_u32(&waits[i].wakeup->calls);
+
+		while (calls > 0)
+		{
+			if (pg_atomic_compare_exchange_u32(&waits[i].wakeup->calls, &calls,
+											   calls - 1))
+			{
+				called_by = i;
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+/*
+ * Sleep until there is reason to look again, or until then.  It may end earlier.
+ * Returns whether there is such reason.
+ */
+bool
+fairq_sleep(const uint64 *events, TimestampTz until)
+{
+	ConditionVariable *sleepers = own_sleepers();
+	bool		news;
 	long		ms;
 
-	ConditionVariablePrepareToSleep(&waiting_at->sleepers);
-	if (fairq_wake_events() == events)
+	ConditionVariablePrepareToSleep(sleepers);
+	news = has_news(events);
+	if (!news)
 	{
 		ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
 		/* there may be news of it: so not for weeks */
-		(void) ConditionVariableTimedSleep(&waiting_at->sleepers,
-										   Min(ms, INT_MAX / 2),
+		(void) ConditionVariableTimedSleep(sleepers, Min(ms, INT_MAX / 2),
 										   fairq_wait_event());
 	}
-	fairq_cancel_sleep(&waiting_at->sleepers);
+	fairq_cancel_sleep(sleepers);
+	return news || has_news(events);
 }

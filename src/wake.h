@@ -1,6 +1,6 @@
 /*
  * wake.h
- *		Waking sessions that wait for a queue's tasks.
+ *		Waking sessions that wait for tasks of one queue, or of several.
  */
 #ifndef FAIRQ_WAKE_H
 #define FAIRQ_WAKE_H
@@ -9,12 +9,19 @@
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 
+/* queues that a session may wait at, at most */
+#define FAIRQ_MAX_WAITS 100
+
 /* In shared memory, part of a queue's hints. */
 typedef struct FairqWakeup
 {
-	ConditionVariable sleepers; /* what waiters sleep on */
+	ConditionVariable sleepers; /* what waiters at this queue alone sleep on */
+	int32		domain;			/* index of the queue's domain */
 	pg_atomic_uint32 waiters;	/* number of sessions asleep, or about to look
 								 * or to sleep */
+	pg_atomic_uint32 several;	/* number of these that wait at several queues */
+	pg_atomic_uint32 calls;		/* number of those that are to look, which any
+								 * of them may do */
 	pg_atomic_uint32 surplus;	/* not 0: each pop that finds something wakes
 								 * the next waiter */
 	pg_atomic_uint64 events;	/* number of changes that may have made a pop
@@ -24,18 +31,21 @@ typedef struct FairqWakeup
 } FairqWakeup;
 
 extern void fairq_wakeup_init(FairqWakeup *wakeup);
-extern void fairq_wakeup_begin(FairqWakeup *wakeup);
+extern void fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain);
 extern bool fairq_wakeup_is_left(FairqWakeup *wakeup);
 extern void fairq_wake(FairqWakeup *wakeup, int32 n);
 extern void fairq_wake_all(FairqWakeup *wakeup);
 extern void fairq_wake_chain(FairqWakeup *wakeup);
 extern uint32 fairq_wake_surplus(FairqWakeup *wakeup);
 extern void fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found);
-extern void fairq_wait_begin(FairqWakeup *wakeup);
-extern void fairq_wait_end(bool pass_on, TimestampTz due);
+extern void fairq_wake_unserved(FairqWakeup *wakeup);
 extern void fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due);
-extern TimestampTz fairq_mind_time(TimestampTz due, TimestampTz otherwise);
-extern void fairq_sleep(uint64 events, TimestampTz until);
-extern uint64 fairq_wake_events(void);
+extern void fairq_wait_begin(FairqWakeup *const *wakeups, int n);
+extern void fairq_wait_end(bool pass_on, const TimestampTz *due);
+extern void fairq_wait_found(int nth);
+extern TimestampTz fairq_mind_time(int nth, TimestampTz due,
+								   TimestampTz otherwise);
+extern uint64 fairq_wake_events(int nth);
+extern bool fairq_sleep(const uint64 *events, TimestampTz until);
 
 #endif							/* FAIRQ_WAKE_H */
