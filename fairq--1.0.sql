@@ -423,6 +423,22 @@ CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[], real[], jsonb[])
 	IS 'Add many tasks at once, all or none; their ids in the order of the input.';
 
+CREATE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
+	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
+	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
+	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
+	headers jsonb DEFAULT NULL, OUT id bigint, OUT added boolean)
+	AS 'MODULE_PATHNAME', 'fairq_enqueue_or_find'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.enqueue_or_find(text, text, jsonb, int, timestamptz, text, int, real, jsonb)
+	IS 'What fairq.enqueue() does, and whether the task was added.';
+
+CREATE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint
+	AS 'MODULE_PATHNAME', 'fairq_find'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.find(text, text)
+	IS 'The unfinished task that has a dedup_key; NULL: none has.';
+
 CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_cancel'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;

@@ -132,6 +132,16 @@ put_key(FairqTable *keys, int32 queue_id, Datum key, int64 id)
 	fairq_table_insert(keys, values, nulls, DEDUP_NATTS);
 }
 
+/* What stands for a key in the lock under which it is taken. */
+static uint16
+hash_of(Datum key)
+{
+	text	   *text_key = DatumGetTextPP(key);
+
+	return hash_bytes((unsigned char *) VARDATA_ANY(text_key),
+					  VARSIZE_ANY_EXHDR(text_key)) & 0xFFFF;
+}
+
 /*
  * Take a key for a task, which is written before another key is taken that
  * equals it.  Returns whose it is then: that task's, or that of the one that
@@ -142,9 +152,7 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 				 bool wait)
 {
 	FairqTable *keys = open_keys(tasks);
-	text	   *text_key = DatumGetTextPP(key);
-	uint16		hash = hash_bytes((unsigned char *) VARDATA_ANY(text_key),
-								  VARSIZE_ANY_EXHDR(text_key)) & 0xFFFF;
+	uint16		hash = hash_of(key);
 	Oid			relid = fairq_catalog()->dedup;
 	int64		gone = 0;		/* a task that had the key and was not there */
 
@@ -188,6 +196,38 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 		else
 			XactLockTableWait(other, NULL, NULL, XLTW_None);
 	}
+}
+
+/*
+ * Returns the id of the unfinished task that has the key, as it is committed or
+ * our own; 0: none.  Whoever puts a key there is kept off meanwhile, so that one
+ * which goes from a task to another is not missed.
+ */
+int64
+fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
+				 Datum key)
+{
+	Oid			relid = RelationGetRelid(keys->rel);
+	uint16		hash = hash_of(key);
+	FairqScan  *scan;
+	FairqRowState state;
+	int64		id = 0;
+	bool		live = false;
+
+	LockDatabaseObject(relid, queue->id, hash, RowExclusiveLock);
+	scan = scan_key(keys, queue->id, key);
+	while (!live && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		bool		isnull;
+
+		live = state == FAIRQ_ROW_LIVE;
+		if (state != FAIRQ_ROW_INSERTING)
+			id = DatumGetInt64(slot_getattr(fairq_scan_slot(scan),
+											DEDUP_TASK_ID, &isnull));
+	}
+	fairq_scan_end(scan);
+	UnlockDatabaseObject(relid, queue->id, hash, RowExclusiveLock);
+	return id != 0 && has_task(tasks, queue->id, key, id) ? id : 0;
 }
 
 /* Free the key of a locked task that is finished. */

@@ -12,6 +12,8 @@
 
 extern int64 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key,
 							  int64 id, bool wait);
+extern int64 fairq_dedup_find(FairqQueue *queue, FairqTable *tasks,
+							  FairqTable *keys, Datum key);
 extern int64 fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks);
 extern void fairq_dedup_free(FairqTable *tasks, const FairqTask *task);
 

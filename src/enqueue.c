@@ -1,6 +1,6 @@
 /*
  * enqueue.c
- *		fairq.enqueue, fairq.enqueue_batch.
+ *		fairq.enqueue, fairq.enqueue_or_find, fairq.enqueue_batch, fairq.find.
  *
  * Each task gets an id (ids.c) and is added (add.c); the rows of a batch are
  * written a hundred at a time.
@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -32,7 +33,9 @@
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_enqueue);
+PG_FUNCTION_INFO_V1(fairq_enqueue_or_find);
 PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
+PG_FUNCTION_INFO_V1(fairq_find);
 
 /* bytes of payloads and headers that are kept until their rows are written together */
 #define MAX_KEPT (1024 * 1024)
@@ -80,8 +83,9 @@ empty_payload(void)
 	return DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"));
 }
 
-Datum
-fairq_enqueue(PG_FUNCTION_ARGS)
+/* Add a task, unless another has its key.  Returns whose id is the result's. */
+static int64
+enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 {
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
 	FairqEnqueue e;
@@ -100,20 +104,68 @@ fairq_enqueue(PG_FUNCTION_ARGS)
 		new.cost = fairq_check_cost(PG_GETARG_FLOAT4(7));
 	if (!PG_ARGISNULL(8))
 		new.headers = PointerGetDatum(PG_GETARG_JSONB_P(8));
-	fairq_writes("fairq.enqueue()");
+	fairq_writes(function);
 	begin_enqueue(fcinfo, &e, &new, queue_name);
 	new.id = owner = fairq_new_id();
 	if (DatumGetPointer(new.dedup_key) != NULL)
 		owner = fairq_dedup_take(e.queue, e.tasks, new.dedup_key, new.id,
 								 true);
-	if (owner == new.id)
+	*added = owner == new.id;
+	if (*added)
 	{
 		fairq_add_task(&e, &new);
 		end_enqueue(&e);
 	}
 	else
 		fairq_table_close(e.tasks);
-	PG_RETURN_INT64(owner);
+	return owner;
+}
+
+Datum
+fairq_enqueue(PG_FUNCTION_ARGS)
+{
+	bool		added;
+
+	PG_RETURN_INT64(enqueue(fcinfo, "fairq.enqueue()", &added));
+}
+
+Datum
+fairq_enqueue_or_find(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	bool		added;
+	Datum		values[2];
+	bool		nulls[2] = {false, false};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	values[0] = Int64GetDatum(enqueue(fcinfo, "fairq.enqueue_or_find()",
+									  &added));
+	values[1] = BoolGetDatum(added);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
+													  values, nulls)));
+}
+
+/* fairq.find(queue, dedup_key) */
+Datum
+fairq_find(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	text	   *key = check_key(fairq_arg_text(fcinfo, 1, "dedup_key"));
+	FairqQueue *queue = fairq_queue_use(name,
+										FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK,
+										AccessShareLock);
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
+										 AccessShareLock);
+	FairqTable *keys = fairq_table_open(fairq_catalog()->dedup,
+										AccessShareLock);
+	int64		id = fairq_dedup_find(queue, tasks, keys, PointerGetDatum(key));
+
+	fairq_table_close(keys);
+	fairq_table_close(tasks);
+	if (id == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(id);
 }
 
 typedef struct KeyOfTask

@@ -329,6 +329,62 @@ CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 			CASE WHEN has_costs THEN costs END, headers) b(id);
 $$;
 
+-- A key is unique on each shard alone: so it is looked for on all.
+CREATE OR REPLACE FUNCTION fairq_proxy.find(p int, queue text, dedup_key text)
+	RETURNS bigint LANGUAGE plproxy AS $$
+	CLUSTER 'fairq';
+	RUN ON p;
+	SELECT fairq.find(queue, dedup_key) FROM fairq.shard(p + 1);
+$$;
+
+CREATE OR REPLACE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint
+	LANGUAGE plpgsql AS $$
+DECLARE
+	p int;
+	id bigint;
+BEGIN
+	FOREACH p IN ARRAY fairq_proxy.of_all() LOOP
+		BEGIN
+			id := fairq_proxy.find(p, queue, dedup_key);
+		EXCEPTION WHEN internal_error THEN
+			PERFORM fairq_proxy.failed(p + 1, SQLERRM);
+		END;
+		IF id IS NOT NULL THEN
+			RETURN id;
+		END IF;
+	END LOOP;
+	RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_or_find(p int, queue text,
+	group_key text, payload jsonb, priority int, run_at timestamptz, dedup_key text,
+	max_attempts int, cost real, headers jsonb, OUT id bigint, OUT added boolean)
+	LANGUAGE plproxy SET datestyle = 'ISO, YMD' SET extra_float_digits = 1 AS $$
+	CLUSTER 'fairq';
+	RUN ON p;
+	SELECT e.id, e.added FROM fairq.shard(p + 1), fairq.enqueue_or_find(queue,
+		group_key, payload, priority, run_at, dedup_key, max_attempts, cost,
+		headers) e;
+$$;
+
+CREATE OR REPLACE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
+	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
+	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
+	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
+	headers jsonb DEFAULT NULL, OUT id bigint, OUT added boolean)
+	LANGUAGE plpgsql AS $$
+DECLARE
+	p int := fairq_proxy.shard_of_group(group_key) - 1;
+BEGIN
+	SELECT e.id, e.added INTO id, added
+	FROM fairq_proxy.enqueue_or_find(p, queue, group_key, payload, priority,
+		run_at, dedup_key, max_attempts, cost, headers) e;
+EXCEPTION WHEN internal_error THEN
+	PERFORM fairq_proxy.failed(p + 1, SQLERRM);
+END
+$$;
+
 -- Refuse an array that is needed and NULL, or of another length than its partner.
 CREATE OR REPLACE FUNCTION fairq_proxy.check_array(name text, "values" anyarray,
 	needed boolean, partner text, n int) RETURNS void LANGUAGE plpgsql AS $$
