@@ -53,6 +53,7 @@ OBJS = \
 	src/enqueue.o \
 	src/pop.o \
 	src/finish.o \
+	src/queued.o \
 	src/wait.o \
 	src/maintain.o \
 	src/admin.o \
@@ -70,6 +71,7 @@ OBJS = \
 	src/waiting.o \
 	src/attempt.o \
 	src/outcome.o \
+	src/change.o \
 	src/shares.o \
 	src/ids.o \
 	src/dedup.o \

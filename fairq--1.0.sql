@@ -439,6 +439,13 @@ CREATE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint
 COMMENT ON FUNCTION fairq.find(text, text)
 	IS 'The unfinished task that has a dedup_key; NULL: none has.';
 
+CREATE FUNCTION fairq.reschedule(id bigint,
+	run_at timestamptz DEFAULT pg_catalog.now())
+	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_reschedule'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.reschedule(bigint, timestamptz)
+	IS 'Have a task that is not running run at another time, or now, also one that waits for a retry; false if it runs, is finished, or unknown.';
+
 CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_cancel'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;

@@ -259,6 +259,8 @@ extern FairqClaimResult fairq_task_lease(FairqTable *table, FairqTask *task,
 extern void fairq_task_return(FairqTable *table, FairqTask *task,
 							  int64 new_addr, TimestampTz run_at,
 							  const text *error, bool counts);
+extern void fairq_task_move(FairqTable *table, FairqTask *task, int64 new_addr,
+							TimestampTz run_at);
 extern void fairq_task_extend(FairqTable *table, FairqTask *task,
 							  TimestampTz lease_until);
 extern void fairq_task_progress(FairqTable *table, FairqTask *task,

@@ -449,6 +449,26 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 	task->running = false;
 }
 
+/*
+ * Write that the locked task, which is not running, stands at another address, and
+ * is ready at run_at.
+ */
+void
+fairq_task_move(FairqTable *table, FairqTask *task, int64 new_addr,
+				TimestampTz run_at)
+{
+	const AttrNumber changed[] = {TASK_ADDR, TASK_RUN_AT};
+	const Datum values[] = {
+		Int64GetDatum(new_addr), TimestampTzGetDatum(run_at)
+	};
+	const bool	nulls[] = {false, false};
+
+	(void) update_locked(table, task, changed, values, nulls,
+						 lengthof(changed));
+	task->addr = new_addr;
+	task->run_at = run_at;
+}
+
 /* Write that the locked task keeps running, until then. */
 void
 fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)

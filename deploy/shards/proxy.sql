@@ -284,6 +284,8 @@ BEGIN
 		lease interval DEFAULT NULL', 'timestamptz', by_task);
 	PERFORM pg_temp.make('set_progress', 'id bigint, attempt int, progress jsonb',
 		'boolean', by_task);
+	PERFORM pg_temp.make('reschedule', 'id bigint,
+		run_at timestamptz DEFAULT now()', 'boolean', by_task);
 	PERFORM pg_temp.make('cancel', 'id bigint', 'boolean', by_task);
 
 	PERFORM pg_temp.make('create_queue', 'queue text, ' || format(settings,

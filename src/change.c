@@ -1,0 +1,109 @@
+/*
+ * change.c
+ *		Changing a task that is not running: when it is to run.
+ *
+ * A task that is put off stands at a time from then on, one that is ready again
+ * at a fresh address behind its group's others.  One that waits for a retry stays
+ * among the retried, which come before these.  The row that pops know is gone
+ * with the transaction's commit, which publishes the new one; an abort publishes
+ * the old one, since pops have passed over it meanwhile.
+ *
+ * Locking: AccessShareLock on the queue, then the row, to the end of the
+ * transaction.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "assign.h"
+#include "change.h"
+#include "running.h"
+#include "transaction.h"
+
+/*
+ * Lock the task with that id, if it is not running, and the caller has one of
+ * these privileges on its queue, which is returned; NULL: there is none.  A running
+ * one is not locked: its worker would have to wait.
+ */
+FairqQueue *
+fairq_find_waiting(FairqTable *tasks, int64 id, int any_privilege,
+				   FairqTask *task)
+{
+	FairqQueue *queue;
+	bool		changing;
+
+	CHECK_FOR_INTERRUPTS();
+	if (!fairq_task_find_nowait(tasks, id, task, &changing))
+		return NULL;
+	queue = fairq_queue_use_id(task->queue_id, any_privilege);
+	if (queue != NULL && fairq_task_find(tasks, id, task) && !task->running &&
+		fairq_task_find_locked(tasks, id, task) && !task->running)
+		return queue;
+	return NULL;
+}
+
+/*
+ * Where a task that stands there is to stand, to be ready at *ready_at, or at once
+ * if that is DT_NOBEGIN: then *ready_at is changed to that moment.
+ */
+static int64
+new_address(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
+			TimestampTz *ready_at)
+{
+	bool		retried = fairq_region(task->addr) == FAIRQ_REGION_RETRIED;
+	bool		now = *ready_at == DT_NOBEGIN;
+
+	if (now)
+	{
+		*ready_at = GetCurrentTimestamp();
+		/* so that it is due by the millisecond, too */
+		if (retried)
+			*ready_at -= *ready_at % 1000;
+	}
+	if (now && !retried)
+		return fairq_assign_address(queue, task->priority, task->group_no,
+									tasks);
+	return fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :
+							FAIRQ_REGION_SCHEDULED, *ready_at, task->id);
+}
+
+/*
+ * Have a locked task that is not running run at another time, or at once if
+ * that is past.  One that is ready keeps its turn then.  Returns whether something
+ * is ready by that.
+ */
+bool
+fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+					  TimestampTz run_at)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
+	FairqRegion region = fairq_region(task->addr);
+	FairqPending *pending;
+	int64		addr;
+	bool		ready;
+
+	if (run_at <= GetCurrentTimestamp())
+		run_at = DT_NOBEGIN;
+	ready = run_at == DT_NOBEGIN;
+	if (ready && region == FAIRQ_REGION_QUEUED)
+		return false;
+	addr = new_address(queue, tasks, task, &run_at);
+	pending = fairq_pending(lane, task->group_no);
+	fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
+	fairq_pending_ready_at_abort(pending, task, NULL);
+	fairq_task_move(tasks, task, addr, run_at);
+	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
+	if (fairq_is_timed(addr))
+		fairq_pending_scheduled(pending, addr);
+	else
+	{
+		fairq_pending_ready_since(pending, run_at);
+		fairq_pending_row_written(0, task->id, &task->tid);
+		fairq_pending_written();
+	}
+	/* the group may have been put aside until the task would have been due */
+	if (queue->retries.in_order && region == FAIRQ_REGION_RETRIED)
+		fairq_pending_settings(queue->hints, task->group_no);
+	return ready;
+}
