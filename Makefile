@@ -51,6 +51,7 @@ OBJS = \
 	src/args.o \
 	src/shard.o \
 	src/enqueue.o \
+	src/enqueue_batch.o \
 	src/pop.o \
 	src/finish.o \
 	src/queued.o \

@@ -417,10 +417,11 @@ COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_keys text[] DEFAULT NULL,
-	costs real[] DEFAULT NULL, headers jsonb[] DEFAULT NULL)
+	costs real[] DEFAULT NULL, priorities int[] DEFAULT NULL,
+	run_ats timestamptz[] DEFAULT NULL, headers jsonb[] DEFAULT NULL)
 	RETURNS SETOF bigint AS 'MODULE_PATHNAME', 'fairq_enqueue_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 100;
-COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[], real[], jsonb[])
+COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[], real[], int[], timestamptz[], jsonb[])
 	IS 'Add many tasks at once, all or none; their ids in the order of the input.';
 
 CREATE FUNCTION fairq.enqueue_or_find(queue text, group_key text,

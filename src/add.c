@@ -18,6 +18,27 @@
 #include "group.h"
 #include "transaction.h"
 
+/* Begin a call that adds tasks to that queue. */
+void
+fairq_add_begin(FairqEnqueue *e, text *queue_name)
+{
+	e->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_ENQUEUE,
+							   AccessShareLock);
+	e->tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	e->ready = false;
+}
+
+/* End it; any: it has added some. */
+void
+fairq_add_end(FairqEnqueue *e, bool any)
+{
+	fairq_table_close(e->tasks);
+	if (e->ready)
+		fairq_notify(e->queue);
+	if (any)
+		fairq_written();
+}
+
 static void
 put_column(Datum *values, bool *nulls, AttrNumber attno, Datum value,
 		   bool isnull)
@@ -43,10 +64,10 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 {
 	FairqLane  *lane = fairq_queue_lane(e->queue, new->priority);
 	int32		group_no = fairq_group_no(e->queue, new->group_key, true);
-	bool		scheduled = e->run_at != DT_NOBEGIN;
+	bool		scheduled = new->run_at != DT_NOBEGIN;
 	FairqPending *pending;
 	int64		addr = scheduled ?
-		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, e->run_at, new->id) :
+		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, new->run_at, new->id) :
 		fairq_assign_address(e->queue, new->priority, group_no, e->tasks);
 
 	put_column(values, nulls, TASK_ID, Int64GetDatum(new->id), false);
@@ -68,7 +89,7 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 	put_column(values, nulls, TASK_POPPED_AT,
 			   TimestampTzGetDatum(new->popped_at), new->popped_at == 0);
 	put_column(values, nulls, TASK_RUN_AT,
-			   TimestampTzGetDatum(scheduled ? e->run_at : new->put_back_at),
+			   TimestampTzGetDatum(scheduled ? new->run_at : new->put_back_at),
 			   !scheduled && new->put_back_at == DT_NOBEGIN);
 	put_column(values, nulls, TASK_MAX_ATTEMPTS,
 			   Int32GetDatum(new->max_attempts), new->max_attempts == 0);
@@ -88,8 +109,11 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 	if (scheduled)
 		fairq_pending_scheduled(pending, addr);
 	else
+	{
 		fairq_pending_ready_since(pending,
 								  Max(new->enqueued_at, new->put_back_at));
+		e->ready = true;
+	}
 }
 
 /* Write a task that is ready, or scheduled. */

@@ -13,14 +13,15 @@ typedef struct FairqEnqueue
 {
 	FairqQueue *queue;			/* queue of the tasks */
 	FairqTable *tasks;			/* fairq.task */
-	TimestampTz run_at;			/* time in the future at which they fall due;
-								 * DT_NOBEGIN: at once */
+	bool		ready;			/* true: one of them is ready at once */
 } FairqEnqueue;
 
 typedef struct FairqNewTask
 {
 	int64		id;				/* id of the task */
 	TimestampTz enqueued_at;	/* time at which it was first enqueued */
+	TimestampTz run_at;			/* time in the future at which it falls due;
+								 * DT_NOBEGIN: at once */
 	TimestampTz put_back_at;	/* time at which it was put back from the
 								 * archive; DT_NOBEGIN: it is new */
 	TimestampTz popped_at;		/* time of its last claim; 0: it had none */
@@ -38,6 +39,15 @@ typedef struct FairqNewTask
 	int			priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
 } FairqNewTask;
 
+/* A time that is to come, or DT_NOBEGIN if it is past. */
+static inline TimestampTz
+fairq_time_ahead(TimestampTz run_at, TimestampTz now)
+{
+	return run_at > now ? run_at : DT_NOBEGIN;
+}
+
+extern void fairq_add_begin(FairqEnqueue *e, text *queue_name);
+extern void fairq_add_end(FairqEnqueue *e, bool any);
 extern void fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new,
 								Datum *values, bool *nulls);
 extern void fairq_add_task(FairqEnqueue *e, const FairqNewTask *new);

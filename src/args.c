@@ -17,6 +17,7 @@
 
 #include "args.h"
 #include "compat.h"
+#include "dedup.h"
 #include "errors.h"
 #include "store.h"
 #include "wake.h"
@@ -157,6 +158,26 @@ fairq_check_text(const char *name, text *value, int least, int most)
 					   most),
 				errdetail("The value has %d bytes.", length));
 	return value;
+}
+
+/* A dedup_key. */
+text *
+fairq_check_key(text *key)
+{
+	return fairq_check_text("dedup_key", key, 1, FAIRQ_MAX_DEDUP_KEY);
+}
+
+/* A priority, of an array of that name. */
+int
+fairq_check_priority(const char *name, int32 priority)
+{
+	if (priority < 0 || priority >= FAIRQ_PRIORITIES)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("%s must be between 0 and %d", name,
+					   FAIRQ_PRIORITIES - 1),
+				errdetail("The value is %d.", priority));
+	return priority;
 }
 
 /*

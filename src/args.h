@@ -22,6 +22,8 @@ extern int	fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name,
 extern int	fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names);
 extern text *fairq_check_text(const char *name, text *value, int least,
 							  int most);
+extern text *fairq_check_key(text *key);
+extern int	fairq_check_priority(const char *name, int32 priority);
 extern float fairq_check_cost(float cost);
 extern void fairq_check_per(const Interval *per);
 extern int64 fairq_check_delay(const char *name, const Interval *delay);

@@ -205,6 +205,7 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 		.headers = copy_of(slot, ARCHIVE_HEADERS),
 		.dedup_key = copy_of(slot, ARCHIVE_DEDUP_KEY),
 		.error = copy_of(slot, ARCHIVE_ERROR),
+		.run_at = DT_NOBEGIN,
 		.put_back_at = GetCurrentTimestamp()
 	};
 
@@ -248,7 +249,7 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	int64		most = PG_ARGISNULL(2) ? PG_INT64_MAX :
 		fairq_arg_int(fcinfo, 2, "max_tasks", PG_GETARG_INT32(2), 1,
 					  PG_INT32_MAX);
-	FairqEnqueue e = {.run_at = DT_NOBEGIN};
+	FairqEnqueue e = {.ready = false};
 	FairqTable *archived;
 	FairqScan  *scan;
 	FairqKey	keys[] = {

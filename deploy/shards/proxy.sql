@@ -318,17 +318,20 @@ $$;
 
 CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 	group_keys text[], payloads jsonb[], priority int, run_at timestamptz,
-	dedup_keys text[], costs real[], headers jsonb[], has_dedup_keys boolean,
-	has_costs boolean)
+	dedup_keys text[], costs real[], priorities int[], run_ats timestamptz[],
+	headers jsonb[], has_dedup_keys boolean, has_costs boolean,
+	has_priorities boolean, has_run_ats boolean)
 	RETURNS SETOF bigint LANGUAGE plproxy SET datestyle = 'ISO, YMD'
 	SET extra_float_digits = 1 AS $$
 	CLUSTER 'fairq';
-	SPLIT ps, group_keys, payloads, dedup_keys, costs, headers;
+	SPLIT ps, group_keys, payloads, dedup_keys, costs, priorities, run_ats, headers;
 	RUN ON ps;
 	SELECT b.id FROM fairq.shard((ps)[1] + 1),
 		fairq.enqueue_batch(queue, group_keys, payloads, priority, run_at,
 			CASE WHEN has_dedup_keys THEN dedup_keys END,
-			CASE WHEN has_costs THEN costs END, headers) b(id);
+			CASE WHEN has_costs THEN costs END,
+			CASE WHEN has_priorities THEN priorities END,
+			CASE WHEN has_run_ats THEN run_ats END, headers) b(id);
 $$;
 
 -- A key is unique on each shard alone: so it is looked for on all.
@@ -406,6 +409,7 @@ $$;
 CREATE OR REPLACE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
 	dedup_keys text[] DEFAULT NULL, costs real[] DEFAULT NULL,
+	priorities int[] DEFAULT NULL, run_ats timestamptz[] DEFAULT NULL,
 	headers jsonb[] DEFAULT NULL)
 	RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -417,6 +421,8 @@ BEGIN
 		fairq_proxy.check_array('payloads', payloads, true, 'group_keys', n),
 		fairq_proxy.check_array('dedup_keys', dedup_keys, false, 'group_keys', n),
 		fairq_proxy.check_array('costs', costs, false, 'group_keys', n),
+		fairq_proxy.check_array('priorities', priorities, false, 'group_keys', n),
+		fairq_proxy.check_array('run_ats', run_ats, false, 'group_keys', n),
 		fairq_proxy.check_array('headers', headers, false, 'group_keys', n);
 	SELECT array_agg(fairq_proxy.shard_of_group(k) - 1 ORDER BY i) INTO ps
 	FROM unnest(group_keys) WITH ORDINALITY t(k, i);
@@ -426,8 +432,11 @@ BEGIN
 			group_keys, payloads, priority, run_at,
 			coalesce(dedup_keys, array_fill(NULL::text, ARRAY[n])),
 			coalesce(costs, array_fill(NULL::real, ARRAY[n])),
+			coalesce(priorities, array_fill(NULL::int, ARRAY[n])),
+			coalesce(run_ats, array_fill(NULL::timestamptz, ARRAY[n])),
 			coalesce(headers, array_fill(NULL::jsonb, ARRAY[n])),
-			dedup_keys IS NOT NULL, costs IS NOT NULL) WITH ORDINALITY t(id, i);
+			dedup_keys IS NOT NULL, costs IS NOT NULL, priorities IS NOT NULL,
+			run_ats IS NOT NULL) WITH ORDINALITY t(id, i);
 	EXCEPTION WHEN internal_error THEN
 		PERFORM fairq_proxy.failed(NULL, SQLERRM);
 	END;

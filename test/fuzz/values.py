@@ -169,6 +169,8 @@ NAMES = {
     "block_length": usual(a_choice(None, None, "100", "1048576")),
     "fair_by": usual(a_choice(None, "tasks", "cost", "time"), 0.9),
     "cost": usual(a_choice(None, None, "1", "0.5", "1000")),
+    "priorities": usual(usual_array(a_choice("0", "0", "1", "9"))),
+    "run_ats": usual(usual_array(a_choice(None, "now", "tomorrow", "infinity"))),
     "costs": usual(usual_array(a_choice("1", "0.5", "1000"))),
     # an object, or none of a batch
     "headers": usual(a_choice(None, None, None, "{}")),
