@@ -86,6 +86,7 @@ OBJS = \
 	src/foresee_order.o \
 	src/members.o \
 	src/peek.o \
+	src/ahead.o \
 	src/slots.o \
 	src/turn_due.o \
 	src/turns.o \

@@ -902,6 +902,12 @@ CREATE FUNCTION fairq.peek(queue text, max_tasks int DEFAULT 10)
 COMMENT ON FUNCTION fairq.peek(text, int)
 	IS 'What pop() would return now, in order, and at which turns; nothing is claimed or changed. It costs what it returns, whatever is queued.';
 
+CREATE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
+	AS 'MODULE_PATHNAME', 'fairq_turns_before'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION fairq.turns_before(bigint)
+	IS 'How many tasks of its priority are served before a task that is ready, at most, of its own group and of those that wait now; NULL: it is scheduled, running or unknown, or no bound is known.';
+
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
 	max_tasks int DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_redrive'

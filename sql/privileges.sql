@@ -65,6 +65,8 @@ SELECT queue_id FROM fairq.queue WHERE name = 'privileges' \gset
 
 SELECT regexp_replace(call, '([[(])\d+', '\1...') AS call, r.*
 FROM (VALUES
+	-- first, as it is known only until others are rolled back
+	(0, format('SELECT 1 + fairq.turns_before(%s)', :ready)),
 	(1, $$fairq.enqueue('privileges', 'g')$$),
 	(2, $$SELECT count(*) FROM fairq.enqueue_batch('privileges', '{g}', '{1}')$$),
 	(3, format('fairq.cancel(%s)', :ready)),

@@ -1,20 +1,23 @@
 /*
  * queued.c
- *		fairq.reschedule.
+ *		fairq.reschedule, fairq.turns_before: of tasks that are not running.
  *
- * What is done to the task is in change.c.
+ * What is done to a task is in change.c, what comes before it in ahead.c.
  *
- * Locking: RowExclusiveLock on fairq.task; see change.c.
+ * Locking: RowExclusiveLock on fairq.task, see change.c; to look, AccessShareLock
+ * on it and on the queue.
  */
 #include "postgres.h"
 
 #include "utils/timestamp.h"
 
+#include "ahead.h"
 #include "args.h"
 #include "change.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_reschedule);
+PG_FUNCTION_INFO_V1(fairq_turns_before);
 
 /* fairq.reschedule(id, run_at) */
 Datum
@@ -40,4 +43,25 @@ fairq_reschedule(PG_FUNCTION_ARGS)
 	fairq_table_close(tasks);
 	fairq_written();
 	PG_RETURN_BOOL(true);
+}
+
+/* fairq.turns_before(id) */
+Datum
+fairq_turns_before(PG_FUNCTION_ARGS)
+{
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	int64		ahead = FAIRQ_AHEAD_UNKNOWN;
+	FairqQueue *queue;
+	FairqTask	task;
+	bool		changing;
+
+	if (!PG_ARGISNULL(0) &&
+		fairq_task_find_nowait(tasks, PG_GETARG_INT64(0), &task, &changing) &&
+		!task.running && !fairq_is_timed(task.addr) &&
+		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_ANY)) != NULL)
+		ahead = fairq_tasks_ahead(queue, tasks, &task);
+	fairq_table_close(tasks);
+	if (ahead == FAIRQ_AHEAD_UNKNOWN)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(ahead);
 }

@@ -334,6 +334,24 @@ CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 			CASE WHEN has_run_ats THEN run_ats END, headers) b(id);
 $$;
 
+CREATE OR REPLACE FUNCTION fairq_proxy.turns_before(p int, id bigint)
+	RETURNS bigint LANGUAGE plproxy AS $$
+	CLUSTER 'fairq';
+	RUN ON p;
+	SELECT fairq.turns_before(id) FROM fairq.shard(p + 1);
+$$;
+
+-- On its own shard: there is nothing that others serve before it.
+CREATE OR REPLACE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
+	LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN CASE WHEN id IS NOT NULL
+		THEN fairq_proxy.turns_before(fairq_proxy.shard_of_task(id) - 1, id) END;
+EXCEPTION WHEN internal_error THEN
+	PERFORM fairq_proxy.failed(fairq_proxy.shard_of_task(id), SQLERRM);
+END
+$$;
+
 -- A key is unique on each shard alone: so it is looked for on all.
 CREATE OR REPLACE FUNCTION fairq_proxy.find(p int, queue text, dedup_key text)
 	RETURNS bigint LANGUAGE plproxy AS $$

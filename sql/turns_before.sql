@@ -1,0 +1,70 @@
+-- How many tasks are served before one, at most.  test/suite/turns_before compares
+-- that with what is served.
+--
+-- Broken on purpose to see it fail: weights of others were not counted
+-- (others_per_block() in ahead.c).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+CREATE FUNCTION pg_temp.add(VARIADIC payloads text[]) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue('turns_before', left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
+$$;
+CREATE VIEW pg_temp.before AS
+	SELECT payload #>> '{}' AS task, status, fairq.turns_before(id) AS before
+	FROM fairq.tasks WHERE queue = 'turns_before' ORDER BY id;
+CREATE FUNCTION pg_temp.pop(n int) RETURNS text
+LANGUAGE sql AS $$ SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('turns_before', n) $$;
+
+SELECT fairq.create_queue('turns_before');
+SELECT fairq.turns_before(NULL), fairq.turns_before(-1);
+-- alone; beside another group; in its turn
+SELECT pg_temp.add('a1', 'a2', 'a3');
+SELECT * FROM pg_temp.before;
+SELECT pg_temp.add('b1', 'b2', 'c1');
+SELECT * FROM pg_temp.before;
+SELECT pg_temp.pop(1);
+SELECT * FROM pg_temp.before;
+SELECT pg_temp.pop(2);
+SELECT * FROM pg_temp.before;
+-- not of what runs, is scheduled, or finished
+SELECT fairq.fail(id, retry_in => '1 hour') FROM fairq.tasks WHERE queue = 'turns_before' AND status = 'running' AND payload = '"a1"';
+SELECT fairq.reschedule(id, 'infinity') FROM fairq.tasks WHERE queue = 'turns_before' AND payload = '"a3"';
+SELECT * FROM pg_temp.before;
+-- what has fallen due of its own group comes before it
+SELECT fairq.reschedule(id) FROM fairq.tasks WHERE queue = 'turns_before' AND payload IN ('"a1"', '"a3"');
+SELECT * FROM pg_temp.before;
+SELECT pg_temp.pop(100);
+SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'turns_before';
+-- weights
+SELECT fairq.set_group('turns_before', 'a', weight => 2), fairq.set_group('turns_before', 'b', weight => 10), fairq.set_group('turns_before', 'z', weight => 100);
+SELECT pg_temp.add('a4', 'a5', 'a6', 'a7', 'a8', 'b3', 'c2');
+SELECT * FROM pg_temp.before;
+-- limited and held groups count, which may come back
+SELECT fairq.pause('turns_before', 'b');
+SELECT pg_temp.pop(2);
+SELECT * FROM pg_temp.before;
+SELECT fairq.resume('turns_before', 'b');
+-- more than are counted: by blocks
+SELECT count(*) FROM fairq.enqueue_batch('turns_before', array_fill('d'::text, ARRAY[3000]), array_fill('"d"'::jsonb, ARRAY[3000]));
+SELECT fairq.turns_before(max(id)) >= 2999, fairq.turns_before(max(id)) < 3001 * 16 FROM fairq.tasks WHERE queue = 'turns_before';
+-- another priority, and its own transaction
+BEGIN;
+SELECT fairq.turns_before(fairq.enqueue('turns_before', 'e', '"e"', 7));
+ROLLBACK;
+-- nothing is known
+SELECT fairq.reset_hints();
+SELECT count(before) FROM pg_temp.before;
+SELECT fairq.maintain('turns_before');
+SELECT count(before) > 0 AS known FROM pg_temp.before;
+BEGIN READ ONLY;
+SELECT count(before) > 0 AS known FROM pg_temp.before;
+COMMIT;
+-- by cost or time there are no rounds
+SELECT fairq.create_queue('turns_before_' || f, fair_by => f) FROM unnest('{cost,time}'::text[]) f;
+SELECT fairq.turns_before(fairq.enqueue('turns_before_' || f, 'a')) FROM unnest('{cost,time}'::text[]) f;
+SELECT fairq.drop_queue('turns_before_' || f, true) FROM unnest('{cost,time}'::text[]) f;
+SELECT * FROM fairq.check_queue('turns_before');
+SELECT fairq.drop_queue('turns_before', true);

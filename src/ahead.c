@@ -1,0 +1,231 @@
+/*
+ * ahead.c
+ *		How many tasks may be served before one that is ready.
+ *
+ * Let k tasks of a group of weight w come before a task of its own.  At each of its
+ * turns the group is served w of these, as long as there are so many, so the task is
+ * served at turn k / w + 1 at the latest.  A group has one turn in each block, and its
+ * next one in this block, or in the next one if it has had that.  No other group
+ * has more than one turn in a block.  So each of these has as many turns at most
+ * as blocks are begun up to that turn, this one among them, and is served its weight at
+ * each.
+ *
+ * What comes before: what the group has queued at lower addresses, what has fallen
+ * due, and tasks whose leases have ended.  They are counted, a bounded number of
+ * them.  If more are queued, their number follows from the addresses: from the first
+ * one's block on there are w at most in each.
+ *
+ * Which groups are served: those in the ring, and those that are parked or
+ * throttled, which may come back.  One that comes later has a turn in each block
+ * from then on.
+ *
+ * Locking: a lane's lock, shared, for moments.
+ */
+#include "postgres.h"
+
+#include "common/int.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "ahead.h"
+#include "hand.h"
+#include "lane_view.h"
+#include "seats.h"
+
+/* index entries that are read, at most */
+#define MOST_ENTRIES 1000
+
+/* A look at what comes before a task in its group's line. */
+typedef struct Look
+{
+	FairqQueue *queue;
+	FairqTable *tasks;
+	const FairqTask *task;
+	TimestampTz now;
+	int			budget;			/* index entries that may still be read */
+	bool		more;			/* true: that was not enough */
+	int64		n;				/* tasks that were found */
+	int64		first;			/* address of the first one of the last stretch;
+								 * FAIRQ_ADDR_NONE: none */
+} Look;
+
+/* Is the row that of a task that comes before ours? */
+static bool
+comes_before(const Look *look, const FairqTask *task, FairqRowState state,
+			 bool expired)
+{
+	if (expired)
+		return state == FAIRQ_ROW_LIVE && task->running &&
+			task->lease_until <= look->now;
+	/* what another transaction has in its hands may come back, or be new */
+	return !task->running &&
+		(task->addr != look->task->addr || task->id < look->task->id);
+}
+
+/* Count what comes before our task in a stretch of its group's line. */
+static void
+count_stretch(Look *look, int64 from, int64 end, bool expired)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(look->queue->id,
+													look->task->priority))},
+		{2, FAIRQ_EQ, Int32GetDatum(look->task->group_no)},
+		{3, FAIRQ_GE, Int64GetDatum(from)},
+		{3, FAIRQ_LT, Int64GetDatum(end)}
+	};
+	FairqScan  *scan;
+	FairqRowState state;
+
+	look->first = FAIRQ_ADDR_NONE;
+	if (from >= end || look->more)
+		return;
+	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP, keys,
+						   lengthof(keys), look->budget);
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+
+		look->more = state == FAIRQ_ROW_LATER;
+		if (look->more)
+			break;
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		if (!comes_before(look, &task, state, expired))
+			continue;
+		if (look->n++ == 0 || look->first == FAIRQ_ADDR_NONE)
+			look->first = task.addr;
+	}
+	look->budget = fairq_scan_left(scan);
+	fairq_scan_end(scan);
+}
+
+/* Count what has expired and what is due. */
+static void
+count_begun(Look *look, const FairqGroupCopy *copy, const FairqLaneCopy *lane)
+{
+	const FairqGroup *group = &copy->group;
+
+	/* those that were read ahead stand below due.from */
+	if (group->due.region != FAIRQ_REGION_QUEUED)
+		look->n += group->due.n;
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+	{
+		int64		from = fairq_copy_has(copy, FAIRQ_DUE) ?
+			group->due.from[r] : FAIRQ_ADDR_MAX;
+
+		count_stretch(look, Min(from, lane->timers[r]),
+					  fairq_due_end(r, look->now), false);
+	}
+	if (!fairq_copy_has(copy, FAIRQ_LAPSED) && !copy->lapsing)
+		return;
+	count_stretch(look, group->run.low[FAIRQ_REGION_QUEUED],
+				  Min(group->run.high, FAIRQ_RETRIES - 1) + 1, true);
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		count_stretch(look, group->run.low[r], fairq_due_end(r, look->now),
+					  true);
+}
+
+/* Returns how many of its group's tasks come before it, at most. */
+static int64
+own_ahead(Look *look, const FairqGroupCopy *copy, const FairqLaneCopy *lane,
+		  int32 weight)
+{
+	int64		begun;
+	int64		blocks;
+
+	count_begun(look, copy, lane);
+	if (look->more)
+		return FAIRQ_AHEAD_UNKNOWN;
+	begun = look->n;
+	count_stretch(look, Min(fairq_hand_low(&copy->group), look->task->addr),
+				  look->task->addr + 1, false);
+	if (!look->more)
+		return look->n;
+	if (look->first == FAIRQ_ADDR_NONE)
+		return FAIRQ_AHEAD_UNKNOWN;
+	blocks = fairq_block(look->task->addr, look->queue->block_length) -
+		fairq_block(look->first, look->queue->block_length) + 1;
+	return begun + Max(look->n - begun, blocks * weight - 1);
+}
+
+/* Copy what is known of a group. */
+static void
+copy_group(FairqQueue *queue, FairqLane *lane, int32 group_no, TimestampTz now,
+		   FairqGroupCopy *copy)
+{
+	while (!fairq_lane_copy_group(lane, fairq_chunks_map(&queue->hints->chunks),
+								  group_no, now, copy))
+		CHECK_FOR_INTERRUPTS();
+}
+
+static bool
+may_be_served(const FairqGroupCopy *copy)
+{
+	return fairq_copy_has(copy, FAIRQ_RING) ||
+		fairq_copy_has(copy, FAIRQ_PARKED) ||
+		fairq_copy_has(copy, FAIRQ_THROTTLED);
+}
+
+/* Returns how many tasks all other groups are served in a block, at most. */
+static int64
+others_per_block(FairqQueue *queue, FairqLane *lane, const FairqGroupCopy *own,
+				 TimestampTz now)
+{
+	FairqLaneView view;
+	int64		n;
+
+	fairq_lane_view(lane, &view);
+	n = (int64) view.n[FAIRQ_RING] + view.n[FAIRQ_PARKED] +
+		view.n[FAIRQ_THROTTLED] - may_be_served(own);
+	for (int i = 0; i < queue->groups.n; i++)
+	{
+		const FairqSetting *setting = &queue->groups.settings[i];
+		FairqGroupCopy copy;
+
+		CHECK_FOR_INTERRUPTS();
+		if (setting->weight == 1 || setting->group_no == own->group_no)
+			continue;
+		copy_group(queue, lane, setting->group_no, now, &copy);
+		if (may_be_served(&copy))
+			n += setting->weight - 1;
+	}
+	return Max(n, 0);
+}
+
+/*
+ * Returns how many tasks of its priority are served before a task that is queued, at
+ * most; FAIRQ_AHEAD_UNKNOWN.  What it relies on is said in the reference.
+ */
+int64
+fairq_tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
+	int32		weight = fairq_group_setting(queue, task->group_no)->weight;
+	Look		look = {
+		.queue = queue,
+		.tasks = tasks,
+		.task = task,
+		.now = GetCurrentTimestamp(),
+		.budget = MOST_ENTRIES
+	};
+	FairqLaneCopy copy;
+	FairqGroupCopy own;
+	int64		n;
+	int64		blocks;
+	int64		others;
+
+	if (queue->shares.fair_by != FAIRQ_BY_TASKS)
+		return FAIRQ_AHEAD_UNKNOWN;
+	fairq_lane_copy(lane, &copy);
+	if (!copy.begun || copy.known < FAIRQ_ALL_SEATS)
+		return FAIRQ_AHEAD_UNKNOWN;
+	copy_group(queue, lane, task->group_no, look.now, &own);
+	n = own_ahead(&look, &own, &copy, weight);
+	if (n == FAIRQ_AHEAD_UNKNOWN)
+		return FAIRQ_AHEAD_UNKNOWN;
+	blocks = n / weight + 1 + fairq_copy_has(&own, FAIRQ_SERVED);
+	if (pg_mul_s64_overflow(blocks, others_per_block(queue, lane, &own, look.now),
+							&others) ||
+		pg_add_s64_overflow(n, others, &others))
+		return PG_INT64_MAX;
+	return others;
+}
