@@ -39,6 +39,7 @@ PG_FUNCTION_INFO_V1(fairq_take);
 typedef struct Claims
 {
 	FairqQueue *queue;
+	Datum		queue_name;
 	ReturnSetInfo *rsinfo;
 	MemoryContext each;
 	bool		remove;
@@ -74,7 +75,7 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 	values[6] = TimestampTzGetDatum(task->enqueued_at);
 	values[7] = TimestampTzGetDatum(task->lease_until);
 	nulls[7] = !task->running;
-	values[8] = CStringGetTextDatum(claims->queue->name);
+	values[8] = claims->queue_name;
 	nulls[9] = !fairq_task_has(tasks->locked.slot, TASK_HEADERS);
 	if (!nulls[9])
 		values[9] = copy_detoasted(tasks, TASK_HEADERS, &nulls[9]);
@@ -139,6 +140,7 @@ begin_claims(FunctionCallInfo fcinfo, Claims *claims)
 static int64
 serve_claims(Claims *claims, FairqTable *tasks, int64 max_tasks, int64 per_group)
 {
+	claims->queue_name = CStringGetTextDatum(claims->queue->name);
 	fairq_count_few_tasks(claims->queue, tasks);
 	return fairq_serve(claims->queue, tasks, claims->now, max_tasks, per_group,
 					   claims->remove ? DT_NOEND : claims->lease_until,
