@@ -501,14 +501,14 @@ CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL,
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_complete'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.complete(bigint, int, jsonb, interval)
-	IS 'Finish a running task; false if the lease, of that attempt if given, is lost.';
+	IS 'Finish a running task; false if the lease, of that attempt if given, is lost, or the task cancelled, which it then is.';
 
 CREATE FUNCTION fairq.complete_batch(ids bigint[], attempts int[] DEFAULT NULL,
-	took interval[] DEFAULT NULL)
-	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_complete_batch'
+	results jsonb[] DEFAULT NULL, took interval[] DEFAULT NULL)
+	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_complete_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.complete_batch(bigint[], int[], interval[])
-	IS 'Finish many running tasks; how many of them were.';
+COMMENT ON FUNCTION fairq.complete_batch(bigint[], int[], jsonb[], interval[])
+	IS 'Finish many running tasks; those that were lost, or cancelled.';
 
 CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
 	error text DEFAULT NULL, retry_in interval DEFAULT NULL,
@@ -675,7 +675,7 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		t.payload, NULL::jsonb AS result, fairq.kept_back(t.error) AS error,
 		fairq.kept_back(t.worker) AS worker, t.enqueued_at,
 		t.popped_at, t.run_at, t.lease_until, NULL::timestamptz AS finished_at,
-		coalesce(t.cost, 1) AS cost, t.headers, t.progress
+		coalesce(t.cost, 1) AS cost, t.headers, t.progress, t.cancelled
 	FROM fairq.task t
 	JOIN fairq.queue q ON q.queue_id = t.queue_id
 		AND t.lane BETWEEN q.queue_id * 10 AND q.queue_id * 10 + 9
@@ -695,7 +695,7 @@ CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 		a.payload, a.result, fairq.kept_back(a.error) AS error,
 		fairq.kept_back(a.worker) AS worker, a.enqueued_at,
 		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at,
-		coalesce(a.cost, 1) AS cost, a.headers, a.progress
+		coalesce(a.cost, 1) AS cost, a.headers, a.progress, a.status = 3 AS cancelled
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq.has_queue_privilege(q.queue_id, 'work');

@@ -90,12 +90,11 @@ class Fairq(Queue):
         results = [do(task) for task in tasks]
         with self.connection.transaction():
             self.keep(results)
-            completed, = self.connection.execute(
+            lost, = self.connection.execute(
                 "SELECT fairq.complete_batch(%s::bigint[], %s::int[])",
                 [[t.id for t in tasks], [t.attempt for t in tasks]]).fetchone()
-            if completed != len(tasks):
-                raise RuntimeError("completed %d of %d tasks"
-                                   % (completed, len(tasks)))
+            if lost:
+                raise RuntimeError("tasks were lost: %s" % lost)
         return len(tasks)
 
     def left(self):

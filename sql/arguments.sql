@@ -293,24 +293,24 @@ SELECT fairq.create_queue('arguments_attempt');
 SELECT min(id) AS a, max(id) AS b
 FROM fairq.enqueue_batch('arguments_attempt', '{a,b}', '{1,2}') AS id \gset
 SELECT fairq.complete(:a), fairq.release(:a);			-- not running
-SELECT fairq.complete_batch(ARRAY[:a, :b]);
+SELECT fairq.complete_batch(ARRAY[:a, :b]) = ARRAY[:a, :b]::bigint[] AS both_lost;
 SELECT payload, attempt FROM fairq.pop('arguments_attempt');
 SELECT fairq.complete(:a, 0), fairq.complete(:a, 2), fairq.complete(:a, -1),
 	fairq.complete(:a, -2147483648), fairq.complete(:a, 2147483647);
 SELECT fairq.release(:a, 0), fairq.release(:a, 2), fairq.release(:a, -1),
 	fairq.release(:a, -2147483648), fairq.release(:a, 2147483647);
-SELECT fairq.complete_batch(ARRAY[:a, :a, :b], '{0,2,1}'), fairq.complete_batch(ARRAY[:a], '{-1}');
+SELECT fairq.complete_batch(ARRAY[:a, :a, :b], '{0,2,1}') = ARRAY[:a, :a, :b]::bigint[] AS all_lost, cardinality(fairq.complete_batch(ARRAY[:a], '{-1}'));
 SELECT fairq.release(:a, 1);
 SELECT fairq.release(:a, 1);
 SELECT payload, attempt FROM fairq.pop('arguments_attempt', 2) ORDER BY payload;
-SELECT fairq.complete(:a, 1), fairq.release(:a, 1), fairq.complete_batch(ARRAY[:a], '{1}');
--- each id counts once
-SELECT fairq.complete_batch(ARRAY[:b, :a, :b, 0, :a], '{1,1,2,1,2}');
+SELECT fairq.complete(:a, 1), fairq.release(:a, 1), cardinality(fairq.complete_batch(ARRAY[:a], '{1}'));
+-- each attempt ends once
+SELECT fairq.complete_batch(ARRAY[:b, :a, :b, 0, :a], '{1,1,2,1,2}') = ARRAY[:a, :b, 0]::bigint[] AS lost;
 SELECT fairq.complete(:a), fairq.complete(:a, 2), fairq.complete(:b, 1);
 SELECT min(id) AS a, max(id) AS b
 FROM fairq.enqueue_batch('arguments_attempt', '{a,b}', '{1,2}') AS id \gset
 SELECT count(*) FROM fairq.pop('arguments_attempt', 1);
-SELECT fairq.complete_batch(ARRAY[:b, :a, :a, :b, -1, 0]);
+SELECT fairq.complete_batch(ARRAY[:b, :a, :a, :b, -1, 0]) = ARRAY[:a, :a, :b, -1, 0]::bigint[] AS all_but_one;
 SELECT payload, status FROM fairq.tasks WHERE queue = 'arguments_attempt';
 SELECT count(*) FROM fairq.pop('arguments_attempt', 1);
 SELECT fairq.complete(:b, 1);

@@ -1,5 +1,5 @@
--- fail_batch, release_batch and extend_batch do for each task what the single call
--- does, and return those of which the worker has to know: lost, cancelled, unknown.
+-- complete_batch, fail_batch, release_batch and extend_batch do for each task what the
+-- single call does, and return those of which the worker has to know: lost, cancelled, unknown.
 --
 -- Seen to fail: with an id that is given twice (find_item() in finish.c), with the lost ids in the order of the ids, with cancelled ones left
 -- out, with errors taken in the order of the ids, and with a lease that ends anew for
@@ -64,6 +64,21 @@ SELECT * FROM pg_temp.tasks();
 SELECT fairq.fail_batch('{}'), fairq.release_batch('{}'), fairq.extend_batch('{}');
 SELECT * FROM fairq.check_queue('batches');
 SELECT enqueued, popped, retried, failed, released, cancelled FROM fairq.queues WHERE queue = 'batches';
+
+-- complete_batch: each has its own result, or none; a cancelled one is told, ends as
+-- cancelled, and keeps its result
+SELECT array_agg(id ORDER BY n) AS done FROM fairq.enqueue_batch('batches',
+	'{h,i,j,k}', '{11,12,13,14}') WITH ORDINALITY t(id, n) \gset
+SELECT count(*) FROM fairq.pop('batches', 100);
+SELECT fairq.cancel((:'done'::bigint[])[3]);
+SELECT payload, status, cancelled FROM fairq.tasks WHERE id = ANY (:'done') ORDER BY id;
+SELECT pg_temp.nth(:'done', fairq.complete_batch(ARRAY[(:'done'::bigint[])[4], (:'done'::bigint[])[3], -1, (:'done'::bigint[])[1]],
+	'{1,1,1,2}', '{"\"d\"","\"c\"",1,2}', took => '{1 s,1 s,1 s,1 s}'));
+SELECT pg_temp.nth(:'done', fairq.complete_batch((:'done'::bigint[])[1:2], results => ARRAY[NULL, 'null']::jsonb[]));
+SELECT payload, status, cancelled, result, result IS NULL AS none FROM fairq.tasks WHERE id = ANY (:'done') ORDER BY id;
+SELECT fairq.complete_batch('{1,2}', NULL, '{1}');
+SELECT fairq.complete_batch('{1,2}', NULL, '{{1,2}}');
+SELECT fairq.complete_batch('{}', NULL, '{}');
 
 -- one that goes wrong does nothing
 SELECT fairq.enqueue('batches', 'z') AS z \gset

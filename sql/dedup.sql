@@ -147,7 +147,7 @@ SELECT fairq.alter_queue('dedup', max_attempts => 1);
 SELECT pg_temp.put('dedup', p, p) FROM unnest('{a1,a2,a3,a4,a5,a6,a7}'::text[]) p;
 SELECT payload FROM fairq.take('dedup');
 SELECT pg_temp.pop('dedup', 4);
-SELECT fairq.complete(pg_temp.id('dedup', 'a2'), 1), fairq.complete_batch(ARRAY[pg_temp.id('dedup', 'a3')]),
+SELECT fairq.complete(pg_temp.id('dedup', 'a2'), 1), cardinality(fairq.complete_batch(ARRAY[pg_temp.id('dedup', 'a3')])),
 	fairq.fail(pg_temp.id('dedup', 'a4'), 1, 'x'), fairq.cancel(pg_temp.id('dedup', 'a6'));
 SELECT * FROM pg_temp.keys('dedup');
 SELECT fairq.purge('dedup');

@@ -75,10 +75,10 @@ SELECT pg_temp.pop('leases');
 -- the first worker comes back: all is void
 SELECT fairq.complete(:id, 1), fairq.fail(:id, 1), fairq.release(:id, 1), fairq.extend(:id, 1),
 	fairq.fail(:id, 1, dead => true), fairq.release(:id, 1, '1 hour'), fairq.extend(:id, 1, '1 hour'),
-	fairq.complete(:id, 1, '1'), fairq.complete_batch(ARRAY[:id], '{1}');
+	fairq.complete(:id, 1, '1'), cardinality(fairq.complete_batch(ARRAY[:id], '{1}'));
 -- nor has there been a third, or a worker of before the first
 SELECT fairq.complete(:id, n), fairq.fail(:id, n), fairq.release(:id, n), fairq.extend(:id, n),
-	fairq.complete_batch(ARRAY[:id], ARRAY[n])
+	cardinality(fairq.complete_batch(ARRAY[:id], ARRAY[n]))
 FROM unnest('{3,0,-1,2147483647,-2147483648}'::int[]) n;
 SELECT * FROM pg_temp.tasks('leases');
 -- the second one has it
@@ -96,9 +96,9 @@ SELECT pg_temp.pop('leases');
 SELECT pg_temp.pop('leases');
 SELECT pg_temp.pop('leases', lease => '1 hour');
 SELECT pg_temp.pop('leases');
-SELECT fairq.complete_batch(array_agg(id), array_agg(3)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id), array_agg(3))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
-SELECT fairq.complete_batch(array_agg(id), array_agg(attempt)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id), array_agg(attempt))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT fairq.alter_queue('leases', lease => '5 minutes');
 
 -- A lease of some time, which nobody touches: time alone does it.
@@ -108,7 +108,7 @@ SELECT pg_temp.pop('leases', 1, '1 hour');
 SELECT pg_temp.pop('leases');
 SELECT pg_sleep(0.3);
 SELECT pg_temp.pop('leases');
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 
 --
@@ -122,14 +122,14 @@ SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.add('leases', 'a4', 'a5');
 SELECT pg_temp.pop('leases', 1), pg_temp.pop('leases', 1), pg_temp.pop('leases', 1),
 	pg_temp.pop('leases', 1), pg_temp.pop('leases', 1), pg_temp.pop('leases', 1);
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 -- the same in one call
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3');
 SELECT pg_temp.pop('leases', 1);
 SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.add('leases', 'a4', 'a5');
 SELECT pg_temp.pop('leases');
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 -- several of a group: in the order of their addresses, not of their ends
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
 SELECT pg_temp.pop('leases');
@@ -137,7 +137,7 @@ SELECT pg_temp.lapse('leases', 'a3'), pg_temp.lapse('leases', 'a4'), pg_temp.lap
 SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.pop('leases');
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 -- in turn: one that expires again and again keeps back no other; also if they
 -- share an address
 SELECT fairq.set_group('leases', 'a', weight => 3);
@@ -147,7 +147,7 @@ SELECT pg_temp.pop('leases', lease => '1 microsecond');
 \t on
 SELECT $$SELECT pg_temp.pop('leases', 1, '1 microsecond')$$ FROM generate_series(1, 9) \gexec
 \t off
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 -- Each group at its turn, however many of it have expired.
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'b1', 'c1');
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
@@ -155,27 +155,27 @@ SELECT pg_temp.add('leases', 'b2', 'b3', 'c2', 'd1');
 SELECT pg_temp.pop('leases', 3);
 SELECT pg_temp.pop('leases', 4);
 SELECT pg_temp.pop('leases');
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 -- by its weight
 SELECT fairq.set_group('leases', 'a', weight => 2);
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2');
 SELECT pg_temp.pop('leases', lease => '1 microsecond') IS NOT NULL AS popped;
 SELECT pg_temp.pop('leases', 3), pg_temp.pop('leases');
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT fairq.set_group('leases', 'a', weight => 0);
 -- per_group looks at one round
 SELECT pg_temp.add('leases', 'a1', 'a2', 'b1', 'b2');
 SELECT pg_temp.pop('leases', lease => '1 microsecond') IS NOT NULL AS popped;
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('leases', 100, per_group => 1);
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('leases', 100, per_group => 1);
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 -- Priorities stay strict: what has expired of a lower one waits.
 SELECT fairq.enqueue('leases', 'a', '"low1"', 5) > 0 AS ok;
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 SELECT pg_temp.add('leases', 'a1', 'b1');
 SELECT pg_temp.pop('leases');
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 
 --
@@ -187,11 +187,11 @@ SELECT pg_temp.pop('leases');
 SELECT bool_and(pg_temp.lapse('leases', 'a' || n)) FROM generate_series(1, 6) n;
 SELECT fairq.complete(pg_temp.id('leases', 'a1'), 1), fairq.fail(pg_temp.id('leases', 'a2'), 1, 'late'),
 	fairq.release(pg_temp.id('leases', 'a3'), 1), fairq.extend(pg_temp.id('leases', 'a4'), 1) > now() AS extended,
-	fairq.complete_batch(ARRAY[pg_temp.id('leases', 'a5')], '{1}');
+	cardinality(fairq.complete_batch(ARRAY[pg_temp.id('leases', 'a5')], '{1}'));
 SELECT * FROM pg_temp.tasks('leases');
 SELECT pg_temp.pop('leases');
 SELECT * FROM fairq.check_queue('leases');
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases' AND status = 'running';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases' AND status = 'running';
 SELECT fairq.purge('leases');
 SELECT expired, retried, released FROM fairq.queues WHERE queue = 'leases';
 
@@ -307,7 +307,7 @@ SELECT * FROM fairq.check_queue('leases');
 COMMIT;
 SELECT * FROM pg_temp.tasks('leases');
 SELECT pg_temp.pop('leases');
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 -- at the other levels
 SELECT pg_temp.add('leases', 'a1', 'b1');
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
@@ -341,7 +341,7 @@ ROLLBACK TO s;
 SELECT * FROM pg_temp.tasks('leases');
 SELECT * FROM fairq.check_queue('leases');
 COMMIT;
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 
 --
 -- Attempts that are used up: the pop that comes by brings it to its end, and
@@ -379,7 +379,7 @@ SELECT pg_temp.add('leases', 'a6');
 SELECT pg_temp.pop('leases');
 SELECT * FROM pg_temp.tasks('leases');
 SELECT expired, failed FROM fairq.queues WHERE queue = 'leases';
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks WHERE queue = 'leases';
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 SELECT fairq.drop_queue('leases');
 

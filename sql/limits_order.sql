@@ -36,7 +36,7 @@ $$;
 -- Completes those tasks; how many of them were running.
 CREATE FUNCTION pg_temp.done(queue text, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$
-	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t
+	SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks t
 	WHERE t.queue = done.queue AND payload #>> '{}' = ANY (payloads)
 $$;
 
@@ -179,12 +179,12 @@ SELECT count(*) FROM (
 SELECT count(*), count(DISTINCT group_key), min(payload::int), max(payload::int)
 FROM fairq.pop('limits_order_groups', 10000);
 SELECT count(*) FROM fairq.pop('limits_order_groups', 10000);
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks
 WHERE queue = 'limits_order_groups' AND status = 'running' AND right(group_key, 1) < '5';
 SELECT count(*), count(DISTINCT group_key), min(payload::int), max(payload::int)
 FROM fairq.pop('limits_order_groups', 10000);
 SELECT ready, waiting, running FROM fairq.queues WHERE queue = 'limits_order_groups';
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks
 WHERE queue = 'limits_order_groups' AND status = 'running';
 SELECT count(*), count(DISTINCT group_key) FROM fairq.pop('limits_order_groups', 300);
 SELECT count(*), count(DISTINCT group_key) FROM fairq.pop('limits_order_groups', 300);

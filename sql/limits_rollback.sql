@@ -37,7 +37,7 @@ $$;
 -- Completes those tasks; how many of them were running.
 CREATE FUNCTION pg_temp.done(queue text, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$
-	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t
+	SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks t
 	WHERE t.queue = done.queue AND payload #>> '{}' = ANY (payloads)
 $$;
 
@@ -438,7 +438,7 @@ SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
 SELECT * FROM fairq.check_queue('limits_rollback_reset');
 
 -- in the middle of a transaction, between any two calls
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks
 WHERE queue = 'limits_rollback_reset' AND status = 'running';
 SELECT fairq.alter_queue('limits_rollback_reset', 2, 0);
 BEGIN;
@@ -454,7 +454,7 @@ SELECT count(*) FROM fairq.pop('limits_rollback_reset', 2);
 SELECT fairq.reset_hints();
 SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
 SELECT fairq.reset_hints();
-SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks
 WHERE queue = 'limits_rollback_reset' AND status = 'running';
 SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
 SELECT fairq.reset_hints();

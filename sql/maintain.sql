@@ -24,7 +24,7 @@ $$;
 -- Completes what is running; how much.
 CREATE FUNCTION pg_temp.done(queue text) RETURNS bigint
 LANGUAGE sql AS $$
-	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
+	SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
 $$;
 
 CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint

@@ -36,7 +36,7 @@ $$;
 -- Completes those tasks; how many of them were running.
 CREATE FUNCTION pg_temp.done(queue text, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$
-	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t
+	SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks t
 	WHERE t.queue = done.queue AND payload #>> '{}' = ANY (payloads)
 $$;
 

@@ -73,7 +73,7 @@ FROM (VALUES
 	(4, $$SELECT count(*) FROM fairq.pop('privileges')$$),
 	(5, $$SELECT count(*) FROM fairq.take('privileges')$$),
 	(6, format('fairq.complete(%s)', :running)),
-	(7, format('fairq.complete_batch(ARRAY[%s])', :running)),
+	(7, format('1 - cardinality(fairq.complete_batch(ARRAY[%s]))', :running)),
 	(8, format('fairq.fail(%s)', :running)),
 	(9, format('fairq.release(%s)', :running)),
 	(10, format('fairq.extend(%s)', :running)),
@@ -183,7 +183,7 @@ SELECT * FROM fairq.tasks WHERE id = 1 AND payload::text::int > 0;
 -- nor is anything locked
 BEGIN;
 SELECT fairq.cancel(:running), fairq.complete(:running), fairq.fail(:running),
-	fairq.complete_batch(ARRAY[:running]), fairq.extend(-1);
+	cardinality(fairq.complete_batch(ARRAY[:running])), fairq.extend(-1);
 SAVEPOINT a;
 SELECT fairq.pop('privileges');
 ROLLBACK TO a;

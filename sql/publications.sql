@@ -53,7 +53,7 @@ SELECT fairq.complete(:task, :attempt);
 UPDATE fairq.task SET worker = 'me' WHERE id = :task;
 SELECT fairq.pop('publications');
 SELECT fairq.take('publications');
-SELECT fairq.complete_batch(ARRAY[:task]);
+SELECT cardinality(fairq.complete_batch(ARRAY[:task]));
 SELECT fairq.fail(:task);
 SELECT fairq.release(:task);
 SELECT fairq.extend(:task);

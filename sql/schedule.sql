@@ -54,7 +54,7 @@ $$;
 -- Completes what is running; how much.
 CREATE FUNCTION pg_temp.done(queue text) RETURNS bigint
 LANGUAGE sql AS $$
-	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
+	SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
 $$;
 
 SELECT fairq.create_queue('schedule');
@@ -89,7 +89,7 @@ SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule');
 -- no worker has it
 SELECT fairq.complete(id), fairq.fail(id), fairq.release(id), fairq.extend(id), fairq.complete(id, 0), fairq.extend(id, 0),
-	fairq.complete_batch(ARRAY[id])
+	cardinality(fairq.complete_batch(ARRAY[id]))
 FROM fairq.tasks WHERE queue = 'schedule';
 -- expire_leases leaves it alone
 SELECT fairq.expire_leases('schedule');

@@ -60,7 +60,7 @@ SELECT fairq.release(pg_temp.id('e'), delay => '1 hour');
 SELECT * FROM pg_temp.tally();
 SELECT pg_temp.pop(1), fairq.release(pg_temp.id('g'), delay => '1 hour');
 SELECT * FROM pg_temp.tally();
-SELECT fairq.complete_batch(ARRAY(SELECT id FROM fairq.pop('tally', 1)));
+SELECT cardinality(fairq.complete_batch(ARRAY(SELECT id FROM fairq.pop('tally', 1))));
 SELECT * FROM pg_temp.tally();
 
 -- One that is due is scheduled, until a pop takes it.

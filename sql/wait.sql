@@ -22,7 +22,7 @@ $$;
 
 CREATE FUNCTION pg_temp.done(queue text) RETURNS bigint
 LANGUAGE sql AS $$
-	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
+	SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
 $$;
 
 --

@@ -72,7 +72,8 @@ notify_slots(FairqQueue *queue)
 /*
  * Finish the task whose lease that attempt holds.  Its queue is locked before
  * anything is done to the row, once for a run of tasks.  took is how many
- * microseconds of work it was; -1: since its claim.  False if the lease is lost.
+ * microseconds of work it was; -1: since its claim.  A task that was cancelled
+ * is finished as such, which a->task.cancelled says.  False if the lease is lost.
  */
 bool
 fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
@@ -97,13 +98,15 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 			!is_leased(&task, attempt))
 			return false;
 		locked |= changing;
-		if (a->queue->retains || task.keyed)
+		if (a->queue->retains || task.keyed || task.cancelled)
 		{
 			if (!fairq_task_find_locked(tasks, id, &task) ||
 				!is_leased(&task, attempt))
 				return false;
 			task.took = took;
-			fairq_finish(a->queue, tasks, &task, FAIRQ_STATUS_SUCCEEDED, NULL,
+			a->task.cancelled = task.cancelled;
+			fairq_finish(a->queue, tasks, &task, task.cancelled ?
+						 FAIRQ_STATUS_CANCELLED : FAIRQ_STATUS_SUCCEEDED, NULL,
 						 result);
 			sample_run(a->queue, &task);
 			notify_slots(a->queue);
@@ -116,6 +119,7 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
 		{
 			pending->stats[FAIRQ_STAT_COMPLETED]++;
+			a->task.cancelled = false;
 			task.took = took;
 			fairq_attempt_ended(a->queue, pending, &task);
 			fairq_pending_leased_at_abort(pending, task.addr,

@@ -105,7 +105,7 @@ fairq_complete(PG_FUNCTION_ARGS)
 	done = !PG_ARGISNULL(0) &&
 		fairq_complete_attempt(&a, PG_GETARG_INT64(0), attempt, result, took);
 	end_call(a.tasks, done);
-	PG_RETURN_BOOL(done);
+	PG_RETURN_BOOL(done && !a.task.cancelled);
 }
 
 Datum
@@ -312,8 +312,9 @@ Datum
 fairq_complete_batch(PG_FUNCTION_ARGS)
 {
 	Batch		batch = begin_batch(fcinfo, "fairq.complete_batch()");
-	Datum	   *took = arg_values(fcinfo, 2, "took", INTERVALOID, batch.n, NULL);
-	int64		done = 0;
+	bool	   *nulls;
+	Datum	   *results = arg_values(fcinfo, 2, "results", JSONBOID, batch.n, &nulls);
+	Datum	   *took = arg_values(fcinfo, 3, "took", INTERVALOID, batch.n, NULL);
 
 	/* none is done if one of these is wrong */
 	for (int i = 0; i < batch.n && took != NULL; i++)
@@ -325,11 +326,14 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 			fairq_check_delay("took", DatumGetIntervalP(took[item->nth]));
 
 		if (fairq_complete_attempt(&batch.a, item->id, item->attempt,
-								   (Datum) 0, work))
-			done++;
+								   results == NULL || nulls[item->nth] ?
+								   (Datum) 0 : results[item->nth], work))
+		{
+			item->lost = batch.a.task.cancelled;
+			batch.done = true;
+		}
 	}
-	end_call(batch.a.tasks, done > 0);
-	PG_RETURN_INT64(done);
+	PG_RETURN_DATUM(end_batch(&batch));
 }
 
 Datum

@@ -471,32 +471,42 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION fairq_proxy.complete_batch(ps int[], ids bigint[],
-	attempts int[], took interval[], has_attempts boolean, has_took boolean)
+	attempts int[], results jsonb[], took interval[], has_attempts boolean,
+	has_took boolean)
 	RETURNS SETOF bigint LANGUAGE plproxy SET intervalstyle = 'postgres' AS $$
 	CLUSTER 'fairq';
-	SPLIT ps, ids, attempts, took;
+	SPLIT ps, ids, attempts, results, took;
 	RUN ON ps;
-	SELECT fairq.complete_batch(ids, CASE WHEN has_attempts THEN attempts END,
-		CASE WHEN has_took THEN took END) FROM fairq.shard((ps)[1] + 1);
+	SELECT unnest(fairq.complete_batch(ids, CASE WHEN has_attempts THEN attempts END,
+		results, CASE WHEN has_took THEN took END)) FROM fairq.shard((ps)[1] + 1);
 $$;
 
 CREATE OR REPLACE FUNCTION fairq.complete_batch(ids bigint[],
-	attempts int[] DEFAULT NULL, took interval[] DEFAULT NULL)
-	RETURNS bigint LANGUAGE plpgsql AS $$
+	attempts int[] DEFAULT NULL, results jsonb[] DEFAULT NULL,
+	took interval[] DEFAULT NULL)
+	RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
 	n int := cardinality(ids);
 	ps int[];
+	lost bigint[];
 BEGIN
 	PERFORM fairq_proxy.check_array('ids', ids, true, 'ids', n),
 		fairq_proxy.check_array('attempts', attempts, false, 'ids', n),
+		fairq_proxy.check_array('results', results, false, 'ids', n),
 		fairq_proxy.check_array('took', took, false, 'ids', n);
 	SELECT array_agg(fairq_proxy.shard_of_task(id) - 1 ORDER BY i) INTO ps
 	FROM unnest(ids) WITH ORDINALITY t(id, i);
-	RETURN (SELECT coalesce(sum(c), 0)
-		FROM fairq_proxy.complete_batch(coalesce(ps, '{}'), ids,
-			coalesce(attempts, array_fill(NULL::int, ARRAY[n])),
-			coalesce(took, array_fill(NULL::interval, ARRAY[n])),
-			attempts IS NOT NULL, took IS NOT NULL) c);
+	lost := array(SELECT fairq_proxy.complete_batch(coalesce(ps, '{}'), ids,
+		coalesce(attempts, array_fill(NULL::int, ARRAY[n])),
+		coalesce(results, array_fill(NULL::jsonb, ARRAY[n])),
+		coalesce(took, array_fill(NULL::interval, ARRAY[n])),
+		attempts IS NOT NULL, took IS NOT NULL));
+	-- in the order of the input; of an id that is given twice, the first one was not lost
+	RETURN array(SELECT id FROM (
+			SELECT id, i, row_number() OVER (PARTITION BY id ORDER BY i DESC) AS back
+			FROM unnest(ids) WITH ORDINALITY t(id, i)) t
+		WHERE back <= (SELECT count(*) FROM unnest(lost) l(id) WHERE l.id = t.id)
+		ORDER BY i);
 EXCEPTION WHEN internal_error THEN
 	PERFORM fairq_proxy.failed(NULL, SQLERRM);
 END

@@ -311,15 +311,14 @@ class Worker(Session):
     def complete_batch(self, tasks):
         ids, attempts = zip(*tasks)
         self.db.execute("BEGIN")
-        done = value(self.db, "SELECT fairq.complete_batch(%s::bigint[],"
+        lost = value(self.db, "SELECT fairq.complete_batch(%s::bigint[],"
                      " %s::int[])", list(ids), list(attempts))
-        if done == len(ids):
+        if not lost:
             self.db.execute("INSERT INTO life_done SELECT *, 'batch'"
                             " FROM unnest(%s::bigint[], %s::int[])",
                             [list(ids), list(attempts)])
             self.commit("a batch of completes")
         else:
-            # which of them is not said
             self.chaos.late += 1
             self.db.execute("ROLLBACK")
 

@@ -236,17 +236,17 @@ class Session(threading.Thread):
         ids = [claim.id for claim in claims]
         self.ending(claims)
         try:
-            done = self.value(
+            lost = self.value(
                 "WITH c AS MATERIALIZED (SELECT"
-                " fairq.complete_batch(%s::bigint[], %s::int[]) AS n),"
+                " fairq.complete_batch(%s::bigint[], %s::int[]) AS lost),"
                 " d AS (INSERT INTO limits_done"
                 " SELECT unnest(%s::bigint[]) FROM c)"
-                " SELECT n FROM c", ids, [claim.attempt for claim in claims],
+                " SELECT lost FROM c", ids, [claim.attempt for claim in claims],
                 ids)
         except Failed:
             self.in_vain(claims)
             raise
-        self.ended(claims, done == len(ids), f"complete ({done})")
+        self.ended(claims, lost == [], f"complete (lost: {lost})")
 
     def release(self, claim):
         self.ending([claim])

@@ -172,16 +172,16 @@ class Driver:
 
     def complete(self, s, id, attempt=None, valid=True, result=None):
         done = self._call(s, "complete", id, attempt, result)
-        if done != valid:
+        if done != (valid and not self.model.tasks[id].cancelled):
             raise Fault("complete", f"complete({id}) is {done}")
         if valid:
             self.model.finished(s, id, result)
 
     def complete_batch(self, s, tasks):
-        done = self._call(s, "complete_batch", [task.id for task in tasks],
+        lost = self._call(s, "complete_batch", [task.id for task in tasks],
                           [task.attempt for task in tasks])
-        if done != len(tasks):
-            raise Fault("complete", f"{done} completed, not {len(tasks)}")
+        if lost != [task.id for task in tasks if task.cancelled]:
+            raise Fault("complete", f"the worker is told that it lost {lost}")
         for task in tasks:
             self.model.finished(s, task.id)
 

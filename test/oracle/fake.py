@@ -423,8 +423,9 @@ class Fake:
         row = self.held(id, attempt)
         if row is None:
             return False
-        self.finish(session, row, SUCCEEDED, result=result)
-        return True
+        self.finish(session, row, CANCELLED if row.cancelled else SUCCEEDED,
+                    result=result)
+        return not row.cancelled
 
     def fail(self, session, id, attempt, error, delay, dead):
         row = self.held(id, attempt)
@@ -653,9 +654,9 @@ class FakeSession:
 
     def complete_batch(self, ids, attempts):
         self.fake.now = self.fake.clock.now()
-        return sum(self.note(f"complete {id} {attempt}",
-                             self.fake.complete(self, id, attempt, None))
-                   for id, attempt in zip(ids, attempts))
+        return [id for id, attempt in zip(ids, attempts)
+                if not self.note(f"complete {id} {attempt}",
+                                 self.fake.complete(self, id, attempt, None))]
 
     def fail(self, id, attempt=None, error=None, retry_in=None, dead=False):
         return self.ask("fail", id, attempt, error, retry_in, dead)

@@ -146,7 +146,9 @@ class Life(Transactions):
                      ended=ended or self.clock.start, **values)
 
     def finished(self, session, id, result=None):
-        self._end(session, self.tasks[id], SUCCEEDED, result=result)
+        task = self.tasks[id]
+        self._end(session, task, CANCELLED if task.cancelled else SUCCEEDED,
+                  result=result)
 
     def fate(self, session, task, delay, dead=False):
         """What a failed task becomes; a delay of None: the queue's."""
@@ -299,8 +301,9 @@ class Life(Transactions):
         if task.status == READY and task.moved:
             due["run_at"] = min(max(task.since[0], row.run_at or 0),
                                 task.since[1])
+        due["result"] = task.result
         if task.outcome == SUCCEEDED:
-            due["result"] = task.result
+            due["error"] = None
         elif task.error is not None and task.outcome != CANCELLED:
             due["error"] = task.error
         wrong = [f"{name} {getattr(row, name)}, not {value}"
