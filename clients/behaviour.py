@@ -1,0 +1,918 @@
+#!/usr/bin/python3
+"""Drives the clients through the situations of README.md.
+
+    clients/behaviour.py [--client NAME...] [--only N...] [--jobs N] [--through HOST:PORT]
+    clients/behaviour.py --pairs [--client NAME...]
+
+Needs the environment of test/cluster: a server with the extension created, of which
+PGUSER is a superuser, and its programs in PATH.  Situations that restart the server, or
+shift its clock, have servers of their own.  NAME is a folder beside this file with an
+executable "behaviour", which is skipped if there is none; all clients by default.  With --pairs, each client does one task
+of each client's producer.  With --through, clients connect to a pooler there, and
+situations with servers of their own are left out.
+
+Prints a line per client and situation, "ok - CLIENT: N SITUATION" or "not ok - ...",
+in the order in which they end; --jobs of them run side by side.
+"""
+
+import argparse
+import concurrent.futures
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+import psycopg
+from psycopg.rows import namedtuple_row
+from psycopg.types.json import Jsonb
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TIME_LIMIT = 30             # seconds that anything may take
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+AHEAD = 3600                # seconds that a server's clock is wrong by
+CLIENTS = {"activejob", "celery", "go", "node", "python"}
+FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+
+
+class Broken(Exception):
+    """What a client does not do as it should."""
+
+
+def expect(truth, text, *values):
+    if not truth:
+        raise Broken(text + "".join(f" {value!r}" for value in values))
+
+
+def wait_until(what, condition, limit=TIME_LIMIT):
+    end = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise Broken(f"not within {limit:g} s: {what}")
+        time.sleep(0.05)
+
+
+# ---- servers
+
+class Server:
+    """A server that has the extension in the database fairq."""
+
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def connect(self):
+        return psycopg.connect(host=self.host, port=self.port, user=os.environ["PGUSER"],
+                               dbname=os.environ["PGDATABASE"], autocommit=True,
+                               row_factory=namedtuple_row)
+
+
+class OwnServer(Server):
+    """One that is made for some situation, and ended by end_servers()."""
+
+    made = []
+    making = threading.Lock()
+    directory = None
+
+    def __init__(self, clock=0):
+        with self.making:
+            number = len(self.made)
+            self.made.append(self)
+            if self.directory is None:
+                # A socket's path may have 107 bytes.
+                OwnServer.directory = tempfile.mkdtemp(
+                    prefix="behaviour.", dir=os.environ.get("FAIRQ_CLUSTER", "/tmp"))
+                self.make_template()
+        self.place = f"{self.directory}/{number}"
+        os.mkdir(self.place)
+        super().__init__(self.place, os.environ["PGPORT"])
+        self.environment = dict(os.environ)
+        if clock:
+            self.environment.update(LD_PRELOAD=FAKETIME[0], FAKETIME=f"{clock:+d}s",
+                                    FAKETIME_DONT_FAKE_MONOTONIC="1")
+        self.run("cp", "-a", f"{self.directory}/template", f"{self.place}/data")
+        with open(f"{self.place}/data/postgresql.conf", "a", encoding="utf-8") as file:
+            file.write(f"listen_addresses = ''\nunix_socket_directories = '{self.place}'\n"
+                       f"port = {self.port}\nfsync = off\nshared_buffers = 16MB\n")
+        self.control("start")
+
+    def make_template(self):
+        data, place = f"{self.directory}/template", self.directory
+        self.run("initdb", "-D", data, "-U", os.environ["PGUSER"], "-A", "trust", "-N",
+                 "--no-locale", "-E", "UTF8")
+        options = f"-c listen_addresses='' -k {place} -p {os.environ['PGPORT']} -c fsync=off"
+        self.run("pg_ctl", "-D", data, "-l", f"{place}/log", "-w", "-o", options, "start")
+        at = ["-h", place, "-p", os.environ["PGPORT"], "-U", os.environ["PGUSER"]]
+        self.run("createdb", *at, os.environ["PGDATABASE"])
+        self.run("psql", "-Xq", *at, "-d", os.environ["PGDATABASE"], "-c", "CREATE EXTENSION fairq")
+        self.run("pg_ctl", "-D", data, "-m", "fast", "-w", "stop")
+
+    def run(self, *command, env=None):
+        done = subprocess.run(command, text=True, env=env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            raise RuntimeError(f"{command}: {done.stdout}")
+
+    def control(self, *what):
+        # Not through a pipe: that would end with the server.
+        with open(f"{self.place}/control", "a", encoding="utf-8") as file:
+            subprocess.run(["pg_ctl", "-D", f"{self.place}/data", "-l", f"{self.place}/log",
+                            "-w", *what], check=True, env=self.environment,
+                           stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+    @classmethod
+    def end_servers(cls):
+        for server in cls.made:
+            try:
+                server.control("-m", "immediate", "stop")
+            except (OSError, subprocess.SubprocessError):
+                pass            # it was never started
+        if cls.directory:
+            shutil.rmtree(cls.directory, ignore_errors=True)
+
+
+class Clocks:
+    """The servers whose clocks are wrong, which all clients share."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.servers = {}
+
+    def server(self, clock):
+        with self.lock:
+            if clock not in self.servers:
+                self.servers[clock] = OwnServer(clock)
+            return self.servers[clock]
+
+
+# ---- clients
+
+class Client:
+    def __init__(self, name, builds):
+        self.name = name
+        self.program = os.path.join(HERE, name, "behaviour")
+        self.builds = os.path.join(builds, name)
+        os.mkdir(self.builds)
+        self.skips = {}     # reasons, by the situation's number; "*": of all of them
+
+    def ask_skips(self):
+        """Comes before all else, so that a client may build itself here."""
+        if not os.access(self.program, os.X_OK):
+            self.skips["*"] = f"there is no clients/{self.name}/behaviour"
+            return
+        done = subprocess.run([self.program, "skips"], text=True, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300,
+                              env=dict(os.environ, BEHAVIOUR_BUILDS=self.builds))
+        if done.returncode != 0:
+            raise Broken(f"{self.program} skips: {done.stderr}")
+        for line in done.stdout.splitlines():
+            number, reason = line.split(None, 1)
+            self.skips[number] = reason
+
+    def skips_because(self, number):
+        return self.skips.get(str(number))
+
+
+class Worker:
+    """A process of a client's worker, and all that it starts."""
+
+    def __init__(self, case, number, queues, settings, environment):
+        self.label = f"worker {number}"
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self.lines = []         # of (time, words)
+        self.process = subprocess.Popen(
+            [case.client.program, "work", *queues], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=self.errors, text=True, encoding="utf-8",
+            start_new_session=True,
+            env=dict(environment, **{key: str(value) for key, value in settings.items()}))
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            if line.strip():
+                self.lines.append((time.monotonic(), line.split()))
+
+    def said(self):
+        self.errors.seek(0)
+        return self.errors.read()
+
+    def count(self, *words):
+        return sum(line[:len(words)] == list(map(str, words)) for _, line in list(self.lines))
+
+    def when(self, *words):
+        """When it first printed a line that begins so; None: it has not."""
+        for at, line in list(self.lines):
+            if line[:len(words)] == list(map(str, words)):
+                return at
+        return None
+
+    def is_alive(self):
+        return self.process.poll() is None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def signal_all(self, number):
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def kill(self):
+        self.signal_all(signal.SIGKILL)
+        self.process.wait()
+
+    def wait(self, limit=TIME_LIMIT):
+        """Its status, when it has ended by itself."""
+        try:
+            status = self.process.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise Broken(f"{self.label} has not ended after {limit:g} s") from None
+        self.reader.join(5)
+        return status
+
+    def stop(self, limit=TIME_LIMIT):
+        self.signal(signal.SIGTERM)
+        status = self.wait(limit)
+        expect(status == 0, f"{self.label} was stopped, and its status is", status)
+
+
+class Case:
+    """A client in a situation: what is at hand there, and what is left behind."""
+
+    def __init__(self, client, number, driver, server=None):
+        self.client, self.number, self.driver = client, number, driver
+        self.server = server or driver.server
+        self.name = f"{client.name}_{number}"
+        self.workers = []
+        self.queues = []
+        self.role = None
+        self.connection = None
+
+    # the server's side
+
+    def ask(self, sql, *values):
+        """What a query returns: a value, or a row if it has several."""
+        if self.connection is None or self.connection.closed:
+            self.connection = self.server.connect()
+        cursor = self.connection.execute(sql, values or None)
+        row = cursor.fetchone() if cursor.description else None
+        return row[0] if row is not None and len(row) == 1 else row
+
+    def queue(self, part="", **settings):
+        """A new queue, which the clients may use."""
+        if self.role is None:
+            # Not a superuser: what clients may do is what their queues allow.
+            self.role = f"behaviour_{self.name}"
+            self.ask(f'DROP ROLE IF EXISTS "{self.role}"')
+            self.ask(f'CREATE ROLE "{self.role}" LOGIN')
+        queue = f"{self.name}{part}"
+        settings = {"retain": "1 hour", **settings}
+        named = "".join(f", {name} => %s" for name in settings)
+        self.ask(f"SELECT fairq.create_queue(%s{named})", queue, *settings.values())
+        self.queues.append(queue)
+        for privilege in ("work", "enqueue"):
+            self.ask("SELECT fairq.grant_queue(%s, %s, %s)", queue, f'"{self.role}"', privilege)
+        return queue
+
+    def enqueue(self, action, group="bob", queue=None, task="behaviour", **named):
+        """A task as any client's producer makes it."""
+        marks = "".join(f", {name} => %s" for name in named)
+        return self.ask(f"SELECT fairq.enqueue(%s, %s, %s, headers => %s{marks})",
+                        queue or self.queues[0], group, Jsonb(action), Jsonb({"task": task}),
+                        *named.values())
+
+    def cancel(self, id):
+        return self.ask("SELECT fairq.cancel(%s)", id)
+
+    def task(self, id):
+        return self.ask("SELECT * FROM fairq.tasks WHERE id = %s", id)
+
+    def wait_for_status(self, id, status, limit=TIME_LIMIT):
+        def seen():
+            task = self.task(id)
+            return task if task and task.status == status else None
+        try:
+            return wait_until(f"task {id} is {status}", seen, limit)
+        except Broken as broken:
+            task = self.task(id)
+            raise Broken(f"{broken}; it is {task and task._asdict()}") from None
+
+    # the clients' side
+
+    def environment(self, **changes):
+        host, port = self.driver.through or (self.server.host, self.server.port)
+        environment = {**os.environ, "PGHOST": host, "PGPORT": str(port),
+                       "PGUSER": self.role or os.environ["PGUSER"],
+                       "BEHAVIOUR_BUILDS": self.client.builds, **changes}
+        return environment
+
+    def work(self, *queues, environment=None, **settings):
+        worker = Worker(self, len(self.workers) + 1, queues or self.queues, settings,
+                        environment or self.environment())
+        self.workers.append(worker)
+        return worker
+
+    def produce(self, action, group="bob", options=None, queue=None, status=0):
+        """The id that the client's producer prints."""
+        if not isinstance(action, str):
+            action = json.dumps(action)
+        done = subprocess.run(
+            [self.client.program, "enqueue", queue or self.queues[0], group, action]
+            + ([json.dumps(options)] if options else []), text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, env=self.environment())
+        expect(done.returncode == status, "enqueue ended with status", done.returncode,
+               done.stdout, done.stderr)
+        if status != 0:
+            return done.stderr
+        expect(done.stdout.strip().isdigit(), "enqueue printed", done.stdout, done.stderr)
+        return int(done.stdout)
+
+    def wait_for_line(self, *words, worker=None, limit=TIME_LIMIT):
+        """When the worker, or any, first printed a line that begins so."""
+        workers = [worker] if worker else self.workers
+
+        def seen():
+            times = [at for at in (w.when(*words) for w in workers) if at is not None]
+            return min(times) if times else None
+        return wait_until("the line " + " ".join(map(str, words)), seen, limit)
+
+    def count(self, *words):
+        return sum(worker.count(*words) for worker in self.workers)
+
+    def lines(self):
+        return sorted((line for worker in self.workers for line in list(worker.lines)),
+                      key=lambda line: line[0])
+
+    def starts(self, id):
+        return [line[2] for _, line in self.lines() if line[:2] == ["start", str(id)]]
+
+    def most_at_once(self, group=None):
+        running, most = set(), 0
+        for _, line in self.lines():
+            if line[0] == "start" and group in (None, line[3]):
+                running.add(line[1])
+                most = max(most, len(running))
+            elif line[0] == "end":
+                running.discard(line[1])
+        return most
+
+    def is_idle(self, worker=None):
+        """Waits until the worker, or any, has done a task and asks for the next."""
+        id = self.enqueue({"do": "ok"}, "idle")
+        self.wait_for_line("end", id, worker=worker)
+        self.wait_for_status(id, "succeeded")
+
+    def was_done_once(self, id, attempt=1, limit=TIME_LIMIT):
+        task = self.wait_for_status(id, "succeeded", limit)
+        expect(task.attempt == attempt, "it was done by attempt", task.attempt)
+        self.wait_for_line("end", id, attempt)
+        expect(self.count("end", id) == 1, "it was done more than once:", self.lines())
+        expect(self.starts(id) == [str(n) for n in range(1, attempt + 1)],
+               "attempts that were begun:", self.starts(id))
+        return task
+
+    def goes_on(self):
+        """Whoever works does another task."""
+        self.was_done_once(self.enqueue({"do": "ok"}, "afterwards"))
+
+    # the end
+
+    def report(self):
+        for worker in self.workers:
+            yield f"{worker.label}, status {worker.process.poll()}, printed:"
+            for at, line in worker.lines[-15:]:
+                yield f"  {at:.2f} {' '.join(line)}"
+            yield "and said:"
+            yield from ("  " + line for line in worker.said().splitlines()[-25:])
+
+    def end(self):
+        for worker in self.workers:
+            worker.kill()
+        if self.queues:
+            self.ask("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                     " WHERE usename = %s", self.role)
+            for queue in self.queues:
+                self.ask("SELECT fairq.drop_queue(%s, true)", queue)
+            self.ask(f'DROP OWNED BY "{self.role}"')
+            self.ask(f'DROP ROLE "{self.role}"')
+        if self.connection is not None:
+            self.connection.close()
+
+
+# ---- the situations
+
+SITUATIONS = {}
+
+
+def situation(number, text, own_server=False, seconds=5):
+    """Registers one; seconds is about how long it takes, the longest come first."""
+    def register(function):
+        SITUATIONS[number] = function
+        function.text, function.own_server, function.seconds = text, own_server, seconds
+        return function
+    return register
+
+
+@situation(1, "hello: done once, archived as succeeded")
+def hello(case):
+    queue = case.queue()
+    worker = case.work()
+    id = case.produce({"do": "ok"}, "alice", {"priority": 3})
+    task = case.was_done_once(id)
+    expect(case.count("start", id, 1, "alice", queue) == 1, "it printed", case.lines())
+    expect(task.priority == 3, "its priority is", task.priority)
+    expect(task.headers and task.headers.get("task") == "behaviour", "headers:", task.headers)
+    expect(task.payload == {"do": "ok"}, "payload:", task.payload)
+    id = case.enqueue({"do": "progress", "value": {"pages": [1, 2]}})
+    case.was_done_once(id)
+    expect(case.task(id).progress == {"pages": [1, 2]}, "progress:", case.task(id).progress)
+    if case.driver.through:
+        time.sleep(1)
+        waits = case.ask("SELECT count(*) FROM pg_stat_activity WHERE usename = %s"
+                         " AND state = 'active' AND query ~* 'fairq.wait'", case.role)
+        expect(waits == 0, "it occupies connections of the pooler in fairq.wait:", waits)
+        said = [line for line in worker.said().splitlines() if "pooler" in line]
+        expect(len(said) == 1, "of the pooler it says", said)
+    worker.stop()
+
+
+@situation(2, "crash: after the lease another worker does it", seconds=9)
+def crash(case):
+    case.queue()
+    first = case.work(LEASE=2)
+    case.is_idle(first)
+    id = case.enqueue({"do": "sleep", "seconds": 3})
+    case.wait_for_line("start", id)
+    second = case.work(LEASE=2)
+    first.kill()
+    killed = time.monotonic()
+    case.was_done_once(id, attempt=2)
+    began = case.wait_for_line("start", id, 2, worker=second)
+    expect(began - killed > 0.5, "it was begun again before its lease was over")
+
+
+@situation(3, "lost lease: the first worker does not end the second's attempt", seconds=9)
+def lost_lease(case):
+    case.queue()
+    first = case.work(LEASE=2)
+    id = case.enqueue({"do": "sleep", "seconds": 2})
+    case.wait_for_line("start", id, 1)
+    first.signal_all(signal.SIGSTOP)
+    second = case.work(LEASE=2)
+    case.wait_for_line("start", id, 2, worker=second)
+    first.signal_all(signal.SIGCONT)
+    task = case.wait_for_status(id, "succeeded")
+    expect(task.attempt == 2, "the attempt that counts is", task.attempt)
+    took = (task.finished_at - task.popped_at).total_seconds()
+    expect(took > 1.9, "the second's attempt takes 2 s, but it was ended after", took)
+    expect(case.count("end", id, 2) == 1, "the second printed", second.lines)
+    second.stop()
+    expect(first.is_alive(), "the first has ended")
+    case.goes_on()
+    first.stop()
+
+
+@situation(4, "cancel of a running task: the handler is told", seconds=6)
+def cancel(case):
+    case.queue()
+    worker = case.work(LEASE=3)
+    id = case.enqueue({"do": "sleep", "seconds": 60})
+    case.wait_for_line("start", id)
+    expect(case.cancel(id), "cancel() was false")
+    case.wait_for_line("cancelled", id, 1, limit=10)
+    case.wait_for_status(id, "cancelled")
+    case.goes_on()
+    worker.stop()
+    expect(case.count("end", id) == 0, "it was done")
+
+
+@situation(5, "server restart with work in hand, and without: done once", own_server=True, seconds=10)
+def restart(case):
+    case.queue()
+    busy, idle = case.work(), case.work()
+    case.is_idle()
+    id = case.enqueue({"do": "sleep", "seconds": 3})
+    case.wait_for_line("start", id)
+    case.server.control("-m", "fast", "restart")
+    case.connection.close()
+    case.was_done_once(id)
+    for worker in busy, idle:
+        expect(worker.is_alive(), f"{worker.label} has ended")
+    for id in [case.enqueue({"do": "sleep", "seconds": 0.2}) for _ in range(4)]:
+        case.was_done_once(id)
+    busy.stop()
+    case.goes_on()
+    idle.stop()
+
+
+@situation(6, "connections killed in the middle of work: done once", seconds=6)
+def disconnect(case):
+    case.queue()
+    worker = case.work(LEASE=3)
+    id = case.enqueue({"do": "sleep", "seconds": 3})
+    case.wait_for_line("start", id)
+    # so that it has kept the lease once, by whatever connection it does that
+    time.sleep(1.5)
+    killed = case.ask("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                      " WHERE usename = %s", case.role)
+    expect(killed > 0, "it has no connections")
+    case.was_done_once(id)
+    case.goes_on()
+    worker.stop()
+
+
+@situation(7, "poison: failed after 3 attempts, others are done meanwhile", seconds=12)
+def poison(case):
+    case.queue(max_attempts=3, backoff="0.1 s")
+    id = case.enqueue({"do": "exit_always"}, "mallory")
+    others = [case.enqueue({"do": what}, "alice") for what in ("exit", "ok", "ok", "ok")]
+    worker = case.work(LEASE=2)
+    status = {}
+
+    def ended():
+        nonlocal worker
+        if not worker.is_alive():
+            worker = case.work(LEASE=2)
+        status.update((each, case.task(each).status) for each in [id, *others])
+        return (status[id] == "failed" and
+                all(status[other] == "succeeded" for other in others))
+    try:
+        wait_until("all have ended", ended, 2 * TIME_LIMIT)
+    except Broken:
+        raise Broken(f"not all have ended: {status}") from None
+    expect(case.starts(id) == ["1", "2", "3"], "attempts that were begun:", case.starts(id))
+    for other in others:
+        expect(case.count("end", other) == 1, "another was done not once:", case.lines())
+
+
+@situation(8, "raise: retried, the error is kept, done in the end")
+def retried(case):
+    case.queue(backoff="0.3 s")
+    message = "it broke: \u00fc \"quoted\" 'too'"
+    fails = case.enqueue({"do": "raise", "message": message}, "alice", max_attempts=2)
+    id = case.enqueue({"do": "raise_until", "attempt": 3})
+    worker = case.work()
+    case.wait_for_line("start", id, 2)
+    expect(case.task(id).error, "the error was not kept")
+    case.was_done_once(id, attempt=3)
+    task = case.wait_for_status(fails, "failed")
+    expect(task.attempt == 2 and message in (task.error or ""), "error:", task.error)
+    worker.stop()
+
+
+@situation(9, "dead: failed at once, the error is kept")
+def dead(case):
+    case.queue()
+    worker = case.work()
+    id = case.enqueue({"do": "dead", "message": "no such address"})
+    task = case.wait_for_status(id, "failed")
+    expect(task.attempt == 1 and "no such address" in (task.error or ""), "error:", task.error)
+    expect(case.count("start", id) == 1, "it was begun more than once")
+    case.goes_on()
+    worker.stop()
+
+
+@situation(10, "retry in 2 s: not before", seconds=6)
+def retry_in(case):
+    case.queue(backoff="0.1 s")
+    worker = case.work()
+    id = case.enqueue({"do": "retry", "seconds": 2})
+    first = case.wait_for_line("start", id, 1)
+    second = case.wait_for_line("start", id, 2)
+    expect(1.8 < second - first < 6, "it was retried after", second - first)
+    case.was_done_once(id, attempt=2)
+    worker.stop()
+
+
+@situation(11, "graceful stop: what runs ends, nothing new is begun", seconds=5)
+def graceful(case):
+    case.queue()
+    id = case.enqueue({"do": "sleep", "seconds": 2})
+    later = case.enqueue({"do": "ok"})
+    worker = case.work(GRACE=20)
+    case.wait_for_line("start", id)
+    expect(case.task(later).status == "queued", "it has taken what it has no room for")
+    worker.stop(12)         # and not after 20 s
+    case.was_done_once(id)
+    expect(case.task(later).status == "queued" and not case.starts(later),
+           "another was begun:", case.task(later))
+
+
+@situation(12, "stop past the grace: handed back, the attempt does not count", seconds=5)
+def past_grace(case):
+    case.queue()
+    first = case.work(GRACE=1)
+    # a single attempt, so one that counts would be the last
+    id = case.enqueue({"do": "sleep", "seconds": 60}, max_attempts=1)
+    case.wait_for_line("start", id, worker=first)
+    second = case.work(GRACE=1)
+    case.is_idle(second)
+    first.stop(10)
+    stopped = time.monotonic()
+    began = case.wait_for_line("start", id, worker=second)
+    expect(began - stopped < 2, "another worker began it after", began - stopped)
+
+
+@situation(13, "a task of 3 times the lease is done once", seconds=12)
+def heartbeat(case):
+    case.queue()
+    workers = [case.work(LEASE=3), case.work(LEASE=3)]
+    id = case.enqueue({"do": "sleep", "seconds": 9})
+    case.was_done_once(id)
+    for worker in workers:
+        worker.stop()
+
+
+@situation(14, "two queues: in the order given", seconds=7)
+def two_queues(case):
+    low, high = case.queue("_low"), case.queue("_high")
+    first_low = case.enqueue({"do": "sleep", "seconds": 1.5}, queue=low)
+    others = [case.enqueue({"do": "ok"}, queue=low) for _ in range(2)]
+    for _ in range(3):
+        case.enqueue({"do": "ok"}, queue=high)
+    worker = case.work(high, low)
+    case.wait_for_line("start", first_low)
+    case.enqueue({"do": "ok"}, queue=high)
+    for id in others:
+        case.was_done_once(id)
+    order = [line[4] for _, line in case.lines() if line[0] == "start"]
+    expect(order == [high] * 3 + [low, high, low, low], "queues, in their order:", order)
+    worker.stop()
+
+
+@situation(15, "100 tasks at concurrency 10: never more at a time, and faster", seconds=7)
+def concurrency(case):
+    case.queue()
+    ids = [case.enqueue({"do": "sleep", "seconds": 0.2}, f"group{i % 10}") for i in range(100)]
+    worker = case.work(CONCURRENCY=10)
+    taken = [0]
+
+    def ended():
+        taken.append(case.ask("SELECT count(*) FROM fairq.live_tasks"
+                              " WHERE queue = %s AND status = 'running'", case.queues[0]))
+        return case.count("end") >= 100
+    wait_until("all are done", ended)
+    # some may have ended, and not be told of
+    expect(max(taken) <= 15, "for 10 at a time it has taken", max(taken))
+    for id in ids:
+        case.was_done_once(id)
+    times = [at for at, line in worker.lines if line[0] in ("start", "end")]
+    expect(times[-1] - times[0] < 10, "what takes 20 s one by one took", times[-1] - times[0])
+    expect(2 <= case.most_at_once() <= 10, "most at a time:", case.most_at_once())
+    worker.stop()
+
+
+@situation(16, "a group's limit of 2 with concurrency 10: never more than 2", seconds=6)
+def limit(case):
+    case.queue(concurrency=2)
+    ids = [case.enqueue({"do": "sleep", "seconds": 0.3}, group)
+           for group in ["bob"] * 10 + ["alice"] * 4]
+    worker = case.work(CONCURRENCY=10)
+    for id in ids:
+        case.was_done_once(id)
+    most = [case.most_at_once(group) for group in ("bob", "alice")]
+    expect(most == [2, 2], "most at a time:", most)
+    expect(case.most_at_once() > 2, "the groups were not done side by side")
+    worker.stop()
+
+
+@situation(17, "fair: of Bob's 200 tasks at most one is taken before Alice's", seconds=5)
+def fair(case):
+    case.queue()
+    case.ask("SELECT count(fairq.enqueue(%s, 'bob', %s, headers => %s)) FROM generate_series(1, 200)",
+             case.queues[0], Jsonb({"do": "sleep", "seconds": 0.3}), Jsonb({"task": "behaviour"}))
+    worker = case.work(CONCURRENCY=2)
+    wait_until("Bob's are being done", lambda: case.count("start") >= 6)
+    begun = case.count("start")
+    id = case.enqueue({"do": "ok"}, "alice")
+    case.was_done_once(id)
+    before = case.ask("SELECT count(*) FROM fairq.tasks b, fairq.tasks a WHERE a.id = %s AND"
+                      " b.queue = a.queue AND b.group_key = 'bob' AND"
+                      " b.popped_at > a.enqueued_at AND b.popped_at < a.popped_at", id)
+    expect(before <= 1 + 2, "taken of Bob's before Alice's:", before)
+    order = [line[1] for _, line in case.lines() if line[0] == "start"]
+    before = order.index(str(id)) - begun
+    expect(before <= 1 + 2 + 1, "begun of Bob's before Alice's:", before)
+    worker.stop()
+
+
+@situation(18, "the server's clock an hour ahead, and behind", own_server=True, seconds=14)
+def clocks(case):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda clock: with_clock(case, clock), (AHEAD, -AHEAD)))
+
+
+def with_clock(whole, clock):
+    case = Case(whole.client, whole.number, whole.driver, whole.driver.clocks.server(clock))
+    try:
+        seen = case.ask("SELECT extract(epoch FROM clock_timestamp())::float8") - time.time()
+        expect(abs(seen - clock) < 60, "the clock is wrong by", seen)
+        case.queue(backoff="0.1 s")
+        workers = [case.work(LEASE=3, CONCURRENCY=4) for _ in range(2)]
+        long = case.enqueue({"do": "sleep", "seconds": 7})
+        retried = case.enqueue({"do": "retry", "seconds": 2})
+        produced = time.monotonic()
+        delayed = case.produce({"do": "ok"}, options={"delay": 3})
+        began = case.wait_for_line("start", delayed)
+        expect(2.9 < began - produced < 10, "a delay of 3 s took", began - produced)
+        first = case.wait_for_line("start", retried, 1)
+        second = case.wait_for_line("start", retried, 2)
+        expect(1.8 < second - first < 8, "it was retried after", second - first)
+        case.was_done_once(retried, attempt=2)
+        case.was_done_once(long)
+        crashes = case.enqueue({"do": "sleep", "seconds": 2})
+        case.wait_for_line("start", crashes)
+        for worker in workers:
+            if worker.count("start", crashes):
+                worker.kill()
+        killed = time.monotonic()
+        case.was_done_once(crashes, attempt=2)
+        began = case.wait_for_line("start", crashes, 2)
+        expect(1 < began - killed < 10, "after a crash it was begun again after", began - killed)
+    except Broken as broken:
+        raise Broken("\n".join([f"by {clock} s: {broken}", *case.report()])) from None
+    finally:
+        case.end()
+
+
+@situation(19, "unknown task, and arguments that do not fit: the error is kept")
+def unfit(case):
+    case.queue(max_attempts=2, backoff="0.1 s")
+    worker = case.work()
+    unknown = case.enqueue({"do": "ok"}, task="nobody_knows")
+    unfits = [case.enqueue(payload, max_attempts=1) for payload in ([1, 2, 3], 5, {"what": 1})]
+    task = case.wait_for_status(unknown, "failed")
+    expect("nobody_knows" in (task.error or ""), "error of the unknown one:", task.error)
+    expect(task.attempt == 2, "attempts of the unknown one:", task.attempt)
+    for id in unfits:
+        task = case.wait_for_status(id, "failed")
+        expect(task.error, "no error of", task)
+    case.goes_on()
+    worker.stop()
+
+
+def says(worker, *words):
+    status = worker.wait(20)
+    expect(status == 1, "its status is", status)
+    lines = worker.said().splitlines()
+    expect(any(all(word in line for word in words) for line in lines),
+           "no line on stderr has", words)
+    for mark in "Traceback", "\tfrom ", "    at ", "goroutine ":
+        expect(mark not in worker.said(), "it shows where in its code that was")
+
+
+@situation(20, "no queue, no extension, rollback, commit, traceparent", seconds=8)
+def edges(case):
+    queue = case.queue()
+    worker = case.work()
+    case.is_idle(worker)
+    count = case.ask("SELECT enqueued FROM fairq.queues WHERE queue = %s", queue)
+    unknown = case.work("nowhere")
+    case.ask("SELECT fairq.create_queue(%s)", f"{queue}_private")
+    private = case.work(f"{queue}_private")
+    none = case.work(queue, environment=case.environment(PGDATABASE="postgres"))
+    said = case.produce("{nope", status=1)
+    expect(len(said.splitlines()) == 1, "a bad action was told by", said)
+    case.produce({"do": "ok"}, options={"rollback": True})
+    says(unknown, "nowhere")
+    says(private, f"{queue}_private")
+    says(none, "fairq")
+    case.ask("SELECT fairq.drop_queue(%s)", f"{queue}_private")
+    expect(case.ask("SELECT count(*) FROM fairq.tasks WHERE queue = %s", queue) == 1,
+           "a producer that failed, or rolled back, has left a task; before there were", count)
+    id = case.produce({"do": "headers"}, options={"headers": {"traceparent": TRACE}})
+    task = case.was_done_once(id)
+    seconds = (task.popped_at - task.enqueued_at).total_seconds()
+    expect(case.driver.through or seconds < 1, "a worker that waits has seen it after", seconds)
+    expect(task.headers.get("traceparent") == TRACE, "its headers are", task.headers)
+    seen = [line for _, line in case.lines() if line[:2] == ["headers", str(id)]]
+    expect(len(seen) == 1 and json.loads(" ".join(seen[0][2:])).get("traceparent") == TRACE,
+           "the handler has seen", seen)
+    worker.stop()
+
+
+# ---- the driver
+
+class Driver:
+    def __init__(self, options):
+        self.options = options
+        self.server = Server(os.environ["PGHOST"], os.environ["PGPORT"])
+        self.through = tuple(options.through.rsplit(":", 1)) if options.through else None
+        self.clocks = Clocks()
+        self.printing = threading.Lock()
+        self.failed = 0
+
+    def result(self, name, complaints=(), skip=None):
+        with self.printing:
+            self.failed += bool(complaints)
+            print(f"{'not ok' if complaints else 'ok'} - {name}" + (f" # SKIP {skip}" if skip else ""))
+            for line in complaints:
+                print("#   " + line)
+            sys.stdout.flush()
+
+    def run(self, client, number):
+        function = SITUATIONS[number]
+        name = f"{client.name}: {number} {function.text}"
+        reason = client.skips_because(number)
+        if number == 18 and not FAKETIME:
+            reason = "libfaketime is not installed"
+        if reason:
+            return self.result(name, skip=reason)
+        complaints = []
+        case = None
+        try:
+            # with_clock() takes its own
+            own = number == 5
+            case = Case(client, number, self, OwnServer() if own else None)
+            function(case)
+            for queue in case.queues:
+                wrong = case.ask("SELECT string_agg(line, '; ') FROM fairq.check_queue(%s) line", queue)
+                expect(wrong is None, "check_queue():", wrong)
+        except Broken as broken:
+            complaints = str(broken).splitlines()
+        except Exception:
+            complaints = traceback.format_exc().splitlines()
+        if case:
+            if complaints:
+                complaints += case.report()
+            try:
+                case.end()
+            except Exception:
+                complaints += traceback.format_exc().splitlines()
+        self.result(name, complaints)
+
+    def pair_worker(self, clients, client):
+        """A worker of that client does a task of each."""
+        case = Case(client, "pairs", self)
+        try:
+            queue = case.queue()
+            case.work(CONCURRENCY=4)
+            for producer in clients:
+                name = f"{producer.name} to {client.name}"
+                complaints = []
+                try:
+                    case.client = producer
+                    id = case.produce({"do": "ok"}, producer.name)
+                    case.was_done_once(id)
+                    expect(case.count("start", id, 1, producer.name, queue) == 1,
+                           "it printed", case.lines())
+                except Broken as broken:
+                    complaints = [*str(broken).splitlines(), *case.report()]
+                self.result(name, complaints)
+        finally:
+            case.client = client
+            case.end()
+
+    def main(self):
+        names = self.options.client or sorted(CLIENTS)
+        with tempfile.TemporaryDirectory(prefix="builds.") as builds:
+            clients = [Client(name, builds) for name in names]
+            for client in list(clients):
+                try:
+                    client.ask_skips()
+                except (Broken, OSError, subprocess.SubprocessError, ValueError) as error:
+                    self.result(client.name, [f"behaviour skips: {line}"
+                                              for line in str(error).splitlines()])
+                    clients.remove(client)
+                if client.skips_because("*"):
+                    self.result(client.name, skip=client.skips_because("*"))
+                    clients.remove(client)
+            with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
+                if self.options.pairs:
+                    jobs = [pool.submit(self.pair_worker, clients, client) for client in clients]
+                else:
+                    numbers = [number for number in self.options.only or SITUATIONS
+                               if not (self.through and SITUATIONS[number].own_server)]
+                    numbers.sort(key=lambda number: -SITUATIONS[number].seconds)
+                    jobs = [pool.submit(self.run, client, number)
+                            for number in numbers for client in clients]
+                for job in jobs:
+                    job.result()
+        return 1 if self.failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
+    parser.add_argument("--client", nargs="+")
+    parser.add_argument("--only", nargs="+", type=int, choices=range(1, 21))
+    parser.add_argument("--jobs", type=int, default=6)
+    parser.add_argument("--pairs", action="store_true")
+    parser.add_argument("--through")
+    try:
+        return Driver(parser.parse_args()).main()
+    finally:
+        OwnServer.end_servers()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

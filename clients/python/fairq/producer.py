@@ -1,0 +1,187 @@
+"""Enqueueing and cancelling, in the caller's transaction.
+
+A connection is whatever the application has: of psycopg 3 or 2, or another driver with
+cursors and %s for parameters; Django's django.db.connection; an SQLAlchemy Connection or
+Session; or, for the functions that begin with "a", psycopg's AsyncConnection and
+SQLAlchemy's AsyncConnection and AsyncSession.  Nothing is committed here.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+Delay = Union[timedelta, float, int]
+Statement = Tuple[str, Tuple[Any, ...]]
+
+# Parameters go as text and numbers with a cast, so that all drivers mean the same.
+CASTS = {"priority": "int", "run_at": "timestamptz", "expires_at": "timestamptz",
+         "dedup_key": "text", "max_attempts": "int", "cost": "real", "headers": "jsonb",
+         "replace": "boolean", "dedup_until": "text",
+         "dedup_keys": "text[]", "costs": "real[]", "priorities": "int[]",
+         "run_ats": "timestamptz[]"}
+
+
+def seconds(duration: Delay) -> float:
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+
+
+def to_json(value: Any) -> str:
+    # What is no JSON, NaN for one, is the caller's error and not the server's.
+    return json.dumps(value, allow_nan=False)
+
+
+def named(options: Mapping[str, Any], parts: List[str], values: List[Any]) -> None:
+    """Adds those arguments of a call that were given."""
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in ("delay", "dedup_for"):
+            # The delay is added to the server's clock, which decides.
+            interval = "make_interval(secs => %s)"
+            parts.append(f"run_at => clock_timestamp() + {interval}" if name == "delay"
+                         else f"dedup_for => {interval}")
+            values.append(seconds(value))
+        else:
+            parts.append(f"{name} => %s::{CASTS[name]}")
+            values.append(value)
+
+
+def headers_of(task: Optional[str], headers: Optional[Mapping[str, Any]]) -> Optional[str]:
+    whole: Dict[str, Any] = dict(headers or {})
+    if task is not None:
+        whole["task"] = task
+    return to_json(whole) if whole else None
+
+
+def enqueue_statement(queue: str, group: str, payload: Any, task: Optional[str],
+                      headers: Optional[Mapping[str, Any]], options: Mapping[str, Any]) -> Statement:
+    if options.get("delay") is not None and options.get("run_at") is not None:
+        raise ValueError("delay and run_at cannot both be given")
+    parts = ["%s::text", "%s::text", "%s::jsonb"]
+    values: List[Any] = [queue, group, to_json({} if payload is None else payload)]
+    named({**options, "headers": headers_of(task, headers)}, parts, values)
+    return f"SELECT fairq.enqueue({', '.join(parts)})", tuple(values)
+
+
+def batch_statement(queue: str, groups: Sequence[str], payloads: Sequence[Any],
+                    task: Optional[str], headers: Optional[Sequence[Optional[Mapping[str, Any]]]],
+                    options: Mapping[str, Any]) -> Statement:
+    parts = ["%s::text", "%s::text[]", "%s::jsonb[]"]
+    values: List[Any] = [queue, list(groups), [to_json(payload) for payload in payloads]]
+    named(options, parts, values)
+    if task is not None or headers is not None:
+        each = headers if headers is not None else [None] * len(values[2])
+        parts.append("headers => %s::jsonb[]")
+        values.append([headers_of(task, one) for one in each])
+    return f"SELECT * FROM fairq.enqueue_batch({', '.join(parts)})", tuple(values)
+
+
+def fetch(connection: Any, statement: Statement) -> List[Any]:
+    """The first column of what a statement returns, in the caller's transaction."""
+    if callable(getattr(connection, "get_bind", None)):         # an SQLAlchemy Session
+        connection = connection.connection()
+    if hasattr(connection, "exec_driver_sql"):                  # its Connection
+        return [row[0] for row in connection.exec_driver_sql(*statement)]
+    cursor = connection.cursor()
+    try:
+        cursor.execute(*statement)
+        # psycopg gives rows as the connection's row factory has them
+        return [first(row) for row in cursor.fetchall()]
+    finally:
+        cursor.close()
+
+
+async def afetch(connection: Any, statement: Statement) -> List[Any]:
+    if hasattr(connection, "run_sync"):                         # SQLAlchemy
+        return await connection.run_sync(fetch, statement)
+    async with connection.cursor() as cursor:
+        await cursor.execute(*statement)
+        return [first(row) for row in await cursor.fetchall()]
+
+
+def first(row: Any) -> Any:
+    if isinstance(row, Mapping):
+        return next(iter(row.values()))
+    try:
+        return row[0]
+    except TypeError:           # an object of the caller's own
+        return next(iter(vars(row).values()))
+
+
+def enqueue(connection: Any, queue: str, group: str, payload: Any = None, *,
+            task: Optional[str] = None, delay: Optional[Delay] = None,
+            run_at: Optional[datetime] = None, priority: Optional[int] = None,
+            dedup_key: Optional[str] = None, max_attempts: Optional[int] = None,
+            cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None,
+            **more: Any) -> int:
+    """Adds a task for the group, in the connection's transaction; its id.
+
+    task is the name of the handler that is to do it, and payload that handler's
+    arguments: named ones are an object, positional ones a list.
+    """
+    options = dict(delay=delay, run_at=run_at, priority=priority, dedup_key=dedup_key,
+                   max_attempts=max_attempts, cost=cost, **known(more))
+    return fetch(connection, enqueue_statement(queue, group, payload, task, headers, options))[0]
+
+
+async def aenqueue(connection: Any, queue: str, group: str, payload: Any = None, *,
+                   task: Optional[str] = None, delay: Optional[Delay] = None,
+                   run_at: Optional[datetime] = None, priority: Optional[int] = None,
+                   dedup_key: Optional[str] = None, max_attempts: Optional[int] = None,
+                   cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None,
+                   **more: Any) -> int:
+    """The same on an asynchronous connection."""
+    options = dict(delay=delay, run_at=run_at, priority=priority, dedup_key=dedup_key,
+                   max_attempts=max_attempts, cost=cost, **known(more))
+    return (await afetch(connection, enqueue_statement(
+        queue, group, payload, task, headers, options)))[0]
+
+
+def enqueue_batch(connection: Any, queue: str, groups: Sequence[str], payloads: Sequence[Any], *,
+                  task: Optional[str] = None, delay: Optional[Delay] = None,
+                  run_at: Optional[datetime] = None, priority: Optional[int] = None,
+                  dedup_keys: Optional[Sequence[Optional[str]]] = None,
+                  costs: Optional[Sequence[float]] = None,
+                  headers: Optional[Sequence[Optional[Mapping[str, Any]]]] = None) -> List[int]:
+    """Adds many tasks in one call, all or none; their ids in the order of the input."""
+    options = dict(delay=delay, run_at=run_at, priority=priority, dedup_keys=listed(dedup_keys),
+                   costs=listed(costs))
+    return fetch(connection, batch_statement(queue, groups, payloads, task, headers, options))
+
+
+async def aenqueue_batch(connection: Any, queue: str, groups: Sequence[str],
+                         payloads: Sequence[Any], *, task: Optional[str] = None,
+                         delay: Optional[Delay] = None, run_at: Optional[datetime] = None,
+                         priority: Optional[int] = None,
+                         dedup_keys: Optional[Sequence[Optional[str]]] = None,
+                         costs: Optional[Sequence[float]] = None,
+                         headers: Optional[Sequence[Optional[Mapping[str, Any]]]] = None
+                         ) -> List[int]:
+    """The same on an asynchronous connection."""
+    options = dict(delay=delay, run_at=run_at, priority=priority, dedup_keys=listed(dedup_keys),
+                   costs=listed(costs))
+    return await afetch(connection, batch_statement(queue, groups, payloads, task, headers, options))
+
+
+def cancel(connection: Any, id: int) -> bool:
+    """Takes a task back; the worker of a running one is told. False: it is finished."""
+    return fetch(connection, ("SELECT fairq.cancel(%s::bigint)", (id,)))[0]
+
+
+async def acancel(connection: Any, id: int) -> bool:
+    """The same on an asynchronous connection."""
+    return (await afetch(connection, ("SELECT fairq.cancel(%s::bigint)", (id,))))[0]
+
+
+def known(more: Mapping[str, Any]) -> Dict[str, Any]:
+    """Options that not every version of the server has, as enqueue's arguments."""
+    for name in more:
+        if name not in ("expires_at", "replace", "dedup_until", "dedup_for"):
+            raise TypeError(f"enqueue() has no argument {name!r}")
+    return dict(more)
+
+
+def listed(values: Optional[Sequence[Any]]) -> Optional[List[Any]]:
+    return None if values is None else list(values)

@@ -1,0 +1,99 @@
+"""A task in the hands of a worker, and what its handler may raise."""
+
+from __future__ import annotations
+
+import contextvars
+import math
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Dict, Optional, Union
+
+from .producer import seconds, to_json
+
+if TYPE_CHECKING:
+    from .worker import Shard
+
+current: contextvars.ContextVar["Task"] = contextvars.ContextVar("fairq task")
+
+
+class Stopped(Exception):
+    """The task was cancelled, or its lease is lost: stop working."""
+
+
+class Dead(Exception):
+    """The task has failed, and no retry would mend that."""
+
+
+class Retry(Exception):
+    """The task is to be retried: in so many seconds, or by the queue's backoff."""
+
+    def __init__(self, delay: Union[timedelta, float, None] = None, error: Optional[str] = None):
+        self.delay = None if delay is None else timedelta(seconds=seconds(delay))
+        if error is None:
+            error = "retry" if delay is None else f"retry in {seconds(delay):g} s"
+        super().__init__(error)
+
+
+class Task:
+    """One attempt of a task."""
+
+    def __init__(self, shard: "Shard", id: int, attempt: int, group_key: str, payload: Any,
+                 queue: str, headers: Optional[Dict[str, Any]], priority: int,
+                 enqueued_at: datetime, attempts_left: int):
+        self.shard, self.id, self.attempt = shard, id, attempt
+        self.group_key, self.payload = group_key, payload
+        self.queue, self.headers, self.priority = queue, headers or {}, priority
+        self.enqueued_at, self.attempts_left = enqueued_at, attempts_left
+        self.stopped = False
+        self.stop_coroutine: Any = None         # cancels an asynchronous handler
+        self.begun = self.ended = math.inf      # the work, by the monotonic clock
+
+    @property
+    def name(self) -> Optional[str]:
+        """The handler that is to do it; None: it says none."""
+        name = self.headers.get("task") if isinstance(self.headers, dict) else None
+        return name if isinstance(name, str) else None
+
+    def check(self) -> None:
+        """To be called now and then in long work: raises Stopped if it is in vain."""
+        if self.stopped:
+            raise Stopped(f"task {self.id} was cancelled, or its lease is lost")
+
+    def set_progress(self, progress: Any) -> None:
+        """Has fairq.tasks show how far the work is; raises Stopped if it is in vain."""
+        if not self.call("set_progress", to_json(progress)):
+            self.stopped = True
+        self.check()
+
+    async def aset_progress(self, progress: Any) -> None:
+        """The same in an asynchronous handler."""
+        import asyncio
+        await asyncio.get_running_loop().run_in_executor(None, self.set_progress, progress)
+
+    def call(self, function: str, *args: Any, **named: Any) -> Any:
+        """Calls a function of fairq for this attempt of the task."""
+        marks = ", %s" * len(args) + "".join(f", {name} => %s" for name in named)
+        [(value,)] = self.shard.keeper.query(
+            f"SELECT fairq.{function}(%s, %s{marks})",
+            self.id, self.attempt, *args, *named.values())
+        return value
+
+    def took(self) -> timedelta:        # for queues that are fair by time
+        return timedelta(seconds=self.ended - self.begun)
+
+    def release(self) -> None:
+        """Hands it back; ends it if it is cancelled; nothing if it is lost."""
+        self.call("release")
+
+    def stop(self) -> None:
+        """Tells its work that it is in vain."""
+        self.stopped = True
+        if self.stop_coroutine is not None:
+            self.stop_coroutine()
+
+    def __repr__(self) -> str:
+        return f"<fairq task {self.id}, attempt {self.attempt}, of {self.queue!r}>"
+
+
+def current_task() -> Task:
+    """The task whose handler calls this; LookupError: none does."""
+    return current.get()
