@@ -10,12 +10,23 @@
     worker.main()
 """
 
-from .producer import (aenqueue, aenqueue_batch, cancel, acancel, enqueue,
-                       enqueue_batch)
-from .task import Dead, Retry, Stopped, Task, current_task
-from .worker import Worker, WorkerError
+from typing import TYPE_CHECKING, Any
+
+from .producer import acancel, aenqueue, aenqueue_batch, cancel, enqueue, enqueue_batch
+from .task import Dead, NoHandler, Retry, Stopped, Task, current_task
+
+if TYPE_CHECKING:
+    from .worker import Worker, WorkerError
 
 __version__ = "1.0.0"
-__all__ = ["Dead", "Retry", "Stopped", "Task", "Worker", "WorkerError", "acancel",
-           "aenqueue", "aenqueue_batch", "cancel", "current_task", "enqueue",
+__all__ = ["Dead", "NoHandler", "Retry", "Stopped", "Task", "Worker", "WorkerError",
+           "acancel", "aenqueue", "aenqueue_batch", "cancel", "current_task", "enqueue",
            "enqueue_batch"]
+
+
+def __getattr__(name: str) -> Any:
+    # Workers need psycopg 3, which who only enqueues may not have.
+    if name in ("Worker", "WorkerError"):
+        from . import worker
+        return getattr(worker, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

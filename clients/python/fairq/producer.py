@@ -16,9 +16,8 @@ Delay = Union[timedelta, float, int]
 Statement = Tuple[str, Tuple[Any, ...]]
 
 # Parameters go as text and numbers with a cast, so that all drivers mean the same.
-CASTS = {"priority": "int", "run_at": "timestamptz", "expires_at": "timestamptz",
-         "dedup_key": "text", "max_attempts": "int", "cost": "real", "headers": "jsonb",
-         "replace": "boolean", "dedup_until": "text",
+CASTS = {"priority": "int", "run_at": "timestamptz", "dedup_key": "text",
+         "max_attempts": "int", "cost": "real", "headers": "jsonb",
          "dedup_keys": "text[]", "costs": "real[]", "priorities": "int[]",
          "run_ats": "timestamptz[]"}
 
@@ -37,11 +36,9 @@ def named(options: Mapping[str, Any], parts: List[str], values: List[Any]) -> No
     for name, value in options.items():
         if value is None:
             continue
-        if name in ("delay", "dedup_for"):
-            # The delay is added to the server's clock, which decides.
-            interval = "make_interval(secs => %s)"
-            parts.append(f"run_at => clock_timestamp() + {interval}" if name == "delay"
-                         else f"dedup_for => {interval}")
+        if name == "delay":
+            # to the server's clock, which decides
+            parts.append("run_at => clock_timestamp() + make_interval(secs => %s)")
             values.append(seconds(value))
         else:
             parts.append(f"{name} => %s::{CASTS[name]}")
@@ -95,7 +92,8 @@ def fetch(connection: Any, statement: Statement) -> List[Any]:
 
 async def afetch(connection: Any, statement: Statement) -> List[Any]:
     if hasattr(connection, "run_sync"):                         # SQLAlchemy
-        return await connection.run_sync(fetch, statement)
+        found: List[Any] = await connection.run_sync(fetch, statement)
+        return found
     async with connection.cursor() as cursor:
         await cursor.execute(*statement)
         return [first(row) for row in await cursor.fetchall()]
@@ -114,39 +112,42 @@ def enqueue(connection: Any, queue: str, group: str, payload: Any = None, *,
             task: Optional[str] = None, delay: Optional[Delay] = None,
             run_at: Optional[datetime] = None, priority: Optional[int] = None,
             dedup_key: Optional[str] = None, max_attempts: Optional[int] = None,
-            cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None,
-            **more: Any) -> int:
+            cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None) -> int:
     """Adds a task for the group, in the connection's transaction; its id.
 
     task is the name of the handler that is to do it, and payload that handler's
     arguments: named ones are an object, positional ones a list.
     """
     options = dict(delay=delay, run_at=run_at, priority=priority, dedup_key=dedup_key,
-                   max_attempts=max_attempts, cost=cost, **known(more))
-    return fetch(connection, enqueue_statement(queue, group, payload, task, headers, options))[0]
+                   max_attempts=max_attempts, cost=cost)
+    id, = fetch(connection, enqueue_statement(queue, group, payload, task, headers, options))
+    return int(id)
 
 
 async def aenqueue(connection: Any, queue: str, group: str, payload: Any = None, *,
                    task: Optional[str] = None, delay: Optional[Delay] = None,
                    run_at: Optional[datetime] = None, priority: Optional[int] = None,
                    dedup_key: Optional[str] = None, max_attempts: Optional[int] = None,
-                   cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None,
-                   **more: Any) -> int:
+                   cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None) -> int:
     """The same on an asynchronous connection."""
     options = dict(delay=delay, run_at=run_at, priority=priority, dedup_key=dedup_key,
-                   max_attempts=max_attempts, cost=cost, **known(more))
-    return (await afetch(connection, enqueue_statement(
-        queue, group, payload, task, headers, options)))[0]
+                   max_attempts=max_attempts, cost=cost)
+    id, = await afetch(connection, enqueue_statement(
+        queue, group, payload, task, headers, options))
+    return int(id)
 
 
 def enqueue_batch(connection: Any, queue: str, groups: Sequence[str], payloads: Sequence[Any], *,
                   task: Optional[str] = None, delay: Optional[Delay] = None,
                   run_at: Optional[datetime] = None, priority: Optional[int] = None,
+                  run_ats: Optional[Sequence[datetime]] = None,
+                  priorities: Optional[Sequence[int]] = None,
                   dedup_keys: Optional[Sequence[Optional[str]]] = None,
                   costs: Optional[Sequence[float]] = None,
                   headers: Optional[Sequence[Optional[Mapping[str, Any]]]] = None) -> List[int]:
     """Adds many tasks in one call, all or none; their ids in the order of the input."""
-    options = dict(delay=delay, run_at=run_at, priority=priority, dedup_keys=listed(dedup_keys),
+    options = dict(delay=delay, run_at=run_at, priority=priority, run_ats=listed(run_ats),
+                   priorities=listed(priorities), dedup_keys=listed(dedup_keys),
                    costs=listed(costs))
     return fetch(connection, batch_statement(queue, groups, payloads, task, headers, options))
 
@@ -155,32 +156,27 @@ async def aenqueue_batch(connection: Any, queue: str, groups: Sequence[str],
                          payloads: Sequence[Any], *, task: Optional[str] = None,
                          delay: Optional[Delay] = None, run_at: Optional[datetime] = None,
                          priority: Optional[int] = None,
+                         run_ats: Optional[Sequence[datetime]] = None,
+                         priorities: Optional[Sequence[int]] = None,
                          dedup_keys: Optional[Sequence[Optional[str]]] = None,
                          costs: Optional[Sequence[float]] = None,
                          headers: Optional[Sequence[Optional[Mapping[str, Any]]]] = None
                          ) -> List[int]:
     """The same on an asynchronous connection."""
-    options = dict(delay=delay, run_at=run_at, priority=priority, dedup_keys=listed(dedup_keys),
+    options = dict(delay=delay, run_at=run_at, priority=priority, run_ats=listed(run_ats),
+                   priorities=listed(priorities), dedup_keys=listed(dedup_keys),
                    costs=listed(costs))
     return await afetch(connection, batch_statement(queue, groups, payloads, task, headers, options))
 
 
 def cancel(connection: Any, id: int) -> bool:
     """Takes a task back; the worker of a running one is told. False: it is finished."""
-    return fetch(connection, ("SELECT fairq.cancel(%s::bigint)", (id,)))[0]
+    return bool(fetch(connection, ("SELECT fairq.cancel(%s::bigint)", (id,)))[0])
 
 
 async def acancel(connection: Any, id: int) -> bool:
     """The same on an asynchronous connection."""
-    return (await afetch(connection, ("SELECT fairq.cancel(%s::bigint)", (id,))))[0]
-
-
-def known(more: Mapping[str, Any]) -> Dict[str, Any]:
-    """Options that not every version of the server has, as enqueue's arguments."""
-    for name in more:
-        if name not in ("expires_at", "replace", "dedup_until", "dedup_for"):
-            raise TypeError(f"enqueue() has no argument {name!r}")
-    return dict(more)
+    return bool((await afetch(connection, ("SELECT fairq.cancel(%s::bigint)", (id,))))[0])
 
 
 def listed(values: Optional[Sequence[Any]]) -> Optional[List[Any]]:

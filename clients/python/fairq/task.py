@@ -33,17 +33,23 @@ class Retry(Exception):
         super().__init__(error)
 
 
+class NoHandler(Exception):
+    """The worker has no handler for the task."""
+
+
 class Task:
     """One attempt of a task."""
 
     def __init__(self, shard: "Shard", id: int, attempt: int, group_key: str, payload: Any,
                  queue: str, headers: Optional[Dict[str, Any]], priority: int,
                  enqueued_at: datetime, attempts_left: int):
-        self.shard, self.id, self.attempt = shard, id, attempt
+        self.shard: "Shard" = shard
+        self.id, self.attempt = id, attempt
         self.group_key, self.payload = group_key, payload
         self.queue, self.headers, self.priority = queue, headers or {}, priority
         self.enqueued_at, self.attempts_left = enqueued_at, attempts_left
         self.stopped = False
+        self.handed_back = False                # as the worker is to stop
         self.stop_coroutine: Any = None         # cancels an asynchronous handler
         self.begun = self.ended = math.inf      # the work, by the monotonic clock
 

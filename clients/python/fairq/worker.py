@@ -12,12 +12,12 @@ by what they have had per group, see Shard.take_slots().
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import logging
 import math
 import os
 import random
-import select
 import signal
 import socket
 import sys
@@ -31,7 +31,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from .producer import Delay, seconds, to_json
-from .task import Dead, Retry, Stopped, Task, current
+from .task import Dead, NoHandler, Retry, Stopped, Task, current
 
 # What a new connection may mend; read-only is a server that was the primary, or a
 # shard that is being moved.
@@ -50,7 +50,7 @@ class WorkerError(Exception):
 def connect(uri: str) -> psycopg.Connection[Tuple[Any, ...]]:
     at: Dict[str, Any] = {"connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", 10),
                           **conninfo_to_dict(uri)}
-    hosts = (at.get("host") or os.environ.get("PGHOST", "")).split(",")
+    hosts = str(at.get("host") or os.environ.get("PGHOST", "")).split(",")
     ports = str(at.get("port") or os.environ.get("PGPORT", "")).split(",")
     if len(hosts) == 1:
         return psycopg.connect(**at, autocommit=True)
@@ -128,7 +128,7 @@ class Shard:
         self.worker = worker
         # fairq.wait takes its time
         self.popper = Database(uri, worker.stopping)
-        self.keeper = Database(uri, worker.stopping)
+        self.keeper: Database = Database(uri, worker.stopping)
         self.groups = 1             # that have something to do
         self.counted = -math.inf    # when they were, by the monotonic clock
         self.service = 0.0          # tasks taken, per group
@@ -245,8 +245,10 @@ class Worker:
         self.problem: Optional[BaseException] = None    # for which it ends
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         self.popping: List[threading.Thread] = []
-        self.wake: Callable[[], None] = lambda: None    # whoever waits for the end
+        self.wake: Callable[[], object] = lambda: None    # whoever waits for the end
         self.told_of_pooler = False
+        self.coroutines: Set["asyncio.Task[None]"] = set()
+        self.ended = threading.Event()
 
     # ---- handlers
 
@@ -284,8 +286,8 @@ class Worker:
         handler = self.handlers.get(task.queue) or self.handlers.get(None)
         if handler is None:
             if task.name is None:
-                raise LookupError(f"no handler for tasks of queue {task.queue}")
-            raise LookupError(f"no handler for task {task.name}")
+                raise NoHandler(f"no handler for tasks of queue {task.queue}")
+            raise NoHandler(f"no handler for task {task.name}")
         found = handler
         return found, lambda: found(task)
 
@@ -392,9 +394,16 @@ class Worker:
 
     def begin_async(self, task: Task, call: Callable[[], Awaitable[Any]]) -> None:
         loop = self.event_loop()
-        loop.call_soon_threadsafe(
-            lambda: loop.create_task(self.work_async(task, call)).add_done_callback(
-                lambda _: self.room.release()))
+
+        def create() -> None:
+            coroutine = loop.create_task(self.work_async(task, call))
+            self.coroutines.add(coroutine)
+            coroutine.add_done_callback(done)
+
+        def done(coroutine: "asyncio.Task[None]") -> None:
+            self.coroutines.remove(coroutine)
+            self.room.release()
+        loop.call_soon_threadsafe(create)
 
     async def work_async(self, task: Task, call: Callable[[], Awaitable[Any]]) -> None:
         loop = asyncio.get_running_loop()
@@ -436,7 +445,7 @@ class Worker:
         if isinstance(error, Retry):
             log.info("task %s, attempt %s: %s", task.id, task.attempt, error)
             return "fail", (text_of(error),), {"retry_in": error.delay}
-        if isinstance(error, (Dead, LookupError)) and error.__traceback__ is None:
+        if isinstance(error, (Dead, NoHandler)):
             log.error("task %s, attempt %s: %s", task.id, task.attempt, error)
         else:
             log.error("task %s, attempt %s", task.id, task.attempt, exc_info=error)
@@ -447,9 +456,10 @@ class Worker:
         if function != "release":
             named["took"] = task.took()
         try:
-            task.call(function, *args, **named)
-        except LOST:
-            pass            # at the end; it was told by Database, and the lease ends
+            if not task.handed_back:
+                task.call(function, *args, **named)
+        except LOST as error:
+            log.error("task %s, attempt %s, is left to its lease: %s", task.id, task.attempt, error)
         except psycopg.Error as error:
             # a result that PostgreSQL cannot keep
             log.error("task %s, attempt %s: %s", task.id, task.attempt, error)
@@ -460,8 +470,7 @@ class Worker:
                 self.changed.notify_all()
 
     def heartbeat(self, shard: Shard) -> None:
-        while True:
-            time.sleep(self.lease.total_seconds() / 3)
+        while not self.ended.wait(self.lease.total_seconds() / 3):
             with self.changed:
                 tasks = {task.id: task for task in shard.tasks()}
             if not tasks:
@@ -479,6 +488,8 @@ class Worker:
     # ---- from start to end
 
     def start(self) -> None:
+        if self.shards:
+            raise RuntimeError("a worker can be started once only")
         self.shards = [Shard(self, uri) for uri in self.databases]
         self.popping = [threading.Thread(target=self.pop_tasks, args=(shard,), daemon=True)
                         for shard in self.shards]
@@ -496,6 +507,7 @@ class Worker:
             self.changed.wait_for(lambda: not shard.tasks(), self.grace)
             left = shard.tasks()
         for task in left:
+            task.handed_back = True
             try:
                 task.release()
             except psycopg.Error as error:
@@ -515,6 +527,12 @@ class Worker:
             thread.start()
         for thread in ending:
             thread.join(max(0, limit - time.monotonic()))
+        self.ended.set()
+
+    async def end_coroutines(self) -> None:
+        """Lets handlers that were cancelled come to their end."""
+        if self.coroutines:
+            await asyncio.wait(self.coroutines, timeout=1)
 
     def stop(self) -> None:
         """Has run() or serve() end: from any thread."""
@@ -530,26 +548,40 @@ class Worker:
 
         Raises WorkerError if it cannot.
         """
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
+        reading, writing = socket.socketpair()
+        writing.setblocking(False)
 
-        def wake(*_: Any) -> None:
+        def wake() -> None:
             try:
-                os.write(writing, b".")
-            except BlockingIOError:
-                pass            # it is awake
+                writing.send(b"\0")
+            except OSError:
+                pass            # it is awake, or has ended
         self.wake = wake
         before = {}
         if threading.current_thread() is threading.main_thread():
-            before = {number: signal.signal(number, wake)
+            # Any thread may be the one that is interrupted by a signal, and then this
+            # one is not; but the number of the signal is written here whichever it is.
+            wakeup = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+            before = {number: signal.signal(number, lambda *_: None)
                       for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self.start()
-            select.select([reading], [], [])
+            while reading.recv(1)[0] not in (0, *before):
+                pass            # a signal that is the application's
             self.end()
+            if self.loop is not None:
+                try:
+                    asyncio.run_coroutine_threadsafe(self.end_coroutines(), self.loop).result(2)
+                except concurrent.futures.TimeoutError:
+                    pass        # one of them keeps the loop from all others
+                self.loop.call_soon_threadsafe(self.loop.stop)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            if before:
+                signal.set_wakeup_fd(wakeup)
+            reading.close()
+            writing.close()
         self.raise_problem()
 
     async def serve(self) -> None:
@@ -566,8 +598,11 @@ class Worker:
             self.start()
             await awake.wait()
         finally:
-            # also if this is cancelled
-            await asyncio.shield(loop.run_in_executor(None, self.end))
+            # also if this is cancelled; and in no executor that handlers use up
+            executor = concurrent.futures.ThreadPoolExecutor(1)
+            await asyncio.shield(loop.run_in_executor(executor, self.end))
+            executor.shutdown(wait=False)
+            await self.end_coroutines()
             for number in signals:
                 loop.remove_signal_handler(number)
         self.raise_problem()
@@ -592,11 +627,9 @@ def is_async(handler: Handler) -> bool:
 
 def text_of(error: BaseException) -> str:
     """What the server is to keep of it, which must have no zero bytes."""
-    if isinstance(error, (Dead, Retry)) or (isinstance(error, LookupError)
-                                            and error.__traceback__ is None):
-        text = str(error)
-    else:
-        text = f"{type(error).__name__}: {error}"
+    text = str(error)
+    if not isinstance(error, (Dead, NoHandler, Retry)):
+        text = f"{type(error).__name__}: {text}"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
