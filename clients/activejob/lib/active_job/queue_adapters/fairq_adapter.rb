@@ -1,0 +1,40 @@
+# frozen_string_literal: true
+
+module ActiveJob
+  module QueueAdapters
+    # == fairq adapter for Active Job
+    #
+    #   Rails.application.config.active_job.queue_adapter = :fairq
+    #
+    # Jobs are enqueued by Active Record's connection, if it is to PostgreSQL: in a
+    # transaction they are there once that commits, and never if it rolls back.
+    class FairqAdapter
+      def enqueue(job) # :nodoc:
+        add(job, Fairq::Producer.values(job))
+      end
+
+      def enqueue_at(job, timestamp) # :nodoc:
+        add(job, Fairq::Producer.values(job, timestamp))
+      end
+
+      # Active Job from 7.2 on would else wait for the commit, and lose the job if
+      # the process dies then.
+      def enqueue_after_transaction_commit? # :nodoc:
+        false
+      end
+
+      private
+
+      # A job that enqueues itself again, as retry_on does, replaces its task when it
+      # has ended: the worker does both in one transaction.
+      def add(job, values)
+        task = Fairq.current_task
+        if task&.job?(job)
+          task.replace_by(job, values)
+        else
+          job.provider_job_id = Fairq::Producer.enqueue(values)
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+# Active Job on fairq: the queue adapter :fairq, and what jobs and applications say
+# to it.  The worker is fairq/worker.rb.  See README.md.
+
+require "active_job"
+require "io/wait"
+require "json"
+require "logger"
+require "pg"
+require "set"
+require "time"
+
+require "fairq/version"
+require "fairq/errors"
+require "fairq/database"
+require "fairq/envelope"
+require "fairq/producer"
+require "fairq/job"
+require "active_job/queue_adapters/fairq_adapter"
+
+module Fairq
+  # Names of tasks that are not the names of their job classes.
+  @tasks = {}
+
+  class << self
+    # A libpq URI or connection string.  nil: Active Record's database, if that is
+    # PostgreSQL, or else that of PGHOST, PGDATABASE and so on.
+    attr_accessor :database_url
+
+    # The name of the class of Active Record by whose connection jobs are enqueued.
+    attr_accessor :record_class
+
+    # The name of the job class for tasks that have no name.
+    attr_accessor :default_job
+
+    # {name of a task => name of its job class}
+    attr_reader :tasks
+
+    attr_writer :logger
+
+    # The group of jobs whose class has no fairq_group: what the block returns for
+    # the job.  nil is the default, the name of the job's class.
+    def group(&block)
+      @group = block if block
+      @group
+    end
+
+    # What the worker says; the jobs' own log is ActiveJob::Base.logger.
+    def logger
+      @logger ||= Logger.new($stderr)
+    end
+
+    # The task whose job this thread does, or nil.
+    def current_task
+      Thread.current.thread_variable_get(:fairq_task)
+    end
+
+    def current_task=(task)
+      Thread.current.thread_variable_set(:fairq_task, task)
+    end
+
+    # Has the block's jobs enqueued by this PG::Connection, in the transaction that
+    # is open there.
+    def with_connection(connection)
+      before = Thread.current.thread_variable_get(:fairq_connection)
+      Thread.current.thread_variable_set(:fairq_connection, connection)
+      yield
+    ensure
+      Thread.current.thread_variable_set(:fairq_connection, before)
+    end
+  end
+
+  self.database_url = ENV["FAIRQ_DATABASE_URL"]
+  self.record_class = "ActiveRecord::Base"
+end
+
+ActiveSupport.on_load(:active_job) { include Fairq::Job }

@@ -1,0 +1,101 @@
+# frozen_string_literal: true
+
+require "optparse"
+
+require "fairq/worker"
+
+module Fairq
+  # The command fairq-worker.
+  class CLI
+    USAGE = "usage: fairq-worker [options] QUEUE..."
+
+    # What the command line says is wrong with itself.
+    class Usage < Error; end
+
+    def self.run(arguments)
+      new(arguments).run
+    rescue Usage, OptionParser::ParseError => error
+      leave("#{error.message}\n#{USAGE}", 2)
+    end
+
+    # Has a worker work until SIGTERM or SIGINT, and ends the process.
+    def self.serve(worker)
+      %w[TERM INT].each { |signal| trap(signal) { worker.stop } }
+      ended = worker.run
+      $stdout.flush
+      # what was handed back may still be at work, and is not to go on
+      ended ? exit : exit!(0)
+    rescue Error, PG::Error => error
+      leave(Database.one_line(error), 1)
+    end
+
+    def self.leave(message, status)
+      $stdout.flush
+      $stderr.puts("#{File.basename($PROGRAM_NAME)}: #{message}")
+      exit!(status)
+    end
+
+    def initialize(arguments)
+      @settings = { concurrency: number("CONCURRENCY", 4), lease: number("LEASE", 60),
+                    grace: number("GRACE", 5) }
+      @queues = options.parse(arguments)
+    end
+
+    def run
+      raise Usage, "no queue is named" if @queues.empty?
+
+      check_settings
+      load_application
+      self.class.serve(Worker.new(@queues, **@settings))
+    end
+
+    private
+
+    def options
+      OptionParser.new(USAGE) do |options|
+        options.version = VERSION
+        options.on("-r", "--require FILE", "the application: loads the jobs",
+                   "(config/environment.rb, if there is one)") { |file| @application = file }
+        options.on("-c", "--concurrency N", Integer, "jobs at a time (4)") { |n| @settings[:concurrency] = n }
+        options.on("-l", "--lease SECONDS", Float, "after which others do a dead worker's jobs (60)") do |n|
+          @settings[:lease] = n
+        end
+        options.on("-g", "--grace SECONDS", Float, "that jobs have at the end (5)") do |n|
+          @settings[:grace] = n
+        end
+        options.on("-p", "--poll SECONDS", Float, "look for jobs so often, instead of sleeping in",
+                   "fairq.wait (1 through a pooler; 0: sleep)") { |n| @settings[:poll] = n }
+      end
+    end
+
+    def number(name, default)
+      text = ENV[name].to_s
+      return default if text.empty?
+
+      default.is_a?(Integer) && text.match?(/\A\d+\z/) ? text.to_i : Float(text)
+    rescue ArgumentError
+      raise Usage, "#{name} must be a number, not #{text.inspect}"
+    end
+
+    def check_settings
+      concurrency, lease, grace = @settings.values_at(:concurrency, :lease, :grace)
+      unless concurrency.is_a?(Integer) && concurrency.positive?
+        raise Usage, "concurrency must be a whole number above 0, not #{concurrency}"
+      end
+      raise Usage, "lease must be above 0" unless lease.positive?
+      raise Usage, "grace must not be below 0" if grace.negative?
+      raise Usage, "poll must not be below 0" if @settings[:poll]&.negative?
+    end
+
+    def load_application
+      file = @application || "config/environment.rb"
+      path = File.expand_path(file)
+      found = [path, "#{path}.rb"].find { |candidate| File.file?(candidate) }
+      raise Usage, "there is no #{file}: name the application's file with --require" unless found
+
+      require found
+      # classes that have a fairq_task are to be known
+      Rails.application.eager_load! if defined?(Rails.application) && Rails.application
+    end
+  end
+end

@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+module Fairq
+  # Connections, and what their errors mean.
+  module Database
+    # What a new connection may mend: 25006, read-only, is a server that was the
+    # primary, or a database that is being moved.
+    LOST = /\A(08|25006|53|57P)/.freeze
+    # What nothing but a change of the database or of the call mends.
+    REFUSED = /\A(QF|42501|42883|3F000)/.freeze
+
+    module_function
+
+    def connect
+      PG.connect({ **defaults, **given })
+    end
+
+    # Is the error one of the connection, and not of the statement?
+    def lost?(error)
+      state = sqlstate(error)
+      state ? LOST.match?(state) : error.is_a?(PG::Error)
+    end
+
+    def sqlstate(error)
+      error.result&.error_field(PG::PG_DIAG_SQLSTATE) if error.respond_to?(:result)
+    end
+
+    # The error as a ServerError if it is one, else as it is.
+    def explained(error)
+      state = sqlstate(error)
+      return error unless state && REFUSED.match?(state)
+
+      ServerError.new(explanation(error, state), state)
+    end
+
+    def explanation(error, state)
+      said = error.result.error_field(PG::PG_DIAG_MESSAGE_PRIMARY)
+      case state
+      when "3F000"
+        "the database has no fairq (#{said}): run CREATE EXTENSION fairq"
+      when "42883"
+        "the database's fairq is of another version (#{said})"
+      when "QF001"
+        "#{said}: create it with fairq.create_queue"
+      else
+        said
+      end
+    end
+
+    def interval(seconds)
+      format("%.6f seconds", seconds.to_f)
+    end
+
+    def one_line(error)
+      error.message.to_s.strip.gsub(/\s*\n\s*/, "; ")
+    end
+
+    # The class of Active Record by whose connection jobs are enqueued; nil: there is
+    # none, or its database is not PostgreSQL.
+    def record
+      return if Fairq.database_url || !defined?(ActiveRecord::Base)
+
+      record = Fairq.record_class.constantize
+      record if record.connection_db_config.adapter.match?(/postg/)
+    rescue ActiveRecord::ConnectionNotEstablished
+      nil
+    end
+
+    def given
+      if Fairq.database_url
+        parsed = PG::Connection.conninfo_parse(Fairq.database_url)
+        parsed.to_h { |option| [option[:keyword].to_sym, option[:val]] }.compact
+      elsif (record = self.record)
+        record_options(record.connection_db_config.configuration_hash)
+      else
+        {}
+      end
+    end
+
+    # What Active Record makes of database.yml.
+    def record_options(config)
+      options = config.to_h.symbolize_keys.compact
+      options[:user] = options.delete(:username) if options[:username]
+      options[:dbname] = options.delete(:database) if options[:database]
+      options.slice(*PG::Connection.conndefaults_hash.keys)
+    end
+
+    # A server that vanished is noticed within about a minute.
+    def defaults
+      options = { fallback_application_name: "fairq", client_encoding: "UTF8",
+                  keepalives_idle: 30, keepalives_interval: 10, keepalives_count: 3 }
+      options[:connect_timeout] = 10 unless ENV["PGCONNECT_TIMEOUT"]
+      options
+    end
+  end
+end

@@ -1,0 +1,98 @@
+# frozen_string_literal: true
+
+module Fairq
+  # How a job is written into a task, and read from one.
+  #
+  # The payload is the job's arguments: keyword arguments alone are a JSON object,
+  # all else is an array of positional ones, of which the last may be the keywords in
+  # Active Job's notation.  headers->>'task' is the job's name; headers->'activejob'
+  # is the rest of what Active Job serializes.  So workers of other frameworks do the
+  # tasks, and this one does theirs.
+  module Envelope
+    KEYWORDS = "_aj_ruby2_keywords"
+    SYMBOL_KEYS = "_aj_symbol_keys"
+    SERIALIZED = "_aj_serialized"
+
+    module_function
+
+    # What Active Job has serialized, as [payload, headers].
+    def pack(data)
+      options = data["fairq"].to_h
+      rest = data.except("job_class", "arguments", "fairq")
+      kept = options.except("group", "headers")
+      rest["fairq"] = kept unless kept.empty?
+      name = Fairq.tasks.key(data["job_class"]) || data["job_class"]
+      [payload(data["arguments"]), { **options["headers"].to_h, "task" => name, "activejob" => rest }]
+    end
+
+    # What Active Job would have serialized for the job of a claimed task, which may
+    # be another framework's.
+    def unpack(claim, job_class)
+      own = claim.headers["activejob"]
+      own = {} unless own.is_a?(Hash)
+      { "job_id" => "fairq-#{claim.id}", "priority" => claim.priority,
+        "exception_executions" => {}, "enqueued_at" => claim.enqueued_at.utc.iso8601, **own,
+        # with those of the attempts before, which have written nothing down
+        "executions" => own["executions"].to_i + claim.attempt - 1,
+        "job_class" => job_class.name, "queue_name" => claim.queue, "provider_job_id" => claim.id,
+        "arguments" => arguments(claim.payload),
+        "fairq" => { **own["fairq"].to_h, "group" => claim.group,
+                     "headers" => claim.headers.except("task", "activejob") } }
+    end
+
+    def payload(arguments)
+      if arguments.size == 1 && keywords?(arguments.first)
+        arguments = arguments.first.except(KEYWORDS)
+      end
+      plain(arguments)
+    end
+
+    # Are these keyword arguments whose names are all symbols?
+    def keywords?(argument)
+      argument.is_a?(Hash) && argument.key?(KEYWORDS) &&
+        argument[KEYWORDS].to_set == argument.keys.to_set.delete(KEYWORDS)
+    end
+
+    # Without the notes that a hash has no symbols among its keys: it has none when it
+    # is read without a note, too.
+    def plain(value)
+      case value
+      when Array
+        value.map { |element| plain(element) }
+      when Hash
+        return value if value.key?(SERIALIZED)
+
+        value = value.except(SYMBOL_KEYS) if value[SYMBOL_KEYS] == []
+        value.transform_values { |element| plain(element) }
+      else
+        value
+      end
+    end
+
+    # The payload as Active Job's serialized arguments.
+    def arguments(payload)
+      case payload
+      when Array
+        payload
+      when Hash
+        [payload.merge(KEYWORDS => payload.keys)]
+      else
+        raise ArgumentError, "the payload must be an object, for keyword arguments, or an " \
+                             "array, for positional ones, not #{payload.inspect}"
+      end
+    end
+
+    # The class for a task's name.
+    def job_class(name)
+      known = name ? Fairq.tasks[name] || name : Fairq.default_job
+      raise NoHandler, "no handler for a task without a name" unless known
+
+      # nil if there is no such constant; an error within its file is raised
+      found = known.to_s.safe_constantize
+      raise NoHandler, "no handler for task #{name}: there is no class #{known}" unless found
+      return found if found.is_a?(Class) && found < ActiveJob::Base
+
+      raise NoHandler, "no handler for task #{name}: #{known} is no job class"
+    end
+  end
+end
