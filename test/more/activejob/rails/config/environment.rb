@@ -1,0 +1,20 @@
+# frozen_string_literal: true
+
+# An application of Rails in development: code is loaded when needed, and reloaded.
+# Its database is that of database.yml.
+
+require "rails"
+require "active_record/railtie"
+require "active_job/railtie"
+require "fairq"
+
+class Application < Rails::Application
+  config.root = File.expand_path("..", __dir__)
+  config.eager_load = false
+  config.cache_classes = false
+  config.active_job.queue_adapter = :fairq
+  config.logger = Logger.new(nil)
+  config.secret_key_base = "for tests only"
+end
+
+Rails.application.initialize!
