@@ -1,0 +1,150 @@
+package fairq
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgconn"
+	"github.com/jackc/pgconn/stmtcache"
+	"github.com/jackc/pgx/v4"
+)
+
+const (
+	// retryInterval is how long a database that is down is left alone.
+	retryInterval = time.Second
+	// callTimeout is how long a call may take that does not wait, before the server
+	// is taken for gone.
+	callTimeout = 30 * time.Second
+)
+
+// database is a connection for several goroutines, made anew when it is lost.
+type database struct {
+	config *pgx.ConnConfig
+	log    *log.Logger
+	mu     sync.Mutex // for what follows
+	conn   *pgx.Conn
+	closed bool
+	pooled bool // the server is behind a pooler: known once there is a connection
+}
+
+// parseConfig makes a connection's settings of a URI, of keywords and values, or of
+// the environment.
+func parseConfig(database, name string) (*pgx.ConnConfig, error) {
+	config, err := pgx.ParseConfig(database)
+	if err != nil {
+		return nil, fmt.Errorf("fairq: %w", err)
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = 10 * time.Second
+	}
+	// whatever the database's encoding is, strings of Go are UTF-8
+	config.RuntimeParams["client_encoding"] = "UTF8"
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = name
+	}
+	// What one statement has prepared, the next one may not find: a pooler in
+	// transaction mode may give it another connection.
+	config.BuildStatementCache = func(conn *pgconn.PgConn) stmtcache.Cache {
+		return stmtcache.New(conn, stmtcache.ModeDescribe, 64)
+	}
+	return config, nil
+}
+
+// do calls f with a connection until that succeeds, or fails with what no retry
+// mends, or ctx is done.  So f may be called although it was done before and only the
+// answer was lost: the attempt, in all calls but pop, sees to it that this does no harm.
+func (d *database) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	for {
+		err := d.try(ctx, func(conn *pgx.Conn) error {
+			ctx, cancel := context.WithTimeout(ctx, callTimeout)
+			defer cancel()
+			return f(ctx, conn)
+		})
+		if err == nil || ctx.Err() != nil || !isTransient(err) {
+			return err
+		}
+		d.log.Printf("fairq: %v; trying again", err)
+		if !sleep(ctx, retryInterval) {
+			return err
+		}
+	}
+}
+
+// try calls f with a connection, once; ctx is for making the connection alone.
+func (d *database) try(ctx context.Context, f func(*pgx.Conn) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return ErrLost
+	}
+	if d.conn == nil || d.conn.IsClosed() {
+		conn, err := connect(ctx, d.config)
+		if err != nil {
+			return err
+		}
+		d.conn = conn
+		// a pooler makes up the process that its clients see
+		var pid uint32
+		if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+			d.disconnect()
+			return err
+		}
+		d.pooled = pid != conn.PgConn().PID()
+	}
+	err := f(d.conn)
+	if err != nil && isLost(err) {
+		d.disconnect()
+	}
+	return err
+}
+
+// connect tries each host by itself: one that is mute would use up the time of all.
+func connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+	hosts := append([]*pgconn.FallbackConfig{{Host: config.Host, Port: config.Port,
+		TLSConfig: config.TLSConfig}}, config.Fallbacks...)
+	var problem error
+	for _, host := range hosts {
+		one := config.Copy()
+		one.Host, one.Port, one.TLSConfig, one.Fallbacks = host.Host, host.Port, host.TLSConfig, nil
+		conn, err := pgx.ConnectConfig(ctx, one)
+		if err == nil {
+			return conn, nil
+		}
+		if problem == nil || isTransient(problem) && !isTransient(err) {
+			problem = err
+		}
+	}
+	return nil, problem
+}
+
+// close ends the connection for good.
+func (d *database) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	d.disconnect()
+}
+
+func (d *database) disconnect() {
+	if d.conn != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		d.conn.Close(ctx)
+		d.conn = nil
+	}
+}
+
+// sleep returns false if ctx was done before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,190 @@
+package fairq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgtype"
+	"github.com/jackc/pgx/v4"
+)
+
+// DB is what tasks are enqueued through: a *pgxpool.Pool, *pgx.Conn,
+// *pgxpool.Conn or pgx.Tx.
+type DB interface {
+	Query(ctx context.Context, sql string, args ...interface{}) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...interface{}) pgx.Row
+}
+
+// NewTask is a task to be enqueued.  The zero value of each field is fairq's default.
+type NewTask struct {
+	Group       string         // whose task it is: groups are served in turns
+	Name        string         // of the handler: the header "task"
+	Args        any            // encoded as JSON: the payload; nil: {}
+	Priority    int            // 0, the first, to 9
+	RunAt       time.Time      // not before; not together with Delay
+	Delay       time.Duration  // not before so long from now, by the server's clock
+	DedupKey    string         // at most one unfinished task of the queue has it
+	MaxAttempts int            // instead of the queue's
+	Cost        float32        // for queues that are fair by cost
+	Headers     map[string]any // beside the payload, such as "traceparent"
+}
+
+// Enqueue adds a task to a queue and returns its id.  If an unfinished task of the
+// queue has the DedupKey it adds nothing, and returns the id of that one.
+//
+// If db is a transaction, the task comes with its commit and goes with its rollback.
+func Enqueue(ctx context.Context, db DB, queue string, task NewTask) (int64, error) {
+	row, err := task.encode()
+	if err != nil {
+		return 0, err
+	}
+	var id int64
+	err = db.QueryRow(ctx, `
+		SELECT fairq.enqueue($1::text, $2::text, $3::jsonb, priority => $4::int,
+			run_at => coalesce($5::timestamptz, clock_timestamp() + $6::interval),
+			dedup_key => $7::text, max_attempts => $8::int, cost => $9::real,
+			headers => $10::jsonb)`,
+		queue, task.Group, row.payload, task.Priority, row.runAt, row.delay,
+		row.dedupKey, row.maxAttempts, row.cost, row.headers).Scan(&id)
+	return id, explain(err)
+}
+
+// EnqueueTx is Enqueue within a transaction of the caller: the task is there, and
+// workers are woken, when that commits.  It is for the compiler to see to it that
+// there is one.
+func EnqueueTx(ctx context.Context, tx pgx.Tx, queue string, task NewTask) (int64, error) {
+	return Enqueue(ctx, tx, queue, task)
+}
+
+// EnqueueBatch adds many tasks at once, all or none, and returns their ids in the
+// order of tasks.  MaxAttempts cannot be set in a batch.
+func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]int64, error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	var groups, payloads, runAts, delays, dedupKeys, headers pgtype.TextArray
+	var columns [6][]*string
+	priorities := make([]int32, len(tasks))
+	costs := make([]float32, len(tasks))
+	for i := range tasks {
+		row, err := tasks[i].encode()
+		if err == nil && row.maxAttempts != nil {
+			err = errors.New("fairq: MaxAttempts cannot be set in a batch")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w (task %d of the batch)", err, i)
+		}
+		for column, value := range []*string{
+			&tasks[i].Group, &row.payload, row.runAt, row.delay, row.dedupKey, row.headers,
+		} {
+			columns[column] = append(columns[column], value)
+		}
+		priorities[i], costs[i] = int32(tasks[i].Priority), 1
+		if row.cost != nil {
+			costs[i] = *row.cost
+		}
+	}
+	for i, array := range []*pgtype.TextArray{
+		&groups, &payloads, &runAts, &delays, &dedupKeys, &headers,
+	} {
+		if err := array.Set(columns[i]); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := db.Query(ctx, `
+		SELECT fairq.enqueue_batch($1::text, $2::text[], $3::text[]::jsonb[],
+			run_ats => ARRAY(
+				SELECT coalesce(t.run_at, clock_timestamp() + t.delay)
+				FROM unnest($4::text[]::timestamptz[], $5::text[]::interval[])
+					WITH ORDINALITY AS t(run_at, delay, n)
+				ORDER BY t.n),
+			dedup_keys => $6::text[], headers => $7::text[]::jsonb[],
+			priorities => $8::int[], costs => $9::real[])`,
+		queue, &groups, &payloads, &runAts, &delays, &dedupKeys, &headers, priorities, costs)
+	if err != nil {
+		return nil, explain(err)
+	}
+	defer rows.Close()
+	ids := make([]int64, 0, len(tasks))
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, explain(err)
+	}
+	return ids, nil
+}
+
+// Cancel takes a task back: at once if it does not run; otherwise its handler's context
+// is done within a third of the lease.  False: it is finished, or unknown.
+func Cancel(ctx context.Context, db DB, id int64) (bool, error) {
+	var there bool
+	err := db.QueryRow(ctx, "SELECT fairq.cancel($1::bigint)", id).Scan(&there)
+	return there, explain(err)
+}
+
+// encoded is what a NewTask is in SQL; nil is NULL.
+type encoded struct {
+	payload                         string
+	runAt, delay, dedupKey, headers *string
+	maxAttempts                     *int32
+	cost                            *float32
+}
+
+func (t *NewTask) encode() (encoded, error) {
+	e := encoded{payload: "{}"}
+	if t.Args != nil {
+		payload, err := json.Marshal(t.Args)
+		if err != nil {
+			return e, fmt.Errorf("fairq: the arguments of task %q cannot be encoded: %w", t.Name, err)
+		}
+		e.payload = string(payload)
+	}
+	if t.Name != "" || len(t.Headers) > 0 {
+		all := make(map[string]any, len(t.Headers)+1)
+		for key, value := range t.Headers {
+			all[key] = value
+		}
+		if t.Name != "" {
+			all["task"] = t.Name
+		}
+		headers, err := json.Marshal(all)
+		if err != nil {
+			return e, fmt.Errorf("fairq: the headers of task %q cannot be encoded: %w", t.Name, err)
+		}
+		e.headers = pointer(string(headers))
+	}
+	if !t.RunAt.IsZero() && t.Delay != 0 {
+		return e, fmt.Errorf("fairq: task %q has both RunAt and Delay", t.Name)
+	}
+	if !t.RunAt.IsZero() {
+		e.runAt = pointer(t.RunAt.Format("2006-01-02T15:04:05.999999Z07:00"))
+	}
+	if t.Delay != 0 {
+		e.delay = pointer(interval(t.Delay))
+	}
+	if t.DedupKey != "" {
+		e.dedupKey = &t.DedupKey
+	}
+	if t.MaxAttempts != 0 {
+		e.maxAttempts = pointer(int32(t.MaxAttempts))
+	}
+	if t.Cost != 0 {
+		e.cost = &t.Cost
+	}
+	return e, nil
+}
+
+func pointer[T any](value T) *T { return &value }
+
+// interval is a duration as PostgreSQL reads it.
+func interval(d time.Duration) string {
+	return fmt.Sprintf("%d microseconds", d.Microseconds())
+}

@@ -1,0 +1,26 @@
+// Package fairq enqueues and does tasks of fairq, a fair task queue that is an
+// extension of PostgreSQL.
+//
+// A producer calls [Enqueue], within its transaction if it has one:
+//
+//	id, err := fairq.EnqueueTx(ctx, tx, "mail", fairq.NewTask{
+//		Group: customer, Name: "welcome", Args: Mail{To: address}})
+//
+// A [Worker] does the tasks of one or several queues, each with the [Handler] of its
+// name, until it is told to stop:
+//
+//	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+//	defer stop()
+//	worker := fairq.Worker{
+//		Queues: []string{"mail"},
+//		Handlers: map[string]fairq.Handler{
+//			"welcome": fairq.Args(func(ctx context.Context, task *fairq.Task, mail Mail) error {
+//				return send(ctx, mail.To)
+//			}),
+//		},
+//	}
+//	err := worker.Run(ctx)
+//
+// Work is done at least once: a worker may die between the work and the end of its
+// task.  [Task.CompleteTx] ends the task in the transaction that has the work's effects.
+package fairq

@@ -1,0 +1,139 @@
+package fairq
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v4"
+)
+
+// A Task is one attempt to do a task, as a handler gets it.
+type Task struct {
+	ID           int64
+	Attempt      int // 1 the first time
+	AttemptsLeft int // 0 the last time
+	Queue        string
+	Group        string
+	Name         string // the header "task"; "" if there is none
+	Priority     int
+	EnqueuedAt   time.Time
+	Payload      json.RawMessage
+	Headers      map[string]any // numbers are of type json.Number
+
+	// Result is for the handler to set: it is encoded as JSON and kept with the task
+	// if the queue retains.
+	Result any
+
+	ctx    context.Context // the handler's
+	cancel context.CancelFunc
+	keeper *database
+	begun  time.Time
+	lost   atomic.Bool // cancelled, lease lost, or to be handed back
+	ended  atomic.Bool // by CompleteTx
+}
+
+// A Handler does a task.  To return nil is to have done it.  To return an error is to
+// have failed: the error is kept and the task is retried, later each time, unless
+// [Dead] or [Retry] say otherwise.  A panic is an error, too.
+//
+// ctx is done when the task was cancelled, when its lease is lost, so that another
+// worker may have it, and when the time for what runs at the worker's end is over.
+// Then the handler should return soon, with an error: the attempt does not count.
+type Handler func(ctx context.Context, task *Task) error
+
+// Args makes a handler of a function that takes the task's payload as a value of type
+// T, decoded as by [encoding/json].  A payload for which that fails is an error as if
+// the handler had returned it.
+func Args[T any](f func(ctx context.Context, task *Task, args T) error) Handler {
+	return func(ctx context.Context, task *Task) error {
+		var args T
+		if err := json.Unmarshal(task.Payload, &args); err != nil {
+			return fmt.Errorf("the payload cannot be taken: %w", err)
+		}
+		return f(ctx, task, args)
+	}
+}
+
+// SetProgress says how far the task is, for all to see in fairq.tasks.  It returns
+// ErrLost, and the handler's context is done, if the task was cancelled or its lease
+// is lost.  It waits while the server is down, until ctx is done.
+func (t *Task) SetProgress(ctx context.Context, progress any) error {
+	if t.keeper == nil {
+		return nil // no worker took it: the handler is being tested
+	}
+	encoded, err := json.Marshal(progress)
+	if err != nil {
+		return fmt.Errorf("fairq: the progress cannot be encoded: %w", err)
+	}
+	held := false
+	err = t.keeper.do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT fairq.set_progress($1::bigint, $2::int, $3::jsonb)",
+			t.ID, t.Attempt, string(encoded)).Scan(&held)
+	})
+	if err == nil && !held {
+		t.stop()
+		return ErrLost
+	}
+	return explain(err)
+}
+
+// CompleteTx ends the task, with its Result, in a transaction of the handler: together
+// with what the work has changed in the database, so that both are done exactly once.
+// If it returns an error, such as ErrLost, the handler is to roll back and return it;
+// otherwise to commit, and return nil if that succeeds.
+func (t *Task) CompleteTx(ctx context.Context, tx pgx.Tx) error {
+	result, err := t.encodeResult()
+	if err != nil {
+		return err
+	}
+	held := false
+	err = tx.QueryRow(ctx, completeSQL, t.ID, t.Attempt, result,
+		interval(time.Since(t.begun))).Scan(&held)
+	if err == nil && !held {
+		t.stop()
+		return ErrLost
+	}
+	t.ended.Store(err == nil)
+	return explain(err)
+}
+
+const completeSQL = `
+	SELECT fairq.complete($1::bigint, $2::int, $3::jsonb, took => $4::interval)`
+
+// encodeResult is the Result as JSON, nil if there is none.
+func (t *Task) encodeResult() (*string, error) {
+	if t.Result == nil {
+		return nil, nil
+	}
+	encoded, err := json.Marshal(t.Result)
+	if err != nil {
+		return nil, fmt.Errorf("the result cannot be encoded: %w", err)
+	}
+	return pointer(string(encoded)), nil
+}
+
+// stop has the handler's context be done.
+func (t *Task) stop() {
+	t.lost.Store(true)
+	if t.cancel != nil {
+		t.cancel()
+	}
+}
+
+// readHeaders takes the headers as the server has them.
+func (t *Task) readHeaders(headers *string) {
+	if headers == nil {
+		return
+	}
+	decoder := json.NewDecoder(strings.NewReader(*headers))
+	decoder.UseNumber()
+	// what is no object has no names
+	if decoder.Decode(&t.Headers) != nil {
+		t.Headers = nil
+	}
+	t.Name, _ = t.Headers["task"].(string)
+}
