@@ -1,0 +1,52 @@
+"""Messages to all who listen, by NOTIFY: remote control, its replies, events.
+
+They are for the moment: who does not listen misses them, and none is kept.  NOTIFY
+takes up to 7,999 bytes, so a message comes in pieces.
+"""
+
+import base64
+import json
+import uuid
+
+PIECE = 7000
+UNFINISHED = 100        # messages whose pieces are awaited, at most
+
+
+def channel_of(exchange):
+    return f"kombu.{exchange}".encode()[:63].decode(errors="ignore")
+
+
+def pieces(exchange, routing_key, message):
+    body = message["body"]
+    if isinstance(body, bytes):
+        message = dict(message, body=base64.b64encode(body).decode())
+        message["properties"] = dict(message["properties"], body_encoding="base64")
+    text = json.dumps([exchange, routing_key, message], default=str)    # ASCII
+    parts = [text[at:at + PIECE] for at in range(0, len(text), PIECE)]
+    name = uuid.uuid4().hex
+    return [f"{name} {i} {len(parts)} {part}" for i, part in enumerate(parts)]
+
+
+class Pieces:
+    """Puts what came back together."""
+
+    def __init__(self):
+        self.unfinished = {}
+
+    def add(self, text):
+        """(exchange, routing key, message) of the last piece; None of the others, or of
+        what somebody else has sent."""
+        try:
+            name, i, count, part = text.split(" ", 3)
+            parts = self.unfinished.setdefault(name, {})
+            parts[int(i)] = part
+            if len(parts) < int(count):
+                while len(self.unfinished) > UNFINISHED:
+                    del self.unfinished[next(iter(self.unfinished))]
+                return None
+            del self.unfinished[name]
+            exchange, routing_key, message = json.loads("".join(
+                parts[i] for i in range(len(parts))))
+        except (ValueError, KeyError):
+            return None
+        return exchange, routing_key, message

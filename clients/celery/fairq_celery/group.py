@@ -1,0 +1,48 @@
+"""Whose turn a task is: the group of a message that is published."""
+
+from .envelope import arguments
+
+
+def running_task():
+    """What fairq knows of the task in which this is called; {}: it is in none."""
+    try:
+        from celery import current_task
+    except ImportError:         # kombu alone
+        return {}, None
+    request = current_task and current_task.request
+    known = request and request.get("fairq")
+    return (known, request) if isinstance(known, dict) else ({}, None)
+
+
+def pick(rule, message):
+    """What a rule of the option "group" says of a message; None: nothing."""
+    if callable(rule):
+        args, kwargs = arguments(message)
+        return rule(message["headers"].get("task"), args, kwargs, message["headers"])
+    kind, _, name = rule.partition(":")
+    if kind == "header":
+        return message["headers"].get(name)
+    if kind == "arg":
+        args, kwargs = arguments(message)
+        if name.isdigit():
+            return args[int(name)] if int(name) < len(args) else None
+        return kwargs.get(name)
+    raise ValueError(f"the transport option group must be a function, 'header:NAME',"
+                     f" 'arg:NAME' or 'arg:POSITION', not {rule!r}")
+
+
+def group_of(message, options):
+    own = message["headers"].get("fairq")
+    if isinstance(own, dict) and own.get("group") is not None:
+        return str(own["group"])
+    rules = options.get("group") or ()
+    for rule in [rules] if isinstance(rules, str) or callable(rules) else rules:
+        group = pick(rule, message)
+        if group is not None:
+            return str(group)
+    known, _ = running_task()
+    for group in (known.get("group"), options.get("default_group"),
+                  message["headers"].get("task")):
+        if group is not None:
+            return str(group)
+    return "default"

@@ -1,0 +1,176 @@
+"""The tasks that this process has in hand, whatever becomes of its connections.
+
+Celery forgets its messages when it has lost its connection, while its processes go on
+with the tasks: so these are written down here, per database.  A thread with a
+connection of its own keeps their leases, and finishes what is done, again and again
+until the server has said that it was so.
+"""
+
+import logging
+import os
+import threading
+import time
+
+import psycopg
+
+from .database import LOST, connect
+
+log = logging.getLogger("fairq.celery")
+
+ledgers = {}
+opening = threading.Lock()
+
+
+def ledger_of(conninfo, lease):
+    with opening:
+        ledger = ledgers.get(conninfo)
+        if ledger is None or ledger.pid != os.getpid():
+            ledger = ledgers[conninfo] = Ledger(conninfo)
+        ledger.lease = lease
+        return ledger
+
+
+class Claim:
+    """A task as fairq.pop has returned it."""
+
+    COLUMNS = ("id", "attempt", "group_key", "payload", "queue", "headers", "priority",
+               "attempts_left")
+
+    def __init__(self, row):
+        (self.id, self.attempt, self.group_key, self.payload, self.queue, self.headers,
+         self.priority, self.attempts_left) = row
+        self.tag = f"{self.id}:{self.attempt}"
+        self.channel = None         # that has delivered it
+        self.started = False        # a process of the pool has it
+        self.stopped = False        # it was lost, or cancelled
+
+    def forget_content(self):
+        self.payload = self.headers = None
+
+
+class Ledger:
+    def __init__(self, conninfo):
+        self.conninfo, self.pid = conninfo, os.getpid()
+        self.lease = 60
+        self.changed = threading.Condition()
+        self.claims = {}            # by tag: those that are being done
+        self.ended = []             # (claim, verb, arguments), for the thread
+        self.ending = []            # those that it is telling the server
+        self.connection = None
+        self.thread = None
+        self.tell = lambda claim: None      # that it is to stop; called in the thread
+
+    # ---- for the transport
+
+    def add(self, claims):
+        with self.changed:
+            for claim in claims:
+                self.claims[claim.tag] = claim
+            if self.thread is None:
+                self.thread = threading.Thread(target=self.run, daemon=True, name="fairq")
+                self.thread.start()
+            self.changed.notify_all()
+
+    def in_hand(self):
+        return len(self.claims)
+
+    def finish(self, tag, verb, **arguments):
+        """Has the thread call complete, fail, hand_back or cancel; once per claim."""
+        with self.changed:
+            claim = self.claims.pop(tag, None)
+            if claim is not None:
+                self.ended.append((claim, verb, arguments))
+                self.changed.notify_all()
+
+    def release(self, condition, seconds):
+        """Hands back what is in hand and meets the condition."""
+        for claim in list(self.claims.values()):
+            if condition(claim):
+                self.finish(claim.tag, "hand_back")
+        self.flush(seconds)
+
+    def flush(self, seconds):
+        with self.changed:
+            return self.changed.wait_for(lambda: not self.ended and not self.ending, seconds)
+
+    # ---- the thread
+
+    def run(self):
+        beat = time.monotonic() + self.lease / 3
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.ended, max(0, beat - time.monotonic()))
+                self.ending, self.ended = self.ended, []
+            try:
+                if self.connection is None or self.connection.closed:
+                    self.connection = connect(self.conninfo)
+                self.end_all()
+                if time.monotonic() >= beat:
+                    self.keep()
+                    beat = time.monotonic() + self.lease / 3
+            except LOST as error:
+                log.warning("%s", str(error).strip())
+                self.lost_connection()
+            except Exception:
+                log.exception("the leases of the tasks in hand")
+                self.lost_connection()
+            with self.changed:
+                self.changed.notify_all()
+
+    def lost_connection(self):
+        if self.connection is not None:
+            self.connection.close()
+        with self.changed:
+            self.ended = self.ending + self.ended
+            self.ending = []
+        time.sleep(1)
+
+    def keep(self):
+        with self.changed:
+            claims = {claim.id: claim for claim in self.claims.values()}
+        if not claims:
+            return
+        (lost,) = self.connection.execute(
+            "SELECT fairq.extend_batch(%s::bigint[], %s::int[], make_interval(secs => %s))",
+            [list(claims), [claim.attempt for claim in claims.values()], self.lease]).fetchone()
+        for id in lost:
+            if not claims[id].stopped:
+                claims[id].stopped = True
+                self.tell(claims[id])
+
+    def end_all(self):
+        done = [(claim, arguments) for claim, verb, arguments in self.ending if verb == "complete"]
+        if done:
+            lost = self.connection.execute(
+                "SELECT t.id FROM unnest(%s::bigint[], %s::int[], %s::float8[]) t (id, attempt, took)"
+                " WHERE fairq.complete(t.id, t.attempt, took => make_interval(secs => t.took))"
+                " IS NOT TRUE",
+                [[claim.id for claim, _ in done], [claim.attempt for claim, _ in done],
+                 [arguments.get("took") for _, arguments in done]]).fetchall()
+            for (id,) in lost:
+                log.warning("task %s was done, but its lease had been lost, or it was"
+                            " cancelled", id)
+            self.ending = [end for end in self.ending if end[1] != "complete"]
+        while self.ending:
+            claim, verb, arguments = self.ending[0]
+            try:
+                getattr(self, verb)(claim, **arguments)
+            except LOST:
+                raise
+            except psycopg.Error as error:      # no privilege, say: its lease ends
+                log.error("task %s, %s: %s", claim.id, verb, str(error).strip())
+            self.ending.pop(0)
+
+    def fail(self, claim, error, retry_in=None, dead=False, took=None):
+        text = error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+        self.connection.execute(
+            "SELECT fairq.fail(%s, %s, %s, make_interval(secs => %s), %s,"
+            " took => make_interval(secs => %s))",
+            [claim.id, claim.attempt, text, retry_in, dead, took])
+
+    def cancel(self, claim):
+        self.connection.execute("SELECT fairq.cancel(%s)", [claim.id])
+        self.hand_back(claim)
+
+    def hand_back(self, claim):
+        self.connection.execute("SELECT fairq.release(%s, %s)", [claim.id, claim.attempt])

@@ -1,0 +1,569 @@
+"""The transport of kombu, fairq://.
+
+A queue of kombu's is the queue of fairq of the same name.  Exchanges and bindings are
+known in each process only, as it declares them.  Queues that are not durable, those of
+remote control and events, live in the process that declares them, and are fed by
+NOTIFY: see broadcast.py.
+
+A transport has a connection that pops, publishes and listens, and one that is in a call
+of fairq.wait while there is room for a task and none to be had; both sockets are in
+Celery's hub, or looked at by drain_events().  So is a pipe, by which other threads and
+acknowledgements wake it.  Leases are kept, and tasks finished, by ledger.py.
+"""
+
+import logging
+import os
+import select
+import socket
+import sys
+import time
+from collections import deque, namedtuple
+from datetime import datetime, timezone
+from queue import Empty
+
+import psycopg
+from amqp.protocol import queue_declare_ok_t
+from kombu.exceptions import ChannelError, DecodeError
+from kombu.transport import virtual
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import ExecStatus
+
+from . import broadcast
+from .database import LOST, connect, explained, refusal
+from .envelope import COMMON, Unfit, to_message, to_task
+from .group import group_of, running_task
+from .ledger import Claim, ledger_of
+from .publishing import current_publishing
+
+log = logging.getLogger("fairq.celery")
+
+Options = namedtuple("Options", "lease poll create_queues default_task group default_group")
+ENQUEUE_OPTIONS = {"group", "dedup_key", "max_attempts", "cost"}
+
+
+class Message(virtual.Message):
+    """One of a task says, beside Celery's ack and reject, how the task ended."""
+
+    failure = None      # the error's text
+    dead = False        # no retry would mend it
+    retry_in = None     # seconds; None: by the queue's backoff
+    cancelled = False
+    began = None        # by the monotonic clock
+
+    def ack(self, multiple=False):
+        # Celery acknowledges what it cannot decode
+        if isinstance(sys.exc_info()[1], DecodeError):
+            self.note_problem()
+        super().ack(multiple)
+
+    def reject(self, requeue=False):
+        self.note_problem()
+        super().reject(requeue)
+
+    def note_problem(self):
+        """What the consumer is handling, if that is why it rejects the message."""
+        problem = sys.exc_info()[1]
+        if self.failure is None and problem is not None:
+            name = self.headers.get("task")
+            if isinstance(problem, KeyError) and problem.args == (name,):
+                self.failure = f"no handler for task {name}: it is not registered with this worker"
+            else:
+                self.failure = f"{type(problem).__name__}: {problem}"
+
+
+class QoS(virtual.QoS):
+    restore_at_shutdown = False     # see Channel.close()
+
+    def __init__(self, channel, prefetch_count=0):
+        super().__init__(channel, prefetch_count)
+        # acknowledgements come also when the connection is gone
+        self.ledger = channel.connection.ledger
+
+    def room(self):
+        """How many tasks there is room for."""
+        if not self.prefetch_count:
+            return 1
+        return self.prefetch_count - self.ledger.in_hand()
+
+    def can_consume(self):
+        return self.room() > 0
+
+    def ack(self, delivery_tag):
+        self.settle(delivery_tag)
+
+    def reject(self, delivery_tag, requeue=False):
+        self.settle(delivery_tag, requeue)
+
+    def settle(self, delivery_tag, requeue=None):
+        message = self._delivered.pop(delivery_tag, None)
+        if message is None:
+            return      # it was handed back
+        transport = self.channel.connection
+        took = None if message.began is None else max(0, time.monotonic() - message.began)
+        if message.cancelled:
+            end = {"verb": "cancel"}
+        elif message.failure is not None:
+            end = {"verb": "fail", "error": message.failure, "retry_in": message.retry_in,
+                   "dead": message.dead, "took": took}
+        elif requeue is None:
+            end = {"verb": "complete", "took": took}
+        elif requeue:
+            end = {"verb": "hand_back"}
+        else:
+            end = {"verb": "fail", "error": "rejected", "took": took}
+        self.ledger.finish(delivery_tag, **end)
+        if transport is not None:
+            transport.wake()
+
+
+class Channel(virtual.Channel):
+    Message = Message
+    QoS = QoS
+    do_restore = False
+    supports_fanout = True
+    body_encoding = None
+
+    def __init__(self, connection, **kwargs):
+        super().__init__(connection, **kwargs)
+        self.options = connection.options
+        self.no_ack = set()
+
+    @property
+    def transient(self):
+        return self.connection.transient
+
+    # ---- queues
+
+    def queue_declare(self, queue=None, passive=False, durable=True, exclusive=False,
+                      auto_delete=False, **kwargs):
+        if exclusive or auto_delete or not durable:
+            queue = queue or f"amq.gen-{os.urandom(8).hex()}"
+            self.transient.setdefault(queue, deque())
+            return queue_declare_ok_t(queue, len(self.transient[queue]), 0)
+        if passive and not self._has_queue(queue):
+            raise ChannelError(f'queue "{queue}" does not exist', (50, 10), "Channel.queue_declare", 404)
+        # One that is not there is told when it is used: not all who may do
+        # that see the settings of queues.
+        if self.options.create_queues is not None and not passive:
+            self.create_queue(queue)
+        return queue_declare_ok_t(queue, self._size(queue) if passive else 0, 0)
+
+    def create_queue(self, queue):
+        if self._has_queue(queue):
+            return
+        named = "".join(f", {name} => %s" for name in self.options.create_queues)
+        try:
+            self.connection.ask(f"SELECT fairq.create_queue(%s{named})", queue,
+                                *self.options.create_queues.values())
+        except ChannelError as error:
+            if getattr(error.__cause__, "sqlstate", None) != "QF002":     # another was faster
+                raise
+
+    def _has_queue(self, queue, **kwargs):
+        return queue in self.transient or bool(self.connection.ask(
+            "SELECT FROM fairq.queues WHERE queue = %s", queue))
+
+    def _size(self, queue):
+        if queue in self.transient:
+            return len(self.transient[queue])
+        rows = self.connection.ask("SELECT ready FROM fairq.stats WHERE queue = %s", queue)
+        return rows[0][0] or 0 if rows else 0
+
+    def _purge(self, queue):
+        if queue in self.transient:
+            count = len(self.transient[queue])
+            self.transient[queue].clear()
+            return count
+        return self.connection.ask("SELECT fairq.purge(%s)", queue)[0][0]
+
+    def queue_delete(self, queue, if_unused=False, if_empty=False, **kwargs):
+        if queue in self.transient:
+            for binding in list(self.state.queue_bindings(queue)):
+                table = self.get_table(binding.exchange)
+                table[:] = [row for row in table if row[2] != queue]
+            self.state.queue_bindings_delete(queue)
+            del self.transient[queue]
+        else:
+            self.connection.ask("SELECT fairq.drop_queue(%s)", queue)
+
+    def _queue_bind(self, exchange, routing_key, pattern, queue):
+        if queue in self.transient:
+            self.connection.listen(broadcast.channel_of(exchange))
+
+    # ---- publishing
+
+    def is_broadcast(self, exchange):
+        declared = self.state.exchanges.get(exchange)
+        return declared is not None and (
+            declared["type"] == "fanout" or not declared["durable"]
+            or declared["type"] == "topic" and exchange.startswith("celeryev"))
+
+    def basic_publish(self, message, exchange, routing_key, **kwargs):
+        if exchange and self.is_broadcast(exchange):
+            self._inplace_augment_message(message, exchange, routing_key)
+            self.connection.ask("SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) piece",
+                                broadcast.channel_of(exchange),
+                                broadcast.pieces(exchange, routing_key, message))
+            return None
+        return super().basic_publish(message, exchange, routing_key, **kwargs)
+
+    def _put(self, queue, message, **kwargs):
+        if queue in self.transient:
+            self.transient[queue].append(message)
+            self.connection.wake()
+            return
+        headers = message["headers"]
+        own = headers.get("fairq")
+        own = own if isinstance(own, dict) else {}
+        unknown = set(own) - ENQUEUE_OPTIONS
+        if unknown:
+            raise ValueError("the header fairq may have "
+                             f"{', '.join(sorted(ENQUEUE_OPTIONS))}, not {', '.join(sorted(unknown))}")
+        _, request = running_task()
+        for name in COMMON:
+            if request is not None and request.get(name):
+                headers.setdefault(name, request.get(name))
+        payload, common = to_task(message)
+        named = {name: own[name] for name in ("dedup_key", "max_attempts", "cost") if name in own}
+        marks = "".join(f", {name} => %s" for name in named)
+        query = ("SELECT fairq.enqueue(%s, %s, %s::jsonb, headers => %s::jsonb, priority => %s,"
+                   f" run_at => clock_timestamp() + make_interval(secs => %s){marks})")
+        values = [queue, group_of(message, self.connection.client.transport_options), payload,
+                  common, self._get_message_priority(message), seconds_until(headers.get("eta")),
+                  *named.values()]
+        publishing = current_publishing.get()
+        if publishing is not None and publishing.connection is not None:
+            id = publishing.execute(query, values)
+        else:
+            id = self.connection.ask(query, *values)[0][0]
+        if publishing is not None:
+            publishing.ids.append(id)
+
+    def _put_fanout(self, exchange, message, routing_key, **kwargs):
+        raise AssertionError("basic_publish sends these")
+
+    # ---- consuming
+
+    def basic_consume(self, queue, no_ack, callback, consumer_tag, **kwargs):
+        super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
+        if no_ack:
+            self.no_ack.add(queue)
+        self.connection.wake()
+
+    def queues(self):
+        return [queue for queue in self._active_queues if queue not in self.transient]
+
+    def pop(self, queues, room):
+        """The messages of up to so many tasks."""
+        rows = self.connection.ask(
+            f"SELECT {', '.join(Claim.COLUMNS)} FROM fairq.pop(%s::text[], %s,"
+            " lease => make_interval(secs => %s), worker => %s)",
+            queues, room, self.options.lease, f"{socket.gethostname()}:{os.getpid()}")
+        claims = [Claim(row) for row in rows]
+        ledger = self.connection.ledger
+        ledger.add(claims)
+        for claim in claims:
+            claim.channel = self
+            try:
+                message = to_message(claim, self.options.default_task)
+            except Unfit as unfit:
+                log.error("task %s: %s", claim.id, unfit)
+                ledger.finish(claim.tag, "fail", error=str(unfit))
+                continue
+            if claim.queue in self.no_ack:
+                ledger.finish(claim.tag, "complete")
+            claim.forget_content()
+            yield claim.queue, message
+
+    def _get(self, queue, timeout=None):
+        if queue in self.transient:
+            if self.transient[queue]:
+                return self.transient[queue].popleft()
+            raise Empty()
+        for _, message in self.pop([queue], 1):
+            return message
+        raise Empty()
+
+    def close(self):
+        """Hands back what no process has begun: Celery has forgotten it, or will."""
+        if not self.closed and self._qos is not None:
+            ledger = self._qos.ledger
+            ledger.release(lambda claim: claim.channel is self and not claim.started, 0)
+        super().close()
+
+
+def seconds_until(eta):
+    """By the clock of this host, on which Celery has counted it; None: no eta."""
+    if eta is None:
+        return None
+    at = datetime.fromisoformat(eta.replace("Z", "+00:00")) if isinstance(eta, str) else eta
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=timezone.utc)
+    return (at - datetime.now(timezone.utc)).total_seconds()
+
+
+class Waiter:
+    """A connection in a call of fairq.wait, which does not block."""
+
+    def __init__(self, conninfo, poll):
+        self.connection = connect(conninfo)
+        self.poll = poll
+        if self.connection.pooled and poll is None:
+            self.poll = 1
+            log.warning("the connection goes through a pooler, of which fairq.wait would occupy"
+                        " a connection, so this worker looks for tasks every second; say poll"
+                        " in broker_transport_options to have another interval, or 0 to wait")
+        self.queues = None      # those that the call is about
+
+    def fileno(self):
+        return self.connection.fileno()
+
+    def start(self, queues):
+        self.queues = queues
+        names = ",".join('"' + queue.replace("\\", "\\\\").replace('"', '\\"') + '"'
+                         for queue in queues)
+        pgconn = self.connection.pgconn
+        pgconn.send_query_params(b"CALL fairq.wait($1::text[])", ["{{{}}}".format(names).encode()])
+        pgconn.flush()
+
+    def has_ended(self):
+        """Reads the socket.  True: the call has returned, and may be made again."""
+        pgconn = self.connection.pgconn
+        pgconn.consume_input()
+        if self.queues is None or pgconn.is_busy():
+            return False
+        self.queues = None
+        problem = None
+        while (result := pgconn.get_result()) is not None:
+            if result.status == ExecStatus.FATAL_ERROR:
+                problem = psycopg.errors.error_from_result(result)
+        if problem is not None and not isinstance(problem, psycopg.errors.QueryCanceled):
+            raise refusal(problem) or problem
+        return True
+
+    def close(self):
+        if self.queues is not None:
+            try:
+                self.connection.cancel()
+            except psycopg.Error:
+                pass
+        self.connection.close()
+
+
+class Transport(virtual.Transport):
+    Channel = Channel
+    driver_type = driver_name = "fairq"
+    default_port = None
+    can_parse_url = False
+
+    connection_errors = virtual.Transport.connection_errors + LOST
+    channel_errors = virtual.Transport.channel_errors
+    recoverable_connection_errors = connection_errors
+    recoverable_channel_errors = ()
+
+    implements = virtual.Transport.implements.extend(
+        asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]))
+
+    def __init__(self, client, **kwargs):
+        super().__init__(client, **kwargs)
+        given = client.transport_options
+        create = given.get("create_queues")
+        self.options = Options(
+            lease=float(given.get("lease", given.get("visibility_timeout", 60))),
+            poll=given.get("poll"), create_queues={} if create is True else create or None,
+            default_task=given.get("default_task"), group=given.get("group"),
+            default_group=given.get("default_group"))
+        self.transient = {}         # queue: deque of messages
+        self.pieces = broadcast.Pieces()
+        self.database = self.waiter = self.hub = None
+        self.polling = False        # the hub's timer is to wake it
+        self.read_end = self.write_end = None
+
+    def driver_version(self):
+        return psycopg.__version__
+
+    @property
+    def default_connection_params(self):
+        return {}
+
+    @property
+    def conninfo(self):
+        client = self.client
+        parts = {"host": client.hostname, "port": client.port, "user": client.userid,
+                 "password": client.password,
+                 "dbname": client.virtual_host if client.virtual_host != "/" else None}
+        return make_conninfo(client.transport_options.get("conninfo", ""),
+                             **{key: value for key, value in parts.items() if value})
+
+    @property
+    def ledger(self):
+        return ledger_of(self.conninfo, self.options.lease)
+
+    # ---- the connection
+
+    def establish_connection(self):
+        self.database = connect(self.conninfo)
+        with explained():
+            self.database.execute("SELECT fairq.version()")
+        self.database.add_notify_handler(self.notified)
+        self.read_end, self.write_end = os.pipe()
+        os.set_blocking(self.read_end, False)
+        os.set_blocking(self.write_end, False)
+        return super().establish_connection()
+
+    def verify_connection(self, connection):
+        return self.database is not None and not self.database.closed
+
+    def close_connection(self, connection):
+        if self.database is None:
+            return
+        for fd in self.sockets():
+            if self.hub is not None:
+                self.hub.remove(fd)
+        super().close_connection(connection)
+        ledger = self.ledger
+        ledger.flush(2)
+        self.end_waiter()
+        self.database.close()
+        self.database = None
+        for end in "read_end", "write_end":
+            os.close(getattr(self, end))
+            setattr(self, end, None)
+
+    def ask(self, sql, *values):
+        if self.database is None:
+            raise psycopg.OperationalError("the connection is closed")
+        with explained():
+            cursor = self.database.execute(sql, values)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def wake(self):
+        """From any thread: something has changed."""
+        if self.write_end is not None:
+            try:
+                os.write(self.write_end, b".")
+            except (BlockingIOError, TypeError, OSError):
+                pass
+
+    # ---- broadcasts
+
+    def listen(self, channel):
+        self.database.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+
+    def notified(self, notify):
+        whole = self.pieces.add(notify.payload)
+        if whole is None or whole[0] not in self.state.exchanges or not self.channels:
+            return
+        exchange, routing_key, message = whole
+        channel = self.channels[0]
+        table = channel.get_table(exchange)
+        for queue in channel.typeof(exchange).lookup(table, exchange, routing_key, None):
+            if queue in self.transient:
+                self.transient[queue].append(message)
+
+    def read_notifications(self):
+        pgconn = self.database.pgconn
+        pgconn.consume_input()
+        while (notify := pgconn.notifies()) is not None:
+            self.notified(psycopg.Notify(notify.relname.decode(), notify.extra.decode(),
+                                         notify.be_pid))
+
+    # ---- waiting
+
+    def sockets(self):
+        fds = [self.database.fileno()] if not self.database.closed else []
+        fds.append(self.read_end)
+        if self.waiter is not None and not self.waiter.connection.closed:
+            fds.append(self.waiter.fileno())
+        return fds
+
+    def end_waiter(self):
+        if self.waiter is not None:
+            waiter, self.waiter = self.waiter, None
+            if self.hub is not None and not waiter.connection.closed:
+                self.hub.remove(waiter.fileno())
+            waiter.close()
+
+    def wait(self, queues):
+        """Have the sockets tell when there may be tasks in the queues."""
+        waiter = self.waiter
+        if waiter is not None and waiter.queues not in (None, queues):
+            self.end_waiter()
+            waiter = None
+        if waiter is None:
+            waiter = self.waiter = Waiter(self.conninfo, self.options.poll)
+            if self.hub is not None:
+                self.hub.add_reader(waiter.fileno(), self.on_readable, self, self.hub)
+        if waiter.queues is None and not waiter.poll:
+            waiter.start(queues)
+        elif waiter.poll and self.hub is not None and not self.polling:
+            self.polling = True
+            self.hub.call_later(waiter.poll, self.poll_again)
+
+    def poll_again(self):
+        self.polling = False
+        self.wake()
+
+    def is_waiting(self, queues):
+        return self.waiter is not None and self.waiter.queues == queues
+
+    def register_with_event_loop(self, connection, loop):
+        self.hub = loop
+        for fd in self.sockets():
+            loop.add_reader(fd, self.on_readable, self, loop)
+        self.wake()
+
+    def on_readable(self, connection, loop):
+        self.read_sockets()
+        self.deliver(every=True)
+
+    def read_sockets(self):
+        try:
+            while os.read(self.read_end, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        self.read_notifications()
+        if self.waiter is not None:
+            self.waiter.has_ended()
+
+    def deliver(self, every):
+        """Hands messages to their consumers: all there are room for, or one.  Waits for
+        more if there is room left.  True: there were some."""
+        delivered = False
+        for channel in list(self.channels):
+            for queue in list(channel._active_queues):
+                messages = self.transient.get(queue)
+                while messages and (every or not delivered):
+                    self._deliver(messages.popleft(), queue)
+                    delivered = True
+        for channel in list(self.channels):
+            queues = channel.queues()
+            while queues and (every or not delivered) and channel.qos.can_consume():
+                if self.is_waiting(queues):
+                    break
+                count = 0
+                for queue, message in channel.pop(queues, channel.qos.room() if every else 1):
+                    self._deliver(message, queue)
+                    count += 1
+                delivered = delivered or count > 0
+                if count == 0:
+                    self.wait(queues)
+                    break
+        return delivered
+
+    def drain_events(self, connection, timeout=None):
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self.database is None:
+                raise psycopg.OperationalError("the connection is closed")
+            self.read_sockets()
+            if self.deliver(every=False):
+                return
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise socket.timeout()
+            poll = self.waiter.poll if self.waiter is not None else None
+            select.select(self.sockets(), [], [], min(
+                (t for t in (left, poll) if t), default=None))

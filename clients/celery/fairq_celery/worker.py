@@ -1,0 +1,157 @@
+"""What Celery's worker does beside, when fairq is its broker.
+
+Celery acknowledges a task that has failed like one that has not: Request tells the
+message which it was.  Tasks that were cancelled, or lost, are told to stop.
+"""
+
+import logging
+import os
+import signal
+import threading
+import time
+
+from billiard.exceptions import WorkerLostError
+from celery import exceptions, signals
+from celery.worker import request, state
+
+from .ledger import ledgers
+
+log = logging.getLogger("fairq.celery")
+
+ready = {}      # "consumer": that of this process's worker
+
+
+class Retry(exceptions.Retry):
+    """To raise in a task: it is retried as it is, by fairq.
+
+    In so many seconds, or by the queue's backoff; until its max_attempts are used up.
+    """
+
+    def __init__(self, when=None, message="to be retried", exc=None, **kwargs):
+        super().__init__(message=message, exc=exc, when=when, **kwargs)
+
+    def __reduce__(self):
+        return type(self), (self.when, self.message, self.exc)
+
+
+def text_of(error):
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class Request(request.Request):
+    def on_accepted(self, pid, time_accepted):
+        self._message.began = time.monotonic()
+        for ledger in list(ledgers.values()):
+            claim = ledger.claims.get(self._message.delivery_tag)
+            if claim is not None:
+                claim.started = True
+        super().on_accepted(pid, time_accepted)
+
+    def on_failure(self, exc_info, send_failed_event=True, return_ok=False):
+        message, error = self._message, exc_info.exception
+        error = getattr(error, "exc", error) if type(error).__name__ == "ExceptionWithTraceback" else error
+        if isinstance(error, Retry):
+            message.failure, message.retry_in = text_of(error.exc or error.message), error.when
+        elif isinstance(error, exceptions.Reject):
+            if not error.requeue:
+                message.failure, message.dead = text_of(error.reason or error), True
+        elif not isinstance(error, (exceptions.Retry, exceptions.Ignore)):
+            message.failure = text_of(error)
+            message.dead = self.task.acks_on_failure_or_timeout and not (
+                self.task.reject_on_worker_lost and isinstance(error, WorkerLostError))
+        return super().on_failure(exc_info, send_failed_event=send_failed_event,
+                                  return_ok=return_ok)
+
+    def on_timeout(self, soft, timeout):
+        if not soft:
+            self._message.failure = f"TimeLimitExceeded: {timeout} seconds"
+            self._message.dead = True
+        super().on_timeout(soft, timeout)
+
+    def acknowledge(self):
+        super().acknowledge()
+        self.wake()
+
+    def reject(self, requeue=False):
+        super().reject(requeue)
+        self.wake()
+
+    def wake(self):
+        """The hub may sleep, where tasks are done by threads."""
+        transport = self._message.channel.connection
+        if transport is not None:
+            transport.wake()
+
+    def _announce_revoked(self, reason, terminated, signum, expired):
+        self._message.cancelled = True
+        super()._announce_revoked(reason, terminated, signum, expired)
+
+
+def is_fairq(app):
+    with app.connection_for_read() as connection:
+        return connection.transport.driver_type == "fairq"
+
+
+@signals.worker_init.connect
+def prepare(sender, **kwargs):
+    """Before the worker makes its parts."""
+    app = sender.app
+    if not is_fairq(app):
+        return
+    if app.Task.Request == "celery.worker.request:Request":
+        app.Task.Request = "fairq_celery.worker:Request"
+    if not app.conf.task_acks_late:
+        log.warning("task_acks_late is off: a task is done as soon as it has begun, so those"
+                    " that a worker was doing when it died are lost, and fail without a trace;"
+                    " set task_acks_late = True")
+    multiplier = sender.prefetch_multiplier
+    if multiplier != 1:
+        log.warning("worker_prefetch_multiplier is %s: tasks that have been fetched ahead are"
+                    " done before those of groups whose turn it would be; set"
+                    " worker_prefetch_multiplier = 1", multiplier)
+
+
+@signals.worker_ready.connect
+def listen_to_ledgers(sender, **kwargs):
+    """A task that was cancelled, or lost, is told so by a signal."""
+    consumer = ready["consumer"] = sender
+    name = consumer.app.conf.broker_transport_options.get("cancel_signal", "USR1")
+    number = getattr(signal, f"SIG{name}")
+
+    def tell(claim):
+        for running in list(state.active_requests):
+            if running._message.delivery_tag == claim.tag:
+                log.warning("task %s was cancelled, or its lease is lost: %s is told to stop",
+                            claim.id, running.humaninfo())
+                # not Celery's revoke, which would acknowledge it while it still runs
+                consumer.pool.terminate_job(running.worker_pid, number)
+
+    for ledger in list(ledgers.values()):
+        ledger.tell = tell
+
+
+@signals.worker_shutting_down.connect
+def limit_shutdown(how=None, **kwargs):
+    """With the transport option grace: what still runs then is handed back."""
+    consumer = ready.get("consumer")
+    if consumer is None or how != "Warm":
+        return
+    grace = consumer.app.conf.broker_transport_options.get("grace")
+    if grace is None:
+        return
+    timer = threading.Timer(float(grace), end_now, [consumer])
+    timer.daemon = True
+    timer.start()
+
+
+def end_now(consumer):
+    log.warning("tasks that still run are handed back")
+    for ledger in list(ledgers.values()):
+        ledger.release(lambda claim: True, 4)
+    for process in getattr(getattr(consumer.pool, "_pool", None), "_pool", None) or ():
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except (OSError, AttributeError):
+            pass
+    os._exit(0)
