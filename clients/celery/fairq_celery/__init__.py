@@ -2,13 +2,10 @@
 
 from kombu.transport import TRANSPORT_ALIASES
 
+from .progress import set_progress
 from .publishing import publishing
+from .worker import Retry
 
-__all__ = ["Retry", "publishing"]
+__all__ = ["Retry", "publishing", "set_progress"]
 
 TRANSPORT_ALIASES["fairq"] = "fairq_celery.transport:Transport"
-
-try:
-    from .worker import Retry
-except ImportError:         # kombu without Celery
-    __all__.remove("Retry")

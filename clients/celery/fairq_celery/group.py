@@ -7,7 +7,7 @@ def running_task():
     """What fairq knows of the task in which this is called; {}: it is in none."""
     try:
         from celery import current_task
-    except ImportError:         # kombu alone
+    except ImportError:
         return {}, None
     request = current_task and current_task.request
     known = request and request.get("fairq")
