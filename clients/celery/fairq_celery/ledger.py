@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 
 import psycopg
 
@@ -58,6 +59,7 @@ class Ledger:
         self.ending = []            # those that it is telling the server
         self.connection = None
         self.thread = None
+        self.transports = weakref.WeakSet()     # that pop
         self.tell = lambda claim: None      # that it is to stop; called in the thread
 
     # ---- for the transport
@@ -81,6 +83,12 @@ class Ledger:
             if claim is not None:
                 self.ended.append((claim, verb, arguments))
                 self.changed.notify_all()
+        self.wake()
+
+    def wake(self):
+        """There is room: also for a transport that has not popped what has ended."""
+        for transport in list(self.transports):
+            transport.wake()
 
     def release(self, condition, seconds):
         """Hands back what is in hand and meets the condition."""

@@ -79,6 +79,7 @@ class QoS(virtual.QoS):
         super().__init__(channel, prefetch_count)
         # acknowledgements come also when the connection is gone
         self.ledger = channel.connection.ledger
+        self.ledger.transports.add(channel.connection)
 
     def room(self):
         """How many tasks there is room for."""
@@ -99,7 +100,6 @@ class QoS(virtual.QoS):
         message = self._delivered.pop(delivery_tag, None)
         if message is None:
             return      # it was handed back
-        transport = self.channel.connection
         took = None if message.began is None else max(0, time.monotonic() - message.began)
         if message.cancelled:
             end = {"verb": "cancel"}
@@ -113,8 +113,6 @@ class QoS(virtual.QoS):
         else:
             end = {"verb": "fail", "error": "rejected", "took": took}
         self.ledger.finish(delivery_tag, **end)
-        if transport is not None:
-            transport.wake()
 
 
 class Channel(virtual.Channel):
@@ -338,6 +336,8 @@ class Waiter:
         while (result := pgconn.get_result()) is not None:
             if result.status == ExecStatus.FATAL_ERROR:
                 problem = psycopg.errors.error_from_result(result)
+                if problem.sqlstate is None:        # libpq's own: it is lost
+                    problem = psycopg.OperationalError(str(problem))
         if problem is not None and not isinstance(problem, psycopg.errors.QueryCanceled):
             raise refusal(problem) or problem
         return True
@@ -422,8 +422,8 @@ class Transport(virtual.Transport):
             if self.hub is not None:
                 self.hub.remove(fd)
         super().close_connection(connection)
-        ledger = self.ledger
-        ledger.flush(2)
+        self.ledger.transports.discard(self)
+        self.ledger.flush(2)
         self.end_waiter()
         self.database.close()
         self.database = None

@@ -79,9 +79,8 @@ class Request(request.Request):
 
     def wake(self):
         """The hub may sleep, where tasks are done by threads."""
-        transport = self._message.channel.connection
-        if transport is not None:
-            transport.wake()
+        for ledger in list(ledgers.values()):
+            ledger.wake()
 
     def _announce_revoked(self, reason, terminated, signum, expired):
         self._message.cancelled = True
