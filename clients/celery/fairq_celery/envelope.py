@@ -92,6 +92,10 @@ def to_task(message):
     else:
         payload = {}
         raw = message["body"]
+        for key in ("argsrepr", "kwargsrepr"):
+            if isinstance(ours.get(key), str):
+                ours[key] = ours[key].replace("\0", "\\x00").encode(
+                    errors="backslashreplace").decode()
         celery["body"] = base64.b64encode(
             raw.encode() if isinstance(raw, str) else raw).decode()
         celery.update({key: message[key] for key in MESSAGE if message.get(key)})

@@ -192,10 +192,11 @@ class Channel(virtual.Channel):
     # ---- publishing
 
     def is_broadcast(self, exchange):
+        """Is it for transient queues of other processes?  Celery sends events without
+        declaring where to."""
         declared = self.state.exchanges.get(exchange)
-        return declared is not None and (
-            declared["type"] == "fanout" or not declared["durable"]
-            or declared["type"] == "topic" and exchange.startswith("celeryev"))
+        return (declared is None or declared["type"] == "fanout" or not declared["durable"]
+                or declared["type"] == "topic" and exchange.startswith("celeryev"))
 
     def basic_publish(self, message, exchange, routing_key, **kwargs):
         if exchange and self.is_broadcast(exchange):

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 
+from billiard.einfo import ExceptionWithTraceback
 from billiard.exceptions import WorkerLostError
 from celery import exceptions, signals
 from celery.worker import request, state
@@ -36,6 +37,8 @@ class Retry(exceptions.Retry):
 
 def text_of(error):
     text = str(error)
+    if not isinstance(error, BaseException):
+        return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -50,7 +53,8 @@ class Request(request.Request):
 
     def on_failure(self, exc_info, send_failed_event=True, return_ok=False):
         message, error = self._message, exc_info.exception
-        error = getattr(error, "exc", error) if type(error).__name__ == "ExceptionWithTraceback" else error
+        if isinstance(error, ExceptionWithTraceback):
+            error = error.exc
         if isinstance(error, Retry):
             message.failure, message.retry_in = text_of(error.exc or error.message), error.when
         elif isinstance(error, exceptions.Reject):
