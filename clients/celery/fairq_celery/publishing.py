@@ -9,7 +9,7 @@ class publishing:
     """Tasks that are published in this context are enqueued by the connection.
 
     So they are there when it commits, and never were if it rolls back.  It is a
-    connection, or another thing with cursor(), of a driver with %s for parameters.
+    connection, or another thing that has cursors, of a driver with %s for parameters.
     Without one they are committed at once, as ever.  "ids" are fairq's ids of them.
     """
 
