@@ -301,10 +301,9 @@ class Life(Transactions):
         if task.status == READY and task.moved:
             due["run_at"] = min(max(task.since[0], row.run_at or 0),
                                 task.since[1])
-        due["result"] = task.result
-        if task.outcome == SUCCEEDED:
-            due["error"] = None
-        elif task.error is not None and task.outcome != CANCELLED:
+        if task.outcome in (SUCCEEDED, CANCELLED):
+            due["result"] = task.result
+        elif task.error is not None:
             due["error"] = task.error
         wrong = [f"{name} {getattr(row, name)}, not {value}"
                  for name, value in due.items() if getattr(row, name) != value]
