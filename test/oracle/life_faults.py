@@ -544,7 +544,7 @@ LIFE_FAULTS = {
     CancelsOnlyWhatWaits: {"cancel"},
     CancelsAgain: {"cancel"},
     ServesWhatIsCancelled: {"cancel"},
-    CancelOutlivesRollback: {"extend", "lost", "priority", "view", "expiry"},
+    CancelOutlivesRollback: {"complete", "extend", "lost", "priority", "view", "expiry"},
     IgnoresKeys: {"key"},
     DoesNotWaitForKeys: {"key"},
     KeysAreNeverFree: {"unknown"},
