@@ -1,7 +1,7 @@
 -- What is NULL, out of range or of the wrong shape is refused by its own
 -- error; what is unusual and right goes through unchanged.
 --
--- Broken on purpose to see it fail: no number was too large (fairq_arg_int()
+-- Broken on purpose to see it fail: no number was too large (fairq_check_int()
 -- in args.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

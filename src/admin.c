@@ -47,9 +47,9 @@ PG_FUNCTION_INFO_V1(fairq_reset_hints);
 static int64
 arg_block_length(FunctionCallInfo fcinfo, int n, int64 def)
 {
-	return fairq_arg_int(fcinfo, n, "block_length",
-						 PG_ARGISNULL(n) ? def : PG_GETARG_INT64(n), 1,
-						 PG_INT64_MAX);
+	return fairq_check_int("block_length",
+						   PG_ARGISNULL(n) ? def : PG_GETARG_INT64(n), 1,
+						   PG_INT64_MAX);
 }
 
 /* A limit, if it is given; 0, where it is allowed, takes the limit away. */
@@ -104,11 +104,11 @@ arg_shares(FunctionCallInfo fcinfo, int n, int least)
 	if (PG_ARGISNULL(n))
 		return arg;
 	nvalues = fairq_arg_array(fcinfo, n, "shares", INT4OID, &values, NULL);
-	(void) fairq_arg_int(fcinfo, n, "the number of shares", nvalues, least,
-						 FAIRQ_PRIORITIES);
+	(void) fairq_check_int("the number of shares", nvalues, least,
+						   FAIRQ_PRIORITIES);
 	for (int i = 0; i < nvalues; i++)
-		(void) fairq_arg_int(fcinfo, n, "each of shares",
-							 DatumGetInt32(values[i]), 1, FAIRQ_MAX_SHARE);
+		(void) fairq_check_int("each of shares", DatumGetInt32(values[i]), 1,
+							   FAIRQ_MAX_SHARE);
 	arg.value = PG_GETARG_DATUM(n);
 	arg.isnull = false;
 	return arg;
@@ -186,7 +186,6 @@ Datum
 fairq_create_queue(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	int			length = VARSIZE_ANY_EXHDR(name);
 	Interval	lease = {.time = 5 * SECS_PER_MINUTE * USECS_PER_SEC};
 	Interval	backoff = {.time = USECS_PER_SEC};
 	FairqSqlArg args[] = {
@@ -209,12 +208,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	};
 	int64		id = 0;
 
-	if (length < 1 || length > FAIRQ_MAX_QUEUE_NAME)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("queue must have between 1 and %d bytes",
-					   FAIRQ_MAX_QUEUE_NAME),
-				errdetail("The value has %d bytes.", length));
+	(void) fairq_check_text("queue", name, 1, FAIRQ_MAX_QUEUE_NAME);
 	if (!PG_ARGISNULL(3))
 		lease = *PG_GETARG_INTERVAL_P(3);
 	fairq_check_lease(&lease);

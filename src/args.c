@@ -45,8 +45,7 @@ fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name)
 }
 
 int64
-fairq_arg_int(FunctionCallInfo fcinfo, int n, const char *name, int64 value,
-			  int64 low, int64 high)
+fairq_check_int(const char *name, int64 value, int64 low, int64 high)
 {
 	if (value < low || value > high)
 		ereport(ERROR,
@@ -165,19 +164,6 @@ text *
 fairq_check_key(text *key)
 {
 	return fairq_check_text("dedup_key", key, 1, FAIRQ_MAX_DEDUP_KEY);
-}
-
-/* A priority, of an array of that name. */
-int
-fairq_check_priority(const char *name, int32 priority)
-{
-	if (priority < 0 || priority >= FAIRQ_PRIORITIES)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("%s must be between 0 and %d", name,
-					   FAIRQ_PRIORITIES - 1),
-				errdetail("The value is %d.", priority));
-	return priority;
 }
 
 /*

@@ -12,8 +12,8 @@
 
 extern void fairq_arg_needed(FunctionCallInfo fcinfo, int n, const char *name);
 extern text *fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name);
-extern int64 fairq_arg_int(FunctionCallInfo fcinfo, int n, const char *name,
-						   int64 value, int64 low, int64 high);
+extern int64 fairq_check_int(const char *name, int64 value, int64 low,
+							 int64 high);
 extern void fairq_check_lease(const Interval *lease);
 extern TimestampTz fairq_arg_lease(FunctionCallInfo fcinfo, int n,
 								   const FairqQueue *queue, TimestampTz now);
@@ -23,7 +23,6 @@ extern int	fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names);
 extern text *fairq_check_text(const char *name, text *value, int least,
 							  int most);
 extern text *fairq_check_key(text *key);
-extern int	fairq_check_priority(const char *name, int32 priority);
 extern float fairq_check_cost(float cost);
 extern void fairq_check_per(const Interval *per);
 extern int64 fairq_check_delay(const char *name, const Interval *delay);
@@ -32,7 +31,7 @@ extern void fairq_check_lengths(const char *name, int n,
 extern void fairq_writes(const char *function);
 
 #define FAIRQ_ARG_INT(n, name, def, low, high) \
-	fairq_arg_int(fcinfo, n, name, \
-				  PG_ARGISNULL(n) ? (def) : PG_GETARG_INT32(n), low, high)
+	fairq_check_int(name, PG_ARGISNULL(n) ? (def) : PG_GETARG_INT32(n), \
+					low, high)
 
 #endif							/* FAIRQ_ARGS_H */

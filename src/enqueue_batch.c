@@ -205,8 +205,9 @@ put_off(FairqEnqueue *e, Batch *batch, int i, FairqNewTask *new)
 	if (batch->costs.values != NULL)
 		new->cost = fairq_check_cost(DatumGetFloat4(batch->costs.values[i]));
 	if (batch->priorities.values != NULL)
-		new->priority = fairq_check_priority("priorities",
-											 DatumGetInt32(batch->priorities.values[i]));
+		new->priority = fairq_check_int("priorities",
+										DatumGetInt32(batch->priorities.values[i]),
+										0, FAIRQ_PRIORITIES - 1);
 	if (batch->run_ats.values != NULL)
 		new->run_at = is_null(&batch->run_ats, i) ? DT_NOBEGIN :
 			fairq_time_ahead(DatumGetTimestampTz(batch->run_ats.values[i]),

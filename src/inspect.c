@@ -40,7 +40,7 @@ static int64
 arg_bigint(FunctionCallInfo fcinfo, int n, const char *name)
 {
 	fairq_arg_needed(fcinfo, n, name);
-	return fairq_arg_int(fcinfo, n, name, PG_GETARG_INT64(n), 0, PG_INT64_MAX);
+	return fairq_check_int(name, PG_GETARG_INT64(n), 0, PG_INT64_MAX);
 }
 
 Datum
@@ -56,8 +56,8 @@ fairq_sql_address(PG_FUNCTION_ARGS)
 	int64		addr = fairq_address(group_no, block, queue->block_length);
 
 	if (addr == FAIRQ_ADDR_NONE)
-		(void) fairq_arg_int(fcinfo, 2, "block", block, 0,
-							 fairq_last_block(group_no, queue->block_length));
+		(void) fairq_check_int("block", block, 0,
+							   fairq_last_block(group_no, queue->block_length));
 	PG_RETURN_INT64(addr);
 }
 

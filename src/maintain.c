@@ -247,8 +247,8 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	text	   *group_key = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
 	int64		most = PG_ARGISNULL(2) ? PG_INT64_MAX :
-		fairq_arg_int(fcinfo, 2, "max_tasks", PG_GETARG_INT32(2), 1,
-					  PG_INT32_MAX);
+		fairq_check_int("max_tasks", PG_GETARG_INT32(2), 1,
+						PG_INT32_MAX);
 	FairqEnqueue e = {.ready = false};
 	FairqTable *archived;
 	FairqScan  *scan;
