@@ -99,15 +99,17 @@ next_due(FairqQueue *queue)
 
 /* Have the queues locked, and this backend counted as waiting at them. */
 static void
-begin_look(text *const *names, int n, Looks *looks)
+begin_look(text *const *names, int n, FairqQueue **queues, Looks *looks)
 {
 	FairqWakeup *wakeups[FAIRQ_MAX_WAITS];
 
 	if (!fairq_extension_exists())
 		fairq_no_such_queue(names[0]);
 	for (int i = 0; i < n; i++)
-		wakeups[i] = &fairq_queue_use(names[i], FAIRQ_PRIV_WORK,
-									  AccessShareLock)->hints->wakeup;
+	{
+		queues[i] = fairq_queue_use(names[i], FAIRQ_PRIV_WORK, AccessShareLock);
+		wakeups[i] = &queues[i]->hints->wakeup;
+	}
 	fairq_watch_transaction();
 	fairq_wait_begin(wakeups, n);
 	for (int i = 0; i < n; i++)
@@ -153,19 +155,15 @@ look_at(FairqQueue *queue, FairqTable *tasks, int nth, Looks *looks)
 static int
 look_once(text *const *names, int n, Looks *looks)
 {
+	FairqQueue *queues[FAIRQ_MAX_WAITS];
 	FairqTable *tasks;
 	int			found = -1;
 
-	begin_look(names, n, looks);
+	begin_look(names, n, queues, looks);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
 	for (int i = 0; i < n && found < 0; i++)
-	{
-		FairqQueue *queue = fairq_queue_use(names[i], FAIRQ_PRIV_WORK,
-											AccessShareLock);
-
-		if (look_at(queue, tasks, i, looks))
+		if (look_at(queues[i], tasks, i, looks))
 			found = i;
-	}
 	fairq_table_close(tasks);
 	fairq_procedure_commit();
 	return found;
