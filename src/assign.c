@@ -15,6 +15,8 @@
  */
 #include "postgres.h"
 
+#include "utils/timestamp.h"
+
 #include "assign.h"
 #include "errors.h"
 #include "line.h"
@@ -97,4 +99,46 @@ fairq_assign_address(FairqQueue *queue, int priority, int32 group_no,
 						errhint("When the queue is empty, fairq.reset_hints() starts again from the first block."));
 		}
 	}
+}
+
+/*
+ * Returns where a task that is there already is to stand, to be ready at *ready_at,
+ * or at once if that is DT_NOBEGIN: then *ready_at is changed to that moment.  One
+ * that is retried comes before its group's queued tasks; one that is not comes behind
+ * them, or is scheduled.
+ */
+int64
+fairq_assign_again(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
+				   bool retried, TimestampTz *ready_at)
+{
+	bool		now = *ready_at == DT_NOBEGIN;
+
+	if (now)
+	{
+		*ready_at = GetCurrentTimestamp();
+		/* so that it is due by the millisecond, too */
+		if (retried)
+			*ready_at -= *ready_at % 1000;
+	}
+	if (now && !retried)
+		return fairq_assign_address(queue, task->priority, task->group_no,
+									tasks);
+	return fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :
+							FAIRQ_REGION_SCHEDULED, *ready_at, task->id);
+}
+
+/* Note that the task was written there, for the commit to publish it. */
+void
+fairq_publish_again(FairqPending *pending, FairqTask *task,
+					TimestampTz ready_at)
+{
+	fairq_pending_tally(pending, fairq_tallied_at(task->addr), 1);
+	if (fairq_is_timed(task->addr))
+	{
+		fairq_pending_scheduled(pending, task->addr);
+		return;
+	}
+	fairq_pending_ready_since(pending, ready_at);
+	fairq_pending_row_written(0, task->id, &task->tid);
+	fairq_pending_written();
 }

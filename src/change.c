@@ -44,31 +44,6 @@ fairq_find_waiting(FairqTable *tasks, int64 id, int any_privilege,
 }
 
 /*
- * Where a task that stands there is to stand, to be ready at *ready_at, or at once
- * if that is DT_NOBEGIN: then *ready_at is changed to that moment.
- */
-static int64
-new_address(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
-			TimestampTz *ready_at)
-{
-	bool		retried = fairq_region(task->addr) == FAIRQ_REGION_RETRIED;
-	bool		now = *ready_at == DT_NOBEGIN;
-
-	if (now)
-	{
-		*ready_at = GetCurrentTimestamp();
-		/* so that it is due by the millisecond, too */
-		if (retried)
-			*ready_at -= *ready_at % 1000;
-	}
-	if (now && !retried)
-		return fairq_assign_address(queue, task->priority, task->group_no,
-									tasks);
-	return fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :
-							FAIRQ_REGION_SCHEDULED, *ready_at, task->id);
-}
-
-/*
  * Have a locked task that is not running run at another time, or at once if
  * that is past.  One that is ready keeps its turn then.  Returns whether something
  * is ready by that.
@@ -88,20 +63,13 @@ fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	ready = run_at == DT_NOBEGIN;
 	if (ready && region == FAIRQ_REGION_QUEUED)
 		return false;
-	addr = new_address(queue, tasks, task, &run_at);
+	addr = fairq_assign_again(queue, tasks, task, region == FAIRQ_REGION_RETRIED,
+							  &run_at);
 	pending = fairq_pending(lane, task->group_no);
 	fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
 	fairq_pending_ready_at_abort(pending, task, NULL);
 	fairq_task_move(tasks, task, addr, run_at);
-	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
-	if (fairq_is_timed(addr))
-		fairq_pending_scheduled(pending, addr);
-	else
-	{
-		fairq_pending_ready_since(pending, run_at);
-		fairq_pending_row_written(0, task->id, &task->tid);
-		fairq_pending_written();
-	}
+	fairq_publish_again(pending, task, run_at);
 	/* the group may have been put aside until the task would have been due */
 	if (queue->retries.in_order && region == FAIRQ_REGION_RETRIED)
 		fairq_pending_settings(queue->hints, task->group_no);

@@ -173,36 +173,15 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 				TimestampTz run_at, const text *error, bool retried)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
-	bool		queued = run_at == DT_NOBEGIN && !retried;
-	TimestampTz ready_at = run_at;
 	FairqPending *pending;
-	int64		addr;
+	int64		addr = fairq_assign_again(queue, tasks, task, retried, &run_at);
 
-	if (run_at == DT_NOBEGIN)
-	{
-		ready_at = GetCurrentTimestamp();
-		/* so that it is due by the millisecond, too */
-		if (retried)
-			ready_at -= ready_at % 1000;
-	}
-	addr = queued ? fairq_assign_address(queue, task->priority, task->group_no,
-										 tasks) :
-		fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :
-						 FAIRQ_REGION_SCHEDULED, ready_at, task->id);
 	pending = fairq_pending(lane, task->group_no);
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	fairq_hold_begin(queue, lane, task->group_no);
 	fairq_attempt_ended(queue, pending, task);
-	fairq_task_return(tasks, task, addr, ready_at, error, retried);
-	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
-	if (queued)
-	{
-		fairq_pending_ready_since(pending, ready_at);
-		fairq_pending_row_written(0, task->id, &task->tid);
-		fairq_pending_written();
-	}
-	else
-		fairq_pending_scheduled(pending, addr);
+	fairq_task_return(tasks, task, addr, run_at, error, retried);
+	fairq_publish_again(pending, task, run_at);
 	fairq_hold_end(pending);
 }
 
