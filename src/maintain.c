@@ -289,17 +289,12 @@ fairq_redrive(PG_FUNCTION_ARGS)
 		MemoryContextReset(each);
 	}
 	fairq_scan_end(scan);
-	fairq_table_close(e.tasks);
+	fairq_add_end(&e, redriven > 0);
 	MemoryContextDelete(each);
 
 	/* a group may be known by its failed tasks alone */
 	if (group_key != NULL && !any_of_group)
 		(void) fairq_existing_group(e.queue, group_key);
-	if (redriven > 0)
-	{
-		fairq_notify(e.queue);
-		fairq_written();
-	}
 	PG_RETURN_INT64(redriven);
 }
 
