@@ -469,15 +469,20 @@ fairq_task_move(FairqTable *table, FairqTask *task, int64 new_addr,
 	task->run_at = run_at;
 }
 
+/* Write a column of a locked task. */
+static void
+update_column(FairqTable *table, FairqTask *task, AttrNumber attno, Datum value,
+			  bool isnull)
+{
+	(void) update_locked(table, task, &attno, &value, &isnull, 1);
+}
+
 /* Write that the locked task keeps running, until then. */
 void
 fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
 {
-	const AttrNumber changed = TASK_LEASE_UNTIL;
-	const Datum value = TimestampTzGetDatum(lease_until);
-	const bool	isnull = false;
-
-	(void) update_locked(table, task, &changed, &value, &isnull, 1);
+	update_column(table, task, TASK_LEASE_UNTIL,
+				  TimestampTzGetDatum(lease_until), false);
 	task->lease_until = lease_until;
 	remember_leased(task);
 }
@@ -486,10 +491,8 @@ fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
 void
 fairq_task_progress(FairqTable *table, FairqTask *task, Datum progress)
 {
-	const AttrNumber changed = TASK_PROGRESS;
-	const bool	isnull = DatumGetPointer(progress) == NULL;
-
-	(void) update_locked(table, task, &changed, &progress, &isnull, 1);
+	update_column(table, task, TASK_PROGRESS, progress,
+				  DatumGetPointer(progress) == NULL);
 	remember_leased(task);
 }
 
@@ -497,11 +500,7 @@ fairq_task_progress(FairqTable *table, FairqTask *task, Datum progress)
 void
 fairq_task_cancel(FairqTable *table, FairqTask *task)
 {
-	const AttrNumber changed = TASK_CANCELLED;
-	const Datum value = BoolGetDatum(true);
-	const bool	isnull = false;
-
-	(void) update_locked(table, task, &changed, &value, &isnull, 1);
+	update_column(table, task, TASK_CANCELLED, BoolGetDatum(true), false);
 	task->cancelled = true;
 }
 
