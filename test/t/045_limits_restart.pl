@@ -26,7 +26,7 @@ sub pop_all
 {
 	my ($queue) = @_;
 	return sql(
-		"SELECT string_agg(group_key || payload, ' ' ORDER BY group_no, id) FROM fairq.pop('$queue', 100) JOIN fairq.groups USING (group_key) WHERE queue = '$queue'"
+		"SELECT string_agg(group_key || payload, ' ' ORDER BY group_no, id) FROM fairq.pop('$queue', 100) JOIN fairq.groups USING (queue, group_key)"
 	);
 }
 

@@ -167,8 +167,8 @@ $node->safe_psql(
 	SELECT fairq.grant_queue('life', 'worker', 'work');
 	SELECT fairq.grant_queue('full', '"Big ""Boss"""', 'manage');
 	GRANT EXECUTE ON FUNCTION fairq.create_queue TO creator;
-	REVOKE EXECUTE ON FUNCTION fairq.pop FROM PUBLIC;
-	GRANT EXECUTE ON FUNCTION fairq.pop TO worker;
+	REVOKE EXECUTE ON FUNCTION fairq.pop(text, int, interval, int, text) FROM PUBLIC;
+	GRANT EXECUTE ON FUNCTION fairq.pop(text, int, interval, int, text) TO worker;
 
 	CREATE TABLE ids AS SELECT id FROM fairq.task UNION ALL SELECT id FROM fairq.archive;
 });
@@ -192,8 +192,8 @@ is( $node->safe_psql(
 		'whole', q{
 		SELECT has_function_privilege('creator', 'fairq.create_queue'::regproc, 'EXECUTE'),
 			has_function_privilege('producer', 'fairq.create_queue'::regproc, 'EXECUTE'),
-			has_function_privilege('worker', 'fairq.pop'::regproc, 'EXECUTE'),
-			has_function_privilege('producer', 'fairq.pop'::regproc, 'EXECUTE'),
+			has_function_privilege('worker', 'fairq.pop(text, int, interval, int, text)'::regprocedure, 'EXECUTE'),
+			has_function_privilege('producer', 'fairq.pop(text, int, interval, int, text)'::regprocedure, 'EXECUTE'),
 			has_table_privilege('worker', 'fairq.task', 'SELECT')}),
 	't|f|t|f|f',
 	'whole: privileges on functions, what was granted and what was taken away');

@@ -39,7 +39,7 @@ SELECT fairq.set_group('life', 'own', concurrency => 7);
 SELECT fairq.grant_queue('life', 'producer', 'enqueue');
 SELECT fairq.grant_queue('life', 'worker', 'work');
 SELECT fairq.grant_queue('full', '"Big ""Boss"""', 'manage');
-REVOKE EXECUTE ON FUNCTION fairq.pop FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION fairq.pop TO worker;
+REVOKE EXECUTE ON FUNCTION fairq.pop(text, int, interval, int, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION fairq.pop(text, int, interval, int, text) TO worker;
 -- so that numbers of roles are not the same by chance
 DROP ROLE gone;
