@@ -552,7 +552,7 @@ def late_worker(run):
     """
     waiter, late = Waiter(), connect("late")
     calls = ("fail(%s, 1)", "release(%s, 1)", "extend(%s, 1)",
-             "complete(%s, 1)", "complete_batch(ARRAY[%s::bigint], '{1}')")
+             "complete(%s, 1)", "complete_batch(ARRAY[%s::bigint], '{1}') = '{}'")
     try:
         for options in {}, {"retain": "1 day"}:
             queue = new_queue(run.db, "life_late", **options)
