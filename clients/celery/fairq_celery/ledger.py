@@ -7,6 +7,7 @@ until the server has said that it was so.
 """
 
 import logging
+import math
 import os
 import threading
 import time
@@ -41,6 +42,7 @@ class Claim:
         (self.id, self.attempt, self.group_key, self.payload, self.queue, self.headers,
          self.priority, self.attempts_left) = row
         self.tag = f"{self.id}:{self.attempt}"
+        self.ended = math.inf       # by the monotonic clock
         self.channel = None         # that has delivered it
         self.started = False        # a process of the pool has it
         self.stopped = False        # it was lost, or cancelled
@@ -74,16 +76,23 @@ class Ledger:
             self.changed.notify_all()
 
     def in_hand(self):
-        return len(self.claims)
+        """How many tasks the server takes to be done here.
+
+        What it has not answered within a second keeps no others from being done.
+        """
+        late = time.monotonic() - 1
+        with self.changed:
+            telling = sum(claim.ended > late for claim, _, _ in self.ending + self.ended)
+            return len(self.claims) + telling
 
     def finish(self, tag, verb, **arguments):
         """Has the thread call complete, fail, hand_back or cancel; once per claim."""
         with self.changed:
             claim = self.claims.pop(tag, None)
             if claim is not None:
+                claim.ended = time.monotonic()
                 self.ended.append((claim, verb, arguments))
                 self.changed.notify_all()
-        self.wake()
 
     def wake(self):
         """There is room: also for a transport that has not popped what has ended."""
@@ -109,6 +118,7 @@ class Ledger:
             with self.changed:
                 self.changed.wait_for(lambda: self.ended, max(0, beat - time.monotonic()))
                 self.ending, self.ended = self.ended, []
+                telling = bool(self.ending)
             try:
                 if self.connection is None or self.connection.closed:
                     self.connection = connect(self.conninfo)
@@ -124,6 +134,8 @@ class Ledger:
                 self.lost_connection()
             with self.changed:
                 self.changed.notify_all()
+            if telling:
+                self.wake()
 
     def lost_connection(self):
         if self.connection is not None:
