@@ -7,7 +7,7 @@ log = os.open(os.environ["FAILOVER_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def note(what, task):
-    os.write(log, f"{what} {task.id} {task.attempt} {task.group_key} {time.time()}\n".encode())
+    os.write(log, f"{what} {task.id} {task.attempt} {task.group_key} {time.monotonic()}\n".encode())
 
 
 def handle(task):
