@@ -67,6 +67,7 @@ OBJS = \
 	src/lanes.o \
 	src/check.o \
 	src/address.o \
+	src/unique.o \
 	src/add.o \
 	src/visible.o \
 	src/waiting.o \

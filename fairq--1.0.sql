@@ -408,11 +408,12 @@ CREATE FUNCTION fairq.enqueue(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
-	headers jsonb DEFAULT NULL)
+	headers jsonb DEFAULT NULL, replace boolean DEFAULT false)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_enqueue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real, jsonb)
-	IS 'Add a task for a group; its id. With a dedup_key that an unfinished task of the queue has: nothing, but that task''s id.';
+COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
+	boolean)
+	IS 'Add a task for a group; its id. With a dedup_key that an unfinished task of the queue has: nothing, but that task''s id; with replace that one, unless it runs, is this one from then on.';
 
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0,
@@ -428,10 +429,12 @@ CREATE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
-	headers jsonb DEFAULT NULL, OUT id bigint, OUT added boolean)
+	headers jsonb DEFAULT NULL, replace boolean DEFAULT false,
+	OUT id bigint, OUT added boolean)
 	AS 'MODULE_PATHNAME', 'fairq_enqueue_or_find'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.enqueue_or_find(text, text, jsonb, int, timestamptz, text, int, real, jsonb)
+COMMENT ON FUNCTION fairq.enqueue_or_find(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
+	boolean)
 	IS 'What fairq.enqueue() does, and whether the task was added.';
 
 CREATE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint

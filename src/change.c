@@ -1,6 +1,6 @@
 /*
  * change.c
- *		Changing a task that is not running: when it is to run.
+ *		Changing a task that is not running: when it is to run, and what it is.
  *
  * A task that is put off stands at a time from then on, one that is ready again
  * at a fresh address behind its group's others.  One that waits for a retry stays
@@ -44,6 +44,54 @@ fairq_find_waiting(FairqTable *tasks, int64 id, int any_privilege,
 }
 
 /*
+ * Publish at the commit that the task stands where it stood, in a new row, which
+ * calls that come by meanwhile pass over.
+ */
+static void
+publish_in_place(FairqPending *pending, const FairqTask *task)
+{
+	fairq_pending_tally(pending, fairq_tallied_at(task->addr), 1);
+	if (fairq_is_timed(task->addr))
+	{
+		fairq_pending_scheduled(pending, task->addr);
+		return;
+	}
+	fairq_pending_ready_since(pending, Max(task->enqueued_at, task->run_at));
+	fairq_pending_stays(pending, task->addr);
+}
+
+/*
+ * Change a locked task that is not running: what it is, if that is not NULL, and
+ * when it is run; DT_NOBEGIN: now.  With stays, it keeps its place.
+ */
+static void
+change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+	   TimestampTz run_at, bool stays, const FairqContent *content)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
+	FairqRegion region = fairq_region(task->addr);
+	int64		addr = task->addr;
+	FairqPending *pending;
+
+	if (!stays)
+		addr = fairq_assign_again(queue, tasks, task,
+								  region == FAIRQ_REGION_RETRIED, &run_at);
+	pending = fairq_pending(lane, task->group_no);
+	fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
+	fairq_pending_ready_at_abort(pending, task, NULL);
+	fairq_task_change(tasks, task, addr, stays ? task->run_at : run_at, content);
+	if (stays)
+	{
+		publish_in_place(pending, task);
+		return;
+	}
+	fairq_publish_again(pending, task, run_at);
+	/* the group may have been put aside until the task would have been due */
+	if (queue->retries.in_order && region == FAIRQ_REGION_RETRIED)
+		fairq_pending_settings(queue->hints, task->group_no);
+}
+
+/*
  * Have a locked task that is not running run at another time, or at once if
  * that is past.  One that is ready keeps its turn then.  Returns whether something
  * is ready by that.
@@ -52,26 +100,29 @@ bool
 fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 					  TimestampTz run_at)
 {
-	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
-	FairqRegion region = fairq_region(task->addr);
-	FairqPending *pending;
-	int64		addr;
-	bool		ready;
-
 	if (run_at <= GetCurrentTimestamp())
 		run_at = DT_NOBEGIN;
-	ready = run_at == DT_NOBEGIN;
-	if (ready && region == FAIRQ_REGION_QUEUED)
+	if (run_at == DT_NOBEGIN && !fairq_is_timed(task->addr))
 		return false;
-	addr = fairq_assign_again(queue, tasks, task, region == FAIRQ_REGION_RETRIED,
-							  &run_at);
-	pending = fairq_pending(lane, task->group_no);
-	fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
-	fairq_pending_ready_at_abort(pending, task, NULL);
-	fairq_task_move(tasks, task, addr, run_at);
-	fairq_publish_again(pending, task, run_at);
-	/* the group may have been put aside until the task would have been due */
-	if (queue->retries.in_order && region == FAIRQ_REGION_RETRIED)
-		fairq_pending_settings(queue->hints, task->group_no);
-	return ready;
+	change(queue, tasks, task, run_at, false, NULL);
+	return run_at == DT_NOBEGIN;
+}
+
+/*
+ * Have a locked task that is not running be another one, in its place: what
+ * content says, at run_at, or at once if that is DT_NOBEGIN.  One that is ready
+ * then, and was, keeps its turn; one that waits for a retry is tried no earlier by
+ * that, but by a time that is given (timed).  Returns whether something is ready.
+ */
+bool
+fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+				   TimestampTz run_at, bool timed, const FairqContent *content)
+{
+	FairqRegion region = fairq_region(task->addr);
+	bool		stays = run_at == DT_NOBEGIN &&
+		(region == FAIRQ_REGION_QUEUED ||
+		 (region == FAIRQ_REGION_RETRIED && !timed));
+
+	change(queue, tasks, task, run_at, stays, content);
+	return !fairq_is_timed(task->addr) || (run_at == DT_NOBEGIN && !stays);
 }

@@ -13,4 +13,8 @@ extern FairqQueue *fairq_find_waiting(FairqTable *tasks, int64 id,
 extern bool fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks,
 								  FairqTask *task, TimestampTz run_at);
 
+extern bool fairq_replace_task(FairqQueue *queue, FairqTable *tasks,
+							   FairqTask *task, TimestampTz run_at, bool timed,
+							   const FairqContent *content);
+
 #endif							/* FAIRQ_CHANGE_H */

@@ -3,7 +3,7 @@
  *		fairq.enqueue, fairq.enqueue_or_find, fairq.find.
  *
  * A task gets an id (ids.c) and is added (add.c), unless another one has its key
- * (dedup.c).
+ * (unique.c).
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables, to
  * the end of the transaction.
@@ -20,6 +20,7 @@
 #include "args.h"
 #include "dedup.h"
 #include "ids.h"
+#include "unique.h"
 
 PG_FUNCTION_INFO_V1(fairq_enqueue);
 PG_FUNCTION_INFO_V1(fairq_enqueue_or_find);
@@ -38,6 +39,7 @@ enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
 	FairqEnqueue e;
 	FairqNewTask new = {.put_back_at = DT_NOBEGIN};
+	bool		replace = PG_ARGISNULL(9) ? false : PG_GETARG_BOOL(9);
 	int64		owner;
 
 	new.group_key = fairq_arg_text(fcinfo, 1, "group_key");
@@ -57,14 +59,10 @@ enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 	new.enqueued_at = GetCurrentTimestamp();
 	new.run_at = PG_ARGISNULL(4) ? DT_NOBEGIN :
 		fairq_time_ahead(PG_GETARG_TIMESTAMPTZ(4), new.enqueued_at);
-	new.id = owner = fairq_new_id();
-	if (DatumGetPointer(new.dedup_key) != NULL)
-		owner = fairq_dedup_take(e.queue, e.tasks, new.dedup_key, new.id,
-								 true);
+	new.id = fairq_new_id();
+	owner = fairq_add_unique(&e, &new, replace, !PG_ARGISNULL(4));
 	*added = owner == new.id;
-	if (*added)
-		fairq_add_task(&e, &new);
-	fairq_add_end(&e, *added);
+	fairq_add_end(&e, *added || replace);
 	return owner;
 }
 

@@ -469,6 +469,19 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 	add_unshown(pending);
 }
 
+/*
+ * Note that a queued task stands there as before, in a new row, if we commit: calls
+ * that came by meanwhile have passed over it.
+ */
+void
+fairq_pending_stays(FairqPending *pending, int64 addr)
+{
+	pending->at_commit.nready++;
+	fairq_news_add_more(&pending->at_commit.news, addr);
+	fairq_news_add_more(&pending->at_commit.not_shown, addr);
+	add_unshown(pending);
+}
+
 /* Is there a reservation among the last whose entry could not be pinned? */
 bool
 fairq_pending_any_unpinned(void)

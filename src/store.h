@@ -259,8 +259,15 @@ extern FairqClaimResult fairq_task_lease(FairqTable *table, FairqTask *task,
 extern void fairq_task_return(FairqTable *table, FairqTask *task,
 							  int64 new_addr, TimestampTz run_at,
 							  const text *error, bool counts);
-extern void fairq_task_move(FairqTable *table, FairqTask *task, int64 new_addr,
-							TimestampTz run_at);
+/* What a task is, to its worker. */
+typedef struct FairqContent
+{
+	Datum		payload;		/* its payload */
+	Datum		headers;		/* its headers; 0: none */
+} FairqContent;
+
+extern void fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,
+							  TimestampTz run_at, const FairqContent *content);
 extern void fairq_task_extend(FairqTable *table, FairqTask *task,
 							  TimestampTz lease_until);
 extern void fairq_task_progress(FairqTable *table, FairqTask *task,

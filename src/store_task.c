@@ -450,22 +450,29 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 }
 
 /*
- * Write that the locked task, which is not running, stands at another address, and
- * is ready at run_at.
+ * Write of the locked task, which is not running, where it stands, that it is ready
+ * at run_at (0: since it was enqueued), and, unless content is NULL, what it is.
  */
 void
-fairq_task_move(FairqTable *table, FairqTask *task, int64 new_addr,
-				TimestampTz run_at)
+fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,
+				  TimestampTz run_at, const FairqContent *content)
 {
-	const AttrNumber changed[] = {TASK_ADDR, TASK_RUN_AT};
-	const Datum values[] = {
-		Int64GetDatum(new_addr), TimestampTzGetDatum(run_at)
+	const AttrNumber changed[] = {
+		TASK_ADDR, TASK_RUN_AT, TASK_PAYLOAD, TASK_HEADERS
 	};
-	const bool	nulls[] = {false, false};
+	const Datum values[] = {
+		Int64GetDatum(addr),
+		TimestampTzGetDatum(run_at),
+		content == NULL ? (Datum) 0 : content->payload,
+		content == NULL ? (Datum) 0 : content->headers
+	};
+	const bool	nulls[] = {
+		false, run_at == 0, false, DatumGetPointer(values[3]) == NULL
+	};
 
 	(void) update_locked(table, task, changed, values, nulls,
-						 lengthof(changed));
-	task->addr = new_addr;
+						 content == NULL ? 2 : lengthof(changed));
+	task->addr = addr;
 	task->run_at = run_at;
 }
 
