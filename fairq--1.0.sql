@@ -149,6 +149,8 @@ CREATE TABLE fairq.task (
 	error text,
 	headers jsonb,
 	progress jsonb,
+	until_started boolean CHECK (until_started),
+	dedup_for interval,
 	PRIMARY KEY (id)
 ) USING heap WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_threshold = 2000);
@@ -183,19 +185,23 @@ COMMENT ON COLUMN fairq.task.dedup_key IS 'The key that no other unfinished task
 COMMENT ON COLUMN fairq.task.error IS 'Why the last attempt failed.';
 COMMENT ON COLUMN fairq.task.headers IS 'What the producer gave beside the payload; NULL: nothing.';
 COMMENT ON COLUMN fairq.task.progress IS 'What a worker said last of how far it is; NULL: nothing.';
+COMMENT ON COLUMN fairq.task.until_started IS 'True: it has given up its dedup_key once it was popped; NULL: it has it until it is finished.';
+COMMENT ON COLUMN fairq.task.dedup_for IS 'For how long nothing is added with its dedup_key after that; NULL: not at all.';
 
 -- A table of its own, so that it costs only those who use it.
 CREATE TABLE fairq.dedup (
 	queue_id int NOT NULL,
 	dedup_key text COLLATE "C" NOT NULL,
 	id bigint NOT NULL,
+	free_at timestamptz,
 	PRIMARY KEY (queue_id, dedup_key)
 ) USING heap;
 
-COMMENT ON TABLE fairq.dedup IS 'The keys of unfinished tasks.';
+COMMENT ON TABLE fairq.dedup IS 'The keys of unfinished tasks, and those that are not free yet.';
 COMMENT ON COLUMN fairq.dedup.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.dedup.dedup_key IS 'The key.';
 COMMENT ON COLUMN fairq.dedup.id IS 'The task.';
+COMMENT ON COLUMN fairq.dedup.free_at IS 'When the key is free; NULL: the task has it still.';
 
 -- A group's key and not its number: that may be another group's by now.
 CREATE TABLE fairq.archive (
@@ -217,7 +223,9 @@ CREATE TABLE fairq.archive (
 	error text,
 	result jsonb,
 	headers jsonb,
-	progress jsonb
+	progress jsonb,
+	until_started boolean,
+	dedup_for interval
 ) USING heap;
 CREATE INDEX archive_by_status
 	ON fairq.archive (queue_id, status, finished_at, id)
@@ -243,6 +251,8 @@ COMMENT ON COLUMN fairq.archive.error IS 'Why its last attempt failed.';
 COMMENT ON COLUMN fairq.archive.result IS 'What its worker gave to fairq.complete().';
 COMMENT ON COLUMN fairq.archive.headers IS 'What the producer gave beside the payload; NULL: nothing.';
 COMMENT ON COLUMN fairq.archive.progress IS 'What a worker said last of how far it was; NULL: nothing.';
+COMMENT ON COLUMN fairq.archive.until_started IS 'True: it has given up its dedup_key once it was popped.';
+COMMENT ON COLUMN fairq.archive.dedup_for IS 'For how long nothing is added with its dedup_key after that; NULL: not at all.';
 
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue', '');
@@ -408,11 +418,12 @@ CREATE FUNCTION fairq.enqueue(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
-	headers jsonb DEFAULT NULL, replace boolean DEFAULT false)
+	headers jsonb DEFAULT NULL, replace boolean DEFAULT false,
+	dedup_until text DEFAULT 'finished', dedup_for interval DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_enqueue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
-	boolean)
+	boolean, text, interval)
 	IS 'Add a task for a group; its id. With a dedup_key that an unfinished task of the queue has: nothing, but that task''s id; with replace that one, unless it runs, is this one from then on.';
 
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
@@ -430,11 +441,12 @@ CREATE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
 	headers jsonb DEFAULT NULL, replace boolean DEFAULT false,
+	dedup_until text DEFAULT 'finished', dedup_for interval DEFAULT NULL,
 	OUT id bigint, OUT added boolean)
 	AS 'MODULE_PATHNAME', 'fairq_enqueue_or_find'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue_or_find(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
-	boolean)
+	boolean, text, interval)
 	IS 'What fairq.enqueue() does, and whether the task was added.';
 
 CREATE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint
@@ -947,15 +959,18 @@ AS $$
 			<> ceil((extract(epoch FROM run_at) - 946684800) * 1000))
 	UNION ALL
 	SELECT format('task %s has dedup_key "%s", which is not its', id, dedup_key)
-	FROM t WHERE dedup_key IS NOT NULL AND NOT EXISTS (
+	FROM t WHERE dedup_key IS NOT NULL
+		AND (until_started IS NULL OR attempt = 0) AND NOT EXISTS (
 		SELECT FROM fairq.dedup d WHERE d.queue_id = t.queue_id
-			AND d.dedup_key = t.dedup_key AND d.id = t.id)
+			AND d.dedup_key = t.dedup_key AND d.id = t.id AND d.free_at IS NULL)
 	UNION ALL
 	SELECT format('dedup_key "%s" is that of task %s, which does not have it',
 		d.dedup_key, d.id)
-	FROM fairq.dedup d JOIN q USING (queue_id) WHERE NOT EXISTS (
+	FROM fairq.dedup d JOIN q USING (queue_id) WHERE d.free_at IS NULL
+		AND NOT EXISTS (
 		SELECT FROM fairq.task t WHERE t.queue_id = d.queue_id
-			AND t.dedup_key = d.dedup_key AND t.id = d.id)
+			AND t.dedup_key = d.dedup_key AND t.id = d.id
+			AND (t.until_started IS NULL OR t.attempt = 0))
 	UNION ALL
 	SELECT format('task %s is in the archive, and not finished', a.id)
 	FROM fairq.archive a JOIN q USING (queue_id) JOIN fairq.task t USING (id)

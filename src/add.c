@@ -99,10 +99,13 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 			   new->cost == 0);
 	put_column(values, nulls, TASK_PAYLOAD, new->payload, false);
 	put_column(values, nulls, TASK_WORKER, (Datum) 0, true);
-	put_if_any(values, nulls, TASK_DEDUP_KEY, new->dedup_key);
+	put_if_any(values, nulls, TASK_DEDUP_KEY, new->dedup.key);
 	put_if_any(values, nulls, TASK_ERROR, new->error);
 	put_if_any(values, nulls, TASK_HEADERS, new->headers);
 	put_column(values, nulls, TASK_PROGRESS, (Datum) 0, true);
+	put_column(values, nulls, TASK_UNTIL_STARTED, BoolGetDatum(true),
+			   !new->dedup.until_started);
+	put_if_any(values, nulls, TASK_DEDUP_FOR, new->dedup.held_for);
 	pending = fairq_pending(lane, group_no);
 	pending->stats[FAIRQ_STAT_ENQUEUED]++;
 	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);

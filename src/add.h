@@ -28,7 +28,16 @@ typedef struct FairqNewTask
 	text	   *group_key;		/* its group's key */
 	Datum		payload;		/* its payload */
 	Datum		headers;		/* its headers; 0: none */
-	Datum		dedup_key;		/* its key, which has been taken; 0: none */
+
+	/* its key */
+	struct
+	{
+		Datum		key;		/* key, which has been taken; 0: none */
+		Datum		held_for;	/* interval for which nothing is added with the
+								 * key when it is given up; 0: none */
+		bool		until_started;	/* true: it is given up at the first claim */
+	}			dedup;
+
 	Datum		error;			/* error of its last attempt; 0: none */
 	int32		attempt;		/* number of attempts so far, which don't
 								 * count */

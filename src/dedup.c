@@ -3,11 +3,17 @@
  *		One unfinished task per queue and key.
  *
  * fairq.dedup has a row for each key of an unfinished task.  Enqueue puts it
- * there, and the transaction that finishes the task deletes it.  An enqueue
+ * there, and the transaction that finishes the task deletes it; or the one that
+ * claims it first, if the task has its key only until then.  It does not get the
+ * key back when it is retried: another one may have it by then.  An enqueue
  * that finds the row returns its task's id.  One that finds the row being
  * inserted or changed has to wait for the end of that transaction, since only
  * then it is known whether there is such a task.  Tasks without a key don't
  * come here.
+ *
+ * A key can be held for some time after it was given up (dedup_for), if its task
+ * was started.  Then another row takes the place of the first, which says until when;
+ * it is void from then on, and goes when the key is taken, or with maintain().
  *
  * The row may be stale: fairq.task was truncated, or comes from a dump without
  * its rows.  So an enqueue that finds a key looks whether its task is there,
@@ -16,8 +22,10 @@
  * Locking: between the look and the new row, ExclusiveLock on the object
  * (fairq.dedup, queue_id, hash of the key), released at once: no backend waits
  * for a transaction under it.  Waiting is for the end of the transaction that
- * inserts or changes the row.  A stale row is locked before it is deleted, if
- * that can be had at once.  A call that takes several keys takes them in
+ * inserts or changes the row.  A stale or void row is locked before it is deleted,
+ * if that can be had at once.  The row of a key that is held is put there under the
+ * same lock, also by a claim, which has its task's row: under the lock a backend
+ * waits for nothing.  A call that takes several keys takes them in
  * order; transactions that do so in several calls may deadlock, as with every
  * unique key, and PostgreSQL ends one of them.
  */
@@ -28,6 +36,7 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/fmgrprotos.h"
+#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "dedup.h"
@@ -51,44 +60,60 @@ scan_key(FairqTable *keys, int32 queue_id, Datum key)
 							lengthof(scankeys), false);
 }
 
-/*
- * Returns the id of the task that has the key, and *tid is the row; 0 if none
- * has, and then *other is the transaction that inserts or changes the row, if
- * any.
- */
-static int64
-look_up_key(FairqTable *keys, int32 queue_id, Datum key, ItemPointer tid,
-			TransactionId *other)
+/* What fairq.dedup has of a key. */
+typedef struct KeyRow
+{
+	int64		id;				/* task of the row; 0: there is none */
+	ItemPointerData tid;		/* where the row is */
+	TimestampTz free_at;		/* when the key is free; DT_NOEND: the task has
+								 * it */
+	TransactionId other;		/* if there is no row, the transaction that
+								 * inserts or changes one, if any */
+} KeyRow;
+
+/* Read the row that the scan is at. */
+static void
+read_key(TupleTableSlot *slot, KeyRow *row)
+{
+	bool		isnull;
+
+	row->id = DatumGetInt64(slot_getattr(slot, DEDUP_TASK_ID, &isnull));
+	row->free_at =
+		DatumGetTimestampTz(slot_getattr(slot, DEDUP_FREE_AT, &isnull));
+	if (isnull)
+		row->free_at = DT_NOEND;
+	row->tid = slot->tts_tid;
+}
+
+static KeyRow
+look_up_key(FairqTable *keys, int32 queue_id, Datum key)
 {
 	FairqScan  *scan = scan_key(keys, queue_id, key);
 	FairqRowState state;
-	int64		id = 0;
+	KeyRow		row = {0};
 
-	*other = InvalidTransactionId;
-	while (id == 0 && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	while (row.id == 0 && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
-		bool		isnull;
-
 		if (state == FAIRQ_ROW_LIVE)
-		{
-			id = DatumGetInt64(slot_getattr(fairq_scan_slot(scan),
-											DEDUP_TASK_ID, &isnull));
-			*tid = fairq_scan_slot(scan)->tts_tid;
-		}
+			read_key(fairq_scan_slot(scan), &row);
 		else
-			*other = fairq_scan_changer(scan);
+			row.other = fairq_scan_changer(scan);
 	}
 	fairq_scan_end(scan);
-	return id;
+	return row;
 }
 
-/* Has the task of the scan's row that key of the queue? */
+/* Has the task of the scan's row that key of the queue, and not given it up? */
 static bool
 has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 {
 	bool		isnull;
-	Datum		value = slot_getattr(slot, TASK_DEDUP_KEY, &isnull);
+	Datum		value;
 
+	if (fairq_task_has(slot, TASK_UNTIL_STARTED) &&
+		DatumGetInt32(slot_getattr(slot, TASK_ATTEMPT, &isnull)) > 0)
+		return false;
+	value = slot_getattr(slot, TASK_DEDUP_KEY, &isnull);
 	return !isnull &&
 		DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID, value,
 											 key)) &&
@@ -121,7 +146,8 @@ has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 }
 
 static void
-put_key(FairqTable *keys, int32 queue_id, Datum key, int64 id)
+put_key(FairqTable *keys, int32 queue_id, Datum key, int64 id,
+		TimestampTz free_at)
 {
 	Datum		values[DEDUP_NATTS];
 	bool		nulls[DEDUP_NATTS] = {0};
@@ -129,6 +155,8 @@ put_key(FairqTable *keys, int32 queue_id, Datum key, int64 id)
 	values[DEDUP_QUEUE_ID - 1] = Int32GetDatum(queue_id);
 	values[DEDUP_KEY - 1] = key;
 	values[DEDUP_TASK_ID - 1] = Int64GetDatum(id);
+	values[DEDUP_FREE_AT - 1] = TimestampTzGetDatum(free_at);
+	nulls[DEDUP_FREE_AT - 1] = free_at == DT_NOEND;
 	fairq_table_insert(keys, values, nulls, DEDUP_NATTS);
 }
 
@@ -143,9 +171,25 @@ hash_of(Datum key)
 }
 
 /*
+ * Has the key no owner, though there is a row?  gone is a task that had the key and
+ * was not there.  A task that is redriven has its own key back.
+ */
+static bool
+is_void(FairqTable *tasks, int32 queue_id, Datum key, const KeyRow *row,
+		int64 id, int64 gone)
+{
+	if (row->id == 0)
+		return false;
+	if (row->free_at != DT_NOEND)
+		return row->id == id || row->free_at <= GetCurrentTimestamp();
+	return row->id == gone && !has_task(tasks, queue_id, key, gone);
+}
+
+/*
  * Take a key for a task, which is written before another key is taken that
  * equals it.  Returns whose it is then: that task's, or that of the one that
- * has it.  Without wait, 0 if that is not known as yet.
+ * has it, or had it and keeps it from others.  Without wait, 0 if that is not known
+ * as yet.
  */
 int64
 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
@@ -159,42 +203,40 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 	fairq_table_open_indexes(keys);
 	for (;;)
 	{
-		ItemPointerData tid;
-		TransactionId other;
-		int64		owner;
+		KeyRow		row;
 		bool		stale;
 		bool		taken = false;
 
 		CHECK_FOR_INTERRUPTS();
 		LockDatabaseObject(relid, queue->id, hash, ExclusiveLock);
-		owner = look_up_key(keys, queue->id, key, &tid, &other);
-		stale = owner != 0 && owner == gone &&
-			!has_task(tasks, queue->id, key, owner);
-		if (stale ? fairq_table_lock(keys, &tid) :
-			owner == 0 && !TransactionIdIsValid(other))
+		row = look_up_key(keys, queue->id, key);
+		stale = is_void(tasks, queue->id, key, &row, id, gone);
+		if (stale ? fairq_table_lock(keys, &row.tid) :
+			row.id == 0 && !TransactionIdIsValid(row.other))
 		{
 			if (stale)
-				fairq_table_delete(keys, &tid);
-			put_key(keys, queue->id, key, id);
+				fairq_table_delete(keys, &row.tid);
+			put_key(keys, queue->id, key, id, DT_NOEND);
 			taken = true;
 		}
 		UnlockDatabaseObject(relid, queue->id, hash, ExclusiveLock);
 		if (taken)
 			return id;
-		if (owner != 0 && !stale)
+		if (row.id != 0 && !stale)
 		{
-			if (has_task(tasks, queue->id, key, owner))
-				return owner;
+			if (row.free_at != DT_NOEND ||
+				has_task(tasks, queue->id, key, row.id))
+				return row.id;
 			/* look again under the lock, where nothing may be waited for */
 			fairq_table_open_indexes(tasks);
-			gone = owner;
+			gone = row.id;
 		}
 		else if (!wait)
 			return 0;
 		else if (stale)
-			fairq_table_wait(keys, &tid);
+			fairq_table_wait(keys, &row.tid);
 		else
-			XactLockTableWait(other, NULL, NULL, XLTW_None);
+			XactLockTableWait(row.other, NULL, NULL, XLTW_None);
 	}
 }
 
@@ -211,50 +253,84 @@ fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
 	uint16		hash = hash_of(key);
 	FairqScan  *scan;
 	FairqRowState state;
-	int64		id = 0;
+	KeyRow		row = {0};
 	bool		live = false;
 
 	LockDatabaseObject(relid, queue->id, hash, RowExclusiveLock);
 	scan = scan_key(keys, queue->id, key);
 	while (!live && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
-		bool		isnull;
-
 		live = state == FAIRQ_ROW_LIVE;
 		if (state != FAIRQ_ROW_INSERTING)
-			id = DatumGetInt64(slot_getattr(fairq_scan_slot(scan),
-											DEDUP_TASK_ID, &isnull));
+			read_key(fairq_scan_slot(scan), &row);
 	}
 	fairq_scan_end(scan);
 	UnlockDatabaseObject(relid, queue->id, hash, RowExclusiveLock);
-	return id != 0 && has_task(tasks, queue->id, key, id) ? id : 0;
-}
-
-/* Free the key of a locked task that is finished. */
-void
-fairq_dedup_free(FairqTable *tasks, const FairqTask *task)
-{
-	FairqTable *keys = open_keys(tasks);
-	bool		isnull;
-	FairqScan  *scan = scan_key(keys, task->queue_id,
-								slot_getattr(tasks->locked.slot,
-											 TASK_DEDUP_KEY, &isnull));
-	FairqRowState state;
-
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
-	{
-		TupleTableSlot *slot = fairq_scan_slot(scan);
-
-		if (state == FAIRQ_ROW_LIVE &&
-			DatumGetInt64(slot_getattr(slot, DEDUP_TASK_ID, &isnull)) == task->id)
-			fairq_table_delete(keys, &slot->tts_tid);
-	}
-	fairq_scan_end(scan);
+	return row.id != 0 && row.free_at == DT_NOEND &&
+		has_task(tasks, queue->id, key, row.id) ? row.id : 0;
 }
 
 /*
- * Delete the keys of a queue whose tasks are gone, but those that are being
- * changed.  Returns how many there were.
+ * Until when the key of a locked task is held once it gives that up; DT_NOBEGIN: it is
+ * not.
+ */
+static TimestampTz
+held_until(FairqTable *tasks)
+{
+	bool		isnull;
+	Datum		held_for;
+
+	if (!fairq_task_has(tasks->locked.slot, TASK_DEDUP_FOR))
+		return DT_NOBEGIN;
+	held_for = slot_getattr(tasks->locked.slot, TASK_DEDUP_FOR, &isnull);
+	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+												   TimestampTzGetDatum(GetCurrentTimestamp()),
+												   held_for));
+}
+
+/*
+ * A locked task, or one that was just claimed, gives up its key, which it has.  If the
+ * task was started the key may be held for a time.
+ */
+void
+fairq_dedup_free(FairqTable *tasks, const FairqTask *task, bool started)
+{
+	FairqTable *keys = open_keys(tasks);
+	TimestampTz until = started ? held_until(tasks) : DT_NOBEGIN;
+	bool		isnull;
+	Datum		key = slot_getattr(tasks->locked.slot, TASK_DEDUP_KEY, &isnull);
+	FairqScan  *scan = scan_key(keys, task->queue_id, key);
+	FairqRowState state;
+	bool		found = false;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		KeyRow		row;
+
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		read_key(fairq_scan_slot(scan), &row);
+		if (row.id != task->id || row.free_at != DT_NOEND)
+			continue;
+		fairq_table_delete(keys, &row.tid);
+		found = true;
+	}
+	fairq_scan_end(scan);
+	if (found && until != DT_NOBEGIN)
+	{
+		uint16		hash = hash_of(key);
+		Oid			relid = RelationGetRelid(keys->rel);
+
+		fairq_table_open_indexes(keys);
+		LockDatabaseObject(relid, task->queue_id, hash, ExclusiveLock);
+		put_key(keys, task->queue_id, key, task->id, until);
+		UnlockDatabaseObject(relid, task->queue_id, hash, ExclusiveLock);
+	}
+}
+
+/*
+ * Delete the keys of a queue whose tasks are gone, or that are not held any more,
+ * but those that are being changed.  Returns how many there were.
  */
 int64
 fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks)
@@ -269,15 +345,17 @@ fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks)
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		TupleTableSlot *slot = fairq_scan_slot(scan);
-		ItemPointerData tid = slot->tts_tid;
+		KeyRow		row;
 		bool		isnull;
 
-		if (state == FAIRQ_ROW_LIVE &&
-			!has_task(tasks, queue->id, slot_getattr(slot, DEDUP_KEY, &isnull),
-					  DatumGetInt64(slot_getattr(slot, DEDUP_TASK_ID, &isnull))) &&
-			fairq_table_lock(keys, &tid))
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		read_key(slot, &row);
+		if (is_void(tasks, queue->id, slot_getattr(slot, DEDUP_KEY, &isnull), &row,
+					0, row.id) &&
+			fairq_table_lock(keys, &row.tid))
 		{
-			fairq_table_delete(keys, &tid);
+			fairq_table_delete(keys, &row.tid);
 			forgotten++;
 		}
 	}

@@ -15,6 +15,7 @@ extern int64 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key,
 extern int64 fairq_dedup_find(FairqQueue *queue, FairqTable *tasks,
 							  FairqTable *keys, Datum key);
 extern int64 fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks);
-extern void fairq_dedup_free(FairqTable *tasks, const FairqTask *task);
+extern void fairq_dedup_free(FairqTable *tasks, const FairqTask *task,
+							 bool started);
 
 #endif							/* FAIRQ_DEDUP_H */

@@ -19,6 +19,7 @@
 #include "add.h"
 #include "args.h"
 #include "dedup.h"
+#include "errors.h"
 #include "ids.h"
 #include "unique.h"
 
@@ -32,35 +33,105 @@ empty_payload(void)
 	return DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"));
 }
 
+/* Arguments of enqueue() and enqueue_or_find(), in their order. */
+enum
+{
+	ARG_QUEUE,
+	ARG_GROUP_KEY,
+	ARG_PAYLOAD,
+	ARG_PRIORITY,
+	ARG_RUN_AT,
+	ARG_DEDUP_KEY,
+	ARG_MAX_ATTEMPTS,
+	ARG_COST,
+	ARG_HEADERS,
+	ARG_REPLACE,
+	ARG_DEDUP_UNTIL,
+	ARG_DEDUP_FOR
+};
+
+static bool
+is_word(const text *value, const char *word, int length)
+{
+	return VARSIZE_ANY_EXHDR(value) == length &&
+		memcmp(VARDATA_ANY(value), word, length) == 0;
+}
+
+/* Is the key to be given up once its task is claimed? */
+static bool
+arg_until_started(FunctionCallInfo fcinfo)
+{
+	text	   *until = PG_ARGISNULL(ARG_DEDUP_UNTIL) ? NULL :
+		PG_GETARG_TEXT_PP(ARG_DEDUP_UNTIL);
+
+	if (until == NULL || is_word(until, "finished", 8))
+		return false;
+	if (!is_word(until, "started", 7))
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("dedup_until must be finished or started"),
+				errdetail("The value is \"%s\".", text_to_cstring(until)));
+	return true;
+}
+
+/* Read what is said of the key.  Without one it has no meaning. */
+static void
+read_dedup(FunctionCallInfo fcinfo, FairqNewTask *new)
+{
+	bool		until_started = arg_until_started(fcinfo);
+	Interval   *held_for = PG_ARGISNULL(ARG_DEDUP_FOR) ? NULL :
+		PG_GETARG_INTERVAL_P(ARG_DEDUP_FOR);
+
+	if (held_for != NULL && fairq_check_delay("dedup_for", held_for) == 0)
+		held_for = NULL;
+	if (PG_ARGISNULL(ARG_DEDUP_KEY))
+		return;
+	new->dedup.key =
+		PointerGetDatum(fairq_check_key(PG_GETARG_TEXT_PP(ARG_DEDUP_KEY)));
+	new->dedup.until_started = until_started;
+	new->dedup.held_for = PointerGetDatum(held_for);
+}
+
+/* Read what is said of the task, but for the time at which it is to run. */
+static void
+read_task(FunctionCallInfo fcinfo, FairqNewTask *new)
+{
+	new->group_key = fairq_arg_text(fcinfo, ARG_GROUP_KEY, "group_key");
+	new->payload = PG_ARGISNULL(ARG_PAYLOAD) ? empty_payload() :
+		PointerGetDatum(PG_GETARG_JSONB_P(ARG_PAYLOAD));
+	new->priority = FAIRQ_ARG_INT(ARG_PRIORITY, "priority", 0, 0,
+								  FAIRQ_PRIORITIES - 1);
+	read_dedup(fcinfo, new);
+	new->max_attempts = FAIRQ_ARG_INT(ARG_MAX_ATTEMPTS, "max_attempts", 0,
+									  PG_ARGISNULL(ARG_MAX_ATTEMPTS) ? 0 : 1,
+									  PG_INT32_MAX);
+	if (!PG_ARGISNULL(ARG_COST))
+		new->cost = fairq_check_cost(PG_GETARG_FLOAT4(ARG_COST));
+	if (!PG_ARGISNULL(ARG_HEADERS))
+		new->headers = PointerGetDatum(PG_GETARG_JSONB_P(ARG_HEADERS));
+}
+
 /* Add a task, unless another has its key.  Returns whose id is the result's. */
 static int64
 enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 {
-	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
+	text	   *queue_name = fairq_arg_text(fcinfo, ARG_QUEUE, "queue");
+	bool		timed = !PG_ARGISNULL(ARG_RUN_AT);
+	bool		replace = PG_ARGISNULL(ARG_REPLACE) ? false :
+		PG_GETARG_BOOL(ARG_REPLACE);
+	FairqNewTask new = {.run_at = DT_NOBEGIN, .put_back_at = DT_NOBEGIN};
 	FairqEnqueue e;
-	FairqNewTask new = {.put_back_at = DT_NOBEGIN};
-	bool		replace = PG_ARGISNULL(9) ? false : PG_GETARG_BOOL(9);
 	int64		owner;
 
-	new.group_key = fairq_arg_text(fcinfo, 1, "group_key");
-	new.payload = PG_ARGISNULL(2) ? empty_payload() :
-		PointerGetDatum(PG_GETARG_JSONB_P(2));
-	new.priority = FAIRQ_ARG_INT(3, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
-	if (!PG_ARGISNULL(5))
-		new.dedup_key = PointerGetDatum(fairq_check_key(PG_GETARG_TEXT_PP(5)));
-	new.max_attempts = FAIRQ_ARG_INT(6, "max_attempts", 0,
-									 PG_ARGISNULL(6) ? 0 : 1, PG_INT32_MAX);
-	if (!PG_ARGISNULL(7))
-		new.cost = fairq_check_cost(PG_GETARG_FLOAT4(7));
-	if (!PG_ARGISNULL(8))
-		new.headers = PointerGetDatum(PG_GETARG_JSONB_P(8));
+	read_task(fcinfo, &new);
 	fairq_writes(function);
 	fairq_add_begin(&e, queue_name);
 	new.enqueued_at = GetCurrentTimestamp();
-	new.run_at = PG_ARGISNULL(4) ? DT_NOBEGIN :
-		fairq_time_ahead(PG_GETARG_TIMESTAMPTZ(4), new.enqueued_at);
+	if (timed)
+		new.run_at = fairq_time_ahead(PG_GETARG_TIMESTAMPTZ(ARG_RUN_AT),
+									  new.enqueued_at);
 	new.id = fairq_new_id();
-	owner = fairq_add_unique(&e, &new, replace, !PG_ARGISNULL(4));
+	owner = fairq_add_unique(&e, &new, replace, timed);
 	*added = owner == new.id;
 	fairq_add_end(&e, *added || replace);
 	return owner;

@@ -200,7 +200,7 @@ put_off(FairqEnqueue *e, Batch *batch, int i, FairqNewTask *new)
 	new->id = batch->ids[i];
 	new->group_key = DatumGetTextPP(batch->group_keys.values[i]);
 	new->payload = batch->payloads.values[i];
-	new->dedup_key = value_of(&batch->keys, i);
+	new->dedup.key = value_of(&batch->keys, i);
 	new->headers = value_of(&batch->headers, i);
 	if (batch->costs.values != NULL)
 		new->cost = fairq_check_cost(DatumGetFloat4(batch->costs.values[i]));

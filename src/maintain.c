@@ -42,6 +42,7 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/syscache.h"
@@ -189,6 +190,15 @@ copy_of(TupleTableSlot *slot, AttrNumber attno)
 		PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
 }
 
+static Datum
+copy_interval(TupleTableSlot *slot, AttrNumber attno)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attno, &isnull);
+
+	return isnull ? (Datum) 0 : datumCopy(value, false, sizeof(Interval));
+}
+
 /*
  * Put an archived task back.  False if it is being changed, or another task
  * has its dedup_key by now.
@@ -203,7 +213,8 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 		.group_key = DatumGetTextPP(copy_of(slot, ARCHIVE_GROUP_KEY)),
 		.payload = copy_of(slot, ARCHIVE_PAYLOAD),
 		.headers = copy_of(slot, ARCHIVE_HEADERS),
-		.dedup_key = copy_of(slot, ARCHIVE_DEDUP_KEY),
+		.dedup.key = copy_of(slot, ARCHIVE_DEDUP_KEY),
+		.dedup.held_for = copy_interval(slot, ARCHIVE_DEDUP_FOR),
 		.error = copy_of(slot, ARCHIVE_ERROR),
 		.run_at = DT_NOBEGIN,
 		.put_back_at = GetCurrentTimestamp()
@@ -218,12 +229,16 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 		DatumGetInt32(slot_getattr(slot, ARCHIVE_MAX_ATTEMPTS, &isnull));
 	new.cost = DatumGetFloat4(slot_getattr(slot, ARCHIVE_COST, &isnull));
 	new.priority = DatumGetInt16(slot_getattr(slot, ARCHIVE_PRIORITY, &isnull));
+	(void) slot_getattr(slot, ARCHIVE_UNTIL_STARTED, &isnull);
+	new.dedup.until_started = !isnull;
 
 	/* so that no other call redrives it, whatever comes of the key */
 	if (!fairq_table_lock(archived, &tid))
 		return false;
-	if (DatumGetPointer(new.dedup_key) != NULL &&
-		fairq_dedup_take(e->queue, e->tasks, new.dedup_key, new.id,
+	/* what it has given up it does not get back */
+	if (DatumGetPointer(new.dedup.key) != NULL &&
+		!(new.dedup.until_started && new.attempt > 0) &&
+		fairq_dedup_take(e->queue, e->tasks, new.dedup.key, new.id,
 						 false) != new.id)
 		return false;
 	fairq_table_delete(archived, &tid);

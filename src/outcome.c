@@ -66,6 +66,9 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	copy_column(tasks, TASK_ERROR, ARCHIVE_ERROR, values, nulls);
 	copy_column(tasks, TASK_HEADERS, ARCHIVE_HEADERS, values, nulls);
 	copy_column(tasks, TASK_PROGRESS, ARCHIVE_PROGRESS, values, nulls);
+	copy_column(tasks, TASK_UNTIL_STARTED, ARCHIVE_UNTIL_STARTED, values,
+				nulls);
+	copy_column(tasks, TASK_DEDUP_FOR, ARCHIVE_DEDUP_FOR, values, nulls);
 	if (error != NULL || status == FAIRQ_STATUS_SUCCEEDED)
 	{
 		values[ARCHIVE_ERROR - 1] = PointerGetDatum(error);
@@ -136,7 +139,8 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		(status != FAIRQ_STATUS_DROPPED && queue->retains))
 		archive_task(queue, tasks, task, status, error, result);
 	if (task->keyed)
-		fairq_dedup_free(tasks, task);
+		fairq_dedup_free(tasks, task, task->attempt > 0 &&
+						 status != FAIRQ_STATUS_DROPPED);
 
 	pending = fairq_pending(lane, task->group_no);
 	if (stat_of[status] >= 0)

@@ -95,7 +95,7 @@ remove_task(FairqTable *tasks, FairqTask *task)
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	if (task->keyed)
-		fairq_dedup_free(tasks, task);
+		fairq_dedup_free(tasks, task, true);
 	task->attempt++;
 	task->running = false;
 	return FAIRQ_CLAIMED;
@@ -113,6 +113,10 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 	else
 		result = fairq_task_lease(tasks, task, claims->now, claims->lease_until,
 								  claims->worker, claims->worker_isnull);
+	/* from now on another task may have its key */
+	if (result == FAIRQ_CLAIMED && !claims->remove && task->keyed &&
+		task->until_started)
+		fairq_dedup_free(tasks, task, true);
 	if (result == FAIRQ_CLAIMED)
 		put_claim(claims, tasks, task);
 	MemoryContextSwitchTo(old);

@@ -211,7 +211,9 @@ typedef struct FairqTask
 	int16		priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
 	bool		running;		/* true: it is leased */
 	bool		cancelled;		/* true: its worker is to stop */
-	bool		keyed;			/* true: it has a dedup_key */
+	bool		keyed;			/* true: it has a dedup_key that it has not
+								 * given up */
+	bool		until_started;	/* true: it gives that up at its first claim */
 } FairqTask;
 
 extern bool fairq_task_has(TupleTableSlot *slot, AttrNumber attno);

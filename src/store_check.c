@@ -58,7 +58,7 @@
 #include "compat.h"
 #include "store_check.h"
 
-#define MAX_CHECKS 3
+#define MAX_CHECKS 4
 
 typedef struct Column
 {
@@ -96,7 +96,9 @@ static const Column task_columns[TASK_NATTS] = {
 	[TASK_DEDUP_KEY - 1] = {TEXTOID, false},
 	[TASK_ERROR - 1] = {TEXTOID, false},
 	[TASK_HEADERS - 1] = {JSONBOID, false},
-	[TASK_PROGRESS - 1] = {JSONBOID, false}
+	[TASK_PROGRESS - 1] = {JSONBOID, false},
+	[TASK_UNTIL_STARTED - 1] = {BOOLOID, false},
+	[TASK_DEDUP_FOR - 1] = {INTERVALOID, false}
 };
 
 static const Column number_columns[NUMBER_NATTS] = {
@@ -108,7 +110,8 @@ static const Column number_columns[NUMBER_NATTS] = {
 static const Column dedup_columns[DEDUP_NATTS] = {
 	[DEDUP_QUEUE_ID - 1] = {INT4OID, true},
 	[DEDUP_KEY - 1] = {TEXTOID, true},
-	[DEDUP_TASK_ID - 1] = {INT8OID, true}
+	[DEDUP_TASK_ID - 1] = {INT8OID, true},
+	[DEDUP_FREE_AT - 1] = {TIMESTAMPTZOID, false}
 };
 
 static const Column archive_columns[ARCHIVE_NATTS] = {
@@ -130,7 +133,9 @@ static const Column archive_columns[ARCHIVE_NATTS] = {
 	[ARCHIVE_ERROR - 1] = {TEXTOID, false},
 	[ARCHIVE_RESULT - 1] = {JSONBOID, false},
 	[ARCHIVE_HEADERS - 1] = {JSONBOID, false},
-	[ARCHIVE_PROGRESS - 1] = {JSONBOID, false}
+	[ARCHIVE_PROGRESS - 1] = {JSONBOID, false},
+	[ARCHIVE_UNTIL_STARTED - 1] = {BOOLOID, false},
+	[ARCHIVE_DEDUP_FOR - 1] = {INTERVALOID, false}
 };
 
 /* These are read here, and written by way of SQL. */
@@ -174,7 +179,8 @@ static const Column privilege_columns[PRIVILEGE_NATTS] = {
 
 static const Shape shapes[] = {
 	{"task", TASK_NATTS, task_columns,
-	{"task_priority_check", "task_max_attempts_check", "task_cost_check"}},
+	{"task_priority_check", "task_max_attempts_check", "task_cost_check",
+	"task_until_started_check"}},
 	{"group_number", NUMBER_NATTS, number_columns},
 	{"dedup", DEDUP_NATTS, dedup_columns},
 	{"archive", ARCHIVE_NATTS, archive_columns, {"archive_status_check"}},

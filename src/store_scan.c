@@ -495,6 +495,10 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 		task->cost = FAIRQ_USUAL_COST;
 
 	task->keyed = fairq_task_has(slot, TASK_DEDUP_KEY);
+	task->until_started = task->keyed &&
+		fairq_task_has(slot, TASK_UNTIL_STARTED);
+	if (task->until_started && task->attempt > 0)
+		task->keyed = false;
 }
 
 /* Is it worth asking for pages before they are needed? */

@@ -42,7 +42,8 @@ replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 		return RUNS;
 	if (!fairq_task_find_locked(e->tasks, id, &task))
 		return GONE;
-	if (task.running)
+	/* or it has given up the key, which is held */
+	if (task.running || !task.keyed)
 		return RUNS;
 	e->ready |= fairq_replace_task(e->queue, e->tasks, &task, new->run_at, timed,
 								   &content);
@@ -58,16 +59,20 @@ int64
 fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace,
 				 bool timed)
 {
+	int64		gone = 0;		/* a task that had the key and was not there */
+
 	for (;;)
 	{
-		int64		owner = DatumGetPointer(new->dedup_key) == NULL ? new->id :
-			fairq_dedup_take(e->queue, e->tasks, new->dedup_key, new->id, true);
+		int64		owner = DatumGetPointer(new->dedup.key) == NULL ? new->id :
+			fairq_dedup_take(e->queue, e->tasks, new->dedup.key, new->id, true);
 
 		CHECK_FOR_INTERRUPTS();
 		if (owner == new->id)
 			fairq_add_task(e, new);
-		if (owner == new->id || !replace ||
+		/* one that is gone twice has its key held */
+		if (owner == new->id || !replace || owner == gone ||
 			replace_task(e, owner, new, timed) != GONE)
 			return owner;
+		gone = owner;
 	}
 }

@@ -268,8 +268,9 @@ BEGIN
 		payload jsonb DEFAULT ''{}'', priority int DEFAULT 0,
 		run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 		max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
-		headers jsonb DEFAULT NULL, replace boolean DEFAULT false', 'bigint',
-		by_group);
+		headers jsonb DEFAULT NULL, replace boolean DEFAULT false,
+		dedup_until text DEFAULT ''finished'', dedup_for interval DEFAULT NULL',
+		'bigint', by_group);
 	PERFORM pg_temp.make('set_group', 'queue text, group_key text,
 		concurrency int DEFAULT NULL, weight int DEFAULT NULL,
 		rate int DEFAULT NULL', 'void', by_group);
@@ -383,27 +384,32 @@ $$;
 
 CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_or_find(p int, queue text,
 	group_key text, payload jsonb, priority int, run_at timestamptz, dedup_key text,
-	max_attempts int, cost real, headers jsonb, replace boolean, OUT id bigint, OUT added boolean)
-	LANGUAGE plproxy SET datestyle = 'ISO, YMD' SET extra_float_digits = 1 AS $$
+	max_attempts int, cost real, headers jsonb, replace boolean,
+	dedup_until text, dedup_for interval, OUT id bigint, OUT added boolean)
+	LANGUAGE plproxy SET datestyle = 'ISO, YMD'
+	SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $$
 	CLUSTER 'fairq';
 	RUN ON p;
 	SELECT e.id, e.added FROM fairq.shard(p + 1), fairq.enqueue_or_find(queue,
 		group_key, payload, priority, run_at, dedup_key, max_attempts, cost,
-		headers, replace) e;
+		headers, replace, dedup_until, dedup_for) e;
 $$;
 
 CREATE OR REPLACE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
-	headers jsonb DEFAULT NULL, replace boolean DEFAULT false, OUT id bigint, OUT added boolean)
+	headers jsonb DEFAULT NULL, replace boolean DEFAULT false,
+	dedup_until text DEFAULT 'finished', dedup_for interval DEFAULT NULL,
+	OUT id bigint, OUT added boolean)
 	LANGUAGE plpgsql AS $$
 DECLARE
 	p int := fairq_proxy.shard_of_group(group_key) - 1;
 BEGIN
 	SELECT e.id, e.added INTO id, added
 	FROM fairq_proxy.enqueue_or_find(p, queue, group_key, payload, priority,
-		run_at, dedup_key, max_attempts, cost, headers, replace) e;
+		run_at, dedup_key, max_attempts, cost, headers, replace, dedup_until,
+		dedup_for) e;
 EXCEPTION WHEN internal_error THEN
 	PERFORM fairq_proxy.failed(p + 1, SQLERRM);
 END
