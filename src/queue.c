@@ -27,6 +27,8 @@
  * - It is counted up before locks are released, before invalidation messages
  *   are sent and before the client hears of the commit.  So a backend that has
  *   heard of a change in any of these ways finds the new version.
+ * - It is counted up before the tasks of the same commit are published.  So a
+ *   pop that begins when they are there to be found finds it, too.
  * - It is counted up at an abort, too, of a subtransaction as well: others may
  *   have read the row while it was changed, and we ourselves what we wrote.
  * - What our own transaction has changed, and not ended, we hear of in

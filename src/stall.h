@@ -16,6 +16,8 @@
  *			test/evict
  * commit	between the moment at which a commit is visible and its pending
  *			changes: test/suite/tally
+ * publish	in the middle of a commit's changes, once those of a group are to be
+ *			found: test/suite/together
  * tally	of a count of all tasks, before its numbers are published: likewise
  *
  * Points of one kind are in one file, which counts them.  Otherwise there is

@@ -80,16 +80,32 @@ end_level(bool committed)
 }
 
 /*
- * Publish what else a change says: n tasks are not running any more; settings,
- * privileges or the queue itself have changed.
+ * Have backends read anew what the changes from an index on say of settings and
+ * privileges.  This comes before the tasks of the same transaction are published:
+ * who pauses a queue and adds a task to it means that one to stay.
+ */
+static void
+publish_versions(int first)
+{
+	for (int i = first; i < fairq_pending_count(); i++)
+	{
+		FairqPending *pending = fairq_pending_at(i);
+
+		if (pending->settings || pending->queue.granted ||
+			pending->queue.dropped)
+			pg_atomic_fetch_add_u64(&fairq_hints_of(pending->lane)->version, 1);
+	}
+}
+
+/*
+ * Publish what else a change says: n tasks are not running any more; settings or
+ * the queue itself have changed.
  */
 static void
 leave_counters(FairqPending *pending, int32 n)
 {
 	FairqHints *hints = fairq_hints_of(pending->lane);
 
-	if (pending->settings || pending->queue.granted || pending->queue.dropped)
-		pg_atomic_fetch_add_u64(&hints->version, 1);
 	if (pending->group_no < 0)
 	{
 		if (pending->uncounted)
@@ -139,6 +155,7 @@ apply_pending(FairqPending *pending, bool committed)
 	{
 		fairq_news_publish(lane, pending->group_no, &pending->at_commit.news,
 						   false);
+		fairq_stall("publish");
 		for (int i = 0; i < FAIRQ_STATS; i++)
 			if (pending->stats[i] > 0)
 				pg_atomic_fetch_add_u64(&lane->stats[i], pending->stats[i]);
@@ -197,6 +214,7 @@ apply_from(int first, bool committed)
 {
 	int			end = fairq_pending_count();
 
+	publish_versions(first);
 	while (fairq_pending_count() > first)
 	{
 		FairqPending *pending = fairq_pending_pop();
@@ -226,6 +244,8 @@ apply_all(bool committed)
 	end_call();
 	/* as long as the queues' hints are theirs */
 	fairq_samples_end(committed);
+	if (settings_changed)
+		pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
 	apply_from(0, committed);
 	fairq_pending_forget();
 	fairq_shown_forget();
@@ -235,8 +255,6 @@ apply_all(bool committed)
 		pg_atomic_fetch_add_u64(&changed->resets, 1);
 	if (groups_changed)
 		pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
-	if (settings_changed)
-		pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
 	changed = groups_changed = settings_changed = NULL;
 	if (!committed)
 		fairq_wait_end(true, NULL);
@@ -286,11 +304,11 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		while (first > 0 && fairq_pending_at(first - 1)->sub == sub)
 			first--;
 		fairq_samples_sub_end(sub, parent, false);
+		if (settings_changed)
+			pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
 		apply_from(first, false);
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
-		if (settings_changed)
-			pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
 		settle(false, false);
 		end_level(false);
 		groups_freed &= groups_changed_at > 0;
