@@ -87,6 +87,8 @@ end_level(bool committed)
 static void
 publish_versions(int first)
 {
+	if (settings_changed)
+		pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
 	for (int i = first; i < fairq_pending_count(); i++)
 	{
 		FairqPending *pending = fairq_pending_at(i);
@@ -244,8 +246,6 @@ apply_all(bool committed)
 	end_call();
 	/* as long as the queues' hints are theirs */
 	fairq_samples_end(committed);
-	if (settings_changed)
-		pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
 	apply_from(0, committed);
 	fairq_pending_forget();
 	fairq_shown_forget();
@@ -304,8 +304,6 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		while (first > 0 && fairq_pending_at(first - 1)->sub == sub)
 			first--;
 		fairq_samples_sub_end(sub, parent, false);
-		if (settings_changed)
-			pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
 		apply_from(first, false);
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
