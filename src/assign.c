@@ -127,10 +127,14 @@ fairq_assign_again(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 							FAIRQ_REGION_SCHEDULED, *ready_at, task->id);
 }
 
-/* Note that the task was written there, for the commit to publish it. */
+/*
+ * Note that the task was written there, for the commit to publish it.  in_place: it
+ * stands where it stood, in a new row, and calls that have come by meanwhile have passed
+ * over it.
+ */
 void
 fairq_publish_again(FairqPending *pending, FairqTask *task,
-					TimestampTz ready_at)
+					TimestampTz ready_at, bool in_place)
 {
 	fairq_pending_tally(pending, fairq_tallied_at(task->addr), 1);
 	if (fairq_is_timed(task->addr))
@@ -139,6 +143,11 @@ fairq_publish_again(FairqPending *pending, FairqTask *task,
 		return;
 	}
 	fairq_pending_ready_since(pending, ready_at);
-	fairq_pending_row_written(0, task->id, &task->tid);
-	fairq_pending_written();
+	if (in_place)
+		fairq_pending_stays(pending, task->addr);
+	else
+	{
+		fairq_pending_row_written(0, task->id, &task->tid);
+		fairq_pending_written();
+	}
 }

@@ -15,7 +15,7 @@ extern int64 fairq_assign_again(FairqQueue *queue, FairqTable *tasks,
 								const FairqTask *task, bool retried,
 								TimestampTz *ready_at);
 extern void fairq_publish_again(FairqPending *pending, FairqTask *task,
-								TimestampTz ready_at);
+								TimestampTz ready_at, bool in_place);
 extern void fairq_assign_insert(FairqTable *tasks);
 
 #endif							/* FAIRQ_ASSIGN_H */

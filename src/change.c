@@ -44,23 +44,6 @@ fairq_find_waiting(FairqTable *tasks, int64 id, int any_privilege,
 }
 
 /*
- * Publish at the commit that the task stands where it stood, in a new row, which
- * calls that come by meanwhile pass over.
- */
-static void
-publish_in_place(FairqPending *pending, const FairqTask *task)
-{
-	fairq_pending_tally(pending, fairq_tallied_at(task->addr), 1);
-	if (fairq_is_timed(task->addr))
-	{
-		fairq_pending_scheduled(pending, task->addr);
-		return;
-	}
-	fairq_pending_ready_since(pending, Max(task->enqueued_at, task->run_at));
-	fairq_pending_stays(pending, task->addr);
-}
-
-/*
  * Change a locked task that is not running: what it is, if that is not NULL, and
  * when it is run; DT_NOBEGIN: now.  With stays, it keeps its place.
  */
@@ -80,14 +63,11 @@ change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
 	fairq_pending_ready_at_abort(pending, task, NULL);
 	fairq_task_change(tasks, task, addr, stays ? task->run_at : run_at, content);
-	if (stays)
-	{
-		publish_in_place(pending, task);
-		return;
-	}
-	fairq_publish_again(pending, task, run_at);
+	fairq_publish_again(pending, task,
+						stays ? Max(task->enqueued_at, task->run_at) : run_at,
+						stays);
 	/* the group may have been put aside until the task would have been due */
-	if (queue->retries.in_order && region == FAIRQ_REGION_RETRIED)
+	if (queue->retries.in_order && region == FAIRQ_REGION_RETRIED && !stays)
 		fairq_pending_settings(queue->hints, task->group_no);
 }
 

@@ -185,7 +185,7 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	fairq_hold_begin(queue, lane, task->group_no);
 	fairq_attempt_ended(queue, pending, task);
 	fairq_task_return(tasks, task, addr, run_at, error, retried);
-	fairq_publish_again(pending, task, run_at);
+	fairq_publish_again(pending, task, run_at, false);
 	fairq_hold_end(pending);
 }
 
