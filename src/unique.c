@@ -18,15 +18,11 @@
 #include "dedup.h"
 #include "unique.h"
 
-typedef enum Replaced
-{
-	REPLACED,
-	RUNS,						/* it was left alone */
-	GONE						/* it has finished, and its key is free */
-} Replaced;
-
-/* Replace the task that has the key, unless it is running. */
-static Replaced
+/*
+ * Replace the task that has the key, unless it is running.  False: it has finished, and
+ * the key is free, or held.
+ */
+static bool
 replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 {
 	FairqContent content = {
@@ -36,18 +32,18 @@ replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 	FairqTask	task;
 
 	if (!fairq_task_find(e->tasks, id, &task))
-		return GONE;
+		return false;
 	/* without a lock, for which its worker would have to wait */
 	if (task.running)
-		return RUNS;
+		return true;
 	if (!fairq_task_find_locked(e->tasks, id, &task))
-		return GONE;
+		return false;
 	/* or it has given up the key, which is held */
 	if (task.running || !task.keyed)
-		return RUNS;
+		return true;
 	e->ready |= fairq_replace_task(e->queue, e->tasks, &task, new->run_at, timed,
 								   &content);
-	return REPLACED;
+	return true;
 }
 
 /*
@@ -71,7 +67,7 @@ fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace,
 			fairq_add_task(e, new);
 		/* one that is gone twice has its key held */
 		if (owner == new->id || !replace || owner == gone ||
-			replace_task(e, owner, new, timed) != GONE)
+			replace_task(e, owner, new, timed))
 			return owner;
 		gone = owner;
 	}
