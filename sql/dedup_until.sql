@@ -1,7 +1,7 @@
 -- Keys that are free as soon as their task is started, and keys that are held for a
 -- time after that.
 --
--- Broken on purpose to see it fail: a retried task had its key still (fairq_task_read()
+-- Broken on purpose to see it fail: a retried task had its key still (fairq_task_keyed()
 -- in store_scan.c), a key was not held (fairq_dedup_free() in dedup.c), a void row was
 -- an owner's (is_void()).
 SET client_min_messages = warning;

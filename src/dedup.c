@@ -108,13 +108,9 @@ static bool
 has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 {
 	bool		isnull;
-	Datum		value;
+	Datum		value = slot_getattr(slot, TASK_DEDUP_KEY, &isnull);
 
-	if (fairq_task_has(slot, TASK_UNTIL_STARTED) &&
-		DatumGetInt32(slot_getattr(slot, TASK_ATTEMPT, &isnull)) > 0)
-		return false;
-	value = slot_getattr(slot, TASK_DEDUP_KEY, &isnull);
-	return !isnull &&
+	return fairq_task_keyed(slot) &&
 		DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID, value,
 											 key)) &&
 		DatumGetInt32(slot_getattr(slot, TASK_QUEUE_ID, &isnull)) == queue_id;

@@ -461,6 +461,17 @@ fairq_task_has(TupleTableSlot *slot, AttrNumber attno)
 						   slot->tts_tupleDescriptor);
 }
 
+/* Has a task a dedup_key that it has not given up?  It does that at its first claim. */
+bool
+fairq_task_keyed(TupleTableSlot *slot)
+{
+	bool		isnull;
+
+	return fairq_task_has(slot, TASK_DEDUP_KEY) &&
+		(!fairq_task_has(slot, TASK_UNTIL_STARTED) ||
+		 DatumGetInt32(slot_getattr(slot, TASK_ATTEMPT, &isnull)) == 0);
+}
+
 void
 fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 {
@@ -494,11 +505,9 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	if (isnull || !(task->cost > 0 && task->cost <= FAIRQ_MAX_COST))
 		task->cost = FAIRQ_USUAL_COST;
 
-	task->keyed = fairq_task_has(slot, TASK_DEDUP_KEY);
+	task->keyed = fairq_task_keyed(slot);
 	task->until_started = task->keyed &&
 		fairq_task_has(slot, TASK_UNTIL_STARTED);
-	if (task->until_started && task->attempt > 0)
-		task->keyed = false;
 }
 
 /* Is it worth asking for pages before they are needed? */
