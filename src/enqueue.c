@@ -50,27 +50,20 @@ enum
 	ARG_DEDUP_FOR
 };
 
-static bool
-is_word(const text *value, const char *word, int length)
-{
-	return VARSIZE_ANY_EXHDR(value) == length &&
-		memcmp(VARDATA_ANY(value), word, length) == 0;
-}
-
 /* Is the key to be given up once its task is claimed? */
 static bool
 arg_until_started(FunctionCallInfo fcinfo)
 {
-	text	   *until = PG_ARGISNULL(ARG_DEDUP_UNTIL) ? NULL :
-		PG_GETARG_TEXT_PP(ARG_DEDUP_UNTIL);
+	const char *until = PG_ARGISNULL(ARG_DEDUP_UNTIL) ? "finished" :
+		text_to_cstring(PG_GETARG_TEXT_PP(ARG_DEDUP_UNTIL));
 
-	if (until == NULL || is_word(until, "finished", 8))
+	if (strcmp(until, "finished") == 0)
 		return false;
-	if (!is_word(until, "started", 7))
+	if (strcmp(until, "started") != 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
 				errmsg("dedup_until must be finished or started"),
-				errdetail("The value is \"%s\".", text_to_cstring(until)));
+				errdetail("The value is \"%s\".", until));
 	return true;
 }
 
