@@ -18,10 +18,11 @@
  *			changes: test/suite/tally
  * publish	in the middle of a commit's changes, once those of a group are to be
  *			found: test/suite/together
- * tally	of a count of all tasks, before its numbers are published: likewise
+ * tally	of a count of all tasks, before its numbers are published:
+ *			test/suite/tally
  *
- * Points of one kind are in one file, which counts them.  Otherwise there is
- * nothing here.
+ * Tests ask for them by test/stall.py.  Points of one kind are in one file, which
+ * counts them.  In other builds there is nothing here.
  */
 #ifndef FAIRQ_STALL_H
 #define FAIRQ_STALL_H

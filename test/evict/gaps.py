@@ -17,9 +17,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import psycopg
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from stall import Stall  # noqa: E402
 
 WAIT = 20                       # seconds for what takes a moment
 
@@ -103,28 +105,23 @@ class Gaps:
 
     def begin_pop(self, kind, n, tasks, result):
         """A pop that is held up at the n-th point of a kind, if there are so many."""
-        asked, done = (f"{self.data}/fairq_{name}.{self.pid}" for name in ("stall", "stalled"))
-        with open(asked + ".new", "w") as file:
-            file.write(f"{kind} {n}")
-        os.rename(asked + ".new", asked)
+        stall = Stall(self.data, self.pid, kind, n)
         thread = threading.Thread(target=self.pop, args=[tasks, result], daemon=True)
         thread.start()
-        end = time.monotonic() + WAIT
-        while thread.is_alive() and not os.path.exists(done) and time.monotonic() < end:
-            time.sleep(0.001)
-        return thread, asked, done
+        stall.wait(WAIT, thread)
+        return thread, stall
 
     def remade(self):
         """Of two expired tasks one is served, and another entry is made before."""
         self.prepare("lapsed")
         result = []
-        thread, _, done = self.begin_pop("claim", 1, 1, result)
-        if not os.path.exists(done):
+        thread, stall = self.begin_pop("claim", 1, 1, result)
+        if not stall.is_reached():
             return "it was not held up"
         for k in (1, 2):
             self.rows("SELECT fairq.enqueue('m', 'y7', %s)", f'"y7 no {k}"')
         self.rows("SELECT fairq.enqueue('l', 'x', '\"x2\"')")
-        os.unlink(done)
+        stall.let_go()
         thread.join(WAIT)
         popped = len(result[0])
         popped += self.value("SELECT count(*) FROM fairq.pop('l', 10)")
@@ -142,13 +139,13 @@ class Gaps:
             self.rows("SELECT fairq.pop(%s)", queue)
         self.rows("SELECT fairq.reset_hints()")
         result = []
-        thread, _, done = self.begin_pop("census", 2, 10, result)
-        if not os.path.exists(done):
+        thread, stall = self.begin_pop("census", 2, 10, result)
+        if not stall.is_reached():
             return "it was not held up"
         self.locker.execute("BEGIN; SELECT fairq.drop_queue('q', true)")
         self.rows("SELECT fairq.reset_hints()")
         self.rows("SELECT fairq.pop('m')")
-        os.unlink(done)
+        stall.let_go()
         thread.join(WAIT)
         self.locker.execute("ROLLBACK")
         popped = self.value("SELECT count(*) FROM fairq.pop('q', 10)")
@@ -159,18 +156,15 @@ class Gaps:
     def held_up(self, n, how):
         """A pop that is held up at its n-th look.  False: it has no more."""
         result = []
-        thread, asked, done = self.begin_pop("census" if how == "census" else "entry", n, 10,
-                                             result)
-        stopped = os.path.exists(done)
+        thread, stall = self.begin_pop("census" if how == "census" else "entry", n, 10, result)
+        stopped = stall.is_reached()
         fault = None
         if stopped:
             if how == "census":
                 fault = self.over_the_limit()
             for k in (1, 2):
                 self.rows("SELECT fairq.enqueue('m', 'y7', %s)", f'"y7 no {k}"')
-            os.unlink(done)
-        else:
-            os.unlink(asked)
+        stall.let_go()
         thread.join(WAIT)
         if thread.is_alive():
             return stopped, "it hangs"
