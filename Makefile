@@ -57,6 +57,7 @@ OBJS = \
 	src/queued.o \
 	src/wait.o \
 	src/maintain.o \
+	src/failed.o \
 	src/admin.o \
 	src/changed.o \
 	src/privilege.o \

@@ -40,7 +40,8 @@ CREATE TABLE fairq.queue (
 		AND 1 <= ALL (shares) AND 1000000 >= ALL (shares)),
 	in_order boolean NOT NULL DEFAULT false
 		CHECK (NOT in_order OR concurrency IS NOT DISTINCT FROM 1),
-	held_until timestamptz
+	held_until timestamptz,
+	retain_failed interval
 ) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
@@ -64,6 +65,7 @@ COMMENT ON COLUMN fairq.queue.max_rate IS 'How many tasks of the queue may start
 COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1 and so on; those without one come behind. NULL: lower priorities first.';
 COMMENT ON COLUMN fairq.queue.in_order IS 'No task of a group runs while one of the group waits to be retried.';
 COMMENT ON COLUMN fairq.queue.held_until IS 'No task starts before; NULL, or past: not held.';
+COMMENT ON COLUMN fairq.queue.retain_failed IS 'How long failed tasks stay in the archive; NULL: until they are redriven or purged.';
 
 -- The indexes are not unique on purpose: see src/group.c.
 CREATE TABLE fairq.group_number (
@@ -338,11 +340,11 @@ CREATE FUNCTION fairq.create_queue(queue text,
 	fair_by text DEFAULT 'tasks', rate int DEFAULT NULL,
 	per interval DEFAULT '1 minute', burst int DEFAULT 1,
 	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
-	in_order boolean DEFAULT false)
+	in_order boolean DEFAULT false, retain_failed interval DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text, int, interval, int, int, int[], boolean)
+	boolean, bigint, text, int, interval, int, int, int[], boolean, interval)
 	IS 'Create a queue.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
@@ -353,12 +355,12 @@ CREATE FUNCTION fairq.alter_queue(queue text,
 	fair_by text DEFAULT NULL, rate int DEFAULT NULL,
 	per interval DEFAULT NULL, burst int DEFAULT NULL,
 	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
-	in_order boolean DEFAULT NULL)
+	in_order boolean DEFAULT NULL, retain_failed interval DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text, int, interval, int, int, int[], boolean)
-	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit or rate away, ''{}'' takes shares away.';
+	boolean, bigint, text, int, interval, int, int, int[], boolean, interval)
+	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit, rate or retention away, ''{}'' takes shares away.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_drop_queue'
@@ -763,7 +765,8 @@ CREATE VIEW fairq.all_queues AS
 		q.block_length, q.shares, q.paused, coalesce(g.ready, 0) AS ready,
 		coalesce(g.waiting, 0) AS waiting,
 		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
-		g.oldest_ready, q.fair_by, q.rate, q.per, q.burst, q.max_rate, q.in_order
+		g.oldest_ready, q.fair_by, q.rate, q.per, q.burst, q.max_rate, q.in_order,
+		q.retain_failed
 	FROM fairq.queue q
 	LEFT JOIN (
 		SELECT queue_id, sum(ready)::bigint AS ready,
@@ -809,7 +812,7 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 		q.block_length, q.shares, q.paused, q.ready, q.waiting, q.scheduled, q.running,
 		q.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
 		c.retried, c.failed, c.cancelled, c.expired, q.fair_by,
-		q.rate, q.per, q.burst, q.max_rate, q.in_order
+		q.rate, q.per, q.burst, q.max_rate, q.in_order, q.retain_failed
 	FROM fairq.visible_queues() q
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
@@ -929,6 +932,19 @@ CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.redrive(text, text, int)
 	IS 'Put failed tasks back into the queue, those first that failed first; how many there were.';
+
+CREATE FUNCTION fairq.redrive(id bigint) RETURNS boolean
+	AS 'MODULE_PATHNAME', 'fairq_redrive_task'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.redrive(bigint)
+	IS 'Put a failed task back into its queue; false if it is none, or another one has its dedup_key by now.';
+
+CREATE FUNCTION fairq.purge_failed(queue text, group_key text DEFAULT NULL,
+	older_than interval DEFAULT '0')
+	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_purge_failed'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.purge_failed(text, text, interval)
+	IS 'Delete failed tasks, of a group or of all, that failed so long ago; how many there were.';
 
 CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_maintain'

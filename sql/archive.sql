@@ -2,7 +2,7 @@
 -- ones get back into the queue.
 --
 -- Broken on purpose to see it fail: redrive() took failed tasks of any group
--- (fairq_redrive() in maintain.c).
+-- (fairq_redrive() in failed.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

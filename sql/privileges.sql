@@ -59,6 +59,7 @@ SELECT fairq.enqueue('privileges', 'g', to_jsonb(n)) > 0 AS ok FROM generate_ser
 SELECT id AS running FROM fairq.pop('privileges') \gset
 SELECT fairq.enqueue('privileges', 'dead') > 0 AS ok;
 SELECT count(fairq.fail(id)) FROM fairq.pop('privileges', 1);
+SELECT id AS dead FROM fairq.tasks WHERE queue = 'privileges' AND status = 'failed' \gset
 SELECT id AS ready FROM fairq.tasks WHERE queue = 'privileges' AND status = 'queued' LIMIT 1 \gset
 
 SELECT queue_id FROM fairq.queue WHERE name = 'privileges' \gset
@@ -143,7 +144,10 @@ FROM (VALUES
 	(73, $$1 + fairq.shard()$$),
 	(74, $$SELECT (fairq.enqueue_or_find('privileges', 'g')).added$$),
 	(75, $$SELECT 1 + coalesce(fairq.find('privileges', 'k'), 0)$$),
-	(76, format('fairq.reschedule(%s)', :ready))) c(n, call),
+	(76, format('fairq.reschedule(%s)', :ready)),
+	(77, format('fairq.redrive(%s)', :dead)),
+	(78, $$fairq.purge_failed('privileges')$$),
+	(79, $$fairq.purge_failed('privileges', 'guessed')$$)) c(n, call),
 	LATERAL (SELECT pg_temp.run_as('regress_fairq_nobody', call) AS nobody,
 		pg_temp.run_as('regress_fairq_enqueue', call) AS enqueue,
 		pg_temp.run_as('regress_fairq_work', call) AS work,

@@ -41,7 +41,7 @@ PG_FUNCTION_INFO_V1(fairq_reset_hints);
 /* as fairq_is_timed() says it */
 #define HAS_TURN "addr < (1::bigint << 62)"
 
-/* no time at all: not retained */
+/* no time at all is as if there were none: not retained, or failed ones without end */
 #define RETAIN(interval) "nullif(" interval ", interval '0')"
 
 static int64
@@ -204,7 +204,8 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		arg_limit(fcinfo, 12, "burst", 1),
 		arg_limit(fcinfo, 13, "max_rate", 1),
 		arg_shares(fcinfo, 14, 1),
-		fairq_sql_bool(PG_ARGISNULL(15) ? false : PG_GETARG_BOOL(15))
+		fairq_sql_bool(PG_ARGISNULL(15) ? false : PG_GETARG_BOOL(15)),
+		arg_delay(fcinfo, 16, "retain_failed")
 	};
 	int64		id = 0;
 
@@ -222,10 +223,10 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		fairq_sql("INSERT INTO fairq.queue"
 				  " (name, block_length, lease, concurrency, max_running,"
 				  " max_attempts, backoff, retain, notify, fair_by, rate, per,"
-				  " burst, max_rate, shares, in_order)"
+				  " burst, max_rate, shares, in_order, retain_failed)"
 				  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9,"
 				  " coalesce($10, 'tasks'), $11, coalesce($12, '1 minute'),"
-				  " coalesce($13, 1), $14, $15, $16)"
+				  " coalesce($13, 1), $14, $15, $16, " RETAIN("$17") ")"
 				  " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
 				  args, lengthof(args), &id) == 0)
 		ereport(ERROR,
@@ -284,7 +285,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	bool		readdressing = !PG_ARGISNULL(8);
 	FairqQueue *queue;
 	int64		block_length;
-	FairqSqlArg args[16];
+	FairqSqlArg args[17];
 
 	args[3] = arg_limit(fcinfo, 1, "concurrency", 0);
 	args[4] = arg_limit(fcinfo, 2, "max_running", 0);
@@ -301,6 +302,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	args[14] = arg_shares(fcinfo, 14, 0);
 	args[15] = fairq_sql_bool(PG_ARGISNULL(15) ? false : PG_GETARG_BOOL(15));
 	args[15].isnull = PG_ARGISNULL(15);
+	args[16] = arg_delay(fcinfo, 16, "retain_failed");
 	if (!PG_ARGISNULL(3))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
 	(void) arg_block_length(fcinfo, 8, 1);
@@ -329,7 +331,8 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 			  " per = coalesce($12, per), burst = coalesce($13, burst),"
 			  " max_rate = nullif(coalesce($14, max_rate), 0),"
 			  " shares = nullif(coalesce($15, shares), '{}'),"
-			  " in_order = coalesce($16, in_order)"
+			  " in_order = coalesce($16, in_order),"
+			  " retain_failed = " RETAIN("coalesce($17, retain_failed)")
 			  " WHERE queue_id = $1",
 			  args, lengthof(args), NULL);
 	fairq_notify(queue);

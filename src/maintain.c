@@ -1,6 +1,6 @@
 /*
  * maintain.c
- *		fairq.expire_leases, fairq.redrive, fairq.maintain.
+ *		fairq.expire_leases, fairq.maintain.
  *
  * None of these is needed for the promises: pops find what has expired by
  * themselves.  maintain is for what would only pile up; but a queue in which
@@ -42,19 +42,16 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/builtins.h"
-#include "utils/datum.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-#include "add.h"
 #include "args.h"
 #include "census.h"
 #include "compat.h"
 #include "dedup.h"
 #include "due.h"
-#include "errors.h"
 #include "group.h"
 #include "lane_waits.h"
 #include "line.h"
@@ -64,11 +61,9 @@
 #include "shown.h"
 #include "store_spi.h"
 #include "tally_count.h"
-#include "text.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_expire_leases);
-PG_FUNCTION_INFO_V1(fairq_redrive);
 PG_FUNCTION_INFO_V1(fairq_maintain);
 
 /* how long the end of others' transactions is waited for */
@@ -176,141 +171,6 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 	fairq_writes("fairq.expire_leases()");
 	PG_RETURN_INT64(expire_leases(fairq_queue_use(name, FAIRQ_PRIV_WORK,
 												  AccessShareLock), most));
-}
-
-/* --------------------------------------------------------------------- */
-
-static Datum
-copy_of(TupleTableSlot *slot, AttrNumber attno)
-{
-	bool		isnull;
-	Datum		value = slot_getattr(slot, attno, &isnull);
-
-	return isnull ? (Datum) 0 :
-		PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
-}
-
-static Datum
-copy_interval(TupleTableSlot *slot, AttrNumber attno)
-{
-	bool		isnull;
-	Datum		value = slot_getattr(slot, attno, &isnull);
-
-	return isnull ? (Datum) 0 : datumCopy(value, false, sizeof(Interval));
-}
-
-/*
- * Put an archived task back.  False if it is being changed, or another task
- * has its dedup_key by now.
- */
-static bool
-redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
-{
-	ItemPointerData tid = slot->tts_tid;
-	bool		isnull;
-	FairqNewTask new = {
-		.id = DatumGetInt64(slot_getattr(slot, ARCHIVE_ID, &isnull)),
-		.group_key = DatumGetTextPP(copy_of(slot, ARCHIVE_GROUP_KEY)),
-		.payload = copy_of(slot, ARCHIVE_PAYLOAD),
-		.headers = copy_of(slot, ARCHIVE_HEADERS),
-		.dedup.key = copy_of(slot, ARCHIVE_DEDUP_KEY),
-		.dedup.held_for = copy_interval(slot, ARCHIVE_DEDUP_FOR),
-		.error = copy_of(slot, ARCHIVE_ERROR),
-		.run_at = DT_NOBEGIN,
-		.put_back_at = GetCurrentTimestamp()
-	};
-
-	new.enqueued_at = DatumGetTimestampTz(slot_getattr(slot, ARCHIVE_ENQUEUED_AT,
-													   &isnull));
-	new.popped_at = DatumGetTimestampTz(slot_getattr(slot, ARCHIVE_POPPED_AT,
-													 &isnull));
-	new.attempt = DatumGetInt32(slot_getattr(slot, ARCHIVE_ATTEMPT, &isnull));
-	new.max_attempts =
-		DatumGetInt32(slot_getattr(slot, ARCHIVE_MAX_ATTEMPTS, &isnull));
-	new.cost = DatumGetFloat4(slot_getattr(slot, ARCHIVE_COST, &isnull));
-	new.priority = DatumGetInt16(slot_getattr(slot, ARCHIVE_PRIORITY, &isnull));
-	(void) slot_getattr(slot, ARCHIVE_UNTIL_STARTED, &isnull);
-	new.dedup.until_started = !isnull;
-
-	/* so that no other call redrives it, whatever comes of the key */
-	if (!fairq_table_lock(archived, &tid))
-		return false;
-	/* what it has given up it does not get back */
-	if (DatumGetPointer(new.dedup.key) != NULL &&
-		!(new.dedup.until_started && new.attempt > 0) &&
-		fairq_dedup_take(e->queue, e->tasks, new.dedup.key, new.id,
-						 false) != new.id)
-		return false;
-	fairq_table_delete(archived, &tid);
-	fairq_add_task(e, &new);
-	return true;
-}
-
-static bool
-is_of_group(TupleTableSlot *slot, text *group_key)
-{
-	bool		isnull;
-	text	   *key = DatumGetTextPP(slot_getattr(slot, ARCHIVE_GROUP_KEY,
-												  &isnull));
-
-	return fairq_text_equal(key, group_key);
-}
-
-Datum
-fairq_redrive(PG_FUNCTION_ARGS)
-{
-	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	text	   *group_key = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
-	int64		most = PG_ARGISNULL(2) ? PG_INT64_MAX :
-		fairq_check_int("max_tasks", PG_GETARG_INT32(2), 1,
-						PG_INT32_MAX);
-	FairqEnqueue e = {.ready = false};
-	FairqTable *archived;
-	FairqScan  *scan;
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, (Datum) 0},
-		{2, FAIRQ_EQ, Int16GetDatum(FAIRQ_STATUS_FAILED)}
-	};
-	FairqRowState state;
-	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
-											   "fairq task",
-											   ALLOCSET_DEFAULT_SIZES);
-	bool		any_of_group = false;
-	int64		redriven = 0;
-
-	fairq_writes("fairq.redrive()");
-	e.queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
-	e.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
-	archived = fairq_table_beside(e.tasks, &e.tasks->beside.archive,
-								  fairq_catalog()->archive);
-	keys[0].value = Int32GetDatum(e.queue->id);
-	scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_STATUS, keys,
-							lengthof(keys), false);
-	while (redriven < most &&
-		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
-	{
-		TupleTableSlot *slot = fairq_scan_slot(scan);
-		MemoryContext old;
-
-		if (group_key != NULL && !is_of_group(slot, group_key))
-			continue;
-		any_of_group = true;
-		if (state != FAIRQ_ROW_LIVE)
-			continue;
-		old = MemoryContextSwitchTo(each);
-		if (redrive_task(&e, archived, slot))
-			redriven++;
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(each);
-	}
-	fairq_scan_end(scan);
-	fairq_add_end(&e, redriven > 0);
-	MemoryContextDelete(each);
-
-	/* a group may be known by its failed tasks alone */
-	if (group_key != NULL && !any_of_group)
-		(void) fairq_existing_group(e.queue, group_key);
-	PG_RETURN_INT64(redriven);
 }
 
 /* --------------------------------------------------------------------- */
@@ -474,8 +334,9 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 			unused = repalloc_huge(unused, sizeof(UnusedGroup) * max);
 		}
 		unused[*n].group_no = group_no;
-		unused[(*n)++].key = (text *)
-			DatumGetPointer(copy_of(slot, NUMBER_GROUP_KEY));
+		unused[(*n)++].key = DatumGetTextPCopy(slot_getattr(slot,
+														   NUMBER_GROUP_KEY,
+														   &isnull));
 		fairq_table_delete(numbers, &slot->tts_tid);
 		*written = true;
 	}
@@ -628,6 +489,12 @@ maintain_tasks(FairqQueue *queue)
 						" - (SELECT q.retain FROM fairq.queue q"
 						" WHERE q.queue_id = $1), true)",
 						&arg, 1, NULL);
+	changed += fairq_sql("DELETE FROM fairq.archive a"
+						 " WHERE a.queue_id = $1 AND a.status = 2"
+						 " AND a.finished_at < clock_timestamp()"
+						 " - (SELECT q.retain_failed FROM fairq.queue q"
+						 " WHERE q.queue_id = $1)",
+						 &arg, 1, NULL);
 	changed += forget_keys(queue);
 	changed += forget_roles(queue);
 	changed += expire_leases(queue, PG_INT64_MAX);

@@ -116,6 +116,7 @@ typedef enum FairqIndex
 	FAIRQ_SETTING_BY_GROUP,		/* queue_id, group_no */
 	FAIRQ_PRIVILEGE_BY_QUEUE,	/* queue_id, role */
 	FAIRQ_DEDUP_BY_KEY,			/* queue_id, dedup_key */
+	FAIRQ_ARCHIVE_BY_ID,		/* id */
 	FAIRQ_ARCHIVE_BY_STATUS,	/* queue_id, status */
 	FAIRQ_INDEXES
 } FairqIndex;

@@ -158,7 +158,8 @@ static const Column queue_columns[QUEUE_NATTS] = {
 	[QUEUE_MAX_RATE - 1] = {INT4OID},
 	[QUEUE_SHARES - 1] = {INT4ARRAYOID},
 	[QUEUE_IN_ORDER - 1] = {BOOLOID},
-	[QUEUE_HELD_UNTIL - 1] = {TIMESTAMPTZOID}
+	[QUEUE_HELD_UNTIL - 1] = {TIMESTAMPTZOID},
+	[QUEUE_RETAIN_FAILED - 1] = {INTERVALOID}
 };
 
 static const Column setting_columns[SETTING_NATTS] = {

@@ -257,7 +257,7 @@ DECLARE
 		notify boolean DEFAULT %L, block_length bigint DEFAULT %s,
 		fair_by text DEFAULT %L, rate int DEFAULT NULL, per interval DEFAULT %L,
 		burst int DEFAULT %L, max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
-		in_order boolean DEFAULT %L';
+		in_order boolean DEFAULT %L, retain_failed interval DEFAULT NULL';
 	by_group text := 'fairq_proxy.of_group(group_key)';
 	by_task text := 'fairq_proxy.of_task(id)';
 	of_all text := 'fairq_proxy.of_all()';
@@ -289,6 +289,7 @@ BEGIN
 	PERFORM pg_temp.make('reschedule', 'id bigint,
 		run_at timestamptz DEFAULT now()', 'boolean', by_task);
 	PERFORM pg_temp.make('cancel', 'id bigint', 'boolean', by_task);
+	PERFORM pg_temp.make('redrive', 'id bigint', 'boolean', by_task);
 
 	PERFORM pg_temp.make('create_queue', 'queue text, ' || format(settings,
 		'5 minutes', 20, '1 second', false, 1048576, 'tasks', '1 minute', 1, false),
@@ -310,6 +311,8 @@ BEGIN
 	-- of all groups, max_tasks of each shard
 	PERFORM pg_temp.make('redrive', 'queue text, group_key text DEFAULT NULL,
 		max_tasks int DEFAULT NULL', 'bigint', by_group_or_all);
+	PERFORM pg_temp.make('purge_failed', 'queue text, group_key text DEFAULT NULL,
+		older_than interval DEFAULT ''0''', 'bigint', by_group_or_all);
 END
 $$;
 

@@ -1,0 +1,118 @@
+-- Tasks that have failed for good: put back one by one, deleted, kept for some time.
+--
+-- Broken on purpose to see it fail: any role could redrive a task (find_failed() in
+-- failed.c), maintain() heeded retain of failed tasks, too (maintain_tasks()).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+DROP ROLE IF EXISTS regress_fairq_failed;	-- of a run that was broken off
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+CREATE FUNCTION pg_temp.fail(VARIADIC payloads text[]) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue('failed', left(p, 1), to_jsonb(p))) FROM unnest(payloads) p;
+	SELECT count(fairq.fail(id, attempt, 'e')) FROM fairq.pop('failed', 100)
+$$;
+CREATE FUNCTION pg_temp.id(payload text) RETURNS bigint
+LANGUAGE sql AS $$ SELECT id FROM fairq.tasks WHERE queue = 'failed' AND payload = to_jsonb($1) $$;
+CREATE VIEW pg_temp.stand AS
+	SELECT payload #>> '{}' AS task, status, attempt, error FROM fairq.tasks WHERE queue = 'failed' ORDER BY id;
+-- Time goes by.
+CREATE FUNCTION pg_temp.later(by interval, tasks text DEFAULT '%') RETURNS void
+LANGUAGE sql AS $$ UPDATE fairq.archive SET finished_at = finished_at - by WHERE payload #>> '{}' LIKE tasks $$;
+
+SELECT fairq.create_queue('failed', max_attempts => 1, retain => '1 hour');
+SELECT pg_temp.fail('a1', 'a2', 'b1', 'b2', 'c1');
+
+--
+-- One task
+--
+
+SELECT fairq.redrive(pg_temp.id('a2')), fairq.redrive(pg_temp.id('a2')), fairq.redrive(NULL::bigint), fairq.redrive(-1);
+SELECT * FROM pg_temp.stand;
+SELECT * FROM fairq.check_queue('failed');
+-- it has all of its attempts, and the next one's number
+SELECT payload, attempt, attempts_left FROM fairq.pop('failed');
+SELECT fairq.redrive(pg_temp.id('a2')), fairq.complete(pg_temp.id('a2'), 1), fairq.complete(pg_temp.id('a2'), 2);
+-- one that has succeeded is none
+SELECT fairq.redrive(pg_temp.id('a2'));
+-- unless another has its key
+SELECT fairq.enqueue('failed', 'k', '"k1"', dedup_key => 'k') > 0 AS ok;
+SELECT fairq.fail(id, attempt) FROM fairq.pop('failed');
+SELECT fairq.enqueue('failed', 'k', '"k2"', dedup_key => 'k') > 0 AS ok;
+SELECT fairq.redrive(pg_temp.id('k1')), fairq.cancel(pg_temp.id('k2')), fairq.redrive(pg_temp.id('k1'));
+SELECT payload FROM fairq.take('failed');
+-- who may
+CREATE ROLE regress_fairq_failed;
+SELECT id FROM fairq.tasks WHERE id = pg_temp.id('a1') \gset
+SELECT fairq.grant_queue('failed', 'regress_fairq_failed', 'work');
+SET ROLE regress_fairq_failed;
+SELECT fairq.redrive(:id);
+SELECT fairq.purge_failed('failed');
+RESET ROLE;
+SELECT fairq.grant_queue('failed', 'regress_fairq_failed', 'manage');
+SET ROLE regress_fairq_failed;
+SELECT fairq.redrive(:id), fairq.purge_failed('failed', 'c');
+RESET ROLE;
+SELECT fairq.revoke_queue('failed', 'regress_fairq_failed', privilege) FROM unnest('{work,manage}'::text[]) privilege;
+DROP ROLE regress_fairq_failed;
+SELECT * FROM pg_temp.stand;
+BEGIN READ ONLY;
+SELECT fairq.redrive(1);
+ROLLBACK;
+BEGIN READ ONLY;
+SELECT fairq.purge_failed('failed');
+ROLLBACK;
+
+--
+-- To delete them
+--
+
+SELECT fairq.purge('failed'), fairq.purge_failed('failed');
+SELECT pg_temp.fail('a1', 'a2', 'b1', 'b2', 'c1'), pg_temp.later('1 day', 'a%');
+SELECT fairq.purge_failed('failed', 'b', '12 hours'), fairq.purge_failed('failed', older_than => '12 hours');
+SELECT * FROM pg_temp.stand;
+SELECT fairq.purge_failed('failed', 'b', NULL), fairq.purge_failed('failed', 'b');
+-- a group may be known by them alone
+SELECT fairq.maintain('failed');
+SELECT count(*) FROM fairq.groups WHERE queue = 'failed';
+SELECT fairq.purge_failed('failed', 'c', '1 hour'), fairq.purge_failed('failed', 'c');
+SELECT fairq.purge_failed('failed', 'c');
+SELECT fairq.purge_failed('nowhere');
+SELECT fairq.purge_failed(NULL);
+SELECT fairq.purge_failed('failed', older_than => '-1 second');
+SELECT fairq.purge_failed('failed', older_than => '200 years');
+-- nothing but failed ones
+SELECT pg_temp.fail('a1'), fairq.enqueue('failed', 'a', '"a2"') > 0, fairq.enqueue('failed', 'a', '"a3"') > 0,
+	fairq.enqueue('failed', 'a', '"a4"') > 0 AS ok;
+SELECT fairq.complete(id) FROM fairq.pop('failed');
+SELECT fairq.cancel(pg_temp.id('a3'));
+SELECT fairq.purge_failed('failed');
+SELECT * FROM pg_temp.stand;
+
+--
+-- To keep them for some time: retain_failed
+--
+
+SELECT fairq.purge('failed');
+SELECT queue, retain, retain_failed FROM fairq.queues WHERE queue = 'failed';
+SELECT pg_temp.fail('b1', 'b2'), pg_temp.later('2 hours');
+-- until they are redriven or purged
+SELECT fairq.maintain('failed');
+SELECT * FROM pg_temp.stand;
+SELECT fairq.alter_queue('failed', retain_failed => '1 day');
+SELECT fairq.alter_queue('failed', retain => NULL);
+SELECT queue, retain, retain_failed FROM fairq.queues WHERE queue = 'failed';
+SELECT fairq.maintain('failed'), pg_temp.later('1 day', 'b1');
+SELECT * FROM pg_temp.stand;
+SELECT fairq.maintain('failed');
+SELECT * FROM pg_temp.stand;
+SELECT fairq.alter_queue('failed', retain_failed => '0'), pg_temp.later('1 year');
+SELECT fairq.maintain('failed');
+SELECT task FROM pg_temp.stand;
+SELECT fairq.alter_queue('failed', retain_failed => '-1 second');
+SELECT fairq.create_queue('failed_other', retain_failed => '-1 second');
+SELECT fairq.create_queue('failed_other', retain_failed => '0');
+SELECT fairq.create_queue('failed_third', retain_failed => '1 week');
+SELECT queue, retain_failed FROM fairq.queues WHERE queue LIKE 'failed%' ORDER BY 1;
+SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue LIKE 'failed%';

@@ -1,0 +1,265 @@
+/*
+ * failed.c
+ *		fairq.redrive, fairq.purge_failed: of tasks that have failed for good.
+ *
+ * They are in the archive until they are put back into their queue, or deleted.
+ * One that is put back is a new task with the id of the old one: with all of its
+ * attempts, but numbered as before, so that a worker which has lost an earlier one
+ * ends none of them.
+ *
+ * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables; the
+ * archived row, to the end of the transaction.  Rows that are being changed are
+ * left alone.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "add.h"
+#include "args.h"
+#include "dedup.h"
+#include "group.h"
+#include "outcome.h"
+#include "store_spi.h"
+#include "text.h"
+#include "transaction.h"
+
+PG_FUNCTION_INFO_V1(fairq_redrive);
+PG_FUNCTION_INFO_V1(fairq_redrive_task);
+PG_FUNCTION_INFO_V1(fairq_purge_failed);
+
+static Datum
+copy_of(TupleTableSlot *slot, AttrNumber attno)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attno, &isnull);
+
+	return isnull ? (Datum) 0 :
+		PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
+}
+
+static Datum
+copy_interval(TupleTableSlot *slot, AttrNumber attno)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attno, &isnull);
+
+	return isnull ? (Datum) 0 : datumCopy(value, false, sizeof(Interval));
+}
+
+/*
+ * Put an archived task back.  False if it is being changed, or another task
+ * has its dedup_key by now.
+ */
+static bool
+redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
+{
+	ItemPointerData tid = slot->tts_tid;
+	bool		isnull;
+	FairqNewTask new = {
+		.id = DatumGetInt64(slot_getattr(slot, ARCHIVE_ID, &isnull)),
+		.group_key = DatumGetTextPP(copy_of(slot, ARCHIVE_GROUP_KEY)),
+		.payload = copy_of(slot, ARCHIVE_PAYLOAD),
+		.headers = copy_of(slot, ARCHIVE_HEADERS),
+		.dedup.key = copy_of(slot, ARCHIVE_DEDUP_KEY),
+		.dedup.held_for = copy_interval(slot, ARCHIVE_DEDUP_FOR),
+		.error = copy_of(slot, ARCHIVE_ERROR),
+		.run_at = DT_NOBEGIN,
+		.put_back_at = GetCurrentTimestamp()
+	};
+
+	new.enqueued_at = DatumGetTimestampTz(slot_getattr(slot, ARCHIVE_ENQUEUED_AT,
+													   &isnull));
+	new.popped_at = DatumGetTimestampTz(slot_getattr(slot, ARCHIVE_POPPED_AT,
+													 &isnull));
+	new.attempt = DatumGetInt32(slot_getattr(slot, ARCHIVE_ATTEMPT, &isnull));
+	new.max_attempts =
+		DatumGetInt32(slot_getattr(slot, ARCHIVE_MAX_ATTEMPTS, &isnull));
+	new.cost = DatumGetFloat4(slot_getattr(slot, ARCHIVE_COST, &isnull));
+	new.priority = DatumGetInt16(slot_getattr(slot, ARCHIVE_PRIORITY, &isnull));
+	(void) slot_getattr(slot, ARCHIVE_UNTIL_STARTED, &isnull);
+	new.dedup.until_started = !isnull;
+
+	/* so that no other call redrives it, whatever comes of the key */
+	if (!fairq_table_lock(archived, &tid))
+		return false;
+	/* what it has given up it does not get back */
+	if (DatumGetPointer(new.dedup.key) != NULL &&
+		!(new.dedup.until_started && new.attempt > 0) &&
+		fairq_dedup_take(e->queue, e->tasks, new.dedup.key, new.id,
+						 false) != new.id)
+		return false;
+	fairq_table_delete(archived, &tid);
+	fairq_add_task(e, &new);
+	return true;
+}
+
+static bool
+is_of_group(TupleTableSlot *slot, text *group_key)
+{
+	bool		isnull;
+	text	   *key = DatumGetTextPP(slot_getattr(slot, ARCHIVE_GROUP_KEY,
+												  &isnull));
+
+	return fairq_text_equal(key, group_key);
+}
+
+Datum
+fairq_redrive(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	text	   *group_key = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
+	int64		most = PG_ARGISNULL(2) ? PG_INT64_MAX :
+		fairq_check_int("max_tasks", PG_GETARG_INT32(2), 1,
+						PG_INT32_MAX);
+	FairqEnqueue e = {.ready = false};
+	FairqTable *archived;
+	FairqScan  *scan;
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, (Datum) 0},
+		{2, FAIRQ_EQ, Int16GetDatum(FAIRQ_STATUS_FAILED)}
+	};
+	FairqRowState state;
+	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
+											   "fairq task",
+											   ALLOCSET_DEFAULT_SIZES);
+	bool		any_of_group = false;
+	int64		redriven = 0;
+
+	fairq_writes("fairq.redrive()");
+	e.queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
+	e.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	archived = fairq_table_beside(e.tasks, &e.tasks->beside.archive,
+								  fairq_catalog()->archive);
+	keys[0].value = Int32GetDatum(e.queue->id);
+	scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_STATUS, keys,
+							lengthof(keys), false);
+	while (redriven < most &&
+		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		TupleTableSlot *slot = fairq_scan_slot(scan);
+		MemoryContext old;
+
+		if (group_key != NULL && !is_of_group(slot, group_key))
+			continue;
+		any_of_group = true;
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		old = MemoryContextSwitchTo(each);
+		if (redrive_task(&e, archived, slot))
+			redriven++;
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(each);
+	}
+	fairq_scan_end(scan);
+	fairq_add_end(&e, redriven > 0);
+	MemoryContextDelete(each);
+
+	/* a group may be known by its failed tasks alone */
+	if (group_key != NULL && !any_of_group)
+		(void) fairq_existing_group(e.queue, group_key);
+	PG_RETURN_INT64(redriven);
+}
+
+/*
+ * Find the failed task with that id.  The scan is at its row then; NULL: there is none,
+ * or the caller may not manage its queue, or it is being changed.
+ */
+static FairqScan *
+find_failed(FairqEnqueue *e, FairqTable *archived, int64 id)
+{
+	FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(id)};
+	FairqScan  *scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_ID, &key, 1,
+										false);
+	FairqRowState state;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		TupleTableSlot *slot = fairq_scan_slot(scan);
+		bool		isnull;
+
+		if (state != FAIRQ_ROW_LIVE ||
+			DatumGetInt16(slot_getattr(slot, ARCHIVE_STATUS, &isnull)) !=
+			FAIRQ_STATUS_FAILED)
+			continue;
+		e->queue = fairq_queue_use_id(DatumGetInt32(slot_getattr(slot,
+																 ARCHIVE_QUEUE_ID,
+																 &isnull)),
+									  FAIRQ_PRIV_MANAGE);
+		if (e->queue != NULL)
+			return scan;
+	}
+	fairq_scan_end(scan);
+	return NULL;
+}
+
+/* fairq.redrive(id) */
+Datum
+fairq_redrive_task(PG_FUNCTION_ARGS)
+{
+	FairqEnqueue e = {.ready = false};
+	FairqTable *archived;
+	FairqScan  *scan = NULL;
+	bool		redriven = false;
+
+	fairq_writes("fairq.redrive()");
+	e.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	archived = fairq_table_beside(e.tasks, &e.tasks->beside.archive,
+								  fairq_catalog()->archive);
+	if (!PG_ARGISNULL(0))
+		scan = find_failed(&e, archived, PG_GETARG_INT64(0));
+	if (scan != NULL)
+	{
+		redriven = redrive_task(&e, archived, fairq_scan_slot(scan));
+		fairq_scan_end(scan);
+	}
+	fairq_add_end(&e, redriven);
+	PG_RETURN_BOOL(redriven);
+}
+
+/* A group may be known by its failed tasks alone.  An error if it is not even that. */
+static void
+check_group(FairqQueue *queue, text *group_key)
+{
+	FairqSqlArg args[] = {
+		fairq_sql_int4(queue->id),
+		fairq_sql_text(group_key)
+	};
+
+	if (fairq_sql("SELECT 1::bigint FROM fairq.archive"
+				  " WHERE queue_id = $1 AND status = 2 AND group_key = $2 LIMIT 1",
+				  args, lengthof(args), NULL) == 0)
+		(void) fairq_existing_group(queue, group_key);
+}
+
+/* fairq.purge_failed(queue, group_key, older_than) */
+Datum
+fairq_purge_failed(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	text	   *group_key = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
+	Interval	none = {0};
+	Interval   *older_than = PG_ARGISNULL(2) ? &none : PG_GETARG_INTERVAL_P(2);
+	FairqQueue *queue;
+	FairqSqlArg args[3];
+	uint64		deleted;
+
+	(void) fairq_check_delay("older_than", older_than);
+	fairq_writes("fairq.purge_failed()");
+	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
+	args[0] = fairq_sql_int4(queue->id);
+	args[1] = fairq_sql_text(group_key);
+	args[1].isnull = group_key == NULL;
+	args[2] = fairq_sql_interval(older_than);
+	deleted = fairq_sql("DELETE FROM fairq.archive"
+						" WHERE queue_id = $1 AND status = 2"
+						" AND finished_at <= clock_timestamp() - $3"
+						" AND ($2 IS NULL OR group_key = $2)",
+						args, lengthof(args), NULL);
+	if (deleted == 0 && group_key != NULL)
+		check_group(queue, group_key);
+	PG_RETURN_INT64((int64) deleted);
+}
