@@ -74,6 +74,7 @@ OBJS = \
 	src/waiting.o \
 	src/attempt.o \
 	src/outcome.o \
+	src/taken.o \
 	src/change.o \
 	src/shares.o \
 	src/ids.o \

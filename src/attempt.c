@@ -30,6 +30,7 @@
 #include "outcome.h"
 #include "running.h"
 #include "samples.h"
+#include "taken.h"
 #include "transaction.h"
 
 /* Does that attempt (or any) hold the task's lease? */
@@ -165,6 +166,18 @@ fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
 		is_leased(&a->task, attempt) &&
 		fairq_task_find_locked(a->tasks, id, &a->task) &&
 		is_leased(&a->task, attempt);
+}
+
+/*
+ * Lock the task whose lease that attempt holds, or find it if this transaction has
+ * taken it as that attempt.
+ */
+bool
+fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt)
+{
+	return (fairq_taken_find(a->tasks, id, attempt, &a->task) &&
+			use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK)) ||
+		fairq_find_attempt(a, id, attempt);
 }
 
 /*

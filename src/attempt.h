@@ -8,9 +8,6 @@
 #include "queue.h"
 #include "store.h"
 
-/* whichever attempt holds the lease */
-#define FAIRQ_ANY_ATTEMPT (-1)
-
 /* A task at hand, one after the other. */
 typedef struct FairqAttempt
 {
@@ -20,9 +17,13 @@ typedef struct FairqAttempt
 	FairqTask	task;
 } FairqAttempt;
 
+/* A way to find the task of an attempt. */
+typedef bool (*FairqFinder) (FairqAttempt *a, int64 id, int32 attempt);
+
 extern bool fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt,
 								   Datum result, int64 took);
 extern bool fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt);
+extern bool fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt);
 extern bool fairq_find_task(FairqAttempt *a, int64 id, int any_privilege);
 extern void fairq_fail_attempt(FairqAttempt *a, const text *error,
 							   int64 retry_in, bool dead, int64 took);

@@ -21,6 +21,7 @@
 #include "group.h"
 #include "queue.h"
 #include "running.h"
+#include "taken.h"
 #include "tally_count.h"
 #include "transaction.h"
 #include "turns.h"
@@ -45,6 +46,7 @@ _PG_init(void)
 	fairq_running_init();
 	fairq_census_init();
 	fairq_tally_count_init();
+	fairq_taken_init();
 	fairq_due_init();
 	fairq_groups_init();
 	fairq_queues_init();

@@ -121,7 +121,7 @@ fairq_fail(PG_FUNCTION_ARGS)
 
 	a = begin_call("fairq.fail()");
 	done = !PG_ARGISNULL(0) &&
-		fairq_find_attempt(&a, PG_GETARG_INT64(0), attempt);
+		fairq_find_attempt_to_end(&a, PG_GETARG_INT64(0), attempt);
 	if (done)
 		fairq_fail_attempt(&a, error, retry_in, dead, took);
 	end_call(a.tasks, done);
@@ -138,7 +138,7 @@ fairq_release(PG_FUNCTION_ARGS)
 
 	a = begin_call("fairq.release()");
 	done = !PG_ARGISNULL(0) &&
-		fairq_find_attempt(&a, PG_GETARG_INT64(0), attempt);
+		fairq_find_attempt_to_end(&a, PG_GETARG_INT64(0), attempt);
 	if (done)
 		fairq_release_attempt(&a, delay);
 	end_call(a.tasks, done);
@@ -296,12 +296,12 @@ end_batch(Batch *batch)
 
 /* Lock the task of an item, if its worker has its lease. */
 static bool
-find_item(Batch *batch, Held *item)
+find_item(Batch *batch, Held *item, FairqFinder find)
 {
 	/* one that is given twice has a new row, which only later commands see */
 	if (item > batch->items && item[-1].id == item->id)
 		fairq_written();
-	if (!fairq_find_attempt(&batch->a, item->id, item->attempt))
+	if (!find(&batch->a, item->id, item->attempt))
 		return false;
 	item->lost = batch->a.task.cancelled;
 	batch->done = true;
@@ -348,7 +348,7 @@ fairq_fail_batch(PG_FUNCTION_ARGS)
 	{
 		int			nth = batch.items[i].nth;
 
-		if (find_item(&batch, &batch.items[i]))
+		if (find_item(&batch, &batch.items[i], fairq_find_attempt_to_end))
 			fairq_fail_attempt(&batch.a, errors == NULL || nulls[nth] ? NULL :
 							   DatumGetTextPP(errors[nth]), retry_in, false, -1);
 	}
@@ -362,7 +362,7 @@ fairq_release_batch(PG_FUNCTION_ARGS)
 	int64		delay = arg_delay(fcinfo, 2);
 
 	for (int i = 0; i < batch.n; i++)
-		if (find_item(&batch, &batch.items[i]))
+		if (find_item(&batch, &batch.items[i], fairq_find_attempt_to_end))
 			fairq_release_attempt(&batch.a, delay);
 	PG_RETURN_DATUM(end_batch(&batch));
 }
@@ -377,7 +377,7 @@ fairq_extend_batch(PG_FUNCTION_ARGS)
 	batch = begin_batch(fcinfo, "fairq.extend_batch()");
 	for (int i = 0; i < batch.n; i++)
 	{
-		if (find_item(&batch, &batch.items[i]) && !batch.a.task.cancelled)
+		if (find_item(&batch, &batch.items[i], fairq_find_attempt) && !batch.a.task.cancelled)
 			fairq_extend_attempt(&batch.a,
 								 fairq_arg_lease(fcinfo, 2, batch.a.queue,
 												 GetCurrentTimestamp()));

@@ -11,7 +11,9 @@
  *
  * The transaction that ends a lease leaves the task's slot under limits at
  * its commit; if it is rolled back it says of the old lease again
- * (transaction.c).
+ * (transaction.c).  A task that this transaction has taken has no lease and no row any
+ * more (taken.c), and its slot is left already.  If it has failed or is released it
+ * is written anew.
  *
  * Locking: the caller has locked the row: it is in tasks->locked.slot, and what
  * is to be known of it in *task.  The queue is locked, too.
@@ -27,6 +29,7 @@
 #include "ids.h"
 #include "outcome.h"
 #include "running.h"
+#include "taken.h"
 #include "transaction.h"
 
 /* Copy a column of the locked task. */
@@ -54,14 +57,18 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	copy_column(tasks, TASK_ID, ARCHIVE_ID, values, nulls);
 	copy_column(tasks, TASK_ENQUEUED_AT, ARCHIVE_ENQUEUED_AT, values, nulls);
 	copy_column(tasks, TASK_QUEUE_ID, ARCHIVE_QUEUE_ID, values, nulls);
-	copy_column(tasks, TASK_ATTEMPT, ARCHIVE_ATTEMPT, values, nulls);
+	values[ARCHIVE_ATTEMPT - 1] = Int32GetDatum(task->attempt);
 	copy_column(tasks, TASK_PRIORITY, ARCHIVE_PRIORITY, values, nulls);
-	copy_column(tasks, TASK_POPPED_AT, ARCHIVE_POPPED_AT, values, nulls);
+	values[ARCHIVE_POPPED_AT - 1] = TimestampTzGetDatum(task->popped_at);
+	nulls[ARCHIVE_POPPED_AT - 1] = task->popped_at == 0;
 	copy_column(tasks, TASK_RUN_AT, ARCHIVE_RUN_AT, values, nulls);
 	copy_column(tasks, TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS, values, nulls);
 	copy_column(tasks, TASK_COST, ARCHIVE_COST, values, nulls);
 	copy_column(tasks, TASK_PAYLOAD, ARCHIVE_PAYLOAD, values, nulls);
-	copy_column(tasks, TASK_WORKER, ARCHIVE_WORKER, values, nulls);
+	if (task->running)
+		copy_column(tasks, TASK_WORKER, ARCHIVE_WORKER, values, nulls);
+	else
+		nulls[ARCHIVE_WORKER - 1] = true;
 	copy_column(tasks, TASK_DEDUP_KEY, ARCHIVE_DEDUP_KEY, values, nulls);
 	copy_column(tasks, TASK_ERROR, ARCHIVE_ERROR, values, nulls);
 	copy_column(tasks, TASK_HEADERS, ARCHIVE_HEADERS, values, nulls);
@@ -138,13 +145,18 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	if (status == FAIRQ_STATUS_FAILED ||
 		(status != FAIRQ_STATUS_DROPPED && queue->retains))
 		archive_task(queue, tasks, task, status, error, result);
-	if (task->keyed)
+	if (task->keyed && !task->taken)
 		fairq_dedup_free(tasks, task, task->attempt > 0 &&
 						 status != FAIRQ_STATUS_DROPPED);
 
 	pending = fairq_pending(lane, task->group_no);
 	if (stat_of[status] >= 0)
 		pending->stats[stat_of[status]]++;
+	if (task->taken)
+	{
+		fairq_taken_ended(task);
+		return;
+	}
 	if (task->running)
 	{
 		fairq_attempt_ended(queue, pending, task);
@@ -167,6 +179,28 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
+ * Write a task anew that this transaction has taken.  It gets its key back, unless the
+ * transaction has given that to another task since, or the task would have given it up.
+ */
+static void
+put_back(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+		 TimestampTz run_at, const text *error, bool retried)
+{
+	bool		isnull;
+	bool		keeps_key = !task->keyed || task->until_started ||
+		fairq_dedup_take(queue, tasks,
+						 slot_getattr(tasks->locked.slot, TASK_DEDUP_KEY,
+									  &isnull),
+						 task->id, true) == task->id;
+	int64		addr = fairq_assign_again(queue, tasks, task, retried, &run_at);
+
+	fairq_task_put_back(tasks, task, addr, run_at, error, retried, keeps_key);
+	fairq_publish_again(fairq_pending(fairq_queue_lane(queue, task->priority),
+									  task->group_no), task, run_at, false);
+	fairq_taken_ended(task);
+}
+
+/*
  * Have a running task run again: at run_at, or at once if that is DT_NOBEGIN.
  * With retried, its attempt has failed, for a reason that is error if that is
  * not NULL: it comes before the group's other tasks, once it is due.  Without,
@@ -178,8 +212,14 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 {
 	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
 	FairqPending *pending;
-	int64		addr = fairq_assign_again(queue, tasks, task, retried, &run_at);
+	int64		addr;
 
+	if (task->taken)
+	{
+		put_back(queue, tasks, task, run_at, error, retried);
+		return;
+	}
+	addr = fairq_assign_again(queue, tasks, task, retried, &run_at);
 	pending = fairq_pending(lane, task->group_no);
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	fairq_hold_begin(queue, lane, task->group_no);

@@ -26,6 +26,7 @@
 #include "group.h"
 #include "outcome.h"
 #include "serve.h"
+#include "taken.h"
 #include "tally_count.h"
 #include "transaction.h"
 
@@ -85,7 +86,7 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 }
 
 static FairqClaimResult
-remove_task(FairqTable *tasks, FairqTask *task)
+remove_task(const Claims *claims, FairqTable *tasks, FairqTask *task)
 {
 	FairqClaimResult result;
 
@@ -98,6 +99,7 @@ remove_task(FairqTable *tasks, FairqTask *task)
 		fairq_dedup_free(tasks, task, true);
 	task->attempt++;
 	task->running = false;
+	fairq_taken_note(task, claims->now);
 	return FAIRQ_CLAIMED;
 }
 
@@ -109,7 +111,7 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 	FairqClaimResult result = FAIRQ_CLAIMED;
 
 	if (claims->remove)
-		result = remove_task(tasks, task);
+		result = remove_task(claims, tasks, task);
 	else
 		result = fairq_task_lease(tasks, task, claims->now, claims->lease_until,
 								  claims->worker, claims->worker_isnull);

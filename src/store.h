@@ -181,6 +181,9 @@ extern void fairq_scan_end(FairqScan *scan);
 /* the highest cost that a task can have */
 #define FAIRQ_MAX_COST 1000000
 
+/* whichever attempt a task is at */
+#define FAIRQ_ANY_ATTEMPT (-1)
+
 /* in FairqTask.took: the lease has expired, and what was worked is not known */
 #define FAIRQ_TOOK_LEASE (-2)
 
@@ -215,6 +218,8 @@ typedef struct FairqTask
 	bool		keyed;			/* true: it has a dedup_key that it has not
 								 * given up */
 	bool		until_started;	/* true: it gives that up at its first claim */
+	bool		taken;			/* true: its row is gone, as this transaction has
+								 * taken it */
 } FairqTask;
 
 extern bool fairq_task_has(TupleTableSlot *slot, AttrNumber attno);
@@ -277,6 +282,13 @@ extern void fairq_task_extend(FairqTable *table, FairqTask *task,
 extern void fairq_task_progress(FairqTable *table, FairqTask *task,
 								Datum progress);
 extern void fairq_task_cancel(FairqTable *table, FairqTask *task);
+extern bool fairq_task_find_deleted(FairqTable *table,
+									const ItemPointerData *tid,
+									TransactionId by, FairqTask *task);
+extern void fairq_task_put_back(FairqTable *table, FairqTask *task,
+								int64 new_addr, TimestampTz run_at,
+								const text *error, bool counts,
+								bool keeps_key);
 extern FairqClaimResult fairq_task_delete(FairqTable *table,
 										  const FairqTask *task, bool wait);
 

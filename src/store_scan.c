@@ -500,6 +500,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	task->max_attempts =
 		DatumGetInt32(slot_getattr(slot, TASK_MAX_ATTEMPTS, &isnull));
 	task->took = -1;
+	task->taken = false;
 	task->cost = DatumGetFloat4(slot_getattr(slot, TASK_COST, &isnull));
 	/* so written that NaN is none */
 	if (isnull || !(task->cost > 0 && task->cost <= FAIRQ_MAX_COST))

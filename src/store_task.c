@@ -512,6 +512,72 @@ fairq_task_cancel(FairqTable *table, FairqTask *task)
 }
 
 /*
+ * Read a row that was deleted there by that transaction or subtransaction, which is
+ * ours and was not rolled back.  The row is in table->locked.slot then.
+ */
+bool
+fairq_task_find_deleted(FairqTable *table, const ItemPointerData *tid,
+						TransactionId by, FairqTask *task)
+{
+	ItemPointerData at = *tid;
+	HeapTupleHeader header;
+
+	make_lock_slot(table);
+	if (!table_tuple_fetch_row_version(table->rel, &at, SnapshotAny,
+									   table->locked.slot))
+		return false;
+	header = ExecFetchSlotHeapTuple(table->locked.slot, false, NULL)->t_data;
+	if ((header->t_infomask & HEAP_XMAX_INVALID) ||
+		HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask) ||
+		HeapTupleHeaderGetUpdateXid(header) != by ||
+		!ItemPointerEquals(&header->t_ctid, &at))
+		return false;
+	fairq_task_read(table->locked.slot, task);
+	return true;
+}
+
+/*
+ * Write anew a task that this transaction has taken, from the row that is in
+ * table->locked.slot: not running any more, at a new address, and otherwise as
+ * fairq_task_return() says.  It keeps its dedup_key, or has none any more.
+ */
+void
+fairq_task_put_back(FairqTable *table, FairqTask *task, int64 new_addr,
+					TimestampTz run_at, const text *error, bool counts,
+					bool keeps_key)
+{
+	TupleTableSlot *old = table->locked.slot;
+	Datum		values[TASK_NATTS];
+	bool		nulls[TASK_NATTS];
+	int32		released = task->released + (counts ? 0 : 1);
+
+	slot_getallattrs(old);
+	memcpy(values, old->tts_values, sizeof(values));
+	memcpy(nulls, old->tts_isnull, sizeof(nulls));
+	values[TASK_ADDR - 1] = Int64GetDatum(new_addr);
+	values[TASK_ATTEMPT - 1] = Int32GetDatum(task->attempt);
+	nulls[TASK_LEASE_UNTIL - 1] = true;
+	values[TASK_POPPED_AT - 1] = TimestampTzGetDatum(task->popped_at);
+	nulls[TASK_POPPED_AT - 1] = false;
+	values[TASK_RUN_AT - 1] = TimestampTzGetDatum(run_at);
+	nulls[TASK_RUN_AT - 1] = false;
+	values[TASK_RELEASED - 1] = Int32GetDatum(released);
+	nulls[TASK_RELEASED - 1] = released == 0;
+	nulls[TASK_WORKER - 1] = true;
+	nulls[TASK_DEDUP_KEY - 1] |= !keeps_key;
+	if (error != NULL)
+	{
+		values[TASK_ERROR - 1] = PointerGetDatum(error);
+		nulls[TASK_ERROR - 1] = false;
+	}
+	task->tid = *fairq_table_insert(table, values, nulls, TASK_NATTS);
+	pg_atomic_fetch_add_u64(&fairq_domain()->moves, 1);
+	task->addr = new_addr;
+	task->released = released;
+	task->taken = false;
+}
+
+/*
  * Delete a row: FAIRQ_GONE if it is not the current version any more;
  * FAIRQ_LOCKED, without wait, if it is locked (by ourselves, too).  If it may
  * be ready it has to be locked, or read by fairq_task_lock_tuple().

@@ -1,0 +1,184 @@
+/*
+ * taken.c
+ *		The tasks that this transaction has taken.
+ *
+ * fairq.take() deletes a task's row.  Its worker can still fail or release the
+ * task, in the same transaction: then the task is to be written anew, from the row
+ * that was deleted.  So where that is, is noted here.
+ *
+ * What a subtransaction has done that was rolled back must not count.  Nothing is
+ * undone here for that: a note has the transaction ids of who has taken the task, and
+ * of who has put it back, and counts as long as these are of the present
+ * transaction.  A task that is put back can be taken again, so there may be several
+ * notes of it; the last one that counts is the one that is meant.
+ *
+ * Most transactions put none back.  So notes are put into a list, and found by a
+ * hash table that is made when the first one is looked for.
+ *
+ * Locking: none.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "taken.h"
+#include "transaction.h"
+
+/* no note */
+#define NO_NOTE (-1)
+
+/* A task that was taken. */
+typedef struct Taken
+{
+	int64		id;				/* id of the task */
+	TimestampTz at;				/* time at which it was taken */
+	int32		attempt;		/* number of the attempt that began by that */
+	TransactionId by;			/* transaction, or subtransaction, that has taken
+								 * it */
+	TransactionId ended_by;		/* likewise, that has ended the attempt; invalid:
+								 * none has */
+	int32		before;			/* note of the same task before this one; NO_NOTE:
+								 * there is none.  Known once it is in the index */
+	ItemPointerData tid;		/* TID of the row that was deleted */
+} Taken;
+
+/* The last note of a task. */
+typedef struct LastNote
+{
+	int64		id;				/* id of the task; hash key */
+	int32		note;			/* index of the note */
+} LastNote;
+
+static Taken *notes = NULL;		/* in TopTransactionContext */
+static int32 nnotes = 0;
+static int32 max_notes = 0;
+static HTAB *last_notes = NULL; /* likewise; NULL: nothing was looked for */
+static int32 nindexed = 0;		/* notes that are in there */
+
+/* Make sure that one more fits. */
+static void
+grow(void)
+{
+	int32		n = max_notes == 0 ? 16 : max_notes * 2;
+
+	if (nnotes < max_notes)
+		return;
+	notes = notes == NULL ?
+		MemoryContextAlloc(TopTransactionContext, sizeof(Taken) * n) :
+		repalloc_huge(notes, sizeof(Taken) * n);
+	max_notes = n;
+}
+
+/* Note that this transaction has taken a task, whose row it has just deleted. */
+void
+fairq_taken_note(const FairqTask *task, TimestampTz at)
+{
+	Taken	   *note;
+
+	grow();
+	note = &notes[nnotes++];
+	note->id = task->id;
+	note->at = at;
+	note->attempt = task->attempt;
+	note->by = GetCurrentTransactionId();
+	note->ended_by = InvalidTransactionId;
+	note->before = NO_NOTE;
+	note->tid = task->tid;
+}
+
+/* Put all notes into the index that are not there yet. */
+static void
+index_notes(void)
+{
+	HASHCTL		ctl = {
+		.keysize = sizeof(int64),
+		.entrysize = sizeof(LastNote),
+		.hcxt = TopTransactionContext
+	};
+
+	if (last_notes == NULL)
+		last_notes = hash_create("fairq taken tasks", 64, &ctl,
+								 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	for (; nindexed < nnotes; nindexed++)
+	{
+		bool		found;
+		LastNote   *last = hash_search(last_notes, &notes[nindexed].id,
+									   HASH_ENTER, &found);
+
+		notes[nindexed].before = found ? last->note : NO_NOTE;
+		last->note = nindexed;
+	}
+}
+
+/* The note of a task that is taken, and not put back; NULL: it is not. */
+static Taken *
+find_note(int64 id)
+{
+	LastNote   *last;
+
+	if (nnotes == 0)
+		return NULL;
+	index_notes();
+	last = hash_search(last_notes, &id, HASH_FIND, NULL);
+	for (int32 n = last == NULL ? NO_NOTE : last->note; n != NO_NOTE;
+		 n = notes[n].before)
+	{
+		if (!TransactionIdIsCurrentTransactionId(notes[n].by))
+			continue;
+		return TransactionIdIsValid(notes[n].ended_by) &&
+			TransactionIdIsCurrentTransactionId(notes[n].ended_by) ? NULL :
+			&notes[n];
+	}
+	return NULL;
+}
+
+/*
+ * Find a task that this transaction has taken, as that attempt (or any), and that
+ * was not put back.  The row that was deleted is in tasks->locked.slot then, and *task
+ * is as if the attempt were running.
+ */
+bool
+fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
+{
+	Taken	   *note = find_note(id);
+
+	if (note == NULL ||
+		(attempt != FAIRQ_ANY_ATTEMPT && note->attempt != attempt) ||
+		!fairq_task_find_deleted(tasks, &note->tid, note->by, task) ||
+		task->id != id)
+		return false;
+	task->taken = true;
+	task->running = false;
+	task->attempt = note->attempt;
+	task->popped_at = note->at;
+	return true;
+}
+
+/* Note that the attempt of a task that was found has ended. */
+void
+fairq_taken_ended(const FairqTask *task)
+{
+	find_note(task->id)->ended_by = GetCurrentTransactionId();
+}
+
+/* The transaction has ended, and with it the memory of the notes. */
+static void
+settle(bool committed, bool all)
+{
+	if (!all)
+		return;
+	notes = NULL;
+	last_notes = NULL;
+	nnotes = max_notes = nindexed = 0;
+}
+
+/* Once per backend: have the notes forgotten when transactions end. */
+void
+fairq_taken_init(void)
+{
+	static const FairqEnding ending = {.settle = settle};
+
+	fairq_at_end(&ending);
+}

@@ -1,0 +1,16 @@
+/*
+ * taken.h
+ *		The tasks that this transaction has taken.
+ */
+#ifndef FAIRQ_TAKEN_H
+#define FAIRQ_TAKEN_H
+
+#include "store.h"
+
+extern void fairq_taken_note(const FairqTask *task, TimestampTz at);
+extern bool fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt,
+							 FairqTask *task);
+extern void fairq_taken_ended(const FairqTask *task);
+extern void fairq_taken_init(void);
+
+#endif							/* FAIRQ_TAKEN_H */
