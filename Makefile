@@ -58,6 +58,7 @@ OBJS = \
 	src/wait.o \
 	src/maintain.o \
 	src/failed.o \
+	src/sweep.o \
 	src/admin.o \
 	src/changed.o \
 	src/privilege.o \

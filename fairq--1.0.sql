@@ -153,6 +153,7 @@ CREATE TABLE fairq.task (
 	progress jsonb,
 	until_started boolean CHECK (until_started),
 	dedup_for interval,
+	expires_at timestamptz,
 	PRIMARY KEY (id)
 ) USING heap WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_threshold = 2000);
@@ -161,6 +162,9 @@ CREATE INDEX task_by_time ON fairq.task (lane, addr)
 	WITH (deduplicate_items = off) WHERE addr >= 4611686018427387904;
 CREATE INDEX task_by_group ON fairq.task (lane, group_no, addr)
 	WITH (deduplicate_items = off);
+-- For maintain(); a claim changes nothing of it.
+CREATE INDEX task_by_expiry ON fairq.task (queue_id, expires_at)
+	WHERE expires_at IS NOT NULL;
 -- A value stands for itself and the ids up to the next one.  PostgreSQL may go on
 -- 32 values further after a crash: so fewer than 1,024 ids are left out then.
 CREATE SEQUENCE fairq.task_id_seq INCREMENT 31 OWNED BY fairq.task.id;
@@ -189,6 +193,7 @@ COMMENT ON COLUMN fairq.task.headers IS 'What the producer gave beside the paylo
 COMMENT ON COLUMN fairq.task.progress IS 'What a worker said last of how far it is; NULL: nothing.';
 COMMENT ON COLUMN fairq.task.until_started IS 'True: it has given up its dedup_key once it was popped; NULL: it has it until it is finished.';
 COMMENT ON COLUMN fairq.task.dedup_for IS 'For how long nothing is added with its dedup_key after that; NULL: not at all.';
+COMMENT ON COLUMN fairq.task.expires_at IS 'Not after: if no attempt that counts has begun by then, none will; NULL: at any time.';
 
 -- A table of its own, so that it costs only those who use it.
 CREATE TABLE fairq.dedup (
@@ -213,7 +218,7 @@ CREATE TABLE fairq.archive (
 	queue_id int NOT NULL,
 	attempt int NOT NULL,
 	priority smallint NOT NULL,
-	status smallint NOT NULL CHECK (status BETWEEN 1 AND 3),
+	status smallint NOT NULL CHECK (status BETWEEN 1 AND 4),
 	popped_at timestamptz,
 	run_at timestamptz,
 	max_attempts int,
@@ -227,7 +232,8 @@ CREATE TABLE fairq.archive (
 	headers jsonb,
 	progress jsonb,
 	until_started boolean,
-	dedup_for interval
+	dedup_for interval,
+	expires_at timestamptz
 ) USING heap;
 CREATE INDEX archive_by_status
 	ON fairq.archive (queue_id, status, finished_at, id)
@@ -240,7 +246,7 @@ COMMENT ON COLUMN fairq.archive.finished_at IS 'When it was finished, by the clo
 COMMENT ON COLUMN fairq.archive.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.archive.attempt IS 'How often it was popped.';
 COMMENT ON COLUMN fairq.archive.priority IS '0 (first) to 9.';
-COMMENT ON COLUMN fairq.archive.status IS '1: succeeded, 2: failed, 3: cancelled.';
+COMMENT ON COLUMN fairq.archive.status IS '1: succeeded, 2: failed, 3: cancelled, 4: expired.';
 COMMENT ON COLUMN fairq.archive.popped_at IS 'When it was popped last, by the clock; NULL: it was not.';
 COMMENT ON COLUMN fairq.archive.run_at IS 'Not before; of a retry, too.';
 COMMENT ON COLUMN fairq.archive.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
@@ -255,6 +261,7 @@ COMMENT ON COLUMN fairq.archive.headers IS 'What the producer gave beside the pa
 COMMENT ON COLUMN fairq.archive.progress IS 'What a worker said last of how far it was; NULL: nothing.';
 COMMENT ON COLUMN fairq.archive.until_started IS 'True: it has given up its dedup_key once it was popped.';
 COMMENT ON COLUMN fairq.archive.dedup_for IS 'For how long nothing is added with its dedup_key after that; NULL: not at all.';
+COMMENT ON COLUMN fairq.archive.expires_at IS 'By when it was to begin; NULL: at any time.';
 
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue', '');
@@ -420,35 +427,39 @@ CREATE FUNCTION fairq.enqueue(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
-	headers jsonb DEFAULT NULL, replace boolean DEFAULT false,
-	dedup_until text DEFAULT 'finished', dedup_for interval DEFAULT NULL)
+	headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+	replace boolean DEFAULT false, dedup_until text DEFAULT 'finished',
+	dedup_for interval DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_enqueue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
-	boolean, text, interval)
+	timestamptz, boolean, text, interval)
 	IS 'Add a task for a group; its id. With a dedup_key that an unfinished task of the queue has: nothing, but that task''s id; with replace that one, unless it runs, is this one from then on.';
 
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_keys text[] DEFAULT NULL,
 	costs real[] DEFAULT NULL, priorities int[] DEFAULT NULL,
-	run_ats timestamptz[] DEFAULT NULL, headers jsonb[] DEFAULT NULL)
+	run_ats timestamptz[] DEFAULT NULL, headers jsonb[] DEFAULT NULL,
+	expires_at timestamptz DEFAULT NULL)
 	RETURNS SETOF bigint AS 'MODULE_PATHNAME', 'fairq_enqueue_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 100;
-COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[], real[], int[], timestamptz[], jsonb[])
+COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[], real[], int[],
+	timestamptz[], jsonb[], timestamptz)
 	IS 'Add many tasks at once, all or none; their ids in the order of the input.';
 
 CREATE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
-	headers jsonb DEFAULT NULL, replace boolean DEFAULT false,
-	dedup_until text DEFAULT 'finished', dedup_for interval DEFAULT NULL,
+	headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+	replace boolean DEFAULT false, dedup_until text DEFAULT 'finished',
+	dedup_for interval DEFAULT NULL,
 	OUT id bigint, OUT added boolean)
 	AS 'MODULE_PATHNAME', 'fairq_enqueue_or_find'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue_or_find(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
-	boolean, text, interval)
+	timestamptz, boolean, text, interval)
 	IS 'What fairq.enqueue() does, and whether the task was added.';
 
 CREATE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint
@@ -636,7 +647,7 @@ COMMENT ON FUNCTION fairq.reset_hints()
 CREATE FUNCTION fairq.counters(queue_id int, OUT enqueued bigint,
 	OUT popped bigint, OUT completed bigint, OUT released bigint,
 	OUT retried bigint, OUT failed bigint, OUT cancelled bigint,
-	OUT expired bigint)
+	OUT expired bigint, OUT outdated bigint)
 	AS 'MODULE_PATHNAME', 'fairq_counters'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.counters(int)
@@ -662,11 +673,11 @@ COMMENT ON FUNCTION fairq.kept_back(text)
 
 -- STABLE, so that a query that does not ask for the reason does not pay for it.
 CREATE FUNCTION fairq.wait_reason(queue_id int, group_no int,
-	run_at timestamptz) RETURNS text
+	run_at timestamptz, expires_at timestamptz) RETURNS text
 	AS 'MODULE_PATHNAME', 'fairq_wait_reason'
 	LANGUAGE C STABLE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.wait_reason(int, int, timestamptz)
-	IS 'Why a task of that group that is not running waits; run_at, if it stands at a time.';
+COMMENT ON FUNCTION fairq.wait_reason(int, int, timestamptz, timestamptz)
+	IS 'Why a task of that group that is not running waits; run_at, if it stands at a time, expires_at, if it has not begun.';
 
 -- The views show what one may see, and let no condition of the caller's look
 -- at the rest.
@@ -676,15 +687,19 @@ COMMENT ON FUNCTION fairq.wait_reason(int, int, timestamptz)
 -- a queue.  Comparisons of texts are leakproof, so they may come before the look
 -- at the privilege, and EXPLAIN would tell any role what the texts are, by their
 -- statistics and by the rows removed; but none is moved past what is volatile.
+-- What is outdated is said as fairq_is_outdated() in src/store.h says it.
 CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 	SELECT t.id, q.name AS queue, fairq.kept_back(s.group_key) AS group_key,
 		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
+			WHEN t.expires_at <= pg_catalog.clock_timestamp()
+				AND t.attempt = coalesce(t.released, 0) THEN 'expired'
 			WHEN t.addr < (1::bigint << 62) THEN 'queued'
 			WHEN t.run_at > pg_catalog.clock_timestamp() THEN 'scheduled'
 			ELSE 'queued' END AS status,
 		CASE WHEN t.lease_until IS NULL
 			THEN fairq.wait_reason(t.queue_id, t.group_no,
-				CASE WHEN t.addr >= (1::bigint << 62) THEN t.run_at END)
+				CASE WHEN t.addr >= (1::bigint << 62) THEN t.run_at END,
+				CASE WHEN t.attempt = coalesce(t.released, 0) THEN t.expires_at END)
 			END AS reason,
 		t.priority::int AS priority,
 		CASE WHEN t.addr < (1::bigint << 62) THEN t.addr END AS addr,
@@ -692,7 +707,7 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		t.payload, NULL::jsonb AS result, fairq.kept_back(t.error) AS error,
 		fairq.kept_back(t.worker) AS worker, t.enqueued_at,
 		t.popped_at, t.run_at, t.lease_until, NULL::timestamptz AS finished_at,
-		coalesce(t.cost, 1) AS cost, t.headers, t.progress, t.cancelled
+		coalesce(t.cost, 1) AS cost, t.headers, t.progress, t.cancelled, t.expires_at
 	FROM fairq.task t
 	JOIN fairq.queue q ON q.queue_id = t.queue_id
 		AND t.lane BETWEEN q.queue_id * 10 AND q.queue_id * 10 + 9
@@ -706,13 +721,14 @@ COMMENT ON VIEW fairq.live_tasks IS 'Of fairq.tasks, those that are not finished
 CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 	SELECT a.id, q.name AS queue, fairq.kept_back(a.group_key) AS group_key,
 		CASE a.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed'
-			ELSE 'cancelled' END AS status, NULL::text AS reason,
+			WHEN 3 THEN 'cancelled' ELSE 'expired' END AS status, NULL::text AS reason,
 		a.priority::int AS priority, NULL::bigint AS addr, a.attempt,
 		coalesce(a.max_attempts, q.max_attempts) AS max_attempts,
 		a.payload, a.result, fairq.kept_back(a.error) AS error,
 		fairq.kept_back(a.worker) AS worker, a.enqueued_at,
 		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at,
-		coalesce(a.cost, 1) AS cost, a.headers, a.progress, a.status = 3 AS cancelled
+		coalesce(a.cost, 1) AS cost, a.headers, a.progress, a.status = 3 AS cancelled,
+		a.expires_at
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq.has_queue_privilege(q.queue_id, 'work');
@@ -722,7 +738,7 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; and, from the archive, succeeded, failed or cancelled. reason is why a task does not run: paused, queue_limit, limit, rate or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; and, from the archive, succeeded, failed or cancelled; or expired, which stay here until a call comes by. reason is why a task does not run: paused, queue_limit, limit, rate or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
 
 CREATE VIEW fairq.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
@@ -751,6 +767,9 @@ CREATE VIEW fairq.all_groups AS
 			FROM (
 				SELECT queue_id, group_no, enqueued_at,
 					CASE WHEN lease_until IS NOT NULL THEN 'running'
+						WHEN expires_at <= pg_catalog.clock_timestamp()
+							AND attempt = coalesce(released, 0)
+						THEN 'expired'
 						WHEN addr < (1::bigint << 62)
 							OR run_at <= pg_catalog.clock_timestamp()
 						THEN 'queued' ELSE 'scheduled' END AS status
@@ -812,7 +831,7 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 		q.block_length, q.shares, q.paused, q.ready, q.waiting, q.scheduled, q.running,
 		q.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
 		c.retried, c.failed, c.cancelled, c.expired, q.fair_by,
-		q.rate, q.per, q.burst, q.max_rate, q.in_order, q.retain_failed
+		q.rate, q.per, q.burst, q.max_rate, q.in_order, q.retain_failed, c.outdated
 	FROM fairq.visible_queues() q
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
@@ -827,7 +846,8 @@ CREATE FUNCTION fairq.visible_stats() RETURNS TABLE (queue text,
 	run_p50 interval, run_p95 interval, run_p99 interval,
 	wait_histogram bigint[], run_histogram bigint[],
 	enqueued bigint, popped bigint, completed bigint, released bigint,
-	retried bigint, failed bigint, cancelled bigint, expired bigint)
+	retried bigint, failed bigint, cancelled bigint, expired bigint,
+	outdated bigint)
 	AS 'MODULE_PATHNAME', 'fairq_visible_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq.visible_stats()
@@ -950,7 +970,7 @@ CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_maintain'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.maintain(text)
-	IS 'Delete what need not be retained any more, take back expired leases, forget groups that are not used. For cron; of one queue, or all.';
+	IS 'Delete what need not be retained any more, take back expired leases, end tasks that are outdated, forget groups that are not used. For cron; of one queue, or all.';
 
 -- STABLE, so that it uses its caller's snapshot, which is a fresh one.  It is
 -- called by check_queue(), with the settings of src/store_spi.c.  A SET clause

@@ -117,7 +117,7 @@ FROM (VALUES
 	(47, $$SELECT count(*) FROM fairq.visible_groups() WHERE queue LIKE 'privileges%'$$),
 	(48, $$SELECT count(*) FROM fairq.visible_lanes() WHERE queue LIKE 'privileges%'$$),
 	(49, format('SELECT enqueued FROM fairq.counters(%s)', :queue_id)),
-	(50, format('fairq.wait_reason(%s, 0, NULL)', :queue_id)),
+	(50, format('fairq.wait_reason(%s, 0, NULL, NULL)', :queue_id)),
 	(51, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'enqueue')),
 	(52, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'work')),
 	(53, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'monitor')),
@@ -133,7 +133,7 @@ FROM (VALUES
 	(63, $$SELECT 1 + count(*) FROM fairq.group_stats('privileges')$$),
 	-- who may not see groups gets one answer, whether there is such a group or not
 	(64, $$fairq.address('privileges', 'guessed', 1)$$),
-	(65, format('fairq.wait_reason(%s, 1000, NULL)', :queue_id)),
+	(65, format('fairq.wait_reason(%s, 1000, NULL, NULL)', :queue_id)),
 	(66, $$fairq.pause('privileges', 'guessed')::text = ''$$),
 	(67, $$fairq.resume('privileges', 'guessed')::text = ''$$),
 	(68, $$fairq.redrive('privileges', 'guessed')$$),

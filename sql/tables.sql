@@ -203,7 +203,7 @@ ALTER TABLE fairq.dedup ALTER COLUMN id TYPE numeric;
 SELECT fairq.enqueue('tables', 'a', dedup_key => 'a');
 ROLLBACK;
 BEGIN;
-ALTER TABLE fairq.task ALTER COLUMN released TYPE text;
+ALTER TABLE fairq.task ALTER COLUMN dedup_for TYPE text;
 SELECT fairq.check_queue('tables');
 ROLLBACK;
 BEGIN;

@@ -63,7 +63,7 @@ SELECT * FROM pg_temp.stand;
 -- all columns
 SELECT pg_temp.forget();
 SELECT fairq.enqueue('taken', 'a', jsonb_build_object('long', repeat(md5('a'), 10000), 'n', (SELECT jsonb_agg(md5(i::text)) FROM generate_series(1, 1000) i)),
-	3, NULL, 'key', 7, 5, '{"h": 1}', false, 'finished', '1 hour') AS id \gset
+	3, NULL, 'key', 7, 5, '{"h": 1}', 'infinity', false, 'finished', '1 hour') AS id \gset
 CREATE TEMP TABLE before AS SELECT * FROM fairq.task WHERE id = :id;
 BEGIN;
 SELECT id = :id AS ok, attempts_left FROM fairq.take('taken');

@@ -106,6 +106,9 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 	put_column(values, nulls, TASK_UNTIL_STARTED, BoolGetDatum(true),
 			   !new->dedup.until_started);
 	put_if_any(values, nulls, TASK_DEDUP_FOR, new->dedup.held_for);
+	put_column(values, nulls, TASK_EXPIRES_AT,
+			   TimestampTzGetDatum(new->expires_at),
+			   new->expires_at == DT_NOEND);
 	pending = fairq_pending(lane, group_no);
 	pending->stats[FAIRQ_STAT_ENQUEUED]++;
 	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);

@@ -25,6 +25,8 @@ typedef struct FairqNewTask
 	TimestampTz put_back_at;	/* time at which it was put back from the
 								 * archive; DT_NOBEGIN: it is new */
 	TimestampTz popped_at;		/* time of its last claim; 0: it had none */
+	TimestampTz expires_at;		/* time from which on it does not begin;
+								 * DT_NOEND: none */
 	text	   *group_key;		/* its group's key */
 	Datum		payload;		/* its payload */
 	Datum		headers;		/* its headers; 0: none */

@@ -34,4 +34,8 @@ extern void fairq_writes(const char *function);
 	fairq_check_int(name, PG_ARGISNULL(n) ? (def) : PG_GETARG_INT32(n), \
 					low, high)
 
+/* time from which on a task does not begin; DT_NOEND, if it is not given: none */
+#define FAIRQ_ARG_EXPIRES_AT(n) \
+	(PG_ARGISNULL(n) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(n))
+
 #endif							/* FAIRQ_ARGS_H */

@@ -21,10 +21,17 @@
 #include "running.h"
 #include "transaction.h"
 
+/* Is the task one that still may begin? */
+static bool
+is_waiting(const FairqTask *task)
+{
+	return !task->running && !fairq_is_outdated(task, GetCurrentTimestamp());
+}
+
 /*
- * Lock the task with that id, if it is not running, and the caller has one of
- * these privileges on its queue, which is returned; NULL: there is none.  A running
- * one is not locked: its worker would have to wait.
+ * Lock the task with that id, if it is neither running nor outdated, and the caller
+ * has one of these privileges on its queue, which is returned; NULL: there is none.  A
+ * running one is not locked: its worker would have to wait.
  */
 FairqQueue *
 fairq_find_waiting(FairqTable *tasks, int64 id, int any_privilege,
@@ -37,8 +44,8 @@ fairq_find_waiting(FairqTable *tasks, int64 id, int any_privilege,
 	if (!fairq_task_find_nowait(tasks, id, task, &changing))
 		return NULL;
 	queue = fairq_queue_use_id(task->queue_id, any_privilege);
-	if (queue != NULL && fairq_task_find(tasks, id, task) && !task->running &&
-		fairq_task_find_locked(tasks, id, task) && !task->running)
+	if (queue != NULL && fairq_task_find(tasks, id, task) && is_waiting(task) &&
+		fairq_task_find_locked(tasks, id, task) && is_waiting(task))
 		return queue;
 	return NULL;
 }

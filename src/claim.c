@@ -5,7 +5,7 @@
  * A ready task needs a slot in its queue and in its group, which the caller
  * has got.  An expired one has its slots already: it keeps them.  Then what is
  * done with it is the affair of pop or take (pop.c), and what a rollback
- * changes is noted.
+ * changes is noted.  A ready task that is outdated is finished instead.
  *
  * Locking: of a ready task's row the tuple lock, at most, for a moment; an
  * expired one's row is locked with SKIP LOCKED (store_task.c).  So a call waits for
@@ -52,10 +52,16 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	return result;
 }
 
-/*
- * See whether a pop could have the task.  If so, the call stops there, as if
- * the task were locked; if not, it goes on as a pop would.
- */
+/* A pop would be worth it: the call stops there, as if the task were locked. */
+static FairqClaimResult
+see_task(FairqService *s)
+{
+	s->got.peeked = true;
+	s->call.max_tasks = s->got.served;
+	return FAIRQ_LOCKED;
+}
+
+/* See whether a pop could have the task.  If not, the call goes on as a pop would. */
 static FairqClaimResult
 peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 {
@@ -63,11 +69,39 @@ peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 
 	if (result == FAIRQ_LOCKED)
 		s->got.saw_locked = true;
+	return result == FAIRQ_CLAIMED ? see_task(s) : result;
+}
+
+/*
+ * Is the task outdated, and has the call finished so many tasks that it leaves this one
+ * to others?
+ */
+bool
+fairq_leaves_outdated(FairqService *s, const FairqTask *task)
+{
+	if (s->got.ended < FAIRQ_MAX_ENDED || !fairq_is_outdated(task, s->call.now))
+		return false;
+	s->left = true;
+	return true;
+}
+
+/*
+ * Finish a ready task that is outdated.  A look leaves it as it is, but to finish many
+ * is worth a pop.
+ */
+static FairqClaimResult
+drop_outdated(FairqService *s, FairqTask *task)
+{
+	FairqClaimResult result;
+
+	if (s->call.peek)
+		return ++s->got.ended == FAIRQ_MAX_ENDED ? see_task(s) : FAIRQ_LOCKED;
+	result = fairq_task_lock(s->tasks, task);
 	if (result != FAIRQ_CLAIMED)
 		return result;
-	s->got.peeked = true;
-	s->call.max_tasks = s->got.served;
-	return FAIRQ_LOCKED;
+	fairq_finish_outdated(s->queue, s->tasks, task);
+	s->got.ended++;
+	return FAIRQ_GONE;
 }
 
 /*
@@ -78,10 +112,13 @@ FairqClaimResult
 fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqPending *pending;
-	FairqClaimResult result = s->call.peek ?
+	FairqClaimResult result;
+
+	if (fairq_is_outdated(task, s->call.now))
+		return drop_outdated(s, task);
+	result = s->call.peek ?
 		peek_at_task(s, task, s->tasks->claims_delete) :
 		fairq_task_lock_tuple(s->tasks, task);
-
 	if (result == FAIRQ_CLAIMED && task->running)
 	{
 		fairq_task_unlock_tuple(s->tasks, task);

@@ -141,6 +141,17 @@ has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 	return found;
 }
 
+/* Will the task, which has a key, never begin? */
+static bool
+is_outdated(FairqTable *tasks, int64 id)
+{
+	FairqTask	task;
+	bool		changing;
+
+	return fairq_task_find_nowait(tasks, id, &task, &changing) && !changing &&
+		fairq_is_outdated(&task, GetCurrentTimestamp());
+}
+
 static void
 put_key(FairqTable *keys, int32 queue_id, Datum key, int64 id,
 		TimestampTz free_at)
@@ -263,7 +274,8 @@ fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
 	fairq_scan_end(scan);
 	UnlockDatabaseObject(relid, queue->id, hash, RowExclusiveLock);
 	return row.id != 0 && row.free_at == DT_NOEND &&
-		has_task(tasks, queue->id, key, row.id) ? row.id : 0;
+		has_task(tasks, queue->id, key, row.id) &&
+		!is_outdated(tasks, row.id) ? row.id : 0;
 }
 
 /*

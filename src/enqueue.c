@@ -45,6 +45,7 @@ enum
 	ARG_MAX_ATTEMPTS,
 	ARG_COST,
 	ARG_HEADERS,
+	ARG_EXPIRES_AT,
 	ARG_REPLACE,
 	ARG_DEDUP_UNTIL,
 	ARG_DEDUP_FOR
@@ -102,6 +103,7 @@ read_task(FunctionCallInfo fcinfo, FairqNewTask *new)
 		new->cost = fairq_check_cost(PG_GETARG_FLOAT4(ARG_COST));
 	if (!PG_ARGISNULL(ARG_HEADERS))
 		new->headers = PointerGetDatum(PG_GETARG_JSONB_P(ARG_HEADERS));
+	new->expires_at = FAIRQ_ARG_EXPIRES_AT(ARG_EXPIRES_AT);
 }
 
 /* Add a task, unless another has its key.  Returns whose id is the result's. */

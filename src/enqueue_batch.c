@@ -25,9 +25,9 @@
 #include "add.h"
 #include "args.h"
 #include "assign.h"
-#include "dedup.h"
 #include "ids.h"
 #include "text.h"
+#include "unique.h"
 
 PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
 
@@ -126,9 +126,8 @@ take_keys(FairqEnqueue *e, Batch *batch)
 		if (i > 0 && fairq_text_equal(sorted[i - 1].key, sorted[i].key))
 			owner = ids[sorted[i - 1].task];
 		else
-			owner = fairq_dedup_take(e->queue, e->tasks,
-									 PointerGetDatum(sorted[i].key), ids[task],
-									 true);
+			owner = fairq_take_key(e, PointerGetDatum(sorted[i].key), ids[task],
+								   true);
 		batch->add[task] = owner == ids[task];
 		ids[task] = owner;
 	}
@@ -234,6 +233,7 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 											   ALLOCSET_DEFAULT_SIZES);
 
 	new.priority = FAIRQ_ARG_INT(3, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
+	new.expires_at = FAIRQ_ARG_EXPIRES_AT(10);
 	read_args(fcinfo, &batch);
 	fairq_writes("fairq.enqueue_batch()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);

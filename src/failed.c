@@ -5,7 +5,7 @@
  * They are in the archive until they are put back into their queue, or deleted.
  * One that is put back is a new task with the id of the old one: with all of its
  * attempts, but numbered as before, so that a worker which has lost an earlier one
- * ends none of them.
+ * ends none of them; and it does not expire any more.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables; the
  * archived row, to the end of the transaction.  Rows that are being changed are
@@ -20,12 +20,12 @@
 
 #include "add.h"
 #include "args.h"
-#include "dedup.h"
 #include "group.h"
 #include "outcome.h"
 #include "store_spi.h"
 #include "text.h"
 #include "transaction.h"
+#include "unique.h"
 
 PG_FUNCTION_INFO_V1(fairq_redrive);
 PG_FUNCTION_INFO_V1(fairq_redrive_task);
@@ -68,6 +68,7 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 		.dedup.held_for = copy_interval(slot, ARCHIVE_DEDUP_FOR),
 		.error = copy_of(slot, ARCHIVE_ERROR),
 		.run_at = DT_NOBEGIN,
+		.expires_at = DT_NOEND,
 		.put_back_at = GetCurrentTimestamp()
 	};
 
@@ -89,8 +90,7 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 	/* what it has given up it does not get back */
 	if (DatumGetPointer(new.dedup.key) != NULL &&
 		!(new.dedup.until_started && new.attempt > 0) &&
-		fairq_dedup_take(e->queue, e->tasks, new.dedup.key, new.id,
-						 false) != new.id)
+		fairq_take_key(e, new.dedup.key, new.id, false) != new.id)
 		return false;
 	fairq_table_delete(archived, &tid);
 	fairq_add_task(e, &new);

@@ -14,8 +14,8 @@
  * Since nothing is claimed, a search would come by the same tasks again at the
  * group's next turn.  So the caller keeps the ids of those that it has come by.
  *
- * Rows in the hands of another transaction, and rows that are locked at this
- * moment, are passed over, as a pop passes them over.
+ * Rows in the hands of another transaction, rows that are locked at this
+ * moment, and tasks that are outdated, are passed over, as a pop passes them over.
  *
  * Locking: none.
  */
@@ -250,13 +250,17 @@ fairq_heads_next(FairqService *s, FairqHeads *heads, FairqCourse *course,
 	while ((chosen = choose(s, heads, course, have_slot)) != NULL)
 	{
 		ItemPointerData root = chosen->task.root;
+		bool		outdated = fairq_is_outdated(&chosen->task, s->call.now);
 
+		if (outdated && s->got.ended == FAIRQ_MAX_ENDED)
+			return false;
 		head->task = chosen->task;
 		head->expired = chosen == &course->expired;
 		pass(heads, chosen);
 		(void) hash_search(heads->seen, &head->task.id, HASH_ENTER, NULL);
-		if (fairq_task_peek(s->tasks, &head->task,
-							head->expired) != FAIRQ_CLAIMED)
+		s->got.ended += outdated;
+		if (outdated || fairq_task_peek(s->tasks, &head->task,
+										head->expired) != FAIRQ_CLAIMED)
 			continue;
 		head->task.root = root;
 		return true;

@@ -88,6 +88,7 @@ typedef enum FairqStat
 	FAIRQ_STAT_FAILED,			/* tasks that failed for good */
 	FAIRQ_STAT_CANCELLED,		/* tasks that were cancelled */
 	FAIRQ_STAT_EXPIRED,			/* leases that expired */
+	FAIRQ_STAT_OUTDATED,		/* tasks that did not begin in time */
 	FAIRQ_STATS					/* number of these */
 } FairqStat;
 

@@ -118,8 +118,8 @@ fairq_kept_back(PG_FUNCTION_ARGS)
 }
 
 /*
- * fairq.wait_reason(queue_id, group_no, run_at): for the views of tasks.  NULL
- * for a caller that may not see the queue's groups.
+ * fairq.wait_reason(queue_id, group_no, run_at, expires_at): for the views of tasks.
+ * NULL for a caller that may not see the queue's groups, and of a task that is outdated.
  */
 Datum
 fairq_wait_reason(PG_FUNCTION_ARGS)
@@ -133,6 +133,8 @@ fairq_wait_reason(PG_FUNCTION_ARGS)
 	queue = fairq_queue_by_id(PG_GETARG_INT32(0));
 	group_no = PG_GETARG_INT32(1);
 	if (queue == NULL || group_no < 0 || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
+		PG_RETURN_NULL();
+	if (!PG_ARGISNULL(3) && PG_GETARG_TIMESTAMPTZ(3) <= GetCurrentTimestamp())
 		PG_RETURN_NULL();
 	if (!PG_ARGISNULL(2) && PG_GETARG_TIMESTAMPTZ(2) > GetCurrentTimestamp())
 		reason = FAIRQ_REASON_SCHEDULED;

@@ -48,18 +48,16 @@
 #include "utils/timestamp.h"
 
 #include "args.h"
-#include "census.h"
 #include "compat.h"
 #include "dedup.h"
 #include "due.h"
 #include "group.h"
 #include "lane_waits.h"
 #include "line.h"
-#include "outcome.h"
 #include "recover.h"
 #include "registry.h"
-#include "shown.h"
 #include "store_spi.h"
+#include "sweep.h"
 #include "tally_count.h"
 #include "transaction.h"
 
@@ -72,96 +70,6 @@ PG_FUNCTION_INFO_V1(fairq_maintain);
 
 /* --------------------------------------------------------------------- */
 
-/* Leases that are to be ended. */
-typedef struct Expiry
-{
-	FairqQueue *queue;
-	FairqTable *tasks;
-	FairqScan  *scan;			/* used for one line after the other */
-	TimestampTz now;
-	int64		most;			/* tasks */
-	int64		expired;		/* so far */
-	MemoryContext each;			/* of what a task needs */
-} Expiry;
-
-/* End the expired leases of tasks that the scan comes by. */
-static void
-expire_found(Expiry *e)
-{
-	FairqTask	task;
-	FairqRowState state;
-
-	while (e->expired < e->most &&
-		   (state = fairq_task_next(e->scan, &task, true)) != FAIRQ_ROW_END)
-	{
-		MemoryContext old;
-
-		if (state != FAIRQ_ROW_LIVE)
-			continue;
-		if (!task.running || task.lease_until > e->now ||
-			fairq_task_lock(e->tasks, &task) != FAIRQ_CLAIMED ||
-			!task.running || task.lease_until > e->now)
-			continue;
-		old = MemoryContextSwitchTo(e->each);
-		fairq_expire(e->queue, e->tasks, &task);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(e->each);
-		e->expired++;
-	}
-}
-
-/* End expired leases in all lines of a lane of which something is leased. */
-static void
-expire_in_lane(Expiry *e, int priority)
-{
-	FairqLane  *lane = fairq_queue_lane(e->queue, priority);
-
-	for (int32 group_no = 0; fairq_lane_next_leased(lane, &group_no); group_no++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		for (int r = 0; r < FAIRQ_REGIONS && e->expired < e->most; r++)
-		{
-			e->scan = fairq_line_search(e->scan, e->tasks,
-										fairq_task_lane(e->queue->id, priority),
-										group_no, fairq_region_from(r),
-										fairq_lane_reach(lane, r) + 1);
-			expire_found(e);
-		}
-		if (e->expired == e->most || group_no == PG_INT32_MAX)
-			break;
-	}
-}
-
-static int64
-expire_leases(FairqQueue *queue, int64 most)
-{
-	Expiry		e = {
-		.queue = queue,
-		.most = most,
-		.now = GetCurrentTimestamp()
-	};
-
-	e.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
-	e.each = AllocSetContextCreate(CurrentMemoryContext, "fairq task",
-								   ALLOCSET_DEFAULT_SIZES);
-	/* what is leased is known after these two, also in our own transaction */
-	(void) fairq_census_finish(queue, e.tasks);
-	(void) fairq_pending_show(queue->hints);
-	(void) fairq_chunks_map(&queue->hints->chunks);
-	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		expire_in_lane(&e, priority);
-	if (e.scan != NULL)
-		fairq_scan_end(e.scan);
-	fairq_table_close(e.tasks);
-	MemoryContextDelete(e.each);
-	if (e.expired > 0)
-	{
-		fairq_notify(queue);
-		fairq_written();
-	}
-	return e.expired;
-}
-
 Datum
 fairq_expire_leases(PG_FUNCTION_ARGS)
 {
@@ -169,8 +77,8 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 	int64		most = FAIRQ_ARG_INT(1, "max_tasks", 1000, 1, PG_INT32_MAX);
 
 	fairq_writes("fairq.expire_leases()");
-	PG_RETURN_INT64(expire_leases(fairq_queue_use(name, FAIRQ_PRIV_WORK,
-												  AccessShareLock), most));
+	PG_RETURN_INT64(fairq_expire_all(fairq_queue_use(name, FAIRQ_PRIV_WORK,
+													 AccessShareLock), most));
 }
 
 /* --------------------------------------------------------------------- */
@@ -484,7 +392,7 @@ maintain_tasks(FairqQueue *queue)
 
 	/* the setting is read once, whatever the planner thinks */
 	changed = fairq_sql("DELETE FROM fairq.archive a"
-						" WHERE a.queue_id = $1 AND a.status IN (1, 3)"
+						" WHERE a.queue_id = $1 AND a.status IN (1, 3, 4)"
 						" AND coalesce(a.finished_at < clock_timestamp()"
 						" - (SELECT q.retain FROM fairq.queue q"
 						" WHERE q.queue_id = $1), true)",
@@ -497,7 +405,8 @@ maintain_tasks(FairqQueue *queue)
 						 &arg, 1, NULL);
 	changed += forget_keys(queue);
 	changed += forget_roles(queue);
-	changed += expire_leases(queue, PG_INT64_MAX);
+	changed += fairq_expire_all(queue, PG_INT64_MAX);
+	changed += fairq_finish_all_outdated(queue);
 	return changed > 0;
 }
 

@@ -76,6 +76,7 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	copy_column(tasks, TASK_UNTIL_STARTED, ARCHIVE_UNTIL_STARTED, values,
 				nulls);
 	copy_column(tasks, TASK_DEDUP_FOR, ARCHIVE_DEDUP_FOR, values, nulls);
+	copy_column(tasks, TASK_EXPIRES_AT, ARCHIVE_EXPIRES_AT, values, nulls);
 	if (error != NULL || status == FAIRQ_STATUS_SUCCEEDED)
 	{
 		values[ARCHIVE_ERROR - 1] = PointerGetDatum(error);
@@ -137,7 +138,8 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		[FAIRQ_STATUS_DROPPED] = -1,
 		[FAIRQ_STATUS_SUCCEEDED] = FAIRQ_STAT_COMPLETED,
 		[FAIRQ_STATUS_FAILED] = FAIRQ_STAT_FAILED,
-		[FAIRQ_STATUS_CANCELLED] = FAIRQ_STAT_CANCELLED
+		[FAIRQ_STATUS_CANCELLED] = FAIRQ_STAT_CANCELLED,
+		[FAIRQ_STATUS_OUTDATED] = FAIRQ_STAT_OUTDATED
 	};
 	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
 	FairqPending *pending;
@@ -147,7 +149,8 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		archive_task(queue, tasks, task, status, error, result);
 	if (task->keyed && !task->taken)
 		fairq_dedup_free(tasks, task, task->attempt > 0 &&
-						 status != FAIRQ_STATUS_DROPPED);
+						 status != FAIRQ_STATUS_DROPPED &&
+						 status != FAIRQ_STATUS_OUTDATED);
 
 	pending = fairq_pending(lane, task->group_no);
 	if (stat_of[status] >= 0)
@@ -243,6 +246,15 @@ bool
 fairq_attempts_used_up(const FairqQueue *queue, const FairqTask *task)
 {
 	return fairq_attempts_left(queue, task) == 0;
+}
+
+/* Finish a locked task that is outdated. */
+void
+fairq_finish_outdated(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
+{
+	elog(DEBUG1, "task " INT64_FORMAT " of queue \"%s\" is outdated: it has not begun in time",
+		 task->id, queue->name);
+	fairq_finish(queue, tasks, task, FAIRQ_STATUS_OUTDATED, NULL, (Datum) 0);
 }
 
 /* End the expired lease of a task that no pop is to take over. */

@@ -15,7 +15,8 @@ typedef enum FairqStatus
 	FAIRQ_STATUS_DROPPED = 0,
 	FAIRQ_STATUS_SUCCEEDED = 1,
 	FAIRQ_STATUS_FAILED = 2,
-	FAIRQ_STATUS_CANCELLED = 3
+	FAIRQ_STATUS_CANCELLED = 3,
+	FAIRQ_STATUS_OUTDATED = 4	/* "expired" to users */
 } FairqStatus;
 
 extern void fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
@@ -30,6 +31,8 @@ extern int32 fairq_attempts_left(const FairqQueue *queue,
 								 const FairqTask *task);
 extern bool fairq_attempts_used_up(const FairqQueue *queue,
 								   const FairqTask *task);
+extern void fairq_finish_outdated(FairqQueue *queue, FairqTable *tasks,
+								  FairqTask *task);
 extern void fairq_expire(FairqQueue *queue, FairqTable *tasks,
 						 FairqTask *task);
 

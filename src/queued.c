@@ -58,6 +58,7 @@ fairq_turns_before(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(0) &&
 		fairq_task_find_nowait(tasks, PG_GETARG_INT64(0), &task, &changing) &&
 		!task.running && !fairq_is_timed(task.addr) &&
+		!fairq_is_outdated(&task, GetCurrentTimestamp()) &&
 		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_ANY)) != NULL)
 		ahead = fairq_tasks_ahead(queue, tasks, &task);
 	fairq_table_close(tasks);

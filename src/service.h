@@ -9,7 +9,7 @@
 #include "recover.h"
 #include "store.h"
 
-/* expired tasks that a call brings to their end, beside what it serves */
+/* expired and outdated tasks that a call brings to their end, beside what it serves */
 #define FAIRQ_MAX_ENDED 100
 
 /* how long a transaction block leaves such a task to other calls */
@@ -49,8 +49,8 @@ typedef struct FairqService
 	{
 		int64		served;		/* tasks that were served */
 		int64		charge;		/* what they charge their lanes' shares */
-		int64		ended;		/* expired tasks that were brought to their
-								 * end */
+		int64		ended;		/* expired and outdated tasks that were brought to
+								 * their end; with peek, that would be */
 		int64		found;		/* tasks and groups of which something was
 								 * found due */
 		bool		peeked;		/* true, with peek: a pop would be worth it */
@@ -95,8 +95,8 @@ typedef struct FairqService
 								 * again */
 	}			full;
 
-	bool		left;			/* true: in this turn, an expired task was left
-								 * to others to end */
+	bool		left;			/* true: in this turn, an expired or outdated
+								 * task was left to others to end */
 	FairqRecovering recovering; /* recovery of this lane by this call */
 
 	/* scans of groups' lines, kept for the call; NULL: none */

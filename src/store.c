@@ -58,8 +58,18 @@
 /* as they were found last; InvalidOid: not looked for, or they may be others */
 static Oid	known_indexes[FAIRQ_INDEXES];
 
-/* an index of timed tasks only: its predicate is the one that fairq knows */
-static Oid	timed_index;
+/* Tasks of which there are indexes without the others, by predicates that fairq knows. */
+typedef enum Part
+{
+	PART_WHOLE,					/* all tasks: there is no predicate */
+	PART_TIMED,					/* addr >= 2^62 */
+	PART_EXPIRING,				/* expires_at IS NOT NULL */
+	PARTS,
+	PART_UNKNOWN				/* some by another predicate */
+} Part;
+
+/* an index of each part but the whole, as it was found last */
+static Oid	part_indexes[PARTS];
 
 static struct
 {
@@ -74,7 +84,7 @@ forget_table(Datum arg, Oid relid)
 	if (!fairq_catalog_has(relid))
 		return;
 	memset(known_indexes, 0, sizeof(known_indexes));
-	timed_index = InvalidOid;
+	memset(part_indexes, 0, sizeof(part_indexes));
 	/* the others are what they were: settings change often */
 	for (int i = 0; i < FAIRQ_TABLES; i++)
 	{
@@ -140,48 +150,71 @@ fairq_check_use(Relation rel, FairqUse use)
 		*checked_uses(RelationGetRelid(rel)) |= use;
 }
 
+static bool
+is_column(Node *node, AttrNumber attno)
+{
+	return IsA(node, Var) && ((Var *) node)->varattno == attno;
+}
+
 /* Is it "addr >= 2^62", which is true of timed tasks? */
 static bool
-is_of_timed(FairqTable *table, List *predicate)
+is_of_timed(Node *predicate)
 {
-	OpExpr	   *op = linitial(predicate);
-	Var		   *addr;
+	OpExpr	   *op = (OpExpr *) predicate;
 	Const	   *from;
 
-	if (!fairq_catalog_is_task(RelationGetRelid(table->rel)) ||
-		list_length(predicate) != 1 || !IsA(op, OpExpr) ||
-		op->opfuncid != F_INT8GE)
+	if (!IsA(predicate, OpExpr) || op->opfuncid != F_INT8GE)
 		return false;
-	addr = linitial(op->args);
 	from = lsecond(op->args);
-	return IsA(addr, Var) && addr->varattno == TASK_ADDR &&
+	return is_column(linitial(op->args), TASK_ADDR) &&
 		IsA(from, Const) && !from->constisnull &&
 		DatumGetInt64(from->constvalue) == FAIRQ_RETRIES;
 }
 
-/* Has the index no predicate but the one that fairq knows? */
+/* Is it "expires_at IS NOT NULL"? */
 static bool
-is_whole_or_timed(FairqTable *table, Relation index)
+is_of_expiring(Node *predicate)
+{
+	NullTest   *test = (NullTest *) predicate;
+
+	return IsA(predicate, NullTest) && test->nulltesttype == IS_NOT_NULL &&
+		is_column((Node *) test->arg, TASK_EXPIRES_AT);
+}
+
+/* The part of the table's rows that an opened index has. */
+static Part
+part_of(FairqTable *table, Relation index)
 {
 	uint64		as_of = fairq_catalog_changes();
 	List	   *predicate;
+	Part		part = PART_UNKNOWN;
 
+	if (heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
+		return PART_WHOLE;
 	/* the relation cache would copy the predicate for each look at it */
-	if (RelationGetRelid(index) == timed_index)
-		return true;
+	for (int p = PART_WHOLE + 1; p < PARTS; p++)
+		if (RelationGetRelid(index) == part_indexes[p])
+			return p;
 	predicate = RelationGetIndexPredicate(index);
-	if (predicate != NIL && !is_of_timed(table, predicate))
-		return false;
-	if (predicate != NIL && fairq_catalog_changes() == as_of)
-		timed_index = RelationGetRelid(index);
-	return true;
+	if (!fairq_catalog_is_task(RelationGetRelid(table->rel)) ||
+		list_length(predicate) != 1)
+		return PART_UNKNOWN;
+	if (is_of_timed(linitial(predicate)))
+		part = PART_TIMED;
+	else if (is_of_expiring(linitial(predicate)))
+		part = PART_EXPIRING;
+	if (part != PART_UNKNOWN && fairq_catalog_changes() == as_of)
+		part_indexes[part] = RelationGetRelid(index);
+	return part;
 }
 
-/* Has an index that was opened a predicate? */
+/* Has an opened index at least the rows of that part? */
 static bool
-is_partial(Relation index)
+has_part(FairqTable *table, Relation index, Part part)
 {
-	return !heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
+	Part		has = part_of(table, index);
+
+	return has == PART_WHOLE || has == part;
 }
 
 static Relation
@@ -195,7 +228,7 @@ open_index(FairqTable *table, int i)
 												table->lockmode);
 	if (index->rd_rel->relam != BTREE_AM_OID ||
 		RelationGetIndexExpressions(index) != NIL ||
-		!is_whole_or_timed(table, index) ||
+		part_of(table, index) == PART_UNKNOWN ||
 		index->rd_index->indisexclusion)
 		ereport(ERROR,
 				errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -357,6 +390,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_TASK_BY_ID] = {TASK_ID},
 		[FAIRQ_TASK_BY_TIME] = {TASK_LANE, TASK_ADDR},
 		[FAIRQ_TASK_BY_GROUP] = {TASK_LANE, TASK_GROUP_NO, TASK_ADDR},
+		[FAIRQ_TASK_BY_EXPIRY] = {TASK_QUEUE_ID, TASK_EXPIRES_AT},
 		[FAIRQ_NUMBER_BY_KEY] = {NUMBER_QUEUE_ID, NUMBER_GROUP_KEY},
 		[FAIRQ_NUMBER_BY_NO] = {NUMBER_QUEUE_ID, NUMBER_GROUP_NO},
 		[FAIRQ_QUEUE_BY_NAME] = {QUEUE_NAME},
@@ -366,6 +400,11 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_DEDUP_BY_KEY] = {DEDUP_QUEUE_ID, DEDUP_KEY},
 		[FAIRQ_ARCHIVE_BY_ID] = {ARCHIVE_ID},
 		[FAIRQ_ARCHIVE_BY_STATUS] = {ARCHIVE_QUEUE_ID, ARCHIVE_STATUS},
+	};
+	/* a part that is enough */
+	static const Part parts[FAIRQ_INDEXES] = {
+		[FAIRQ_TASK_BY_TIME] = PART_TIMED,
+		[FAIRQ_TASK_BY_EXPIRY] = PART_EXPIRING
 	};
 	uint64		as_of;
 
@@ -381,8 +420,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 	for (int i = 0; i < table->indexes.n; i++)
 	{
 		if (table->indexes.rels[i]->rd_index->indisvalid &&
-			(which == FAIRQ_TASK_BY_TIME ||
-			 !is_partial(table->indexes.rels[i])) &&
+			has_part(table, table->indexes.rels[i], parts[which]) &&
 			is_in_order(table->indexes.rels[i], RelationGetDescr(table->rel),
 						columns[which]))
 		{
@@ -398,14 +436,27 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 			errhint("Reinstall the extension, or rebuild the index as its script defines it."));
 }
 
-/* Is the row that of a timed task? */
-static bool
-is_timed_row(FairqTable *table, TupleTableSlot *slot)
+/* Find of which parts of the table the row is. */
+static void
+find_parts(FairqTable *table, TupleTableSlot *slot, bool in_part[PARTS])
 {
+	bool		is_task = fairq_catalog_is_task(RelationGetRelid(table->rel));
 	bool		isnull;
 
-	return fairq_catalog_is_task(RelationGetRelid(table->rel)) &&
+	in_part[PART_WHOLE] = true;
+	in_part[PART_TIMED] = is_task &&
 		fairq_is_timed(DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull)));
+	in_part[PART_EXPIRING] = is_task && !slot_attisnull(slot, TASK_EXPIRES_AT);
+}
+
+/* Is it known of an index, without opening it, that it has other rows only? */
+static bool
+is_of_others(const bool in_part[PARTS], Oid index)
+{
+	for (int p = PART_WHOLE + 1; p < PARTS; p++)
+		if (!in_part[p] && index == part_indexes[p])
+			return true;
+	return false;
 }
 
 /*
@@ -414,8 +465,9 @@ is_timed_row(FairqTable *table, TupleTableSlot *slot)
 void
 fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_update)
 {
-	bool		timed = is_timed_row(table, slot);
+	bool		in_part[PARTS];
 
+	find_parts(table, slot, in_part);
 	for (int i = 0; i < table->indexes.n; i++)
 	{
 		Relation	index;
@@ -424,12 +476,11 @@ fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_upda
 		bool		nulls[INDEX_MAX_KEYS];
 		IndexInfo	info = {.type = T_IndexInfo};
 
-		/* not even opened, if it is the known one */
-		if (!timed && table->indexes.oids[i] == timed_index)
+		if (is_of_others(in_part, table->indexes.oids[i]))
 			continue;
 		index = open_index(table, i);
 		form = index->rd_index;
-		if (!form->indisready || (!timed && is_partial(index)))
+		if (!form->indisready || !in_part[part_of(table, index)])
 			continue;
 		for (int k = 0; k < form->indnatts; k++)
 			values[k] = slot_getattr(slot, form->indkey.values[k], &nulls[k]);

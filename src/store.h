@@ -109,6 +109,8 @@ typedef enum FairqIndex
 	FAIRQ_TASK_BY_ID,			/* id */
 	FAIRQ_TASK_BY_TIME,			/* lane, addr; of timed tasks, at least */
 	FAIRQ_TASK_BY_GROUP,		/* lane, group_no, addr */
+	FAIRQ_TASK_BY_EXPIRY,		/* queue_id, expires_at; of tasks that have
+								 * that, at least */
 	FAIRQ_NUMBER_BY_KEY,		/* queue_id, group_key */
 	FAIRQ_NUMBER_BY_NO,			/* queue_id, group_no */
 	FAIRQ_QUEUE_BY_NAME,		/* name */
@@ -202,6 +204,8 @@ typedef struct FairqTask
 	TimestampTz popped_at;		/* time of its last claim; 0: it had none */
 	TimestampTz run_at;			/* time for which it is scheduled, or at which
 								 * it was put back; 0: neither */
+	TimestampTz expires_at;		/* time from which on it does not begin;
+								 * DT_NOEND: none */
 	int32		queue_id;		/* id of its queue */
 	int32		group_no;		/* number of its group */
 	int32		attempt;		/* number of attempts so far */
@@ -221,6 +225,17 @@ typedef struct FairqTask
 	bool		taken;			/* true: its row is gone, as this transaction has
 								 * taken it */
 } FairqTask;
+
+/*
+ * Has the time passed by which the task was to begin, and none of its attempts that
+ * count has begun?
+ */
+static inline bool
+fairq_is_outdated(const FairqTask *task, TimestampTz now)
+{
+	return task->expires_at <= now && !task->running &&
+		task->attempt == task->released;
+}
 
 extern bool fairq_task_has(TupleTableSlot *slot, AttrNumber attno);
 extern bool fairq_task_keyed(TupleTableSlot *slot);
@@ -273,6 +288,8 @@ typedef struct FairqContent
 {
 	Datum		payload;		/* its payload */
 	Datum		headers;		/* its headers; 0: none */
+	TimestampTz expires_at;		/* time from which on it does not begin;
+								 * DT_NOEND: none */
 } FairqContent;
 
 extern void fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,

@@ -98,7 +98,8 @@ static const Column task_columns[TASK_NATTS] = {
 	[TASK_HEADERS - 1] = {JSONBOID, false},
 	[TASK_PROGRESS - 1] = {JSONBOID, false},
 	[TASK_UNTIL_STARTED - 1] = {BOOLOID, false},
-	[TASK_DEDUP_FOR - 1] = {INTERVALOID, false}
+	[TASK_DEDUP_FOR - 1] = {INTERVALOID, false},
+	[TASK_EXPIRES_AT - 1] = {TIMESTAMPTZOID, false}
 };
 
 static const Column number_columns[NUMBER_NATTS] = {
@@ -135,7 +136,8 @@ static const Column archive_columns[ARCHIVE_NATTS] = {
 	[ARCHIVE_HEADERS - 1] = {JSONBOID, false},
 	[ARCHIVE_PROGRESS - 1] = {JSONBOID, false},
 	[ARCHIVE_UNTIL_STARTED - 1] = {BOOLOID, false},
-	[ARCHIVE_DEDUP_FOR - 1] = {INTERVALOID, false}
+	[ARCHIVE_DEDUP_FOR - 1] = {INTERVALOID, false},
+	[ARCHIVE_EXPIRES_AT - 1] = {TIMESTAMPTZOID, false}
 };
 
 /* These are read here, and written by way of SQL. */

@@ -52,6 +52,9 @@ bound_function(Oid type, FairqBound bound)
 		case TEXTOID:
 			Assert(bound == FAIRQ_EQ);
 			return F_TEXTEQ;
+		case TIMESTAMPTZOID:
+			Assert(bound == FAIRQ_LT);
+			return F_TIMESTAMPTZ_LT;
 		default:
 			elog(ERROR, "no comparison for type %u", type);
 	}
@@ -506,6 +509,8 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	if (isnull || !(task->cost > 0 && task->cost <= FAIRQ_MAX_COST))
 		task->cost = FAIRQ_USUAL_COST;
 
+	task->expires_at = !fairq_task_has(slot, TASK_EXPIRES_AT) ? DT_NOEND :
+		DatumGetTimestampTz(slot_getattr(slot, TASK_EXPIRES_AT, &isnull));
 	task->keyed = fairq_task_keyed(slot);
 	task->until_started = task->keyed &&
 		fairq_task_has(slot, TASK_UNTIL_STARTED);

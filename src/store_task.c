@@ -458,16 +458,18 @@ fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,
 				  TimestampTz run_at, const FairqContent *content)
 {
 	const AttrNumber changed[] = {
-		TASK_ADDR, TASK_RUN_AT, TASK_PAYLOAD, TASK_HEADERS
+		TASK_ADDR, TASK_RUN_AT, TASK_PAYLOAD, TASK_HEADERS, TASK_EXPIRES_AT
 	};
 	const Datum values[] = {
 		Int64GetDatum(addr),
 		TimestampTzGetDatum(run_at),
 		content == NULL ? (Datum) 0 : content->payload,
-		content == NULL ? (Datum) 0 : content->headers
+		content == NULL ? (Datum) 0 : content->headers,
+		content == NULL ? (Datum) 0 : TimestampTzGetDatum(content->expires_at)
 	};
 	const bool	nulls[] = {
-		false, run_at == 0, false, DatumGetPointer(values[3]) == NULL
+		false, run_at == 0, false, DatumGetPointer(values[3]) == NULL,
+		content == NULL || content->expires_at == DT_NOEND
 	};
 
 	(void) update_locked(table, task, changed, values, nulls,

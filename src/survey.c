@@ -60,11 +60,11 @@ begin_stretch(const Look *look, int64 from, int64 end)
 }
 
 /*
- * Read the next task of a stretch that is in no other transaction's hands.  False
- * if there is none; or if there may be more, but not for us (*more).
+ * Read the next task of a stretch that is in no other transaction's hands, and not
+ * outdated.  False if there is none; or if there may be more, but not for us (*more).
  */
 static bool
-next_task(FairqScan *scan, FairqTask *task, bool *more)
+next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
 {
 	FairqRowState state;
 
@@ -79,7 +79,8 @@ next_task(FairqScan *scan, FairqTask *task, bool *more)
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		fairq_task_read(fairq_scan_slot(scan), task);
-		return true;
+		if (!fairq_is_outdated(task, now))
+			return true;
 	}
 	return false;
 }
@@ -106,7 +107,7 @@ count_turn(const Look *look, int64 block)
 	bool		more = false;
 	int64		n = 0;
 
-	while (n < MOST_AT_TURN && next_task(scan, &task, &more))
+	while (n < MOST_AT_TURN && next_task(scan, look->now, &task, &more))
 		n += !task.running;
 	fairq_scan_end(scan);
 	return n < MOST_AT_TURN && !more ? n :
@@ -147,7 +148,7 @@ look_at_queued(const Look *look, const FairqWait *wait)
 	if (wait->from >= FAIRQ_RETRIES)
 		return;
 	scan = begin_stretch(look, wait->from, FAIRQ_RETRIES);
-	while (ready <= MOST_COUNTED && next_task(scan, &task, &more))
+	while (ready <= MOST_COUNTED && next_task(scan, look->now, &task, &more))
 	{
 		if (task.running)
 			continue;
@@ -175,7 +176,7 @@ look_at_timed(const Look *look, const FairqWait *wait, FairqRegion region)
 		return;
 	scan = begin_stretch(look, wait->due_from[region],
 						 fairq_region_from(region) + (FAIRQ_TIMED_SIZE - 1));
-	while (next_task(scan, &task, &more))
+	while (next_task(scan, look->now, &task, &more))
 	{
 		if (task.running)
 			continue;
@@ -206,7 +207,7 @@ look_at_running(const Look *look, const FairqWait *wait, FairqRegion region,
 	if (wait->run_low[region] >= end)
 		return;
 	scan = begin_stretch(look, wait->run_low[region], end);
-	while (next_task(scan, &task, &more))
+	while (next_task(scan, look->now, &task, &more))
 	{
 		if (!task.running)
 			continue;

@@ -386,7 +386,7 @@ end_turn(FairqService *s, FairqCourse *course)
 	/* what is in doubt, kept out by us alone, or left to others, was no turn */
 	if (turn->tasks.served == 0 &&
 		((course->no_slot && (turn->state.in_doubt || turn->state.kept_out)) ||
-		 (course->search && s->left)))
+		 s->left))
 		fairq_turns_doubtful(s->lane, s->taken.lane_no, turn);
 
 	if (!s->call.peek && leaves_something(course))
@@ -467,7 +467,9 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		if (turn->state.throttled || fairq_queue_is_throttled())
 			break;
 		chosen = choose_task(s, &course, have_slot);
-		if (chosen == NULL || waits_for_other(s, turn, &course, chosen))
+		if (chosen == NULL || waits_for_other(s, turn, &course, chosen) ||
+			(chosen != &course.expired &&
+			 fairq_leaves_outdated(s, &chosen->task)))
 			break;
 		result = chosen == &course.expired ?
 			fairq_take_over(s, &chosen->task, turn) :
@@ -534,6 +536,7 @@ fairq_glance(FairqService *s)
 				task.group_no == turn.group_no &&
 				task.priority == s->priority &&
 				task.queue_id == s->queue->id &&
+				!fairq_is_outdated(&task, s->call.now) &&
 				fairq_task_peek(s->tasks, &task,
 								s->tasks->claims_delete) == FAIRQ_CLAIMED;
 		}

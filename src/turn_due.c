@@ -338,9 +338,9 @@ fairq_course_begin(FairqService *s, FairqCourse *course, bool paused)
 	course->queued.at_hand = course->expired.at_hand = false;
 	course->expired.locked = FAIRQ_ADDR_MAX;
 	course->claimed = false;
+	s->left = false;
 	if (!course->search)
 		return;
-	s->left = false;
 	course->nstretches = 0;
 	memset(findings, 0, sizeof(FairqFindings));
 	findings->due_done = turn->sets.due;

@@ -4,19 +4,63 @@
  *
  * Who has the key is found out, and the key taken if none has, by dedup.c.  The one
  * that has it may be replaced: as long as it is not running, what was enqueued
- * last is what is run.  A running one is left alone.
+ * last is what is run.  A running one is left alone.  One that is outdated has its
+ * key to no end, so it is finished, and the key is taken.
  *
- * Locking: to be replaced the other task's row is locked, to the end of the
+ * Locking: to be replaced or finished the other task's row is locked, to the end of the
  * transaction.  A transaction that is just changing it is waited for: it is that
  * of an equal key, or works on that very task.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "change.h"
 #include "dedup.h"
+#include "outcome.h"
+#include "transaction.h"
 #include "unique.h"
+
+/*
+ * Finish the task that has the key, if it is outdated: no worker will ever begin it.
+ * Returns whether it was.
+ */
+static bool
+finish_outdated(FairqEnqueue *e, int64 id)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	FairqTask	task;
+	bool		changing;
+
+	if (!fairq_task_find_nowait(e->tasks, id, &task, &changing) || changing ||
+		!task.keyed || !fairq_is_outdated(&task, now))
+		return false;
+	if (fairq_task_find_locked(e->tasks, id, &task) && task.keyed &&
+		fairq_is_outdated(&task, now))
+	{
+		fairq_finish_outdated(e->queue, e->tasks, &task);
+		fairq_written();
+	}
+	return true;
+}
+
+/*
+ * Take a key for a task, as fairq_dedup_take() does; from a task that is outdated,
+ * too, which is finished by that.
+ */
+int64
+fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait)
+{
+	int64		owner;
+
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		owner = fairq_dedup_take(e->queue, e->tasks, key, id, wait);
+	} while (owner != id && owner != 0 && finish_outdated(e, owner));
+	return owner;
+}
 
 /*
  * Replace the task that has the key, unless it is running.  False: it has finished, and
@@ -27,7 +71,8 @@ replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 {
 	FairqContent content = {
 		.payload = new->payload,
-		.headers = new->headers
+		.headers = new->headers,
+		.expires_at = new->expires_at
 	};
 	FairqTask	task;
 
@@ -60,7 +105,7 @@ fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace,
 	for (;;)
 	{
 		int64		owner = DatumGetPointer(new->dedup.key) == NULL ? new->id :
-			fairq_dedup_take(e->queue, e->tasks, new->dedup.key, new->id, true);
+			fairq_take_key(e, new->dedup.key, new->id, true);
 
 		CHECK_FOR_INTERRUPTS();
 		if (owner == new->id)

@@ -7,6 +7,7 @@
 
 #include "add.h"
 
+extern int64 fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait);
 extern int64 fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new,
 							  bool replace, bool timed);
 

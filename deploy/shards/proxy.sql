@@ -268,8 +268,9 @@ BEGIN
 		payload jsonb DEFAULT ''{}'', priority int DEFAULT 0,
 		run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 		max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
-		headers jsonb DEFAULT NULL, replace boolean DEFAULT false,
-		dedup_until text DEFAULT ''finished'', dedup_for interval DEFAULT NULL',
+		headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+		replace boolean DEFAULT false, dedup_until text DEFAULT ''finished'',
+		dedup_for interval DEFAULT NULL',
 		'bigint', by_group);
 	PERFORM pg_temp.make('set_group', 'queue text, group_key text,
 		concurrency int DEFAULT NULL, weight int DEFAULT NULL,
@@ -324,7 +325,7 @@ $$;
 CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 	group_keys text[], payloads jsonb[], priority int, run_at timestamptz,
 	dedup_keys text[], costs real[], priorities int[], run_ats timestamptz[],
-	headers jsonb[], has_dedup_keys boolean, has_costs boolean,
+	headers jsonb[], expires_at timestamptz, has_dedup_keys boolean, has_costs boolean,
 	has_priorities boolean, has_run_ats boolean)
 	RETURNS SETOF bigint LANGUAGE plproxy SET datestyle = 'ISO, YMD'
 	SET extra_float_digits = 1 AS $$
@@ -336,7 +337,7 @@ CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 			CASE WHEN has_dedup_keys THEN dedup_keys END,
 			CASE WHEN has_costs THEN costs END,
 			CASE WHEN has_priorities THEN priorities END,
-			CASE WHEN has_run_ats THEN run_ats END, headers) b(id);
+			CASE WHEN has_run_ats THEN run_ats END, headers, expires_at) b(id);
 $$;
 
 CREATE OR REPLACE FUNCTION fairq_proxy.turns_before(p int, id bigint)
@@ -387,32 +388,33 @@ $$;
 
 CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_or_find(p int, queue text,
 	group_key text, payload jsonb, priority int, run_at timestamptz, dedup_key text,
-	max_attempts int, cost real, headers jsonb, replace boolean,
-	dedup_until text, dedup_for interval, OUT id bigint, OUT added boolean)
+	max_attempts int, cost real, headers jsonb, expires_at timestamptz,
+	replace boolean, dedup_until text, dedup_for interval, OUT id bigint,
+	OUT added boolean)
 	LANGUAGE plproxy SET datestyle = 'ISO, YMD'
 	SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $$
 	CLUSTER 'fairq';
 	RUN ON p;
 	SELECT e.id, e.added FROM fairq.shard(p + 1), fairq.enqueue_or_find(queue,
 		group_key, payload, priority, run_at, dedup_key, max_attempts, cost,
-		headers, replace, dedup_until, dedup_for) e;
+		headers, expires_at, replace, dedup_until, dedup_for) e;
 $$;
 
 CREATE OR REPLACE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_key text DEFAULT NULL,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
-	headers jsonb DEFAULT NULL, replace boolean DEFAULT false,
-	dedup_until text DEFAULT 'finished', dedup_for interval DEFAULT NULL,
-	OUT id bigint, OUT added boolean)
+	headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+	replace boolean DEFAULT false, dedup_until text DEFAULT 'finished',
+	dedup_for interval DEFAULT NULL, OUT id bigint, OUT added boolean)
 	LANGUAGE plpgsql AS $$
 DECLARE
 	p int := fairq_proxy.shard_of_group(group_key) - 1;
 BEGIN
 	SELECT e.id, e.added INTO id, added
 	FROM fairq_proxy.enqueue_or_find(p, queue, group_key, payload, priority,
-		run_at, dedup_key, max_attempts, cost, headers, replace, dedup_until,
-		dedup_for) e;
+		run_at, dedup_key, max_attempts, cost, headers, expires_at, replace,
+		dedup_until, dedup_for) e;
 EXCEPTION WHEN internal_error THEN
 	PERFORM fairq_proxy.failed(p + 1, SQLERRM);
 END
@@ -438,7 +440,7 @@ CREATE OR REPLACE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
 	dedup_keys text[] DEFAULT NULL, costs real[] DEFAULT NULL,
 	priorities int[] DEFAULT NULL, run_ats timestamptz[] DEFAULT NULL,
-	headers jsonb[] DEFAULT NULL)
+	headers jsonb[] DEFAULT NULL, expires_at timestamptz DEFAULT NULL)
 	RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 DECLARE
 	n int := cardinality(group_keys);
@@ -462,7 +464,7 @@ BEGIN
 			coalesce(costs, array_fill(NULL::real, ARRAY[n])),
 			coalesce(priorities, array_fill(NULL::int, ARRAY[n])),
 			coalesce(run_ats, array_fill(NULL::timestamptz, ARRAY[n])),
-			coalesce(headers, array_fill(NULL::jsonb, ARRAY[n])),
+			coalesce(headers, array_fill(NULL::jsonb, ARRAY[n])), expires_at,
 			dedup_keys IS NOT NULL, costs IS NOT NULL, priorities IS NOT NULL,
 			run_ats IS NOT NULL) WITH ORDINALITY t(id, i);
 	EXCEPTION WHEN internal_error THEN
@@ -564,7 +566,8 @@ BEGIN
 			run_p50 interval, run_p95 interval, run_p99 interval,
 			wait_histogram bigint[], run_histogram bigint[],
 			enqueued bigint, popped bigint, completed bigint, released bigint,
-			retried bigint, failed bigint, cancelled bigint, expired bigint);
+			retried bigint, failed bigint, cancelled bigint, expired bigint,
+			outdated bigint);
 	END IF;
 END
 $$;

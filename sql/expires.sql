@@ -1,0 +1,201 @@
+-- Tasks that are to begin by a time, or not at all: expires_at.
+--
+-- Broken on purpose to see it fail: a task that was begun expired all the same
+-- (fairq_is_outdated() in store.h); a pop finished all that it came by
+-- (fairq_leaves_outdated() in claim.c); who enqueued with the key of one that had
+-- expired was given that one's id (finish_outdated() in unique.c).
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+
+-- Adds tasks, the group being the first letter of each, that expire so late.
+CREATE FUNCTION pg_temp.add(expires_in interval, VARIADIC payloads text[]) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue('expires', left(p, 1), to_jsonb(p), expires_at => clock_timestamp() + expires_in))
+	FROM unnest(payloads) p
+$$;
+CREATE FUNCTION pg_temp.pop(n int DEFAULT 100) RETURNS text
+LANGUAGE sql AS $$ SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop('expires', n) $$;
+CREATE FUNCTION pg_temp.id(payload text) RETURNS bigint
+LANGUAGE sql AS $$ SELECT id FROM fairq.tasks WHERE queue = 'expires' AND payload = to_jsonb($1) $$;
+-- "there": whether no call has come by
+CREATE VIEW pg_temp.stand AS
+	SELECT payload #>> '{}' AS task, status, reason, attempt, expires_at <= clock_timestamp() AS is_past,
+		finished_at IS NULL AS there
+	FROM fairq.tasks WHERE queue = 'expires' ORDER BY id;
+CREATE FUNCTION pg_temp.forget() RETURNS void
+LANGUAGE sql AS $$
+	SELECT fairq.complete_batch(array_agg(id)) FROM fairq.live_tasks WHERE queue = 'expires' AND status = 'running'
+		HAVING count(*) > 0;
+	SELECT fairq.purge('expires');
+	DELETE FROM fairq.archive WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'expires')
+$$;
+
+-- Time goes by: all that is to begin by some time has its time behind it.
+CREATE FUNCTION pg_temp.later() RETURNS void
+LANGUAGE sql AS $$
+	UPDATE fairq.task SET expires_at = '-infinity' WHERE expires_at < 'infinity'
+		AND queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'expires')
+$$;
+
+SELECT fairq.create_queue('expires', retain => '1 day', backoff => '0');
+SELECT fairq.maintain('expires');
+
+--
+-- One that was not begun is not served
+--
+
+SELECT pg_temp.add('-1 s', 'a1', 'b1'), pg_temp.add('1 hour', 'a2'), pg_temp.add(NULL, 'a3');
+SELECT fairq.enqueue('expires', 'a', '"a4"', expires_at => 'infinity') > 0 AS ok;
+SELECT * FROM pg_temp.stand;
+SELECT queue, ready, waiting FROM fairq.queues WHERE queue = 'expires';
+SELECT group_key, ready FROM fairq.groups WHERE queue = 'expires' ORDER BY 1;
+SELECT group_key, ready FROM fairq.group_stats('expires') ORDER BY 1;
+SELECT count(*) FROM fairq.peek('expires');
+SELECT payload, fairq.turns_before(id) IS NULL AS unknown FROM fairq.tasks WHERE queue = 'expires' ORDER BY id;
+CALL fairq.wait('expires', '10 s');
+SELECT pg_temp.pop();
+SELECT * FROM pg_temp.stand;
+SELECT ready, scheduled, running, expired, outdated FROM fairq.stats WHERE queue = 'expires';
+SELECT expired, outdated FROM fairq.queues WHERE queue = 'expires';
+SELECT * FROM fairq.check_queue('expires');
+-- nothing but such: no pop is worth it
+SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'a2', 'b1');
+CALL fairq.wait('expires', '0.1 s');
+SELECT pg_temp.pop();
+CALL fairq.wait('expires', '0.1 s');
+SELECT * FROM fairq.check_queue('expires');
+-- also by take, and of those that are scheduled
+SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1'), pg_temp.add('1 hour', 'a2');
+SELECT fairq.enqueue('expires', 'a', '"a3"', run_at => clock_timestamp() + '1 ms', expires_at => clock_timestamp() + '2 ms') > 0 AS ok;
+SELECT pg_sleep(0.01);
+SELECT payload FROM fairq.take('expires', 10);
+SELECT task, status FROM pg_temp.stand;
+-- without retain they are gone
+SELECT fairq.alter_queue('expires', retain => '0');
+SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1'), pg_temp.pop();
+SELECT * FROM pg_temp.stand;
+SELECT fairq.alter_queue('expires', retain => '1 day');
+
+--
+-- One that was begun does not expire, unless it is handed back
+--
+
+SELECT pg_temp.forget(), pg_temp.add('1 hour', 'a1', 'b1', 'c1'), pg_temp.pop();
+SELECT fairq.fail(pg_temp.id('a1')), fairq.release(pg_temp.id('b1')), pg_temp.later();
+SELECT * FROM pg_temp.stand;
+SELECT pg_temp.pop();
+SELECT fairq.complete(pg_temp.id('a1'), 2), fairq.complete(pg_temp.id('c1'), 1), fairq.complete(pg_temp.id('b1'));
+SELECT * FROM pg_temp.stand;
+-- nor does one whose lease has ended, or that was redriven
+SELECT pg_temp.forget(), pg_temp.add('1 hour', 'a1', 'a2');
+SELECT count(*) FROM fairq.pop('expires', 10, lease => '1 ms');
+SELECT fairq.fail(pg_temp.id('a1'), dead => true), pg_temp.later(), pg_sleep(0.01);
+SELECT fairq.redrive('expires'), pg_temp.pop();
+SELECT * FROM pg_temp.stand;
+SELECT * FROM fairq.check_queue('expires');
+
+--
+-- However many they are: a call finishes a hundred, and the group has its turn later
+--
+
+SELECT pg_temp.forget();
+SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM generate_series(1, 250);
+SELECT pg_temp.add(NULL, 'b1', 'b2', 'a1', 'a2', 'a3');
+CALL fairq.wait('expires', '10 s');
+SELECT payload FROM fairq.peek('expires', 1) p JOIN fairq.tasks USING (id);
+SELECT outdated AS before FROM fairq.stats WHERE queue = 'expires' \gset
+CREATE FUNCTION pg_temp.finished() RETURNS bigint
+LANGUAGE sql AS $$ SELECT outdated FROM fairq.stats WHERE queue = 'expires' $$;
+SELECT pg_temp.pop(1);
+SELECT pg_temp.finished() - :before AS finished;
+SELECT * FROM fairq.check_queue('expires');
+SELECT pg_temp.pop(1);
+SELECT pg_temp.finished() - :before AS finished;
+SELECT pg_temp.pop(2);
+SELECT pg_temp.finished() - :before AS finished;
+SELECT pg_temp.pop(5);
+SELECT * FROM fairq.check_queue('expires');
+-- a rollback brings them back
+SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'a2'), pg_temp.add(NULL, 'a3');
+BEGIN;
+SELECT pg_temp.pop();
+ROLLBACK;
+SELECT task, status, there FROM pg_temp.stand;
+SELECT * FROM fairq.check_queue('expires');
+SELECT pg_temp.pop();
+-- maintain() finishes them wherever they are: of a group that is paused, and those for later
+SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'b1'), pg_temp.add('1 hour', 'a2');
+SELECT fairq.enqueue('expires', 'a', '"a3"', run_at => 'infinity', expires_at => clock_timestamp()) > 0 AS ok;
+SELECT fairq.pause('expires', 'a');
+SELECT task, status, there FROM pg_temp.stand;
+SELECT pg_temp.pop();
+SELECT fairq.maintain('expires');
+SELECT task, status, there FROM pg_temp.stand;
+SELECT fairq.resume('expires', 'a'), pg_temp.pop();
+-- and deletes them when they need not be retained
+UPDATE fairq.archive SET finished_at = finished_at - interval '2 days' WHERE status = 4;
+SELECT fairq.maintain('expires');
+SELECT task, status, there FROM pg_temp.stand;
+SELECT * FROM fairq.check_queue('expires');
+
+--
+-- Weights, limits, priorities, and other ways of being fair
+--
+
+SELECT pg_temp.forget(), fairq.set_group('expires', 'a', concurrency => 1, weight => 3);
+SELECT pg_temp.add('-1 s', 'a1', 'a2'), pg_temp.add(NULL, 'a3', 'a4', 'b1'), pg_temp.pop();
+SELECT * FROM fairq.check_queue('expires');
+SELECT fairq.complete(pg_temp.id('a3')), pg_temp.pop();
+SELECT fairq.set_group('expires', 'a', concurrency => 0, weight => 0);
+SELECT pg_temp.forget(), fairq.alter_queue('expires', fair_by => 'cost');
+SELECT pg_temp.add('-1 s', 'a1', 'a2', 'c1'), pg_temp.add(NULL, 'a3', 'a4', 'b1', 'b2'), pg_temp.pop();
+SELECT pg_temp.forget(), fairq.alter_queue('expires', fair_by => 'time', max_running => 3);
+SELECT pg_temp.add('-1 s', 'a1', 'a2', 'c1'), pg_temp.add(NULL, 'a3', 'a4', 'b1', 'b2'), pg_temp.pop();
+SELECT * FROM fairq.check_queue('expires');
+SELECT fairq.alter_queue('expires', fair_by => 'tasks', max_running => 0);
+
+--
+-- A key is not its own any more
+--
+
+SELECT pg_temp.forget();
+SELECT fairq.enqueue('expires', 'a', '"a1"', dedup_key => 'k', dedup_for => '1 hour', expires_at => '-infinity') > 0 AS ok;
+SELECT fairq.find('expires', 'k') IS NULL AS free;
+SELECT added, id = pg_temp.id('a1') AS the_same
+FROM fairq.enqueue_or_find('expires', 'a', '"a2"', dedup_key => 'k', expires_at => clock_timestamp());
+SELECT added FROM fairq.enqueue_or_find('expires', 'a', '"a3"', dedup_key => 'k', replace => true);
+SELECT added FROM fairq.enqueue_or_find('expires', 'a', '"a4"', dedup_key => 'k');
+SELECT * FROM pg_temp.stand;
+-- what replaces a task says when it expires, too
+SELECT fairq.enqueue('expires', 'a', '"a5"', dedup_key => 'k', replace => true, expires_at => '2100-01-01') = fairq.find('expires', 'k') AS the_same;
+SELECT payload, extract(year FROM expires_at) AS year FROM fairq.live_tasks WHERE queue = 'expires' AND status = 'queued';
+SELECT fairq.enqueue('expires', 'a', '"a6"', dedup_key => 'k', replace => true) = fairq.find('expires', 'k') AS the_same;
+SELECT payload, expires_at FROM fairq.live_tasks WHERE queue = 'expires' AND status = 'queued';
+-- batches
+SELECT fairq.enqueue('expires', 'b', '"b1"', dedup_key => 'b', expires_at => '-infinity') > 0 AS ok;
+SELECT id > pg_temp.id('b1') AS added FROM fairq.enqueue_batch('expires', '{b,b,a}', '{"\"b2\"","\"b3\"","\"a7\""}',
+	dedup_keys => '{b,NULL,k}', expires_at => clock_timestamp() + interval '1 hour') id;
+SELECT payload, status, expires_at > clock_timestamp() AS will_expire FROM fairq.tasks WHERE queue = 'expires' ORDER BY id;
+-- of one that failed another has the key: it stays, unless that one has expired
+SELECT pg_temp.forget();
+SELECT fairq.enqueue('expires', 'a', '"a1"', dedup_key => 'k', max_attempts => 1) > 0 AS ok;
+SELECT pg_temp.pop(), fairq.fail(pg_temp.id('a1'));
+SELECT fairq.enqueue('expires', 'a', '"a2"', dedup_key => 'k', expires_at => clock_timestamp() + interval '1 hour') > 0 AS ok;
+SELECT fairq.redrive('expires'), pg_temp.later();
+SELECT fairq.redrive('expires'), fairq.find('expires', 'k') = pg_temp.id('a1') AS the_same;
+SELECT task, status FROM pg_temp.stand;
+SELECT * FROM fairq.check_queue('expires');
+
+--
+-- By hand
+--
+
+SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'a2');
+SELECT fairq.reschedule(pg_temp.id('a1')), fairq.cancel(pg_temp.id('a2'));
+SELECT * FROM pg_temp.stand;
+SELECT fairq.reschedule(pg_temp.id('a1'), 'infinity'), fairq.purge('expires');
+SELECT * FROM pg_temp.stand;
+SELECT * FROM fairq.check_queue('expires');
+SELECT fairq.drop_queue('expires', true);
