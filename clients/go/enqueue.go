@@ -3,7 +3,6 @@ package fairq
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -30,6 +29,10 @@ type NewTask struct {
 	MaxAttempts int            // instead of the queue's
 	Cost        float32        // for queues that are fair by cost
 	Headers     map[string]any // beside the payload, such as "traceparent"
+	ExpiresAt   time.Time      // a task that has not begun by then does not any more
+	Replace     bool           // a task that has the DedupKey already gets what this one has
+	DedupUntil  string         // until when the key is taken: "finished", or "started"
+	DedupFor    time.Duration  // and for so long after that
 }
 
 // Enqueue adds a task to a queue and returns its id.  If an unfinished task of the
@@ -46,9 +49,11 @@ func Enqueue(ctx context.Context, db DB, queue string, task NewTask) (int64, err
 		SELECT fairq.enqueue($1::text, $2::text, $3::jsonb, priority => $4::int,
 			run_at => coalesce($5::timestamptz, clock_timestamp() + $6::interval),
 			dedup_key => $7::text, max_attempts => $8::int, cost => $9::real,
-			headers => $10::jsonb)`,
+			headers => $10::jsonb, expires_at => $11::timestamptz, replace => $12::boolean,
+			dedup_until => $13::text, dedup_for => $14::interval)`,
 		queue, task.Group, row.payload, task.Priority, row.runAt, row.delay,
-		row.dedupKey, row.maxAttempts, row.cost, row.headers).Scan(&id)
+		row.dedupKey, row.maxAttempts, row.cost, row.headers, row.expiresAt, task.Replace,
+		row.dedupUntil, row.dedupFor).Scan(&id)
 	return id, explain(err)
 }
 
@@ -60,7 +65,8 @@ func EnqueueTx(ctx context.Context, tx pgx.Tx, queue string, task NewTask) (int6
 }
 
 // EnqueueBatch adds many tasks at once, all or none, and returns their ids in the
-// order of tasks.  MaxAttempts cannot be set in a batch.
+// order of tasks.  MaxAttempts, ExpiresAt, Replace, DedupUntil and DedupFor cannot be
+// set in a batch.
 func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]int64, error) {
 	if len(tasks) == 0 {
 		return nil, nil
@@ -71,8 +77,8 @@ func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]
 	costs := make([]float32, len(tasks))
 	for i := range tasks {
 		row, err := tasks[i].encode()
-		if err == nil && row.maxAttempts != nil {
-			err = errors.New("fairq: MaxAttempts cannot be set in a batch")
+		if err == nil {
+			err = tasks[i].checkBatch()
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w (task %d of the batch)", err, i)
@@ -136,6 +142,23 @@ type encoded struct {
 	runAt, delay, dedupKey, headers *string
 	maxAttempts                     *int32
 	cost                            *float32
+	expiresAt, dedupUntil, dedupFor *string
+}
+
+// checkBatch says what of the task cannot be said of a task of a batch.
+func (t *NewTask) checkBatch() error {
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"MaxAttempts", t.MaxAttempts != 0}, {"ExpiresAt", !t.ExpiresAt.IsZero()},
+		{"Replace", t.Replace}, {"DedupUntil", t.DedupUntil != ""}, {"DedupFor", t.DedupFor != 0},
+	} {
+		if field.set {
+			return fmt.Errorf("fairq: %s cannot be set in a batch", field.name)
+		}
+	}
+	return nil
 }
 
 func (t *NewTask) encode() (encoded, error) {
@@ -165,7 +188,7 @@ func (t *NewTask) encode() (encoded, error) {
 		return e, fmt.Errorf("fairq: task %q has both RunAt and Delay", t.Name)
 	}
 	if !t.RunAt.IsZero() {
-		e.runAt = pointer(t.RunAt.Format("2006-01-02T15:04:05.999999Z07:00"))
+		e.runAt = pointer(timestamp(t.RunAt))
 	}
 	if t.Delay != 0 {
 		e.delay = pointer(interval(t.Delay))
@@ -179,10 +202,24 @@ func (t *NewTask) encode() (encoded, error) {
 	if t.Cost != 0 {
 		e.cost = &t.Cost
 	}
+	if !t.ExpiresAt.IsZero() {
+		e.expiresAt = pointer(timestamp(t.ExpiresAt))
+	}
+	if t.DedupUntil != "" {
+		e.dedupUntil = &t.DedupUntil
+	}
+	if t.DedupFor != 0 {
+		e.dedupFor = pointer(interval(t.DedupFor))
+	}
 	return e, nil
 }
 
 func pointer[T any](value T) *T { return &value }
+
+// timestamp is a time as PostgreSQL reads it.
+func timestamp(t time.Time) string {
+	return t.Format("2006-01-02T15:04:05.999999Z07:00")
+}
 
 // interval is a duration as PostgreSQL reads it.
 func interval(d time.Duration) string {

@@ -208,6 +208,16 @@ func TestEnqueue(t *testing.T) {
 			id = enqueue(t, way, "enqueue", fairq.NewTask{Group: "", RunAt: at})
 			expectRow(t, db, id, "group_key, payload, headers IS NULL, priority, cost,"+
 				"run_at AT TIME ZONE 'UTC'", `|{}|t|0|1|2100-01-02 02:04:05.678901`)
+			newest := fairq.NewTask{Group: "bob", DedupKey: "newest of " + name, ExpiresAt: at,
+				Replace: true, DedupUntil: "started", DedupFor: time.Minute}
+			id = enqueue(t, way, "enqueue", newest)
+			newest.Args = 2
+			if again := enqueue(t, way, "enqueue", newest); again != id {
+				t.Errorf("a DedupKey to be replaced: tasks %d and %d", id, again)
+			}
+			expectRow(t, db, id, "payload, expires_at AT TIME ZONE 'UTC',"+
+				"(SELECT concat_ws(' ', until_started, dedup_for) FROM fairq.task t WHERE t.id = tasks.id)",
+				"2|2100-01-02 02:04:05.678901|t 00:01:00")
 		})
 	}
 }
@@ -291,7 +301,8 @@ func TestEnqueueBatch(t *testing.T) {
 			expectRow(t, db, ids[1], columns, `bob|{}|2|1|scheduled`)
 			expectRow(t, db, ids[2], columns+", run_at AT TIME ZONE 'UTC'",
 				`c"{}, \ |{}|0|1|scheduled|2100-01-02 00:00:00`)
-			for _, bad := range []fairq.NewTask{{MaxAttempts: 1}, {Args: func() {}}, {Priority: 10}} {
+			for _, bad := range []fairq.NewTask{{MaxAttempts: 1}, {Args: func() {}}, {Priority: 10},
+				{ExpiresAt: time.Now()}, {Replace: true}, {DedupUntil: "started"}, {DedupFor: 1}} {
 				var before, after int
 				count := "SELECT count(*) FROM fairq.tasks WHERE queue = 'batch'"
 				db.QueryRow(ctx, count).Scan(&before)

@@ -18,8 +18,12 @@ Statement = Tuple[str, Tuple[Any, ...]]
 # Parameters go as text and numbers with a cast, so that all drivers mean the same.
 CASTS = {"priority": "int", "run_at": "timestamptz", "dedup_key": "text",
          "max_attempts": "int", "cost": "real", "headers": "jsonb",
+         "expires_at": "timestamptz", "replace": "boolean", "dedup_until": "text",
          "dedup_keys": "text[]", "costs": "real[]", "priorities": "int[]",
          "run_ats": "timestamptz[]"}
+# What is given in seconds; a delay is added to the server's clock, which decides.
+DURATIONS = {"delay": "run_at => clock_timestamp() + make_interval(secs => %s)",
+             "dedup_for": "dedup_for => make_interval(secs => %s)"}
 
 
 def seconds(duration: Delay) -> float:
@@ -36,9 +40,8 @@ def named(options: Mapping[str, Any], parts: List[str], values: List[Any]) -> No
     for name, value in options.items():
         if value is None:
             continue
-        if name == "delay":
-            # to the server's clock, which decides
-            parts.append("run_at => clock_timestamp() + make_interval(secs => %s)")
+        if name in DURATIONS:
+            parts.append(DURATIONS[name])
             values.append(seconds(value))
         else:
             parts.append(f"{name} => %s::{CASTS[name]}")
@@ -112,14 +115,17 @@ def enqueue(connection: Any, queue: str, group: str, payload: Any = None, *,
             task: Optional[str] = None, delay: Optional[Delay] = None,
             run_at: Optional[datetime] = None, priority: Optional[int] = None,
             dedup_key: Optional[str] = None, max_attempts: Optional[int] = None,
-            cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None) -> int:
+            cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None,
+            expires_at: Optional[datetime] = None, replace: Optional[bool] = None,
+            dedup_until: Optional[str] = None, dedup_for: Optional[Delay] = None) -> int:
     """Adds a task for the group, in the connection's transaction; its id.
 
     task is the name of the handler that is to do it, and payload that handler's
     arguments: named ones are an object, positional ones a list.
     """
     options = dict(delay=delay, run_at=run_at, priority=priority, dedup_key=dedup_key,
-                   max_attempts=max_attempts, cost=cost)
+                   max_attempts=max_attempts, cost=cost, expires_at=expires_at,
+                   replace=replace, dedup_until=dedup_until, dedup_for=dedup_for)
     id, = fetch(connection, enqueue_statement(queue, group, payload, task, headers, options))
     return int(id)
 
@@ -128,10 +134,14 @@ async def aenqueue(connection: Any, queue: str, group: str, payload: Any = None,
                    task: Optional[str] = None, delay: Optional[Delay] = None,
                    run_at: Optional[datetime] = None, priority: Optional[int] = None,
                    dedup_key: Optional[str] = None, max_attempts: Optional[int] = None,
-                   cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None) -> int:
+                   cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None,
+                   expires_at: Optional[datetime] = None, replace: Optional[bool] = None,
+                   dedup_until: Optional[str] = None,
+                   dedup_for: Optional[Delay] = None) -> int:
     """The same on an asynchronous connection."""
     options = dict(delay=delay, run_at=run_at, priority=priority, dedup_key=dedup_key,
-                   max_attempts=max_attempts, cost=cost)
+                   max_attempts=max_attempts, cost=cost, expires_at=expires_at,
+                   replace=replace, dedup_until=dedup_until, dedup_for=dedup_for)
     id, = await afetch(connection, enqueue_statement(
         queue, group, payload, task, headers, options))
     return int(id)
@@ -144,11 +154,12 @@ def enqueue_batch(connection: Any, queue: str, groups: Sequence[str], payloads: 
                   priorities: Optional[Sequence[int]] = None,
                   dedup_keys: Optional[Sequence[Optional[str]]] = None,
                   costs: Optional[Sequence[float]] = None,
-                  headers: Optional[Sequence[Optional[Mapping[str, Any]]]] = None) -> List[int]:
+                  headers: Optional[Sequence[Optional[Mapping[str, Any]]]] = None,
+                  expires_at: Optional[datetime] = None) -> List[int]:
     """Adds many tasks in one call, all or none; their ids in the order of the input."""
     options = dict(delay=delay, run_at=run_at, priority=priority, run_ats=listed(run_ats),
                    priorities=listed(priorities), dedup_keys=listed(dedup_keys),
-                   costs=listed(costs))
+                   costs=listed(costs), expires_at=expires_at)
     return fetch(connection, batch_statement(queue, groups, payloads, task, headers, options))
 
 
@@ -160,12 +171,12 @@ async def aenqueue_batch(connection: Any, queue: str, groups: Sequence[str],
                          priorities: Optional[Sequence[int]] = None,
                          dedup_keys: Optional[Sequence[Optional[str]]] = None,
                          costs: Optional[Sequence[float]] = None,
-                         headers: Optional[Sequence[Optional[Mapping[str, Any]]]] = None
-                         ) -> List[int]:
+                         headers: Optional[Sequence[Optional[Mapping[str, Any]]]] = None,
+                         expires_at: Optional[datetime] = None) -> List[int]:
     """The same on an asynchronous connection."""
     options = dict(delay=delay, run_at=run_at, priority=priority, run_ats=listed(run_ats),
                    priorities=listed(priorities), dedup_keys=listed(dedup_keys),
-                   costs=listed(costs))
+                   costs=listed(costs), expires_at=expires_at)
     return await afetch(connection, batch_statement(queue, groups, payloads, task, headers, options))
 
 
