@@ -1,9 +1,9 @@
 """Chaos: workers die at every point of a task's life, and the books add up.
 
 4 producers and 10 workers do what such programs do, on four queues with and
-without limits: single and batch enqueues, some with a dedup_key, a run_at or a
-priority, and some rolled back; pop with leases of 100 to 500 ms, take, wait,
-extend, complete, fail, release.  They die all the time: their server process
+without limits: single and batch enqueues, some with a dedup_key, a run_at, an
+expires_at or a priority, and some rolled back; pop with leases of 100 to 500
+ms, take, wait, extend, complete, fail, release.  They die all the time: their server process
 is terminated, or their end of the connection is closed without a word, before
 and after the commits of pop and of complete, while they work, while they wait,
 and between a COMMIT and its answer; in a shorter part with the whole server.
@@ -19,9 +19,11 @@ work" of a task is its row in life_done, in the transaction of complete.  So
 they are right whatever becomes of sessions, and show in the end:
 
     once        every task whose enqueue has committed was completed once, or
-                cancelled, or has failed for good, and nothing else was
+                cancelled, or has failed for good, or expired before it began,
+                and nothing else was
     attempts    the attempts of each task are 1, 2, 3 ..., none begins while
-                another's lease lasts, or before run_at, or past the last one;
+                another's lease lasts, or before run_at, or past the last one,
+                and the first one not after expires_at;
                 the counters of fairq.queues are the sums of the books
     limits      seen from outside, in one snapshot at a time: never more tasks
                 are running than may be; no dedup_key stands for two tasks
@@ -45,10 +47,11 @@ from sessions import (Admin, Checker, KINDS, Observer, Producer, REDRIVEN,
 
 BOOKS = """
     sent (id bigint PRIMARY KEY, queue text, grp text, priority int,
-          dedup_key text, max_attempts int, run_at timestamptz)
+          dedup_key text, max_attempts int, run_at timestamptz,
+          expires_at timestamptz)
     answers (id bigint, queue text, dedup_key text)
     pops (id bigint, attempt int, lease_until timestamptz,
-          at timestamptz DEFAULT clock_timestamp())
+          begun timestamptz, at timestamptz DEFAULT clock_timestamp())
     extends (id bigint, attempt int, lease_until timestamptz,
              at timestamptz DEFAULT clock_timestamp())
     done (id bigint, attempt int, how text)
@@ -72,7 +75,7 @@ class Chaos:
         self.backlog = Counter()
         self.unfinished = []
         self.deaths = Counter()
-        self.lost = self.slow = self.late = 0
+        self.lost = self.slow = self.late = self.put_back = 0
         self.checked = self.passing = self.maintained = 0
         self.faults = []
         self.killer = connect("killer")
@@ -176,6 +179,7 @@ class Chaos:
                            in sorted(self.deaths.items()))
         return (f"{sent} tasks, {pops} pops; {self.slow} times slow,"
                 f" {self.late} times too late to complete;"
+                f" {self.put_back} put back after take;"
                 f" {self.lost} connections lost; deaths: {deaths}")
 
     def crash(self):
@@ -228,11 +232,21 @@ class Chaos:
                   "SELECT id FROM life_done EXCEPT SELECT id FROM life_sent")
         self.none("popped, and its enqueue has not committed",
                   "SELECT id FROM life_pops EXCEPT SELECT id FROM life_sent")
-        self.none("neither completed nor cancelled nor failed",
-                  "SELECT * FROM life_sent WHERE id NOT IN"
-                  " (SELECT id FROM life_done UNION ALL SELECT id FROM"
-                  " life_cancels UNION ALL SELECT id FROM fairq.archive"
-                  " WHERE status = 2)")
+        self.db.execute(
+            "CREATE TEMP TABLE gone AS SELECT * FROM life_sent WHERE id NOT IN"
+            " (SELECT id FROM life_done UNION ALL SELECT id FROM"
+            " life_cancels UNION ALL SELECT id FROM fairq.archive"
+            " WHERE status = 2)")
+        self.none("neither completed nor cancelled nor failed, nor expired",
+                  "SELECT * FROM gone WHERE expires_at IS NULL"
+                  " OR expires_at > clock_timestamp()")
+        self.none("expired, and an attempt had begun",
+                  "SELECT g.*, p.attempt FROM gone g JOIN life_pops p USING (id)"
+                  " WHERE NOT EXISTS (SELECT FROM life_releases r"
+                  " WHERE r.id = p.id AND r.attempt = p.attempt)")
+        self.none("expired in the archive, and it has not",
+                  "SELECT id FROM fairq.archive WHERE status = 4"
+                  " EXCEPT SELECT id FROM gone")
         self.none("completed, and failed or cancelled in the archive",
                   "SELECT id, status FROM life_done JOIN fairq.archive"
                   " USING (id) WHERE status <> 1")
@@ -253,14 +267,16 @@ class Chaos:
                   "SELECT a.*, s.* FROM life_answers a JOIN life_sent s"
                   " USING (id) WHERE a.queue <> s.queue OR a.dedup_key"
                   " IS DISTINCT FROM s.dedup_key")
-        done, cancelled, failed, redriven = self.db.execute(
+        done, cancelled, expired, failed, redriven = self.db.execute(
             "SELECT (SELECT count(*) FROM life_done), (SELECT count(DISTINCT"
             " id) FROM life_cancels WHERE id NOT IN (SELECT id FROM"
-            " life_done)), (SELECT count(*) FROM fairq.archive"
+            " life_done)), (SELECT count(*) FROM gone),"
+            " (SELECT count(*) FROM fairq.archive"
             " WHERE status = 2), (SELECT sum(tasks) FROM life_redrives)"
             ).fetchone()
-        return (f"{done} completed, {cancelled} cancelled, {failed} failed"
-                f" for good, {redriven} of those that had were redriven")
+        expect(expired > self.seconds, f"only {expired} tasks have expired")
+        return (f"{done} completed, {cancelled} cancelled, {expired} expired,"
+                f" {failed} failed for good, {redriven} of those that had were redriven")
 
     def attempts(self):
         self.none("attempts are not 1, 2, 3 ...",
@@ -279,6 +295,11 @@ class Chaos:
         self.none("popped before the time",
                   "SELECT id, run_at, at FROM life_sent JOIN life_pops"
                   " USING (id) WHERE attempt = 1 AND at < run_at")
+        self.none("begun after it has expired",
+                  "SELECT p.id, p.attempt, expires_at, begun FROM life_sent"
+                  " JOIN life_pops p USING (id) WHERE begun >= expires_at"
+                  " AND attempt = 1 + (SELECT count(*) FROM life_releases r"
+                  " WHERE r.id = p.id AND r.attempt < p.attempt)")
         self.none("popped while another's lease lasts",
                   "SELECT p.id, p.attempt, l.until, n.at FROM life_pops p"
                   " JOIN life_pops n ON n.id = p.id"
@@ -309,7 +330,7 @@ class Chaos:
 
     def read_counters(self):
         names = ("popped", "completed", "released", "retried", "failed",
-                 "cancelled", "expired", "enqueued")
+                 "cancelled", "expired", "enqueued", "outdated")
         return {row[0]: Counter(dict(zip(names, row[1:]))) for row in
                 rows(self.db, f"SELECT queue, {', '.join(names)}"
                      " FROM fairq.queues")}
@@ -339,6 +360,8 @@ class Chaos:
                 "released": count("releases"),
                 "failed": failed + redriven,
                 "enqueued": count("sent") + redriven,
+                "outdated": value(self.db, "SELECT count(*) FROM gone"
+                                  " WHERE queue = %s", kind.name),
             }
             found = {name: is_[name] for name in should}
             expect(found == should, f"counters of {kind.name}: {found}, and"

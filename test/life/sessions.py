@@ -163,46 +163,49 @@ class Producer(Session):
         return f"k{r.randrange(40)}" if r.random() < likely else None
 
     def options(self):
+        """A priority; seconds until it may begin, and until it has to."""
         r = self.random
         return (r.choice((0, 0, 0, 0, 0, 1, 5)),
-                r.random() * 1.5 if r.random() < 0.15 else None)
+                r.random() * 1.5 if r.random() < 0.15 else None,
+                r.random() * r.choice((0.1, 2)) if r.random() < 0.1 else None)
 
     def enqueue(self, queue, keyed):
         r = self.random
         group, key = self.group(), self.key() if keyed else None
-        priority, delay = self.options()
+        priority, delay, expiry = self.options()
         most = r.randint(1, 3) if r.random() < 0.1 else None
         self.db.execute(
-            "WITH t AS MATERIALIZED (SELECT clock_timestamp()"
-            " + %s * interval '1 s' AS run_at),"
+            "WITH t AS MATERIALIZED (SELECT now + %s * interval '1 s' AS run_at,"
+            " now + %s * interval '1 s' AS expires_at FROM clock_timestamp() now),"
             " e AS MATERIALIZED (SELECT fairq.enqueue(%s, %s, priority => %s,"
-            " run_at => run_at, dedup_key => %s, max_attempts => %s) AS id,"
-            " run_at FROM t),"
+            " run_at => run_at, dedup_key => %s, max_attempts => %s,"
+            " expires_at => expires_at) AS id, run_at, expires_at FROM t),"
             " a AS (INSERT INTO life_answers SELECT id, %s, %s FROM e)"
-            " INSERT INTO life_sent SELECT id, %s, %s, %s, %s, %s, run_at"
-            " FROM e ON CONFLICT DO NOTHING",
-            [delay, queue, group, priority, key, most, queue, key,
+            " INSERT INTO life_sent SELECT id, %s, %s, %s, %s, %s, run_at,"
+            " expires_at FROM e ON CONFLICT DO NOTHING",
+            [delay, expiry, queue, group, priority, key, most, queue, key,
              queue, group, priority, key, most])
 
     def batch(self, queue, keyed=True):
         count = self.random.choice((1, 3, 10, 30))
         groups = [self.group() for _ in range(count)]
         keys = [self.key(0.1 if keyed else 0) for _ in range(count)]
-        priority, delay = self.options()
+        priority, delay, expiry = self.options()
         self.db.execute(
-            "WITH t AS MATERIALIZED (SELECT clock_timestamp()"
-            " + %s * interval '1 s' AS run_at),"
-            " e AS MATERIALIZED (SELECT e.id, g.grp, g.key, e.n, t.run_at"
-            " FROM t, fairq.enqueue_batch(%s, %s::text[],"
+            "WITH t AS MATERIALIZED (SELECT now + %s * interval '1 s' AS run_at,"
+            " now + %s * interval '1 s' AS expires_at FROM clock_timestamp() now),"
+            " e AS MATERIALIZED (SELECT e.id, g.grp, g.key, e.n, t.run_at,"
+            " t.expires_at FROM t, fairq.enqueue_batch(%s, %s::text[],"
             " array_fill('{}'::jsonb, ARRAY[%s::int]), %s, t.run_at,"
-            " %s::text[]) WITH ORDINALITY AS e (id, n)"
+            " %s::text[], expires_at => t.expires_at)"
+            " WITH ORDINALITY AS e (id, n)"
             " JOIN unnest(%s::text[], %s::text[]) WITH ORDINALITY"
             " AS g (grp, key, n) ON e.n = g.n),"
             " a AS (INSERT INTO life_answers SELECT id, %s, key FROM e)"
             " INSERT INTO life_sent SELECT DISTINCT ON (id) id, %s, grp, %s,"
-            " key, NULL, run_at FROM e ORDER BY id, n"
+            " key, NULL, run_at, expires_at FROM e ORDER BY id, n"
             " ON CONFLICT DO NOTHING",
-            [delay, queue, groups, count, priority, keys, groups, keys,
+            [delay, expiry, queue, groups, count, priority, keys, groups, keys,
              queue, queue, priority])
 
 
@@ -237,10 +240,12 @@ class Worker(Session):
         r = self.random
         call = ("WITH p AS MATERIALIZED (SELECT id, attempt, lease_until"
                 " FROM fairq.pop(%s, %s, lease => %s, worker => %s)),"
-                " b AS (INSERT INTO life_pops SELECT * FROM p)"
+                " b AS (INSERT INTO life_pops"
+                " SELECT *, lease_until - %s::interval FROM p)"
                 " SELECT id, attempt FROM p")
-        arguments = [queue, r.choice((1, 1, 1, 2, 4, 10)),
-                     f"{r.randint(100, 500)} ms", self.name]
+        lease = f"{r.randint(100, 500)} ms"
+        arguments = [queue, r.choice((1, 1, 1, 2, 4, 10)), lease, self.name,
+                     lease]
         if r.random() < 0.6:
             return rows(self.db, call, *arguments)
         self.db.execute("BEGIN")
@@ -253,13 +258,30 @@ class Worker(Session):
                      "WITH p AS MATERIALIZED (SELECT id, attempt"
                      " FROM fairq.take(%s, %s)),"
                      " b AS (INSERT INTO life_pops"
-                     " SELECT id, attempt, '-infinity' FROM p),"
+                     " SELECT id, attempt, '-infinity', NULL FROM p),"
                      " d AS (INSERT INTO life_done"
-                     " SELECT id, attempt, 'take' FROM p) SELECT id FROM p",
+                     " SELECT id, attempt, 'take' FROM p)"
+                     " SELECT id, attempt FROM p",
                      queue, self.random.choice((1, 1, 3, 10)))
+        for id, attempt in tasks:
+            self.put_back(id, attempt)
         self.commit("a take")
         if not tasks:
             time.sleep(0.005)
+
+    def put_back(self, id, attempt):
+        """It comes back in the transaction that has taken it; most do not."""
+        way = self.random.random()
+        if self.chaos.calm or way > 0.3:
+            return
+        self.db.execute("DELETE FROM life_done WHERE id = %s", [id])
+        if way < 0.2:
+            expect(self.do_fail(id, attempt), f"task {id} was taken, and"
+                   " cannot fail")
+        else:
+            expect(self.do_release(id, attempt), f"task {id} was taken, and"
+                   " cannot be released")
+        self.chaos.put_back += 1
 
     def work(self, tasks):
         r = self.random
@@ -323,26 +345,33 @@ class Worker(Session):
             self.db.execute("ROLLBACK")
 
     def fail(self, id, attempt):
+        self.db.execute("BEGIN")
+        self.do_fail(id, attempt)
+        self.commit("a fail")
+
+    def do_fail(self, id, attempt):
         r = self.random
         error = f"{self.name} {r.randrange(1000000)}"
         retry_in = r.choice((None, None, "0", "3 ms", "20 ms"))
         dead = r.random() < 0.05
-        self.db.execute("BEGIN")
-        self.db.execute(
-            "WITH f AS MATERIALIZED (SELECT fairq.fail(%s, %s, %s, %s, %s)"
-            " AS good) INSERT INTO life_fails"
-            " SELECT %s, %s, %s, %s FROM f WHERE good",
-            [id, attempt, error, retry_in, dead, id, attempt, error, dead])
-        self.commit("a fail")
+        return rows(self.db,
+                    "WITH f AS MATERIALIZED (SELECT fairq.fail(%s, %s, %s, %s,"
+                    " %s) AS good) INSERT INTO life_fails"
+                    " SELECT %s, %s, %s, %s FROM f WHERE good RETURNING id",
+                    id, attempt, error, retry_in, dead, id, attempt, error, dead)
 
     def release(self, id, attempt):
         self.db.execute("BEGIN")
-        self.db.execute(
-            "WITH f AS MATERIALIZED (SELECT fairq.release(%s, %s, %s) AS good)"
-            " INSERT INTO life_releases SELECT %s, %s FROM f WHERE good",
-            [id, attempt, self.random.choice(("0", "0", "10 ms")),
-             id, attempt])
+        self.do_release(id, attempt)
         self.commit("a release")
+
+    def do_release(self, id, attempt):
+        return rows(self.db,
+                    "WITH f AS MATERIALIZED (SELECT fairq.release(%s, %s, %s)"
+                    " AS good) INSERT INTO life_releases"
+                    " SELECT %s, %s FROM f WHERE good RETURNING id",
+                    id, attempt, self.random.choice(("0", "0", "10 ms")),
+                    id, attempt)
 
 
 class Admin(Session):
@@ -436,7 +465,8 @@ class Observer(Session):
             "SELECT clock_timestamp(), (SELECT json_agg(json_build_array("
             "q.name, s.group_key, t.id, t.lease_until IS NOT NULL,"
             " t.priority = 0 AND t.lease_until IS NULL"
-            " AND (t.run_at IS NULL OR t.run_at < clock_timestamp())))"
+            " AND (t.run_at IS NULL OR t.run_at < clock_timestamp())"
+            " AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())))"
             " FROM fairq.task t JOIN fairq.queue q USING (queue_id)"
             " CROSS JOIN LATERAL (SELECT group_key FROM fairq.group_number s"
             " WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no"
