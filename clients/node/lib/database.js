@@ -1,0 +1,135 @@
+// A connection for several callers, one after the other, that is made anew when it is lost.
+'use strict';
+const { cancel } = require('./cancel');
+const { pause } = require('./clock');
+const { isTransient, isLost, isCancelled, explain } = require('./errors');
+
+const RETRY = 1; // seconds for which a database that is down is left alone
+const CALL = 30; // seconds that a call may take before the server is taken for gone
+
+class Database {
+  // places are hosts, of which one takes writes; pg is the file of node-postgres, stopping
+  // aborts when the worker is to end, warn gets a line about what is wrong.
+  constructor(places, { pg, name, stopping, warn }) {
+    Object.assign(this, { places, pg, name, stopping, warn });
+    this.client = null;
+    this.pooled = false; // the server is behind a pooler: known once there is a connection
+    this.closed = false;
+    this.asking = null; // the client, while it is in a statement
+    this.warned = null; // the text of the last failure, as long as it lasts
+    this.turn = Promise.resolve(); // of the last caller
+  }
+
+  // The rows of a statement, which is tried again each second until the server has answered,
+  // or the worker ends.  If only the answer was lost it is done twice: the attempt sees to it
+  // that this does no harm.  With once it is tried once.
+  query(sql, values = [], { once = false, limit = CALL } = {}) {
+    const rows = this.turn.then(() => this.persist(sql, values, once, limit));
+    this.turn = rows.catch(() => {});
+    return rows;
+  }
+
+  async persist(sql, values, once, limit) {
+    for (let failures = 1; ; failures++) {
+      if (this.closed) throw new Error('the worker has ended');
+      try {
+        const rows = await this.ask(sql, values, limit);
+        this.warned = null;
+        return rows;
+      } catch (error) {
+        if (!isTransient(error) || (once && isCancelled(error))) throw error;
+        this.tell(error);
+        if (once || this.closed || (this.stopping.aborted && failures > 1)) throw error;
+      }
+      if (!this.stopping.aborted) await pause(RETRY, this.stopping);
+    }
+  }
+
+  tell(error) {
+    const text = explain(error);
+    if (text !== this.warned && !this.closed) this.warn(`${text}; trying again each second`);
+    this.warned = text;
+  }
+
+  async ask(sql, values, limit) {
+    if (this.client === null) this.client = await this.connect();
+    const { client } = this;
+    this.asking = client;
+    try {
+      return await askWithin(limit, client, sql, values);
+    } catch (error) {
+      if (isLost(error)) this.drop(client);
+      throw error;
+    } finally {
+      this.asking = null;
+    }
+  }
+
+  // Tries each host by itself.  Of the errors, one that nothing mends says the most.
+  async connect() {
+    let problem;
+    for (const place of this.places) {
+      try {
+        return await this.connectTo(place);
+      } catch (error) {
+        if (!problem || (isTransient(problem) && !isTransient(error))) problem = error;
+      }
+    }
+    throw problem;
+  }
+
+  async connectTo(place) {
+    const { Client } = require(this.pg); // here, as who only enqueues may not have it
+    const client = new Client({ ...place, fallback_application_name: this.name });
+    client.on('error', () => {}); // the next statement fails, and says it
+    client.once('end', () => this.drop(client));
+    try {
+      await client.connect();
+      const [row] = await askWithin(CALL, client, `SELECT pg_backend_pid() AS pid,
+        current_setting('transaction_read_only') = 'on' AS read_only`, []);
+      if (row.read_only && this.places.length > 1) throw new Error('no host takes writes');
+      if (this.closed) throw new Error('the worker has ended');
+      // a pooler makes up the process that its clients see
+      this.pooled = Number(row.pid) !== client.processID;
+      return client;
+    } catch (error) {
+      client.end().catch(() => {});
+      throw error;
+    }
+  }
+
+  drop(client) {
+    if (this.client === client) this.client = null;
+    client.end().catch(() => {});
+  }
+
+  // Has the server end the statement that it is in, if it is in one.
+  async interrupt() {
+    if (this.asking !== null) await cancel(this.asking).catch(() => {});
+  }
+
+  // Ends the connection for good, also in the middle of a statement.
+  close() {
+    this.closed = true;
+    if (this.client !== null) this.drop(this.client);
+  }
+}
+
+// The rows of a statement.  A server that does not answer in time is taken for gone; should
+// it be there, and wait for a lock, it is to go on for nobody.
+async function askWithin(limit, client, sql, values) {
+  let timer;
+  const late = new Promise((resolve, reject) => {
+    timer = setTimeout(() => {
+      cancel(client).catch(() => {});
+      reject(new Error(`the server has not answered within ${limit} seconds`));
+    }, limit * 1000);
+  });
+  try {
+    return (await Promise.race([client.query(sql, values), late])).rows;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+module.exports = { Database, CALL };

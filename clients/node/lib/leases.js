@@ -1,0 +1,15 @@
+// The leases of attempts.
+'use strict';
+
+const EXTEND = `SELECT unnest(fairq.extend_batch($1::bigint[], $2::int[],
+  make_interval(secs => $3::float8))) AS id`;
+
+// Prolongs the leases of a database's tasks, whose attempts are the numbers in a map by the ids
+// of the tasks.  The ids of those that are lost or cancelled.
+async function extend(database, attempts, lease, options) {
+  const rows = await database.query(EXTEND, [[...attempts.keys()], [...attempts.values()], lease],
+    options);
+  return rows.map((row) => Number(row.id));
+}
+
+module.exports = { extend };

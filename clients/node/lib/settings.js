@@ -1,0 +1,59 @@
+// What a worker is told to do, and how.
+'use strict';
+const { seconds, text, refuseUnknown } = require('./values');
+const { placesOf } = require('./places');
+
+const OPTIONS = ['concurrency', 'lease', 'grace', 'poll', 'databases', 'name', 'default', 'log'];
+
+// info, which tells what handlers have asked for, is for whoever wants it.
+const STDERR = { warn: (line) => console.error(line), error: (line) => console.error(line) };
+
+function readOptions(options) {
+  refuseUnknown(options, OPTIONS, 'a worker');
+  const { concurrency = 4, lease = 60, grace = 5, poll, databases = {}, name, log = STDERR } = options;
+  if (!Number.isInteger(concurrency) || concurrency < 1) {
+    throw new TypeError(`concurrency must be at least 1, and is ${String(concurrency)}`);
+  }
+  atLeast(0, grace, 'grace');
+  if (poll !== undefined) atLeast(0, poll, 'poll');
+  atLeast(0, lease, 'lease');
+  if (lease === 0) throw new TypeError('lease must be more than 0 seconds');
+  if (name !== undefined) text(name, 'name');
+  if (typeof log.warn !== 'function' || typeof log.error !== 'function') {
+    throw new TypeError('log must have warn() and error()');
+  }
+  const places = [databases].flat().map(placesOf);
+  if (places.length === 0) throw new TypeError('databases must not be empty');
+  return { concurrency, lease, grace, poll, databases: places, name, log };
+}
+
+function atLeast(least, value, what) {
+  seconds(value, what);
+  if (value < least) throw new TypeError(`${what} must be at least ${least}, and is ${value}`);
+}
+
+function readQueues(queues) {
+  const list = [queues].flat();
+  if (list.length === 0) throw new TypeError('a worker needs a queue');
+  for (const queue of list) text(queue, 'a queue');
+  return list;
+}
+
+// The handlers by the names of their tasks, and that of all other tasks, if there is one.
+function readHandlers(handlers, rest) {
+  if (typeof handlers === 'function') {
+    if (rest !== undefined) throw new TypeError('a single handler leaves none for default');
+    return [new Map(), handlers];
+  }
+  if (typeof handlers !== 'object' || handlers === null) {
+    throw new TypeError(`handlers must be a function, or an object of functions, and are ${handlers}`);
+  }
+  const named = Object.entries(handlers);
+  if (named.length === 0 && rest === undefined) throw new TypeError('a worker needs a handler');
+  for (const [name, handler] of [...named, ...(rest === undefined ? [] : [['default', rest]])]) {
+    if (typeof handler !== 'function') throw new TypeError(`the handler ${name} is no function`);
+  }
+  return [new Map(named.map(([name, handler]) => [name, handler.bind(handlers)])), rest];
+}
+
+module.exports = { readOptions, readQueues, readHandlers };

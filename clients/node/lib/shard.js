@@ -1,0 +1,197 @@
+// A database that has the queues of a worker, or a part of their groups.
+'use strict';
+const { Attempt } = require('./attempt');
+const { now, pause } = require('./clock');
+const { Database, CALL } = require('./database');
+const { isCancelled, isTransient } = require('./errors');
+const { extend } = require('./leases');
+
+const WAIT = 30; // seconds that fairq.wait sleeps at most
+const SILENCE = 1; // seconds after which a shard that has not answered is not waited for
+const POLL = 1; // seconds between looks for tasks, through a pooler
+
+const POP = `SELECT to_json(t)::text AS claim
+  FROM (SELECT id, attempt, attempts_left, queue, group_key, payload, headers, priority, enqueued_at
+    FROM fairq.pop($1::text[], $2::int, lease => make_interval(secs => $3::float8),
+      worker => $4::text)) AS t`;
+const GROUPS = `SELECT sum(groups_active)::float8 AS groups FROM fairq.stats
+  WHERE queue = ANY ($1::text[])`;
+
+class Shard {
+  constructor(worker, places, number) {
+    const { pg, name, stopping } = worker;
+    const options = { pg, name, stopping, warn: (text) => worker.log.warn(text) };
+    this.worker = worker;
+    this.number = number; // among the worker's
+    this.popper = new Database(places, options); // fairq.wait takes its time
+    this.keeper = new Database(places, options); // for all that must not wait
+    this.groups = 1; // that have something to do
+    this.counted = -Infinity; // when they were, by now()
+    this.service = 0; // tasks taken, per group
+    this.slots = 0; // that its pop, which has not returned, is to fill
+    this.taking = -Infinity; // when it last had tasks, and room for them
+    this.waiting = false; // it sleeps in fairq.wait
+  }
+
+  attempts() {
+    return [...this.worker.running].filter((attempt) => attempt.shard === this);
+  }
+
+  // Those that answer: that have tasks, and have said something within a second.
+  answering() {
+    return this.worker.shards.filter((shard) => shard.answers());
+  }
+
+  answers() {
+    return this.taking > now() - SILENCE;
+  }
+
+  // The heartbeat has found an attempt lost.
+  lose({ id, number }) {
+    for (const attempt of this.attempts()) {
+      if (attempt.id === id && attempt.number === number) attempt.lose();
+    }
+  }
+
+  async countGroups() {
+    const { shards, queues } = this.worker;
+    if (shards.length < 2 || now() - this.counted < 1) return;
+    const [row] = await this.popper.query(GROUPS, [queues]);
+    const groups = Number(row.groups) || 1;
+    // what it is ahead by is tasks: of each group it is another part now
+    const least = Math.min(this.service, ...this.answering().map((s) => s.service));
+    this.service = least + (this.service - least) * this.groups / groups;
+    this.groups = groups;
+    this.counted = now();
+  }
+
+  // Takes those of the free slots that are this shard's; waits for one.  Each goes to the
+  // shard that has had the fewest tasks per group, of those that have some: so groups of all
+  // shards get the same.  A shard that does not answer within a second is not waited for,
+  // and if it cannot be told what has ended it gets no more.
+  async takeSlots() {
+    const { worker } = this;
+    while (!worker.stopping.aborted) {
+      const late = now() - SILENCE;
+      if (this.attempts().every((attempt) => attempt.ended > late)) {
+        const others = this.answering().filter((s) => s !== this);
+        if (others.length > 0 && !this.answers()) {
+          // it has saved up none; and not all workers come to it at once
+          this.service = Math.max(this.service,
+            Math.min(...others.map((s) => s.service)) + Math.random() / this.groups);
+        }
+        this.taking = now();
+        const free = worker.freeSlots(late);
+        while (this.slots < free && this.isNext()) this.count(1);
+        if (this.slots > 0) break;
+      }
+      await worker.change(0.5);
+    }
+    return this.slots;
+  }
+
+  isNext() {
+    return this.answering().every((s) => this.service <= s.service);
+  }
+
+  count(slots) {
+    this.slots += slots;
+    this.service += slots / this.groups;
+  }
+
+  // What its pop has brought; the other slots are free again.
+  got(attempts) {
+    this.count(attempts.length - this.slots);
+    this.slots = 0;
+    if (attempts.length === 0) this.taking = -Infinity;
+    for (const attempt of attempts) this.worker.take(attempt);
+    this.worker.changed();
+  }
+
+  // Takes tasks and has them begun, until the worker is to end; rejects if it cannot.
+  async popTasks() {
+    while (!this.worker.stopping.aborted) {
+      let attempts = [];
+      try {
+        await this.countGroups();
+        if (await this.takeSlots() === 0) return;
+        attempts = await this.pop();
+      } catch (error) {
+        if (isCancelled(error)) {
+          this.got([]); // there may be tasks all the same, but the server is to have a rest
+        } else if (isTransient(error)) {
+          this.got([]);
+          this.counted = -Infinity; // it connects again by that, without slots
+          await pause(1, this.worker.stopping);
+          continue;
+        } else {
+          throw error;
+        }
+      }
+      this.got(attempts);
+      if (attempts.length === 0) await this.sleep();
+      else await this.worker.begin(attempts);
+    }
+  }
+
+  async pop() {
+    const { queues, lease, name } = this.worker;
+    const asked = now();
+    const rows = await this.popper.query(POP, [queues, this.slots, lease, name], { once: true });
+    const attempts = rows.map((row) => new Attempt(this, JSON.parse(row.claim)));
+    // This process may have stood still, by a handler that computes, since they were leased.
+    if (attempts.length > 0 && now() - asked > lease / 3) await this.confirm(attempts);
+    return attempts;
+  }
+
+  // Prolongs leases, and stops those attempts that have lost theirs before they begin.
+  async confirm(attempts) {
+    const numbers = new Map(attempts.map(({ id, number }) => [id, number]));
+    const lost = await extend(this.keeper, numbers, this.worker.lease);
+    for (const attempt of attempts) if (lost.includes(attempt.id)) attempt.lose();
+  }
+
+  // Until there may be tasks.
+  async sleep() {
+    const { worker } = this;
+    let { poll } = worker;
+    if (poll === undefined && this.popper.pooled) {
+      poll = POLL;
+      worker.tellOfPooler();
+    }
+    if (poll) {
+      await pause(poll, worker.stopping);
+      return;
+    }
+    this.waiting = true;
+    try {
+      await this.popper.query('CALL fairq.wait($1::text[], make_interval(secs => $2::float8))',
+        [worker.queues, WAIT], { once: true, limit: WAIT + CALL });
+    } catch (error) {
+      if (!isCancelled(error) && !isTransient(error)) throw error;
+    } finally {
+      this.waiting = false;
+    }
+  }
+
+  // Ends popTasks, which most likely is in fairq.wait.  The first try may come before that
+  // statement.  A pop that is under way is let end, unless that takes long: then none of its
+  // tasks is taken.
+  async endPop(popping) {
+    let over = false;
+    const end = popping.catch(() => {}).then(() => { over = true; });
+    for (let tries = 0; tries < 20; tries++) {
+      await Promise.race([end, pause(tries === 0 ? 0 : 0.1)]);
+      if (over) return;
+      if (this.waiting || tries > 5) await this.popper.interrupt();
+    }
+    this.popper.close();
+  }
+
+  close() {
+    this.popper.close();
+    this.keeper.close();
+  }
+}
+
+module.exports = { Shard };

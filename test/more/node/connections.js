@@ -1,0 +1,226 @@
+// Connections: lost in every state, of several hosts and databases, and with a server that does
+// not answer.
+'use strict';
+const {
+  INSTALLED, fairq, check, equal, errorOf, until, sleep, admin, rows, ask, connect, queue, drop, add,
+  taskOf, ended, backends, work,
+} = require('./harness');
+const { Database } = require(`${INSTALLED}/lib/database.js`);
+const { placesOf } = require(`${INSTALLED}/lib/places.js`);
+const { pathOfPg } = require(`${INSTALLED}/lib/pg.js`);
+
+// Ends the backend of a worker that is in a statement like that.
+async function kill(worker, like) {
+  const [backend] = await until(async () => {
+    const found = (await backends(worker, like));
+    return found.length > 0 && found;
+  }) || [];
+  if (!backend) throw new Error(`no backend of ${worker.name} is in ${like}`);
+  await ask('SELECT pg_terminate_backend($1)', backend.pid);
+}
+
+async function lost() {
+  const name = await queue('lost');
+  const lock = await connect();
+  const seen = [];
+  const worker = work(name, async (task) => {
+    seen.push(task.attempt);
+    const { seconds = 0 } = task.payload;
+    await sleep(seconds * 1000, undefined, { signal: task.signal });
+  }, { lease: 1.5, concurrency: 2 });
+  const doneOnce = async (id, what) => {
+    const task = await ended(id);
+    equal([task.status, task.attempt, seen.splice(0)], ['succeeded', 1, [1]], what);
+  };
+
+  await kill(worker, 'CALL fairq.wait%');
+  await doneOnce(await add(name, {}), 'in wait: it goes on');
+
+  // a pop of the table that is locked
+  await lock.query('BEGIN');
+  await lock.query('LOCK TABLE fairq.task IN ACCESS EXCLUSIVE MODE');
+  let id = await fairq.enqueue(lock, name, 'bob');
+  await kill(worker, 'CALL fairq.wait%');
+  await kill(worker, '%fairq.pop%');
+  await lock.query('COMMIT');
+  await doneOnce(id, 'in pop: nothing is lost');
+
+  // an end of the task's row that is locked
+  id = await add(name, { seconds: 0.5 });
+  await until(async () => (await taskOf(id)).status === 'running');
+  await lock.query('BEGIN');
+  await lock.query('SELECT 1 FROM fairq.task WHERE id = $1 FOR UPDATE', [id]);
+  await kill(worker, '%fairq.complete%');
+  await lock.query('COMMIT');
+  await doneOnce(id, 'in complete: it is told again');
+
+  // a heartbeat that waits for that
+  id = await add(name, { seconds: 3 });
+  await until(async () => (await taskOf(id)).status === 'running');
+  await lock.query('BEGIN');
+  await lock.query('SELECT 1 FROM fairq.task WHERE id = $1 FOR UPDATE', [id]);
+  await kill(worker, '%fairq.extend_batch%');
+  await lock.query('COMMIT');
+  const other = work(name, () => 'another did it');
+  equal((await ended(id)).result, null, 'in a heartbeat: the lease is kept');
+  equal(seen.splice(0), [1], 'and the task done once');
+  await other.stop();
+
+  equal([...new Set(worker.lines)], ['terminating connection due to administrator command;'
+    + ' trying again each second'], 'of each it says what it does');
+  await worker.stop();
+  await lock.end();
+  await drop(name);
+}
+
+// A transaction that completes a task keeps its row locked: no other's lease suffers from that.
+async function heartbeats() {
+  const name = await queue('heartbeats');
+  const client = await connect();
+  let aborted;
+  const worker = work(name, {
+    slow: async (args, task) => {
+      await client.query('BEGIN');
+      await task.complete(client);
+      await sleep(3000);
+      await client.query('COMMIT');
+    },
+    beside: async (args, task) => {
+      await sleep(3000, undefined, { signal: task.signal });
+    },
+    lost: (args, task) => new Promise((resolve) => {
+      task.signal.addEventListener('abort', () => { aborted = task.signal.reason; resolve(); });
+    }),
+  }, { lease: 1.5, grace: 0.5 });
+  const slow = await add(name, {}, 'slow');
+  const beside = await add(name, {}, 'beside');
+  await until(async () => (await taskOf(beside)).status === 'running');
+  const other = work(name, () => 'another did it', { lease: 1.5 });
+  equal([(await ended(beside)).result, (await ended(slow)).result], [null, null],
+    'a transaction that completes a task keeps no heartbeat from others');
+  await other.stop();
+
+  const id = await add(name, {}, 'lost');
+  await until(async () => (await taskOf(id)).status === 'running');
+  await fairq.cancel(admin, id);
+  equal((await ended(id, 'cancelled')).status, 'cancelled', 'a heartbeat tells of a cancelled task');
+  check(aborted instanceof fairq.Stopped, 'by its signal', aborted);
+  await client.end();
+
+  const held = await add(name, {}, 'beside', { maxAttempts: 1 });
+  await until(async () => (await taskOf(held)).status === 'running');
+  worker.heartbeat.thread.terminate();
+  const error = await errorOf(Promise.race([worker.ended, sleep(9000)]));
+  equal([error.name, error.message], ['WorkerError', 'the thread of heartbeats has ended'],
+    'a worker without a heartbeat ends');
+  equal((await taskOf(held)).status, 'queued', 'and hands its tasks back');
+  await drop(name);
+}
+
+// Two databases, whose tasks have the same ids.
+async function databases() {
+  const name = await queue('databases');
+  const first = admin.database;
+  await ask('CREATE DATABASE fairq_node TEMPLATE template0');
+  const second = await connect({ database: 'fairq_node' });
+  await second.query('CREATE EXTENSION fairq');
+  await second.query('SELECT fairq.set_shard(1023)');
+  await second.query("SELECT fairq.create_queue('databases', retain => '1 hour')");
+  const ids = [];
+  const uri = `postgresql:///fairq_node?host=${encodeURIComponent(process.env.PGHOST)}`;
+  const seen = [];
+  const worker = work(name, async (task) => {
+    seen.push(task.group);
+    await sleep(task.payload, undefined, { signal: task.signal });
+  }, { databases: [{ database: first }, uri], lease: 1.5 });
+  ids.push(await fairq.enqueue(admin, name, 'here', 2500));
+  ids.push(await fairq.enqueue(second, name, 'there', 2500), await fairq.enqueue(second, name, 'cancelled', 60e3));
+  check(ids[1] > 2 ** 52 && Number.isSafeInteger(ids[1]), 'the id of a shard is a number, too', ids);
+  await until(() => seen.length === 3);
+  const others = [{ database: first }, uri].map((one) => work(name, () => 'another did it', { databases: one }));
+  await fairq.cancel(second, ids[2]);
+  await ended(ids[0]);
+  const there = async () => (await second.query(
+    'SELECT group_key, status, attempt, result FROM fairq.tasks ORDER BY id')).rows;
+  await until(async () => (await there()).every((task) => /succeeded|cancelled/.test(task.status)));
+  equal(await there(), [{ group_key: 'there', status: 'succeeded', attempt: 1, result: null },
+    { group_key: 'cancelled', status: 'cancelled', attempt: 1, result: null }],
+  'both databases are served, each with its heartbeats');
+  equal(await ask('SELECT result FROM fairq.tasks WHERE id = $1', ids[0]), null, 'none by another');
+  for (const one of [worker, ...others]) await one.stop();
+  await second.end();
+  await ask('DROP DATABASE fairq_node WITH (FORCE)');
+  await drop(name);
+}
+
+async function hosts() {
+  const timeout = { connectionTimeoutMillis: 10e3 };
+  const uri = (text) => placesOf(text).map((place) => place.connectionString);
+  equal(uri('postgresql://u:p,w@a:1,b:2/d?x=1,2'), ['postgresql://u:p,w@a:1/d?x=1,2',
+    'postgresql://u:p,w@b:2/d?x=1,2'], 'the hosts of a URI');
+  equal(placesOf({ host: 'a,b', port: '1,2', user: 'u' }), [{ ...timeout, user: 'u', host: 'a', port: 1 },
+    { ...timeout, user: 'u', host: 'b', port: 2 }], 'the hosts of an object');
+  const { PGHOST, PGPORT } = process.env;
+  Object.assign(process.env, { PGHOST: 'a,b', PGPORT: '7', PGCONNECT_TIMEOUT: '2' });
+  equal(placesOf({}), ['a', 'b'].map((host) => ({ connectionTimeoutMillis: 2000, host, port: 7 })),
+    'the hosts of the environment');
+  Object.assign(process.env, { PGHOST, PGPORT });
+  delete process.env.PGCONNECT_TIMEOUT;
+  const ssl = { ca: Buffer.from('x') };
+  Object.defineProperty(ssl, 'key', { value: 'hidden', enumerable: false });
+  equal(Object.keys(placesOf({ ssl })[0].ssl), ['ca', 'key'], 'the key of TLS comes along');
+
+  // of two hosts, the one that takes writes
+  const options = { pg: pathOfPg(), name: 'hosts', stopping: new AbortController().signal, warn: () => {} };
+  const standby = { ...placesOf({})[0], options: '-c default_transaction_read_only=on' };
+  const database = new Database([standby, placesOf({})[0]], options);
+  const [row] = await database.query("SELECT current_setting('transaction_read_only') AS it");
+  equal(row.it, 'off', 'of several hosts one that takes writes is found');
+  database.close();
+  const none = new Database([standby, standby], options);
+  equal((await errorOf(none.query('SELECT 1', [], { once: true }))).message, 'no host takes writes',
+    'or none, if there is none');
+  none.close();
+}
+
+// A server that does not answer is taken for gone, and goes on with nothing.
+async function silence() {
+  const lines = [];
+  const database = new Database(placesOf({}), {
+    pg: pathOfPg(), name: 'silence', stopping: new AbortController().signal, warn: (line) => lines.push(line) });
+  const began = Date.now();
+  const error = await errorOf(database.query('SELECT pg_sleep(30)', [], { once: true, limit: 0.5 }));
+  equal(error.message, 'the server has not answered within 0.5 seconds', 'a call has its time');
+  check(Date.now() - began < 5000, 'and no more', Date.now() - began);
+  check(await until(async () => (await backends('silence')).length === 0), 'the server has ended it');
+  const [row] = await database.query('SELECT 5 AS five');
+  equal(row.five, 5, 'the next one has a new connection');
+  equal(lines.length, 1, 'that is told');
+  database.close();
+}
+
+// What the database's encoding does not have.
+async function encodings() {
+  await ask("CREATE DATABASE fairq_latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+  const latin = await connect({ database: 'fairq_latin' });
+  await latin.query('CREATE EXTENSION fairq');
+  await latin.query("SELECT fairq.create_queue('latin', retain => '1 hour')");
+  const worker = work('latin', (task) => {
+    if (task.payload === 'result') return '€';
+    throw new fairq.Dead(task.payload === 'price' ? '5 €' : `${task.group} ${task.payload}`);
+  }, { databases: { database: 'fairq_latin' } });
+  await fairq.enqueue(latin, 'latin', 'bücher', 'süß');
+  await fairq.enqueue(latin, 'latin', 'bücher', 'price');
+  await fairq.enqueue(latin, 'latin', 'bücher', 'result', { maxAttempts: 1 });
+  const tasks = async () => (await latin.query('SELECT status, error FROM fairq.tasks ORDER BY id')).rows;
+  await until(async () => (await tasks()).every((task) => task.status === 'failed'));
+  const refused = 'error: character with byte sequence 0xe2 0x82 0xac in encoding "UTF8" has no'
+    + ' equivalent in encoding "LATIN1"';
+  equal(await tasks(), ['bücher süß', refused, refused].map((error) => ({ status: 'failed', error })),
+    'whatever the encoding is, a task comes to its end');
+  await worker.stop();
+  await latin.end();
+  await ask('DROP DATABASE fairq_latin WITH (FORCE)');
+}
+
+module.exports = { lost, heartbeats, databases, hosts, silence, encodings };

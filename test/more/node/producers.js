@@ -1,0 +1,189 @@
+// Enqueueing and cancelling.
+'use strict';
+const { Pool, types } = require('pg');
+const {
+  fairq, check, equal, errorOf, sleep, admin, rows, ask, connect, queue, drop, add, taskOf, ended, work,
+} = require('./harness');
+
+const AT = new Date('2099-01-02T03:04:05.678Z');
+
+async function transactions() {
+  const name = await queue('transactions');
+  const count = () => ask('SELECT count(*)::int FROM fairq.tasks WHERE queue = $1', name);
+  const pool = new Pool();
+  const client = await connect();
+  const lent = await pool.connect();
+  for (const [what, one] of [['Client', client], ['PoolClient', lent]]) {
+    await one.query('BEGIN');
+    const id = await fairq.enqueue(one, name, 'bob', { n: 1 });
+    await fairq.enqueueBatch(one, name, [{ group: 'bob' }, { group: 'alice' }]);
+    equal(await count(), 0, `${what}: nothing is committed`);
+    await one.query('ROLLBACK');
+    equal([await count(), await fairq.cancel(one, id)], [0, false],
+      `${what}: what is rolled back never was`);
+    await one.query('BEGIN');
+    await fairq.enqueue(one, name, 'bob');
+    await one.query('COMMIT');
+    equal(await count(), 1, `${what}: what is committed is there`);
+    await ask('SELECT fairq.purge($1)', name);
+  }
+  lent.release();
+  const id = await fairq.enqueue(pool, name, 'bob', null);
+  equal((await taskOf(id)).payload, null, 'Pool: it is there');
+  equal([await fairq.cancel(pool, id), await fairq.cancel(pool, id)], [true, false], 'cancel');
+  await pool.end();
+  await client.end();
+  await drop(name);
+}
+
+async function enqueueArguments() {
+  const name = await queue('arguments');
+  const payload = { a: 'é\'"\\$1?', b: undefined, c: [null, 1e21], d: AT };
+  const options = {
+    task: 'send', runAt: AT, priority: 4, dedupKey: 'once', maxAttempts: 7, cost: 2.5,
+    headers: { traceparent: '00-1' },
+  };
+  const ids = [];
+  for (let i = 0; i < 2; i++) ids.push(await fairq.enqueue(admin, name, 'büb', payload, options));
+  check(typeof ids[0] === 'number' && ids[0] === ids[1], 'a key is passed, an id is a number', ids);
+  const task = await taskOf(ids[0]);
+  equal([task.group_key, task.payload, task.headers, task.run_at, task.priority, task.max_attempts,
+    task.cost], ['büb', { a: payload.a, c: payload.c, d: AT.toISOString() },
+    { traceparent: '00-1', task: 'send' }, AT, 4, 7, 2.5], 'and all other arguments');
+  equal(await add(name, { z: 1 }, 'later', { dedupKey: 'once', replace: true }), ids[0], 'replace');
+  equal((await taskOf(ids[0])).payload, { z: 1 }, 'replaces');
+
+  const later = await fairq.enqueue(admin, name, 'bob', undefined, { delay: 100.5, priority: null });
+  const left = (await taskOf(later)).run_at - Date.now();
+  check(left > 80e3 && left < 101e3 && (await taskOf(later)).headers === null, 'a delay', left);
+  const never = await taskOf(await add(name, [], undefined, { runAt: 'infinity' }));
+  equal(never.run_at, Infinity, 'a time as text');
+
+  await add(name, {}, 'x', { dedupKey: 'k', dedupUntil: 'started', dedupFor: 3600 });
+  await ask('SELECT count(*) FROM fairq.take($1, 9)', name);
+  equal(await ask('SELECT added FROM fairq.enqueue_or_find($1, $2, dedup_key => $3)', name, 'bob', 'k'),
+    false, 'dedupUntil and dedupFor');
+  await drop(name);
+}
+
+async function expiry() {
+  const name = await queue('expiry');
+  const late = await add(name, 'late', undefined, { expiresAt: new Date(Date.now() + 300) });
+  const early = await add(name, 'early', undefined, { expiresAt: AT });
+  equal((await taskOf(early)).expires_at, AT, 'a time by which it is to begin');
+  await sleep(400);
+  const seen = [];
+  const worker = work(name, (task) => { seen.push(task.payload); });
+  await ended(early);
+  await worker.stop();
+  equal([seen, (await taskOf(late)).status], [['early'], 'expired'], 'after which it does not');
+  await drop(name);
+}
+
+async function batches() {
+  const name = await queue('batches');
+  const ids = await fairq.enqueueBatch(admin, name, [
+    { group: 'a', payload: { n: 1 }, task: 'each', priority: 1, cost: 2, runAt: AT },
+    { group: 'b', payload: null, headers: { n: 2 }, dedupKey: 'x', delay: 100 },
+    { group: 'ü', payload: [3] },
+    { group: 'c', dedupKey: 'x' },
+  ]);
+  equal([ids.length, ids.every(Number.isInteger), ids[1] === ids[3]], [4, true, true], 'ids of a batch');
+  const tasks = await Promise.all(ids.slice(0, 3).map(taskOf));
+  equal(tasks.map((t) => [t.group_key, t.payload, t.headers, t.priority, t.cost]), [
+    ['a', { n: 1 }, { task: 'each' }, 1, 2], ['b', null, { n: 2 }, 0, 1], ['ü', [3], null, 0, 1],
+  ], 'each has its own arguments, in order');
+  const left = tasks[1].run_at - Date.now();
+  equal([tasks[0].run_at, left > 80e3 && left < 101e3, tasks[2].status], [AT, true, 'queued'],
+    'and its own time');
+  equal(await fairq.enqueueBatch(admin, name, []), [], 'a batch may be empty');
+  const error = await errorOf(fairq.enqueueBatch(admin, name, [{ group: 'a' }, { group: 'a', payload: 1n }]));
+  check(error instanceof TypeError && /^task 1 of the batch is no JSON/.test(error.message),
+    'an error says which task it is', error);
+  await drop(name);
+}
+
+// Clients of other libraries: what they are asked, and may answer.
+async function otherClients() {
+  const name = await queue('others');
+  const seen = [];
+  const client = {
+    async query(text, values) {
+      seen.push([text, values]);
+      return (await admin.query(text, values)).rows;
+    },
+  };
+  await fairq.enqueue(client, name, 'bob', {}, { task: 'x', delay: 1, cost: 2, dedupKey: 'k', replace: true });
+  const [id] = await fairq.enqueueBatch(client, name, [{ group: 'bob' }]);
+  equal(await fairq.cancel(client, id), true, 'a client may resolve to rows');
+  for (const [text, values] of seen) {
+    equal([text.match(/\$\d+/g).join(), values.every((value) => typeof value === 'string'), /[?:]\w/.test(text.replace(/::/g, ''))],
+      [values.map((_, i) => `$${i + 1}`).join(), true, false],
+      'each parameter is a string, and stands once and in order');
+  }
+  // as others read a bigint
+  for (const parser of [BigInt, Number]) {
+    types.setTypeParser(20, parser);
+    check(Number.isInteger(await fairq.enqueue(admin, name, 'bob')), `an id that is read as ${parser.name}`);
+  }
+  types.setTypeParser(20, (value) => value);
+  await drop(name);
+}
+
+async function refused() {
+  const name = await queue('refused');
+  const asked = [];
+  const client = { query: async (text) => { asked.push(text); return []; } };
+  const circular = { a: [] };
+  circular.a.push(circular);
+  const enqueue = (payload, options) => fairq.enqueue(client, name, 'bob', payload, options);
+  for (const [what, call, wanted] of [
+    ['a BigInt', () => enqueue({ a: 1n }), 'the payload is no JSON: it has the bigint 1'],
+    ['NaN', () => enqueue([NaN]), 'the payload is no JSON: it has the number NaN'],
+    ['infinity', () => enqueue(-Infinity), 'the payload is no JSON: it has the number -Infinity'],
+    ['undefined in an array', () => enqueue([undefined]), 'the payload is no JSON: an array has undefined'],
+    ['a symbol', () => enqueue({ a: Symbol('s') }), 'the payload is no JSON: it has the symbol Symbol(s)'],
+    ['a function', () => enqueue(() => 1), 'the payload is no JSON: it has a function'],
+    ['a circle', () => enqueue(circular), 'the payload is no JSON: it is in itself'],
+    ['what has no value', () => enqueue({ toJSON() {} }), 'the payload is no JSON: it is undefined'],
+    ['such headers', () => enqueue({}, { headers: { a: NaN } }), 'headers is no JSON: it has the number NaN'],
+    ['headers that are a list', () => enqueue({}, { headers: [1] }), 'headers must be an object, and is 1'],
+    ['no group', () => fairq.enqueue(client, name), 'group must be a string, and is undefined'],
+    ['a number as group', () => fairq.enqueue(client, name, 5), 'group must be a string, and is 5'],
+    ['an unknown option', () => enqueue({}, { run_at: AT }), 'enqueue has no option "run_at"'],
+    ['two times', () => enqueue({}, { delay: 1, runAt: AT }), 'delay and runAt cannot both be given'],
+    ['a time that is none', () => enqueue({}, { runAt: new Date('x') }), 'runAt must be a Date, and is Invalid Date'],
+    ['a number as time', () => enqueue({}, { runAt: 5 }), 'runAt must be a Date, and is 5'],
+    ['a delay as text', () => enqueue({}, { delay: '5 s' }), 'delay must be a number of seconds, and is 5 s'],
+    ['a Date as expiresAt that is none', () => enqueue({}, { expiresAt: 1 }), 'expiresAt must be a Date, and is 1'],
+    ['a name that is none', () => enqueue({}, { task: 5 }), 'task must be a string, and is 5'],
+    ['no client', () => fairq.enqueue(undefined, name, 'bob'), 'a client must have query(text, values)'],
+    ['a batch that is none', () => fairq.enqueueBatch(client, name, { group: 'bob' }),
+      'tasks must be an array, and is [object Object]'],
+    ['no task in a batch', () => fairq.enqueueBatch(client, name, [null]),
+      'task 0 of the batch must be an object, and is null'],
+    ['no id', () => fairq.cancel(client, 'x'), 'id must be a number, and is NaN'],
+  ]) {
+    const error = await errorOf(call);
+    equal([error.name, error.message], ['TypeError', wanted], `${what} is refused`);
+  }
+  equal(asked, [], 'before the server is asked');
+
+  for (const [what, call, code] of [
+    ['an unknown queue', () => fairq.enqueue(admin, 'nowhere', 'bob'), 'QF001'],
+    ['a zero byte', () => fairq.enqueue(admin, name, 'bob', 'a\0b'), '22P05'],
+    ['half a character', () => fairq.enqueue(admin, name, 'bob', '\ud800'), '22P02'],
+    ['no extension', async () => {
+      const other = await connect({ database: 'postgres' });
+      try {
+        await fairq.enqueue(other, name, 'bob');
+      } finally {
+        await other.end();
+      }
+    }, '3F000'],
+  ]) equal((await errorOf(call)).code, code, `${what}: the server's error`);
+  equal(await rows('SELECT id FROM fairq.tasks WHERE queue = $1', name), [], 'nothing was added');
+  await drop(name);
+}
+
+module.exports = { transactions, enqueueArguments, expiry, batches, otherClients, refused };
