@@ -6,7 +6,7 @@ const fs = require('fs');
 const { setTimeout: sleep } = require('timers/promises');
 
 const note = (what, task) => fs.appendFileSync(process.env.FAILOVER_LOG,
-  `${what} ${task.id} ${task.attempt} ${task.group_key} ${Number(process.hrtime.bigint()) / 1e9}\n`);
+  `${what} ${task.id} ${task.attempt} ${task.group} ${Number(process.hrtime.bigint()) / 1e9}\n`);
 
 exports.handle = async (task) => {
   note('begin', task);
