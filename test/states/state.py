@@ -96,11 +96,11 @@ class Queue:
             self.random.shuffle(keys)
         self.put(keys, db, run_at)
 
-    def put(self, keys, db=None, run_at=None):
+    def put(self, keys, db=None, run_at=None, expires_at=None):
         (db or self.db).execute(
             "SELECT count(*) FROM fairq.enqueue_batch('bench', %s::text[],"
-            " array_fill(%s::jsonb, ARRAY[%s]), run_at => %s)",
-            [keys, self.payload, len(keys), run_at])
+            " array_fill(%s::jsonb, ARRAY[%s]), run_at => %s, expires_at => %s)",
+            [keys, self.payload, len(keys), run_at, expires_at])
 
     def refill(self, tasks):
         self.put(["g%d" % group for group
@@ -266,6 +266,14 @@ def expired(queue, rounds):
     time.sleep(0.01)
 
 
+def outdated(queue, rounds):
+    """Before each task that is served, one of its group that has not begun in time."""
+    queue.create()
+    for _ in range(rounds):
+        queue.put(["g%d" % group for group in range(GROUPS)], expires_at="-infinity")
+        queue.enqueue(1)
+
+
 def restart(queue, rounds):
     """What shared memory knew is lost; nothing was popped since."""
     fresh(queue, rounds)
@@ -312,6 +320,7 @@ STATES = {state.name: state for state in (
     State("retried at once", "failed tasks, to be retried at once",
           retried("0")),
     State("expired", "tasks whose leases have ended", expired),
+    State("outdated", "as many tasks that have not begun in time", outdated),
     State("restart", "after a restart", restart),
     State("alone", "one group alone", alone),
     State("snapshot", "an old snapshot", old_snapshot(fresh), old=True),

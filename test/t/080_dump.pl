@@ -22,7 +22,7 @@ $node->safe_psql(
 
 	-- a queue in full life
 	SELECT fairq.create_queue('life', concurrency => 2, retain => '1 day', notify => true,
-		backoff => '1 hour', max_attempts => 3, shares => '{70,20,10}');
+		backoff => '1 hour', max_attempts => 3, shares => '{70,20,10}', retain_failed => '2 days');
 	SELECT fairq.enqueue('life', 'l', '"done"'), fairq.enqueue('life', 'l', '"dead"');
 	SELECT fairq.complete(id, attempt, '"result"') FROM fairq.pop('life');
 	SELECT fairq.fail(id, attempt, 'no way', dead => true) FROM fairq.pop('life');
@@ -30,6 +30,7 @@ $node->safe_psql(
 	SELECT fairq.fail(id, attempt, 'not now') FROM fairq.pop('life');
 	SELECT fairq.enqueue('life', 'l', '"expires"', dedup_key => 'e');
 	SELECT fairq.pop('life', lease => '1 ms');
+	SELECT fairq.enqueue('life', 'n', '"outdated"', expires_at => '-infinity');
 	SELECT fairq.enqueue('life', 'l', '"later"', dedup_key => 'k', run_at => 'infinity');
 	SELECT fairq.enqueue('life', 'l', '"soon"', run_at => clock_timestamp() + '1 s');
 	SELECT fairq.enqueue('life', 'l', '"waits"') FROM generate_series(1, 4);
@@ -115,6 +116,7 @@ foreach my $database ('plain', 'custom')
 			'"dead" queued',
 			'"retried" scheduled',
 			'"expires" running',
+			'"outdated" expired',
 			'"later" scheduled',
 			'"soon" queued',
 			'"waits" running',
