@@ -7,8 +7,8 @@
  * done with it is the affair of pop or take (pop.c), and what a rollback
  * changes is noted.  A ready task that is outdated is finished instead.
  *
- * Locking: of a ready task's row the tuple lock, at most, for a moment; an
- * expired one's row is locked with SKIP LOCKED (store_task.c).  So a call waits for
+ * Locking: of a ready task's row the tuple lock, at most, for a moment; the row of an
+ * expired or outdated one is locked with SKIP LOCKED (store_task.c).  So a call waits for
  * none.
  */
 #include "postgres.h"
@@ -73,8 +73,8 @@ peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 }
 
 /*
- * Is the task outdated, and has the call finished so many tasks that it leaves this one
- * to others?
+ * If the task is outdated and the call has finished enough, leave it to others, and its
+ * turn (s->left).  Returns whether it is left.
  */
 bool
 fairq_leaves_outdated(FairqService *s, const FairqTask *task)
@@ -97,6 +97,8 @@ drop_outdated(FairqService *s, FairqTask *task)
 	if (s->call.peek)
 		return ++s->got.ended == FAIRQ_MAX_ENDED ? see_task(s) : FAIRQ_LOCKED;
 	result = fairq_task_lock(s->tasks, task);
+	if (result == FAIRQ_CLAIMED && !fairq_is_outdated(task, s->call.now))
+		result = FAIRQ_GONE;
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	fairq_finish_outdated(s->queue, s->tasks, task);
@@ -106,7 +108,7 @@ drop_outdated(FairqService *s, FairqTask *task)
 
 /*
  * Serve a task, for which there is a slot in the queue and in its group, at
- * that turn.
+ * that turn; or finish it, if it is outdated: then it is gone.
  */
 FairqClaimResult
 fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)

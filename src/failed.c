@@ -3,13 +3,13 @@
  *		fairq.redrive, fairq.purge_failed: of tasks that have failed for good.
  *
  * They are in the archive until they are put back into their queue, or deleted.
- * One that is put back is a new task with the id of the old one: with all of its
- * attempts, but numbered as before, so that a worker which has lost an earlier one
- * ends none of them; and it does not expire any more.
+ * One that is put back is a new task with the id of the old one.  It may have as many
+ * attempts as a new one; their numbers go on from the last, so that a worker which has
+ * lost an earlier one ends none of them.  It has no end of its time any more.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables; the
- * archived row, to the end of the transaction.  Rows that are being changed are
- * left alone.
+ * archived row, to the end of the transaction.  To redrive leaves rows alone that
+ * others are changing; to purge is SQL, and waits for them.
  */
 #include "postgres.h"
 
@@ -52,7 +52,7 @@ copy_interval(TupleTableSlot *slot, AttrNumber attno)
 
 /*
  * Put an archived task back.  False if it is being changed, or another task
- * has its dedup_key by now.
+ * has its dedup_key by now, or is just taking it.
  */
 static bool
 redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)

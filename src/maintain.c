@@ -32,8 +32,8 @@
  * for the groups, if it can be had at once: a change of settings in progress
  * may be for one of them.  maintain goes through the queues one after the
  * other, and lets each go in which it has changed nothing: there may be more
- * of them than the server has room for locks.  Rows that are being changed are
- * left alone.
+ * of them than the server has room for locks.  Tasks that are being changed are
+ * left alone; what is deleted from the archive is waited for, if a redrive is open.
  */
 #include "postgres.h"
 

@@ -182,8 +182,8 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
- * Write a task anew that this transaction has taken.  It gets its key back, unless the
- * transaction has given that to another task since, or the task would have given it up.
+ * Write a task anew that this transaction has taken.  A key that the task had is taken
+ * again, unless the transaction has given that to another task since.
  */
 static void
 put_back(FairqQueue *queue, FairqTable *tasks, FairqTask *task,

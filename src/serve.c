@@ -45,6 +45,8 @@
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c), or
  *	 looking at what has fallen due of it (read_due() in lane_take.c);
+ * - outdated tasks of their group come first, and the call has ended FAIRQ_MAX_ENDED
+ *	 (claim.c);
  * - they have expired, and the call has ended FAIRQ_MAX_ENDED others of which the
  *	 attempts are used up, or the like (turn_due.c); or such a one
  *	 is left to others in a transaction block (is_left() in claim.c), and with
@@ -66,8 +68,9 @@
  * published when the row is free.
  *
  * Nothing is done here for tasks that the call doesn't return, but moving
- * hints.  So a transaction that stays open after its pop keeps back its own
- * tasks, and no others.
+ * hints, and ending a bounded number that are over (claim.c).  So a transaction
+ * that stays open after its pop keeps back its own tasks, and no others that
+ * could be served.
  *
  * Locking: tuple locks of rows, or rows with SKIP LOCKED (store_task.c), so a call
  * waits for none.  Lanes' locks are held for moments, see lane.c.

@@ -12,7 +12,7 @@
 /* expired and outdated tasks that a call brings to their end, beside what it serves */
 #define FAIRQ_MAX_ENDED 100
 
-/* how long a transaction block leaves such a task to other calls */
+/* how long a transaction block leaves an expired one to other calls */
 #define FAIRQ_LEFT_TO_OTHERS USECS_PER_SEC
 
 /*

@@ -58,14 +58,14 @@
 /* as they were found last; InvalidOid: not looked for, or they may be others */
 static Oid	known_indexes[FAIRQ_INDEXES];
 
-/* Tasks of which there are indexes without the others, by predicates that fairq knows. */
+/* Which of the tasks an index has, by its predicate. */
 typedef enum Part
 {
-	PART_WHOLE,					/* all tasks: there is no predicate */
+	PART_WHOLE,					/* all: it has no predicate */
 	PART_TIMED,					/* addr >= 2^62 */
-	PART_EXPIRING,				/* expires_at IS NOT NULL */
+	PART_WITH_EXPIRES_AT,				/* expires_at IS NOT NULL */
 	PARTS,
-	PART_UNKNOWN				/* some by another predicate */
+	PART_UNKNOWN				/* it has another predicate */
 } Part;
 
 /* an index of each part but the whole, as it was found last */
@@ -173,7 +173,7 @@ is_of_timed(Node *predicate)
 
 /* Is it "expires_at IS NOT NULL"? */
 static bool
-is_of_expiring(Node *predicate)
+is_of_expires_at(Node *predicate)
 {
 	NullTest   *test = (NullTest *) predicate;
 
@@ -201,8 +201,8 @@ part_of(FairqTable *table, Relation index)
 		return PART_UNKNOWN;
 	if (is_of_timed(linitial(predicate)))
 		part = PART_TIMED;
-	else if (is_of_expiring(linitial(predicate)))
-		part = PART_EXPIRING;
+	else if (is_of_expires_at(linitial(predicate)))
+		part = PART_WITH_EXPIRES_AT;
 	if (part != PART_UNKNOWN && fairq_catalog_changes() == as_of)
 		part_indexes[part] = RelationGetRelid(index);
 	return part;
@@ -390,7 +390,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_TASK_BY_ID] = {TASK_ID},
 		[FAIRQ_TASK_BY_TIME] = {TASK_LANE, TASK_ADDR},
 		[FAIRQ_TASK_BY_GROUP] = {TASK_LANE, TASK_GROUP_NO, TASK_ADDR},
-		[FAIRQ_TASK_BY_EXPIRY] = {TASK_QUEUE_ID, TASK_EXPIRES_AT},
+		[FAIRQ_TASK_BY_EXPIRES_AT] = {TASK_QUEUE_ID, TASK_EXPIRES_AT},
 		[FAIRQ_NUMBER_BY_KEY] = {NUMBER_QUEUE_ID, NUMBER_GROUP_KEY},
 		[FAIRQ_NUMBER_BY_NO] = {NUMBER_QUEUE_ID, NUMBER_GROUP_NO},
 		[FAIRQ_QUEUE_BY_NAME] = {QUEUE_NAME},
@@ -404,7 +404,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 	/* a part that is enough */
 	static const Part parts[FAIRQ_INDEXES] = {
 		[FAIRQ_TASK_BY_TIME] = PART_TIMED,
-		[FAIRQ_TASK_BY_EXPIRY] = PART_EXPIRING
+		[FAIRQ_TASK_BY_EXPIRES_AT] = PART_WITH_EXPIRES_AT
 	};
 	uint64		as_of;
 
@@ -446,7 +446,7 @@ find_parts(FairqTable *table, TupleTableSlot *slot, bool in_part[PARTS])
 	in_part[PART_WHOLE] = true;
 	in_part[PART_TIMED] = is_task &&
 		fairq_is_timed(DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull)));
-	in_part[PART_EXPIRING] = is_task && !slot_attisnull(slot, TASK_EXPIRES_AT);
+	in_part[PART_WITH_EXPIRES_AT] = is_task && !slot_attisnull(slot, TASK_EXPIRES_AT);
 }
 
 /* Is it known of an index, without opening it, that it has other rows only? */

@@ -109,7 +109,7 @@ typedef enum FairqIndex
 	FAIRQ_TASK_BY_ID,			/* id */
 	FAIRQ_TASK_BY_TIME,			/* lane, addr; of timed tasks, at least */
 	FAIRQ_TASK_BY_GROUP,		/* lane, group_no, addr */
-	FAIRQ_TASK_BY_EXPIRY,		/* queue_id, expires_at; of tasks that have
+	FAIRQ_TASK_BY_EXPIRES_AT,		/* queue_id, expires_at; of tasks that have
 								 * that, at least */
 	FAIRQ_NUMBER_BY_KEY,		/* queue_id, group_key */
 	FAIRQ_NUMBER_BY_NO,			/* queue_id, group_no */
@@ -266,7 +266,8 @@ extern void fairq_task_pages(FairqTable *table, BlockNumber from,
 typedef enum FairqClaimResult
 {
 	FAIRQ_CLAIMED,				/* the caller has it */
-	FAIRQ_GONE,					/* another transaction has or had it */
+	FAIRQ_GONE,					/* another transaction has or had it, or the
+								 * caller has ended it */
 	FAIRQ_LOCKED				/* merely locked: it may be free in a moment */
 } FairqClaimResult;
 

@@ -112,7 +112,7 @@ expire_in_lane(Sweep *sweep, int priority)
 	}
 }
 
-/* End the queue's expired leases, so many at most.  Returns how many there were. */
+/* End the queue's expired leases, so many at most.  Returns how many were ended. */
 int64
 fairq_expire_all(FairqQueue *queue, int64 most)
 {
@@ -135,7 +135,7 @@ fairq_expire_all(FairqQueue *queue, int64 most)
 	return end_sweep(&sweep);
 }
 
-/* Finish the queue's tasks that are outdated.  Returns how many there were. */
+/* Finish the queue's tasks that are outdated.  Returns how many were finished. */
 int64
 fairq_finish_all_outdated(FairqQueue *queue)
 {
@@ -152,7 +152,7 @@ fairq_finish_all_outdated(FairqQueue *queue)
 
 	begin_sweep(&sweep);
 	keys[1].value = TimestampTzGetDatum(sweep.now);
-	sweep.scan = fairq_scan_begin(sweep.tasks, FAIRQ_TASK_BY_EXPIRY, keys,
+	sweep.scan = fairq_scan_begin(sweep.tasks, FAIRQ_TASK_BY_EXPIRES_AT, keys,
 								  lengthof(keys), false);
 	end_found(&sweep, false);
 	return end_sweep(&sweep);

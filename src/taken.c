@@ -137,7 +137,7 @@ find_note(int64 id)
 /*
  * Find a task that this transaction has taken, as that attempt (or any), and that
  * was not put back.  The row that was deleted is in tasks->locked.slot then, and *task
- * is as if the attempt were running.
+ * has that attempt, and is marked as taken: it has no lease.
  */
 bool
 fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)

@@ -219,7 +219,7 @@ have_space(int64 block)
 
 /*
  * Keep a turn to be given back: the counter of its group was in doubt
- * (counter.c), or an expired task was left to others (claim.c).  Such a group
+ * (counter.c), or an expired or outdated task was left to others (claim.c).  Such a group
  * has had no turn in the block, so the turn is the group's again when the call
  * is through with the lane.  Not earlier, or the call would come by for ever.
  */

@@ -8,8 +8,9 @@
  * key to no end, so it is finished, and the key is taken.
  *
  * Locking: to be replaced or finished the other task's row is locked, to the end of the
- * transaction.  A transaction that is just changing it is waited for: it is that
- * of an equal key, or works on that very task.
+ * transaction.  To replace it a transaction that is just changing it is waited for: it
+ * is that of an equal key, or works on that very task.  To finish it none is: a pop that
+ * has begun it in time may stay open for as long as its work takes.
  */
 #include "postgres.h"
 

@@ -29,7 +29,7 @@ export interface EnqueueOptions extends TaskOptions {
   dedupUntil?: 'finished' | 'started' | null;
   /** For so many seconds after that, too. */
   dedupFor?: number | null;
-  /** A task that has the key already gets this payload, these headers and this time. */
+  /** A task that has the key already gets this payload, these headers and these times. */
   replace?: boolean | null;
   /** Instead of the queue's. */
   maxAttempts?: number | null;

@@ -63,7 +63,7 @@ class Attempt {
     this.shard.worker.heartbeat.drop(this);
   }
 
-  // The end of the work, all of which return whether the attempt still had the lease.
+  // These end the attempt; each resolves to whether it still had the lease.
 
   complete(json) {
     return this.call(`complete($1::bigint, $2::int, $3::jsonb,

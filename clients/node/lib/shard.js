@@ -118,10 +118,10 @@ class Shard {
         attempts = await this.pop();
       } catch (error) {
         if (isCancelled(error)) {
-          this.got([]); // there may be tasks all the same, but the server is to have a rest
+          // a statement_timeout, or the end: the server is to have a rest, tasks or not
         } else if (isTransient(error)) {
           this.got([]);
-          this.counted = -Infinity; // it connects again by that, without slots
+          this.counted = -Infinity; // one of several shards connects by that, without slots
           await pause(1, this.worker.stopping);
           continue;
         } else {

@@ -104,7 +104,8 @@ class Worker {
 
   // ---- slots
 
-  // What a shard has not answered since then keeps no others from running.
+  // An attempt whose work ended before that time, and whose shard has not answered since,
+  // keeps no others from running.
   freeSlots(late) {
     const popping = this.shards.filter((shard) => shard.answers());
     const taken = [...this.running].filter((attempt) => attempt.ended > late).length;
@@ -245,7 +246,8 @@ class Worker {
   }
 
   tellOfLoss(attempt) {
-    this.log.warn(`${attempt}, has ended in vain: it was cancelled, or its lease is lost`);
+    this.log.warn(`${attempt}, has no lease any more: it was cancelled or lost, or has ended by a`
+      + ' call whose answer was lost');
   }
 }
 
