@@ -4,7 +4,7 @@
 -- Broken on purpose to see it fail: nothing of what was taken was noted
 -- (fairq_taken_note() in taken.c), a second fail() put the task back once more
 -- (fairq_taken_ended()), one that was put back did not have its key any more
--- (put_back() in outcome.c).
+-- (put_back() in outcome.c), maintain() forgot the group of one (fairq_taken_any()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -192,6 +192,17 @@ SELECT fairq.fail(pg_temp.id('a1'), retry_in => '0'), fairq.release(pg_temp.id('
 COMMIT;
 SELECT * FROM pg_temp.stand;
 SELECT pg_temp.take();
+SELECT * FROM fairq.check_queue('taken');
+-- a group that is known by them alone is not forgotten
+SELECT pg_temp.forget(), pg_temp.add('z1'), pg_temp.note();
+DO $$ BEGIN
+	PERFORM pg_temp.take();
+	PERFORM fairq.maintain('taken');
+	PERFORM fairq.release(pg_temp.id('z1'));
+END $$;
+SELECT pg_temp.add('y1');
+SELECT * FROM pg_temp.stand;
+SELECT group_key, payload FROM fairq.take('taken', 10) ORDER BY 1;
 SELECT * FROM fairq.check_queue('taken');
 -- many, and many times
 SELECT pg_temp.forget(), fairq.alter_queue('taken', max_running => 0, fair_by => 'tasks', max_attempts => 100);

@@ -58,6 +58,7 @@
 #include "registry.h"
 #include "store_spi.h"
 #include "sweep.h"
+#include "taken.h"
 #include "tally_count.h"
 #include "transaction.h"
 
@@ -521,8 +522,11 @@ fairq_maintain(PG_FUNCTION_ARGS)
 									   AccessShareLock)->id);
 	read_tasks(ids);
 	maintain_each(ids, false, each);
-	/* in a transaction block groups may be added afterwards: see above */
-	if (!IsTransactionBlock())
+	/*
+	 * in a transaction block groups may be added afterwards: see above; and of a
+	 * group that has tasks here, which are taken, nothing else may be known
+	 */
+	if (!IsTransactionBlock() && !fairq_taken_any())
 		maintain_each(ids, true, each);
 	MemoryContextDelete(each);
 	/* what dropped databases and extensions have left in shared memory */

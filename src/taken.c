@@ -156,6 +156,13 @@ fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
 	return true;
 }
 
+/* May this transaction put tasks back of which there are no rows? */
+bool
+fairq_taken_any(void)
+{
+	return nnotes > 0;
+}
+
 /* Note that the attempt of a task that was found has ended. */
 void
 fairq_taken_ended(const FairqTask *task)

@@ -10,6 +10,7 @@
 extern void fairq_taken_note(const FairqTask *task, TimestampTz at);
 extern bool fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt,
 							 FairqTask *task);
+extern bool fairq_taken_any(void);
 extern void fairq_taken_ended(const FairqTask *task);
 extern void fairq_taken_init(void);
 

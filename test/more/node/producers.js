@@ -67,7 +67,7 @@ async function enqueueArguments() {
 }
 
 async function expiry() {
-  const name = await queue('expiry');
+  const name = await queue('in_time');
   const late = await add(name, 'late', undefined, { expiresAt: new Date(Date.now() + 300) });
   const early = await add(name, 'early', undefined, { expiresAt: AT });
   equal((await taskOf(early)).expires_at, AT, 'a time by which it is to begin');
