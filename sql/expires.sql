@@ -2,8 +2,11 @@
 --
 -- Broken on purpose to see it fail: a task that was begun expired all the same
 -- (fairq_is_outdated() in store.h); a pop finished all that it came by
--- (fairq_leaves_outdated() in claim.c); who enqueued with the key of one that had
--- expired was given that one's id (finish_outdated() in unique.c).
+-- (fairq_leaves_outdated() in claim.c), or looked at all groups that begin with such
+-- tasks; who enqueued with the key of one that had expired was given that one's id
+-- (finish_outdated() in unique.c); in order, one was before others
+-- (fairq_group_has_earlier() in retry.c); expired leases were left, too, when a hundred
+-- were finished (fairq_leave_expired() in turn_due.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -186,6 +189,39 @@ SELECT fairq.enqueue('expires', 'a', '"a2"', dedup_key => 'k', expires_at => clo
 SELECT fairq.redrive('expires'), pg_temp.later();
 SELECT fairq.redrive('expires'), fairq.find('expires', 'k') = pg_temp.id('a1') AS the_same;
 SELECT task, status FROM pg_temp.stand;
+SELECT * FROM fairq.check_queue('expires');
+
+--
+-- In order: who waits is not kept by one that has expired
+--
+
+SELECT pg_temp.forget(), fairq.alter_queue('expires', concurrency => 1, in_order => true);
+SELECT pg_temp.add('-1 s', 'a1', 'a2'), pg_temp.add(NULL, 'a3');
+CALL fairq.wait('expires', '10 s');
+SELECT pg_temp.pop();
+SELECT pg_temp.forget(), fairq.alter_queue('expires', concurrency => 0, in_order => false);
+
+--
+-- Very many
+--
+
+-- of one group: a lease that has ended is not left behind them
+SELECT pg_temp.add(NULL, 'z1');
+SELECT count(*) FROM fairq.pop('expires', lease => '1 us');
+SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM generate_series(1, 500);
+SELECT pg_temp.pop(1);
+-- of many groups: a call looks at some of them, whatever it finds
+SELECT pg_temp.forget();
+SELECT count(fairq.enqueue('expires', 'group ' || i, expires_at => '-infinity')) FROM generate_series(1, 1000) i;
+SELECT pg_temp.add(NULL, 'z1');
+CREATE TEMP TABLE calls AS SELECT i AS call, pg_temp.pop(10) AS popped FROM generate_series(1, 5) i;
+SELECT count(*) AS without, (SELECT count(*) FROM pg_temp.stand WHERE there AND status = 'expired') AS left FROM calls WHERE popped IS NULL;
+DO $$ BEGIN
+	FOR i IN 6..20 LOOP
+		INSERT INTO calls SELECT i, pg_temp.pop(10);
+	END LOOP;
+END $$;
+SELECT popped, call BETWEEN 2 AND 11 AS soon FROM calls WHERE popped IS NOT NULL;
 SELECT * FROM fairq.check_queue('expires');
 
 --

@@ -57,7 +57,7 @@ use_queue(FairqAttempt *a, int32 queue_id, int any_privilege)
 static void
 sample_run(FairqQueue *queue, const FairqTask *task)
 {
-	if (task->popped_at != 0)
+	if (task->popped_at != 0 && !task->taken)
 		fairq_sample(queue->hints, FAIRQ_SPAN_RUN, task->popped_at,
 					 GetCurrentTimestamp());
 }

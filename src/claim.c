@@ -74,14 +74,17 @@ peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 
 /*
  * If the task is outdated and the call has finished enough, leave it to others, and its
- * turn (s->left).  Returns whether it is left.
+ * turn (s->left).  Returns whether it is left.  With one such group the call goes on to
+ * the next; but it ends after so many, or it would look at all that there are.
  */
 bool
 fairq_leaves_outdated(FairqService *s, const FairqTask *task)
 {
-	if (s->got.ended < FAIRQ_MAX_ENDED || !fairq_is_outdated(task, s->call.now))
+	if (s->got.outdated < FAIRQ_MAX_ENDED || !fairq_is_outdated(task, s->call.now))
 		return false;
 	s->left = true;
+	if (++s->got.left >= FAIRQ_MAX_ENDED)
+		s->call.max_tasks = s->got.served;
 	return true;
 }
 
@@ -95,14 +98,21 @@ drop_outdated(FairqService *s, FairqTask *task)
 	FairqClaimResult result;
 
 	if (s->call.peek)
-		return ++s->got.ended == FAIRQ_MAX_ENDED ? see_task(s) : FAIRQ_LOCKED;
+	{
+		result = fairq_task_peek(s->tasks, task, true);
+		if (result == FAIRQ_LOCKED)
+			s->got.saw_locked = true;
+		if (result != FAIRQ_CLAIMED)
+			return result;
+		return ++s->got.outdated == FAIRQ_MAX_ENDED ? see_task(s) : FAIRQ_LOCKED;
+	}
 	result = fairq_task_lock(s->tasks, task);
 	if (result == FAIRQ_CLAIMED && !fairq_is_outdated(task, s->call.now))
 		result = FAIRQ_GONE;
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	fairq_finish_outdated(s->queue, s->tasks, task);
-	s->got.ended++;
+	s->got.outdated++;
 	return FAIRQ_GONE;
 }
 

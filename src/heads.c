@@ -252,13 +252,13 @@ fairq_heads_next(FairqService *s, FairqHeads *heads, FairqCourse *course,
 		ItemPointerData root = chosen->task.root;
 		bool		outdated = fairq_is_outdated(&chosen->task, s->call.now);
 
-		if (outdated && s->got.ended == FAIRQ_MAX_ENDED)
+		if (outdated && s->got.outdated == FAIRQ_MAX_ENDED)
 			return false;
 		head->task = chosen->task;
 		head->expired = chosen == &course->expired;
 		pass(heads, chosen);
 		(void) hash_search(heads->seen, &head->task.id, HASH_ENTER, NULL);
-		s->got.ended += outdated;
+		s->got.outdated += outdated;
 		if (outdated || fairq_task_peek(s->tasks, &head->task,
 										head->expired) != FAIRQ_CLAIMED)
 			continue;

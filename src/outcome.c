@@ -170,9 +170,8 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	{
 		fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
 		fairq_pending_ready_at_abort(pending, task, NULL);
-		/* the group may have been put aside until it would have been due */
-		if (queue->retries.in_order &&
-			fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
+		/* the group may have been put aside because of it */
+		if (queue->retries.in_order)
 			fairq_pending_settings(queue->hints, task->group_no);
 	}
 	if (fairq_task_delete(tasks, task, true) != FAIRQ_CLAIMED)

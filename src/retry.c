@@ -16,7 +16,9 @@
  * in flight stands right before what is taken next.
  *
  * Rows are looked at with a dirty snapshot.  One that an open transaction is changing,
- * to cancel its task, say, may be there afterwards: so it is there.
+ * to cancel its task, say, may be there afterwards: so it is there, and if it is not in
+ * the end that is published (fairq_finish() in outcome.c).  An outdated one is in
+ * nobody's way.
  *
  * Locking: none.
  */
@@ -79,7 +81,7 @@ fairq_group_retries(FairqQueue *queue, FairqTable *tasks, int32 group_no,
  */
 bool
 fairq_group_has_earlier(FairqQueue *queue, FairqTable *tasks,
-						const FairqTask *task, bool *changing)
+						const FairqTask *task, TimestampTz now, bool *changing)
 {
 	FairqKey	keys[] = {
 		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, task->priority))},
@@ -101,7 +103,8 @@ fairq_group_has_earlier(FairqQueue *queue, FairqTable *tasks,
 			continue;
 		fairq_task_read(fairq_scan_slot(scan), &other);
 		any = !(state == FAIRQ_ROW_LIVE && other.running) &&
-			(other.addr < task->addr || other.id < task->id);
+			(other.addr < task->addr || other.id < task->id) &&
+			!fairq_is_outdated(&other, now);
 		*changing = any && state != FAIRQ_ROW_LIVE;
 	}
 	fairq_scan_end(scan);

@@ -11,6 +11,7 @@
 extern bool fairq_group_retries(FairqQueue *queue, FairqTable *tasks,
 								int32 group_no, TimestampTz *due_at);
 extern bool fairq_group_has_earlier(FairqQueue *queue, FairqTable *tasks,
-									const FairqTask *task, bool *changing);
+									const FairqTask *task, TimestampTz now,
+									bool *changing);
 
 #endif							/* FAIRQ_RETRY_H */

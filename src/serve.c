@@ -45,8 +45,9 @@
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c), or
  *	 looking at what has fallen due of it (read_due() in lane_take.c);
- * - outdated tasks of their group come first, and the call has ended FAIRQ_MAX_ENDED
- *	 (claim.c);
+ * - outdated tasks of their group come first, and the call has finished
+ *	 FAIRQ_MAX_ENDED; or those of FAIRQ_MAX_ENDED other groups do after that
+ *	 (fairq_leaves_outdated() in claim.c);
  * - they have expired, and the call has ended FAIRQ_MAX_ENDED others of which the
  *	 attempts are used up, or the like (turn_due.c); or such a one
  *	 is left to others in a transaction block (is_left() in claim.c), and with
@@ -403,7 +404,7 @@ serve_lane(FairqService *s)
 static bool
 is_over(const FairqService *s)
 {
-	return s->got.served >= s->call.max_tasks ||
+	return s->got.served >= s->call.max_tasks || s->got.left >= FAIRQ_MAX_ENDED ||
 		(s->call.per_group > 0 && s->got.served > 0);
 }
 
@@ -587,10 +588,10 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	fairq_shmem_sweep_if_crowded();
 	(void) fairq_pending_show(queue->hints);
 	serve_queue(&s);
-	if (s.got.served > 0 || s.got.ended > 0)
+	if (s.got.served > 0 || s.got.ended > 0 || s.got.outdated > 0)
 		fairq_written();
 	fairq_wake_next(&queue->hints->wakeup, surplus,
-					s.got.served == max_tasks ||
+					s.got.served == max_tasks || s.got.left >= FAIRQ_MAX_ENDED ||
 					(per_group > 0 && s.got.served > 0));
 	return s.got.served;
 }

@@ -9,7 +9,10 @@
 #include "recover.h"
 #include "store.h"
 
-/* expired and outdated tasks that a call brings to their end, beside what it serves */
+/*
+ * tasks that a call brings to their end, beside what it serves: so many expired ones,
+ * and so many that are outdated
+ */
 #define FAIRQ_MAX_ENDED 100
 
 /* how long a transaction block leaves an expired one to other calls */
@@ -49,8 +52,11 @@ typedef struct FairqService
 	{
 		int64		served;		/* tasks that were served */
 		int64		charge;		/* what they charge their lanes' shares */
-		int64		ended;		/* expired and outdated tasks that were brought to
-								 * their end; with peek, that would be */
+		int64		ended;		/* expired tasks that were brought to their end */
+		int64		outdated;	/* outdated tasks that were finished; with peek,
+								 * that would be */
+		int64		left;		/* turns at which an outdated task was left to
+								 * others */
 		int64		found;		/* tasks and groups of which something was
 								 * found due */
 		bool		peeked;		/* true, with peek: a pop would be worth it */

@@ -410,7 +410,7 @@ waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
 		return false;
 	if (!fairq_group_retries(s->queue, s->tasks, turn->group_no, &due_at))
 		return chosen == &course->queued &&
-			fairq_group_has_earlier(s->queue, s->tasks, &chosen->task,
+			fairq_group_has_earlier(s->queue, s->tasks, &chosen->task, s->call.now,
 									&course->no_slot);
 	course->no_slot = true;
 	fairq_wait_for_retry(s->lane, s->taken.lane_no, turn, due_at);
