@@ -611,11 +611,11 @@ def graceful(case):
 @situation(12, "stop past the grace: handed back, the attempt does not count", seconds=5)
 def past_grace(case):
     case.queue()
-    first = case.work(GRACE=1)
+    first = case.work(GRACE=0.3)
     # a single attempt, so one that counts would be the last
     id = case.enqueue({"do": "sleep", "seconds": 60}, max_attempts=1)
     case.wait_for_line("start", id, worker=first)
-    second = case.work(GRACE=1)
+    second = case.work(GRACE=0.3)
     case.is_idle(second)
     first.stop(10)
     stopped = time.monotonic()

@@ -62,6 +62,7 @@ class Ledger:
         self.connection = None
         self.thread = None
         self.transports = weakref.WeakSet()     # that pop
+        self.stopping = False       # nothing more is to be popped
         self.tell = lambda claim: None      # that it is to stop; called in the thread
 
     # ---- for the transport
@@ -99,12 +100,21 @@ class Ledger:
         for transport in list(self.transports):
             transport.wake()
 
+    def stop(self):
+        """Called by a signal's handler, so without the lock.
+
+        The hub may sleep for seconds yet; woken by a task that ends, or is handed back,
+        it would pop the next one, or that one again.
+        """
+        self.stopping = True
+        self.wake()
+
     def release(self, condition, seconds):
-        """Hands back what is in hand and meets the condition."""
+        """Hands back what is in hand and meets the condition.  True: the server knows."""
         for claim in list(self.claims.values()):
             if condition(claim):
                 self.finish(claim.tag, "hand_back")
-        self.flush(seconds)
+        return self.flush(seconds)
 
     def flush(self, seconds):
         with self.changed:
@@ -116,7 +126,9 @@ class Ledger:
         beat = time.monotonic() + self.lease / 3
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: self.ended, max(0, beat - time.monotonic()))
+                # at first it connects, so that it is quick when something ends
+                self.changed.wait_for(lambda: self.ended or self.connection is None,
+                                      max(0, beat - time.monotonic()))
                 self.ending, self.ended = self.ended, []
                 telling = bool(self.ending)
             try:

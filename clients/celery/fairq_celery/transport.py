@@ -88,7 +88,7 @@ class QoS(virtual.QoS):
         return self.prefetch_count - self.ledger.in_hand()
 
     def can_consume(self):
-        return self.room() > 0
+        return not self.ledger.stopping and self.room() > 0
 
     def ack(self, delivery_tag):
         self.settle(delivery_tag)
@@ -263,6 +263,9 @@ class Channel(virtual.Channel):
         ledger = self.connection.ledger
         ledger.add(claims)
         for claim in claims:
+            if ledger.stopping:     # since the pop was sent
+                ledger.finish(claim.tag, "hand_back")
+                continue
             claim.channel = self
             try:
                 message = to_message(claim, self.options.default_task)

@@ -135,8 +135,11 @@ def listen_to_ledgers(sender, **kwargs):
 
 
 @signals.worker_shutting_down.connect
-def limit_shutdown(how=None, **kwargs):
-    """With the transport option grace: what still runs then is handed back."""
+def shut_down(how=None, **kwargs):
+    """Nothing more is begun.  With the transport option grace, what still runs then is
+    handed back."""
+    for ledger in list(ledgers.values()):
+        ledger.stop()
     consumer = ready.get("consumer")
     if consumer is None or how != "Warm":
         return
@@ -151,7 +154,8 @@ def limit_shutdown(how=None, **kwargs):
 def end_now(consumer):
     log.warning("tasks that still run are handed back")
     for ledger in list(ledgers.values()):
-        ledger.release(lambda claim: True, 4)
+        if not ledger.release(lambda claim: True, 4):
+            log.error("the server has not answered, so their leases have to end first")
     for process in getattr(getattr(consumer.pool, "_pool", None), "_pool", None) or ():
         try:
             os.kill(process.pid, signal.SIGKILL)
