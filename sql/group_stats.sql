@@ -122,6 +122,18 @@ ROLLBACK;
 SELECT * FROM pg_temp.show('group_stats_due', 10);
 
 --
+-- Groups of which all is outdated, and that no pop has found so, take no one's place
+--
+
+SELECT fairq.create_queue('group_stats_outdated');
+SELECT count(fairq.enqueue('group_stats_outdated', 'gone ' || i, expires_at => '-infinity'))
+	FROM generate_series(1, 100) i;
+SELECT count(fairq.enqueue('group_stats_outdated', 'here ' || i)) FROM generate_series(1, 3) i;
+SELECT fairq.enqueue('group_stats_outdated', 'later', run_at => now() + '1 hour') > 0 AS ok;
+SELECT group_key, reason, ready FROM fairq.group_stats('group_stats_outdated', 2);
+SELECT group_key, reason, ready FROM fairq.group_stats('group_stats_outdated', 5);
+
+--
 -- Many tasks: an estimate, off by what was taken out of turn.  Priorities together.
 --
 

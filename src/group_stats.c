@@ -11,6 +11,9 @@
  * since when they wait.  If there are fewer than are asked for, those follow that
  * only have tasks whose time has not come, by the first of these tasks.
  *
+ * Of some the tables know better: all that they have is outdated, say.  If that
+ * leaves fewer than are asked for, twice as many are kept, and so on.
+ *
  * Looking changes nothing, and is no use of a queue (lanes.c).
  *
  * Locking: an AccessShareLock on the queue and on fairq.task, to the end of the
@@ -43,10 +46,13 @@ PG_FUNCTION_INFO_V1(fairq_visible_group_stats);
 /* groups that can be asked for */
 #define MOST_GROUPS 1000
 
+/* groups that are kept, however many of them have nothing */
+#define MOST_KEPT (2 * MOST_GROUPS)
+
 /* groups that are read because it is not known since when they wait */
 #define MOST_UNKNOWN 1000
 
-/* index entries of timed tasks that are read for each group asked for */
+/* index entries of timed tasks that are read for each group that is to be kept */
 #define TIMED_ENTRIES 10
 
 /* A group that may be one of those to be returned. */
@@ -77,10 +83,11 @@ typedef struct Stats
 	TimestampTz now;
 	uint32		mapped;			/* number of chunks that are mapped */
 	int			top;			/* groups that are asked for */
+	int			room;			/* groups that are to be kept, for now */
 	int			nunknown;		/* groups that were read since it was not known
 								 * since when they wait */
 	Walk	   *walks;			/* one for each lane */
-	Candidate  *candidates;		/* top of them fit */
+	Candidate  *candidates;		/* room of them fit */
 	binaryheap *heap;			/* pointers to these, the last one first */
 } Stats;
 
@@ -161,7 +168,7 @@ keep_candidate(Stats *stats, Candidate *candidate)
 	Candidate  *last;
 
 	complete_candidate(stats, candidate);
-	if (stats->heap->bh_size < stats->top)
+	if (stats->heap->bh_size < stats->room)
 	{
 		last = &stats->candidates[stats->heap->bh_size];
 		*last = *candidate;
@@ -229,10 +236,10 @@ add_scheduled(Stats *stats, int priority)
 	};
 	FairqScan  *scan = fairq_scan_some(stats->tasks, FAIRQ_TASK_BY_TIME, keys,
 									   lengthof(keys),
-									   TIMED_ENTRIES * stats->top);
+									   TIMED_ENTRIES * stats->room);
 	FairqRowState state;
 
-	while (stats->heap->bh_size < stats->top &&
+	while (stats->heap->bh_size < stats->room &&
 		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END &&
 		   state != FAIRQ_ROW_LATER)
 	{
@@ -249,7 +256,23 @@ add_scheduled(Stats *stats, int priority)
 	fairq_scan_end(scan);
 }
 
-/* A group that is returned. */
+/* Have the heap keep those of all groups that come first. */
+static void
+keep_groups(Stats *stats)
+{
+	stats->nunknown = 0;
+	stats->mapped = fairq_chunks_map(&stats->queue->hints->chunks);
+	stats->walks = palloc0(sizeof(Walk) * FAIRQ_PRIORITIES);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		stats->walks[p].lane = fairq_queue_lane(stats->queue, p);
+	stats->candidates = palloc(sizeof(Candidate) * stats->room);
+	stats->heap = binaryheap_allocate(stats->room, compare_in_heap, NULL);
+	walk_groups(stats);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		add_scheduled(stats, p);
+}
+
+/* A group that is kept, and what the tables say of it. */
 typedef struct Shown
 {
 	Candidate	candidate;		/* as it is by its survey */
@@ -261,6 +284,34 @@ compare_shown(const void *a, const void *b)
 {
 	return compare_candidates(&((const Shown *) a)->candidate,
 							  &((const Shown *) b)->candidate);
+}
+
+/*
+ * Read the lines of those that are kept.  Returns how many have something; these are
+ * the first of *shown, in their order.
+ */
+static int
+read_groups(Stats *stats, Shown **shown)
+{
+	int			n = 0;
+
+	*shown = palloc0(sizeof(Shown) * Max(stats->heap->bh_size, 1));
+	for (int i = 0; i < stats->heap->bh_size; i++)
+	{
+		Candidate  *candidate = &(*shown)[n].candidate;
+		FairqSurvey *survey = &(*shown)[n].survey;
+
+		CHECK_FOR_INTERRUPTS();
+		candidate->group_no = stats->candidates[i].group_no;
+		fairq_survey(stats->queue, stats->tasks, candidate->group_no,
+					 stats->now, survey);
+		candidate->waits = survey->waits;
+		candidate->since = survey->since;
+		candidate->running = survey->running;
+		n += survey->waits || survey->scheduled || survey->running > 0;
+	}
+	qsort(*shown, n, sizeof(Shown), compare_shown);
+	return n;
 }
 
 static void
@@ -276,9 +327,8 @@ put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 		fairq_reason_name(fairq_reason(queue, group_no)) :
 		survey->scheduled ? fairq_reason_name(FAIRQ_REASON_SCHEDULED) : NULL;
 
-	/* its number was freed meanwhile, or it has nothing any more */
-	if (DatumGetPointer(key) == NULL ||
-		(!survey->waits && !survey->scheduled && survey->running == 0))
+	/* its number was freed meanwhile */
+	if (DatumGetPointer(key) == NULL)
 		return;
 	if (stats->named)
 		fairq_put(&row, CStringGetTextDatum(queue->name), false);
@@ -293,52 +343,31 @@ put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 	fairq_put_row(rsinfo, &row);
 }
 
-/* Read the lines of those that are kept, and return them in their order. */
-static void
-put_groups(Stats *stats, ReturnSetInfo *rsinfo)
-{
-	int			n = stats->heap->bh_size;
-	Shown	   *shown = palloc0(sizeof(Shown) * Max(n, 1));
-
-	for (int i = 0; i < n; i++)
-	{
-		FairqSurvey *survey = &shown[i].survey;
-
-		CHECK_FOR_INTERRUPTS();
-		fairq_survey(stats->queue, stats->tasks,
-					 stats->candidates[i].group_no, stats->now, survey);
-		shown[i].candidate.group_no = stats->candidates[i].group_no;
-		shown[i].candidate.waits = survey->waits;
-		shown[i].candidate.since = survey->since;
-		shown[i].candidate.running = survey->running;
-	}
-	qsort(shown, n, sizeof(Shown), compare_shown);
-	for (int i = 0; i < n; i++)
-		put_group(rsinfo, stats, &shown[i]);
-}
-
 /* Put the groups of a queue that is locked, or of none. */
 static void
 put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 {
 	Stats		stats = {.now = GetCurrentTimestamp()};
+	Shown	   *shown;
+	int			n;
 
 	if (queue == NULL)
 		return;
-	stats.top = top;
+	stats.top = stats.room = top;
 	stats.queue = queue;
 	stats.named = named;
 	stats.tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
-	stats.mapped = fairq_chunks_map(&queue->hints->chunks);
-	stats.walks = palloc0(sizeof(Walk) * FAIRQ_PRIORITIES);
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		stats.walks[p].lane = fairq_queue_lane(queue, p);
-	stats.candidates = palloc(sizeof(Candidate) * stats.top);
-	stats.heap = binaryheap_allocate(stats.top, compare_in_heap, NULL);
-	walk_groups(&stats);
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		add_scheduled(&stats, p);
-	put_groups(&stats, rsinfo);
+	for (;;)
+	{
+		keep_groups(&stats);
+		n = read_groups(&stats, &shown);
+		if (n >= top || stats.heap->bh_size < stats.room ||
+			stats.room == MOST_KEPT)
+			break;
+		stats.room = Min(stats.room * 2, MOST_KEPT);
+	}
+	for (int i = 0; i < Min(n, top); i++)
+		put_group(rsinfo, &stats, &shown[i]);
 	fairq_table_close(stats.tasks);
 }
 
