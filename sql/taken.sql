@@ -204,6 +204,14 @@ SELECT pg_temp.add('y1');
 SELECT * FROM pg_temp.stand;
 SELECT group_key, payload FROM fairq.take('taken', 10) ORDER BY 1;
 SELECT * FROM fairq.check_queue('taken');
+-- whoever took the row away altogether has ended it
+SELECT pg_temp.forget(), pg_temp.add('x1'), pg_temp.note();
+BEGIN;
+SELECT pg_temp.take();
+TRUNCATE fairq.task;
+SELECT fairq.fail(pg_temp.id('x1'));
+ROLLBACK;
+SELECT pg_temp.take();
 -- many, and many times
 SELECT pg_temp.forget(), fairq.alter_queue('taken', max_running => 0, fair_by => 'tasks', max_attempts => 100);
 SELECT count(fairq.enqueue('taken', (i % 7)::text)) FROM generate_series(1, 2000) i;

@@ -525,7 +525,9 @@ fairq_task_find_deleted(FairqTable *table, const ItemPointerData *tid,
 	HeapTupleHeader header;
 
 	make_lock_slot(table);
-	if (!table_tuple_fetch_row_version(table->rel, &at, SnapshotAny,
+	/* none of the table's pages may be left, after a TRUNCATE */
+	if (ItemPointerGetBlockNumber(&at) >= RelationGetNumberOfBlocks(table->rel) ||
+		!table_tuple_fetch_row_version(table->rel, &at, SnapshotAny,
 									   table->locked.slot))
 		return false;
 	header = ExecFetchSlotHeapTuple(table->locked.slot, false, NULL)->t_data;
