@@ -107,6 +107,22 @@ is_of_group(TupleTableSlot *slot, text *group_key)
 	return fairq_text_equal(key, group_key);
 }
 
+/* A group may be known by its failed tasks alone.  An error if it is not even that. */
+static void
+check_group(FairqQueue *queue, text *group_key)
+{
+	FairqSqlArg args[] = {
+		fairq_sql_int4(queue->id),
+		fairq_sql_text(group_key)
+	};
+
+	if (fairq_sql("SELECT 1::bigint FROM fairq.archive"
+				  " WHERE queue_id = $1 AND status = 2 AND group_key = $2 LIMIT 1",
+				  args, lengthof(args), NULL) == 0)
+		(void) fairq_existing_group(queue, group_key);
+}
+
+/* fairq.redrive(queue, group_key, max_tasks) */
 Datum
 fairq_redrive(PG_FUNCTION_ARGS)
 {
@@ -126,7 +142,6 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
 											   "fairq task",
 											   ALLOCSET_DEFAULT_SIZES);
-	bool		any_of_group = false;
 	int64		redriven = 0;
 
 	fairq_writes("fairq.redrive()");
@@ -143,10 +158,8 @@ fairq_redrive(PG_FUNCTION_ARGS)
 		TupleTableSlot *slot = fairq_scan_slot(scan);
 		MemoryContext old;
 
-		if (group_key != NULL && !is_of_group(slot, group_key))
-			continue;
-		any_of_group = true;
-		if (state != FAIRQ_ROW_LIVE)
+		if (state != FAIRQ_ROW_LIVE ||
+			(group_key != NULL && !is_of_group(slot, group_key)))
 			continue;
 		old = MemoryContextSwitchTo(each);
 		if (redrive_task(&e, archived, slot))
@@ -158,9 +171,8 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	fairq_add_end(&e, redriven > 0);
 	MemoryContextDelete(each);
 
-	/* a group may be known by its failed tasks alone */
-	if (group_key != NULL && !any_of_group)
-		(void) fairq_existing_group(e.queue, group_key);
+	if (redriven == 0 && group_key != NULL)
+		check_group(e.queue, group_key);
 	PG_RETURN_INT64(redriven);
 }
 
@@ -218,21 +230,6 @@ fairq_redrive_task(PG_FUNCTION_ARGS)
 	}
 	fairq_add_end(&e, redriven);
 	PG_RETURN_BOOL(redriven);
-}
-
-/* A group may be known by its failed tasks alone.  An error if it is not even that. */
-static void
-check_group(FairqQueue *queue, text *group_key)
-{
-	FairqSqlArg args[] = {
-		fairq_sql_int4(queue->id),
-		fairq_sql_text(group_key)
-	};
-
-	if (fairq_sql("SELECT 1::bigint FROM fairq.archive"
-				  " WHERE queue_id = $1 AND status = 2 AND group_key = $2 LIMIT 1",
-				  args, lengthof(args), NULL) == 0)
-		(void) fairq_existing_group(queue, group_key);
 }
 
 /* fairq.purge_failed(queue, group_key, older_than) */

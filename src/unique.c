@@ -30,15 +30,12 @@
 static bool
 finish_outdated(FairqEnqueue *e, int64 id)
 {
-	TimestampTz now = GetCurrentTimestamp();
 	FairqTask	task;
-	bool		changing;
 
-	if (!fairq_task_find_nowait(e->tasks, id, &task, &changing) || changing ||
-		!task.keyed || !fairq_is_outdated(&task, now))
+	if (!fairq_dedup_is_outdated(e->tasks, id))
 		return false;
 	if (fairq_task_find_locked(e->tasks, id, &task) && task.keyed &&
-		fairq_is_outdated(&task, now))
+		fairq_is_outdated(&task, GetCurrentTimestamp()))
 	{
 		fairq_finish_outdated(e->queue, e->tasks, &task);
 		fairq_written();
