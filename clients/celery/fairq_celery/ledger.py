@@ -64,6 +64,7 @@ class Ledger:
         self.transports = weakref.WeakSet()     # that pop
         self.stopping = False       # nothing more is to be popped
         self.tell = lambda claim: None      # that it is to stop; called in the thread
+        self.hear = lambda: None            # what was started; called by the transport
 
     # ---- for the transport
 

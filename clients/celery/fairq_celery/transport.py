@@ -291,6 +291,7 @@ class Channel(virtual.Channel):
         """Hands back what no process has begun: Celery has forgotten it, or will."""
         if not self.closed and self._qos is not None:
             ledger = self._qos.ledger
+            ledger.hear()
             ledger.release(lambda claim: claim.channel is self and not claim.started, 0)
         super().close()
 

@@ -6,6 +6,7 @@ message which it was.  Tasks that were cancelled, or lost, are told to stop.
 
 import logging
 import os
+import select
 import signal
 import threading
 import time
@@ -13,11 +14,15 @@ import time
 from billiard.einfo import ExceptionWithTraceback
 from billiard.exceptions import WorkerLostError
 from celery import exceptions, signals
+from celery.concurrency.asynpool import AsynPool
 from celery.worker import request, state
 
 from .ledger import ledgers
 
 log = logging.getLogger("fairq.celery")
+
+# seconds in which a process says that it has begun the task that it was given
+TO_BEGIN = 0.5
 
 ready = {}      # "consumer": that of this process's worker
 
@@ -115,6 +120,26 @@ def prepare(sender, **kwargs):
                     " worker_prefetch_multiplier = 1", multiplier)
 
 
+def hear_of_begun(pool):
+    """Waits until the pool's processes have said of each task they were given that they
+    have begun it.
+
+    When Celery stops, or its connection is lost, it forgets the others.  They would be
+    handed back while a process does them; and that would not end for half a minute,
+    since nobody takes their results.
+    """
+    if not isinstance(pool, AsynPool):
+        return      # a task is begun as it is given
+    end = time.monotonic() + TO_BEGIN
+    while any(job._write_to and not job._accepted for job in list(pool._cache.values())):
+        heard, _, _ = select.select(list(pool._fileno_to_outq), [], [],
+                                    max(0, end - time.monotonic()))
+        if not heard:
+            break
+        for fd in heard:
+            pool.handle_result_event(fd)
+
+
 @signals.worker_ready.connect
 def listen_to_ledgers(sender, **kwargs):
     """A task that was cancelled, or lost, is told so by a signal."""
@@ -130,8 +155,19 @@ def listen_to_ledgers(sender, **kwargs):
                 # not Celery's revoke, which would acknowledge it while it still runs
                 consumer.pool.terminate_job(running.worker_pid, number)
 
+    def hear():
+        hear_of_begun(getattr(consumer.pool, "_pool", None))
+
     for ledger in list(ledgers.values()):
-        ledger.tell = tell
+        ledger.tell, ledger.hear = tell, hear
+    flush = consumer.pool.flush
+    if flush is not None:
+
+        def hear_and_flush():
+            hear()
+            flush()
+
+        consumer.pool.flush = hear_and_flush
 
 
 @signals.worker_shutting_down.connect
