@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections import deque, namedtuple
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from queue import Empty
 
 import psycopg
@@ -39,7 +39,11 @@ from .publishing import current_publishing
 log = logging.getLogger("fairq.celery")
 
 Options = namedtuple("Options", "lease poll create_queues default_task group default_group")
-ENQUEUE_OPTIONS = {"group", "dedup_key", "max_attempts", "cost"}
+
+# what the header fairq may have beside the group, as arguments of fairq.enqueue
+ENQUEUE_OPTIONS = {
+    "dedup_key": "%s", "dedup_until": "%s", "dedup_for": "make_interval(secs => %s)",
+    "replace": "%s", "max_attempts": "%s", "cost": "%s", "expires_at": "%s::timestamptz"}
 
 
 class Message(virtual.Message):
@@ -215,17 +219,20 @@ class Channel(virtual.Channel):
         headers = message["headers"]
         own = headers.get("fairq")
         own = own if isinstance(own, dict) else {}
-        unknown = set(own) - ENQUEUE_OPTIONS
+        known = {"group", *ENQUEUE_OPTIONS}
+        unknown = set(own) - known
         if unknown:
-            raise ValueError("the header fairq may have "
-                             f"{', '.join(sorted(ENQUEUE_OPTIONS))}, not {', '.join(sorted(unknown))}")
+            raise ValueError(f"the header fairq may have {', '.join(sorted(known))},"
+                             f" not {', '.join(sorted(unknown))}")
         _, request = running_task()
         for name in COMMON:
             if request is not None and request.get(name):
                 headers.setdefault(name, request.get(name))
         payload, common = to_task(message)
-        named = {name: own[name] for name in ("dedup_key", "max_attempts", "cost") if name in own}
-        marks = "".join(f", {name} => %s" for name in named)
+        named = {name: own[name] for name in ENQUEUE_OPTIONS if name in own}
+        if isinstance(named.get("dedup_for"), timedelta):
+            named["dedup_for"] = named["dedup_for"].total_seconds()
+        marks = "".join(f", {name} => {ENQUEUE_OPTIONS[name]}" for name in named)
         query = ("SELECT fairq.enqueue(%s, %s, %s::jsonb, headers => %s::jsonb, priority => %s,"
                    f" run_at => clock_timestamp() + make_interval(secs => %s){marks})")
         values = [queue, group_of(message, self.connection.client.transport_options), payload,

@@ -14,7 +14,10 @@ module Fairq
     extend ActiveSupport::Concern
 
     # What a job keeps of its options over retries.
-    KEPT = %w[group dedup_key max_attempts cost headers].freeze
+    KEPT = %w[group dedup_key dedup_until dedup_for max_attempts cost headers].freeze
+
+    # What is said of its first attempt alone: a retry has begun, and replaces nothing.
+    ONCE = %w[expires_at replace].freeze
 
     included do
       class_attribute :_fairq_group, instance_accessor: false, instance_predicate: false
@@ -42,10 +45,18 @@ module Fairq
       @fairq_options ||= {}
     end
 
+    # Those of ONCE, when it is enqueued with them.
+    def fairq_once
+      @fairq_once ||= {}
+    end
+
     def enqueue(options = {})
-      fairq_options.merge!(options.to_h.transform_keys(&:to_s).slice(*KEPT).compact)
+      given = options.to_h.transform_keys(&:to_s).compact
+      fairq_options.merge!(given.slice(*KEPT))
+      fairq_options["dedup_for"] = given["dedup_for"].to_f if given["dedup_for"]
+      @fairq_once = given.slice(*ONCE)
       @fairq_wait = options[:wait]&.to_f unless options[:wait_until]
-      super(options.except(*KEPT.map(&:to_sym)))
+      super(options.except(*(KEPT + ONCE).map(&:to_sym)))
     end
 
     def serialize

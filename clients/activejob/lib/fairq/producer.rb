@@ -10,7 +10,8 @@ module Fairq
     ENQUEUE = "fairq.enqueue($1::text, $2::text, $3::jsonb, priority => $4::int, " \
               "run_at => coalesce(clock_timestamp() + $5::interval, $6::timestamptz), " \
               "dedup_key => $7::text, max_attempts => $8::int, cost => $9::real, " \
-              "headers => $10::jsonb)"
+              "headers => $10::jsonb, dedup_until => $11::text, dedup_for => $12::interval, " \
+              "replace => $13::boolean, expires_at => $14::timestamptz)"
     ENQUEUE_ALONE = "SELECT #{ENQUEUE}"
 
     @lock = Mutex.new
@@ -19,13 +20,19 @@ module Fairq
 
     # The values of ENQUEUE for a job, all text or nil.
     def values(job, scheduled_at = nil)
-      options = job.fairq_options
+      options = job.fairq_options.merge(job.fairq_once)
       group = job.fairq_group
       payload, headers = Envelope.pack(job.serialize)
       wait = job.fairq_wait if scheduled_at
       [job.queue_name.to_s, group, generate(payload), priority(job).to_s, wait && Database.interval(wait),
-       scheduled_at && Time.at(scheduled_at).round(6).utc.iso8601(6), options["dedup_key"]&.to_s,
-       options["max_attempts"]&.to_s, options["cost"]&.to_s, generate(headers)]
+       scheduled_at && time(scheduled_at), options["dedup_key"]&.to_s,
+       options["max_attempts"]&.to_s, options["cost"]&.to_s, generate(headers),
+       options["dedup_until"]&.to_s, options["dedup_for"] && Database.interval(options["dedup_for"]),
+       options["replace"]&.to_s, options["expires_at"] && time(options["expires_at"])]
+    end
+
+    def time(value)
+      Time.at(value).round(6).utc.iso8601(6)
     end
 
     # The id of the new task.
