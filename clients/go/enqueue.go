@@ -3,6 +3,7 @@ package fairq
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -65,8 +66,8 @@ func EnqueueTx(ctx context.Context, tx pgx.Tx, queue string, task NewTask) (int6
 }
 
 // EnqueueBatch adds many tasks at once, all or none, and returns their ids in the
-// order of tasks.  MaxAttempts, ExpiresAt, Replace, DedupUntil and DedupFor cannot be
-// set in a batch.
+// order of tasks.  MaxAttempts, Replace, DedupUntil and DedupFor cannot be set in a
+// batch, and ExpiresAt must be the same in all of its tasks.
 func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]int64, error) {
 	if len(tasks) == 0 {
 		return nil, nil
@@ -78,7 +79,7 @@ func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]
 	for i := range tasks {
 		row, err := tasks[i].encode()
 		if err == nil {
-			err = tasks[i].checkBatch()
+			err = tasks[i].checkBatch(&tasks[0])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w (task %d of the batch)", err, i)
@@ -108,8 +109,9 @@ func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]
 					WITH ORDINALITY AS t(run_at, delay, n)
 				ORDER BY t.n),
 			dedup_keys => $6::text[], headers => $7::text[]::jsonb[],
-			priorities => $8::int[], costs => $9::real[])`,
-		queue, &groups, &payloads, &runAts, &delays, &dedupKeys, &headers, priorities, costs)
+			priorities => $8::int[], costs => $9::real[], expires_at => $10::timestamptz)`,
+		queue, &groups, &payloads, &runAts, &delays, &dedupKeys, &headers, priorities, costs,
+		expiresAt(&tasks[0]))
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -145,13 +147,17 @@ type encoded struct {
 	expiresAt, dedupUntil, dedupFor *string
 }
 
-// checkBatch says what of the task cannot be said of a task of a batch.
-func (t *NewTask) checkBatch() error {
+// checkBatch says what of the task cannot be said of a task of a batch of which that one
+// is the first.
+func (t *NewTask) checkBatch(first *NewTask) error {
+	if !t.ExpiresAt.Equal(first.ExpiresAt) {
+		return errors.New("fairq: ExpiresAt must be the same in all tasks of a batch")
+	}
 	for _, field := range []struct {
 		name string
 		set  bool
 	}{
-		{"MaxAttempts", t.MaxAttempts != 0}, {"ExpiresAt", !t.ExpiresAt.IsZero()},
+		{"MaxAttempts", t.MaxAttempts != 0},
 		{"Replace", t.Replace}, {"DedupUntil", t.DedupUntil != ""}, {"DedupFor", t.DedupFor != 0},
 	} {
 		if field.set {
@@ -202,9 +208,7 @@ func (t *NewTask) encode() (encoded, error) {
 	if t.Cost != 0 {
 		e.cost = &t.Cost
 	}
-	if !t.ExpiresAt.IsZero() {
-		e.expiresAt = pointer(timestamp(t.ExpiresAt))
-	}
+	e.expiresAt = expiresAt(t)
 	if t.DedupUntil != "" {
 		e.dedupUntil = &t.DedupUntil
 	}
@@ -212,6 +216,14 @@ func (t *NewTask) encode() (encoded, error) {
 		e.dedupFor = pointer(interval(t.DedupFor))
 	}
 	return e, nil
+}
+
+// expiresAt is nil for a task that never expires.
+func expiresAt(t *NewTask) *string {
+	if t.ExpiresAt.IsZero() {
+		return nil
+	}
+	return pointer(timestamp(t.ExpiresAt))
 }
 
 func pointer[T any](value T) *T { return &value }

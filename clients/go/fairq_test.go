@@ -324,6 +324,15 @@ func TestEnqueueBatch(t *testing.T) {
 				t.Fatalf("1000: %d, %v", len(ids), err)
 			}
 			expectRow(t, db, ids[567], "group_key, priority", "567|7")
+			until := time.Date(2100, 1, 2, 0, 0, 0, 0, time.UTC)
+			ids, err = fairq.EnqueueBatch(ctx, way, "batch", []fairq.NewTask{
+				{Group: "alice", ExpiresAt: until}, {Group: "bob", ExpiresAt: until.Local()}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range ids {
+				expectRow(t, db, id, "expires_at AT TIME ZONE 'UTC'", "2100-01-02 00:00:00")
+			}
 		})
 	}
 	if _, err := fairq.EnqueueBatch(ctx, db, "nowhere", make([]fairq.NewTask, 1)); !errors.Is(err, fairq.ErrUnknownQueue) {

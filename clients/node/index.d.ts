@@ -48,9 +48,10 @@ export interface NewTask extends TaskOptions {
 export function enqueue(client: Queryable, queue: string, group: string, payload?: unknown,
   options?: EnqueueOptions): Promise<number>;
 
-/** Adds many tasks in one call, all or none; resolves to their ids, in the same order. */
+/** Adds many tasks in one call, all or none; resolves to their ids, in the same order.
+ *  The options are of all of them. */
 export function enqueueBatch(client: Queryable, queue: string,
-  tasks: Iterable<NewTask>): Promise<number[]>;
+  tasks: Iterable<NewTask>, options?: Pick<EnqueueOptions, 'expiresAt'>): Promise<number[]>;
 
 /** Takes a task back; false: it is finished, or unknown. */
 export function cancel(client: Queryable, id: number): Promise<boolean>;

@@ -23,7 +23,8 @@ const ARGUMENTS = {
 
 const BATCH = `
   SELECT fairq.enqueue_batch($1::text, groups, payloads, run_ats => run_ats,
-      priorities => priorities, dedup_keys => dedup_keys, costs => costs, headers => headers) AS id
+      priorities => priorities, dedup_keys => dedup_keys, costs => costs, headers => headers,
+      expires_at => expires_at) AS id
     FROM (SELECT array_agg(task ->> 'group' ORDER BY n) AS groups,
         array_agg(task -> 'payload' ORDER BY n) AS payloads,
         array_agg(coalesce((task ->> 'runAt')::timestamptz, clock_timestamp()
@@ -32,7 +33,8 @@ const BATCH = `
         array_agg(task ->> 'dedupKey' ORDER BY n) AS dedup_keys,
         array_agg(coalesce((task ->> 'cost')::real, 1) ORDER BY n) AS costs,
         array_agg(task -> 'headers' ORDER BY n) AS headers
-      FROM jsonb_array_elements($2::text::jsonb) WITH ORDINALITY AS tasks(task, n)) AS batch`;
+      FROM jsonb_array_elements($2::text::jsonb) WITH ORDINALITY AS tasks(task, n)) AS batch,
+      CAST(nullif($3::text, '') AS timestamptz) AS expires_at`;
 const OF_BATCH = ['delay', 'runAt', 'priority', 'dedupKey', 'cost', 'headers'];
 
 async function fetch(client, sql, values) {
@@ -78,23 +80,27 @@ async function enqueue(client, queue, group, payload = {}, options = {}) {
 }
 
 // Adds many tasks in one call, all or none; resolves to their ids, in the same order.
-async function enqueueBatch(client, queue, tasks) {
+// The options are of all of them.
+async function enqueueBatch(client, queue, tasks, options = {}) {
+  refuseUnknown(options, ['expiresAt'], 'enqueueBatch');
   if (!tasks || typeof tasks[Symbol.iterator] !== 'function') {
     throw new TypeError(`tasks must be an array, and is ${String(tasks)}`);
   }
   const encoded = Array.from(tasks, (task, i) => {
     const what = `task ${i} of the batch`;
     if (!isObject(task)) throw new TypeError(`${what} must be an object, and is ${String(task)}`);
-    const { group, payload = {}, ...options } = task;
-    refuseUnknown(options, ['task', ...OF_BATCH], what);
+    const { group, payload = {}, ...own } = task;
+    refuseUnknown(own, ['task', ...OF_BATCH], what);
     const fields = { group: text(group, `the group of ${what}`), payload };
-    for (const [name, value] of Object.entries(given(options))) {
+    for (const [name, value] of Object.entries(given(own))) {
       const toText = ARGUMENTS[name][1];
       fields[name] = name === 'headers' ? value : toText(value, `${name} of ${what}`);
     }
     return toJson(fields, what);
   });
-  const values = [text(queue, 'queue'), `[${encoded.join()}]`];
+  const { expiresAt = null } = options;
+  const values = [text(queue, 'queue'), `[${encoded.join()}]`,
+    expiresAt === null ? '' : time(expiresAt, 'expiresAt')];
   if (encoded.length === 0) return [];
   return (await fetch(client, BATCH, values)).map((row) => Number(row.id));
 }

@@ -33,18 +33,15 @@ function text(value, what) {
   return value;
 }
 
-function number(value, what) {
+function number(value, what, of = '') {
   if (typeof value !== 'number' || !Number.isFinite(value)) {
-    throw new TypeError(`${what} must be a number, and is ${String(value)}`);
+    throw new TypeError(`${what} must be a number${of}, and is ${String(value)}`);
   }
   return String(value);
 }
 
 function seconds(value, what) {
-  if (typeof value !== 'number' || !Number.isFinite(value)) {
-    throw new TypeError(`${what} must be a number of seconds, and is ${String(value)}`);
-  }
-  return String(value);
+  return number(value, what, ' of seconds');
 }
 
 // Of a Date, or of whatever else has toISOString(); or a text that PostgreSQL understands.

@@ -97,6 +97,9 @@ async function batches() {
   equal([tasks[0].run_at, left > 80e3 && left < 101e3, tasks[2].status], [AT, true, 'queued'],
     'and its own time');
   equal(await fairq.enqueueBatch(admin, name, []), [], 'a batch may be empty');
+  equal(tasks.map((task) => task.expires_at), [null, null, null], 'its tasks do not expire');
+  const [one, other] = await fairq.enqueueBatch(admin, name, [{ group: 'a' }, { group: 'b' }], { expiresAt: AT });
+  equal([(await taskOf(one)).expires_at, (await taskOf(other)).expires_at], [AT, AT], 'or all of them do');
   const error = await errorOf(fairq.enqueueBatch(admin, name, [{ group: 'a' }, { group: 'a', payload: 1n }]));
   check(error instanceof TypeError && /^task 1 of the batch is no JSON/.test(error.message),
     'an error says which task it is', error);
@@ -155,6 +158,8 @@ async function refused() {
     ['a time that is none', () => enqueue({}, { runAt: new Date('x') }), 'runAt must be a Date, and is Invalid Date'],
     ['a number as time', () => enqueue({}, { runAt: 5 }), 'runAt must be a Date, and is 5'],
     ['a delay as text', () => enqueue({}, { delay: '5 s' }), 'delay must be a number of seconds, and is 5 s'],
+    ['an unknown option of a batch', () => fairq.enqueueBatch(admin, 'q', [], { delay: 1 }),
+      'enqueueBatch has no option "delay"'],
     ['a Date as expiresAt that is none', () => enqueue({}, { expiresAt: 1 }), 'expiresAt must be a Date, and is 1'],
     ['a name that is none', () => enqueue({}, { task: 5 }), 'task must be a string, and is 5'],
     ['no client', () => fairq.enqueue(undefined, name, 'bob'), 'a client must have query(text, values)'],
