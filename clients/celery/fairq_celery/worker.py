@@ -130,14 +130,17 @@ def hear_of_begun(pool):
     """
     if not isinstance(pool, AsynPool):
         return      # a task is begun as it is given
+    handler = pool._result_handler
+    pipes = set(pool._fileno_to_outq)
     end = time.monotonic() + TO_BEGIN
     while any(job._write_to and not job._accepted for job in list(pool._cache.values())):
-        heard, _, _ = select.select(list(pool._fileno_to_outq), [], [],
-                                    max(0, end - time.monotonic()))
+        heard, _, _ = select.select(pipes, [], [], max(0, end - time.monotonic()))
         if not heard:
             break
         for fd in heard:
-            pool.handle_result_event(fd)
+            # not by the hub, which may be at an end, and reads in pieces
+            handler._flush_outqueue(fd, pipes.discard, pool._fileno_to_outq,
+                                    handler.on_state_change)
 
 
 @signals.worker_ready.connect
