@@ -473,7 +473,7 @@ CREATE FUNCTION fairq.reschedule(id bigint,
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_reschedule'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.reschedule(bigint, timestamptz)
-	IS 'Have a task that is not running run at another time, or now, also one that waits for a retry; false if it runs, is finished, or unknown.';
+	IS 'Have a task that is not running run at another time, or now, also one that waits for a retry; false if it runs, is finished, has expired, or is unknown.';
 
 CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_cancel'
@@ -738,7 +738,7 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; expired, until a call comes by; and, from the archive, succeeded, failed, cancelled or expired. reason is why a task does not run: paused, queue_limit, limit, rate or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; expired, until a call comes by; and, from the archive, succeeded, failed, cancelled or expired. reason is why a task does not run: paused, queue_limit, limit, rate, retry or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
 
 CREATE VIEW fairq.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,

@@ -19,6 +19,9 @@
  * throttled, which may come back.  One that comes later has a turn in each block
  * from then on.
  *
+ * The look costs the same whatever is queued, but for one at each group that has a
+ * weight of its own.
+ *
  * Locking: a lane's lock, shared, for moments.
  */
 #include "postgres.h"

@@ -12,7 +12,8 @@
  * only have tasks whose time has not come, by the first of these tasks.
  *
  * Of some the tables know better: all that they have is outdated, say.  If that
- * leaves fewer than are asked for, twice as many are kept, and so on.
+ * leaves fewer than are asked for, twice as many are kept, and so on, up to
+ * MOST_KEPT.
  *
  * Looking changes nothing, and is no use of a queue (lanes.c).
  *

@@ -76,7 +76,7 @@ typedef struct FairqSeats
 	FairqThrottled throttled;	/* when throttled groups come back */
 } FairqSeats;
 
-/* What is counted of each lane. */
+/* What is counted of each lane, in the order of the columns of fairq.counters(). */
 typedef enum FairqStat
 {
 	FAIRQ_STAT_ENQUEUED,		/* tasks added */

@@ -237,7 +237,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 
 /* Note that the turn, or a part of it, is in flight. */
 static void
-note_taken(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
+note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 		   FairqTurn *turn)
 {
 	if (!is_by_turns(lane))
@@ -360,7 +360,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		taken = take_turn(lane, taking, &next, group, turn);
 		if (taken)
 		{
-			note_taken(lane, taking, group, turn);
+			note_in_flight(lane, taking, group, turn);
 			any_search |= turn->sets.due || turn->sets.lapsed;
 			taking->window.first = first_with(taking, &next);
 			taking->wanted -= turn->tasks.want;

@@ -4,7 +4,8 @@
  *
  * fairq.take() deletes a task's row.  Its worker can still fail or release the
  * task, in the same transaction: then the task is to be written anew, from the row
- * that was deleted.  So where that is, is noted here.
+ * that was deleted.  So where that is, is noted here.  If the row is there no more,
+ * after a TRUNCATE, the task is not found.
  *
  * What a subtransaction has done that was rolled back must not count.  Nothing is
  * undone here for that: a note has the transaction ids of who has taken the task, and

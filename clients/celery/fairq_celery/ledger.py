@@ -44,7 +44,7 @@ class Claim:
         self.tag = f"{self.id}:{self.attempt}"
         self.ended = math.inf       # by the monotonic clock
         self.channel = None         # that has delivered it
-        self.started = False        # a process of the pool has it
+        self.started = False        # a process has said that it has begun it
         self.stopped = False        # it was lost, or cancelled
 
     def forget_content(self):
@@ -97,15 +97,16 @@ class Ledger:
                 self.changed.notify_all()
 
     def wake(self):
-        """There is room: also for a transport that has not popped what has ended."""
+        """Has each transport look again: there may be room, or it is to stop."""
         for transport in list(self.transports):
             transport.wake()
 
     def stop(self):
-        """Called by a signal's handler, so without the lock.
+        """Nothing more is popped, from the signal on.  Without the lock, as that is where
+        it is called.
 
-        The hub may sleep for seconds yet; woken by a task that ends, or is handed back,
-        it would pop the next one, or that one again.
+        Celery itself stops when its loop comes by, which may sleep for seconds.  If a
+        task that ends, or is handed back, were to wake it, it would pop one more.
         """
         self.stopping = True
         self.wake()

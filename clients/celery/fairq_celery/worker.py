@@ -21,7 +21,7 @@ from .ledger import ledgers
 
 log = logging.getLogger("fairq.celery")
 
-# seconds in which a process says that it has begun the task that it was given
+# seconds in which a process should say that it has begun the task that it was given
 TO_BEGIN = 0.5
 
 ready = {}      # "consumer": that of this process's worker
@@ -121,15 +121,16 @@ def prepare(sender, **kwargs):
 
 
 def hear_of_begun(pool):
-    """Waits until the pool's processes have said of each task they were given that they
-    have begun it.
+    """Waits, for TO_BEGIN at most, until the pool's processes have said of each task that
+    they were given that they have begun it.
 
-    When Celery stops, or its connection is lost, it forgets the others.  They would be
-    handed back while a process does them; and that would not end for half a minute,
-    since nobody takes their results.
+    When Celery stops, or its connection is lost, it forgets tasks of which that was not
+    said.  Such a task would be handed back while a process does it, and so done twice;
+    and the process would take half a minute to end, as Celery has forgotten that there
+    is a result to be read.
     """
     if not isinstance(pool, AsynPool):
-        return      # a task is begun as it is given
+        return      # others say so as they begin
     handler = pool._result_handler
     pipes = set(pool._fileno_to_outq)
     end = time.monotonic() + TO_BEGIN
@@ -145,7 +146,9 @@ def hear_of_begun(pool):
 
 @signals.worker_ready.connect
 def listen_to_ledgers(sender, **kwargs):
-    """A task that was cancelled, or lost, is told so by a signal."""
+    """Has the ledgers tell a task that it was cancelled, or is lost, by a signal; and know
+    what has begun before Celery forgets what has not.
+    """
     consumer = ready["consumer"] = sender
     name = consumer.app.conf.broker_transport_options.get("cancel_signal", "USR1")
     number = getattr(signal, f"SIG{name}")
@@ -175,8 +178,9 @@ def listen_to_ledgers(sender, **kwargs):
 
 @signals.worker_shutting_down.connect
 def shut_down(how=None, **kwargs):
-    """Nothing more is begun.  With the transport option grace, what still runs then is
-    handed back."""
+    """Nothing more is popped.  With the transport option grace, what still runs then is
+    handed back.
+    """
     for ledger in list(ledgers.values()):
         ledger.stop()
     consumer = ready.get("consumer")

@@ -1,6 +1,6 @@
 // A connection for several callers, one after the other, that is made anew when it is lost.
 'use strict';
-const { cancel } = require('./cancel');
+const { cancel } = require('./cancel-request');
 const { pause } = require('./clock');
 const { isTransient, isLost, isCancelled, explain } = require('./errors');
 
