@@ -3,7 +3,8 @@
  *		Attempts: how they end, and that their leases begin anew.
  *
  * A task is found by its id.  These calls may wait: for a transaction that is
- * changing the very row.  Then they look again.
+ * changing the very row.  Then they look again.  To have the leases of many begin
+ * anew waits for none: one whose row stays locked must not cost the others theirs.
  *
  * The attempt is the fencing token.  It counts up with every lease and never
  * back, also when a task is released: a call that gives an attempt acts only
@@ -166,6 +167,41 @@ fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
 		is_leased(&a->task, attempt) &&
 		fairq_task_find_locked(a->tasks, id, &a->task) &&
 		is_leased(&a->task, attempt);
+}
+
+/*
+ * The same without waiting.  If another transaction has the row, which says that
+ * attempt as far as one can see, a->busy is true, and the result false.
+ */
+bool
+fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
+{
+	bool		changing;
+
+	a->busy = false;
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!fairq_task_find_nowait(a->tasks, id, &a->task, &changing) ||
+			!use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK) ||
+			!is_leased(&a->task, attempt))
+			return false;
+		a->busy = changing;
+		if (changing)
+			return false;
+		switch (fairq_task_lock_to_keep(a->tasks, &a->task))
+		{
+			case FAIRQ_CLAIMED:
+				return true;
+			case FAIRQ_GONE:
+				/* as in fairq_task_find_locked() */
+				CommandCounterIncrement();
+				break;
+			case FAIRQ_LOCKED:
+				a->busy = true;
+				return false;
+		}
+	}
 }
 
 /*

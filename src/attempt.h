@@ -15,6 +15,8 @@ typedef struct FairqAttempt
 	FairqQueue *queue;			/* the task's, locked; of that before it until
 								 * one is found; NULL: there was none */
 	FairqTask	task;
+	bool		busy;			/* true: another transaction has the row, for which
+								 * was not waited */
 } FairqAttempt;
 
 /* A way to find the task of an attempt. */
@@ -23,6 +25,8 @@ typedef bool (*FairqFinder) (FairqAttempt *a, int64 id, int32 attempt);
 extern bool fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt,
 								   Datum result, int64 took);
 extern bool fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt);
+extern bool fairq_find_attempt_nowait(FairqAttempt *a, int64 id,
+									  int32 attempt);
 extern bool fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt);
 extern bool fairq_find_task(FairqAttempt *a, int64 id, int any_privilege);
 extern void fairq_fail_attempt(FairqAttempt *a, const text *error,

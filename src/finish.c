@@ -377,7 +377,11 @@ fairq_extend_batch(PG_FUNCTION_ARGS)
 	batch = begin_batch(fcinfo, "fairq.extend_batch()");
 	for (int i = 0; i < batch.n; i++)
 	{
-		if (find_item(&batch, &batch.items[i], fairq_find_attempt) && !batch.a.task.cancelled)
+		Held	   *item = &batch.items[i];
+
+		if (!find_item(&batch, item, fairq_find_attempt_nowait))
+			item->lost = !batch.a.busy;
+		else if (!batch.a.task.cancelled)
 			fairq_extend_attempt(&batch.a,
 								 fairq_arg_lease(fcinfo, 2, batch.a.queue,
 												 GetCurrentTimestamp()));

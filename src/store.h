@@ -272,6 +272,8 @@ typedef enum FairqClaimResult
 } FairqClaimResult;
 
 extern FairqClaimResult fairq_task_lock(FairqTable *table, FairqTask *task);
+extern FairqClaimResult fairq_task_lock_to_keep(FairqTable *table,
+												FairqTask *task);
 extern FairqClaimResult fairq_task_lock_tuple(FairqTable *table,
 											  FairqTask *task);
 extern FairqClaimResult fairq_task_peek(FairqTable *table, FairqTask *task,

@@ -171,12 +171,18 @@ fairq_task_lock(FairqTable *table, FairqTask *task)
 	return lock_task(table, task, LockTupleExclusive);
 }
 
+/* The same of one that stays: FOR KEY SHARE, which SQL can say, is not in its way. */
+FairqClaimResult
+fairq_task_lock_to_keep(FairqTable *table, FairqTask *task)
+{
+	return lock_task(table, task, LockTupleNoKeyExclusive);
+}
+
 static FairqClaimResult
 lock_to_claim(FairqTable *table, FairqTask *task)
 {
-	/* FOR KEY SHARE, which SQL can say, is in the way of a delete only */
-	return lock_task(table, task, table->claims_delete ? LockTupleExclusive :
-					 LockTupleNoKeyExclusive);
+	return table->claims_delete ? fairq_task_lock(table, task) :
+		fairq_task_lock_to_keep(table, task);
 }
 
 /*
