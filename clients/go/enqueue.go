@@ -202,6 +202,9 @@ func (t *NewTask) encode() (encoded, error) {
 	if t.DedupKey != "" {
 		e.dedupKey = &t.DedupKey
 	}
+	if int(int32(t.MaxAttempts)) != t.MaxAttempts || int(int32(t.Priority)) != t.Priority {
+		return e, fmt.Errorf("fairq: task %q has MaxAttempts or Priority out of range", t.Name)
+	}
 	if t.MaxAttempts != 0 {
 		e.maxAttempts = pointer(int32(t.MaxAttempts))
 	}

@@ -301,7 +301,7 @@ func TestEnqueueBatch(t *testing.T) {
 			expectRow(t, db, ids[1], columns, `bob|{}|2|1|scheduled`)
 			expectRow(t, db, ids[2], columns+", run_at AT TIME ZONE 'UTC'",
 				`c"{}, \ |{}|0|1|scheduled|2100-01-02 00:00:00`)
-			for _, bad := range []fairq.NewTask{{MaxAttempts: 1}, {Args: func() {}}, {Priority: 10},
+			for _, bad := range []fairq.NewTask{{MaxAttempts: 1}, {Priority: 1 << 32}, {Args: func() {}}, {Priority: 10},
 				{ExpiresAt: time.Now()}, {Replace: true}, {DedupUntil: "started"}, {DedupFor: 1}} {
 				var before, after int
 				count := "SELECT count(*) FROM fairq.tasks WHERE queue = 'batch'"
@@ -411,6 +411,13 @@ func TestDefaultAndUnknown(t *testing.T) {
 	expectRow(t, db, nameless, "result", `"default "`)
 }
 
+// mute is an error that has no text if it is nil, and never a JSON.
+type mute struct{ text string }
+
+func (m *mute) Error() string { return m.text }
+
+func (m mute) MarshalJSON() ([]byte, error) { panic("no JSON") }
+
 func TestErrors(t *testing.T) {
 	db := queue(t, "failures", ", max_attempts => 2, backoff => '1 ms'")
 	cause := errors.New("the cause")
@@ -427,7 +434,12 @@ func TestErrors(t *testing.T) {
 		"retry nil": {func(_ context.Context, task *fairq.Task) error {
 			return fairq.Retry(nil, time.Hour)
 		}, "scheduled|1"},
-		"panic":  {func(context.Context, *fairq.Task) error { panic("help") }, "failed|2|panic: help"},
+		"panic": {func(context.Context, *fairq.Task) error { panic("help") }, "failed|2|panic: help"},
+		"nil":   {func(context.Context, *fairq.Task) error { return (*mute)(nil) }, "failed|2|*fairq_test.mute, whose text cannot be had: runtime error: invalid memory address or nil pointer dereference"},
+		"never": {func(context.Context, *fairq.Task) error { return fairq.Retry(cause, -time.Hour) },
+			"failed|2|fairq: retry_in must be between 0 and 100 years"},
+		"result that panics": {func(_ context.Context, task *fairq.Task) error { task.Result = mute{}; return nil },
+			"failed|2|the result cannot be encoded: panic: no JSON"},
 		"goexit": {func(context.Context, *fairq.Task) error { runtime.Goexit(); return nil }, "failed|2|the handler has ended its goroutine"},
 		"nul": {func(context.Context, *fairq.Task) error { return errors.New("a\x00b\xff") },
 			"failed|2|ab\uFFFD"},

@@ -105,10 +105,15 @@ const completeSQL = `
 	SELECT fairq.complete($1::bigint, $2::int, $3::jsonb, took => $4::interval)`
 
 // encodeResult is the Result as JSON, nil if there is none.
-func (t *Task) encodeResult() (*string, error) {
+func (t *Task) encodeResult() (result *string, err error) {
 	if t.Result == nil {
 		return nil, nil
 	}
+	defer func() {
+		if problem := recover(); problem != nil {
+			result, err = nil, fmt.Errorf("the result cannot be encoded: panic: %v", problem)
+		}
+	}()
 	encoded, err := json.Marshal(t.Result)
 	if err != nil {
 		return nil, fmt.Errorf("the result cannot be encoded: %w", err)

@@ -335,9 +335,26 @@ func (r *run) handle(task *Task, returned chan<- error) {
 	err = handler(task.ctx, task)
 }
 
+// sayable is the error, or one that says so if its methods panic, as those of a nil
+// pointer of its type may.
+func sayable(err error) (said error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			said = fmt.Errorf("%T, whose text cannot be had: %v", err, problem)
+		}
+	}()
+	if err != nil {
+		var any *explained
+		errors.As(err, &any)
+		_ = err.Error()
+	}
+	return err
+}
+
 // end tells the server what has become of a task.
 func (r *run) end(task *Task, err error, took time.Duration) {
 	var held bool
+	err = sayable(err)
 	switch {
 	case err == nil && task.ended.Load():
 		return // unless its transaction was rolled back: then the lease runs out
@@ -354,6 +371,10 @@ func (r *run) end(task *Task, err error, took time.Duration) {
 	default:
 		r.ErrorLog.Printf("fairq: task %d, attempt %d: %v", task.ID, task.Attempt, err)
 		held, err = r.fail(task, err, took)
+		if err != nil && !isTransient(err) {
+			// it is to be retried at a time that cannot be
+			held, err = r.fail(task, explain(err), took)
+		}
 	}
 	if err != nil {
 		r.ErrorLog.Printf("fairq: task %d, attempt %d cannot be ended: %v", task.ID,

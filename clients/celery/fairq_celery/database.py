@@ -20,7 +20,8 @@ def connect(conninfo):
                "fallback_application_name": "fairq-celery", "keepalives_idle": 30,
                "keepalives_interval": 10, "keepalives_count": 3}
     connection = psycopg.connect(conninfo, autocommit=True, **{
-        key: value for key, value in options.items() if f"{key}=" not in conninfo})
+        key: value for key, value in options.items() if f"{key}=" not in conninfo},
+        client_encoding="utf8")
     # A pooler invents the process that its clients see.  The server connection
     # of the next statement may be another, which knows no prepared ones.
     (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()

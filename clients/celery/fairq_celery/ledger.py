@@ -161,16 +161,18 @@ class Ledger:
 
     def keep(self):
         with self.changed:
-            claims = {claim.id: claim for claim in self.claims.values()}
+            held = sorted(self.claims.values(), key=lambda claim: claim.attempt)
+        claims = {claim.id: claim for claim in held}
         if not claims:
             return
         (lost,) = self.connection.execute(
             "SELECT fairq.extend_batch(%s::bigint[], %s::int[], make_interval(secs => %s))",
             [list(claims), [claim.attempt for claim in claims.values()], self.lease]).fetchone()
-        for id in lost:
-            if not claims[id].stopped:
-                claims[id].stopped = True
-                self.tell(claims[id])
+        # and those that were lost to a later attempt here
+        for claim in held:
+            if (claim.id in lost or claims[claim.id] is not claim) and not claim.stopped:
+                claim.stopped = True
+                self.tell(claim)
 
     def end_all(self):
         done = [(claim, arguments) for claim, verb, arguments in self.ending if verb == "complete"]
@@ -193,6 +195,10 @@ class Ledger:
                 raise
             except psycopg.Error as error:      # no privilege, say: its lease ends
                 log.error("task %s, %s: %s", claim.id, verb, str(error).strip())
+                if verb == "fail" and arguments.get("retry_in") is not None:
+                    # it may be that which cannot be
+                    self.ending[0] = claim, verb, {"error": str(error).strip()}
+                    continue
             self.ending.pop(0)
 
     def fail(self, claim, error, retry_in=None, dead=False, took=None):

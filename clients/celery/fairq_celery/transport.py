@@ -42,8 +42,9 @@ Options = namedtuple("Options", "lease poll create_queues default_task group def
 
 # what the header fairq may have beside the group, as arguments of fairq.enqueue
 ENQUEUE_OPTIONS = {
-    "dedup_key": "%s", "dedup_until": "%s", "dedup_for": "make_interval(secs => %s)",
-    "replace": "%s", "max_attempts": "%s", "cost": "%s", "expires_at": "%s::timestamptz"}
+    "dedup_key": "%s::text", "dedup_until": "%s::text", "replace": "%s::boolean",
+    "dedup_for": "make_interval(secs => %s::float8)", "max_attempts": "%s::int",
+    "cost": "%s::real", "expires_at": "%s::timestamptz"}
 
 
 class Message(virtual.Message):

@@ -34,7 +34,7 @@ const BATCH = `
         array_agg(coalesce((task ->> 'cost')::real, 1) ORDER BY n) AS costs,
         array_agg(task -> 'headers' ORDER BY n) AS headers
       FROM jsonb_array_elements($2::text::jsonb) WITH ORDINALITY AS tasks(task, n)) AS batch,
-      CAST(nullif($3::text, '') AS timestamptz) AS expires_at`;
+      CAST(nullif($3::text, 'infinity') AS timestamptz) AS expires_at`;
 const OF_BATCH = ['delay', 'runAt', 'priority', 'dedupKey', 'cost', 'headers'];
 
 async function fetch(client, sql, values) {
@@ -98,9 +98,9 @@ async function enqueueBatch(client, queue, tasks, options = {}) {
     }
     return toJson(fields, what);
   });
-  const { expiresAt = null } = options;
+  const expiresAt = options.expiresAt ?? null;
   const values = [text(queue, 'queue'), `[${encoded.join()}]`,
-    expiresAt === null ? '' : time(expiresAt, 'expiresAt')];
+    expiresAt === null ? 'infinity' : time(expiresAt, 'expiresAt')];
   if (encoded.length === 0) return [];
   return (await fetch(client, BATCH, values)).map((row) => Number(row.id));
 }

@@ -68,6 +68,10 @@ def enqueue_statement(queue: str, group: str, payload: Any, task: Optional[str],
 def batch_statement(queue: str, groups: Sequence[str], payloads: Sequence[Any],
                     task: Optional[str], headers: Optional[Sequence[Optional[Mapping[str, Any]]]],
                     options: Mapping[str, Any]) -> Statement:
+    if isinstance(groups, str) or isinstance(payloads, (str, Mapping)):
+        raise TypeError("groups and payloads of a batch must be lists")
+    if options.get("delay") is not None and options.get("run_at") is not None:
+        raise ValueError("delay and run_at cannot both be given")
     parts = ["%s::text", "%s::text[]", "%s::jsonb[]"]
     values: List[Any] = [queue, list(groups), [to_json(payload) for payload in payloads]]
     named(options, parts, values)

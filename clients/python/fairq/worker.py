@@ -42,6 +42,9 @@ H = TypeVar("H", bound=Handler)
 
 log = logging.getLogger("fairq")
 
+# seconds that the server has, after the grace, to hear what has ended
+TO_ANSWER = 4
+
 
 class WorkerError(Exception):
     """The worker cannot do its work: there is no such queue, for one."""
@@ -49,7 +52,7 @@ class WorkerError(Exception):
 
 def connect(uri: str) -> psycopg.Connection[Tuple[Any, ...]]:
     at: Dict[str, Any] = {"connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", 10),
-                          **conninfo_to_dict(uri)}
+                          **conninfo_to_dict(uri), "client_encoding": "utf8"}
     hosts = str(at.get("host") or os.environ.get("PGHOST", "")).split(",")
     ports = str(at.get("port") or os.environ.get("PGPORT", "")).split(",")
     if len(hosts) == 1:
@@ -128,7 +131,8 @@ class Shard:
         self.worker = worker
         # fairq.wait takes its time
         self.popper = Database(uri, worker.stopping)
-        self.keeper: Database = Database(uri, worker.stopping)
+        # it goes on until the end, to tell what has ended
+        self.keeper: Database = Database(uri, worker.ended)
         self.groups = 1             # that have something to do
         self.counted = -math.inf    # when they were, by the monotonic clock
         self.service = 0.0          # tasks taken, per group
@@ -438,18 +442,19 @@ class Worker:
         if error is None:
             try:
                 return "complete", (None if result is None else to_json(result),), {}
-            except (TypeError, ValueError) as raised:
+            except Exception as raised:     # also what its objects raise, and RecursionError
                 error = raised
         if isinstance(error, Stopped):
             return "release", (), {}
+        text = text_of(error)
         if isinstance(error, Retry):
-            log.info("task %s, attempt %s: %s", task.id, task.attempt, error)
-            return "fail", (text_of(error),), {"retry_in": error.delay}
+            log.info("task %s, attempt %s: %s", task.id, task.attempt, text)
+            return "fail", (text,), {"retry_in": error.delay}
         if isinstance(error, (Dead, NoHandler)):
-            log.error("task %s, attempt %s: %s", task.id, task.attempt, error)
+            log.error("task %s, attempt %s: %s", task.id, task.attempt, text)
         else:
             log.error("task %s, attempt %s", task.id, task.attempt, exc_info=error)
-        return "fail", (text_of(error),), {"dead": isinstance(error, Dead)}
+        return "fail", (text,), {"dead": isinstance(error, Dead)}
 
     def finish(self, task: Task, function: str, args: Tuple[Any, ...],
                named: Dict[str, Any]) -> None:
@@ -472,7 +477,11 @@ class Worker:
     def heartbeat(self, shard: Shard) -> None:
         while not self.ended.wait(self.lease.total_seconds() / 3):
             with self.changed:
-                tasks = {task.id: task for task in shard.tasks()}
+                held = sorted(shard.tasks(), key=lambda task: task.attempt)
+            tasks = {task.id: task for task in held}
+            for task in held:
+                if tasks[task.id] is not task:      # it was lost to a later attempt here
+                    task.stop()
             if not tasks:
                 continue
             try:
@@ -505,7 +514,7 @@ class Worker:
             popping.join(0.1)
         with self.changed:
             self.changed.wait_for(lambda: not shard.tasks(), self.grace)
-            left = shard.tasks()
+            left = [task for task in shard.tasks() if task.ended == math.inf]
         for task in left:
             task.handed_back = True
             try:
@@ -513,6 +522,9 @@ class Worker:
             except psycopg.Error as error:
                 log.error("release: %s", error)
             task.stop()
+        with self.changed:      # the server may not have answered yet
+            self.changed.wait_for(lambda: all(task.handed_back for task in shard.tasks()),
+                                  TO_ANSWER)
         shard.popper.close()
         shard.keeper.close()
 
@@ -520,7 +532,7 @@ class Worker:
         with self.changed:
             self.stopping.set()
             self.changed.notify_all()
-        limit = time.monotonic() + self.grace + 4       # a shard may be down, or mute
+        limit = time.monotonic() + self.grace + TO_ANSWER       # a shard may be down, or mute
         ending = [threading.Thread(target=self.end_shard, args=args, daemon=True)
                   for args in zip(self.shards, self.popping)]
         for thread in ending:
@@ -627,7 +639,10 @@ def is_async(handler: Handler) -> bool:
 
 def text_of(error: BaseException) -> str:
     """What the server is to keep of it, which must have no zero bytes."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception as raised:
+        text = f"(its text could not be made: {type(raised).__name__})"
     if not isinstance(error, (Dead, NoHandler, Retry)):
         text = f"{type(error).__name__}: {text}"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

@@ -56,6 +56,21 @@ def broken():
     raise RuntimeError("it is broken")
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise KeyError("no text")
+
+
+@app.task
+def mute():
+    raise Mute
+
+
+@app.task
+def early():
+    raise fairq_celery.Retry(-5, "too early")
+
+
 @app.task
 def refused():
     raise exceptions.Reject("not this one", requeue=False)

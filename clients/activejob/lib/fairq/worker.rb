@@ -194,9 +194,10 @@ module Fairq
       end
     rescue PG::Error, ServerError => refused
       raise if Database.lost?(refused)
-      raise if how == :fail
+      raise if how == :release
 
-      # the result, say, is no jsonb, or there is no queue of the name for the retry
+      # the result, say, is no jsonb, there is no queue of the name for the retry, or it
+      # is to be at a time that cannot be
       fail_task(task, refused)
     end
 
@@ -258,6 +259,7 @@ module Fairq
 
     # What the server takes for text; of a message without end its beginning.
     def clean(before, text)
+      text = text.to_s
       text = text.dup.force_encoding(Encoding::UTF_8) if text.encoding == Encoding::BINARY
       text = text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
       "#{before}#{text.delete("\0")[0, 10_000]}"
