@@ -9,7 +9,7 @@ const CALL = 30; // seconds that a call may take before the server is taken for 
 
 class Database {
   // places are hosts, of which one takes writes; pg is the file of node-postgres, stopping
-  // aborts when the worker is to end, warn gets a line about what is wrong.
+  // aborts when a server that is down is to be given up, warn gets a line about what is wrong.
   constructor(places, { pg, name, stopping, warn }) {
     Object.assign(this, { places, pg, name, stopping, warn });
     this.client = null;

@@ -24,7 +24,9 @@ class Shard {
     this.worker = worker;
     this.number = number; // among the worker's
     this.popper = new Database(places, options); // fairq.wait takes its time
-    this.keeper = new Database(places, options); // for all that must not wait
+    // for all that must not wait; and to tell what has ended, to the end
+    this.closing = new AbortController();
+    this.keeper = new Database(places, { ...options, stopping: this.closing.signal });
     this.groups = 1; // that have something to do
     this.counted = -Infinity; // when they were, by now()
     this.service = 0; // tasks taken, per group
@@ -191,6 +193,7 @@ class Shard {
   close() {
     this.popper.close();
     this.keeper.close();
+    this.closing.abort();
   }
 }
 

@@ -91,10 +91,13 @@ class Worker {
     await this.untilIdle(shard, this.grace);
     for (const attempt of shard.attempts()) attempt.stop(ENDING);
     await this.untilIdle(shard, PARTING);
-    await Promise.all(shard.attempts().map(async (attempt) => {
+    // of those that have ended, a server that was away is to hear
+    const ends = (attempt) => attempt.ended < Infinity;
+    await Promise.all(shard.attempts().filter((attempt) => !ends(attempt)).map(async (attempt) => {
       attempt.handedBack = true;
       await attempt.release().catch((error) => this.log.error(`${attempt}: ${explain(error)}`));
     }));
+    while (shard.attempts().some(ends)) await this.change(PATIENCE);
   }
 
   async untilIdle(shard, seconds) {

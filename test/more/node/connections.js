@@ -54,11 +54,11 @@ async function lost() {
   await lock.query('COMMIT');
   await doneOnce(id, 'in complete: it is told again');
 
-  // a heartbeat that waits for that
+  // a heartbeat that waits for the table
   id = await add(name, { seconds: 3 });
   await until(async () => (await taskOf(id)).status === 'running');
   await lock.query('BEGIN');
-  await lock.query('SELECT 1 FROM fairq.task WHERE id = $1 FOR UPDATE', [id]);
+  await lock.query('LOCK TABLE fairq.task IN ACCESS EXCLUSIVE MODE');
   await kill(worker, '%fairq.extend_batch%');
   await lock.query('COMMIT');
   const other = work(name, () => 'another did it');
@@ -223,4 +223,32 @@ async function encodings() {
   await ask('DROP DATABASE fairq_latin WITH (FORCE)');
 }
 
-module.exports = { lost, heartbeats, databases, hosts, silence, encodings };
+// A server that is away when the worker ends hears of what has ended, if it is back in time.
+async function lostAtTheEnd() {
+  const name = await queue('lost at the end');
+  const database = await ask('SELECT current_database()');
+  const allow = async (truth) => {
+    const other = await connect({ database: 'postgres' });
+    await other.query(`ALTER DATABASE ${database} ALLOW_CONNECTIONS ${truth}`);
+    await other.end();
+  };
+  const worker = work(name, () => sleep(800), { grace: 1 });
+  const id = await add(name, {});
+  await until(async () => (await taskOf(id)).status === 'running');
+  await allow(false);
+  let stopped;
+  try {
+    await ask(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1`,
+      worker.name);
+    stopped = worker.stop();
+    await sleep(2000);
+  } finally {
+    await allow(true);
+  }
+  await stopped;
+  const task = await taskOf(id);
+  equal([task.status, task.attempt], ['succeeded', 1], 'what was done is done');
+  await drop(name);
+}
+
+module.exports = { lost, lostAtTheEnd, heartbeats, databases, hosts, silence, encodings };

@@ -27,7 +27,8 @@ module Fairq
       @name = name || "#{Socket.gethostname}:#{Process.pid}"
       @stop = Stop.new
       @popper = Session.new(@stop) # fairq.wait takes its time
-      @keeper = Session.new(@stop)
+      @over = Stop.new
+      @keeper = Session.new(@over) # to tell what has ended, to the end
       @running = []
       @lock = Mutex.new
       @changed = ConditionVariable.new
@@ -60,6 +61,7 @@ module Fairq
       ended
     ensure
       @stop.set
+      @over.set
       keeping&.kill
     end
 
@@ -314,10 +316,16 @@ module Fairq
       end
     end
 
+    # What has ended is not handed back: a server that was away is to hear of it.
     def hand_back(limit)
-      tasks = @lock.synchronize { @running.dup }
-      return if tasks.empty?
+      tasks = @lock.synchronize { @running.reject(&:ended) }
+      release_until(limit, tasks) if tasks.any?
+      @lock.synchronize do
+        @changed.wait(@lock, limit - now) while @running.any?(&:ended) && now < limit
+      end
+    end
 
+    def release_until(limit, tasks)
       releasing = Thread.new do
         release(tasks)
       rescue PG::Error, Error => error
