@@ -107,21 +107,6 @@ is_of_group(TupleTableSlot *slot, text *group_key)
 	return fairq_text_equal(key, group_key);
 }
 
-/* A group may be known by its failed tasks alone.  An error if it is not even that. */
-static void
-check_group(FairqQueue *queue, text *group_key)
-{
-	FairqSqlArg args[] = {
-		fairq_sql_int4(queue->id),
-		fairq_sql_text(group_key)
-	};
-
-	if (fairq_sql("SELECT 1::bigint FROM fairq.archive"
-				  " WHERE queue_id = $1 AND status = 2 AND group_key = $2 LIMIT 1",
-				  args, lengthof(args), NULL) == 0)
-		(void) fairq_existing_group(queue, group_key);
-}
-
 /* fairq.redrive(queue, group_key, max_tasks) */
 Datum
 fairq_redrive(PG_FUNCTION_ARGS)
@@ -142,6 +127,7 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
 											   "fairq task",
 											   ALLOCSET_DEFAULT_SIZES);
+	bool		any_of_group = false;
 	int64		redriven = 0;
 
 	fairq_writes("fairq.redrive()");
@@ -158,8 +144,11 @@ fairq_redrive(PG_FUNCTION_ARGS)
 		TupleTableSlot *slot = fairq_scan_slot(scan);
 		MemoryContext old;
 
-		if (state != FAIRQ_ROW_LIVE ||
-			(group_key != NULL && !is_of_group(slot, group_key)))
+		if (group_key != NULL && !is_of_group(slot, group_key))
+			continue;
+		/* also by those that are not committed: SQL does not see them */
+		any_of_group = true;
+		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		old = MemoryContextSwitchTo(each);
 		if (redrive_task(&e, archived, slot))
@@ -171,8 +160,8 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	fairq_add_end(&e, redriven > 0);
 	MemoryContextDelete(each);
 
-	if (redriven == 0 && group_key != NULL)
-		check_group(e.queue, group_key);
+	if (group_key != NULL && !any_of_group)
+		(void) fairq_existing_group(e.queue, group_key);
 	PG_RETURN_INT64(redriven);
 }
 
@@ -230,6 +219,21 @@ fairq_redrive_task(PG_FUNCTION_ARGS)
 	}
 	fairq_add_end(&e, redriven);
 	PG_RETURN_BOOL(redriven);
+}
+
+/* A group may be known by its failed tasks alone.  An error if it is not even that. */
+static void
+check_group(FairqQueue *queue, text *group_key)
+{
+	FairqSqlArg args[] = {
+		fairq_sql_int4(queue->id),
+		fairq_sql_text(group_key)
+	};
+
+	if (fairq_sql("SELECT 1::bigint FROM fairq.archive"
+				  " WHERE queue_id = $1 AND status = 2 AND group_key = $2 LIMIT 1",
+				  args, lengthof(args), NULL) == 0)
+		(void) fairq_existing_group(queue, group_key);
 }
 
 /* fairq.purge_failed(queue, group_key, older_than) */
