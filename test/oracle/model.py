@@ -202,11 +202,12 @@ class Model(Life):
             elif per_group and lane and self.lanes[task.lane] is not lane:
                 raise Fault("per_group", f"task {task.id} is of lane"
                             f" {task.lane}, and others of another one")
+            # those that would be next, had they anyone to serve: their waits end
+            for priority in self.lanes:
+                if self.shares.key(priority) < self.shares.key(task.lane):
+                    self._waiting(session, self.lanes[priority])
             if self.lanes[task.lane] is not lane:
                 self._check_priority(session, task)
-                for priority in self.lanes:
-                    if self.shares.key(priority) < self.shares.key(task.lane):
-                        self._waiting(session, self.lanes[priority])
                 lane = self.lanes[task.lane]
                 waiting = self._waiting(session, lane)
             fifo = self._fifo(task)
