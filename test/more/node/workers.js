@@ -181,8 +181,10 @@ async function computing() {
   await other.stop();
   const apart = tasks.map((task) => +task.finished_at).sort();
   check(apart[2] - apart[0] > 3000, 'the end of each is told before the next one computes', apart);
-  const got = await rows('SELECT got::float8 FROM fairq.groups WHERE queue = $1', second);
-  check(got.every((group) => group.got < 4.5), 'each took its own time', got);
+  // not what groups have got: one that comes is given as much as another has
+  const longest = await ask(`SELECT extract(epoch FROM longest)::float8 FROM fairq.fairness
+    WHERE queue = $1`, second);
+  check(longest > 1.9 && longest < 3.5, 'each took its own time', longest);
 
   const last = await add(name, 1);
   const later = [await add(name, 1), await add(name, 1)];
