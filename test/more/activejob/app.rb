@@ -161,6 +161,13 @@ class OnceJob < Base
   end
 end
 
+class ForkJob < Base
+  def perform
+    _, status = Process.wait2(fork { nil })
+    say("forked", status: status.exitstatus)
+  end
+end
+
 class ParentJob < Base
   def perform(how)
     ActiveRecord::Base.transaction do

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "active_support/fork_tracker"
+
 module Fairq
   # That the worker is to end: seen by threads, and by those that wait for a socket.
   # May be set in a signal handler.
@@ -31,6 +33,7 @@ module Fairq
     def initialize(stop)
       @stop = stop
       @lock = Mutex.new
+      ActiveSupport::ForkTracker.after_fork { discard }
     end
 
     # The statement's result; tried every second until there is one.  If only the
@@ -107,3 +110,9 @@ module Fairq
     end
   end
 end
+    # In a process that a job has forked: its end is not to close what is its parent's.
+    def discard
+      @connection&.socket_io&.reopen(IO::NULL)
+      @connection = nil
+    end
+
