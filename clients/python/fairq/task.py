@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import math
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Dict, Optional, Union
 
 from .producer import seconds, to_json
@@ -17,6 +18,9 @@ current: contextvars.ContextVar["Task"] = contextvars.ContextVar("fairq task")
 
 class Stopped(Exception):
     """The task was cancelled, or its lease is lost: stop working."""
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Dead(Exception):
@@ -42,12 +46,14 @@ class Task:
 
     def __init__(self, shard: "Shard", id: int, attempt: int, group_key: str, payload: Any,
                  queue: str, headers: Optional[Dict[str, Any]], priority: int,
-                 enqueued_at: datetime, attempts_left: int):
+                 enqueued_at: Decimal, attempts_left: int):
         self.shard: "Shard" = shard
         self.id, self.attempt = id, attempt
         self.group_key, self.payload = group_key, payload
         self.queue, self.headers, self.priority = queue, headers or {}, priority
-        self.enqueued_at, self.attempts_left = enqueued_at, attempts_left
+        # psycopg reads times in one DateStyle only
+        self.enqueued_at = EPOCH + timedelta(microseconds=int(enqueued_at * 1_000_000))
+        self.attempts_left = attempts_left
         self.stopped = False
         self.handed_back = False                # as the worker is to stop
         self.stop_coroutine: Any = None         # cancels an asynchronous handler

@@ -319,7 +319,7 @@ class Worker:
                 return
             claims = shard.popper.query(
                 "SELECT id, attempt, group_key, payload, queue, headers, priority,"
-                " enqueued_at, attempts_left"
+                " extract(epoch FROM enqueued_at), attempts_left"
                 " FROM fairq.pop(%s::text[], %s, lease => %s, worker => %s)",
                 self.queues, shard.slots, self.lease, self.name, once=True)
             tasks = [Task(shard, *claim) for claim in claims]
