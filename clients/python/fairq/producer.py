@@ -37,6 +37,8 @@ def to_json(value: Any) -> str:
 
 def named(options: Mapping[str, Any], parts: List[str], values: List[Any]) -> None:
     """Adds those arguments of a call that were given."""
+    if options.get("delay") is not None and options.get("run_at") is not None:
+        raise ValueError("delay and run_at cannot both be given")
     for name, value in options.items():
         if value is None:
             continue
@@ -57,8 +59,6 @@ def headers_of(task: Optional[str], headers: Optional[Mapping[str, Any]]) -> Opt
 
 def enqueue_statement(queue: str, group: str, payload: Any, task: Optional[str],
                       headers: Optional[Mapping[str, Any]], options: Mapping[str, Any]) -> Statement:
-    if options.get("delay") is not None and options.get("run_at") is not None:
-        raise ValueError("delay and run_at cannot both be given")
     parts = ["%s::text", "%s::text", "%s::jsonb"]
     values: List[Any] = [queue, group, to_json({} if payload is None else payload)]
     named({**options, "headers": headers_of(task, headers)}, parts, values)
@@ -70,8 +70,6 @@ def batch_statement(queue: str, groups: Sequence[str], payloads: Sequence[Any],
                     options: Mapping[str, Any]) -> Statement:
     if isinstance(groups, str) or isinstance(payloads, (str, Mapping)):
         raise TypeError("groups and payloads of a batch must be lists")
-    if options.get("delay") is not None and options.get("run_at") is not None:
-        raise ValueError("delay and run_at cannot both be given")
     parts = ["%s::text", "%s::text[]", "%s::jsonb[]"]
     values: List[Any] = [queue, list(groups), [to_json(payload) for payload in payloads]]
     named(options, parts, values)
