@@ -20,6 +20,11 @@ const (
 	callTimeout = 30 * time.Second
 )
 
+// briefly ends a statement about a task that has its connection for itself alone: another
+// transaction may have the task's row locked for as long as it is open, and the connection
+// is there for the other tasks, too.
+const briefly = " FROM set_config('lock_timeout', '200ms', true)"
+
 // database is a connection for several goroutines, made anew when it is lost.
 type database struct {
 	config *pgx.ConnConfig
@@ -57,6 +62,7 @@ func parseConfig(database, name string) (*pgx.ConnConfig, error) {
 // mends, or ctx is done.  So f may be called although it was done before and only the
 // answer was lost: the attempt, in all calls but pop, sees to it that this does no harm.
 func (d *database) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	held := false
 	for {
 		err := d.try(ctx, func(conn *pgx.Conn) error {
 			ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -66,7 +72,14 @@ func (d *database) do(ctx context.Context, f func(context.Context, *pgx.Conn) er
 		if err == nil || ctx.Err() != nil || !isTransient(err) {
 			return err
 		}
-		d.log.Printf("fairq: %v; trying again", err)
+		if hasCode(err, "55P03") {
+			if !held {
+				d.log.Printf("fairq: another transaction is in the way: %v; trying again", err)
+			}
+			held = true
+		} else {
+			d.log.Printf("fairq: %v; trying again", err)
+		}
 		if !sleep(ctx, retryInterval) {
 			return err
 		}

@@ -19,6 +19,13 @@ from .database import LOST, connect
 
 log = logging.getLogger("fairq.celery")
 
+# The row of a task may be locked for as long as another transaction is open, and the
+# connection is there for the other tasks, too.
+BRIEFLY = "set_config('lock_timeout', '200ms', true)"
+
+# seconds until such a task is ended again
+HELD = 0.5
+
 ledgers = {}
 opening = threading.Lock()
 
@@ -43,6 +50,7 @@ class Claim:
          self.priority, self.attempts_left) = row
         self.tag = f"{self.id}:{self.attempt}"
         self.ended = math.inf       # by the monotonic clock
+        self.held = False           # it could not be ended, as its row was locked
         self.channel = None         # that has delivered it
         self.started = False        # a process has said that it has begun it
         self.stopped = False        # it was lost, or cancelled
@@ -59,6 +67,8 @@ class Ledger:
         self.claims = {}            # by tag: those that are being done
         self.ended = []             # (claim, verb, arguments), for the thread
         self.ending = []            # those that it is telling the server
+        self.held = []              # those that it is to tell again
+        self.again = math.inf       # when, by the monotonic clock
         self.connection = None
         self.thread = None
         self.transports = weakref.WeakSet()     # that pop
@@ -84,8 +94,11 @@ class Ledger:
         """
         late = time.monotonic() - 1
         with self.changed:
-            telling = sum(claim.ended > late for claim, _, _ in self.ending + self.ended)
+            telling = sum(claim.held or claim.ended > late for claim, _, _ in self.untold())
             return len(self.claims) + telling
+
+    def untold(self):
+        return self.ended + self.ending + self.held
 
     def finish(self, tag, verb, **arguments):
         """Has the thread call complete, fail, hand_back or cancel; once per claim."""
@@ -120,7 +133,7 @@ class Ledger:
 
     def flush(self, seconds):
         with self.changed:
-            return self.changed.wait_for(lambda: not self.ended and not self.ending, seconds)
+            return self.changed.wait_for(lambda: not self.untold(), seconds)
 
     # ---- the thread
 
@@ -130,8 +143,11 @@ class Ledger:
             with self.changed:
                 # at first it connects, so that it is quick when something ends
                 self.changed.wait_for(lambda: self.ended or self.connection is None,
-                                      max(0, beat - time.monotonic()))
+                                      max(0, min(beat, self.again) - time.monotonic()))
                 self.ending, self.ended = self.ended, []
+                if time.monotonic() >= self.again:
+                    self.ending += self.held
+                    self.held, self.again = [], math.inf
                 telling = bool(self.ending)
             try:
                 if self.connection is None or self.connection.closed:
@@ -161,7 +177,8 @@ class Ledger:
 
     def keep(self):
         with self.changed:
-            held = sorted(self.claims.values(), key=lambda claim: claim.attempt)
+            held = sorted([*self.claims.values(), *(claim for claim, _, _ in self.held)],
+                          key=lambda claim: claim.attempt)
         claims = {claim.id: claim for claim in held}
         if not claims:
             return
@@ -175,22 +192,25 @@ class Ledger:
                 self.tell(claim)
 
     def end_all(self):
-        done = [(claim, arguments) for claim, verb, arguments in self.ending if verb == "complete"]
+        done = [(claim, arguments.get("took")) for claim, verb, arguments in self.ending
+                if verb == "complete" and not claim.held]
         if done:
-            lost = self.connection.execute(
-                "SELECT t.id FROM unnest(%s::bigint[], %s::int[], %s::float8[]) t (id, attempt, took)"
-                " WHERE fairq.complete(t.id, t.attempt, took => make_interval(secs => t.took))"
-                " IS NOT TRUE",
-                [[claim.id for claim, _ in done], [claim.attempt for claim, _ in done],
-                 [arguments.get("took") for _, arguments in done]]).fetchall()
-            for (id,) in lost:
-                log.warning("task %s was done, but its lease had been lost, or it was"
-                            " cancelled", id)
-            self.ending = [end for end in self.ending if end[1] != "complete"]
+            try:
+                self.complete_all(done)
+                self.ending = [end for end in self.ending if end[1] != "complete" or end[0].held]
+            except psycopg.errors.LockNotAvailable:
+                pass            # one by one, then
         while self.ending:
             claim, verb, arguments = self.ending[0]
             try:
                 getattr(self, verb)(claim, **arguments)
+            except psycopg.errors.LockNotAvailable as error:
+                if not claim.held:
+                    log.warning("task %s, %s: another transaction is in the way: %s; trying"
+                                " again", claim.id, verb, str(error).strip())
+                claim.held = True
+                self.held.append(self.ending[0])
+                self.again = time.monotonic() + HELD
             except LOST:
                 raise
             except psycopg.Error as error:      # no privilege, say: its lease ends
@@ -201,16 +221,32 @@ class Ledger:
                     continue
             self.ending.pop(0)
 
+    def complete_all(self, done):
+        # the limit comes first, as it is of no row
+        lost = self.connection.execute(
+            "SELECT t.id FROM unnest(%s::bigint[], %s::int[], %s::float8[]) t (id, attempt, took)"
+            f" WHERE (SELECT {BRIEFLY}) IS NOT NULL AND fairq.complete(t.id, t.attempt,"
+            " took => make_interval(secs => t.took)) IS NOT TRUE",
+            [[claim.id for claim, _ in done], [claim.attempt for claim, _ in done],
+             [took for _, took in done]]).fetchall()
+        for (id,) in lost:
+            log.warning("task %s was done, but its lease had been lost, or it was"
+                        " cancelled", id)
+
+    def complete(self, claim, took=None):
+        self.complete_all([(claim, took)])
+
     def fail(self, claim, error, retry_in=None, dead=False, took=None):
         text = error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
         self.connection.execute(
             "SELECT fairq.fail(%s, %s, %s, make_interval(secs => %s), %s,"
-            " took => make_interval(secs => %s))",
+            f" took => make_interval(secs => %s)) FROM {BRIEFLY}",
             [claim.id, claim.attempt, text, retry_in, dead, took])
 
     def cancel(self, claim):
-        self.connection.execute("SELECT fairq.cancel(%s)", [claim.id])
+        self.connection.execute(f"SELECT fairq.cancel(%s) FROM {BRIEFLY}", [claim.id])
         self.hand_back(claim)
 
     def hand_back(self, claim):
-        self.connection.execute("SELECT fairq.release(%s, %s)", [claim.id, claim.attempt])
+        self.connection.execute(f"SELECT fairq.release(%s, %s) FROM {BRIEFLY}",
+                                [claim.id, claim.attempt])

@@ -1,10 +1,11 @@
 // A connection for several callers, one after the other, that is made anew when it is lost.
 'use strict';
 const { cancel } = require('./cancel-request');
-const { pause } = require('./clock');
-const { isTransient, isLost, isCancelled, explain } = require('./errors');
+const { now, pause } = require('./clock');
+const { isTransient, isLost, isCancelled, isHeld, explain } = require('./errors');
 
 const RETRY = 1; // seconds for which a database that is down is left alone
+const HELD = 0.5; // seconds until what another transaction holds is tried again
 const CALL = 30; // seconds that a call may take before the server is taken for gone
 
 class Database {
@@ -17,16 +18,28 @@ class Database {
     this.closed = false;
     this.asking = null; // the client, while it is in a statement
     this.warned = null; // the text of the last failure, as long as it lasts
+    this.answered = -Infinity; // when the server last has, by now()
     this.turn = Promise.resolve(); // of the last caller
   }
 
   // The rows of a statement, which is tried again each second until the server has answered,
   // or the worker ends.  If only the answer was lost it is done twice: the attempt sees to it
-  // that this does no harm.  With once it is tried once.
-  query(sql, values = [], { once = false, limit = CALL } = {}) {
-    const rows = this.turn.then(() => this.persist(sql, values, once, limit));
-    this.turn = rows.catch(() => {});
-    return rows;
+  // that this does no harm.  With once it is tried once.  Others have their turn while one
+  // waits for another transaction.
+  async query(sql, values = [], { once = false, limit = CALL } = {}) {
+    for (let tries = 0; ; tries++) {
+      const rows = this.turn.then(() => this.persist(sql, values, once, limit));
+      this.turn = rows.catch(() => {});
+      try {
+        return await rows;
+      } catch (error) {
+        if (!isHeld(error) || once || this.stopping.aborted) throw error;
+        if (tries === 0) {
+          this.warn(`another transaction is in the way: ${explain(error)}; trying again`);
+        }
+      }
+      await pause(HELD, this.stopping);
+    }
   }
 
   async persist(sql, values, once, limit) {
@@ -35,8 +48,13 @@ class Database {
       try {
         const rows = await this.ask(sql, values, limit);
         this.warned = null;
+        this.answered = now();
         return rows;
       } catch (error) {
+        if (isHeld(error)) {
+          this.answered = now();
+          throw error;
+        }
         if (!isTransient(error) || (once && isCancelled(error))) throw error;
         this.tell(error);
         if (once || this.closed || (this.stopping.aborted && failures > 1)) throw error;

@@ -52,6 +52,11 @@ function isCancelled(error) {
   return isServers(error) && error.code === '57014';
 }
 
+// Another transaction holds what the statement needs.
+function isHeld(error) {
+  return isServers(error) && error.code === '55P03';
+}
+
 // One line about an error of the server or the connection.
 function explain(error) {
   let text = error.message || error.code || String(error);
@@ -79,5 +84,6 @@ function isError(value) {
 }
 
 module.exports = {
-  Dead, Retry, Stopped, WorkerError, NoHandler, isTransient, isLost, isCancelled, explain, textOf,
+  Dead, Retry, Stopped, WorkerError, NoHandler, isTransient, isLost, isCancelled, isHeld, explain,
+  textOf,
 };

@@ -48,6 +48,13 @@ class Shard {
     return this.taking > now() - SILENCE;
   }
 
+  // It cannot be told what has become of its tasks.  One that answers may have some of which
+  // other transactions hold the rows.
+  isStuck(late) {
+    const untold = this.attempts().filter((attempt) => attempt.ended <= late).length;
+    return untold >= (this.keeper.answered > late ? this.worker.concurrency : 1);
+  }
+
   // The heartbeat has found an attempt lost.
   lose({ id, number }) {
     for (const attempt of this.attempts()) {
@@ -75,7 +82,7 @@ class Shard {
     const { worker } = this;
     while (!worker.stopping.aborted) {
       const late = now() - SILENCE;
-      if (this.attempts().every((attempt) => attempt.ended > late)) {
+      if (!this.isStuck(late)) {
         const others = this.answering().filter((s) => s !== this);
         if (others.length > 0 && !this.answers()) {
           // it has saved up none; and not all workers come to it at once

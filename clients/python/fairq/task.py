@@ -13,14 +13,18 @@ from .producer import seconds, to_json
 if TYPE_CHECKING:
     from .worker import Shard
 
+# The row of a task may be locked for as long as another transaction is open, and the
+# connection is there for the other tasks, too.
+BRIEFLY = "set_config('lock_timeout', '200ms', true)"
+
 current: contextvars.ContextVar["Task"] = contextvars.ContextVar("fairq task")
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Stopped(Exception):
     """The task was cancelled, or its lease is lost: stop working."""
-
-
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Dead(Exception):
@@ -85,7 +89,7 @@ class Task:
         """Calls a function of fairq for this attempt of the task."""
         marks = ", %s" * len(args) + "".join(f", {name} => %s" for name in named)
         [(value,)] = self.shard.keeper.query(
-            f"SELECT fairq.{function}(%s, %s{marks})",
+            f"SELECT fairq.{function}(%s, %s{marks}) FROM {BRIEFLY}",
             self.id, self.attempt, *args, *named.values())
         return value
 

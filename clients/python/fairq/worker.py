@@ -45,6 +45,12 @@ log = logging.getLogger("fairq")
 # seconds that the server has, after the grace, to hear what has ended
 TO_ANSWER = 4
 
+# seconds after which a server that has not answered is not waited for
+SILENCE = 1
+
+# seconds until a task is ended again whose row another transaction holds
+HELD = 0.5
+
 
 class WorkerError(Exception):
     """The worker cannot do its work: there is no such queue, for one."""
@@ -75,6 +81,7 @@ class Database:
         self.lock = threading.Lock()
         self.connection: Optional[psycopg.Connection[Tuple[Any, ...]]] = None
         self.pooled = False         # known once there is a connection
+        self.answered = -math.inf   # when it last has, by the monotonic clock
 
     def connect(self) -> psycopg.Connection[Tuple[Any, ...]]:
         connection = connect(self.uri)
@@ -95,9 +102,20 @@ class Database:
                 try:
                     if self.connection is None or self.connection.closed:
                         self.connection = self.connect()
-                    return self.connection.execute(sql, args).fetchall()
+                    rows = self.connection.execute(sql, args).fetchall()
+                    self.answered = time.monotonic()
+                    return rows
                 except psycopg.errors.QueryCanceled:
                     raise
+                except psycopg.errors.LockNotAvailable as error:
+                    self.answered = time.monotonic()
+                    if failures == 0:
+                        log.warning("another transaction is in the way: %s; trying again",
+                                    explain(error))
+                    failures += 1
+                    if once or self.stopping.is_set():
+                        raise
+                    pause = HELD
                 except LOST as error:
                     log.warning("%s", error)
                     failures += 1
@@ -105,7 +123,8 @@ class Database:
                         self.connection.close()
                     if once or self.stopping.is_set() and failures > 1:
                         raise
-            self.stopping.wait(1)
+                    pause = 1
+            self.stopping.wait(pause)
 
     def cancel(self) -> None:
         try:
@@ -147,7 +166,15 @@ class Shard:
 
     def answers(self) -> bool:
         """Does it have tasks, and has it said something within a second?"""
-        return self.taking > time.monotonic() - 1
+        return self.taking > time.monotonic() - SILENCE
+
+    def is_stuck(self, late: float) -> bool:
+        """Can it not be told what has become of its tasks?
+
+        One that answers may have some of which other transactions hold the rows.
+        """
+        untold = sum(task.ended <= late for task in self.tasks())
+        return untold >= (self.worker.concurrency if self.keeper.answered > late else 1)
 
     def count_groups(self) -> None:
         worker = self.worker
@@ -175,8 +202,8 @@ class Shard:
         worker = self.worker
         with worker.changed:
             while not worker.stopping.is_set():
-                late = time.monotonic() - 1
-                if all(task.ended > late for task in self.tasks()):
+                late = time.monotonic() - SILENCE
+                if not self.is_stuck(late):
                     others = [s.service for s in self.others() if s.answers()]
                     if others and not self.answers():
                         # it has saved up none; and not all workers come to it at once
@@ -515,18 +542,26 @@ class Worker:
         with self.changed:
             self.changed.wait_for(lambda: not shard.tasks(), self.grace)
             left = [task for task in shard.tasks() if task.ended == math.inf]
-        for task in left:
-            task.handed_back = True
-            try:
-                task.release()
-            except psycopg.Error as error:
-                log.error("release: %s", error)
-            task.stop()
+        # side by side, as the row of one may be held
+        releasing = [threading.Thread(target=self.hand_back, args=(task,), daemon=True)
+                     for task in left]
+        for thread in releasing:
+            thread.start()
+        for thread in releasing:
+            thread.join()
         with self.changed:      # the server may not have answered yet
             self.changed.wait_for(lambda: all(task.handed_back for task in shard.tasks()),
                                   TO_ANSWER)
         shard.popper.close()
         shard.keeper.close()
+
+    def hand_back(self, task: Task) -> None:
+        task.handed_back = True
+        try:
+            task.release()
+        except psycopg.Error as error:
+            log.error("release: %s", error)
+        task.stop()
 
     def end(self) -> None:
         with self.changed:

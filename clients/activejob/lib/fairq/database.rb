@@ -9,6 +9,10 @@ module Fairq
     # What nothing but a change of the database or of the call mends.
     REFUSED = /\A(QF|42501|42883|3F000)/.freeze
 
+    # Ends a statement about a task: its row may be locked for as long as another
+    # transaction is open, and the connection is there for the other tasks, too.
+    BRIEFLY = "FROM set_config('lock_timeout', '200ms', true)"
+
     module_function
 
     def connect
@@ -19,6 +23,16 @@ module Fairq
     def lost?(error)
       state = sqlstate(error)
       state ? LOST.match?(state) : error.is_a?(PG::Error)
+    end
+
+    # Does another transaction hold what the statement needs?
+    def held?(error)
+      sqlstate(error) == "55P03"
+    end
+
+    # May time mend it, or a new connection?
+    def transient?(error)
+      lost?(error) || held?(error)
     end
 
     def sqlstate(error)

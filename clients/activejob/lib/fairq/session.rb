@@ -54,9 +54,9 @@ module Fairq
           raise
         end
       rescue PG::Error => error
-        raise Database.explained(error) unless Database.lost?(error)
+        raise Database.explained(error) unless Database.transient?(error)
 
-        Fairq.logger.warn(Database.one_line(error))
+        warn_of(error, failures)
         failures += 1
         raise if once || (@stop.set? && failures > 1)
 
@@ -96,9 +96,24 @@ module Fairq
       connection
     end
 
+    # Who holds a lock may do so for long: of that, once.
+    def warn_of(error, failures)
+      if !Database.held?(error)
+        Fairq.logger.warn(Database.one_line(error))
+      elsif failures.zero?
+        Fairq.logger.warn("another transaction is in the way: #{Database.one_line(error)}")
+      end
+    end
+
     def busy?(connection)
       connection.consume_input
       connection.is_busy
+    end
+
+    # In a process that a job has forked: its end is not to close what is its parent's.
+    def discard
+      @connection&.socket_io&.reopen(IO::NULL)
+      @connection = nil
     end
 
     def forget
@@ -110,9 +125,3 @@ module Fairq
     end
   end
 end
-    # In a process that a job has forked: its end is not to close what is its parent's.
-    def discard
-      @connection&.socket_io&.reopen(IO::NULL)
-      @connection = nil
-    end
-

@@ -67,7 +67,7 @@ module Fairq
 
     # What a function of fairq says for an attempt, as text; nil is NULL, or false.
     def call(task, function, value = nil, cast: nil)
-      sql = "SELECT fairq.#{function}($1::bigint, $2::int#{", $3::#{cast}" if cast})"
+      sql = "SELECT fairq.#{function}($1::bigint, $2::int#{", $3::#{cast}" if cast}) #{Database::BRIEFLY}"
       said = @keeper.query(sql, [task.id.to_s, task.attempt.to_s, *(value if cast)]).getvalue(0, 0)
       said unless said == "f"
     end
@@ -111,7 +111,7 @@ module Fairq
     rescue PG::QueryCanceled # by a statement_timeout
       []
     rescue PG::Error => error
-      raise unless Database.lost?(error)
+      raise unless Database.transient?(error)
 
       @stop.wait(1)
       nil
@@ -136,7 +136,7 @@ module Fairq
     rescue PG::QueryCanceled
       nil # by the end, or by a statement_timeout
     rescue PG::Error => error
-      raise unless Database.lost?(error)
+      raise unless Database.transient?(error)
     end
 
     def notice_pooler
@@ -195,7 +195,7 @@ module Fairq
       when :release then release([task])
       end
     rescue PG::Error, ServerError => refused
-      raise if Database.lost?(refused)
+      raise if Database.transient?(refused)
       raise if how == :release
 
       # the result, say, is no jsonb, there is no queue of the name for the retry, or it
@@ -217,7 +217,8 @@ module Fairq
       Fairq.logger.warn("#{task}: had ended before, or its lease was lost")
     end
 
-    COMPLETE = "SELECT fairq.complete($1::bigint, $2::int, $3::jsonb, took => $4::interval)"
+    COMPLETE = "SELECT fairq.complete($1::bigint, $2::int, $3::jsonb, took => $4::interval) " \
+               "#{Database::BRIEFLY}"
 
     def complete_values(task)
       [task.id.to_s, task.attempt.to_s, task.result_json, task.took]
@@ -253,7 +254,7 @@ module Fairq
     def tell_failed(task, text, dead: false, wait: nil)
       ended?(@keeper.query(
                "SELECT fairq.fail($1::bigint, $2::int, $3::text, retry_in => $4::interval, " \
-               "dead => $5::boolean, took => $6::interval)",
+               "dead => $5::boolean, took => $6::interval) #{Database::BRIEFLY}",
                [task.id.to_s, task.attempt.to_s, text, wait && seconds(wait), dead.to_s,
                 task.took]
              ))
@@ -300,7 +301,8 @@ module Fairq
 
     # Hands tasks back; ends those that are cancelled; nothing if they are lost.
     def release(tasks)
-      @keeper.query("SELECT fairq.release_batch($1::bigint[], $2::int[])", ids_and_attempts(tasks))
+      @keeper.query("SELECT fairq.release_batch($1::bigint[], $2::int[]) #{Database::BRIEFLY}",
+                    ids_and_attempts(tasks))
     end
 
     def popping_ended?(popping, limit)
@@ -325,13 +327,16 @@ module Fairq
       end
     end
 
+    # Side by side, as the row of one may be held.
     def release_until(limit, tasks)
-      releasing = Thread.new do
-        release(tasks)
-      rescue PG::Error, Error => error
-        Fairq.logger.error("release: #{Database.one_line(error)}")
+      releasing = tasks.map do |task|
+        Thread.new do
+          release([task])
+        rescue PG::Error, Error => error
+          Fairq.logger.error("release: #{Database.one_line(error)}")
+        end
       end
-      releasing.join([limit - now, 0].max)
+      releasing.each { |thread| thread.join([limit - now, 0].max) }
     end
   end
 end
