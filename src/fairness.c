@@ -23,6 +23,7 @@
 #include "lib/binaryheap.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/timestamp.h"
 
 #include "args.h"
 #include "compat.h"

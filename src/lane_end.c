@@ -14,6 +14,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "hand.h"
 #include "lane.h"

@@ -44,6 +44,8 @@
  */
 #include "postgres.h"
 
+#include "utils/timestamp.h"
+
 #include "lane.h"
 #include "lane_internal.h"
 #include "lane_order.h"

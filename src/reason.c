@@ -22,6 +22,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "utils/timestamp.h"
 
 #include "lane_waits.h"
 #include "reason.h"

@@ -33,6 +33,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "domain.h"
 #include "line.h"

@@ -31,6 +31,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "count.h"
 #include "registry.h"

@@ -16,6 +16,8 @@
  */
 #include "postgres.h"
 
+#include "utils/timestamp.h"
+
 #include "entry.h"
 #include "lane_waits.h"
 #include "line.h"

@@ -32,6 +32,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "lane_waits.h"
 #include "reason.h"
