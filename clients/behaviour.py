@@ -186,7 +186,7 @@ class Worker:
 
     def __init__(self, case, number, queues, settings, environment):
         self.label = f"worker {number}"
-        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self.errors = tempfile.TemporaryFile("a+", encoding="utf-8")
         self.lines = []         # of (time, words)
         self.process = subprocess.Popen(
             [case.client.program, "work", *queues], stdin=subprocess.DEVNULL,
@@ -442,7 +442,7 @@ def hello(case):
     case.was_done_once(id)
     expect(case.task(id).progress == {"pages": [1, 2]}, "progress:", case.task(id).progress)
     if case.driver.through:
-        time.sleep(1)
+        wait_until("it tells of the pooler", lambda: "pooler" in worker.said())
         waits = case.waits()
         expect(waits == 0, "it occupies connections of the pooler in fairq.wait:", waits)
         said = [line for line in worker.said().splitlines() if "pooler" in line]
@@ -450,35 +450,37 @@ def hello(case):
     worker.stop()
 
 
-@situation(2, "crash: after the lease another worker does it", seconds=9)
+@situation(2, "crash: after the lease another worker does it", seconds=11)
 def crash(case):
     case.queue()
     first = case.work(LEASE=2)
     case.is_idle(first)
-    id = case.enqueue({"do": "sleep", "seconds": 3})
+    id = case.enqueue({"do": "sleep", "seconds": 5})
     case.wait_for_line("start", id)
-    second = case.work(LEASE=2)
+    popped = case.task(id).popped_at
+    second = case.work(LEASE=30)
     first.kill()
-    killed = time.monotonic()
-    case.was_done_once(id, attempt=2)
-    began = case.wait_for_line("start", id, 2, worker=second)
-    expect(began - killed > 0.5, "it was begun again before its lease was over")
+    task = case.was_done_once(id, attempt=2)
+    case.wait_for_line("start", id, 2, worker=second)
+    took = (task.popped_at - popped).total_seconds()
+    expect(took > 1.9, "it was begun again before its lease was over, after", took)
 
 
 @situation(3, "lost lease: the first worker does not end the second's attempt", seconds=9)
 def lost_lease(case):
     case.queue()
     first = case.work(LEASE=2)
-    id = case.enqueue({"do": "sleep", "seconds": 2})
+    id = case.enqueue({"do": "sleep", "seconds": 4})
     case.wait_for_line("start", id, 1)
     first.signal_all(signal.SIGSTOP)
-    second = case.work(LEASE=2)
+    second = case.work(LEASE=30)
     case.wait_for_line("start", id, 2, worker=second)
     first.signal_all(signal.SIGCONT)
     task = case.wait_for_status(id, "succeeded")
     expect(task.attempt == 2, "the attempt that counts is", task.attempt)
     took = (task.finished_at - task.popped_at).total_seconds()
-    expect(took > 1.9, "the second's attempt takes 2 s, but it was ended after", took)
+    expect(took > 3.9, "the second's attempt takes 4 s, but it was ended after", took)
+    case.wait_for_line("end", id, 2, worker=second)
     expect(case.count("end", id, 2) == 1, "the second printed", second.lines)
     second.stop()
     expect(first.is_alive(), "the first has ended")
@@ -556,6 +558,7 @@ def poison(case):
         raise Broken(f"not all have ended: {status}") from None
     expect(case.starts(id) == ["1", "2", "3"], "attempts that were begun:", case.starts(id))
     for other in others:
+        case.wait_for_line("end", other)
         expect(case.count("end", other) == 1, "another was done not once:", case.lines())
 
 
@@ -581,6 +584,7 @@ def dead(case):
     id = case.enqueue({"do": "dead", "message": "no such address"})
     task = case.wait_for_status(id, "failed")
     expect(task.attempt == 1 and "no such address" in (task.error or ""), "error:", task.error)
+    case.wait_for_line("start", id)
     expect(case.count("start", id) == 1, "it was begun more than once")
     case.goes_on()
     worker.stop()
@@ -590,24 +594,23 @@ def dead(case):
 def retry_in(case):
     case.queue(backoff="0.1 s")
     worker = case.work()
+    case.is_idle(worker)        # so that the task is popped at once
     id = case.enqueue({"do": "retry", "seconds": 2})
-    first = case.wait_for_line("start", id, 1)
-    second = case.wait_for_line("start", id, 2)
-    # the first line may have been read late, and its backoff is a tenth of a second
-    expect(1 < second - first < 6, "it was retried after", second - first)
-    case.was_done_once(id, attempt=2)
+    task = case.was_done_once(id, attempt=2)
+    took = (task.popped_at - task.enqueued_at).total_seconds()
+    expect(took > 1.9, "it was retried after", took)
     worker.stop()
 
 
-@situation(11, "graceful stop: what runs ends, nothing new is begun", seconds=5)
+@situation(11, "graceful stop: what runs ends, nothing new is begun", seconds=6)
 def graceful(case):
     case.queue()
-    id = case.enqueue({"do": "sleep", "seconds": 2})
+    id = case.enqueue({"do": "sleep", "seconds": 4})
     later = case.enqueue({"do": "ok"})
-    worker = case.work(GRACE=20)
+    worker = case.work(GRACE=90)
     case.wait_for_line("start", id)
     expect(case.task(later).status == "queued", "it has taken what it has no room for")
-    worker.stop(12)         # and not after 20 s
+    worker.stop()           # and not after its grace
     case.was_done_once(id)
     expect(case.task(later).status == "queued" and not case.starts(later),
            "another was begun:", case.task(later))
@@ -622,18 +625,17 @@ def past_grace(case):
     case.wait_for_line("start", id, worker=first)
     second = case.work(GRACE=0.3)
     case.is_idle(second)
-    first.stop(10)
-    stopped = time.monotonic()
-    began = case.wait_for_line("start", id, worker=second)
-    expect(began - stopped < 2, "another worker began it after", began - stopped)
+    first.stop()
+    # not when it looks again by itself, or when the lease is over
+    case.wait_for_line("start", id, worker=second, limit=15)
 
 
-@situation(13, "a task of 3 times the lease is done once", seconds=12)
+@situation(13, "a task of 3 times the lease is done once", seconds=17)
 def heartbeat(case):
     case.queue()
-    workers = [case.work(LEASE=3), case.work(LEASE=3)]
-    id = case.enqueue({"do": "sleep", "seconds": 9})
-    case.was_done_once(id)
+    workers = [case.work(LEASE=4.5), case.work(LEASE=4.5)]
+    id = case.enqueue({"do": "sleep", "seconds": 13.5})
+    case.was_done_once(id, limit=2 * TIME_LIMIT)
     for worker in workers:
         worker.stop()
 
@@ -641,7 +643,7 @@ def heartbeat(case):
 @situation(14, "two queues: in the order given", seconds=7)
 def two_queues(case):
     low, high = case.queue("_low"), case.queue("_high")
-    first_low = case.enqueue({"do": "sleep", "seconds": 1.5}, queue=low)
+    first_low = case.enqueue({"do": "sleep", "seconds": 4}, queue=low)
     others = [case.enqueue({"do": "ok"}, queue=low) for _ in range(2)]
     for _ in range(3):
         case.enqueue({"do": "ok"}, queue=high)
@@ -668,11 +670,11 @@ def concurrency(case):
         return case.count("end") >= 100
     wait_until("all are done", ended)
     # some may have ended, and not be told of
-    expect(max(taken) <= 15, "for 10 at a time it has taken", max(taken))
+    expect(max(taken) <= 25, "for 10 at a time it has taken", max(taken))
     for id in ids:
         case.was_done_once(id)
     times = [at for at, line in worker.lines if line[0] in ("start", "end")]
-    expect(times[-1] - times[0] < 10, "what takes 20 s one by one took", times[-1] - times[0])
+    expect(times[-1] - times[0] < 18, "what takes 20 s one by one took", times[-1] - times[0])
     expect(2 <= case.most_at_once() <= 10, "most at a time:", case.most_at_once())
     worker.stop()
 
@@ -680,13 +682,13 @@ def concurrency(case):
 @situation(16, "a group's limit of 2 with concurrency 10: never more than 2", seconds=6)
 def limit(case):
     case.queue(concurrency=2)
-    ids = [case.enqueue({"do": "sleep", "seconds": 0.3}, group)
-           for group in ["bob"] * 10 + ["alice"] * 4]
+    ids = [case.enqueue({"do": "sleep", "seconds": 0.8}, group)
+           for group in ["bob"] * 6 + ["alice"] * 4]
     worker = case.work(CONCURRENCY=10)
     for id in ids:
         case.was_done_once(id)
     most = [case.most_at_once(group) for group in ("bob", "alice")]
-    expect(most == [2, 2], "most at a time:", most)
+    expect(max(most) == 2, "most at a time:", most)
     expect(case.most_at_once() > 2, "the groups were not done side by side")
     worker.stop()
 
@@ -695,15 +697,16 @@ def limit(case):
 def fair(case):
     case.queue()
     case.ask("SELECT count(fairq.enqueue(%s, 'bob', %s, headers => %s)) FROM generate_series(1, 200)",
-             case.queues[0], Jsonb({"do": "sleep", "seconds": 0.3}), Jsonb({"task": "behaviour"}))
+             case.queues[0], Jsonb({"do": "sleep", "seconds": 1}), Jsonb({"task": "behaviour"}))
     worker = case.work(CONCURRENCY=2)
-    wait_until("Bob's are being done", lambda: case.count("start") >= 6)
-    begun = case.count("start")
+    wait_until("Bob's are being done", lambda: case.count("start") >= 4)
     id = case.enqueue({"do": "ok"}, "alice")
+    committed = case.ask("SELECT clock_timestamp()")
+    begun = case.count("start")
     case.was_done_once(id)
     before = case.ask("SELECT count(*) FROM fairq.tasks b, fairq.tasks a WHERE a.id = %s AND"
                       " b.queue = a.queue AND b.group_key = 'bob' AND"
-                      " b.popped_at > a.enqueued_at AND b.popped_at < a.popped_at", id)
+                      " b.popped_at > %s AND b.popped_at < a.popped_at", id, committed)
     expect(before <= 1 + 2, "taken of Bob's before Alice's:", before)
     order = [line[1] for _, line in case.lines() if line[0] == "start"]
     before = order.index(str(id)) - begun
@@ -711,7 +714,7 @@ def fair(case):
     worker.stop()
 
 
-@situation(18, "the server's clock an hour ahead, and behind", own_server=True, seconds=14)
+@situation(18, "the server's clock an hour ahead, and behind", own_server=True, seconds=22)
 def clocks(case):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda clock: with_clock(case, clock), (AHEAD, -AHEAD)))
@@ -723,27 +726,28 @@ def with_clock(whole, clock):
         seen = case.ask("SELECT extract(epoch FROM clock_timestamp())::float8") - time.time()
         expect(abs(seen - clock) < 60, "the clock is wrong by", seen)
         case.queue(backoff="0.1 s")
-        workers = [case.work(LEASE=3, CONCURRENCY=4) for _ in range(2)]
-        long = case.enqueue({"do": "sleep", "seconds": 7})
+        workers = [case.work(LEASE=4.5, CONCURRENCY=4) for _ in range(2)]
+        case.is_idle()          # so that what comes is popped at once
+        long = case.enqueue({"do": "sleep", "seconds": 8})
         retried = case.enqueue({"do": "retry", "seconds": 2})
-        produced = time.monotonic()
         delayed = case.produce({"do": "ok"}, options={"delay": 3})
-        began = case.wait_for_line("start", delayed)
-        expect(2.9 < began - produced < 10, "a delay of 3 s took", began - produced)
-        first = case.wait_for_line("start", retried, 1)
-        second = case.wait_for_line("start", retried, 2)
-        expect(1 < second - first < 8, "it was retried after", second - first)
-        case.was_done_once(retried, attempt=2)
+        task = case.was_done_once(delayed)
+        took = (task.popped_at - task.enqueued_at).total_seconds()
+        # Celery counts from before it enqueues
+        expect(took > 1.5, "a delay of 3 s took", took)
+        task = case.was_done_once(retried, attempt=2)
+        took = (task.popped_at - task.enqueued_at).total_seconds()
+        expect(took > 1.9, "it was retried after", took)
         case.was_done_once(long)
-        crashes = case.enqueue({"do": "sleep", "seconds": 2})
+        crashes = case.enqueue({"do": "sleep", "seconds": 5})
         case.wait_for_line("start", crashes)
+        popped = case.task(crashes).popped_at
         for worker in workers:
             if worker.count("start", crashes):
                 worker.kill()
-        killed = time.monotonic()
-        case.was_done_once(crashes, attempt=2)
-        began = case.wait_for_line("start", crashes, 2)
-        expect(1 < began - killed < 10, "after a crash it was begun again after", began - killed)
+        task = case.was_done_once(crashes, attempt=2)
+        took = (task.popped_at - popped).total_seconds()
+        expect(took > 4.4, "after a crash it was begun again after", took)
     except Broken as broken:
         raise Broken("\n".join([f"by {clock} s: {broken}", *case.report()])) from None
     finally:
@@ -767,7 +771,7 @@ def unfit(case):
 
 
 def says(worker, *words):
-    status = worker.wait(20)
+    status = worker.wait()
     expect(status == 1, "its status is", status)
     lines = worker.said().splitlines()
     expect(any(all(word in line for word in words) for line in lines),
@@ -800,7 +804,7 @@ def edges(case):
     id = case.produce({"do": "headers"}, options={"headers": {"traceparent": TRACE}})
     task = case.was_done_once(id)
     seconds = (task.popped_at - task.enqueued_at).total_seconds()
-    expect(seconds < 5, "a worker that waits has seen it after", seconds)
+    expect(seconds < 15, "a worker that waits has seen it after", seconds)
     expect(task.headers.get("traceparent") == TRACE, "its headers are", task.headers)
     seen = [line for _, line in case.lines() if line[:2] == ["headers", str(id)]]
     expect(len(seen) == 1 and json.loads(" ".join(seen[0][2:])).get("traceparent") == TRACE,
@@ -808,20 +812,22 @@ def edges(case):
     worker.stop()
 
 
-@situation(21, "another transaction holds a task's row: the others are kept, and end", seconds=11)
+@situation(21, "another transaction holds a task's row: the others are kept, and end", seconds=15)
 def held(case):
     case.queue()
-    worker = case.work(LEASE=3, CONCURRENCY=3)
-    id = case.enqueue({"do": "sleep", "seconds": 0.5})
-    long = case.enqueue({"do": "sleep", "seconds": 8}, "alice")
+    worker = case.work(LEASE=6, CONCURRENCY=3)
+    holder = case.server.connect()
+    id = case.enqueue({"do": "sleep", "seconds": 3})
+    long = case.enqueue({"do": "sleep", "seconds": 12}, "alice")
     case.wait_for_line("start", long)
     case.wait_for_line("start", id)
-    with case.server.connect() as holder, holder.transaction():
+    with holder, holder.transaction():
         # a lock that keeps the task from ending, and not its lease from being prolonged
-        holder.execute("SELECT FROM fairq.task WHERE id = %s FOR KEY SHARE", [id])
+        locked = holder.execute("SELECT id FROM fairq.task WHERE id = %s FOR KEY SHARE", [id])
+        expect(locked.fetchone(), "it had ended before its row was locked")
         case.wait_for_line("end", id)
         for _ in range(2):
-            case.was_done_once(case.enqueue({"do": "ok"}, "carol"), limit=5)
+            case.was_done_once(case.enqueue({"do": "ok"}, "carol"))
         case.was_done_once(long)
         expect(case.task(id).status == "running", "what is held is", case.task(id).status)
     case.was_done_once(id)
