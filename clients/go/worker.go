@@ -171,6 +171,9 @@ func (r *run) takeSlots(ctx context.Context) int {
 	case <-ctx.Done():
 		return 0
 	case <-r.slots:
+		if ctx.Err() != nil {
+			return 0 // of two cases that are ready, any is taken
+		}
 	}
 	for n := 1; ; n++ {
 		select {
