@@ -9,14 +9,12 @@ const { Database } = require(`${INSTALLED}/lib/database.js`);
 const { placesOf } = require(`${INSTALLED}/lib/places.js`);
 const { pathOfPg } = require(`${INSTALLED}/lib/pg.js`);
 
-// Ends the backend of a worker that is in a statement like that.
+// Ends the backend of a worker that is in a statement like that, before it has left it.
 async function kill(worker, like) {
-  const [backend] = await until(async () => {
-    const found = (await backends(worker, like));
-    return found.length > 0 && found;
-  }) || [];
-  if (!backend) throw new Error(`no backend of ${worker.name} is in ${like}`);
-  await ask('SELECT pg_terminate_backend($1)', backend.pid);
+  const found = await until(async () => (await rows(`SELECT pg_terminate_backend(pid)
+    FROM pg_stat_activity WHERE application_name = $1 AND state = 'active' AND query LIKE $2`,
+  worker.name, like)).length > 0);
+  if (!found) throw new Error(`no backend of ${worker.name} is in ${like}`);
 }
 
 async function lost() {
@@ -27,7 +25,7 @@ async function lost() {
     seen.push(task.attempt);
     const { seconds = 0 } = task.payload;
     await sleep(seconds * 1000, undefined, { signal: task.signal });
-  }, { lease: 1.5, concurrency: 2 });
+  }, { lease: 6, concurrency: 2 });
   const doneOnce = async (id, what) => {
     const task = await ended(id);
     equal([task.status, task.attempt, seen.splice(0)], ['succeeded', 1, [1]], what);
@@ -46,7 +44,7 @@ async function lost() {
   await doneOnce(id, 'in pop: nothing is lost');
 
   // an end of the task's row that is locked
-  id = await add(name, { seconds: 0.5 });
+  id = await add(name, { seconds: 2 });
   await until(async () => (await taskOf(id)).status === 'running');
   await lock.query('BEGIN');
   await lock.query('SELECT 1 FROM fairq.task WHERE id = $1 FOR UPDATE', [id]);
@@ -55,7 +53,7 @@ async function lost() {
   await doneOnce(id, 'in complete: it is told again');
 
   // a heartbeat that waits for the table
-  id = await add(name, { seconds: 3 });
+  id = await add(name, { seconds: 10 });
   await until(async () => (await taskOf(id)).status === 'running');
   await lock.query('BEGIN');
   await lock.query('LOCK TABLE fairq.task IN ACCESS EXCLUSIVE MODE');
@@ -66,7 +64,8 @@ async function lost() {
   equal(seen.splice(0), [1], 'and the task done once');
   await other.stop();
 
-  equal([...new Set(worker.lines)], ['terminating connection due to administrator command;'
+  const lines = worker.lines.filter((line) => !/another transaction is in the way/.test(line));
+  equal([...new Set(lines)], ['terminating connection due to administrator command;'
     + ' trying again each second'], 'of each it says what it does');
   await worker.stop();
   await lock.end();
@@ -82,20 +81,20 @@ async function heartbeats() {
     slow: async (args, task) => {
       await client.query('BEGIN');
       await task.complete(client);
-      await sleep(3000);
+      await sleep(9000);
       await client.query('COMMIT');
     },
     beside: async (args, task) => {
-      await sleep(3000, undefined, { signal: task.signal });
+      await sleep(9000, undefined, { signal: task.signal });
     },
     lost: (args, task) => new Promise((resolve) => {
       task.signal.addEventListener('abort', () => { aborted = task.signal.reason; resolve(); });
     }),
-  }, { lease: 1.5, grace: 0.5 });
+  }, { lease: 4.5, grace: 0.5 });
   const slow = await add(name, {}, 'slow');
   const beside = await add(name, {}, 'beside');
   await until(async () => (await taskOf(beside)).status === 'running');
-  const other = work(name, () => 'another did it', { lease: 1.5 });
+  const other = work(name, () => 'another did it', { lease: 4.5 });
   equal([(await ended(beside)).result, (await ended(slow)).result], [null, null],
     'a transaction that completes a task keeps no heartbeat from others');
   await other.stop();
@@ -110,7 +109,7 @@ async function heartbeats() {
   const held = await add(name, {}, 'beside', { maxAttempts: 1 });
   await until(async () => (await taskOf(held)).status === 'running');
   worker.heartbeat.thread.terminate();
-  const error = await errorOf(Promise.race([worker.ended, sleep(9000)]));
+  const error = await errorOf(Promise.race([worker.ended, sleep(30e3)]));
   equal([error.name, error.message], ['WorkerError', 'the thread of heartbeats has ended'],
     'a worker without a heartbeat ends');
   equal((await taskOf(held)).status, 'queued', 'and hands its tasks back');
@@ -132,9 +131,9 @@ async function databases() {
   const worker = work(name, async (task) => {
     seen.push(task.group);
     await sleep(task.payload, undefined, { signal: task.signal });
-  }, { databases: [{ database: first }, uri], lease: 1.5 });
-  ids.push(await fairq.enqueue(admin, name, 'here', 2500));
-  ids.push(await fairq.enqueue(second, name, 'there', 2500), await fairq.enqueue(second, name, 'cancelled', 60e3));
+  }, { databases: [{ database: first }, uri], lease: 4.5 });
+  ids.push(await fairq.enqueue(admin, name, 'here', 8000));
+  ids.push(await fairq.enqueue(second, name, 'there', 8000), await fairq.enqueue(second, name, 'cancelled', 60e3));
   check(ids[1] > 2 ** 52 && Number.isSafeInteger(ids[1]), 'the id of a shard is a number, too', ids);
   await until(() => seen.length === 3);
   const others = [{ database: first }, uri].map((one) => work(name, () => 'another did it', { databases: one }));
@@ -191,7 +190,7 @@ async function silence() {
   const began = Date.now();
   const error = await errorOf(database.query('SELECT pg_sleep(30)', [], { once: true, limit: 0.5 }));
   equal(error.message, 'the server has not answered within 0.5 seconds', 'a call has its time');
-  check(Date.now() - began < 5000, 'and no more', Date.now() - began);
+  check(Date.now() - began < 20e3, 'and no more', Date.now() - began);
   check(await until(async () => (await backends('silence')).length === 0), 'the server has ended it');
   const [row] = await database.query('SELECT 5 AS five');
   equal(row.five, 5, 'the next one has a new connection');
@@ -232,7 +231,7 @@ async function lostAtTheEnd() {
     await other.query(`ALTER DATABASE ${database} ALLOW_CONNECTIONS ${truth}`);
     await other.end();
   };
-  const worker = work(name, () => sleep(800), { grace: 1 });
+  const worker = work(name, () => sleep(2000), { grace: 3 });
   const id = await add(name, {});
   await until(async () => (await taskOf(id)).status === 'running');
   await allow(false);
@@ -241,7 +240,7 @@ async function lostAtTheEnd() {
     await ask(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1`,
       worker.name);
     stopped = worker.stop();
-    await sleep(2000);
+    await sleep(3500);
   } finally {
     await allow(true);
   }

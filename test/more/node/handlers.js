@@ -76,10 +76,10 @@ async function failures() {
   }
   const dead = await ended(await add(name, {}, 'dead'), 'failed');
   equal([dead.attempt, dead.error], [1, 'no such address'], 'Dead: no other attempt');
-  const id = await add(name, { delay: 0.7 }, 'retry');
+  const id = await add(name, { delay: 4 }, 'retry');
   await until(async () => (await taskOf(id)).error);
   const { error, run_at: at, popped_at: popped } = await taskOf(id);
-  check(at - popped > 600 && at - popped < 5000 && error === 'retry in 0.7 s', 'Retry says when', at - popped, error);
+  check(at - popped > 3900 && at - popped < 30e3 && error === 'retry in 4 s', 'Retry says when', at - popped, error);
   equal([(await ended(id)).result, (await ended(await add(name, {}, 'retry'))).result], [2, 2],
     'or leaves it to the backoff');
   check(worker.lines.some((line) => /RangeError: zero[^]*\n +at /.test(line)),
@@ -191,11 +191,11 @@ async function took() {
   const id = await add(name, {});
   await until(async () => (await ask(`SELECT count(*)::int FROM pg_stat_activity
     WHERE wait_event_type = 'Lock' AND query LIKE '%fairq.complete%'`)) > 0);
-  await sleep(1500);
+  await sleep(6000);
   await client.query('COMMIT');
   await ended(id);
   const got = await ask("SELECT got::float8 FROM fairq.groups WHERE queue = $1 AND group_key = 'bob'", name);
-  check(got > 0.09 && got < 1, 'the server is told how long the work took', got);
+  check(got > 0.09 && got < 5, 'the server is told how long the work took', got);
   await worker.stop();
   await client.end();
   await drop(name);

@@ -68,10 +68,10 @@ async function enqueueArguments() {
 
 async function expiry() {
   const name = await queue('in_time');
-  const late = await add(name, 'late', undefined, { expiresAt: new Date(Date.now() + 300) });
+  const late = await add(name, 'late', undefined, { expiresAt: new Date(Date.now() + 2000) });
   const early = await add(name, 'early', undefined, { expiresAt: AT });
   equal((await taskOf(early)).expires_at, AT, 'a time by which it is to begin');
-  await sleep(400);
+  await sleep(2500);
   const seen = [];
   const worker = work(name, (task) => { seen.push(task.payload); });
   await ended(early);

@@ -114,33 +114,50 @@ async function programs() {
   await drop(name);
 }
 
+// What somebody waits for, until it is opened.
+function gate() {
+  let open;
+  const passed = new Promise((resolve) => { open = resolve; });
+  return { open, passed };
+}
+
 async function stopping() {
+  const [stopped, over] = [gate(), gate()];
   const name = await queue('stopping');
   const events = [];
   const handler = async (task) => {
     task.signal.addEventListener('abort', () => events.push(`abort ${task.payload}`));
     events.push(`begin ${task.payload}`);
-    await sleep({ short: 300, heeds: 60e3, deaf: 2500, fails: 2500 }[task.payload], undefined,
-      task.payload === 'heeds' ? { signal: task.signal } : {});
+    if (task.payload === 'short') {
+      await stopped.passed;
+      await sleep(300);
+    } else if (task.payload === 'heeds') {
+      await sleep(60e3, undefined, { signal: task.signal });
+    } else if (task.payload !== 'later') {
+      await over.passed;
+    }
     if (task.payload === 'fails') throw new Error('too late');
     events.push(`end ${task.payload}`);
   };
-  const worker = work(name, handler, { grace: 0.8, concurrency: 4 });
+  const worker = work(name, handler, { grace: 3, concurrency: 4 });
   const ids = [];
   for (const payload of ['short', 'heeds', 'deaf', 'fails', 'later']) {
     ids.push(await add(name, payload, undefined, { maxAttempts: 1 }));
   }
   await until(() => events.length === 4);
   const began = Date.now();
-  await worker.stop();
+  const ending = worker.stop();
+  stopped.open();
+  await ending;
   const seconds = (Date.now() - began) / 1000;
-  check(seconds > 0.7 && seconds < 2.4, 'it ends after its grace', seconds);
+  check(seconds > 2.9 && seconds < 15, 'it ends after its grace', seconds);
   equal(events, ['begin short', 'begin heeds', 'begin deaf', 'begin fails', 'end short',
     'abort heeds', 'abort deaf', 'abort fails'],
     'what has not ended by then is aborted, and nothing new is begun');
   const tasks = await Promise.all(ids.map(taskOf));
   equal(tasks.map((task) => task.status), ['succeeded', 'queued', 'queued', 'queued', 'queued'],
     'and handed back, whether it heeds that or not');
+  over.open();
   await sleep(1500);
   equal((await taskOf(ids[2])).status, 'queued', 'it is not ended by a handler that goes on');
   equal(worker.lines, [], 'nothing is to be told');
@@ -161,32 +178,32 @@ async function computing() {
       console.log('begin', task.id, task.attempt);
       const end = Date.now() + 1000 * task.payload;
       while (Date.now() < end);
-    }, { lease: 1.5, concurrency: 3 });`);
-  const first = await add(name, 4);
+    }, { lease: 4.5, concurrency: 3 });`);
+  const first = await add(name, 7);
   await until(() => program.stdout);
-  const idle = work(name, () => 'another did it', { lease: 1.5 });
+  const idle = work(name, () => 'another did it', { lease: 4.5 });
   equal((await ended(first)).result, null, 'a handler that computes keeps its lease');
   await idle.stop();
 
   // popped together, and done one after the other
   const ids = [];
   program.kill('SIGSTOP');
-  for (const group of 'abc') ids.push(await fairq.enqueue(admin, second, group, 2));
+  for (const group of 'abc') ids.push(await fairq.enqueue(admin, second, group, 2.5));
   program.kill('SIGCONT');
   await until(async () => (await taskOf(ids[0])).status === 'running');
-  const other = work(second, () => 'another did it', { lease: 1.5 });
+  const other = work(second, () => 'another did it', { lease: 4.5 });
   const tasks = await Promise.all(ids.map((id) => ended(id)));
   equal(tasks.map((task) => [task.attempt, task.result]), Array(3).fill([1, null]),
     'as do those that wait for it to end');
   await other.stop();
   const apart = tasks.map((task) => +task.finished_at).sort();
-  check(apart[2] - apart[0] > 3000, 'the end of each is told before the next one computes', apart);
+  check(apart[2] - apart[0] > 1500, 'the end of each is told before the next one computes', apart);
   // not what groups have got: one that comes is given as much as another has
   const longest = await ask(`SELECT extract(epoch FROM longest)::float8 FROM fairq.fairness
     WHERE queue = $1`, second);
-  check(longest > 1.9 && longest < 3.5, 'each took its own time', longest);
+  check(longest > 2.4 && longest < 4.9, 'each took its own time', longest);
 
-  const last = await add(name, 1);
+  const last = await add(name, 3);
   const later = [await add(name, 1), await add(name, 1)];
   await until(() => program.stdout.includes(`begin ${last} `));
   program.kill();
@@ -200,10 +217,10 @@ async function computing() {
 // A pop whose answer is read when its leases are over: the process stood still meanwhile.
 async function lateAnswer() {
   const name = await queue('late');
-  const program = (worker) => new Program(`require('fairq').main('${name}', (task) => {
+  const program = (worker, lease) => new Program(`require('fairq').main('${name}', (task) => {
     console.log(task.id, task.attempt);
-  }, { lease: 1.5, name: '${worker}', poll: 0.2 });`);
-  const first = program('first');
+  }, { lease: ${lease}, name: '${worker}', poll: 0.2 });`);
+  const first = program('first', 3);
   const lock = await connect();
   await lock.query('BEGIN');
   await lock.query('LOCK TABLE fairq.task IN ACCESS EXCLUSIVE MODE');
@@ -213,13 +230,15 @@ async function lateAnswer() {
   first.kill('SIGSTOP');
   await lock.query('COMMIT');
   await lock.end();
-  const second = program('second');
+  const second = program('second', 30);
+  await until(() => second.stdout.includes('\n'));
   equal([(await ended(id)).attempt, second.stdout], [2, `${id} 2\n`], 'another worker does what it has popped');
   second.kill();
   equal(await second.status(), 0, 'and ends');
   first.kill('SIGCONT');
   const next = await add(name, {});
   await ended(next);
+  await until(() => first.stdout.includes('\n'));
   equal([first.stdout, first.stderr], [`${next} 1\n`, ''], 'the first one does not begin it, and goes on');
   first.kill();
   equal(await first.status(), 0, 'to its end');
