@@ -65,6 +65,7 @@ $session->query_safe(q{BEGIN; SELECT fairq.enqueue('q', 'a')});
 	'postgres', q{
 	SET statement_timeout = '100ms';
 	SELECT fairq.maintain('q');
+	SET statement_timeout = 0;
 	SELECT 'goes on';
 	ROLLBACK;
 	SELECT 'and on'},

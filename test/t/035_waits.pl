@@ -76,15 +76,17 @@ sub begin_victim
 	return;
 }
 
-sub wait_until_victim
+# Ends what the victim does, by that function, as soon as it has come to that: in one
+# statement, since some do not wait for long.
+sub end_victim
 {
-	my ($what) = @_;
+	my ($function, $what) = @_;
 
 	foreach (1 .. 1800)
 	{
 		return
 		  if $control->query_safe(
-			"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'victim' AND $what"
+			"SELECT count($function(pid)) FROM pg_stat_activity WHERE application_name = 'victim' AND $what"
 		  ) eq '1';
 		usleep(5_000);
 	}
@@ -127,13 +129,8 @@ sub try
 			"\\set VERBOSITY sqlstate\n\\echo begun\n$call;\n");
 		if ($name ne 'timed out')
 		{
-			my $function =
-			  $name eq 'canceled' ? 'pg_cancel_backend' : 'pg_terminate_backend';
-
-			wait_until_victim($waits);
-			$control->query_safe(
-				"SELECT $function(pid) FROM pg_stat_activity WHERE application_name = 'victim'"
-			);
+			end_victim($name eq 'canceled' ? 'pg_cancel_backend' : 'pg_terminate_backend',
+				$waits);
 		}
 		if ($name eq 'terminated')
 		{
@@ -232,10 +229,8 @@ foreach my $end (@ends)
 		"\\set VERBOSITY sqlstate\n\\echo begun\nCALL fairq.wait('empty');\n");
 	if ($name ne 'timed out')
 	{
-		wait_until_victim(q{state = 'active' AND wait_event_type = 'Extension'});
-		$control->query_safe('SELECT '
-			  . ($name eq 'canceled' ? 'pg_cancel_backend' : 'pg_terminate_backend')
-			  . q{(pid) FROM pg_stat_activity WHERE application_name = 'victim'});
+		end_victim($name eq 'canceled' ? 'pg_cancel_backend' : 'pg_terminate_backend',
+			q{state = 'active' AND wait_event_type = 'Extension'});
 	}
 	$name eq 'terminated' ? $victim->{run}->finish : $victim->query('SELECT 1');
 	like($victim->{stderr}, qr/$sqlstate/, "$name: fairq.wait");

@@ -57,7 +57,7 @@ my ($out, $err);
 $node->psql(
 	'postgres',
 	"SET statement_timeout = '20ms';\n"
-	  . "SELECT 'served ' || count(*) FROM fairq.pop('cold');\n" x 400,
+	  . "SELECT 'served ' || count(*) FROM fairq.pop('cold');\n" x 3000,
 	stdout => \$out,
 	stderr => \$err,
 	on_error_stop => 0);

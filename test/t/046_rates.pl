@@ -71,16 +71,17 @@ foreach my $life (1 .. 3)
 	local $ENV{PGHOST} = $node->host;
 	local $ENV{PGPORT} = $node->port;
 	local $ENV{PGDATABASE} = 'postgres';
-	my $run = IPC::Run::start([ $bench, '-n', '-c', 4, '-T', 3, '-f', "$directory/worker" ],
+	my $run = IPC::Run::start([ $bench, '-n', '-c', 4, '-T', $life < 3 ? 60 : 3, '-f', "$directory/worker" ],
 		'>', "$PostgreSQL::Test::Utils::log_path/worker_$life.log", '2>&1');
 
 	usleep(2_000_000);
 	if ($life == 1)
 	{
 		# a backend alone: the others are ended for it, and all shared memory is lost
-		my $pid = $node->safe_psql('postgres',
+		my $pid = '';
+		$pid = $node->safe_psql('postgres',
 			q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() LIMIT 1}
-		);
+		) while $pid eq '';
 		kill 'KILL', $pid;
 		$run->finish;
 		$node->poll_query_until('postgres', 'SELECT true');

@@ -36,7 +36,8 @@ usleep(500_000);
 my $named = pick(q{SELECT pg_create_restore_point('middle')});
 usleep(300_000 + rand(300_000));
 my $lsn = pick(q{SELECT pg_current_wal_insert_lsn()});
-usleep(300_000);
+$primary->poll_query_until('postgres', "SELECT max(id) > $lsn->{most} FROM sent")
+  or die 'no more is sent';
 end_life($life, 1);
 my $last = $primary->safe_psql('postgres', 'SELECT pg_walfile_name(pg_switch_wal())');
 $primary->poll_query_until('postgres',

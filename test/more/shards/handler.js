@@ -6,6 +6,6 @@ let running = 0;
 exports.handle = async (task) => {
   running++;
   if (running > Number(process.env.CONCURRENCY)) console.log('too many tasks at a time');
-  await sleep({ slow: 3000, long: 60000 }[task.payload] || 5);
+  await sleep({ slow: 8000, long: 60000 }[task.payload] || 5);
   running--;
 };

@@ -1,4 +1,4 @@
-"""The work of the workers here: 5 ms, 3 s or a minute; and a word if there is too much at a time."""
+"""The work of the workers here: 5 ms, 8 s or a minute; and a word if there is too much at a time."""
 
 import os
 import time
@@ -10,5 +10,5 @@ def handle(task):
     running.append(task)
     if len(running) > int(os.environ["CONCURRENCY"]):
         print("too many tasks at a time", flush=True)
-    time.sleep({"slow": 3, "long": 60}.get(str(task.payload), 0.005))
+    time.sleep({"slow": 8, "long": 60}.get(str(task.payload), 0.005))
     running.remove(task)
