@@ -834,6 +834,23 @@ def held(case):
     worker.stop()
 
 
+@situation(22, "stop with many at work: those that end in time are done", seconds=9)
+def many_at_the_end(case):
+    case.queue()
+    worker = case.work(CONCURRENCY=10, GRACE=5)
+    long = [case.enqueue({"do": "sleep", "seconds": 60}, "alice", max_attempts=1)
+            for _ in range(2)]
+    ids = [case.enqueue({"do": "sleep", "seconds": 3}) for _ in range(2)]
+    for id in long + ids:
+        case.wait_for_line("start", id)
+    worker.stop()
+    for id in ids:
+        expect(case.count("end", id) == 1, "it has not ended in time")
+        case.was_done_once(id)
+    for id in long:
+        expect(case.task(id).status == "queued", "what has not ended is", case.task(id).status)
+
+
 # ---- the driver
 
 class Driver:
@@ -937,7 +954,7 @@ class Driver:
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
     parser.add_argument("--client", nargs="+")
-    parser.add_argument("--only", nargs="+", type=int, choices=range(1, 22))
+    parser.add_argument("--only", nargs="+", type=int, choices=range(1, 23))
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--through")

@@ -24,6 +24,9 @@ log = logging.getLogger("fairq.celery")
 # seconds in which a process should say that it has begun the task that it was given
 TO_BEGIN = 0.5
 
+# seconds after which the end of a process is looked for, when none has said anything
+TO_LOOK = 0.1
+
 ready = {}      # "consumer": that of this process's worker
 
 
@@ -81,13 +84,26 @@ class Request(request.Request):
             self._message.dead = True
         super().on_timeout(soft, timeout)
 
+    # Celery leaves both to its loop, which does not go on once it stops: what ends then
+    # would be told when all processes have ended, which may be after the grace.
+
     def acknowledge(self):
+        if self.is_stopping() and not self.acknowledged:
+            self._message.ack_log_error(log, self._connection_errors)
+            self.acknowledged = True
         super().acknowledge()
         self.wake()
 
     def reject(self, requeue=False):
+        if self.is_stopping() and not self.acknowledged:
+            self._message.reject_log_error(log, self._connection_errors, requeue)
+            self.acknowledged = True
+            self.send_event("task-rejected", requeue=requeue)
         super().reject(requeue)
         self.wake()
+
+    def is_stopping(self):
+        return any(ledger.stopping for ledger in list(ledgers.values()))
 
     def wake(self):
         """The hub may sleep, where tasks are done by threads."""
@@ -147,6 +163,26 @@ def hear_of_begun(pool):
                                     handler.on_state_change)
 
 
+def read_results_at_once(pool):
+    """While Celery stops it asks one process after the other for results, and sleeps for
+    half a second at each that has none: of many, results would be read after the grace.
+    """
+    if not isinstance(pool, AsynPool):
+        return
+    handler = pool._result_handler
+    flush = handler._flush_outqueue
+
+    def flush_if_any(fd, remove, process_index, on_state_change):
+        try:
+            heard, _, _ = select.select(list(process_index), [], [], TO_LOOK)
+        except (OSError, ValueError):       # one has just been closed
+            heard = [fd]
+        if fd in heard or fd not in process_index:
+            flush(fd, remove, process_index, on_state_change)
+
+    handler._flush_outqueue = flush_if_any
+
+
 @signals.worker_ready.connect
 def listen_to_ledgers(sender, **kwargs):
     """Has the ledgers tell a task that it was cancelled, or is lost, by a signal; and know
@@ -169,6 +205,7 @@ def listen_to_ledgers(sender, **kwargs):
 
     for ledger in list(ledgers.values()):
         ledger.tell, ledger.hear = tell, hear
+    read_results_at_once(getattr(consumer.pool, "_pool", None))
     flush = consumer.pool.flush
     if flush is not None:
 
