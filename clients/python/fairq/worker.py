@@ -48,8 +48,29 @@ TO_ANSWER = 4
 # seconds after which a server that has not answered is not waited for
 SILENCE = 1
 
-# seconds until a task is ended again whose row another transaction holds
-HELD = 0.5
+# Another transaction holds what a statement needs; or it was cancelled, by a
+# statement_timeout or somebody.
+HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
+
+# seconds until that is tried again, and for which others are likely to be held, too
+HELD_PAUSE, HELD_LATELY = 0.5, 2
+
+
+# what handled the signals that a worker handles, in this process
+before_us: Dict[int, Any] = {}
+
+
+def leave_signals() -> None:
+    """In a process that a handler has forked: to end that is not to end this worker."""
+    if before_us:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before_us.items():
+            signal.signal(number, handler)
+        before_us.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=leave_signals)
 
 
 class WorkerError(Exception):
@@ -638,6 +659,7 @@ class Worker:
         self.wake = lambda: loop.call_soon_threadsafe(awake.set)
         signals = []
         if threading.current_thread() is threading.main_thread():
+            before_us.update({int(number): handler for number, handler in before.items()})
             signals = [signal.SIGTERM, signal.SIGINT]
         try:
             for number in signals:
@@ -654,6 +676,7 @@ class Worker:
                 loop.remove_signal_handler(number)
         self.raise_problem()
 
+                before_us.clear()
     def main(self) -> NoReturn:
         """run(), and the end of the process: status 0, or 1 and a line on stderr."""
         status = 0
@@ -668,6 +691,7 @@ class Worker:
 
 
 def is_async(handler: Handler) -> bool:
+                before_us[number] = signal.getsignal(number)
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None))
 
@@ -679,6 +703,7 @@ def text_of(error: BaseException) -> str:
     except Exception as raised:
         text = f"(its text could not be made: {type(raised).__name__})"
     if not isinstance(error, (Dead, NoHandler, Retry)):
+                before_us.pop(number, None)
         text = f"{type(error).__name__}: {text}"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 

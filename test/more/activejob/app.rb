@@ -163,8 +163,12 @@ end
 
 class ForkJob < Base
   def perform
-    _, status = Process.wait2(fork { nil })
-    say("forked", status: status.exitstatus)
+    _, ended = Process.wait2(fork { nil })
+    child = fork { sleep }
+    sleep(0.5)
+    Process.kill(:TERM, child)
+    _, told = Process.wait2(child)
+    say("forked", status: ended.exitstatus, signal: told.termsig)
   end
 end
 

@@ -20,7 +20,10 @@ module Fairq
 
     # Has a worker work until SIGTERM or SIGINT, and ends the process.
     def self.serve(worker)
-      %w[TERM INT].each { |signal| trap(signal) { worker.stop } }
+      signals = %w[TERM INT]
+      signals.each { |signal| trap(signal) { worker.stop } }
+      # to end a process that a job has forked is not to end this one
+      ActiveSupport::ForkTracker.after_fork { signals.each { |signal| trap(signal, "DEFAULT") } }
       ended = worker.run
       $stdout.flush
       # what was handed back may still be at work, and is not to go on
