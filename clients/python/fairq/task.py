@@ -83,7 +83,13 @@ class Task:
     async def aset_progress(self, progress: Any) -> None:
         """The same in an asynchronous handler."""
         import asyncio
-        await asyncio.get_running_loop().run_in_executor(None, self.set_progress, progress)
+        from concurrent.futures import ThreadPoolExecutor
+        # not that of the loop, all of whose threads may wait for rows that are held
+        executor = ThreadPoolExecutor(1)
+        try:
+            await asyncio.get_running_loop().run_in_executor(executor, self.set_progress, progress)
+        finally:
+            executor.shutdown(wait=False)
 
     def call(self, function: str, *args: Any, **named: Any) -> Any:
         """Calls a function of fairq for this attempt of the task."""
