@@ -812,25 +812,28 @@ def edges(case):
     worker.stop()
 
 
-@situation(21, "another transaction holds a task's row: the others are kept, and end", seconds=15)
+@situation(21, "another transaction holds tasks' rows: the others are kept, and end", seconds=19)
 def held(case):
     case.queue()
-    worker = case.work(LEASE=6, CONCURRENCY=3)
+    worker = case.work(LEASE=6, CONCURRENCY=18)
     holder = case.server.connect()
-    id = case.enqueue({"do": "sleep", "seconds": 3})
-    long = case.enqueue({"do": "sleep", "seconds": 12}, "alice")
-    case.wait_for_line("start", long)
-    case.wait_for_line("start", id)
+    ids = [case.enqueue({"do": "sleep", "seconds": 5}) for _ in range(15)]
+    long = case.enqueue({"do": "sleep", "seconds": 14}, "alice")
+    for id in [long, *ids]:
+        case.wait_for_line("start", id)
     with holder, holder.transaction():
-        # a lock that keeps the task from ending, and not its lease from being prolonged
-        locked = holder.execute("SELECT id FROM fairq.task WHERE id = %s FOR KEY SHARE", [id])
-        expect(locked.fetchone(), "it had ended before its row was locked")
-        case.wait_for_line("end", id)
+        # a lock that keeps tasks from ending, and not their leases from being prolonged
+        locked = holder.execute("SELECT id FROM fairq.task WHERE id = ANY (%s) FOR KEY SHARE", [ids])
+        expect(len(locked.fetchall()) == len(ids), "some had ended before their rows were locked")
+        for id in ids:
+            case.wait_for_line("end", id)
         for _ in range(2):
             case.was_done_once(case.enqueue({"do": "ok"}, "carol"))
         case.was_done_once(long)
-        expect(case.task(id).status == "running", "what is held is", case.task(id).status)
-    case.was_done_once(id)
+        for id in ids:
+            expect(case.task(id).status == "running", "what is held is", case.task(id).status)
+    for id in ids:
+        case.was_done_once(id)
     worker.stop()
 
 

@@ -15,23 +15,25 @@ import (
 const (
 	// retryInterval is how long a database that is down is left alone.
 	retryInterval = time.Second
+	// heldInterval is the same for a task whose row another transaction holds.
+	heldInterval = 500 * time.Millisecond
 	// callTimeout is how long a call may take that does not wait, before the server
 	// is taken for gone.
 	callTimeout = 30 * time.Second
 )
 
-// briefly ends a statement about a task that has its connection for itself alone: another
-// transaction may have the task's row locked for as long as it is open, and the connection
-// is there for the other tasks, too.
-const briefly = " FROM set_config('lock_timeout', '200ms', true)"
-
 // database is a connection for several goroutines, made anew when it is lost.
 type database struct {
 	config *pgx.ConnConfig
 	log    *log.Logger
+	// holding is for one at a time of those that try again what another transaction
+	// holds, so that they keep no others from the connection
+	holding sync.Mutex
+
 	mu     sync.Mutex // for what follows
 	conn   *pgx.Conn
 	closed bool
+	held   time.Time // when another transaction last was in the way
 	pooled bool // the server is behind a pooler: known once there is a connection
 }
 
@@ -62,28 +64,65 @@ func parseConfig(database, name string) (*pgx.ConnConfig, error) {
 // mends, or ctx is done.  So f may be called although it was done before and only the
 // answer was lost: the attempt, in all calls but pop, sees to it that this does no harm.
 func (d *database) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	held := false
+	err := d.persist(ctx, f)
+	if err == nil || !isHeld(err) {
+		return err
+	}
+	sleep(ctx, heldInterval)
+	for {
+		d.holding.Lock()
+		err = d.persist(ctx, f)
+		if err == nil || !isHeld(err) {
+			d.holding.Unlock()
+			return err // and the next one follows at once
+		}
+		sleep(ctx, heldInterval)
+		d.holding.Unlock()
+		if ctx.Err() != nil {
+			return err
+		}
+		sleep(ctx, heldInterval/10) // it is another's turn
+	}
+}
+
+// persist does the same, but for what another transaction holds.
+func (d *database) persist(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	for {
 		err := d.try(ctx, func(conn *pgx.Conn) error {
 			ctx, cancel := context.WithTimeout(ctx, callTimeout)
 			defer cancel()
-			return f(ctx, conn)
+			err := f(ctx, conn)
+			if isHeld(err) {
+				if !d.heldLately() {
+					d.log.Printf("fairq: another transaction is in the way: %v; trying again", err)
+				}
+				d.held = time.Now()
+			}
+			return err
 		})
-		if err == nil || ctx.Err() != nil || !isTransient(err) {
+		if err == nil || ctx.Err() != nil || !isTransient(err) || isHeld(err) {
 			return err
 		}
-		if hasCode(err, "55P03") {
-			if !held {
-				d.log.Printf("fairq: another transaction is in the way: %v; trying again", err)
-			}
-			held = true
-		} else {
-			d.log.Printf("fairq: %v; trying again", err)
-		}
+		d.log.Printf("fairq: %v; trying again", err)
 		if !sleep(ctx, retryInterval) {
 			return err
 		}
 	}
+}
+
+// briefly ends a statement about a task, a SELECT without FROM, in a call of do: it waits
+// for no lock for long.  Another transaction may have the task's row locked for as long as
+// it is open, and the connection is there for the other tasks, too.
+func (d *database) briefly() string {
+	limit := 100
+	if d.heldLately() {
+		limit = 10
+	}
+	return fmt.Sprintf(" FROM set_config('lock_timeout', '%dms', true)", limit)
+}
+
+func (d *database) heldLately() bool {
+	return time.Since(d.held) < 4*heldInterval
 }
 
 // try calls f with a connection, once; ctx is for making the connection alone.

@@ -113,6 +113,12 @@ func isLost(err error) bool {
 		strings.HasPrefix(server.Code, "57P")
 }
 
+// isHeld says whether another transaction has what a statement needs; or somebody has
+// cancelled it, as a statement_timeout may.
+func isHeld(err error) bool {
+	return hasCode(err, "55P03") || hasCode(err, "57014")
+}
+
 func hasCode(err error, code string) bool {
 	var server *pgconn.PgError
 	return errors.As(err, &server) && server.Code == code

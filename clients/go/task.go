@@ -71,7 +71,7 @@ func (t *Task) SetProgress(ctx context.Context, progress any) error {
 	}
 	held := false
 	err = t.keeper.do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "SELECT fairq.set_progress($1::bigint, $2::int, $3::jsonb)"+briefly,
+		return conn.QueryRow(ctx, "SELECT fairq.set_progress($1::bigint, $2::int, $3::jsonb)"+t.keeper.briefly(),
 			t.ID, t.Attempt, string(encoded)).Scan(&held)
 	})
 	if err == nil && !held {

@@ -369,7 +369,7 @@ func (r *run) end(task *Task, err error, took time.Duration) {
 		}
 	case task.lost.Load():
 		// ready again, or cancelled; of a lost one nothing
-		_, err = r.call(`SELECT fairq.release($1::bigint, $2::int)`+briefly, task.ID, task.Attempt)
+		_, err = r.call(`SELECT fairq.release($1::bigint, $2::int)`, task.ID, task.Attempt)
 		held = true
 	default:
 		r.ErrorLog.Printf("fairq: task %d, attempt %d: %v", task.ID, task.Attempt, err)
@@ -393,7 +393,7 @@ func (r *run) complete(task *Task, took time.Duration) (bool, error) {
 	if err != nil {
 		return r.fail(task, err, took)
 	}
-	return r.call(completeSQL+briefly, task.ID, task.Attempt, result, interval(took))
+	return r.call(completeSQL, task.ID, task.Attempt, result, interval(took))
 }
 
 func (r *run) fail(task *Task, err error, took time.Duration) (bool, error) {
@@ -408,14 +408,14 @@ func (r *run) fail(task *Task, err error, took time.Duration) (bool, error) {
 		message = pointer(strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "\uFFFD"))
 	}
 	return r.call(`SELECT fairq.fail($1::bigint, $2::int, $3::text, retry_in => $4::interval,
-		dead => $5::bool, took => $6::interval)`+briefly,
+		dead => $5::bool, took => $6::interval)`,
 		task.ID, task.Attempt, message, in, errors.As(err, &dead), interval(took))
 }
 
 // call calls a function that says whether the attempt still held the lease.
 func (r *run) call(sql string, args ...any) (held bool, err error) {
 	err = r.keeper.do(r.keeping, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, sql, args...).Scan(&held)
+		return conn.QueryRow(ctx, sql+r.keeper.briefly(), args...).Scan(&held)
 	})
 	return held, err
 }

@@ -19,12 +19,12 @@ from .database import LOST, connect
 
 log = logging.getLogger("fairq.celery")
 
-# The row of a task may be locked for as long as another transaction is open, and the
-# connection is there for the other tasks, too.
-BRIEFLY = "set_config('lock_timeout', '200ms', true)"
+# Another transaction holds what a statement needs; or it was cancelled, by a
+# statement_timeout or somebody.
+HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 
 # seconds until such a task is ended again
-HELD = 0.5
+HELD_PAUSE = 0.5
 
 ledgers = {}
 opening = threading.Lock()
@@ -145,10 +145,8 @@ class Ledger:
                 self.changed.wait_for(lambda: self.ended or self.connection is None,
                                       max(0, min(beat, self.again) - time.monotonic()))
                 self.ending, self.ended = self.ended, []
-                if time.monotonic() >= self.again:
-                    self.ending += self.held
-                    self.held, self.again = [], math.inf
-                telling = bool(self.ending)
+                again = time.monotonic() >= self.again
+                telling = bool(self.ending) or again
             try:
                 if self.connection is None or self.connection.closed:
                     self.connection = connect(self.conninfo)
@@ -156,6 +154,8 @@ class Ledger:
                 if time.monotonic() >= beat:
                     self.keep()
                     beat = time.monotonic() + self.lease / 3
+                if again:
+                    self.end_held()
             except LOST as error:
                 log.warning("%s", str(error).strip())
                 self.lost_connection()
@@ -198,19 +198,19 @@ class Ledger:
             try:
                 self.complete_all(done)
                 self.ending = [end for end in self.ending if end[1] != "complete" or end[0].held]
-            except psycopg.errors.LockNotAvailable:
+            except HELD:
                 pass            # one by one, then
         while self.ending:
             claim, verb, arguments = self.ending[0]
             try:
                 getattr(self, verb)(claim, **arguments)
-            except psycopg.errors.LockNotAvailable as error:
-                if not claim.held:
+            except HELD as error:
+                if not self.held and not claim.held:
                     log.warning("task %s, %s: another transaction is in the way: %s; trying"
                                 " again", claim.id, verb, str(error).strip())
                 claim.held = True
                 self.held.append(self.ending[0])
-                self.again = time.monotonic() + HELD
+                self.again = time.monotonic() + HELD_PAUSE
             except LOST:
                 raise
             except psycopg.Error as error:      # no privilege, say: its lease ends
@@ -221,11 +221,32 @@ class Ledger:
                     continue
             self.ending.pop(0)
 
+    def end_held(self):
+        """One of those whose rows are held, so that they keep no others waiting; when the
+        one is in the way no more, all of them.
+        """
+        self.again = math.inf
+        while self.held and not self.ended:
+            held = len(self.held)
+            with self.changed:
+                self.ending.append(self.held.pop(0))
+            self.end_all()
+            if len(self.held) == held:
+                return      # it is again
+        if self.held:
+            self.again = time.monotonic() + HELD_PAUSE
+
+    def briefly(self):
+        """The row of a task may be locked for as long as another transaction is open, and
+        the connection is there for the other tasks, too.
+        """
+        return f"set_config('lock_timeout', '{10 if self.held else 100}ms', true)"
+
     def complete_all(self, done):
         # the limit comes first, as it is of no row
         lost = self.connection.execute(
             "SELECT t.id FROM unnest(%s::bigint[], %s::int[], %s::float8[]) t (id, attempt, took)"
-            f" WHERE (SELECT {BRIEFLY}) IS NOT NULL AND fairq.complete(t.id, t.attempt,"
+            f" WHERE (SELECT {self.briefly()}) IS NOT NULL AND fairq.complete(t.id, t.attempt,"
             " took => make_interval(secs => t.took)) IS NOT TRUE",
             [[claim.id for claim, _ in done], [claim.attempt for claim, _ in done],
              [took for _, took in done]]).fetchall()
@@ -240,13 +261,13 @@ class Ledger:
         text = error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
         self.connection.execute(
             "SELECT fairq.fail(%s, %s, %s, make_interval(secs => %s), %s,"
-            f" took => make_interval(secs => %s)) FROM {BRIEFLY}",
+            f" took => make_interval(secs => %s)) FROM {self.briefly()}",
             [claim.id, claim.attempt, text, retry_in, dead, took])
 
     def cancel(self, claim):
-        self.connection.execute(f"SELECT fairq.cancel(%s) FROM {BRIEFLY}", [claim.id])
+        self.connection.execute(f"SELECT fairq.cancel(%s) FROM {self.briefly()}", [claim.id])
         self.hand_back(claim)
 
     def hand_back(self, claim):
-        self.connection.execute(f"SELECT fairq.release(%s, %s) FROM {BRIEFLY}",
+        self.connection.execute(f"SELECT fairq.release(%s, %s) FROM {self.briefly()}",
                                 [claim.id, claim.attempt])

@@ -6,10 +6,6 @@ const { fetch } = require('./producer');
 const { Task } = require('./task');
 const { toJson } = require('./values');
 
-// Ends a statement about a task: its row may be locked for as long as another transaction is
-// open, and the connection is there for the other tasks, too.
-const BRIEFLY = "FROM set_config('lock_timeout', '200ms', true)";
-
 const LOST = 'it was cancelled, or its lease is lost';
 
 class Attempt {
@@ -93,8 +89,8 @@ class Attempt {
   }
 
   async call(sql, ...values) {
-    const [{ held }] = await this.shard.keeper.query(`SELECT fairq.${sql} AS held ${BRIEFLY}`,
-      [this.id, this.number, ...values]);
+    const [{ held }] = await this.shard.keeper.query(`SELECT fairq.${sql} AS held`,
+      [this.id, this.number, ...values], { brief: true });
     return held;
   }
 }

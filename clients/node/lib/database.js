@@ -2,10 +2,11 @@
 'use strict';
 const { cancel } = require('./cancel-request');
 const { now, pause } = require('./clock');
-const { isTransient, isLost, isCancelled, isHeld, explain } = require('./errors');
+const { isTransient, isLost, isHeld, explain } = require('./errors');
 
 const RETRY = 1; // seconds for which a database that is down is left alone
 const HELD = 0.5; // seconds until what another transaction holds is tried again
+const LATELY = 2; // seconds for which others are likely to be held, too
 const CALL = 30; // seconds that a call may take before the server is taken for gone
 
 class Database {
@@ -19,48 +20,78 @@ class Database {
     this.asking = null; // the client, while it is in a statement
     this.warned = null; // the text of the last failure, as long as it lasts
     this.answered = -Infinity; // when the server last has, by now()
+    this.held = -Infinity; // when another transaction last was in the way
     this.turn = Promise.resolve(); // of the last caller
+    this.holding = Promise.resolve(); // of the last that tries again what is held
   }
 
   // The rows of a statement, which is tried again each second until the server has answered,
   // or the worker ends.  If only the answer was lost it is done twice: the attempt sees to it
-  // that this does no harm.  With once it is tried once.  Others have their turn while one
-  // waits for another transaction.
-  async query(sql, values = [], { once = false, limit = CALL } = {}) {
-    for (let tries = 0; ; tries++) {
-      const rows = this.turn.then(() => this.persist(sql, values, once, limit));
-      this.turn = rows.catch(() => {});
-      try {
-        return await rows;
-      } catch (error) {
-        if (!isHeld(error) || once || this.stopping.aborted) throw error;
-        if (tries === 0) {
-          this.warn(`another transaction is in the way: ${explain(error)}; trying again`);
+  // that this does no harm.  With once it is tried once.  With brief, which is for a SELECT
+  // without FROM, it waits for no lock for long: a task's row may be locked for as long as
+  // another transaction is open, and the connection is there for the other tasks, too.
+  async query(sql, values = [], { once = false, brief = false, limit = CALL } = {}) {
+    const statement = () => (brief
+      ? `${sql} FROM set_config('lock_timeout', '${this.heldLately() ? 10 : 100}ms', true)` : sql);
+    const call = () => this.inTurn(() => this.persist(statement, values, once, limit));
+    try {
+      return await call();
+    } catch (error) {
+      if (!isHeld(error) || once || this.stopping.aborted) throw error;
+    }
+    await pause(HELD, this.stopping);
+    // One at a time, and seldom: so they keep no others from the connection.  When the one is
+    // in the way no more they follow each other at once.
+    for (;;) {
+      const attempt = this.holding.then(async () => {
+        try {
+          return await call();
+        } catch (error) {
+          if (!isHeld(error) || this.stopping.aborted) throw error;
+          await pause(HELD, this.stopping);
+          return null;
         }
-      }
-      await pause(HELD, this.stopping);
+      });
+      this.holding = attempt.catch(() => {});
+      const rows = await attempt;
+      if (rows !== null) return rows;
     }
   }
 
-  async persist(sql, values, once, limit) {
+  // Calls when the callers before have ended.
+  inTurn(call) {
+    const rows = this.turn.then(call);
+    this.turn = rows.catch(() => {});
+    return rows;
+  }
+
+  async persist(statement, values, once, limit) {
     for (let failures = 1; ; failures++) {
       if (this.closed) throw new Error('the worker has ended');
       try {
-        const rows = await this.ask(sql, values, limit);
+        const rows = await this.ask(statement(), values, limit);
         this.warned = null;
         this.answered = now();
         return rows;
       } catch (error) {
         if (isHeld(error)) {
+          if (!once && !this.heldLately()) {
+            this.warn(`another transaction is in the way: ${explain(error)}; trying again`);
+          }
           this.answered = now();
+          this.held = this.answered;
           throw error;
         }
-        if (!isTransient(error) || (once && isCancelled(error))) throw error;
+        if (!isTransient(error)) throw error;
         this.tell(error);
         if (once || this.closed || (this.stopping.aborted && failures > 1)) throw error;
       }
       if (!this.stopping.aborted) await pause(RETRY, this.stopping);
     }
+  }
+
+  heldLately() {
+    return now() - this.held < LATELY;
   }
 
   tell(error) {

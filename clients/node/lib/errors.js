@@ -52,9 +52,9 @@ function isCancelled(error) {
   return isServers(error) && error.code === '57014';
 }
 
-// Another transaction holds what the statement needs.
+// Another transaction has what the statement needs; or somebody has cancelled it.
 function isHeld(error) {
-  return isServers(error) && error.code === '55P03';
+  return isCancelled(error) || (isServers(error) && error.code === '55P03');
 }
 
 // One line about an error of the server or the connection.

@@ -1,5 +1,6 @@
 // A database that has the queues of a worker, or a part of their groups.
 'use strict';
+const { setMaxListeners } = require('events');
 const { Attempt } = require('./attempt');
 const { now, pause } = require('./clock');
 const { Database, CALL } = require('./database');
@@ -26,6 +27,7 @@ class Shard {
     this.popper = new Database(places, options); // fairq.wait takes its time
     // for all that must not wait; and to tell what has ended, to the end
     this.closing = new AbortController();
+    setMaxListeners(0, this.closing.signal); // each end that is tried again listens
     this.keeper = new Database(places, { ...options, stopping: this.closing.signal });
     this.groups = 1; // that have something to do
     this.counted = -Infinity; // when they were, by now()

@@ -13,10 +13,6 @@ from .producer import seconds, to_json
 if TYPE_CHECKING:
     from .worker import Shard
 
-# The row of a task may be locked for as long as another transaction is open, and the
-# connection is there for the other tasks, too.
-BRIEFLY = "set_config('lock_timeout', '200ms', true)"
-
 current: contextvars.ContextVar["Task"] = contextvars.ContextVar("fairq task")
 
 
@@ -95,8 +91,8 @@ class Task:
         """Calls a function of fairq for this attempt of the task."""
         marks = ", %s" * len(args) + "".join(f", {name} => %s" for name in named)
         [(value,)] = self.shard.keeper.query(
-            f"SELECT fairq.{function}(%s, %s{marks}) FROM {BRIEFLY}",
-            self.id, self.attempt, *args, *named.values())
+            f"SELECT fairq.{function}(%s, %s{marks})",
+            self.id, self.attempt, *args, *named.values(), brief=True)
         return value
 
     def took(self) -> timedelta:        # for queues that are fair by time

@@ -100,9 +100,12 @@ class Database:
     def __init__(self, uri: str, stopping: threading.Event):
         self.uri, self.stopping = uri, stopping
         self.lock = threading.Lock()
+        self.holding = threading.Lock()     # for who tries again what is held
         self.connection: Optional[psycopg.Connection[Tuple[Any, ...]]] = None
         self.pooled = False         # known once there is a connection
         self.answered = -math.inf   # when it last has, by the monotonic clock
+        self.held = -math.inf       # when something last was
+        self.warned = ""            # of what, while that lasts
 
     def connect(self) -> psycopg.Connection[Tuple[Any, ...]]:
         connection = connect(self.uri)
@@ -114,7 +117,33 @@ class Database:
             connection.prepare_threshold = None
         return connection
 
-    def query(self, sql: str, *args: Any, once: bool = False) -> List[Tuple[Any, ...]]:
+    def query(self, sql: str, *args: Any, once: bool = False,
+              brief: bool = False) -> List[Tuple[Any, ...]]:
+        """The rows of a statement; without once it is tried until the server has answered.
+
+        With brief, which is for SELECTs without FROM, it waits for no lock for long: the
+        row of a task may be locked for as long as another transaction is open, and the
+        connection is there for the other tasks, too.
+        """
+        try:
+            return self.persist(sql, args, once, brief)
+        except HELD:
+            if once:
+                raise
+        # One at a time, and seldom: so they keep no others from the connection.  When the
+        # one is in the way no more they follow each other at once.
+        self.stopping.wait(HELD_PAUSE)
+        while True:
+            with self.holding:
+                try:
+                    return self.persist(sql, args, once, brief)
+                except HELD:
+                    if self.stopping.wait(HELD_PAUSE):
+                        raise
+            time.sleep(0.05)        # it is another's turn
+
+    def persist(self, sql: str, args: Sequence[Any], once: bool,
+                brief: bool) -> List[Tuple[Any, ...]]:
         # If only the answer was lost, the attempt sees to it that a second
         # complete does no harm; what a lost pop took comes back by its lease.
         failures = 0
@@ -123,29 +152,27 @@ class Database:
                 try:
                     if self.connection is None or self.connection.closed:
                         self.connection = self.connect()
-                    rows = self.connection.execute(sql, args).fetchall()
-                    self.answered = time.monotonic()
+                    lately = time.monotonic() - self.held < HELD_LATELY
+                    limit = f" FROM set_config('lock_timeout', '{10 if lately else 100}ms', true)"
+                    rows = self.connection.execute(sql + limit if brief else sql, args).fetchall()
+                    self.answered, self.warned = time.monotonic(), ""
                     return rows
-                except psycopg.errors.QueryCanceled:
-                    raise
-                except psycopg.errors.LockNotAvailable as error:
-                    self.answered = time.monotonic()
-                    if failures == 0:
+                except HELD as error:
+                    if not once and not lately:
                         log.warning("another transaction is in the way: %s; trying again",
                                     explain(error))
-                    failures += 1
-                    if once or self.stopping.is_set():
-                        raise
-                    pause = HELD
+                    self.held = self.answered = time.monotonic()
+                    raise
                 except LOST as error:
-                    log.warning("%s", error)
+                    if str(error) != self.warned:
+                        log.warning("%s; trying again", error)
+                    self.warned = str(error)
                     failures += 1
                     if self.connection is not None:
                         self.connection.close()
                     if once or self.stopping.is_set() and failures > 1:
                         raise
-                    pause = 1
-            self.stopping.wait(pause)
+            self.stopping.wait(1)
 
     def cancel(self) -> None:
         try:
@@ -397,7 +424,7 @@ class Worker:
             self.stopping.wait(poll)
             return
         try:
-            shard.popper.query("CALL fairq.wait(%s::text[])", self.queues)
+            shard.popper.query("CALL fairq.wait(%s::text[])", self.queues, once=True)
         except LOST:
             pass    # cancelled; or lost, at the end
 
@@ -632,6 +659,7 @@ class Worker:
             wakeup = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
             before = {number: signal.signal(number, lambda *_: None)
                       for number in (signal.SIGTERM, signal.SIGINT)}
+            before_us.update({int(number): handler for number, handler in before.items()})
         try:
             self.start()
             while reading.recv(1)[0] not in (0, *before):
@@ -648,6 +676,7 @@ class Worker:
                 signal.signal(number, handler)
             if before:
                 signal.set_wakeup_fd(wakeup)
+                before_us.clear()
             reading.close()
             writing.close()
         self.raise_problem()
@@ -659,10 +688,10 @@ class Worker:
         self.wake = lambda: loop.call_soon_threadsafe(awake.set)
         signals = []
         if threading.current_thread() is threading.main_thread():
-            before_us.update({int(number): handler for number, handler in before.items()})
             signals = [signal.SIGTERM, signal.SIGINT]
         try:
             for number in signals:
+                before_us[number] = signal.getsignal(number)
                 loop.add_signal_handler(number, awake.set)
             self.start()
             await awake.wait()
@@ -674,9 +703,9 @@ class Worker:
             await self.end_coroutines()
             for number in signals:
                 loop.remove_signal_handler(number)
+                before_us.pop(number, None)
         self.raise_problem()
 
-                before_us.clear()
     def main(self) -> NoReturn:
         """run(), and the end of the process: status 0, or 1 and a line on stderr."""
         status = 0
@@ -691,7 +720,6 @@ class Worker:
 
 
 def is_async(handler: Handler) -> bool:
-                before_us[number] = signal.getsignal(number)
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None))
 
@@ -703,7 +731,6 @@ def text_of(error: BaseException) -> str:
     except Exception as raised:
         text = f"(its text could not be made: {type(raised).__name__})"
     if not isinstance(error, (Dead, NoHandler, Retry)):
-                before_us.pop(number, None)
         text = f"{type(error).__name__}: {text}"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 

@@ -9,10 +9,6 @@ module Fairq
     # What nothing but a change of the database or of the call mends.
     REFUSED = /\A(QF|42501|42883|3F000)/.freeze
 
-    # Ends a statement about a task: its row may be locked for as long as another
-    # transaction is open, and the connection is there for the other tasks, too.
-    BRIEFLY = "FROM set_config('lock_timeout', '200ms', true)"
-
     module_function
 
     def connect
@@ -25,9 +21,10 @@ module Fairq
       state ? LOST.match?(state) : error.is_a?(PG::Error)
     end
 
-    # Does another transaction hold what the statement needs?
+    # Does another transaction have what the statement needs, or has it been cancelled, as
+    # by a statement_timeout?
     def held?(error)
-      sqlstate(error) == "55P03"
+      %w[55P03 57014].include?(sqlstate(error))
     end
 
     # May time mend it, or a new connection?

@@ -30,39 +30,41 @@ module Fairq
 
   # A connection for several threads, which is made anew when it is lost.
   class Session
+    HELD = 0.5 # seconds until what another transaction holds is tried again
+    LATELY = 2 # seconds for which others are likely to be held, too
+
     def initialize(stop)
       @stop = stop
       @lock = Mutex.new
+      @holding = Mutex.new # for who tries again what is held
       ActiveSupport::ForkTracker.after_fork { discard }
     end
 
     # The statement's result; tried every second until there is one.  If only the
     # answer was lost, the attempt sees to it that a second complete does no harm, and
     # what a lost pop took comes back by its lease: for that, once.
-    def query(sql, values = [], once: false)
-      transaction(once: once) { |connection| connection.exec_params(sql, values) }
+    #
+    # brief: the statement, a SELECT without FROM, waits for no lock for long.
+    def query(sql, values = [], once: false, brief: false)
+      transaction(once: once) do |connection|
+        connection.exec_params(brief ? "#{sql} #{briefly}" : sql, values)
+      end
+    end
+
+    # Ends a statement about a task: its row may be locked for as long as another
+    # transaction is open, and the connection is there for the other tasks, too.
+    def briefly
+      "FROM set_config('lock_timeout', '#{held_lately? ? 10 : 100}ms', true)"
     end
 
     # Likewise all that the block does with the connection.
-    def transaction(once: false)
-      failures = 0
-      begin
-        @lock.synchronize do
-          yield(@connection ||= connect)
-        rescue PG::Error => error
-          forget if Database.lost?(error)
-          raise
-        end
-      rescue PG::Error => error
-        raise Database.explained(error) unless Database.transient?(error)
+    def transaction(once: false, &block)
+      persist(once, &block)
+    rescue PG::LockNotAvailable, PG::QueryCanceled
+      raise if once || @stop.set?
 
-        warn_of(error, failures)
-        failures += 1
-        raise if once || (@stop.set? && failures > 1)
-
-        @stop.wait(1)
-        retry
-      end
+      @stop.wait(HELD)
+      persist_in_turn(&block)
     end
 
     # A statement that takes its time; cancelled when the worker is to end.
@@ -96,12 +98,52 @@ module Fairq
       connection
     end
 
-    # Who holds a lock may do so for long: of that, once.
-    def warn_of(error, failures)
-      if !Database.held?(error)
+    # One at a time, and seldom: so they keep no others from the connection.  When the one
+    # is in the way no more they follow each other at once.
+    def persist_in_turn(&block)
+      loop do
+        @holding.synchronize do
+          return persist(false, &block)
+        rescue PG::LockNotAvailable, PG::QueryCanceled
+          raise if @stop.set?
+
+          @stop.wait(HELD)
+        end
+        @stop.wait(HELD / 10) # it is another's turn
+      end
+    end
+
+    def held_lately?
+      @held && Process.clock_gettime(Process::CLOCK_MONOTONIC) - @held < LATELY
+    end
+
+    def note_held(error)
+      unless held_lately?
+        Fairq.logger.warn("another transaction is in the way: #{Database.one_line(error)}; trying again")
+      end
+      @held = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    def persist(once)
+      failures = 0
+      begin
+        @lock.synchronize do
+          yield(@connection ||= connect)
+        rescue PG::Error => error
+          forget if Database.lost?(error)
+          note_held(error) if Database.held?(error) && !once
+          raise
+        end
+      rescue PG::Error => error
+        raise if Database.held?(error)
+        raise Database.explained(error) unless Database.lost?(error)
+
         Fairq.logger.warn(Database.one_line(error))
-      elsif failures.zero?
-        Fairq.logger.warn("another transaction is in the way: #{Database.one_line(error)}")
+        failures += 1
+        raise if once || (@stop.set? && failures > 1)
+
+        @stop.wait(1)
+        retry
       end
     end
 

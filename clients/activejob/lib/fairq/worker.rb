@@ -67,8 +67,8 @@ module Fairq
 
     # What a function of fairq says for an attempt, as text; nil is NULL, or false.
     def call(task, function, value = nil, cast: nil)
-      sql = "SELECT fairq.#{function}($1::bigint, $2::int#{", $3::#{cast}" if cast}) #{Database::BRIEFLY}"
-      said = @keeper.query(sql, [task.id.to_s, task.attempt.to_s, *(value if cast)]).getvalue(0, 0)
+      sql = "SELECT fairq.#{function}($1::bigint, $2::int#{", $3::#{cast}" if cast})"
+      said = @keeper.query(sql, [task.id.to_s, task.attempt.to_s, *(value if cast)], brief: true).getvalue(0, 0)
       said unless said == "f"
     end
 
@@ -211,14 +211,13 @@ module Fairq
         # By the job's own transaction: only if that was rolled back does it still run.
         problem = Error.new("the transaction that completed the task was rolled back")
         return fail_task(task, problem, quiet: true)
-      elsif ended?(@keeper.query(COMPLETE, complete_values(task)))
+      elsif ended?(@keeper.query(COMPLETE, complete_values(task), brief: true))
         return
       end
       Fairq.logger.warn("#{task}: had ended before, or its lease was lost")
     end
 
-    COMPLETE = "SELECT fairq.complete($1::bigint, $2::int, $3::jsonb, took => $4::interval) " \
-               "#{Database::BRIEFLY}"
+    COMPLETE = "SELECT fairq.complete($1::bigint, $2::int, $3::jsonb, took => $4::interval)"
 
     def complete_values(task)
       [task.id.to_s, task.attempt.to_s, task.result_json, task.took]
@@ -231,7 +230,8 @@ module Fairq
     # Completes the task and enqueues what comes in its place: both or none.
     def replace(connection, task)
       connection.transaction do
-        return false unless ended?(connection.exec_params(COMPLETE, complete_values(task)))
+        done = connection.exec_params("#{COMPLETE} #{@keeper.briefly}", complete_values(task))
+        return false unless ended?(done)
 
         task.replacements.each do |job, values|
           added = connection.exec_params(Producer::ENQUEUE_ALONE, values)
@@ -254,9 +254,9 @@ module Fairq
     def tell_failed(task, text, dead: false, wait: nil)
       ended?(@keeper.query(
                "SELECT fairq.fail($1::bigint, $2::int, $3::text, retry_in => $4::interval, " \
-               "dead => $5::boolean, took => $6::interval) #{Database::BRIEFLY}",
+               "dead => $5::boolean, took => $6::interval)",
                [task.id.to_s, task.attempt.to_s, text, wait && seconds(wait), dead.to_s,
-                task.took]
+                task.took], brief: true
              ))
     end
 
@@ -301,8 +301,8 @@ module Fairq
 
     # Hands tasks back; ends those that are cancelled; nothing if they are lost.
     def release(tasks)
-      @keeper.query("SELECT fairq.release_batch($1::bigint[], $2::int[]) #{Database::BRIEFLY}",
-                    ids_and_attempts(tasks))
+      @keeper.query("SELECT fairq.release_batch($1::bigint[], $2::int[])",
+                    ids_and_attempts(tasks), brief: true)
     end
 
     def popping_ended?(popping, limit)
