@@ -54,6 +54,7 @@ class Account:
         # not come since its last service.
         self.came = None
         self.away = known       # has it nothing that could be served?
+        self.ran = False        # had it tasks that ran as the lane was recovered?
 
     def is_new(self):
         return self.known and self.tie is None
@@ -199,7 +200,7 @@ class CostModel(Model):
             high = max(high, order.high)
         account.low, account.high = low + amount, high + amount
         account.tie, account.known = self.services, True
-        account.came, account.away = None, False
+        account.came, account.away, account.ran = None, False, False
         order.calls += 1
         order.most = max(order.most, account.high)
         self._see_who_left(order, task.lane)
@@ -248,15 +249,16 @@ class CostModel(Model):
         sure = (task.status == READY and task.owner not in self.undo
                 and self.settings.limit(task.group) is None
                 and self.settings.max_running is None
-                and not self._runs(task))
+                and not account.ran
+                and not self._runs(task.lane, task.group))
         order = self._order(task.lane)
         account.came = (order.services, order.calls) if sure else DOUBT
 
-    def _runs(self, task):
-        """Has its group tasks there that run?  Then it may be taken for one that
+    def _runs(self, priority, group):
+        """Has the group tasks there that run?  Then it may be taken for one that
         has something ready, by a lease or a recovery, and so have come before."""
-        return any(other.status == RUNNING and other.group == task.group
-                   and other.lane == task.lane for other in self.tasks.values())
+        return any(task.status == RUNNING and task.group == group
+                   and task.lane == priority for task in self.tasks.values())
 
     def set(self, session, **values):
         super().set(session, **values)
@@ -285,6 +287,7 @@ class CostModel(Model):
             for group, fifo in lane.groups.items():
                 account = order.accounts[group] = Account()
                 account.away = self._has_nothing(group, fifo)
+                account.ran = self._runs(priority, group)
                 if not account.away:
                     account.came = (0, 0) if (
                         not self.undo and fifo.committed
