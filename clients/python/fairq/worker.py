@@ -149,10 +149,10 @@ class Database:
         failures = 0
         while True:
             with self.lock:
+                lately = time.monotonic() - self.held < HELD_LATELY
                 try:
                     if self.connection is None or self.connection.closed:
                         self.connection = self.connect()
-                    lately = time.monotonic() - self.held < HELD_LATELY
                     limit = f" FROM set_config('lock_timeout', '{10 if lately else 100}ms', true)"
                     rows = self.connection.execute(sql + limit if brief else sql, args).fetchall()
                     self.answered, self.warned = time.monotonic(), ""
