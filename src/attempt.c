@@ -52,6 +52,27 @@ use_queue(FairqAttempt *a, int32 queue_id, int any_privilege)
 }
 
 /*
+ * The same without waiting for a transaction that drops the queue: then a->busy is
+ * true, and the result false.
+ */
+static bool
+use_queue_nowait(FairqAttempt *a, int32 queue_id, int any_privilege)
+{
+	if (a->queue == NULL || a->queue->id != queue_id)
+	{
+		const FairqQueue *queue = fairq_queue_by_id(queue_id);
+
+		/* who has no privilege locks nothing */
+		if (queue == NULL || !fairq_may(queue, any_privilege))
+			return false;
+		a->busy = !fairq_queue_id_try_lock(queue_id, AccessShareLock);
+		if (a->busy)
+			return false;
+	}
+	return use_queue(a, queue_id, any_privilege);
+}
+
+/*
  * Note how long the attempt took that its worker ends.  One of a row by SQL may
  * have no beginning.
  */
@@ -171,7 +192,7 @@ fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
 
 /*
  * The same without waiting.  If another transaction has the row, which says that
- * attempt as far as one can see, a->busy is true, and the result false.
+ * attempt as far as one can see, or the queue, a->busy is true, and the result false.
  */
 bool
 fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
@@ -183,8 +204,8 @@ fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!fairq_task_find_nowait(a->tasks, id, &a->task, &changing) ||
-			!use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK) ||
-			!is_leased(&a->task, attempt))
+			!is_leased(&a->task, attempt) ||
+			!use_queue_nowait(a, a->task.queue_id, FAIRQ_PRIV_WORK))
 			return false;
 		a->busy = changing;
 		if (changing)
