@@ -34,7 +34,7 @@ type database struct {
 	conn   *pgx.Conn
 	closed bool
 	held   time.Time // when another transaction last was in the way
-	pooled bool // the server is behind a pooler: known once there is a connection
+	pooled bool      // the server is behind a pooler: known once there is a connection
 }
 
 // parseConfig makes a connection's settings of a URI, of keywords and values, or of
