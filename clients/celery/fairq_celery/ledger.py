@@ -68,7 +68,7 @@ class Ledger:
         self.ended = []             # (claim, verb, arguments), for the thread
         self.ending = []            # those that it is telling the server
         self.held = []              # those that it is to tell again
-        self.again = math.inf       # when, by the monotonic clock
+        self.again = 0              # when, by the monotonic clock
         self.connection = None
         self.thread = None
         self.transports = weakref.WeakSet()     # that pop
@@ -142,10 +142,11 @@ class Ledger:
         while True:
             with self.changed:
                 # at first it connects, so that it is quick when something ends
+                until = min(beat, self.again) if self.held else beat
                 self.changed.wait_for(lambda: self.ended or self.connection is None,
-                                      max(0, min(beat, self.again) - time.monotonic()))
+                                      max(0, until - time.monotonic()))
                 self.ending, self.ended = self.ended, []
-                again = time.monotonic() >= self.again
+                again = bool(self.held) and time.monotonic() >= self.again
                 telling = bool(self.ending) or again
             try:
                 if self.connection is None or self.connection.closed:
@@ -225,16 +226,14 @@ class Ledger:
         """One of those whose rows are held, so that they keep no others waiting; when the
         one is in the way no more, all of them.
         """
-        self.again = math.inf
+        self.again = time.monotonic() + HELD_PAUSE
         while self.held and not self.ended:
             held = len(self.held)
             with self.changed:
                 self.ending.append(self.held.pop(0))
             self.end_all()
             if len(self.held) == held:
-                return      # it is again
-        if self.held:
-            self.again = time.monotonic() + HELD_PAUSE
+                break       # it is again
 
     def briefly(self):
         """The row of a task may be locked for as long as another transaction is open, and
