@@ -358,10 +358,10 @@ end_turn(FairqService *s, FairqCourse *course)
 	FairqTurn  *turn = course->turn;
 	FairqFindings *findings = &course->findings;
 
-	turn->state.done = true;
 	/* a call that only looks has no turn */
 	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
+		turn->state.done = true;
 		fairq_lane_turn_back(s->lane, s->taken.lane_no, turn);
 		return;
 	}
@@ -374,6 +374,8 @@ end_turn(FairqService *s, FairqCourse *course)
 		findings->lapsed_done &= !course->expired.have &&
 			course->expired.locked == FAIRQ_ADDR_MAX;
 	}
+	/* nothing below can fail: an error above has the turn given back */
+	turn->state.done = true;
 	if (course->claimed)
 		fairq_lane_note_claimed(s->lane, s->taken.lane_no, turn);
 	turn->state.stopped = course->not_now &&
