@@ -22,6 +22,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,10 @@ FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
 class Broken(Exception):
     """What a client does not do as it should."""
+
+
+class Skipped(Exception):
+    """Why a situation cannot be had here."""
 
 
 def expect(truth, text, *values):
@@ -137,6 +142,69 @@ class OwnServer(Server):
                 pass            # it was never started
         if cls.directory:
             shutil.rmtree(cls.directory, ignore_errors=True)
+
+
+class Forwarder:
+    """An address of a server that can fall silent, as a network does that loses its state.
+
+    From mute() on nothing passes: connections stay open, new ones are accepted, and none
+    is ever answered.  After unmute() new connections work; the old ones stay mute.
+    """
+
+    def __init__(self, server):
+        self.target = f"{server.host}/.s.PGSQL.{server.port}"
+        self.passing = threading.Event()        # of the connections that are made now
+        self.passing.set()
+        self.sockets = []
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.host, self.port = self.listener.getsockname()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return          # it was closed
+            passing = self.passing
+            self.sockets.append(client)
+            if not passing.is_set():
+                continue
+            server = socket.socket(socket.AF_UNIX)
+            self.sockets.append(server)
+            try:
+                server.connect(self.target)
+            except OSError:
+                client.close()  # the server is down
+                continue
+            for ends in (client, server), (server, client):
+                threading.Thread(target=self.pump, args=(*ends, passing), daemon=True).start()
+
+    def pump(self, source, sink, passing):
+        try:
+            while True:
+                data = source.recv(65536)
+                if not passing.is_set():
+                    return      # without a word to either
+                if not data:
+                    break
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def mute(self):
+        self.passing.clear()
+
+    def unmute(self):
+        self.passing = threading.Event()
+        self.passing.set()
+
+    def close(self):
+        self.mute()
+        self.listener.close()
+        for each in self.sockets:
+            each.close()
 
 
 class Clocks:
@@ -290,6 +358,19 @@ class Case:
         return self.ask(f"SELECT fairq.enqueue(%s, %s, %s, headers => %s{marks})",
                         queue or self.queues[0], group, Jsonb(action), Jsonb({"task": task}),
                         *named.values())
+
+    def enqueue_text(self, payload, group="bob", headers='{"task": "behaviour"}', **named):
+        """A task whose payload and headers are what no client here needs to decode."""
+        marks = "".join(f", {name} => %s" for name in named)
+        return self.ask("SELECT fairq.enqueue(%s, %s, %s::text::jsonb,"
+                        f" headers => %s::text::jsonb{marks})",
+                        self.queues[0], group, payload, headers, *named.values())
+
+    def end_of(self, id):
+        """Status, attempt and error of a task, whose payload may be one that Python's json
+        does not decode; None: it has not ended."""
+        row = self.ask("SELECT status, attempt, error FROM fairq.tasks WHERE id = %s", id)
+        return row if row.status in ("succeeded", "failed") else None
 
     def cancel(self, id):
         return self.ask("SELECT fairq.cancel(%s)", id)
@@ -854,6 +935,183 @@ def many_at_the_end(case):
         expect(case.task(id).status == "queued", "what has not ended is", case.task(id).status)
 
 
+DIGITS = "9" * 5000         # of a number: Python's json takes 4,300
+NESTED = "[" * 12000 + "]" * 12000
+
+
+@situation(23, "payloads and headers that cannot be decoded: each ends by itself", seconds=6)
+def undecodable(case):
+    case.queue(max_attempts=2, backoff="0.1 s")
+    odd = []
+    for i, value in enumerate((DIGITS, NESTED)):
+        odd.append(case.enqueue_text(f'{{"do": "ok", "value": {value}}}', f"payload{i}"))
+        odd.append(case.enqueue_text('{"do": "ok"}', f"headers{i}",
+                                     f'{{"task": "behaviour", "odd": {value}}}'))
+    good = [case.enqueue({"do": "ok"}, f"good{i}") for i in range(4)]
+    worker = case.work(CONCURRENCY=8)
+    for id in good:
+        case.was_done_once(id)
+    for id in odd:
+        end = wait_until(f"task {id} has ended", lambda: case.end_of(id))
+        expect(end.status == "succeeded" and end.attempt == 1 or
+               end.status == "failed" and end.attempt == 2 and end.error, "it ended as", end)
+    expect(worker.is_alive(), "the worker has ended")
+    case.goes_on()
+    worker.stop()
+
+
+@situation(24, "a task that kills its process: its neighbours are done", seconds=20)
+def neighbours(case):
+    if not case.ask("SELECT count(*) FROM pg_attribute WHERE attname = 'lapses'"
+                    " AND attrelid = 'fairq.claim'::regclass"):
+        raise Skipped("the server does not report lapses")
+    case.queue(max_attempts=3, backoff="0.1 s")
+    groups = ["alice", "mallory", "bob", "carol"]
+    ids = {group: case.enqueue({"do": "exit_always"} if group == "mallory" else
+                               {"do": "sleep", "seconds": 2}, group) for group in groups}
+    worker = case.work(LEASE=2, CONCURRENCY=4)
+    ends = {}
+
+    def ended():
+        nonlocal worker
+        if not worker.is_alive():
+            worker = case.work(LEASE=2, CONCURRENCY=4)
+        ends.update((group, case.end_of(id)) for group, id in ids.items())
+        return all(ends.values())
+    try:
+        wait_until("all have ended", ended, 4 * TIME_LIMIT)
+    except Broken:
+        raise Broken(f"not all have ended: {ends}") from None
+    expect({group: end.status for group, end in ends.items()} ==
+           {group: "failed" if group == "mallory" else "succeeded" for group in groups},
+           "they ended as", ends)
+    expect(case.starts(ids["mallory"]) == ["1", "2", "3"], "attempts of the one that kills:",
+           case.starts(ids["mallory"]))
+
+
+@situation(25, "a timeout: the task fails, also if its handler is deaf", seconds=10)
+def timeout(case):
+    case.queue(backoff="0.1 s")
+    worker = case.work(CONCURRENCY=4, TIMEOUT=2)
+    long = case.enqueue({"do": "sleep", "seconds": 60}, max_attempts=2)
+    deaf = case.enqueue({"do": "sleep", "seconds": 60, "deaf": True}, "alice", max_attempts=1)
+    short = case.enqueue({"do": "sleep", "seconds": 0.5}, "carol")
+    case.was_done_once(short)
+    for id, attempts in (long, 2), (deaf, 1):
+        task = case.wait_for_status(id, "failed")
+        expect("timed out" in (task.error or ""), "its error is", task.error)
+        expect(case.starts(id) == [str(n) for n in range(1, attempts + 1)],
+               "attempts that were begun:", case.starts(id))
+        expect(case.count("end", id) == 0, "its handler went on to its end")
+    case.goes_on()
+    worker.stop()
+
+
+@situation(26, "max_run of a queue: the task is told to stop, and retried", seconds=8)
+def max_run(case):
+    if not case.ask("SELECT count(*) FROM pg_attribute WHERE attname = 'max_run'"
+                    " AND attrelid = 'fairq.queues'::regclass"):
+        raise Skipped("the server has no max_run")
+    case.queue(max_run="3 s", max_attempts=2, backoff="0.1 s")
+    worker = case.work(LEASE=3)
+    id = case.enqueue({"do": "sleep", "seconds": 60})
+    for attempt in 1, 2:
+        case.wait_for_line("start", id, attempt)
+        case.wait_for_line("cancelled", id, attempt)
+    case.wait_for_status(id, "failed")
+    expect(case.count("end", id) == 0, "it was done")
+    case.goes_on()
+    worker.stop()
+
+
+@situation(27, "connections that fall silent, at work and idle: back within a minute",
+           own_server=True, seconds=70)
+def silence(case):
+    case.queue()
+    way = Forwarder(case.server)
+    try:
+        environment = case.environment(PGHOST=way.host, PGPORT=str(way.port))
+        busy = case.work(environment=environment, LEASE=45, CONCURRENCY=2)
+        long = case.enqueue({"do": "sleep", "seconds": 60})
+        short = case.enqueue({"do": "sleep", "seconds": 12}, "alice")
+        for id in long, short:
+            case.wait_for_line("start", id, worker=busy)
+        idle = case.work(environment=environment, LEASE=45)
+        case.is_idle(idle)
+        way.mute()
+        case.wait_for_line("end", short)        # and cannot be told to the server
+        way.unmute()
+        # a minute, and what a slow machine takes
+        case.was_done_once(case.enqueue({"do": "ok"}, "carol"), limit=60 + TIME_LIMIT)
+        case.was_done_once(short, limit=60)
+        # its lease of 45 s was prolonged over another connection
+        case.was_done_once(long, limit=60 + TIME_LIMIT)
+        for worker in busy, idle:
+            expect(worker.is_alive(), f"{worker.label} has ended")
+            worker.stop()
+    finally:
+        way.close()
+
+
+@situation(28, "an end that the server refuses: a warning names the task", seconds=6)
+def refused(case):
+    queue = case.queue()
+    worker = case.work()
+    id = case.enqueue({"do": "sleep", "seconds": 3}, "group28")
+    case.wait_for_line("start", id)
+    expect(case.ask("SELECT fairq.release(%s, 1)", id), "release() was false")
+    case.wait_for_line("end", id, 1)
+    case.wait_for_line("start", id, 2)
+    case.wait_for_status(id, "succeeded")
+    worker.stop()
+    told = [line for line in worker.said().splitlines() if "group28" in line]
+    expect(len(told) == 1 and str(id) in told[0] and queue in told[0], "it warns:", told)
+
+
+@situation(29, "the client's producer refuses an empty group", seconds=1)
+def no_group(case):
+    queue = case.queue()
+    said = case.produce({"do": "ok"}, "", status=1)
+    expect(len(said.splitlines()) == 1 and "group" in said, "it says", said)
+    count = case.ask("SELECT count(*) FROM fairq.tasks WHERE queue = %s", queue)
+    expect(count == 0, "tasks that it has left:", count)
+
+
+@situation(30, "no such database or role: it ends after a while; no server: it waits",
+           own_server=True, seconds=20)
+def never(case):
+    case.queue()
+    nowhere, nobody = "behaviour_nowhere", "behaviour_nobody"
+    begun = time.monotonic()
+    ending = {name: case.work(environment=case.environment(**{variable: name}), GIVE_UP=6)
+              for variable, name in (("PGDATABASE", nowhere), ("PGUSER", nobody))}
+    lives = case.work(GIVE_UP=6)
+    case.is_idle(lives)
+    for name, worker in ending.items():
+        says(worker, name)
+    took = time.monotonic() - begun
+    expect(took >= 6, "they have given up after", took)
+    case.server.control("-m", "fast", "stop")
+    case.connection.close()
+    time.sleep(10)
+    expect(lives.is_alive(), "without a server it has ended")
+    case.server.control("start")
+    case.goes_on()
+    lives.stop()
+
+
+@situation(31, "an error with a cause: both are kept", seconds=2)
+def cause(case):
+    case.queue()
+    worker = case.work()
+    id = case.enqueue({"do": "raise_from", "message": "no invoice", "cause": "disk is full"},
+                      max_attempts=1)
+    task = case.wait_for_status(id, "failed")
+    expect(all(part in (task.error or "") for part in ("no invoice", "disk is full")),
+           "its error is", task.error)
+    worker.stop()
+
+
 # ---- the driver
 
 class Driver:
@@ -882,10 +1140,10 @@ class Driver:
         if reason:
             return self.result(name, skip=reason)
         complaints = []
-        case = None
+        case = skip = None
         try:
             # with_clock() takes its own
-            own = number == 5
+            own = number in (5, 30)
             case = Case(client, number, self, OwnServer() if own else None)
             function(case)
             for queue in case.queues:
@@ -893,6 +1151,8 @@ class Driver:
                 expect(wrong is None, "check_queue():", wrong)
         except Broken as broken:
             complaints = str(broken).splitlines()
+        except Skipped as skipped:
+            skip = str(skipped)
         except Exception:
             complaints = traceback.format_exc().splitlines()
         if case:
@@ -902,7 +1162,7 @@ class Driver:
                 case.end()
             except Exception:
                 complaints += traceback.format_exc().splitlines()
-        self.result(name, complaints)
+        self.result(name, complaints, skip)
 
     def pair_worker(self, clients, client):
         """A worker of that client does a task of each."""
@@ -957,7 +1217,7 @@ class Driver:
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
     parser.add_argument("--client", nargs="+")
-    parser.add_argument("--only", nargs="+", type=int, choices=range(1, 23))
+    parser.add_argument("--only", nargs="+", type=int, choices=SITUATIONS)
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--through")
