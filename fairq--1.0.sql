@@ -144,6 +144,7 @@ CREATE TABLE fairq.task (
 	run_at timestamptz,
 	max_attempts int CHECK (max_attempts > 0),
 	released int,
+	lapses int,
 	cost real CHECK (cost > 0 AND cost <= 1000000),
 	payload jsonb NOT NULL,
 	worker text,
@@ -186,6 +187,7 @@ COMMENT ON COLUMN fairq.task.cancelled IS 'Its worker is to be told so, by fairq
 COMMENT ON COLUMN fairq.task.run_at IS 'Not before; of a retry, too. Of a task that was put back at once: when that was.';
 COMMENT ON COLUMN fairq.task.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
 COMMENT ON COLUMN fairq.task.released IS 'How many of its attempts don''t count; NULL: none.';
+COMMENT ON COLUMN fairq.task.lapses IS 'How many of its attempts ended because the lease expired; NULL: none.';
 COMMENT ON COLUMN fairq.task.cost IS 'What it is charged in a queue that is fair by cost; NULL: 1.';
 COMMENT ON COLUMN fairq.task.dedup_key IS 'The key that no other unfinished task of the queue has.';
 COMMENT ON COLUMN fairq.task.error IS 'Why the last attempt failed.';
@@ -222,6 +224,7 @@ CREATE TABLE fairq.archive (
 	popped_at timestamptz,
 	run_at timestamptz,
 	max_attempts int,
+	lapses int,
 	cost real,
 	payload jsonb NOT NULL,
 	group_key text COLLATE "C" NOT NULL,
@@ -250,6 +253,7 @@ COMMENT ON COLUMN fairq.archive.status IS '1: succeeded, 2: failed, 3: cancelled
 COMMENT ON COLUMN fairq.archive.popped_at IS 'When it was popped last, by the clock; NULL: it was not.';
 COMMENT ON COLUMN fairq.archive.run_at IS 'Not before; of a retry, too.';
 COMMENT ON COLUMN fairq.archive.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.archive.lapses IS 'How many of its attempts ended because the lease expired; NULL: none.';
 COMMENT ON COLUMN fairq.archive.cost IS 'What it was charged in a queue that is fair by cost; NULL: 1.';
 COMMENT ON COLUMN fairq.archive.payload IS 'What the producer gave.';
 COMMENT ON COLUMN fairq.archive.group_key IS 'The group.';
@@ -496,11 +500,13 @@ CREATE TYPE fairq.claim AS (
 	lease_until timestamptz,
 	queue text,
 	headers jsonb,
-	attempts_left int
+	attempts_left int,
+	lapses int
 );
 COMMENT ON TYPE fairq.claim IS 'A task as a worker gets it.';
 COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which it was served; in fairq.tasks it is where the task stands.';
 COMMENT ON COLUMN fairq.claim.attempts_left IS 'How many more attempts it has if this one fails.';
+COMMENT ON COLUMN fairq.claim.lapses IS 'How many of its attempts ended because the lease expired: it may have killed its workers.';
 
 CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 	lease interval DEFAULT NULL, per_group int DEFAULT NULL,
@@ -707,7 +713,8 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		t.payload, NULL::jsonb AS result, fairq.kept_back(t.error) AS error,
 		fairq.kept_back(t.worker) AS worker, t.enqueued_at,
 		t.popped_at, t.run_at, t.lease_until, NULL::timestamptz AS finished_at,
-		coalesce(t.cost, 1) AS cost, t.headers, t.progress, t.cancelled, t.expires_at
+		coalesce(t.cost, 1) AS cost, t.headers, t.progress, t.cancelled, t.expires_at,
+		coalesce(t.lapses, 0) AS lapses
 	FROM fairq.task t
 	JOIN fairq.queue q ON q.queue_id = t.queue_id
 		AND t.lane BETWEEN q.queue_id * 10 AND q.queue_id * 10 + 9
@@ -728,7 +735,7 @@ CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 		fairq.kept_back(a.worker) AS worker, a.enqueued_at,
 		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at,
 		coalesce(a.cost, 1) AS cost, a.headers, a.progress, a.status = 3 AS cancelled,
-		a.expires_at
+		a.expires_at, coalesce(a.lapses, 0) AS lapses
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq.has_queue_privilege(q.queue_id, 'work');
@@ -1017,6 +1024,9 @@ AS $$
 	SELECT format('task %s has %s attempts, and released %s', id, attempt,
 		released)
 	FROM t WHERE released NOT BETWEEN 0 AND attempt
+	UNION ALL
+	SELECT format('task %s has %s attempts, and %s lapses', id, attempt, lapses)
+	FROM t WHERE lapses NOT BETWEEN 0 AND attempt
 	UNION ALL
 	SELECT format('task %s of priority %s is in lane %s', id, priority, lane)
 	FROM t WHERE priority NOT BETWEEN 0 AND 9

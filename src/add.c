@@ -95,6 +95,7 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 			   Int32GetDatum(new->max_attempts), new->max_attempts == 0);
 	put_column(values, nulls, TASK_RELEASED, Int32GetDatum(new->attempt),
 			   new->attempt == 0);
+	put_column(values, nulls, TASK_LAPSES, (Datum) 0, true);
 	put_column(values, nulls, TASK_COST, Float4GetDatum(new->cost),
 			   new->cost == 0);
 	put_column(values, nulls, TASK_PAYLOAD, new->payload, false);

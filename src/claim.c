@@ -236,6 +236,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	before = task->tid;
 	popped_at = task->popped_at;
 	took = fairq_leased_for(task, task->lease_until);
+	task->lapses++;
 	if (serve_task(s, task, turn, pending) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
 	fairq_work_ended(s->lane, pending->group_no, &pending->work, popped_at, took,

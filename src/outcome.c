@@ -63,6 +63,8 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	nulls[ARCHIVE_POPPED_AT - 1] = task->popped_at == 0;
 	copy_column(tasks, TASK_RUN_AT, ARCHIVE_RUN_AT, values, nulls);
 	copy_column(tasks, TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS, values, nulls);
+	values[ARCHIVE_LAPSES - 1] = Int32GetDatum(task->lapses);
+	nulls[ARCHIVE_LAPSES - 1] = task->lapses == 0;
 	copy_column(tasks, TASK_COST, ARCHIVE_COST, values, nulls);
 	copy_column(tasks, TASK_PAYLOAD, ARCHIVE_PAYLOAD, values, nulls);
 	if (task->running)
@@ -266,6 +268,7 @@ fairq_expire(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 		 task->id, queue->name, task->cancelled ? "cancelled" :
 		 fairq_attempts_used_up(queue, task) ? "failed" : "queued again");
 	task->took = FAIRQ_TOOK_LEASE;
+	task->lapses++;
 	if (task->cancelled)
 		fairq_finish(queue, tasks, task, FAIRQ_STATUS_CANCELLED, NULL,
 					 (Datum) 0);

@@ -30,7 +30,7 @@
 #include "tally_count.h"
 #include "transaction.h"
 
-#define CLAIM_NATTS 11
+#define CLAIM_NATTS 12
 #define MAX_WORKER 1024
 
 PG_FUNCTION_INFO_V1(fairq_pop);
@@ -81,6 +81,7 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 	if (!nulls[9])
 		values[9] = copy_detoasted(tasks, TASK_HEADERS, &nulls[9]);
 	values[10] = Int32GetDatum(fairq_attempts_left(claims->queue, task));
+	values[11] = Int32GetDatum(task->lapses);
 	tuplestore_putvalues(claims->rsinfo->setResult, claims->rsinfo->setDesc,
 						 values, nulls);
 }

@@ -210,6 +210,7 @@ typedef struct FairqTask
 	int32		group_no;		/* number of its group */
 	int32		attempt;		/* number of attempts so far */
 	int32		released;		/* attempts that don't count */
+	int32		lapses;			/* attempts that have ended with their leases */
 	int32		max_attempts;	/* most attempts that count; 0: as the queue
 								 * says */
 	int64		took;			/* microseconds of work that its worker says

@@ -500,6 +500,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 		DatumGetTimestampTz(slot_getattr(slot, TASK_RUN_AT, &isnull));
 	task->cancelled = DatumGetBool(slot_getattr(slot, TASK_CANCELLED, &isnull));
 	task->released = DatumGetInt32(slot_getattr(slot, TASK_RELEASED, &isnull));
+	task->lapses = DatumGetInt32(slot_getattr(slot, TASK_LAPSES, &isnull));
 	task->max_attempts =
 		DatumGetInt32(slot_getattr(slot, TASK_MAX_ATTEMPTS, &isnull));
 	task->took = -1;

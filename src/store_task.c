@@ -399,15 +399,18 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
 				 TimestampTz lease_until, Datum worker, bool worker_isnull)
 {
 	const AttrNumber changed[] = {
-		TASK_LEASE_UNTIL, TASK_POPPED_AT, TASK_ATTEMPT, TASK_WORKER
+		TASK_LEASE_UNTIL, TASK_POPPED_AT, TASK_ATTEMPT, TASK_LAPSES, TASK_WORKER
 	};
 	const Datum values[] = {
 		TimestampTzGetDatum(lease_until),
 		TimestampTzGetDatum(popped_at),
 		Int32GetDatum(task->attempt + 1),
+		Int32GetDatum(task->lapses),
 		worker
 	};
-	const bool	nulls[] = {false, false, false, worker_isnull};
+	const bool	nulls[] = {
+		false, false, false, task->lapses == 0, worker_isnull
+	};
 	FairqClaimResult result;
 
 	result = update_locked(table, task, changed, values, nulls,
@@ -432,8 +435,8 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 				  TimestampTz run_at, const text *error, bool counts)
 {
 	const AttrNumber changed[] = {
-		TASK_ADDR, TASK_LEASE_UNTIL, TASK_WORKER, TASK_RELEASED, TASK_RUN_AT,
-		TASK_ERROR
+		TASK_ADDR, TASK_LEASE_UNTIL, TASK_WORKER, TASK_RELEASED, TASK_LAPSES,
+		TASK_RUN_AT, TASK_ERROR
 	};
 	int32		released = task->released + (counts ? 0 : 1);
 	const Datum values[] = {
@@ -441,11 +444,12 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 		(Datum) 0,
 		(Datum) 0,
 		Int32GetDatum(released),
+		Int32GetDatum(task->lapses),
 		TimestampTzGetDatum(run_at),
 		PointerGetDatum(error)
 	};
 	const bool	nulls[] = {
-		false, true, true, released == 0, false, false
+		false, true, true, released == 0, task->lapses == 0, false, false
 	};
 
 	(void) update_locked(table, task, changed, values, nulls,
@@ -573,6 +577,8 @@ fairq_task_put_back(FairqTable *table, FairqTask *task, int64 new_addr,
 	nulls[TASK_RUN_AT - 1] = false;
 	values[TASK_RELEASED - 1] = Int32GetDatum(released);
 	nulls[TASK_RELEASED - 1] = released == 0;
+	values[TASK_LAPSES - 1] = Int32GetDatum(task->lapses);
+	nulls[TASK_LAPSES - 1] = task->lapses == 0;
 	nulls[TASK_WORKER - 1] = true;
 	nulls[TASK_DEDUP_KEY - 1] |= !keeps_key;
 	if (error != NULL)

@@ -151,6 +151,8 @@ fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
 		task->id != id)
 		return false;
 	task->taken = true;
+	/* it was leased, so the lease had expired */
+	task->lapses += task->running;
 	task->running = false;
 	task->attempt = note->attempt;
 	task->popped_at = note->at;
