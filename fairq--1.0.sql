@@ -550,14 +550,14 @@ CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_fail'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.fail(bigint, int, text, interval, boolean, interval)
-	IS 'An attempt has failed: the task is retried later, before its group''s queued ones, or, if it has no attempts left or is called dead, failed for good.';
+	IS 'An attempt has failed: the task is retried later, before its group''s queued ones, or, if it has no attempts left or is called dead, failed for good. False if the lease is lost, or the task cancelled, which it then is.';
 
 CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL,
 	delay interval DEFAULT '0')
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_release'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.release(bigint, int, interval)
-	IS 'Hand a running task back: it is ready again, behind its group''s others, or scheduled after the delay; and the attempt does not count.';
+	IS 'Hand a running task back: it is ready again, behind its group''s others, or scheduled after the delay; and the attempt does not count. False if the lease is lost, or the task cancelled, which it then is.';
 
 CREATE FUNCTION fairq.extend(id bigint, attempt int DEFAULT NULL,
 	lease interval DEFAULT NULL)

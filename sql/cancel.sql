@@ -1,7 +1,8 @@
 -- Taking a task back, in each of its states.
 --
 -- Broken on purpose to see it fail: a cancelled task whose lease expired was
--- queued again (fairq_expire() in outcome.c).
+-- queued again (fairq_expire() in outcome.c); fail and release of a cancelled task
+-- returned true (finish.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -109,11 +110,26 @@ SELECT lease_until > now() AS leased FROM fairq.tasks WHERE queue = 'cancel' AND
 -- extend says so, with the attempt, without, and with a lease
 SELECT fairq.extend(pg_temp.id('cancel', 'e1'), 1), fairq.extend(pg_temp.id('cancel', 'e1')),
 	fairq.extend(pg_temp.id('cancel', 'e1'), 1, '1 hour'), fairq.extend(pg_temp.id('cancel', 'e7'), 1) > now() AS other;
--- whatever the worker does, it is the end, as a cancelled one; complete says so, and keeps the result
+-- whatever the worker does, it is the end, as a cancelled one: each call returns false, and complete keeps the result
 SELECT fairq.complete(pg_temp.id('cancel', 'e1'), 1, '"done"'), cardinality(fairq.complete_batch(ARRAY[pg_temp.id('cancel', 'e2')], '{1}')),
 	fairq.fail(pg_temp.id('cancel', 'e3'), 1, 'stopped'), fairq.fail(pg_temp.id('cancel', 'e4'), 1, 'stopped', '0', true),
 	fairq.release(pg_temp.id('cancel', 'e5'), 1), fairq.release(pg_temp.id('cancel', 'e6'), 1, '1 hour');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'e%';
+SELECT * FROM fairq.check_queue('cancel');
+-- the batches name it, and only it
+SELECT pg_temp.add('cancel', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'h7', 'h8');
+SELECT count(*) FROM fairq.pop('cancel', 8);
+SELECT bool_and(pg_temp.cancel('cancel', 'h' || n)) FROM generate_series(1, 7, 2) n;
+CREATE TEMP TABLE h AS SELECT payload #>> '{}' AS task, id FROM fairq.tasks WHERE queue = 'cancel' AND payload::text LIKE '"h%';
+SELECT call, (SELECT task FROM h WHERE ARRAY[id] = lost) FROM (
+	SELECT 'complete' AS call, fairq.complete_batch(array_agg(id)) AS lost FROM h WHERE task IN ('h1', 'h2')
+	UNION ALL SELECT 'fail', fairq.fail_batch(array_agg(id), errors => '{x,x}') FROM h WHERE task IN ('h3', 'h4')
+	UNION ALL SELECT 'release', fairq.release_batch(array_agg(id)) FROM h WHERE task IN ('h5', 'h6')
+	UNION ALL SELECT 'extend', fairq.extend_batch(array_agg(id)) FROM h WHERE task IN ('h7', 'h8')) b;
+SELECT task, status, error FROM pg_temp.tasks('cancel') WHERE task LIKE 'h%';
+SELECT fairq.release(id) FROM h WHERE task = 'h7';
+SELECT count(*) FROM h WHERE fairq.cancel(id) IS NOT NULL;
+SELECT count(*) FROM h WHERE fairq.complete(id);
 SELECT * FROM fairq.check_queue('cancel');
 SELECT bool_or(pg_temp.cancel('cancel', 'e' || n)) FROM generate_series(1, 6) n;
 SELECT * FROM pg_temp.counters('cancel');

@@ -125,7 +125,7 @@ fairq_fail(PG_FUNCTION_ARGS)
 	if (done)
 		fairq_fail_attempt(&a, error, retry_in, dead, took);
 	end_call(a.tasks, done);
-	PG_RETURN_BOOL(done);
+	PG_RETURN_BOOL(done && !a.task.cancelled);
 }
 
 Datum
@@ -142,7 +142,7 @@ fairq_release(PG_FUNCTION_ARGS)
 	if (done)
 		fairq_release_attempt(&a, delay);
 	end_call(a.tasks, done);
-	PG_RETURN_BOOL(done);
+	PG_RETURN_BOOL(done && !a.task.cancelled);
 }
 
 Datum

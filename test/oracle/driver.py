@@ -190,7 +190,7 @@ class Driver:
         """ahead: the retry, so many instants from now; None: backoff."""
         delay = self._delay(ahead)
         done = self._call(s, "fail", id, attempt, error, delay, dead)
-        if done != valid:
+        if done != (valid and not self.model.tasks[id].cancelled):
             raise Fault("fail", f"fail({id}) is {done}")
         if valid:
             fate = self.model.fate(s, self.model.tasks[id], delay, dead)
@@ -201,7 +201,7 @@ class Driver:
     def release(self, s, id, attempt=None, ahead=0, valid=True):
         delay = self._delay(ahead)
         done = self._call(s, "release", id, attempt, delay)
-        if done != valid:
+        if done != (valid and not self.model.tasks[id].cancelled):
             raise Fault("release", f"release({id}) is {done}")
         if valid:
             scheduled = delay and not self.model.tasks[id].cancelled

@@ -439,7 +439,7 @@ class Fake:
             if delay is None:
                 delay = self.backoff(session, row)
             self.put_off(session, row, delay, begun=True, error=error)
-        return True
+        return not row.cancelled
 
     def backoff(self, session, row):
         return min(self.settings_of(session).backoff
@@ -453,7 +453,7 @@ class Fake:
             self.finish(session, row, CANCELLED)
         else:
             self.put_off(session, row, delay, released=row.released + 1)
-        return True
+        return not row.cancelled
 
     def extend(self, session, id, attempt, lease):
         row = self.held(id, attempt)

@@ -20,7 +20,8 @@ cancel    cancel() is true for what is not finished.  What did not run is gone;
 extend    a lease ends when extend() says, unless it is NULL: the lease is
           lost, or the task cancelled.
 fail, release, complete, expire, redrive, purge
-          are true, or count, if and as far as they act.  A retry comes after
+          are true, or count, if and as far as they act, but the first three
+          are false of a cancelled task, which they end.  A retry comes after
           the delay that was asked for, else after the queue's backoff, doubled
           with each attempt that counted, give or take a quarter.  Without a
           delay it is due at once.
