@@ -663,7 +663,7 @@ CREATE FUNCTION fairq.next_at(queue_id int, group_no int) RETURNS timestamptz
 	AS 'MODULE_PATHNAME', 'fairq_sql_next_at'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.next_at(int, int)
-	IS 'When the next task of a group may start, by its rate and the queue''s; NULL: now.';
+	IS 'When the next task of a group may start, by its rate and the queue''s; NULL: now, or the caller may not monitor the queue.';
 
 CREATE FUNCTION fairq.has_queue_privilege(queue_id int, privilege text)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_has_queue_privilege'
@@ -863,7 +863,7 @@ COMMENT ON FUNCTION fairq.visible_stats()
 CREATE VIEW fairq.stats WITH (security_barrier) AS
 	SELECT * FROM fairq.visible_stats();
 COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, who waits and since when, and what was done since the server started. It costs the same whatever is queued.';
-COMMENT ON COLUMN fairq.stats.groups_active IS 'Groups that may have something ready. NULL where nothing is known of the queue: after a restart, until a call or fairq.maintain() comes by, and on a standby.';
+COMMENT ON COLUMN fairq.stats.groups_active IS 'Groups that may have something ready. NULL where nothing is known of the queue: after a restart, until a call or fairq.maintain() comes by, and on a standby; and for a role that may not monitor the queue.';
 COMMENT ON COLUMN fairq.stats.groups_limited IS 'Groups without a free slot under a limit of theirs. NULL: as groups_active.';
 COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that stand at a turn and are not running, also those that a limit keeps back. Commits keep this number; NULL until all tasks have been counted, by fairq.maintain() or by a pop while the table is small.';
 COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that stand at a time and are not running: for later or for a retry, also due ones that no pop has taken yet. NULL: as ready.';
@@ -951,7 +951,7 @@ CREATE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'fairq_turns_before'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.turns_before(bigint)
-	IS 'How many tasks of its priority are served before a task that is ready, at most, of its own group and of those that wait now; NULL: it is scheduled, running or unknown, or no bound is known.';
+	IS 'How many tasks of its priority are served before a task that is ready, at most, of its own group and of those that wait now; NULL: it is scheduled, running or unknown, no bound is known, or the caller may not monitor the queue.';
 
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
 	max_tasks int DEFAULT NULL)

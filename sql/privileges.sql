@@ -2,7 +2,9 @@
 --
 -- Broken on purpose to see it fail: a role with one privilege had them all
 -- (fairq_grants_allow() in acl.c); one with enqueue found out which groups there are
--- (fairq_sql_address() in inspect.c).
+-- (fairq_sql_address() in inspect.c), how much they have (fairq_turns_before() in
+-- queued.c), whether they are held (fairq_sql_next_at()), limited
+-- (fairq_visible_queues()) or paused (put_groups() in stats.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off
@@ -53,6 +55,24 @@ BEGIN
 	RESET ROLE;
 	RETURN CASE WHEN result IN ('f', 'false', 'NULL', '0')
 		THEN result ELSE 'yes' END;
+END $$;
+
+-- Runs a query of the queue and a task as a role, after the task was enqueued for a
+-- group; in a subtransaction that is rolled back.
+CREATE FUNCTION pg_temp.after_enqueue(role text, queue_id int, group_key text, query text) RETURNS text
+	LANGUAGE plpgsql AS $$
+DECLARE
+	id bigint;
+	result text;
+BEGIN
+	BEGIN
+		id := fairq.enqueue('privileges_guess', group_key);
+		EXECUTE format('SET LOCAL ROLE %I', role);
+		EXECUTE format('SELECT coalesce((' || query || ')::text, ''NULL'')', queue_id, id) INTO result;
+		RAISE SQLSTATE 'XXROL';
+	EXCEPTION WHEN SQLSTATE 'XXROL' THEN
+		RETURN result;
+	END;
 END $$;
 
 SELECT fairq.enqueue('privileges', 'g', to_jsonb(n)) > 0 AS ok FROM generate_series(1, 3) n;
@@ -196,6 +216,35 @@ SELECT locktype, relation::regclass, classid::regclass, mode FROM pg_locks
 		OR relation = 'fairq.task'::regclass);
 COMMIT;
 RESET ROLE;
+
+-- What a role with one privilege is told does not depend on whether there is a group
+-- of the name that it guesses: each of these is asked after a task of its own was
+-- enqueued for a group that is busy, paused, limited or unknown.
+SELECT fairq.create_queue('privileges_guess', concurrency => 1);
+SELECT fairq.grant_queue('privileges_guess', 'regress_fairq_enqueue', 'enqueue');
+SELECT fairq.grant_queue('privileges_guess', 'regress_fairq_monitor', 'monitor');
+SELECT count(fairq.enqueue('privileges_guess', group_key)) FROM unnest('{busy,busy,busy,other,paused,held}'::text[]) group_key;
+SELECT count(*) FROM fairq.pop('privileges_guess', 2);
+SELECT fairq.pause('privileges_guess', 'paused'), fairq.hold('privileges_guess', 'held', 'tomorrow');
+SELECT count(*) FROM fairq.pop('privileges_guess');
+SELECT queue_id AS guess_id FROM fairq.queue WHERE name = 'privileges_guess' \gset
+SELECT regexp_replace(what, '.*_', '') AS what, regexp_replace(role, '.*_', '') AS role,
+	count(DISTINCT answer) > 1 AS differs,
+	CASE WHEN role ~ 'enqueue' THEN min(answer) END AS answer
+FROM (VALUES
+	('a_turns_before', 'SELECT fairq.turns_before(%2$s)'),
+	('b_queues', $$SELECT (ready, waiting, scheduled, running) FROM fairq.queues WHERE queue = 'privileges_guess'$$),
+	('c_stats', $$SELECT (ready, groups_active, groups_limited, groups_paused, groups_throttled, oldest_ready IS NULL,
+		oldest_limited IS NULL) FROM fairq.stats WHERE queue = 'privileges_guess'$$),
+	('d_groups', $$SELECT count(*) FROM fairq.groups WHERE queue = 'privileges_guess'$$),
+	('e_next_at', 'SELECT count(fairq.next_at(%1$s, n)) FROM generate_series(0, 5) n'),
+	('f_wait_reason', 'SELECT array_agg(fairq.wait_reason(%1$s, n, NULL, NULL)) FROM generate_series(0, 5) n'),
+	('g_group_got', 'SELECT count(fairq.group_got(%1$s, n)) FROM generate_series(0, 5) n')) c(what, call),
+	unnest('{regress_fairq_enqueue, regress_fairq_monitor}'::text[]) role,
+	LATERAL (SELECT pg_temp.after_enqueue(role, :guess_id, group_key, call) AS answer
+		FROM unnest('{busy,other,paused,held,unknown}'::text[]) group_key) a
+GROUP BY c.what, role ORDER BY c.what, role;
+SELECT fairq.drop_queue('privileges_guess', true);
 
 -- fairq.wait() is a worker's, too
 SET ROLE regress_fairq_enqueue;

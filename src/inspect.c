@@ -90,7 +90,7 @@ fairq_counters(PG_FUNCTION_ARGS)
 													  values, nulls)));
 }
 
-/* fairq.next_at(queue_id, group_no): NULL: now */
+/* fairq.next_at(queue_id, group_no): NULL: now, or not for the caller to see */
 Datum
 fairq_sql_next_at(PG_FUNCTION_ARGS)
 {
@@ -99,7 +99,7 @@ fairq_sql_next_at(PG_FUNCTION_ARGS)
 	TimestampTz next;
 	bool		of_queue;
 
-	if (queue == NULL || group_no < 0 || !fairq_may(queue, FAIRQ_PRIV_ANY))
+	if (queue == NULL || group_no < 0 || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
 		PG_RETURN_NULL();
 	next = fairq_next_at(queue, group_no, &of_queue);
 	if (next == DT_NOBEGIN)
@@ -145,13 +145,17 @@ fairq_wait_reason(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(fairq_reason_name(reason)));
 }
 
+/* Return what a query finds of the queues that the caller may see, and monitor. */
 static Datum
-visible(FunctionCallInfo fcinfo, int any_privilege, const char *sql)
+visible(FunctionCallInfo fcinfo, const char *sql)
 {
-	FairqSqlArg arg = {INT4ARRAYOID, fairq_visible_ids(any_privilege), false};
+	FairqSqlArg args[] = {
+		{INT4ARRAYOID, fairq_visible_ids(FAIRQ_PRIV_ANY), false},
+		{INT4ARRAYOID, fairq_visible_ids(FAIRQ_PRIV_MONITOR), false}
+	};
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	fairq_sql_view(sql, &arg, 1,
+	fairq_sql_view(sql, args, lengthof(args),
 				   ((ReturnSetInfo *) fcinfo->resultinfo)->setResult);
 	return (Datum) 0;
 }
@@ -160,16 +164,20 @@ visible(FunctionCallInfo fcinfo, int any_privilege, const char *sql)
 Datum
 fairq_visible_groups(PG_FUNCTION_ARGS)
 {
-	return visible(fcinfo, FAIRQ_PRIV_MONITOR,
-				   "SELECT * FROM fairq.all_groups"
-				   " WHERE queue_id IN (SELECT unnest($1))");
+	return visible(fcinfo, "SELECT * FROM fairq.all_groups"
+				   " WHERE queue_id IN (SELECT unnest($2))");
 }
 
-/* fairq.visible_queues() */
+/*
+ * fairq.visible_queues(): how many tasks have a free slot depends on their groups, so
+ * it is NULL for a caller that may not monitor the queue.
+ */
 Datum
 fairq_visible_queues(PG_FUNCTION_ARGS)
 {
-	return visible(fcinfo, FAIRQ_PRIV_ANY,
-				   "SELECT * FROM fairq.all_queues"
-				   " WHERE queue_id IN (SELECT unnest($1))");
+	return visible(fcinfo, "SELECT r.* FROM fairq.all_queues q"
+				   " CROSS JOIN LATERAL jsonb_populate_record(q,"
+				   " CASE WHEN queue_id = ANY ($2) THEN '{}'"
+				   " ELSE '{\"ready\": null, \"waiting\": null}'::jsonb END) r"
+				   " WHERE q.queue_id IN (SELECT unnest($1))");
 }

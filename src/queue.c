@@ -519,8 +519,8 @@ lookup_queue(int32 id)
 			read_settings(queue);
 			read_grants(queue);
 			queue->as_of.reading = now;
-			/* names are for those who may do something with the queue */
-			if (fairq_may(queue, FAIRQ_PRIV_ANY))
+			/* this is for those who may see the queue's groups */
+			if (fairq_may(queue, FAIRQ_PRIV_MONITOR))
 				elog(DEBUG2, "read the settings of queue \"%s\": %d groups have some",
 					 queue->name, queue->groups.n);
 		}

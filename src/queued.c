@@ -59,7 +59,8 @@ fairq_turns_before(PG_FUNCTION_ARGS)
 		fairq_task_find_nowait(tasks, PG_GETARG_INT64(0), &task, &changing) &&
 		!task.running && !fairq_is_timed(task.addr) &&
 		!fairq_is_outdated(&task, GetCurrentTimestamp()) &&
-		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_ANY)) != NULL)
+	/* of the group, which may be another tenant's, it tells how much it has */
+		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_MONITOR)) != NULL)
 		ahead = fairq_tasks_ahead(queue, tasks, &task);
 	fairq_table_close(tasks);
 	if (ahead == FAIRQ_AHEAD_UNKNOWN)

@@ -3,7 +3,9 @@
  *		fairq.stats: who waits, and since when, at no cost.
  *
  * A row for each queue with which the caller may do anything.  It reads shared
- * memory and settings only, whatever is queued, and no task.
+ * memory and settings only, whatever is queued, and no task.  What depends on groups
+ * is NULL for a caller that may not monitor the queue: by a task of its own it would
+ * find out whether there is a group of a name that it guesses.
  *
  * Locking: the tally's lock, shared (tally.c); what waiting.c says.
  */
@@ -37,18 +39,31 @@ put_tallies(FairqRow *row, FairqQueue *queue)
 		fairq_put_int8(row, n[i], !known);
 }
 
-/* Put how many groups there are of which kind. */
+/* Put for how long something waits that is ready since then; DT_NOEND: nothing. */
 static void
-put_groups(FairqRow *row, FairqQueue *queue, const FairqWaiting *waiting)
+put_age(FairqRow *row, TimestampTz since)
 {
+	fairq_put_interval(row, Max(GetCurrentTimestamp() - since, 0),
+					   since == DT_NOEND);
+}
+
+/* Put how many groups there are of which kind, and for how long they wait. */
+static void
+put_groups(FairqRow *row, FairqQueue *queue)
+{
+	bool		hidden = !fairq_may(queue, FAIRQ_PRIV_MONITOR);
+	FairqWaiting waiting;
 	int32		paused = 0;
 
+	fairq_waiting(queue, &waiting);
 	for (int i = 0; i < queue->groups.n; i++)
 		paused += queue->groups.settings[i].limit == 0;
-	fairq_put_int4(row, waiting->nready, !waiting->known);
-	fairq_put_int4(row, waiting->nlimited, !waiting->known);
-	fairq_put_int4(row, paused, false);
-	fairq_put_int4(row, waiting->nthrottled, !waiting->known);
+	fairq_put_int4(row, waiting.nready, hidden || !waiting.known);
+	fairq_put_int4(row, waiting.nlimited, hidden || !waiting.known);
+	fairq_put_int4(row, paused, hidden);
+	fairq_put_int4(row, waiting.nthrottled, hidden || !waiting.known);
+	put_age(row, hidden ? DT_NOEND : waiting.ready);
+	put_age(row, hidden ? DT_NOEND : waiting.limited);
 }
 
 /*
@@ -97,14 +112,6 @@ put_times(FairqRow *row, FairqQueue *queue)
 		put_histogram(row, counts[s]);
 }
 
-/* Put for how long something waits that is ready since then; DT_NOEND: nothing. */
-static void
-put_age(FairqRow *row, TimestampTz since)
-{
-	fairq_put_interval(row, Max(GetCurrentTimestamp() - since, 0),
-					   since == DT_NOEND);
-}
-
 /* Put what was done since the server started. */
 static void
 put_counters(FairqRow *row, FairqQueue *queue)
@@ -118,17 +125,13 @@ static void
 put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
 {
 	FairqRow	row = {0};
-	FairqWaiting waiting;
 
 	fairq_put(&row, CStringGetTextDatum(queue->name), false);
 	fairq_put(&row, BoolGetDatum(queue->paused), false);
 	fairq_put_int4(&row, queue->max_running,
 				   queue->max_running == FAIRQ_NO_LIMIT);
 	put_tallies(&row, queue);
-	fairq_waiting(queue, &waiting);
-	put_groups(&row, queue, &waiting);
-	put_age(&row, waiting.ready);
-	put_age(&row, waiting.limited);
+	put_groups(&row, queue);
 	put_times(&row, queue);
 	put_counters(&row, queue);
 	/* if it was dropped meanwhile, what was read may be another queue's */
