@@ -351,12 +351,14 @@ CREATE FUNCTION fairq.create_queue(queue text,
 	fair_by text DEFAULT 'tasks', rate int DEFAULT NULL,
 	per interval DEFAULT '1 minute', burst int DEFAULT 1,
 	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
-	in_order boolean DEFAULT false, retain_failed interval DEFAULT NULL)
+	in_order boolean DEFAULT false, retain_failed interval DEFAULT NULL,
+	if_not_exists boolean DEFAULT false)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text, int, interval, int, int, int[], boolean, interval)
-	IS 'Create a queue.';
+	boolean, bigint, text, int, interval, int, int, int[], boolean, interval,
+	boolean)
+	IS 'Create a queue; with if_not_exists, one that exists stays as it is.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
 	concurrency int DEFAULT NULL, max_running int DEFAULT NULL,
@@ -373,11 +375,12 @@ COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, i
 	boolean, bigint, text, int, interval, int, int, int[], boolean, interval)
 	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit, rate or retention away, ''{}'' takes shares away.';
 
-CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false)
+CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false,
+	if_exists boolean DEFAULT false)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_drop_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.drop_queue(text, boolean)
-	IS 'Drop a queue; with force, also if there are tasks in it.';
+COMMENT ON FUNCTION fairq.drop_queue(text, boolean, boolean)
+	IS 'Drop a queue; with force, also if there are tasks in it. With if_exists, false if there is no such queue.';
 
 CREATE FUNCTION fairq.set_group(queue text, group_key text,
 	concurrency int DEFAULT NULL, weight int DEFAULT NULL,
@@ -433,11 +436,11 @@ CREATE FUNCTION fairq.enqueue(queue text, group_key text,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
 	headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
 	replace boolean DEFAULT false, dedup_until text DEFAULT 'finished',
-	dedup_for interval DEFAULT NULL)
+	dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_enqueue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
-	timestamptz, boolean, text, interval)
+	timestamptz, boolean, text, interval, interval)
 	IS 'Add a task for a group; its id. With a dedup_key that an unfinished task of the queue has: nothing, but that task''s id; with replace that one, unless it runs, is this one from then on.';
 
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
@@ -445,11 +448,11 @@ CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	run_at timestamptz DEFAULT NULL, dedup_keys text[] DEFAULT NULL,
 	costs real[] DEFAULT NULL, priorities int[] DEFAULT NULL,
 	run_ats timestamptz[] DEFAULT NULL, headers jsonb[] DEFAULT NULL,
-	expires_at timestamptz DEFAULT NULL)
+	expires_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL)
 	RETURNS SETOF bigint AS 'MODULE_PATHNAME', 'fairq_enqueue_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 100;
 COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[], real[], int[],
-	timestamptz[], jsonb[], timestamptz)
+	timestamptz[], jsonb[], timestamptz, interval)
 	IS 'Add many tasks at once, all or none; their ids in the order of the input.';
 
 CREATE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
@@ -458,12 +461,12 @@ CREATE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
 	headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
 	replace boolean DEFAULT false, dedup_until text DEFAULT 'finished',
-	dedup_for interval DEFAULT NULL,
+	dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL,
 	OUT id bigint, OUT added boolean)
 	AS 'MODULE_PATHNAME', 'fairq_enqueue_or_find'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue_or_find(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
-	timestamptz, boolean, text, interval)
+	timestamptz, boolean, text, interval, interval)
 	IS 'What fairq.enqueue() does, and whether the task was added.';
 
 CREATE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint

@@ -36,6 +36,8 @@ SELECT fairq.enqueue_batch('messages', '{a,b}', '{1}');
 SELECT fairq.grant_queue('messages', 'pg_monitor', 'read');
 SELECT fairq.create_queue('messages_more', fair_by => 'money');
 SELECT fairq.enqueue('messages', 'a', cost => -1);
+SELECT fairq.enqueue('messages', 'a', run_at => now(), delay => '1 hour');
+SELECT fairq.enqueue('messages', 'a', delay => '-1 hour');
 
 --
 -- Queues and groups
@@ -43,6 +45,11 @@ SELECT fairq.enqueue('messages', 'a', cost => -1);
 
 SELECT fairq.create_queue('');
 SELECT fairq.create_queue('messages');
+SELECT fairq.create_queue('messages', if_not_exists => true);
+SELECT fairq.drop_queue('messages_none', if_exists => true);
+SELECT fairq.pause('messages_2', 'nobody')
+FROM (SELECT fairq.create_queue('messages_2') OFFSET 0) q;
+SELECT fairq.drop_queue('messages_2');
 SELECT fairq.drop_queue('messages');
 SELECT fairq.pop('messages_none');
 SELECT fairq.address('messages', 'none', 0);

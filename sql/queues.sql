@@ -2,7 +2,8 @@
 -- that each function says what it is for.
 --
 -- Broken on purpose to see it fail: a function had no comment
--- (fairq--1.0.sql).
+-- (fairq--1.0.sql); create_queue and drop_queue did not look at if_not_exists and
+-- if_exists, and group_to_set() said nothing (admin.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -78,6 +79,45 @@ FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 SELECT fairq.create_queue('queues_a');		-- is there already
 SELECT fairq.create_queue('Queues_A');		-- is another name
 SELECT fairq.drop_queue('Queues_A');
+
+-- what is there already, or not, may be skipped: a NOTICE, and nothing changes
+SELECT fairq.create_queue('queues_a', lease => '1 hour', if_not_exists => true);
+SELECT fairq.create_queue('queues_a', if_not_exists => false);
+SELECT fairq.create_queue('queues_a', if_not_exists => NULL);
+SELECT fairq.create_queue('queues_a', lease => '0', if_not_exists => true);		-- is wrong, all the same
+SELECT lease FROM fairq.queues WHERE queue = 'queues_a';
+SELECT fairq.create_queue('queues_if', lease => '1 hour', if_not_exists => true);
+SELECT lease FROM fairq.queues WHERE queue = 'queues_if';
+SELECT fairq.drop_queue('queues_if', if_exists => true);
+SELECT fairq.drop_queue('queues_if', if_exists => true);
+SELECT fairq.drop_queue(repeat('x', 1000), true, true);
+SELECT fairq.drop_queue('queues_if', if_exists => false);
+SELECT fairq.drop_queue('queues_if', if_exists => NULL);
+BEGIN;
+SELECT fairq.create_queue('queues_if', if_not_exists => true) FROM generate_series(1, 2);
+SELECT fairq.drop_queue('queues_if', if_exists => true) FROM generate_series(1, 2);
+SELECT fairq.create_queue('queues_if', if_not_exists => true);
+ROLLBACK;
+SELECT count(*) FROM fairq.queues WHERE queue = 'queues_if';
+
+-- a group that gets settings and is not there is created: a NOTICE says so
+SELECT fairq.pause('queues_a', 'new 1');
+SELECT fairq.pause('queues_a', 'new 1');
+SELECT fairq.hold('queues_a', 'new 2', 'tomorrow');
+SELECT fairq.hold('queues_a', 'new 2', 'tomorrow');
+SELECT fairq.set_group('queues_a', 'new 3', weight => 2);
+SELECT fairq.set_group('queues_a', 'new 3');
+SELECT fairq.set_group('queues_a', 'new 4');
+SELECT fairq.set_group('queues_a', repeat('x', 1025));
+SELECT fairq.resume('queues_a', 'new 5');
+SELECT fairq.hold('queues_a', 'new 5');
+BEGIN;
+SELECT fairq.pause('queues_a', 'new 5') FROM generate_series(1, 2);
+ROLLBACK;
+SELECT fairq.pause('queues_a', 'new 5');
+SELECT fairq.resume('queues_a', 'new 1'), fairq.resume('queues_a', 'new 5'), fairq.hold('queues_a', 'new 2'),
+	fairq.set_group('queues_a', 'new 3', weight => 0), fairq.maintain('queues_a');
+SELECT count(*) FROM fairq.groups WHERE queue = 'queues_a';
 
 -- alter_queue changes what is given and keeps the rest
 SELECT fairq.alter_queue('queues_a', lease => '1 hour');

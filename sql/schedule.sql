@@ -1,7 +1,8 @@
 -- Tasks that are not to be run before some time, and when they fall due.
 --
 -- Broken on purpose to see it fail: a task to be run at a time in the past was
--- scheduled, and not queued (enqueue.c).
+-- scheduled, and not queued (enqueue.c); the delay was not looked at, or run_at went
+-- before it (fairq_arg_run_at() in args.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -70,6 +71,41 @@ SELECT payload, status, run_at FROM fairq.tasks WHERE queue = 'schedule' ORDER B
 SELECT pg_temp.pop('schedule');
 SELECT pg_temp.done('schedule');
 SELECT * FROM fairq.check_queue('schedule');
+
+--
+-- After a delay, which is checked like that of fail()
+--
+
+SELECT fairq.create_queue('schedule_delay');
+SELECT fairq.enqueue('schedule_delay', 'd', '"d1"', delay => '0') > 0 AS ok;
+SELECT fairq.enqueue('schedule_delay', 'd', '"d2"', delay => NULL) > 0 AS ok;
+SELECT fairq.enqueue('schedule_delay', 'd', '"d3"', delay => '1 hour') > 0 AS ok;
+SELECT fairq.enqueue('schedule_delay', 'd', '"d4"', delay => '1 month -29 days') > 0 AS ok;
+SELECT fairq.enqueue('schedule_delay', 'd', '"d5"', delay => '36600 days') > 0 AS ok;
+SELECT added FROM fairq.enqueue_or_find('schedule_delay', 'd', '"d6"', delay => '1 month', dedup_key => 'd6');
+SELECT added FROM fairq.enqueue_or_find('schedule_delay', 'd', '"d6"', delay => '2 days', dedup_key => 'd6', replace => true);
+SELECT added FROM fairq.enqueue_or_find('schedule_delay', 'd', '"d7"', delay => '1 hour', dedup_key => 'd7');
+SELECT added FROM fairq.enqueue_or_find('schedule_delay', 'd', '"d7"', delay => '0', dedup_key => 'd7', replace => true);
+SELECT count(*) FROM fairq.enqueue_batch('schedule_delay', '{d,d}', '{"\"d8\"","\"d9\""}', delay => '3 hours');
+SELECT * FROM pg_temp.tasks('schedule_delay');
+-- from when it is enqueued, and not from when the transaction began
+BEGIN;
+SELECT pg_sleep(0.01);
+SELECT fairq.enqueue('schedule_delay', 'd', '"d10"', delay => '1 hour') > 0 AS ok;
+SELECT run_at > now() + interval '1 hour 10 ms' AS later FROM fairq.tasks WHERE queue = 'schedule_delay' AND payload = '"d10"';
+COMMIT;
+SELECT fairq.enqueue('schedule_delay', 'd', delay => '-1 microsecond');
+SELECT fairq.enqueue('schedule_delay', 'd', delay => '1 month -31 days');
+SELECT fairq.enqueue('schedule_delay', 'd', delay => '36600 days 1 microsecond');
+SELECT fairq.enqueue('schedule_delay', 'd', delay => '102 years');
+SELECT fairq.enqueue('schedule_delay', 'd', run_at => now(), delay => '1 hour');
+SELECT fairq.enqueue_or_find('schedule_delay', 'd', delay => '-1 day');
+SELECT fairq.enqueue_or_find('schedule_delay', 'd', run_at => '-infinity', delay => '0');
+SELECT fairq.enqueue_batch('schedule_delay', '{d}', '{1}', delay => '-1 day');
+SELECT fairq.enqueue_batch('schedule_delay', '{d}', '{1}', run_at => now(), delay => '0');
+SELECT fairq.enqueue_batch('schedule_delay', '{d}', '{1}', run_ats => '{NULL}', delay => '0');
+SELECT * FROM fairq.check_queue('schedule_delay');
+SELECT fairq.drop_queue('schedule_delay', true);
 
 --
 -- Later

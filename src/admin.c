@@ -182,6 +182,27 @@ make_queue_hints(int32 queue_id)
 	PG_END_TRY();
 }
 
+/* Insert the row of a new queue.  Returns its id; 0: there is one of that name. */
+static int64
+insert_queue(const char *name, const FairqSqlArg *args, int nargs)
+{
+	int64		id = 0;
+
+	if (!fairq_queue_create_begin(name))
+		return 0;
+	fairq_sql("INSERT INTO fairq.queue"
+			  " (name, block_length, lease, concurrency, max_running,"
+			  " max_attempts, backoff, retain, notify, fair_by, rate, per,"
+			  " burst, max_rate, shares, in_order, retain_failed)"
+			  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9,"
+			  " coalesce($10, 'tasks'), $11, coalesce($12, '1 minute'),"
+			  " coalesce($13, 1), $14, $15, $16, " RETAIN("$17") ")"
+			  " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
+			  args, nargs, &id);
+	fairq_queue_create_end(name);
+	return id;
+}
+
 Datum
 fairq_create_queue(PG_FUNCTION_ARGS)
 {
@@ -197,17 +218,17 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		fairq_sql_int4(FAIRQ_ARG_INT(4, "max_attempts", 20, 1, PG_INT32_MAX)),
 		arg_delay(fcinfo, 5, "backoff"),
 		arg_delay(fcinfo, 6, "retain"),
-		fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7)),
+		fairq_sql_bool(FAIRQ_ARG_BOOL(7)),
 		arg_fair_by(fcinfo, 9),
 		arg_limit(fcinfo, 10, "rate", 1),
 		arg_per(fcinfo, 11),
 		arg_limit(fcinfo, 12, "burst", 1),
 		arg_limit(fcinfo, 13, "max_rate", 1),
 		arg_shares(fcinfo, 14, 1),
-		fairq_sql_bool(PG_ARGISNULL(15) ? false : PG_GETARG_BOOL(15)),
+		fairq_sql_bool(FAIRQ_ARG_BOOL(15)),
 		arg_delay(fcinfo, 16, "retain_failed")
 	};
-	int64		id = 0;
+	int64		id;
 
 	(void) fairq_check_text("queue", name, 1, FAIRQ_MAX_QUEUE_NAME);
 	if (!PG_ARGISNULL(3))
@@ -218,22 +239,20 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	if (DatumGetBool(args[15].value))
 		check_in_order(args[3].isnull ? 0 : DatumGetInt32(args[3].value));
 	fairq_writes("fairq.create_queue()");
-
-	if (fairq_queue_exists(text_to_cstring(name)) ||
-		fairq_sql("INSERT INTO fairq.queue"
-				  " (name, block_length, lease, concurrency, max_running,"
-				  " max_attempts, backoff, retain, notify, fair_by, rate, per,"
-				  " burst, max_rate, shares, in_order, retain_failed)"
-				  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9,"
-				  " coalesce($10, 'tasks'), $11, coalesce($12, '1 minute'),"
-				  " coalesce($13, 1), $14, $15, $16, " RETAIN("$17") ")"
-				  " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
-				  args, lengthof(args), &id) == 0)
+	id = insert_queue(text_to_cstring(name), args, lengthof(args));
+	if (id != 0)
+	{
+		make_queue_hints((int32) id);
+		fairq_grant_creator((int32) id);
+	}
+	else if (FAIRQ_ARG_BOOL(PG_NARGS() - 1))
+		ereport(NOTICE,
+				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
+				errmsg("queue \"%s\" already exists, skipping", text_to_cstring(name)));
+	else
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
 				errmsg("queue \"%s\" already exists", text_to_cstring(name)));
-	make_queue_hints((int32) id);
-	fairq_grant_creator((int32) id);
 	PG_RETURN_VOID();
 }
 
@@ -390,6 +409,21 @@ set_group(FairqQueue *queue, int32 group_no, const Difference *change)
 	fairq_notify(queue);
 }
 
+/*
+ * The number of a group that is to get settings.  One may get them before it has a
+ * task; that its key was meant is for the caller to judge.
+ */
+static int32
+group_to_set(FairqQueue *queue, text *group_key)
+{
+	if (fairq_group_no(queue, group_key, false) < 0)
+		ereport(NOTICE,
+				errcode(ERRCODE_FAIRQ_NO_GROUP),
+				errmsg("group \"%s\" of queue \"%s\" does not exist, creating it",
+					   text_to_cstring(group_key), queue->name));
+	return fairq_group_no(queue, group_key, true);
+}
+
 /* Pause or resume a whole queue, or one group. */
 static void
 set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
@@ -416,8 +450,7 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 		Difference	change = keep;
 
 		change.paused = fairq_sql_bool(paused);
-		/* one may be paused before it has a task */
-		set_group(queue, paused ? fairq_group_no(queue, group_key, true) :
+		set_group(queue, paused ? group_to_set(queue, group_key) :
 				  fairq_existing_group(queue, group_key), &change);
 	}
 }
@@ -474,8 +507,7 @@ fairq_hold(PG_FUNCTION_ARGS)
 
 		change.held_until.value = TimestampTzGetDatum(holds ? until : DT_NOBEGIN);
 		change.held_until.isnull = false;
-		/* one may be held before it has a task */
-		set_group(queue, holds ? fairq_group_no(queue, group_key, true) :
+		set_group(queue, holds ? group_to_set(queue, group_key) :
 				  fairq_existing_group(queue, group_key), &change);
 	}
 	PG_RETURN_VOID();
@@ -500,7 +532,7 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	if (queue->retries.in_order && !change.concurrency.isnull &&
 		DatumGetInt32(change.concurrency.value) > 1)
 		check_in_order(DatumGetInt32(change.concurrency.value));
-	group_no = fairq_group_no(queue, group_key, true);
+	group_no = group_to_set(queue, group_key);
 	if (!change.concurrency.isnull || !change.weight.isnull ||
 		!change.rate.isnull)
 		set_group(queue, group_no, &change);
@@ -580,12 +612,18 @@ Datum
 fairq_drop_queue(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	bool		force = PG_ARGISNULL(1) ? false : PG_GETARG_BOOL(1);
+	bool		force = FAIRQ_ARG_BOOL(1);
 	FairqQueue *queue;
 	FairqSqlArg args[1];
 
 	fairq_writes("fairq.drop_queue()");
-	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessExclusiveLock);
+	queue = fairq_queue_use_if_exists(name, FAIRQ_PRIV_MANAGE,
+									  AccessExclusiveLock);
+	if (queue == NULL)
+	{
+		fairq_no_such_queue(name, FAIRQ_ARG_BOOL(2));
+		PG_RETURN_BOOL(false);
+	}
 	args[0] = fairq_sql_int4(queue->id);
 	if (!force &&
 		fairq_sql("SELECT 1::bigint FROM fairq.task WHERE " OF_QUEUE " LIMIT 1",

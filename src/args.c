@@ -228,6 +228,26 @@ fairq_check_lengths(const char *name, int n, const char *other_name,
 				errdetail("The arrays have %d and %d elements.", n, other_n));
 }
 
+void
+fairq_refuse_both(const char *one, const char *other)
+{
+	ereport(ERROR,
+			errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			errmsg("%s and %s must not both be given", one, other));
+}
+
+/* When a task is to run, by the arguments run_at and delay; DT_NOBEGIN: at once. */
+TimestampTz
+fairq_arg_run_at(FunctionCallInfo fcinfo, int run_at, int delay)
+{
+	if (!PG_ARGISNULL(run_at) && !PG_ARGISNULL(delay))
+		fairq_refuse_both("run_at", "delay");
+	if (!PG_ARGISNULL(delay))
+		return GetCurrentTimestamp() +
+			fairq_check_delay("delay", PG_GETARG_INTERVAL_P(delay));
+	return PG_ARGISNULL(run_at) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(run_at);
+}
+
 /* What the executor would check before a write, and direct writes bypass. */
 void
 fairq_writes(const char *function)

@@ -28,11 +28,15 @@ extern void fairq_check_per(const Interval *per);
 extern int64 fairq_check_delay(const char *name, const Interval *delay);
 extern void fairq_check_lengths(const char *name, int n,
 								const char *other_name, int other_n);
+extern void fairq_refuse_both(const char *one, const char *other);
+extern TimestampTz fairq_arg_run_at(FunctionCallInfo fcinfo, int run_at, int delay);
 extern void fairq_writes(const char *function);
 
 #define FAIRQ_ARG_INT(n, name, def, low, high) \
 	fairq_check_int(name, PG_ARGISNULL(n) ? (def) : PG_GETARG_INT32(n), \
 					low, high)
+
+#define FAIRQ_ARG_BOOL(n) (PG_ARGISNULL(n) ? false : PG_GETARG_BOOL(n))
 
 /* time from which on a task does not begin; DT_NOEND, if it is not given: none */
 #define FAIRQ_ARG_EXPIRES_AT(n) \

@@ -48,7 +48,8 @@ enum
 	ARG_EXPIRES_AT,
 	ARG_REPLACE,
 	ARG_DEDUP_UNTIL,
-	ARG_DEDUP_FOR
+	ARG_DEDUP_FOR,
+	ARG_DELAY
 };
 
 /* Is the key to be given up once its task is claimed? */
@@ -86,7 +87,7 @@ read_dedup(FunctionCallInfo fcinfo, FairqNewTask *new)
 	new->dedup.held_for = PointerGetDatum(held_for);
 }
 
-/* Read what is said of the task, but for the time at which it is to run. */
+/* Read what is said of the task. */
 static void
 read_task(FunctionCallInfo fcinfo, FairqNewTask *new)
 {
@@ -103,6 +104,7 @@ read_task(FunctionCallInfo fcinfo, FairqNewTask *new)
 		new->cost = fairq_check_cost(PG_GETARG_FLOAT4(ARG_COST));
 	if (!PG_ARGISNULL(ARG_HEADERS))
 		new->headers = PointerGetDatum(PG_GETARG_JSONB_P(ARG_HEADERS));
+	new->run_at = fairq_arg_run_at(fcinfo, ARG_RUN_AT, ARG_DELAY);
 	new->expires_at = FAIRQ_ARG_EXPIRES_AT(ARG_EXPIRES_AT);
 }
 
@@ -111,10 +113,9 @@ static int64
 enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 {
 	text	   *queue_name = fairq_arg_text(fcinfo, ARG_QUEUE, "queue");
-	bool		timed = !PG_ARGISNULL(ARG_RUN_AT);
-	bool		replace = PG_ARGISNULL(ARG_REPLACE) ? false :
-		PG_GETARG_BOOL(ARG_REPLACE);
-	FairqNewTask new = {.run_at = DT_NOBEGIN, .put_back_at = DT_NOBEGIN};
+	bool		timed = !PG_ARGISNULL(ARG_RUN_AT) || !PG_ARGISNULL(ARG_DELAY);
+	bool		replace = FAIRQ_ARG_BOOL(ARG_REPLACE);
+	FairqNewTask new = {.put_back_at = DT_NOBEGIN};
 	FairqEnqueue e;
 	int64		owner;
 
@@ -122,9 +123,7 @@ enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 	fairq_writes(function);
 	fairq_add_begin(&e, queue_name);
 	new.enqueued_at = GetCurrentTimestamp();
-	if (timed)
-		new.run_at = fairq_time_ahead(PG_GETARG_TIMESTAMPTZ(ARG_RUN_AT),
-									  new.enqueued_at);
+	new.run_at = fairq_time_ahead(new.run_at, new.enqueued_at);
 	new.id = fairq_new_id();
 	owner = fairq_add_unique(&e, &new, replace, timed);
 	*added = owner == new.id;

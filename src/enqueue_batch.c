@@ -147,14 +147,6 @@ arg_of_each(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 }
 
 static void
-refuse_both(const char *one, const char *each)
-{
-	ereport(ERROR,
-			errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			errmsg("%s and %s must not both be given", one, each));
-}
-
-static void
 read_args(FunctionCallInfo fcinfo, Batch *batch)
 {
 	batch->n = fairq_arg_array(fcinfo, 1, "group_keys", TEXTOID,
@@ -174,9 +166,11 @@ read_args(FunctionCallInfo fcinfo, Batch *batch)
 	/* 0 is what priority is if it is not given */
 	if (batch->priorities.values != NULL && !PG_ARGISNULL(3) &&
 		PG_GETARG_INT32(3) != 0)
-		refuse_both("priority", "priorities");
+		fairq_refuse_both("priority", "priorities");
 	if (batch->run_ats.values != NULL && !PG_ARGISNULL(4))
-		refuse_both("run_at", "run_ats");
+		fairq_refuse_both("run_at", "run_ats");
+	if (batch->run_ats.values != NULL && !PG_ARGISNULL(11))
+		fairq_refuse_both("run_ats", "delay");
 	batch->ids = palloc(sizeof(int64) * Max(batch->n, 1));
 	batch->add = palloc(sizeof(bool) * Max(batch->n, 1));
 }
@@ -227,20 +221,20 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	Batch		batch = {.n = 0};
 	bool		any = false;
 	FairqEnqueue e;
-	FairqNewTask new = {.put_back_at = DT_NOBEGIN, .run_at = DT_NOBEGIN};
+	FairqNewTask new = {.put_back_at = DT_NOBEGIN};
 	MemoryContext rows = AllocSetContextCreate(CurrentMemoryContext,
 											   "fairq tasks",
 											   ALLOCSET_DEFAULT_SIZES);
 
 	new.priority = FAIRQ_ARG_INT(3, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
+	new.run_at = fairq_arg_run_at(fcinfo, 4, 11);
 	new.expires_at = FAIRQ_ARG_EXPIRES_AT(10);
 	read_args(fcinfo, &batch);
 	fairq_writes("fairq.enqueue_batch()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	fairq_add_begin(&e, queue_name);
 	new.enqueued_at = GetCurrentTimestamp();
-	if (!PG_ARGISNULL(4))
-		new.run_at = fairq_time_ahead(PG_GETARG_TIMESTAMPTZ(4), new.enqueued_at);
+	new.run_at = fairq_time_ahead(new.run_at, new.enqueued_at);
 	fairq_new_ids(batch.ids, batch.n);
 	memset(batch.add, true, sizeof(bool) * batch.n);
 	if (batch.keys.values != NULL)

@@ -10,7 +10,8 @@
  * object lock on (fairq.queue, queue_id), to the end of the transaction.
  * Dropping it and changing its block length take AccessExclusiveLock.  Other
  * settings change under ShareUpdateExclusiveLock, that is, one at a time and
- * beside all work.
+ * beside all work.  A queue is created under ExclusiveLock on (fairq.queue, hash of
+ * the name, 1), released at once; then the row makes others wait.
  *
  * Ids are cached by names, and thrown away when fairq.queue is invalidated in
  * the relation cache, which each change of it does.  They are looked at after
@@ -47,6 +48,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -536,25 +538,32 @@ lock_queue(int32 id, LOCKMODE lockmode)
 	LockDatabaseObject(queue_relid, id, 0, lockmode);
 }
 
+/* Report that there is no queue of that name: an error, unless it is skipped. */
 void
-fairq_no_such_queue(text *name)
+fairq_no_such_queue(text *name, bool skip)
 {
 	char		shown[100 + 1];
 
 	/* cuts between characters: a part of one could not be sent to the client */
 	text_to_cstring_buffer(name, shown, sizeof(shown));
-	ereport(ERROR,
-			errcode(ERRCODE_FAIRQ_NO_QUEUE),
-			errmsg("queue \"%s\" does not exist", shown),
-			errhint("Create it with fairq.create_queue()."));
+	if (skip)
+		ereport(NOTICE,
+				errcode(ERRCODE_FAIRQ_NO_QUEUE),
+				errmsg("queue \"%s\" does not exist, skipping", shown));
+	else
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_NO_QUEUE),
+				errmsg("queue \"%s\" does not exist", shown),
+				errhint("Create it with fairq.create_queue()."));
 }
 
 /*
  * The queue of that name, locked until the end of the transaction, for one of
- * these privileges.  A caller that has none of them locks nothing.
+ * these privileges.  A caller that has none of them locks nothing.  NULL: there is
+ * no such queue.
  */
 FairqQueue *
-fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
+fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
 {
 	char		cname[FAIRQ_MAX_QUEUE_NAME + 1];
 	int32		id = 0;
@@ -591,8 +600,18 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 		UnlockDatabaseObject(queue_relid, id, 0, lockmode);
 		id = again == id ? 0 : again;
 	}
-	fairq_no_such_queue(name);
-	return NULL;				/* keep compiler quiet */
+	return NULL;
+}
+
+/* The same of a queue that must exist. */
+FairqQueue *
+fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
+{
+	FairqQueue *queue = fairq_queue_use_if_exists(name, any_privilege, lockmode);
+
+	if (queue == NULL)
+		fairq_no_such_queue(name, false);
+	return queue;
 }
 
 /*
@@ -612,7 +631,7 @@ fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
 		unknown.id = lookup_id(unknown.name);
 	}
 	if (unknown.id == 0)
-		fairq_no_such_queue(name);
+		fairq_no_such_queue(name, false);
 	if (fairq_shmem_find_queue(unknown.id) != NULL)
 		return fairq_queue_use(name, any_privilege, lockmode);
 
@@ -626,7 +645,7 @@ fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
 		check_privilege(&unknown, any_privilege);
 	/* reading, we may have heard that the queue was dropped */
 	if (lookup_id(unknown.name) != unknown.id)
-		fairq_no_such_queue(name);
+		fairq_no_such_queue(name, false);
 	return NULL;
 }
 
@@ -674,11 +693,72 @@ fairq_queue_is_own(int32 id)
 	return own;
 }
 
-bool
-fairq_queue_exists(const char *name)
+/* What stands for the name of a queue in the lock under which it is created. */
+static Oid
+hash_of_name(const char *name)
 {
+	return hash_bytes((const unsigned char *) name, strlen(name));
+}
+
+/*
+ * Is there a queue of that name, as it is committed or our own?  If not, *creator is
+ * the transaction that is creating one, if any.
+ */
+static bool
+name_exists(const char *name, TransactionId *creator)
+{
+	FairqTable *table = fairq_table_open(queue_relid, AccessShareLock);
+	FairqKey	key = {1, FAIRQ_EQ, CStringGetTextDatum(name)};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, &key, 1,
+										false);
+	FairqRowState state;
+	bool		exists = false;
+
+	*creator = InvalidTransactionId;
+	while (!exists && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		exists = state != FAIRQ_ROW_INSERTING;
+		if (!exists)
+			*creator = fairq_scan_changer(scan);
+	}
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	return exists;
+}
+
+/*
+ * Begin to create a queue of that name; false if there is one.  A transaction that is
+ * creating one is waited for here, and not by the INSERT, which would fail at
+ * REPEATABLE READ.  After true the caller inserts the row, and calls
+ * fairq_queue_create_end(): until then no other session begins.
+ */
+bool
+fairq_queue_create_begin(const char *name)
+{
+	TransactionId creator;
+
 	check_queue_cache();
-	return lookup_id(name) != 0;
+	while (lookup_id(name) == 0)
+	{
+		bool		exists;
+
+		CHECK_FOR_INTERRUPTS();
+		LockDatabaseObject(queue_relid, hash_of_name(name), 1, ExclusiveLock);
+		exists = name_exists(name, &creator);
+		if (!exists && !TransactionIdIsValid(creator))
+			return true;
+		fairq_queue_create_end(name);
+		if (exists)
+			return false;
+		XactLockTableWait(creator, NULL, NULL, XLTW_None);
+	}
+	return false;
+}
+
+void
+fairq_queue_create_end(const char *name)
+{
+	UnlockDatabaseObject(queue_relid, hash_of_name(name), 1, ExclusiveLock);
 }
 
 /* Have a lock on the queue, if that can be had at once. */

@@ -107,14 +107,17 @@ typedef struct FairqQueue
 
 extern FairqQueue *fairq_queue_use(text *name, int any_privilege,
 								   LOCKMODE lockmode);
+extern FairqQueue *fairq_queue_use_if_exists(text *name, int any_privilege,
+											 LOCKMODE lockmode);
 extern FairqQueue *fairq_queue_use_if_known(text *name, int any_privilege,
 											LOCKMODE lockmode);
-extern void fairq_no_such_queue(text *name);
+extern void fairq_no_such_queue(text *name, bool skip);
 extern FairqQueue *fairq_queue_by_id(int32 id);
 extern FairqQueue *fairq_queue_use_id(int32 id, int any_privilege);
 extern bool fairq_queue_is_own(int32 id);
 extern bool fairq_may(const FairqQueue *queue, int any);
-extern bool fairq_queue_exists(const char *name);
+extern bool fairq_queue_create_begin(const char *name);
+extern void fairq_queue_create_end(const char *name);
 extern List *fairq_queue_ids(void);
 extern bool fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode);
 extern bool fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode);

@@ -104,7 +104,7 @@ begin_look(text *const *names, int n, FairqQueue **queues, Looks *looks)
 	FairqWakeup *wakeups[FAIRQ_MAX_WAITS];
 
 	if (!fairq_extension_exists())
-		fairq_no_such_queue(names[0]);
+		fairq_no_such_queue(names[0], false);
 	for (int i = 0; i < n; i++)
 	{
 		queues[i] = fairq_queue_use(names[i], FAIRQ_PRIV_WORK, AccessShareLock);

@@ -149,8 +149,9 @@ BEGIN
 END
 $$;
 
--- Those that have a queue, or lack it: what was broken off is gone on with.
-CREATE OR REPLACE FUNCTION fairq_proxy.of_queue(queue text, has boolean)
+-- Those that have a queue, or lack it: what was broken off is gone on with.  With
+-- skip, none is no error.
+CREATE OR REPLACE FUNCTION fairq_proxy.of_queue(queue text, has boolean, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
 	ps int[];
@@ -160,12 +161,16 @@ BEGIN
 	END IF;
 	SELECT array_agg(p) INTO ps FROM unnest(fairq_proxy.of_all()) p
 	WHERE fairq_proxy.has_queue(p, queue) = has;
-	IF ps IS NULL AND has THEN
+	IF ps IS NULL AND skip THEN
+		RAISE NOTICE 'queue "%" %, skipping', queue,
+			CASE WHEN has THEN 'does not exist' ELSE 'already exists' END
+			USING ERRCODE = CASE WHEN has THEN 'QF001' ELSE 'QF002' END;
+	ELSIF ps IS NULL AND has THEN
 		RAISE 'queue "%" does not exist', queue USING ERRCODE = 'QF001';
 	ELSIF ps IS NULL THEN
 		RAISE 'queue "%" already exists', queue USING ERRCODE = 'QF002';
 	END IF;
-	RETURN ps;
+	RETURN coalesce(ps, '{}');
 END
 $$;
 
@@ -179,10 +184,10 @@ $$;
 
 -- Those to drop a queue from, if none would refuse it: one that drops it loses the
 -- settings and what is kept of finished tasks.
-CREATE OR REPLACE FUNCTION fairq_proxy.of_drop(queue text, force boolean)
+CREATE OR REPLACE FUNCTION fairq_proxy.of_drop(queue text, force boolean, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
-	ps int[] := fairq_proxy.of_queue(queue, true);
+	ps int[] := fairq_proxy.of_queue(queue, true, skip);
 	p int;
 BEGIN
 	IF NOT coalesce(force, false) THEN
@@ -270,7 +275,7 @@ BEGIN
 		max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
 		headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
 		replace boolean DEFAULT false, dedup_until text DEFAULT ''finished'',
-		dedup_for interval DEFAULT NULL',
+		dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL',
 		'bigint', by_group);
 	PERFORM pg_temp.make('set_group', 'queue text, group_key text,
 		concurrency int DEFAULT NULL, weight int DEFAULT NULL,
@@ -293,12 +298,14 @@ BEGIN
 	PERFORM pg_temp.make('redrive', 'id bigint', 'boolean', by_task);
 
 	PERFORM pg_temp.make('create_queue', 'queue text, ' || format(settings,
-		'5 minutes', 20, '1 second', false, 1048576, 'tasks', '1 minute', 1, false),
-		'void', 'fairq_proxy.of_queue(queue, false)');
+		'5 minutes', 20, '1 second', false, 1048576, 'tasks', '1 minute', 1, false) ||
+		', if_not_exists boolean DEFAULT false',
+		'void', 'fairq_proxy.of_queue(queue, false, if_not_exists)');
 	PERFORM pg_temp.make('alter_queue', 'queue text, ' || format(settings,
 		NULL, NULL, NULL, NULL, 'NULL', NULL, NULL, NULL, NULL), 'void', of_all);
-	PERFORM pg_temp.make('drop_queue', 'queue text, force boolean DEFAULT false',
-		'boolean', 'fairq_proxy.of_drop(queue, force)');
+	PERFORM pg_temp.make('drop_queue', 'queue text, force boolean DEFAULT false,
+		if_exists boolean DEFAULT false',
+		'boolean', 'fairq_proxy.of_drop(queue, force, if_exists)');
 	PERFORM pg_temp.make('maintain', 'queue text DEFAULT NULL', 'void', of_all);
 
 	PERFORM pg_temp.make('pause', 'queue text, group_key text DEFAULT NULL',
@@ -325,10 +332,10 @@ $$;
 CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 	group_keys text[], payloads jsonb[], priority int, run_at timestamptz,
 	dedup_keys text[], costs real[], priorities int[], run_ats timestamptz[],
-	headers jsonb[], expires_at timestamptz, has_dedup_keys boolean, has_costs boolean,
-	has_priorities boolean, has_run_ats boolean)
+	headers jsonb[], expires_at timestamptz, delay interval, has_dedup_keys boolean,
+	has_costs boolean, has_priorities boolean, has_run_ats boolean)
 	RETURNS SETOF bigint LANGUAGE plproxy SET datestyle = 'ISO, YMD'
-	SET extra_float_digits = 1 AS $$
+	SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $$
 	CLUSTER 'fairq';
 	SPLIT ps, group_keys, payloads, dedup_keys, costs, priorities, run_ats, headers;
 	RUN ON ps;
@@ -337,7 +344,7 @@ CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 			CASE WHEN has_dedup_keys THEN dedup_keys END,
 			CASE WHEN has_costs THEN costs END,
 			CASE WHEN has_priorities THEN priorities END,
-			CASE WHEN has_run_ats THEN run_ats END, headers, expires_at) b(id);
+			CASE WHEN has_run_ats THEN run_ats END, headers, expires_at, delay) b(id);
 $$;
 
 CREATE OR REPLACE FUNCTION fairq_proxy.turns_before(p int, id bigint)
@@ -389,15 +396,15 @@ $$;
 CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_or_find(p int, queue text,
 	group_key text, payload jsonb, priority int, run_at timestamptz, dedup_key text,
 	max_attempts int, cost real, headers jsonb, expires_at timestamptz,
-	replace boolean, dedup_until text, dedup_for interval, OUT id bigint,
-	OUT added boolean)
+	replace boolean, dedup_until text, dedup_for interval, delay interval,
+	OUT id bigint, OUT added boolean)
 	LANGUAGE plproxy SET datestyle = 'ISO, YMD'
 	SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $$
 	CLUSTER 'fairq';
 	RUN ON p;
 	SELECT e.id, e.added FROM fairq.shard(p + 1), fairq.enqueue_or_find(queue,
 		group_key, payload, priority, run_at, dedup_key, max_attempts, cost,
-		headers, expires_at, replace, dedup_until, dedup_for) e;
+		headers, expires_at, replace, dedup_until, dedup_for, delay) e;
 $$;
 
 CREATE OR REPLACE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
@@ -406,7 +413,8 @@ CREATE OR REPLACE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
 	headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
 	replace boolean DEFAULT false, dedup_until text DEFAULT 'finished',
-	dedup_for interval DEFAULT NULL, OUT id bigint, OUT added boolean)
+	dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL,
+	OUT id bigint, OUT added boolean)
 	LANGUAGE plpgsql AS $$
 DECLARE
 	p int := fairq_proxy.shard_of_group(group_key) - 1;
@@ -414,7 +422,7 @@ BEGIN
 	SELECT e.id, e.added INTO id, added
 	FROM fairq_proxy.enqueue_or_find(p, queue, group_key, payload, priority,
 		run_at, dedup_key, max_attempts, cost, headers, expires_at, replace,
-		dedup_until, dedup_for) e;
+		dedup_until, dedup_for, delay) e;
 EXCEPTION WHEN internal_error THEN
 	PERFORM fairq_proxy.failed(p + 1, SQLERRM);
 END
@@ -440,7 +448,8 @@ CREATE OR REPLACE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
 	dedup_keys text[] DEFAULT NULL, costs real[] DEFAULT NULL,
 	priorities int[] DEFAULT NULL, run_ats timestamptz[] DEFAULT NULL,
-	headers jsonb[] DEFAULT NULL, expires_at timestamptz DEFAULT NULL)
+	headers jsonb[] DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+	delay interval DEFAULT NULL)
 	RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 DECLARE
 	n int := cardinality(group_keys);
@@ -465,7 +474,7 @@ BEGIN
 			coalesce(priorities, array_fill(NULL::int, ARRAY[n])),
 			coalesce(run_ats, array_fill(NULL::timestamptz, ARRAY[n])),
 			coalesce(headers, array_fill(NULL::jsonb, ARRAY[n])), expires_at,
-			dedup_keys IS NOT NULL, costs IS NOT NULL, priorities IS NOT NULL,
+			delay, dedup_keys IS NOT NULL, costs IS NOT NULL, priorities IS NOT NULL,
 			run_ats IS NOT NULL) WITH ORDINALITY t(id, i);
 	EXCEPTION WHEN internal_error THEN
 		PERFORM fairq_proxy.failed(NULL, SQLERRM);
