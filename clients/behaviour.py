@@ -962,9 +962,6 @@ def undecodable(case):
 
 @situation(24, "a task that kills its process: its neighbours are done", seconds=20)
 def neighbours(case):
-    if not case.ask("SELECT count(*) FROM pg_attribute WHERE attname = 'lapses'"
-                    " AND attrelid = 'fairq.claim'::regclass"):
-        raise Skipped("the server does not report lapses")
     case.queue(max_attempts=3, backoff="0.1 s")
     groups = ["alice", "mallory", "bob", "carol"]
     ids = {group: case.enqueue({"do": "exit_always"} if group == "mallory" else
@@ -985,7 +982,8 @@ def neighbours(case):
     expect({group: end.status for group, end in ends.items()} ==
            {group: "failed" if group == "mallory" else "succeeded" for group in groups},
            "they ended as", ends)
-    expect(case.starts(ids["mallory"]) == ["1", "2", "3"], "attempts of the one that kills:",
+    # others may have been handed back, which does not count
+    expect(len(case.starts(ids["mallory"])) == 3, "attempts of the one that kills:",
            case.starts(ids["mallory"]))
 
 

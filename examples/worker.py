@@ -41,6 +41,7 @@ if __name__ == "__main__":
         concurrency=int(os.environ.get("CONCURRENCY", 4)),      # tasks at a time
         lease=float(os.environ.get("LEASE", 60)),
         grace=float(os.environ.get("GRACE", 5)),    # seconds for what runs at the end
+        timeout=float(os.environ.get("TIMEOUT", 0)) or None,    # seconds per task
         databases=os.environ.get("SHARDS", "").split() or "")   # connection URIs
     worker.handler()(handle)
     worker.main()

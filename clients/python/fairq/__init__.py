@@ -12,15 +12,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .producer import acancel, aenqueue, aenqueue_batch, cancel, enqueue, enqueue_batch
-from .task import Dead, NoHandler, Retry, Stopped, Task, current_task
+from .producer import NO_GROUP, acancel, aenqueue, aenqueue_batch, cancel, enqueue, enqueue_batch
+from .task import Dead, NoHandler, Retry, Stopped, Task, TimedOut, Undecodable, current_task
 
 if TYPE_CHECKING:
     from .worker import Worker, WorkerError
 
 __version__ = "1.0.0"
-__all__ = ["Dead", "NoHandler", "Retry", "Stopped", "Task", "Worker", "WorkerError",
-           "acancel", "aenqueue", "aenqueue_batch", "cancel", "current_task", "enqueue",
+__all__ = ["NO_GROUP", "Dead", "NoHandler", "Retry", "Stopped", "Task", "TimedOut", "Undecodable",
+           "Worker", "WorkerError", "acancel", "aenqueue", "aenqueue_batch", "cancel", "current_task", "enqueue",
            "enqueue_batch"]
 
 

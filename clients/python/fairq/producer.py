@@ -9,21 +9,32 @@ SQLAlchemy's AsyncConnection and AsyncSession.  Nothing is committed here.
 from __future__ import annotations
 
 import json
+import sys
 from datetime import datetime, timedelta
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 Delay = Union[timedelta, float, int]
-Statement = Tuple[str, Tuple[Any, ...]]
+Statement = Tuple[str, Tuple[Optional[str], ...]]
 
-# Parameters go as text and numbers with a cast, so that all drivers mean the same.
+
+class NoGroup(str):
+    """The empty group, said on purpose."""
+
+
+NO_GROUP = NoGroup("")
+Group = Union[str, int]
+
+# Parameters go as text with a cast, so that all drivers mean the same.
 CASTS = {"priority": "int", "run_at": "timestamptz", "dedup_key": "text",
          "max_attempts": "int", "cost": "real", "headers": "jsonb",
          "expires_at": "timestamptz", "replace": "boolean", "dedup_until": "text",
          "dedup_keys": "text[]", "costs": "real[]", "priorities": "int[]",
          "run_ats": "timestamptz[]"}
+TIMES = "run_at", "run_ats", "expires_at"
 # What is given in seconds; a delay is added to the server's clock, which decides.
-DURATIONS = {"delay": "run_at => clock_timestamp() + make_interval(secs => %s)",
-             "dedup_for": "dedup_for => make_interval(secs => %s)"}
+INTERVAL = "make_interval(secs => %s::text::float8)"
+DURATIONS = {"delay": f"run_at => clock_timestamp() + {INTERVAL}",
+             "dedup_for": f"dedup_for => {INTERVAL}"}
 
 
 def seconds(duration: Delay) -> float:
@@ -35,7 +46,38 @@ def to_json(value: Any) -> str:
     return json.dumps(value, allow_nan=False)
 
 
-def named(options: Mapping[str, Any], parts: List[str], values: List[Any]) -> None:
+def as_text(name: str, value: Any) -> Optional[str]:
+    """A value as PostgreSQL reads it, a list as an array."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return "{" + ",".join(element(as_text(name, each)) for each in value) + "}"
+    if name in TIMES:
+        if not isinstance(value, datetime):
+            raise TypeError(f"{name} must be a datetime, and not {value!r}")
+        if value.utcoffset() is None:
+            # the server would take it for its session's time zone
+            raise ValueError(f"{name} must have a time zone: {value!r}")
+        return value.isoformat()
+    return str(value)
+
+
+def element(text: Optional[str]) -> str:
+    """Of an array."""
+    if text is None:
+        return "NULL"
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def group_of(group: Group) -> str:
+    """What is fair is so between groups: one that is missing is a mistake mostly."""
+    if group is None or group == "" and not isinstance(group, NoGroup):
+        raise ValueError("the group must not be empty: it says whose task that is;"
+                         " fairq.NO_GROUP is for tasks of nobody")
+    return str(group)
+
+
+def named(options: Mapping[str, Any], parts: List[str], values: List[Optional[str]]) -> None:
     """Adds those arguments of a call that were given."""
     if options.get("delay") is not None and options.get("run_at") is not None:
         raise ValueError("delay and run_at cannot both be given")
@@ -44,10 +86,10 @@ def named(options: Mapping[str, Any], parts: List[str], values: List[Any]) -> No
             continue
         if name in DURATIONS:
             parts.append(DURATIONS[name])
-            values.append(seconds(value))
+            values.append(str(seconds(value)))
         else:
-            parts.append(f"{name} => %s::{CASTS[name]}")
-            values.append(value)
+            parts.append(f"{name} => %s::text::{CASTS[name]}")
+            values.append(as_text(name, value))
 
 
 def headers_of(task: Optional[str], headers: Optional[Mapping[str, Any]]) -> Optional[str]:
@@ -57,26 +99,28 @@ def headers_of(task: Optional[str], headers: Optional[Mapping[str, Any]]) -> Opt
     return to_json(whole) if whole else None
 
 
-def enqueue_statement(queue: str, group: str, payload: Any, task: Optional[str],
+def enqueue_statement(queue: str, group: Group, payload: Any, task: Optional[str],
                       headers: Optional[Mapping[str, Any]], options: Mapping[str, Any]) -> Statement:
-    parts = ["%s::text", "%s::text", "%s::jsonb"]
-    values: List[Any] = [queue, group, to_json({} if payload is None else payload)]
+    parts = ["%s::text", "%s::text", "%s::text::jsonb"]
+    values: List[Optional[str]] = [queue, group_of(group), to_json({} if payload is None else payload)]
     named({**options, "headers": headers_of(task, headers)}, parts, values)
     return f"SELECT fairq.enqueue({', '.join(parts)})", tuple(values)
 
 
-def batch_statement(queue: str, groups: Sequence[str], payloads: Sequence[Any],
+def batch_statement(queue: str, groups: Sequence[Group], payloads: Sequence[Any],
                     task: Optional[str], headers: Optional[Sequence[Optional[Mapping[str, Any]]]],
                     options: Mapping[str, Any]) -> Statement:
     if isinstance(groups, str) or isinstance(payloads, (str, Mapping)):
         raise TypeError("groups and payloads of a batch must be lists")
-    parts = ["%s::text", "%s::text[]", "%s::jsonb[]"]
-    values: List[Any] = [queue, list(groups), [to_json(payload) for payload in payloads]]
+    parts = ["%s::text", "%s::text::text[]", "%s::text::jsonb[]"]
+    payloads = [to_json(payload) for payload in payloads]
+    values = [queue, as_text("groups", [group_of(group) for group in groups]),
+              as_text("payloads", payloads)]
     named(options, parts, values)
     if task is not None or headers is not None:
-        each = headers if headers is not None else [None] * len(values[2])
-        parts.append("headers => %s::jsonb[]")
-        values.append([headers_of(task, one) for one in each])
+        each = headers if headers is not None else [None] * len(payloads)
+        parts.append("headers => %s::text::jsonb[]")
+        values.append(as_text("headers", [headers_of(task, one) for one in each]))
     return f"SELECT * FROM fairq.enqueue_batch({', '.join(parts)})", tuple(values)
 
 
@@ -85,7 +129,13 @@ def fetch(connection: Any, statement: Statement) -> List[Any]:
     if callable(getattr(connection, "get_bind", None)):         # an SQLAlchemy Session
         connection = connection.connection()
     if hasattr(connection, "exec_driver_sql"):                  # its Connection
-        return [row[0] for row in connection.exec_driver_sql(*statement)]
+        # not as its driver takes it, of which each has marks of its own
+        text = sys.modules["sqlalchemy"].text
+        sql, values = statement
+        parts = sql.split("%s")
+        marked = "".join(f"{part}(:p{n})" for n, part in enumerate(parts[:-1])) + parts[-1]
+        return [row[0] for row in connection.execute(
+            text(marked), {f"p{n}": value for n, value in enumerate(values)})]
     cursor = connection.cursor()
     try:
         cursor.execute(*statement)
@@ -113,7 +163,7 @@ def first(row: Any) -> Any:
         return next(iter(vars(row).values()))
 
 
-def enqueue(connection: Any, queue: str, group: str, payload: Any = None, *,
+def enqueue(connection: Any, queue: str, group: Group, payload: Any = None, *,
             task: Optional[str] = None, delay: Optional[Delay] = None,
             run_at: Optional[datetime] = None, priority: Optional[int] = None,
             dedup_key: Optional[str] = None, max_attempts: Optional[int] = None,
@@ -132,7 +182,7 @@ def enqueue(connection: Any, queue: str, group: str, payload: Any = None, *,
     return int(id)
 
 
-async def aenqueue(connection: Any, queue: str, group: str, payload: Any = None, *,
+async def aenqueue(connection: Any, queue: str, group: Group, payload: Any = None, *,
                    task: Optional[str] = None, delay: Optional[Delay] = None,
                    run_at: Optional[datetime] = None, priority: Optional[int] = None,
                    dedup_key: Optional[str] = None, max_attempts: Optional[int] = None,
@@ -149,7 +199,7 @@ async def aenqueue(connection: Any, queue: str, group: str, payload: Any = None,
     return int(id)
 
 
-def enqueue_batch(connection: Any, queue: str, groups: Sequence[str], payloads: Sequence[Any], *,
+def enqueue_batch(connection: Any, queue: str, groups: Sequence[Group], payloads: Sequence[Any], *,
                   task: Optional[str] = None, delay: Optional[Delay] = None,
                   run_at: Optional[datetime] = None, priority: Optional[int] = None,
                   run_ats: Optional[Sequence[datetime]] = None,
@@ -184,12 +234,12 @@ async def aenqueue_batch(connection: Any, queue: str, groups: Sequence[str],
 
 def cancel(connection: Any, id: int) -> bool:
     """Takes a task back; the worker of a running one is told. False: it is finished."""
-    return bool(fetch(connection, ("SELECT fairq.cancel(%s::bigint)", (id,)))[0])
+    return bool(fetch(connection, ("SELECT fairq.cancel(%s::text::bigint)", (str(int(id)),)))[0])
 
 
 async def acancel(connection: Any, id: int) -> bool:
     """The same on an asynchronous connection."""
-    return bool((await afetch(connection, ("SELECT fairq.cancel(%s::bigint)", (id,))))[0])
+    return bool((await afetch(connection, ("SELECT fairq.cancel(%s::text::bigint)", (str(int(id)),))))[0])
 
 
 def listed(values: Optional[Sequence[Any]]) -> Optional[List[Any]]:

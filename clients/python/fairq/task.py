@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextvars
+import json
 import math
+import time
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Dict, Optional, Union
 
-from .producer import seconds, to_json
+from .producer import Statement, afetch, fetch, seconds, to_json
 
 if TYPE_CHECKING:
     from .worker import Shard
@@ -41,23 +43,42 @@ class NoHandler(Exception):
     """The worker has no handler for the task."""
 
 
+class TimedOut(Exception):
+    """The handler has taken longer than its timeout."""
+
+
+class Undecodable(Exception):
+    """JSON that PostgreSQL keeps, and Python does not read."""
+
+
 class Task:
     """One attempt of a task."""
 
-    def __init__(self, shard: "Shard", id: int, attempt: int, group_key: str, payload: Any,
-                 queue: str, headers: Optional[Dict[str, Any]], priority: int,
-                 enqueued_at: Decimal, attempts_left: int):
+    def __init__(self, shard: "Shard", id: int, attempt: int, group_key: str,
+                 payload: Optional[str], queue: str, headers: Optional[str], priority: int,
+                 enqueued_at: Decimal, attempts_left: int, lapses: int):
         self.shard: "Shard" = shard
         self.id, self.attempt = id, attempt
-        self.group_key, self.payload = group_key, payload
-        self.queue, self.headers, self.priority = queue, headers or {}, priority
+        self.group_key, self.queue, self.priority = group_key, queue, priority
         # psycopg reads times in one DateStyle only
         self.enqueued_at = EPOCH + timedelta(microseconds=int(enqueued_at * 1_000_000))
-        self.attempts_left = attempts_left
+        self.attempts_left, self.lapses = attempts_left, lapses
+        self.payload: Any = None
+        self.headers: Any = {}
+        self.unread: Optional[Exception] = None     # why there is no payload, or no headers
+        try:
+            self.headers = decode("headers", headers) or {}
+            self.payload = decode("payload", payload)
+        except Undecodable as error:
+            self.unread = error
         self.stopped = False
         self.handed_back = False                # as the worker is to stop
+        self.completed = False                  # in a transaction of its handler
+        self.timeout: Optional[float] = None    # seconds
+        self.timed_out = False
         self.stop_coroutine: Any = None         # cancels an asynchronous handler
-        self.begun = self.ended = math.inf      # the work, by the monotonic clock
+        # the work, by the monotonic clock; and when it is to be over
+        self.begun = self.ended = self.deadline = math.inf
 
     @property
     def name(self) -> Optional[str]:
@@ -87,6 +108,32 @@ class Task:
         finally:
             executor.shutdown(wait=False)
 
+    def complete(self, connection: Any, result: Any = None) -> None:
+        """Ends the task in the handler's transaction, so that it is done exactly once.
+
+        The connection is one that enqueue() takes.  Raises Stopped if the task is not
+        this worker's any more: then all is to be rolled back.
+        """
+        self.completes(fetch(connection, self.completion(result))[0])
+
+    async def acomplete(self, connection: Any, result: Any = None) -> None:
+        """The same on an asynchronous connection."""
+        self.completes((await afetch(connection, self.completion(result)))[0])
+
+    def completion(self, result: Any) -> Statement:
+        self.check()
+        took = time.monotonic() - self.begun
+        return ("SELECT fairq.complete(%s::text::bigint, %s::text::int, %s::text::jsonb,"
+                " make_interval(secs => %s::text::float8))",
+                (str(self.id), str(self.attempt), None if result is None else to_json(result),
+                 str(took)))
+
+    def completes(self, mine: bool) -> None:
+        if not mine:
+            self.stopped = True
+            self.check()
+        self.completed = True
+
     def call(self, function: str, *args: Any, **named: Any) -> Any:
         """Calls a function of fairq for this attempt of the task."""
         marks = ", %s" * len(args) + "".join(f", {name} => %s" for name in named)
@@ -110,6 +157,13 @@ class Task:
 
     def __repr__(self) -> str:
         return f"<fairq task {self.id}, attempt {self.attempt}, of {self.queue!r}>"
+
+
+def decode(what: str, text: Optional[str]) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise Undecodable(f"the {what} cannot be decoded: {error}") from error
 
 
 def current_task() -> Task:

@@ -1,9 +1,10 @@
 """A worker: takes the tasks of queues, and has handlers do them.
 
 Per database two connections and two threads, one that pops and sleeps in fairq.wait and
-one that keeps the leases; and a thread for each task whose handler is a function, or a
-coroutine in an event loop if it is an async one.  What each of them waits for is the
-condition "changed".
+one that keeps the leases.  Handlers that are functions run in as many threads as there
+are slots, which live on, async ones in an event loop; other threads tell the server how
+tasks have ended, as that may have to wait.  One more looks for what takes too long.
+What each of them waits for is the condition "changed".
 
 A queue may be spread over several databases, its shards.  Then free slots go to them
 by what they have had per group, see Shard.take_slots().
@@ -12,32 +13,33 @@ by what they have had per group, see Shard.take_slots().
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import inspect
 import logging
 import math
 import os
 import random
+import select
 import signal
 import socket
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import (Any, Awaitable, Callable, Dict, List, NoReturn, Optional, Sequence, Set,
-                    Tuple, TypeVar, Union)
+from typing import (Any, Awaitable, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence,
+                    Set, Tuple, TypeVar, Union)
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
+from .database import LOST, WAIT, Database, WorkerError as WorkerError, explain
 from .producer import Delay, seconds, to_json
-from .task import Dead, NoHandler, Retry, Stopped, Task, current
-
-# What a new connection may mend; read-only is a server that was the primary, or a
-# shard that is being moved.
-LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
+from .task import Dead, NoHandler, Retry, Stopped, Task, TimedOut, Undecodable, current
+from .threads import Threads
 
 Handler = Callable[..., Any]
+Entry = Tuple[Handler, Optional[float]]     # with its timeout
 H = TypeVar("H", bound=Handler)
 
 log = logging.getLogger("fairq")
@@ -48,13 +50,17 @@ TO_ANSWER = 4
 # seconds after which a server that has not answered is not waited for
 SILENCE = 1
 
-# Another transaction holds what a statement needs; or it was cancelled, by a
-# statement_timeout or somebody.
-HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
+# seconds in which a handler that is timed out has to end
+TO_STOP = 1
 
-# seconds until that is tried again, and for which others are likely to be held, too
-HELD_PAUSE, HELD_LATELY = 0.5, 2
+# seconds for exit handlers, if handlers of tasks have been left behind
+TO_EXIT = 10
 
+# seconds until a main thread notices a signal that another one has got
+TO_NOTICE = 0.5
+
+# the longest that a connection may be silent, in seconds; that of fairq.wait is beyond
+LIMIT_LEAST, LIMIT_MOST = 5, 10
 
 # what handled the signals that a worker handles, in this process
 before_us: Dict[int, Any] = {}
@@ -62,133 +68,32 @@ before_us: Dict[int, Any] = {}
 
 def leave_signals() -> None:
     """In a process that a handler has forked: to end that is not to end this worker."""
-    if before_us:
-        signal.set_wakeup_fd(-1)
-        for number, handler in before_us.items():
-            signal.signal(number, handler)
-        before_us.clear()
+    for number, handler in before_us.items():
+        signal.signal(number, handler)
+    before_us.clear()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=leave_signals)
 
 
-class WorkerError(Exception):
-    """The worker cannot do its work: there is no such queue, for one."""
-
-
-def connect(uri: str) -> psycopg.Connection[Tuple[Any, ...]]:
-    at: Dict[str, Any] = {"connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", 10),
-                          **conninfo_to_dict(uri), "client_encoding": "utf8"}
-    hosts = str(at.get("host") or os.environ.get("PGHOST", "")).split(",")
-    ports = str(at.get("port") or os.environ.get("PGPORT", "")).split(",")
-    if len(hosts) == 1:
-        return psycopg.connect(**at, autocommit=True)
-    # each by itself, as one that is mute would use up the time of all
-    for i, host in enumerate(hosts):
-        at.update(host=host, port=ports[i % len(ports)])
-        try:
-            return psycopg.connect(**at, autocommit=True)
-        except psycopg.OperationalError as error:
-            problem = error
-    raise problem
-
-
-class Database:
-    """A connection for several threads; made anew when it is lost."""
-
-    def __init__(self, uri: str, stopping: threading.Event):
-        self.uri, self.stopping = uri, stopping
-        self.lock = threading.Lock()
-        self.holding = threading.Lock()     # for who tries again what is held
-        self.connection: Optional[psycopg.Connection[Tuple[Any, ...]]] = None
-        self.pooled = False         # known once there is a connection
-        self.answered = -math.inf   # when it last has, by the monotonic clock
-        self.held = -math.inf       # when something last was
-        self.warned = ""            # of what, while that lasts
-
-    def connect(self) -> psycopg.Connection[Tuple[Any, ...]]:
-        connection = connect(self.uri)
-        # A pooler invents the process that its clients see.  The server connection
-        # of the next statement may be another, which knows no prepared ones.
-        [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
-        self.pooled = pid != connection.info.backend_pid
-        if self.pooled:
-            connection.prepare_threshold = None
-        return connection
-
-    def query(self, sql: str, *args: Any, once: bool = False,
-              brief: bool = False) -> List[Tuple[Any, ...]]:
-        """The rows of a statement; without once it is tried until the server has answered.
-
-        With brief, which is for SELECTs without FROM, it waits for no lock for long: the
-        row of a task may be locked for as long as another transaction is open, and the
-        connection is there for the other tasks, too.
-        """
-        try:
-            return self.persist(sql, args, once, brief)
-        except HELD:
-            if once:
-                raise
-        # One at a time, and seldom: so they keep no others from the connection.  When the
-        # one is in the way no more they follow each other at once.
-        self.stopping.wait(HELD_PAUSE)
-        while True:
-            with self.holding:
-                try:
-                    return self.persist(sql, args, once, brief)
-                except HELD:
-                    if self.stopping.wait(HELD_PAUSE):
-                        raise
-            time.sleep(0.05)        # it is another's turn
-
-    def persist(self, sql: str, args: Sequence[Any], once: bool,
-                brief: bool) -> List[Tuple[Any, ...]]:
-        # If only the answer was lost, the attempt sees to it that a second
-        # complete does no harm; what a lost pop took comes back by its lease.
-        failures = 0
-        while True:
-            with self.lock:
-                lately = time.monotonic() - self.held < HELD_LATELY
-                try:
-                    if self.connection is None or self.connection.closed:
-                        self.connection = self.connect()
-                    limit = f" FROM set_config('lock_timeout', '{10 if lately else 100}ms', true)"
-                    rows = self.connection.execute(sql + limit if brief else sql, args).fetchall()
-                    self.answered, self.warned = time.monotonic(), ""
-                    return rows
-                except HELD as error:
-                    if not once and not lately:
-                        log.warning("another transaction is in the way: %s; trying again",
-                                    explain(error))
-                    self.held = self.answered = time.monotonic()
-                    raise
-                except LOST as error:
-                    if str(error) != self.warned:
-                        log.warning("%s; trying again", error)
-                    self.warned = str(error)
-                    failures += 1
-                    if self.connection is not None:
-                        self.connection.close()
-                    if once or self.stopping.is_set() and failures > 1:
-                        raise
-            self.stopping.wait(1)
-
-    def cancel(self) -> None:
-        try:
-            if self.connection is not None:
-                self.connection.cancel()
-        except psycopg.Error:
-            pass        # it is being lost anyway
-
-    def close(self) -> None:
-        # Not waiting for a thread that is in a call of a server that is mute.
-        if self.lock.acquire(timeout=1):
-            try:
-                if self.connection is not None:
-                    self.connection.close()
-            finally:
-                self.lock.release()
+@contextmanager
+def signals_to(wake: Callable[[], object], asked: bool) -> Iterator[None]:
+    """Has SIGTERM and SIGINT call that, if asked and in the main thread."""
+    ours = {}
+    if asked and threading.current_thread() is threading.main_thread():
+        for number in signal.SIGTERM, signal.SIGINT:
+            before_us[number] = signal.getsignal(number)
+            ours[number] = lambda *_: wake()
+            signal.signal(number, ours[number])
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            before = before_us.pop(number, None)
+            # not if somebody else has taken it since
+            if signal.getsignal(number) is handler and before is not None:
+                signal.signal(number, before)
 
 
 class Shard:
@@ -197,9 +102,11 @@ class Shard:
     def __init__(self, worker: "Worker", uri: str):
         self.worker = worker
         # fairq.wait takes its time
-        self.popper = Database(uri, worker.stopping)
-        # it goes on until the end, to tell what has ended
-        self.keeper: Database = Database(uri, worker.ended)
+        self.popper = Database(uri, worker.name, worker.stopping, WAIT + LIMIT_MOST, worker.give_up)
+        # It goes on until the end, to tell what has ended.  One that is mute is given up
+        # in time for another to keep the leases.
+        limit = max(LIMIT_LEAST, min(LIMIT_MOST, worker.lease.total_seconds() / 4))
+        self.keeper: Database = Database(uri, worker.name, worker.ended, limit)
         self.groups = 1             # that have something to do
         self.counted = -math.inf    # when they were, by the monotonic clock
         self.service = 0.0          # tasks taken, per group
@@ -251,7 +158,7 @@ class Shard:
         with worker.changed:
             while not worker.stopping.is_set():
                 late = time.monotonic() - SILENCE
-                if not self.is_stuck(late):
+                if worker.alone is None and not self.is_stuck(late):
                     others = [s.service for s in self.others() if s.answers()]
                     if others and not self.answers():
                         # it has saved up none; and not all workers come to it at once
@@ -291,17 +198,21 @@ class Worker:
     lease           seconds after which others may do the tasks of a worker that is
                     dead; one that lives prolongs the lease every third of that
     grace           seconds that tasks have to finish in when the worker is to stop
+    timeout         seconds that a task may take; a handler may have another one
     poll            None: sleep in fairq.wait until there is something to do, or
                     through a pooler, of which that would occupy a connection, look
                     every second.  Other than 0: look each so many seconds.
                     0: sleep in fairq.wait, also through a pooler
     databases       a connection string, or those of all shards; '': PGHOST and so on
     name            what fairq.tasks shows as the worker
+    give_up         seconds until it ends if the server can never answer, as there is no
+                    such database or role; None: it waits
     """
 
     def __init__(self, queues: Union[str, Sequence[str]], *, concurrency: int = 4,
-                 lease: Delay = 60, grace: Delay = 5, poll: Optional[Delay] = None,
-                 databases: Union[str, Sequence[str]] = "", name: Optional[str] = None):
+                 lease: Delay = 60, grace: Delay = 5, timeout: Optional[Delay] = None,
+                 poll: Optional[Delay] = None, databases: Union[str, Sequence[str]] = "",
+                 name: Optional[str] = None, give_up: Optional[Delay] = 60):
         self.queues = [queues] if isinstance(queues, str) else list(queues)
         if not self.queues:
             raise ValueError("a worker needs a queue")
@@ -310,15 +221,20 @@ class Worker:
         self.concurrency = concurrency
         self.lease = timedelta(seconds=seconds(lease))
         self.grace = seconds(grace)
+        self.timeout = None if timeout is None else seconds(timeout)
+        self.give_up = None if give_up is None else seconds(give_up)
         self.poll = None if poll is None else seconds(poll)
         self.databases = [databases] if isinstance(databases, str) else list(databases)
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
-        self.tasks: Dict[str, Handler] = {}
-        self.handlers: Dict[Optional[str], Handler] = {}    # of a queue; None: of all others
+        self.tasks: Dict[str, Entry] = {}
+        self.handlers: Dict[Optional[str], Entry] = {}      # of a queue; None: of all others
 
         self.stopping = threading.Event()
         self.changed = threading.Condition()            # of all below, and of shards
         self.running: Set[Task] = set()
+        self.working: Set[Task] = set()     # whose handlers have begun, and not ended
+        self.left: Set[Task] = set()        # of those the ones that have failed by their timeouts
+        self.alone: Optional[Task] = None   # runs with nothing beside it, or is to
         self.shards: List[Shard] = []
         self.room = threading.Semaphore(concurrency)    # for the work of running tasks
         self.problem: Optional[BaseException] = None    # for which it ends
@@ -326,21 +242,24 @@ class Worker:
         self.popping: List[threading.Thread] = []
         self.wake: Callable[[], object] = lambda: None    # whoever waits for the end
         self.told_of_pooler = False
+        self.workers = Threads("fairq handler", concurrency)
+        self.helpers = Threads("fairq helper")
         self.coroutines: Set["asyncio.Task[None]"] = set()
         self.ended = threading.Event()
 
     # ---- handlers
 
-    def task(self, name: str) -> Callable[[H], H]:
+    def task(self, name: str, *, timeout: Optional[Delay] = None) -> Callable[[H], H]:
         """Decorates the handler of the tasks of that name, for their arguments."""
         def register(handler: H) -> H:
             if name in self.tasks:
                 raise ValueError(f"task {name!r} has a handler already")
-            self.tasks[name] = handler
+            self.tasks[name] = handler, self.timeout if timeout is None else seconds(timeout)
             return handler
         return register
 
-    def handler(self, queue: Optional[str] = None) -> Callable[[H], H]:
+    def handler(self, queue: Optional[str] = None, *,
+                timeout: Optional[Delay] = None) -> Callable[[H], H]:
         """Decorates the handler of all other tasks of the queue, or of all queues.
 
         It is given the Task, whose payload may be anything.
@@ -348,41 +267,44 @@ class Worker:
         def register(handler: H) -> H:
             if queue in self.handlers:
                 raise ValueError("the queue has a handler already")
-            self.handlers[queue] = handler
+            self.handlers[queue] = handler, self.timeout if timeout is None else seconds(timeout)
             return handler
         return register
 
     def find_work(self, task: Task) -> Tuple[Handler, Callable[[], Any]]:
         """The handler of the task, and the call of it."""
-        handler = self.tasks.get(task.name) if task.name is not None else None
-        if handler is not None:
-            payload, found = task.payload, handler
+        if task.unread is not None:
+            raise task.unread
+        entry = self.tasks.get(task.name) if task.name is not None else None
+        if entry is not None:
+            payload, (found, task.timeout) = task.payload, entry
             if isinstance(payload, dict):
                 return found, lambda: found(**payload)
             if isinstance(payload, list):
                 return found, lambda: found(*payload)
             raise TypeError(f"the payload of task {task.name} must be an object or an array")
-        handler = self.handlers.get(task.queue) or self.handlers.get(None)
-        if handler is None:
+        entry = self.handlers.get(task.queue) or self.handlers.get(None)
+        if entry is None:
             if task.name is None:
                 raise NoHandler(f"no handler for tasks of queue {task.queue}")
             raise NoHandler(f"no handler for task {task.name}")
-        found = handler
-        return found, lambda: found(task)
+        handler, task.timeout = entry
+        return handler, lambda: handler(task)
 
     # ---- taking tasks
 
     def free_slots(self, late: float) -> int:
         # what a shard has not answered since then keeps no others from running
         popping = sum(shard.slots for shard in self.shards if shard.answers())
-        return self.concurrency - popping - sum(task.ended > late for task in self.running)
+        return (self.concurrency - len(self.left) - popping
+                - sum(task.ended > late for task in self.running))
 
     def pop_tasks(self, shard: Shard) -> None:
         try:
             while not self.stopping.is_set():
                 self.pop_once(shard)
         except BaseException as error:
-            self.problem = self.problem or error
+            self.end_by(error)
         finally:
             self.wake()
 
@@ -392,9 +314,10 @@ class Worker:
             shard.count_groups()
             if shard.take_slots() == 0:
                 return
+            # text, as one that cannot be decoded is to fail by itself
             claims = shard.popper.query(
-                "SELECT id, attempt, group_key, payload, queue, headers, priority,"
-                " extract(epoch FROM enqueued_at), attempts_left"
+                "SELECT id, attempt, group_key, payload::text, queue, headers::text, priority,"
+                " extract(epoch FROM enqueued_at), attempts_left, lapses"
                 " FROM fairq.pop(%s::text[], %s, lease => %s, worker => %s)",
                 self.queues, shard.slots, self.lease, self.name, once=True)
             tasks = [Task(shard, *claim) for claim in claims]
@@ -406,10 +329,30 @@ class Worker:
             self.stopping.wait(1)
             return
         shard.got(tasks)
-        for task in tasks:
+        for task in self.admit(tasks):
             self.begin(task)
         if not tasks:
             self.sleep(shard)
+
+    def admit(self, tasks: Sequence[Task]) -> List[Task]:
+        """Those of the tasks that are to begin; hands the others back.
+
+        One whose lease has lapsed may have killed its process.  It is run with nothing
+        beside it, which would lapse together with it: there is one of them at a time,
+        and what comes after it is for others, or later.
+        """
+        with self.changed:
+            admitted = [task for task in tasks if not task.lapses and self.alone is None]
+            lapsed = [task for task in tasks if task.lapses]
+            if lapsed and self.alone is None:
+                self.alone = lapsed[0]
+                admitted.append(self.alone)
+            back = [task for task in tasks if task not in admitted]
+            for task in back:
+                task.begun = task.ended = time.monotonic()
+        for task in back:
+            self.helpers.run(self.finish, task, "release", (), {})
+        return admitted
 
     def sleep(self, shard: Shard) -> None:
         poll = self.poll
@@ -424,52 +367,82 @@ class Worker:
             self.stopping.wait(poll)
             return
         try:
-            shard.popper.query("CALL fairq.wait(%s::text[])", self.queues, once=True)
+            shard.popper.query("CALL fairq.wait(%s::text[], %s)", self.queues,
+                               timedelta(seconds=WAIT), once=True)
         except LOST:
             pass    # cancelled; or lost, at the end
 
     # ---- doing them
 
     def begin(self, task: Task) -> None:
+        if task is self.alone:
+            self.helpers.run(self.begin_alone, task)
+        else:
+            self.begin_now(task)
+
+    def begin_alone(self, task: Task) -> None:
+        with self.changed:
+            # by and by also without those whose end the server cannot be told
+            while not self.stopping.is_set() and any(
+                    other.ended > time.monotonic() - SILENCE
+                    for other in self.running if other is not task):
+                self.changed.wait(0.5)
+        self.begin_now(task)
+
+    def begin_now(self, task: Task) -> None:
         try:
             handler, call = self.find_work(task)
         except Exception as error:
             task.begun = task.ended = time.monotonic()
-            self.in_thread(self.finish, task, *self.outcome(task, error))
+            self.helpers.run(self.finish, task, *self.outcome(task, error))
             return
         if not is_async(handler):
-            self.in_thread(self.work, task, call)
+            self.workers.run(self.work, task, call)
         elif self.room.acquire(blocking=False):
             self.begin_async(task, call)
         else:               # a shard has answered late
             def wait() -> None:
                 self.room.acquire()
                 self.begin_async(task, call)
-            self.in_thread(wait)
-
-    def in_thread(self, function: Callable[..., None], *args: Any) -> None:
-        threading.Thread(target=function, args=args, daemon=True).start()
+            self.helpers.run(wait)
 
     def work(self, task: Task, call: Callable[[], Any]) -> None:
+        result: Any = None
+        error: Optional[BaseException] = None
         token = current.set(task)
-        try:
-            with self.room:
+        with self.room:
+            close_old_connections()
+            try:
                 self.may_begin(task)
-                try:
-                    result, error = call(), None
-                finally:
-                    task.ended = time.monotonic()
-        except BaseException as raised:
-            result, error = None, raised
+                result = call()
+            except BaseException as raised:
+                error = raised
+            self.has_ended(task, error, result)
+            close_old_connections()
         current.reset(token)
-        self.finish(task, *self.outcome(task, error, result))
 
     def may_begin(self, task: Task) -> None:
         task.begun = time.monotonic()
         if self.stopping.is_set():
-            task.ended = task.begun
             raise Stopped
         task.check()
+        with self.changed:
+            self.working.add(task)
+            if task.timeout is not None:
+                task.deadline = task.begun + task.timeout
+
+    def has_ended(self, task: Task, error: Optional[BaseException], result: Any) -> None:
+        """The work; the task has not, if it is one of those that were left."""
+        with self.changed:
+            self.working.discard(task)
+            if task in self.left:
+                self.left.discard(task)
+                log.warning("the handler of task %s, attempt %s, which was timed out, has ended",
+                            task.id, task.attempt)
+                self.changed.notify_all()
+                return
+            task.ended = time.monotonic()
+        self.helpers.run(self.finish, task, *self.outcome(task, error, result))
 
     def begin_async(self, task: Task, call: Callable[[], Awaitable[Any]]) -> None:
         loop = self.event_loop()
@@ -480,7 +453,7 @@ class Worker:
             coroutine.add_done_callback(done)
 
         def done(coroutine: "asyncio.Task[None]") -> None:
-            self.coroutines.remove(coroutine)
+            self.coroutines.discard(coroutine)
             self.room.release()
         loop.call_soon_threadsafe(create)
 
@@ -500,15 +473,23 @@ class Worker:
         except BaseException as raised:
             error = raised
         task.stop_coroutine = None
-        task.ended = time.monotonic()
-        self.in_thread(self.finish, task, *self.outcome(task, error, result))
+        self.has_ended(task, error, result)
+        self.close_async(loop)
+
+    def close_async(self, loop: asyncio.AbstractEventLoop) -> None:
+        """close_old_connections() in the thread of Django's that serves coroutines."""
+        asgiref = sys.modules.get("asgiref.sync")
+        if asgiref is not None and "django.db" in sys.modules:
+            closing = loop.create_task(asgiref.sync_to_async(close_old_connections)())
+            self.coroutines.add(closing)
+            closing.add_done_callback(self.coroutines.discard)
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
         """That of serve(), or one in a thread."""
         with self.changed:
             if self.loop is None:
                 self.loop = asyncio.new_event_loop()
-                self.in_thread(self.loop.run_forever)
+                self.helpers.run(self.loop.run_forever)
             return self.loop
 
     def outcome(self, task: Task, error: Optional[BaseException],
@@ -519,13 +500,20 @@ class Worker:
                 return "complete", (None if result is None else to_json(result),), {}
             except Exception as raised:     # also what its objects raise, and RecursionError
                 error = raised
-        if isinstance(error, Stopped):
+        if task.timed_out:
+            error = timed_out(task, error)
+        elif isinstance(error, Stopped) and task.stopped and not self.stopping.is_set():
+            # It counts: the queue's max_run may be over.  What is cancelled ends by this,
+            # and what has another worker stays as it is.
+            return "fail", ("stopped: it was cancelled, its lease was lost, or it has run for"
+                            " longer than its queue allows",), {}
+        elif isinstance(error, Stopped):
             return "release", (), {}
         text = text_of(error)
         if isinstance(error, Retry):
             log.info("task %s, attempt %s: %s", task.id, task.attempt, text)
             return "fail", (text,), {"retry_in": error.delay}
-        if isinstance(error, (Dead, NoHandler)):
+        if isinstance(error, (Dead, NoHandler, TimedOut)):
             log.error("task %s, attempt %s: %s", task.id, task.attempt, text)
         else:
             log.error("task %s, attempt %s", task.id, task.attempt, exc_info=error)
@@ -535,9 +523,12 @@ class Worker:
                named: Dict[str, Any]) -> None:
         if function != "release":
             named["took"] = task.took()
+        losses = task.shard.keeper.losses
         try:
-            if not task.handed_back:
-                task.call(function, *args, **named)
+            if not task.handed_back and not (task.completed and function == "complete"):
+                mine = task.call(function, *args, **named)
+                if not mine and function == "complete":
+                    self.warn_of_refusal(task, losses)
         except LOST as error:
             log.error("task %s, attempt %s, is left to its lease: %s", task.id, task.attempt, error)
         except psycopg.Error as error:
@@ -546,13 +537,25 @@ class Worker:
             task.call("fail", text_of(error), took=task.took())
         finally:
             with self.changed:
-                self.running.remove(task)
+                self.running.discard(task)
+                if self.alone is task:
+                    self.alone = None
                 self.changed.notify_all()
+
+    def warn_of_refusal(self, task: Task, losses: int) -> None:
+        if task.shard.keeper.losses != losses:
+            log.info("task %s, attempt %s: the answer was lost to its end, which most likely"
+                     " the server had taken", task.id, task.attempt)
+            return
+        log.warning("task %s, attempt %s, of queue %s and group %s was done, but is this worker's"
+                    " no more: it was cancelled, or its lease was lost and it is done twice",
+                    task.id, task.attempt, task.queue, task.group_key)
 
     def heartbeat(self, shard: Shard) -> None:
         while not self.ended.wait(self.lease.total_seconds() / 3):
             with self.changed:
-                held = sorted(shard.tasks(), key=lambda task: task.attempt)
+                held = sorted((task for task in shard.tasks() if not task.completed),
+                              key=lambda task: task.attempt)
             tasks = {task.id: task for task in held}
             for task in held:
                 if tasks[task.id] is not task:      # it was lost to a later attempt here
@@ -569,6 +572,47 @@ class Worker:
                 for id in lost:
                     tasks[id].stop()
 
+    # ---- what takes too long
+
+    def watch(self) -> None:
+        """Ends connections that are mute, and tasks that take longer than they may."""
+        limited = any(timeout is not None for _, timeout in
+                      [*self.tasks.values(), *self.handlers.values()])
+        while not self.ended.wait(0.2 if limited else 1):
+            for shard in self.shards:
+                shard.popper.check()
+                shard.keeper.check()
+            now = time.monotonic()
+            with self.changed:
+                late = [task for task in self.working - self.left if task.deadline <= now]
+            for task in late:
+                if task.timed_out:
+                    self.leave(task)
+                else:
+                    task.timed_out = True
+                    task.deadline = now + TO_STOP
+                    task.stop()
+
+    def leave(self, task: Task) -> None:
+        """Fails a task that was timed out, and whose handler does not end."""
+        with self.changed:
+            if task not in self.working:
+                return          # it has, just now
+            self.left.add(task)
+            task.ended = time.monotonic()
+            slots = self.concurrency - len(self.left)
+        self.helpers.run(self.finish, task, *self.outcome(task, Stopped()))
+        log.error("the handler of task %s, attempt %s, of queue %s does not end after its timeout;"
+                  " until it does this worker has %s of %s slots", task.id, task.attempt,
+                  task.queue, slots, self.concurrency)
+        if slots == 0:
+            self.end_by(WorkerError("all slots are taken by handlers that do not end after"
+                                    " their timeouts"))
+
+    def end_by(self, error: BaseException) -> None:
+        self.problem = self.problem or error
+        self.wake()
+
     # ---- from start to end
 
     def start(self) -> None:
@@ -580,12 +624,18 @@ class Worker:
         for thread in self.popping:
             thread.start()
         for shard in self.shards:
-            self.in_thread(self.heartbeat, shard)
+            self.helpers.run(self.heartbeat, shard)
+        self.helpers.run(self.watch)
 
     def end_shard(self, shard: Shard, popping: threading.Thread) -> None:
         """Lets its tasks end, and hands back what does not."""
+        mute = time.monotonic() + TO_ANSWER / 2
         while popping.is_alive():
-            shard.popper.cancel()       # most likely it is in fairq.wait
+            if time.monotonic() < mute:
+                # most likely it is in fairq.wait; and to cancel a mute one takes its time
+                self.helpers.run(shard.popper.cancel)
+            else:
+                shard.popper.cut()
             popping.join(0.1)
         with self.changed:
             self.changed.wait_for(lambda: not shard.tasks(), self.grace)
@@ -638,8 +688,8 @@ class Worker:
         if self.problem is not None:
             raise WorkerError(explain(self.problem)) from self.problem
 
-    def run(self) -> None:
-        """Works until stop(), and in the main thread until SIGTERM or SIGINT.
+    def run(self, *, signals: bool = False) -> None:
+        """Works until stop(); with signals, in the main thread, until SIGTERM or SIGINT, too.
 
         Raises WorkerError if it cannot.
         """
@@ -652,71 +702,81 @@ class Worker:
             except OSError:
                 pass            # it is awake, or has ended
         self.wake = wake
-        before = {}
-        if threading.current_thread() is threading.main_thread():
-            # Any thread may be the one that is interrupted by a signal, and then this
-            # one is not; but the number of the signal is written here whichever it is.
-            wakeup = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-            before = {number: signal.signal(number, lambda *_: None)
-                      for number in (signal.SIGTERM, signal.SIGINT)}
-            before_us.update({int(number): handler for number, handler in before.items()})
         try:
-            self.start()
-            while reading.recv(1)[0] not in (0, *before):
-                pass            # a signal that is the application's
-            self.end()
-            if self.loop is not None:
-                try:
-                    asyncio.run_coroutine_threadsafe(self.end_coroutines(), self.loop).result(2)
-                except concurrent.futures.TimeoutError:
-                    pass        # one of them keeps the loop from all others
-                self.loop.call_soon_threadsafe(self.loop.stop)
+            with signals_to(wake, signals):
+                self.start()
+                # This thread, if it is the main one, handles signals: also those that come
+                # to other threads, which end no call of this one.
+                while not select.select([reading], [], [], TO_NOTICE)[0]:
+                    pass
+                self.end()
+                if self.loop is not None:
+                    try:
+                        asyncio.run_coroutine_threadsafe(self.end_coroutines(), self.loop).result(2)
+                    except concurrent.futures.TimeoutError:
+                        pass        # one of them keeps the loop from all others
+                    self.loop.call_soon_threadsafe(self.loop.stop)
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            if before:
-                signal.set_wakeup_fd(wakeup)
-                before_us.clear()
             reading.close()
             writing.close()
         self.raise_problem()
 
-    async def serve(self) -> None:
+    async def serve(self, *, signals: bool = False) -> None:
         """The same in a running event loop, in which async handlers are run."""
         loop = self.loop = asyncio.get_running_loop()
         awake = asyncio.Event()
         self.wake = lambda: loop.call_soon_threadsafe(awake.set)
-        signals = []
-        if threading.current_thread() is threading.main_thread():
-            signals = [signal.SIGTERM, signal.SIGINT]
-        try:
-            for number in signals:
-                before_us[number] = signal.getsignal(number)
-                loop.add_signal_handler(number, awake.set)
-            self.start()
-            await awake.wait()
-        finally:
-            # also if this is cancelled; and in no executor that handlers use up
-            executor = concurrent.futures.ThreadPoolExecutor(1)
-            await asyncio.shield(loop.run_in_executor(executor, self.end))
-            executor.shutdown(wait=False)
-            await self.end_coroutines()
-            for number in signals:
-                loop.remove_signal_handler(number)
-                before_us.pop(number, None)
+        with signals_to(self.wake, signals):
+            try:
+                self.start()
+                waiting = loop.create_task(awake.wait())
+                while not waiting.done():       # see run()
+                    await asyncio.wait([waiting], timeout=TO_NOTICE)
+            finally:
+                # also if this is cancelled; and in no executor that handlers use up
+                executor = concurrent.futures.ThreadPoolExecutor(1)
+                await asyncio.shield(loop.run_in_executor(executor, self.end))
+                executor.shutdown(wait=False)
+                await self.end_coroutines()
         self.raise_problem()
 
     def main(self) -> NoReturn:
-        """run(), and the end of the process: status 0, or 1 and a line on stderr."""
+        """run() with signals, and the end of the program: status 0, or 1 and a line on stderr."""
         status = 0
         try:
-            self.run()
+            self.run(signals=True)
         except WorkerError as error:
             print(f"worker: {error}", file=sys.stderr)
             status = 1
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)    # now, as the threads of what was released live on
+        if self.working:
+            exit_besides(status)
+        sys.exit(status)
+
+
+def exit_besides(status: int) -> NoReturn:
+    """Ends the program as others end, while handlers that do not end go on.
+
+    What Python does last, besides, waits for the threads that they have begun, and bears
+    none that writes meanwhile.
+    """
+    limit = threading.Timer(TO_EXIT, os._exit, (status,))
+    limit.daemon = True
+    limit.start()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def close_old_connections() -> None:
+    """What Django does before and after a request: its connections are the thread's."""
+    conf, db = sys.modules.get("django.conf"), sys.modules.get("django.db")
+    if conf is None or db is None or not conf.settings.configured:
+        return
+    try:
+        db.close_old_connections()
+    except Exception:
+        log.exception("close_old_connections()")
 
 
 def is_async(handler: Handler) -> bool:
@@ -724,24 +784,40 @@ def is_async(handler: Handler) -> bool:
         getattr(handler, "__call__", None))
 
 
+def timed_out(task: Task, error: BaseException) -> TimedOut:
+    text = f"timed out after {task.timeout:g} s"
+    new = TimedOut(text)
+    if not isinstance(error, (Stopped, asyncio.CancelledError)):
+        new.__cause__ = error
+    return new
+
+
 def text_of(error: BaseException) -> str:
-    """What the server is to keep of it, which must have no zero bytes."""
+    """What the server is to keep of it and its causes, which must have no zero bytes."""
+    texts: List[str] = []
+    seen: Set[int] = set()
+    what = ""
+    cause: Optional[BaseException] = error
+    while cause is not None and id(cause) not in seen and len(seen) < 10:
+        seen.add(id(cause))
+        texts.append(what + own_text(cause))
+        for part in getattr(cause, "exceptions", ()):       # of an ExceptionGroup
+            if isinstance(part, BaseException) and id(part) not in seen and len(seen) < 10:
+                seen.add(id(part))
+                texts.append("with " + own_text(part))
+        what = "caused by "
+        if cause.__cause__ is None and not cause.__suppress_context__:
+            what, cause = "while handling ", cause.__context__
+        else:
+            cause = cause.__cause__
+    return ", ".join(texts).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def own_text(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception as raised:
         text = f"(its text could not be made: {type(raised).__name__})"
-    if not isinstance(error, (Dead, NoHandler, Retry)):
-        text = f"{type(error).__name__}: {text}"
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
-
-
-def explain(error: BaseException) -> str:
-    """What is wrong, in one line."""
-    if isinstance(error, psycopg.Error):
-        text = error.diag.message_primary or str(error)
-        if isinstance(error, psycopg.errors.InvalidSchemaName):
-            text = "the database does not have the extension fairq"
-        elif isinstance(error, (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)):
-            text += ": the extension fairq is older than this package"
-        return " ".join(text.split())
-    return f"{type(error).__name__}: {error}"
+    if isinstance(error, (Dead, NoHandler, Retry, TimedOut, Undecodable)):
+        return text
+    return f"{type(error).__name__}: {text}"
