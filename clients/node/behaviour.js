@@ -16,6 +16,7 @@ const say = (...words) => fs.writeSync(1, `${words.join(' ')}\n`);
 const ACTIONS = {
   ok: () => {},
   raise: ({ message }) => { throw new Error(message); },
+  raise_from: ({ message, cause }) => { throw new Error(message, { cause: new Error(cause) }); },
   dead: ({ message }) => { throw new fairq.Dead(message); },
   exit_always: () => process.kill(process.pid, 'SIGKILL'),
   headers: (action, task) => say('headers', task.id, JSON.stringify(task.headers)),
@@ -32,9 +33,9 @@ const ACTIONS = {
     if (task.attempt === 1) throw new fairq.Retry(seconds);
   },
 
-  async sleep({ seconds }, task) {
+  async sleep({ seconds, deaf = false }, task) {
     try {
-      await sleep(seconds * 1000, undefined, { signal: task.signal });
+      await sleep(seconds * 1000, undefined, deaf ? {} : { signal: task.signal });
     } catch (error) {
       say('cancelled', task.id, task.attempt);
       throw error;
@@ -55,11 +56,15 @@ async function behave(action, task) {
 }
 
 function work(queues) {
-  const { CONCURRENCY = 1, LEASE = 60, GRACE = 5, POLL } = process.env;
+  const {
+    CONCURRENCY = 1, LEASE = 60, GRACE = 5, GIVE_UP = 60, TIMEOUT, POLL,
+  } = process.env;
   fairq.main(queues, { behaviour: behave }, {
     concurrency: Number(CONCURRENCY),
     lease: Number(LEASE),
+    timeout: TIMEOUT && Number(TIMEOUT),
     grace: Number(GRACE),
+    giveUp: Number(GIVE_UP),
     poll: POLL && Number(POLL),
   });
 }

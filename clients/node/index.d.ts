@@ -12,7 +12,7 @@ export interface TaskOptions {
   task?: string | null;
   /** Not before so many seconds from now, by the server's clock. */
   delay?: number | null;
-  /** Not before that time; a text is read by PostgreSQL. */
+  /** Not before that time; PostgreSQL reads a text, which must have a time zone. */
   runAt?: Date | string | null;
   /** 0, the first, to 9. */
   priority?: number | null;
@@ -35,6 +35,8 @@ export interface EnqueueOptions extends TaskOptions {
   maxAttempts?: number | null;
   /** If it has not begun by then, it never does. */
   expiresAt?: Date | string | null;
+  /** An empty group is refused unless this is true. */
+  emptyGroup?: boolean;
 }
 
 export interface NewTask extends TaskOptions {
@@ -51,7 +53,7 @@ export function enqueue(client: Queryable, queue: string, group: string, payload
 /** Adds many tasks in one call, all or none; resolves to their ids, in the same order.
  *  The options are of all of them. */
 export function enqueueBatch(client: Queryable, queue: string,
-  tasks: Iterable<NewTask>, options?: Pick<EnqueueOptions, 'expiresAt'>): Promise<number[]>;
+  tasks: Iterable<NewTask>, options?: Pick<EnqueueOptions, 'expiresAt' | 'emptyGroup'>): Promise<number[]>;
 
 /** Takes a task back; false: it is finished, or unknown. */
 export function cancel(client: Queryable, id: number): Promise<boolean>;
@@ -63,6 +65,8 @@ export interface Task<Payload = any> {
   readonly attempt: number;
   /** After this one; 0 the last time. */
   readonly attemptsLeft: number;
+  /** How many of its attempts have ended because their leases lapsed. */
+  readonly lapses: number;
   readonly queue: string;
   readonly group: string;
   /** The handler that is to do it; undefined: it says none. */
@@ -71,11 +75,11 @@ export interface Task<Payload = any> {
   readonly headers: Record<string, any>;
   readonly priority: number;
   readonly enqueuedAt: Date;
-  /** Is aborted when the work is in vain. */
+  /** Is aborted when the work is wasted. */
   readonly signal: AbortSignal;
-  /** Shows it in fairq.tasks; rejects with Stopped if the work is in vain. */
+  /** Shows it in fairq.tasks; rejects with Stopped if the work is wasted. */
   setProgress(progress: unknown): Promise<void>;
-  /** Ends the task in the client's transaction; rejects with Stopped if it is in vain. */
+  /** Ends the task in the client's transaction; rejects with Stopped if the work is wasted. */
   complete(client: Queryable, result?: unknown): Promise<void>;
 }
 
@@ -84,6 +88,15 @@ export type Handler = (args: any, task: Task) => unknown;
 
 /** Does all other tasks. */
 export type DefaultHandler = (task: Task) => unknown;
+
+/** A handler with a timeout of its own, in seconds; Infinity: none. */
+export interface TimedHandler<Run> {
+  run: Run;
+  timeout: number;
+}
+
+/** The handlers, by the names of their tasks. */
+export type Handlers = Record<string, Handler | TimedHandler<Handler>>;
 
 /** What pg takes for a connection, without functions. */
 export type Database = string | Record<string, any>;
@@ -99,22 +112,28 @@ export interface WorkerOptions {
   concurrency?: number;
   /** Seconds after which others may do the tasks of a worker that is dead; 60. */
   lease?: number;
+  /** Seconds that a task may take; then it fails, and is retried as usual; without limit. */
+  timeout?: number;
   /** Seconds that tasks have to finish in when the worker is to end; 5. */
   grace?: number;
   /** Seconds between looks for tasks; 0: it sleeps in fairq.wait, also through a pooler. */
   poll?: number;
   /** That of PGHOST and so on; or all shards. */
   databases?: Database | Database[];
-  /** What fairq.tasks shows as the worker; the host and the process. */
+  /** Seconds after which it ends if the server can never answer, as there is no such database or
+   * role; 60.  Infinity: it waits. */
+  giveUp?: number;
+  /** What fairq.tasks shows as the worker, and PostgreSQL as application_name; the host and the
+   * process. */
   name?: string;
   /** The handler of tasks without a name, and of those of other names. */
-  default?: DefaultHandler;
+  default?: DefaultHandler | TimedHandler<DefaultHandler>;
   /** Gets a line about what goes wrong; stderr. */
   log?: Log;
 }
 
 export class Worker {
-  constructor(queues: string | string[], handlers: Record<string, Handler> | DefaultHandler,
+  constructor(queues: string | string[], handlers: Handlers | DefaultHandler,
     options?: WorkerOptions);
   /** The promise of its end, which is rejected with a WorkerError if it cannot work; null: it
    * has not been started. */
@@ -132,14 +151,14 @@ export interface StartedWorker extends Worker {
 }
 
 /** Starts a worker. */
-export function work(queues: string | string[], handlers: Record<string, Handler> | DefaultHandler,
+export function work(queues: string | string[], handlers: Handlers | DefaultHandler,
   options?: WorkerOptions): StartedWorker;
 
-/** Works until SIGTERM or SIGINT, and ends the process. */
-export function main(queues: string | string[], handlers: Record<string, Handler> | DefaultHandler,
-  options?: WorkerOptions): void;
+/** Works until SIGTERM or SIGINT, and then ends the process; resolves in between. */
+export function main(queues: string | string[], handlers: Handlers | DefaultHandler,
+  options?: WorkerOptions): Promise<void>;
 
-/** To be thrown by a handler: no retry would mend it. */
+/** To be thrown by a handler: no retry would help. */
 export class Dead extends Error {
   constructor(message?: string, options?: { cause?: unknown });
 }
@@ -150,7 +169,7 @@ export class Retry extends Error {
   readonly delay: number | undefined;
 }
 
-/** The task was cancelled, its lease is lost, or the worker is to end. */
+/** The task was cancelled, its lease is lost, its time is over, or the worker is to end. */
 export class Stopped extends Error {}
 
 /** The worker cannot do its work. */

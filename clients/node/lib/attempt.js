@@ -1,36 +1,63 @@
 // A task in the hands of a worker, and the calls that are about it.
 'use strict';
 const { now } = require('./clock');
-const { Dead, Retry, Stopped, textOf } = require('./errors');
+const {
+  Dead, Retry, Stopped, TimedOut, textOf,
+} = require('./errors');
 const { fetch } = require('./producer');
 const { Task } = require('./task');
-const { toJson } = require('./values');
-
-const LOST = 'it was cancelled, or its lease is lost';
+const { toJson, fromJson } = require('./values');
 
 class Attempt {
-  constructor(shard, claim) {
+  // claim is JSON without the payload and the headers, which are JSON of their own.
+  constructor(shard, { claim: text, payload, headers }) {
+    const claim = JSON.parse(text);
     this.shard = shard;
     this.id = claim.id;
     this.number = claim.attempt;
     this.begun = Infinity; // the work, by now()
-    this.ended = Infinity;
+    this.ended = Infinity; // the work, or the wait for it
     this.completed = false; // in a transaction of the handler
-    this.handedBack = false; // as the worker is to end
-    this.stopped = null; // why the work is in vain
+    this.handedBack = false; // the worker does not do it
+    this.stopped = null; // why the work is wasted
+    this.lost = false; // the server has said so
+    this.undecodable = null; // the error of its payload or headers
     this.controller = new AbortController();
     this.signal = this.controller.signal;
-    this.task = new Task(this, claim);
+    this.task = new Task(this, claim, this.decode(payload, 'the payload'),
+      this.decode(headers, 'headers'));
   }
 
   toString() {
     return `task ${this.id}, attempt ${this.number}`;
   }
 
-  // Tells the work that it is in vain.
-  stop(reason) {
+  // With what somebody needs who looks for the tenant.
+  describe() {
+    return `${this} (queue ${this.task.queue}, group ${this.task.group})`;
+  }
+
+  // Keeps the error: it is that of this task alone.
+  decode(json, what) {
+    if (json === null) return null;
+    try {
+      return fromJson(json, what);
+    } catch (error) {
+      this.undecodable = error;
+      return undefined;
+    }
+  }
+
+  // Does its process have to run nothing else?  A lease of the task has lapsed before, maybe as
+  // the task killed its process.
+  isSuspect() {
+    return this.task.lapses > 0;
+  }
+
+  // Tells the work that it is wasted.
+  stop(stopped) {
     if (this.stopped !== null) return;
-    this.stopped = new Stopped(`${this}: ${reason}`);
+    this.stopped = stopped;
     this.controller.abort(this.stopped);
   }
 
@@ -39,7 +66,18 @@ class Attempt {
   }
 
   lose() {
-    this.stop(LOST);
+    this.lost = true;
+    this.stop(new Stopped(`${this}: stopped: it was cancelled, its lease is lost, or it has run for`
+      + ' the max_run of its queue'));
+  }
+
+  // The worker needs its slot, or is to end.
+  giveUp(reason) {
+    this.stop(new Stopped(`${this}: ${reason}`));
+  }
+
+  timeOut(timeout) {
+    this.stop(new TimedOut(timeout));
   }
 
   async setProgress(progress) {

@@ -2,24 +2,34 @@
 'use strict';
 const { cancel } = require('./cancel-request');
 const { now, pause } = require('./clock');
-const { isTransient, isLost, isHeld, explain } = require('./errors');
+const {
+  Unavailable, isTransient, isHopeless, isLost, isHeld, explain,
+} = require('./errors');
 
 const RETRY = 1; // seconds for which a database that is down is left alone
 const HELD = 0.5; // seconds until what another transaction holds is tried again
 const LATELY = 2; // seconds for which others are likely to be held, too
 const CALL = 30; // seconds that a call may take before the server is taken for gone
+const KEEPALIVE = 10; // seconds of silence after which the kernel asks whether the host is there
+const PARTING = 1; // seconds for a connection to end before its socket is destroyed
 
 class Database {
   // places are hosts, of which one takes writes; pg is the file of node-postgres, stopping
-  // aborts when a server that is down is to be given up, warn gets a line about what is wrong.
-  constructor(places, { pg, name, stopping, warn }) {
-    Object.assign(this, { places, pg, name, stopping, warn });
+  // aborts when a server that is down is to be given up, giveUp is for how many seconds one is
+  // asked that can never answer, warn gets a line about what is wrong.
+  constructor(places, {
+    pg, name, stopping, giveUp = Infinity, warn,
+  }) {
+    Object.assign(this, {
+      places, pg, name, stopping, giveUp, warn,
+    });
     this.client = null;
     this.pooled = false; // the server is behind a pooler: known once there is a connection
     this.closed = false;
     this.asking = null; // the client, while it is in a statement
     this.warned = null; // the text of the last failure, as long as it lasts
     this.answered = -Infinity; // when the server last has, by now()
+    this.hopeless = null; // since when it is one that can never answer
     this.held = -Infinity; // when another transaction last was in the way
     this.turn = Promise.resolve(); // of the last caller
     this.holding = Promise.resolve(); // of the last that tries again what is held
@@ -71,6 +81,7 @@ class Database {
       try {
         const rows = await this.ask(statement(), values, limit);
         this.warned = null;
+        this.hopeless = null;
         this.answered = now();
         return rows;
       } catch (error) {
@@ -96,11 +107,29 @@ class Database {
 
   tell(error) {
     const text = explain(error);
-    if (text !== this.warned && !this.closed) this.warn(`${text}; trying again each second`);
+    if (text !== this.warned && !this.closed) {
+      const limit = error instanceof Unavailable && this.giveUp < Infinity ? `, for ${this.giveUp} s` : '';
+      this.warn(`${text}; trying again each second${limit}`);
+    }
     this.warned = text;
   }
 
   async ask(sql, values, limit) {
+    try {
+      return await this.askOnce(sql, values, limit);
+    } catch (error) {
+      if (!isHopeless(error)) {
+        if (isLost(error)) this.hopeless = null; // the server is away, and may come back another
+        throw error;
+      }
+      // Somebody may be about to create the database, or to change the password.
+      if (this.hopeless === null) this.hopeless = now();
+      if (now() - this.hopeless >= this.giveUp) throw error;
+      throw new Unavailable(explain(error), { cause: error });
+    }
+  }
+
+  async askOnce(sql, values, limit) {
     if (this.client === null) this.client = await this.connect();
     const { client } = this;
     this.asking = client;
@@ -114,14 +143,14 @@ class Database {
     }
   }
 
-  // Tries each host by itself.  Of the errors, one that nothing mends says the most.
+  // Tries each host by itself.  The error is that of a host that may come back, if there is one.
   async connect() {
     let problem;
     for (const place of this.places) {
       try {
         return await this.connectTo(place);
       } catch (error) {
-        if (!problem || (isTransient(problem) && !isTransient(error))) problem = error;
+        if (!problem || (isHopeless(problem) && !isHopeless(error))) problem = error;
       }
     }
     throw problem;
@@ -129,7 +158,12 @@ class Database {
 
   async connectTo(place) {
     const { Client } = require(this.pg); // here, as who only enqueues may not have it
-    const client = new Client({ ...place, fallback_application_name: this.name });
+    const client = new Client({
+      keepAlive: true,
+      keepAliveInitialDelayMillis: 1000 * KEEPALIVE,
+      ...place,
+      fallback_application_name: this.name,
+    });
     client.on('error', () => {}); // the next statement fails, and says it
     client.once('end', () => this.drop(client));
     try {
@@ -142,14 +176,14 @@ class Database {
       this.pooled = Number(row.pid) !== client.processID;
       return client;
     } catch (error) {
-      client.end().catch(() => {});
+      end(client);
       throw error;
     }
   }
 
   drop(client) {
     if (this.client === client) this.client = null;
-    client.end().catch(() => {});
+    end(client);
   }
 
   // Has the server end the statement that it is in, if it is in one.
@@ -164,8 +198,18 @@ class Database {
   }
 }
 
-// The rows of a statement.  A server that does not answer in time is taken for gone; should
-// it be there, and wait for a lock, it is to go on for nobody.
+// Ends a connection.  A host that has vanished would never confirm that, and its socket would
+// keep the process.
+function end(client) {
+  const { stream } = client.connection;
+  const timer = setTimeout(() => stream.destroy(), PARTING * 1000);
+  stream.once('close', () => clearTimeout(timer));
+  client.end().catch(() => {});
+}
+
+// The rows of a statement.  A server that does not answer in time is taken for gone, and the
+// caller drops the connection: neither the kernel nor node-postgres would notice while nothing
+// comes.  Should the server be there, and wait for a lock, the statement is cancelled.
 async function askWithin(limit, client, sql, values) {
   let timer;
   const late = new Promise((resolve, reject) => {

@@ -1,47 +1,108 @@
 // The thread of heartbeat.js.  It has a connection for each database, made when it first has
-// a lease to prolong there.
+// a lease to extend there.
 'use strict';
 const { parentPort, workerData } = require('worker_threads');
-const { pause } = require('./clock');
-const { Database } = require('./database');
-const { explain, isTransient } = require('./errors');
+const { milliseconds, pause } = require('./clock');
+const { Database, CALL } = require('./database');
+const { TimedOut, explain, isTransient } = require('./errors');
 const { extend } = require('./leases');
 
-const { databases, lease, name, pg } = workerData;
+const {
+  databases, lease, name, pg,
+} = workerData;
 const EVERY = lease / 3;
+// Seconds for a call, and for a connection: after them there is time for another one.
+const LIMIT = Math.min(Math.max(EVERY, 3), CALL);
+// Seconds after a timeout until this thread takes it that the event loop stands still.
+const SLACK = 5;
+
+const FAIL = `SELECT fairq.fail($1::bigint, $2::int, $3::text,
+  took => make_interval(secs => $4::float8))`;
 
 const stopping = new AbortController().signal; // never: the worker ends the whole thread
 const warn = (warning) => parentPort.postMessage({ warning });
 
-// Of each database, the numbers of the attempts by the ids of their tasks.
-const attempts = databases.map(() => new Map());
-
-parentPort.on('message', ({ shard, id, number, kept }) => {
-  if (kept) attempts[shard].set(id, number);
-  else if (attempts[shard].get(id) === number) attempts[shard].delete(id);
-});
-
-// Prolongs the leases of a database's tasks, and says which are lost or cancelled.
-async function beat(database, shard) {
-  const asked = new Map(attempts[shard]);
-  if (asked.size === 0) return;
-  for (const id of await extend(database, asked, lease, { once: true })) {
-    parentPort.postMessage({ shard, lost: { id, number: asked.get(id) } });
+class Beats {
+  constructor(places, shard) {
+    this.shard = shard;
+    this.database = new Database(places.map((place) => ({
+      ...place,
+      connectionTimeoutMillis: Math.min(place.connectionTimeoutMillis, 1000 * LIMIT),
+    })), {
+      pg, name, stopping, warn,
+    });
+    this.numbers = new Map(); // of the attempts, by the ids of their tasks
+    this.timers = new Map(); // of those that may take so long, by the same
   }
-}
 
-async function go(places, shard) {
-  const database = new Database(places, { pg, name, stopping, warn });
-  for (let wait = EVERY; ;) {
-    await pause(wait);
+  keep({ id, number, timeout }) {
+    this.numbers.set(id, number);
+    this.forget(id);
+    if (timeout === undefined) return;
+    this.timers.set(id, setTimeout(() => this.timeOut(id, number, timeout),
+      milliseconds(timeout + SLACK)));
+  }
+
+  drop({ id, number }) {
+    if (this.numbers.get(id) !== number) return;
+    this.numbers.delete(id);
+    this.forget(id);
+  }
+
+  forget(id) {
+    clearTimeout(this.timers.get(id));
+    this.timers.delete(id);
+  }
+
+  // The worker has not ended the attempt: a handler computes.  Others can retry the task, and
+  // only this process is held up.
+  async timeOut(id, number, timeout) {
+    if (this.numbers.get(id) !== number) return;
+    const text = `${new TimedOut(timeout).message}: a handler keeps the event loop from turning`;
     try {
-      await beat(database, shard);
-      wait = EVERY;
+      await this.database.query(FAIL, [id, number, text, timeout], { once: true, limit: LIMIT });
+      warn(`task ${id}, attempt ${number}: ${text}`);
+      this.lose(id, number);
     } catch (error) {
-      if (!isTransient(error)) warn(`heartbeat: ${explain(error)}`);
-      wait = Math.min(1, EVERY);
+      if (!isTransient(error)) warn(`task ${id}, attempt ${number}: ${explain(error)}`);
+      this.timers.set(id, setTimeout(() => this.timeOut(id, number, timeout), 1000));
+    }
+  }
+
+  lose(id, number) {
+    parentPort.postMessage({ shard: this.shard, lost: { id, number } });
+    this.drop({ id, number });
+  }
+
+  // Extends the leases, and says which are lost or cancelled.
+  async beat() {
+    const asked = new Map(this.numbers);
+    if (asked.size === 0) return;
+    const options = { once: true, limit: LIMIT };
+    for (const id of await extend(this.database, asked, lease, options)) {
+      parentPort.postMessage({ shard: this.shard, lost: { id, number: asked.get(id) } });
+    }
+  }
+
+  async go() {
+    for (let wait = EVERY; ;) {
+      await pause(wait);
+      try {
+        await this.beat();
+        wait = EVERY;
+      } catch (error) {
+        if (!isTransient(error)) warn(`heartbeat: ${explain(error)}`);
+        wait = Math.min(1, EVERY);
+      }
     }
   }
 }
 
-databases.forEach(go);
+const beats = databases.map((places, shard) => new Beats(places, shard));
+
+parentPort.on('message', ({ shard, kept, ...attempt }) => {
+  if (kept) beats[shard].keep(attempt);
+  else beats[shard].drop(attempt);
+});
+
+for (const each of beats) each.go();

@@ -1,12 +1,14 @@
-// The leases of what a worker has in hand, which a thread of its own prolongs: so they are
-// kept while a handler computes, and the event loop stands still.
+// The leases of a worker's tasks, which a thread of its own extends: so the worker keeps them
+// while a handler computes and the event loop stands still.
 'use strict';
 const path = require('path');
 const { Worker: Thread } = require('worker_threads');
 
 class Heartbeat {
   constructor(worker) {
-    const { databases, lease, name, pg } = worker;
+    const {
+      databases, lease, name, pg,
+    } = worker;
     this.thread = new Thread(path.join(__dirname, 'heartbeat-thread.js'),
       { workerData: { databases, lease, name, pg } });
     // resolves, with an error, if the thread ends by itself
@@ -29,8 +31,15 @@ class Heartbeat {
     this.tell(attempt, false);
   }
 
-  tell({ shard, id, number }, kept) {
-    this.thread.postMessage({ shard: shard.number, id, number, kept });
+  // From now on the work may take so many seconds.
+  limit(attempt, timeout) {
+    this.tell(attempt, true, timeout);
+  }
+
+  tell({ shard, id, number }, kept, timeout) {
+    this.thread.postMessage({
+      shard: shard.number, id, number, kept, timeout,
+    });
   }
 
   end() {

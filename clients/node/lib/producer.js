@@ -4,7 +4,9 @@
 // has them.  All parameters are strings with casts, so that all drivers mean the same, and
 // each stands once and in order, so that those that write "?" can replace them.
 'use strict';
-const { toJson, text, number, seconds, time, flag, refuseUnknown } = require('./values');
+const {
+  toJson, text, number, seconds, time, groupOf, flag, refuseUnknown,
+} = require('./values');
 
 // The argument of each option in SQL, where $ is the parameter, and what makes its text.
 const ARGUMENTS = {
@@ -67,10 +69,12 @@ function isObject(value) {
 
 // Adds a task for the group, in the client's transaction; resolves to its id.
 async function enqueue(client, queue, group, payload = {}, options = {}) {
-  refuseUnknown(options, ['task', ...Object.keys(ARGUMENTS)], 'enqueue');
-  const values = [text(queue, 'queue'), text(group, 'group'), toJson(payload, 'the payload')];
+  const { emptyGroup: mayBeEmpty, ...rest } = options;
+  refuseUnknown(rest, ['task', ...Object.keys(ARGUMENTS)], 'enqueue');
+  const values = [text(queue, 'queue'), groupOf(group, 'group', { mayBeEmpty }),
+    toJson(payload, 'the payload')];
   const parts = ['$1::text', '$2::text', '$3::text::jsonb'];
-  for (const [name, value] of Object.entries(given(options))) {
+  for (const [name, value] of Object.entries(given(rest))) {
     const [sql, toText] = ARGUMENTS[name];
     values.push(toText(value, name));
     parts.push(sql.replace('$', () => `$${values.length}::text`));
@@ -82,7 +86,8 @@ async function enqueue(client, queue, group, payload = {}, options = {}) {
 // Adds many tasks in one call, all or none; resolves to their ids, in the same order.
 // The options are of all of them.
 async function enqueueBatch(client, queue, tasks, options = {}) {
-  refuseUnknown(options, ['expiresAt'], 'enqueueBatch');
+  refuseUnknown(options, ['expiresAt', 'emptyGroup'], 'enqueueBatch');
+  const { emptyGroup: mayBeEmpty } = options;
   if (!tasks || typeof tasks[Symbol.iterator] !== 'function') {
     throw new TypeError(`tasks must be an array, and is ${String(tasks)}`);
   }
@@ -91,7 +96,7 @@ async function enqueueBatch(client, queue, tasks, options = {}) {
     if (!isObject(task)) throw new TypeError(`${what} must be an object, and is ${String(task)}`);
     const { group, payload = {}, ...own } = task;
     refuseUnknown(own, ['task', ...OF_BATCH], what);
-    const fields = { group: text(group, `the group of ${what}`), payload };
+    const fields = { group: groupOf(group, `the group of ${what}`, { mayBeEmpty }), payload };
     for (const [name, value] of Object.entries(given(own))) {
       const toText = ARGUMENTS[name][1];
       fields[name] = name === 'headers' ? value : toText(value, `${name} of ${what}`);

@@ -3,25 +3,33 @@
 const { setMaxListeners } = require('events');
 const { Attempt } = require('./attempt');
 const { now, pause } = require('./clock');
-const { Database, CALL } = require('./database');
+const { Database } = require('./database');
 const { isCancelled, isTransient } = require('./errors');
 const { extend } = require('./leases');
 
 const WAIT = 30; // seconds that fairq.wait sleeps at most
+const MARGIN = 10; // seconds more that its answer may take
 const SILENCE = 1; // seconds after which a shard that has not answered is not waited for
 const POLL = 1; // seconds between looks for tasks, through a pooler
 
-const POP = `SELECT to_json(t)::text AS claim
-  FROM (SELECT id, attempt, attempts_left, queue, group_key, payload, headers, priority, enqueued_at
-    FROM fairq.pop($1::text[], $2::int, lease => make_interval(secs => $3::float8),
-      worker => $4::text)) AS t`;
+// Text, which is decoded task by task: the driver's parsers, which the program may have changed,
+// would decode all of them or none.
+const POP = `SELECT to_json(c)::text AS claim, t.payload::text, t.headers::text
+  FROM fairq.pop($1::text[], $2::int, lease => make_interval(secs => $3::float8),
+      worker => $4::text) AS t,
+    LATERAL (SELECT t.id, t.attempt, t.attempts_left, t.queue, t.group_key, t.priority,
+      t.enqueued_at, t.lapses) AS c`;
 const GROUPS = `SELECT sum(groups_active)::float8 AS groups FROM fairq.stats
   WHERE queue = ANY ($1::text[])`;
 
 class Shard {
   constructor(worker, places, number) {
-    const { pg, name, stopping } = worker;
-    const options = { pg, name, stopping, warn: (text) => worker.log.warn(text) };
+    const {
+      pg, name, stopping, giveUp,
+    } = worker;
+    const options = {
+      pg, name, stopping, giveUp, warn: (text) => worker.log.warn(text),
+    };
     this.worker = worker;
     this.number = number; // among the worker's
     this.popper = new Database(places, options); // fairq.wait takes its time
@@ -149,7 +157,7 @@ class Shard {
     const { queues, lease, name } = this.worker;
     const asked = now();
     const rows = await this.popper.query(POP, [queues, this.slots, lease, name], { once: true });
-    const attempts = rows.map((row) => new Attempt(this, JSON.parse(row.claim)));
+    const attempts = rows.map((row) => new Attempt(this, row));
     // This process may have stood still, by a handler that computes, since they were leased.
     if (attempts.length > 0 && now() - asked > lease / 3) await this.confirm(attempts);
     return attempts;
@@ -177,7 +185,7 @@ class Shard {
     this.waiting = true;
     try {
       await this.popper.query('CALL fairq.wait($1::text[], make_interval(secs => $2::float8))',
-        [worker.queues, WAIT], { once: true, limit: WAIT + CALL });
+        [worker.queues, WAIT], { once: true, limit: WAIT + MARGIN });
     } catch (error) {
       if (!isCancelled(error) && !isTransient(error)) throw error;
     } finally {

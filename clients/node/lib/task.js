@@ -4,23 +4,24 @@
 class Task {
   #attempt;
 
-  // claim is what pop has returned.
-  constructor(attempt, claim) {
+  // claim is what pop has returned, payload and headers are decoded.
+  constructor(attempt, claim, payload, headers) {
     this.#attempt = attempt;
     this.id = claim.id;
     this.attempt = claim.attempt;
     this.attemptsLeft = claim.attempts_left;
+    this.lapses = claim.lapses;
     this.queue = claim.queue;
     this.group = claim.group_key;
-    this.payload = claim.payload;
-    this.headers = claim.headers || {};
+    this.payload = payload;
+    this.headers = headers || {};
     this.name = typeof this.headers.task === 'string' ? this.headers.task : undefined;
     this.priority = claim.priority;
     this.enqueuedAt = new Date(claim.enqueued_at);
   }
 
-  // Is aborted when the work is in vain: the task was cancelled, its lease is lost, or the
-  // worker ends and gives it no more time.
+  // Is aborted when the work is wasted: the task was cancelled, its lease is lost, it has
+  // exceeded its timeout or max_run, or the worker ends and gives it no more time.
   get signal() {
     return this.#attempt.signal;
   }

@@ -1,4 +1,5 @@
-// What callers give, as text for the server; what cannot be is refused before it is asked.
+// Values as text for the server, and back.  A value that cannot be sent is refused before the
+// server is asked.
 'use strict';
 
 // JSON of the value.  JSON.stringify alone would write null for NaN and for what is undefined
@@ -19,11 +20,41 @@ function toJson(value, what, { holes = false } = {}) {
   try {
     json = JSON.stringify(value, check);
   } catch (error) {
-    if (!/circular/.test(error.message)) throw error;
-    refuse('it is in itself');
+    if (/circular/.test(error.message)) refuse('it is in itself');
+    if (error instanceof RangeError) refuse('it is nested too deeply');
+    throw error;
   }
   if (json === undefined) refuse('it is undefined');
   return json;
+}
+
+// PostgreSQL prints a number in full, so that one beyond JavaScript's range has as many digits
+// in a row.
+const OUT_OF_RANGE = /\d{309}/;
+
+// The value of a JSON text.  Throws if JavaScript cannot represent it: JSON.parse makes Infinity
+// of a number that is out of range, which no handler expects.
+function fromJson(json, what) {
+  const refuse = (why) => { throw new TypeError(`${what} cannot be decoded: ${why}`); };
+  let value;
+  try {
+    value = JSON.parse(json);
+  } catch (error) {
+    refuse(error.message);
+  }
+  if (OUT_OF_RANGE.test(json)) {
+    // not by recursion, which the nesting of the value might exceed
+    for (const left = [value]; left.length > 0;) {
+      const one = left.pop();
+      if (one === Infinity || one === -Infinity) {
+        refuse('it has a number that is out of the range of JavaScript');
+      }
+      if (typeof one === 'object' && one !== null) {
+        for (const part of Object.values(one)) left.push(part);
+      }
+    }
+  }
+  return value;
 }
 
 function text(value, what) {
@@ -44,13 +75,31 @@ function seconds(value, what) {
   return number(value, what, ' of seconds');
 }
 
-// Of a Date, or of whatever else has toISOString(); or a text that PostgreSQL understands.
+// A time of day that a zone follows: Z, an offset, or a name, which PostgreSQL looks up.
+const ZONED = /[T\s]\d\d(:?\d\d(:?\d\d(\.\d+)?)?)?\s*(Z|[+-]\d\d?(:?\d\d){0,2}|(?!(AM|PM|BC|AD)$)[A-Z][\w/+-]*)$/i;
+
+// Of a Date, or of whatever else has toISOString(); or a text that PostgreSQL reads.  A text
+// without a zone would mean another time in each session, so it is refused.
 function time(value, what) {
-  if (typeof value === 'string') return value;
+  if (typeof value === 'string') {
+    if (!/^-?infinity$/i.test(value) && !ZONED.test(value)) {
+      throw new TypeError(`${what} must have a time zone, such as Z or +02:00, and is ${value}`);
+    }
+    return value;
+  }
   if (!value || typeof value.toISOString !== 'function' || Number.isNaN(value.valueOf())) {
     throw new TypeError(`${what} must be a Date, and is ${String(value)}`);
   }
   return value.toISOString();
+}
+
+// A group.  One that is empty is a mistake more often than not: then all such tasks share the
+// turns and the limits of one tenant.
+function groupOf(value, what, { mayBeEmpty = false } = {}) {
+  if (text(value, what) === '' && !mayBeEmpty) {
+    throw new TypeError(`${what} must not be empty; if it is meant, give the option emptyGroup`);
+  }
+  return value;
 }
 
 function flag(value, what) {
@@ -67,4 +116,6 @@ function refuseUnknown(options, known, what) {
   }
 }
 
-module.exports = { toJson, text, number, seconds, time, flag, refuseUnknown };
+module.exports = {
+  toJson, fromJson, text, number, seconds, time, groupOf, flag, refuseUnknown,
+};

@@ -1,9 +1,10 @@
 // Connections: lost in every state, of several hosts and databases, and with a server that does
 // not answer.
 'use strict';
+const net = require('net');
 const {
   INSTALLED, fairq, check, equal, errorOf, until, sleep, admin, rows, ask, connect, queue, drop, add,
-  taskOf, ended, backends, work,
+  taskOf, ended, backends, work, Program,
 } = require('./harness');
 const { Database } = require(`${INSTALLED}/lib/database.js`);
 const { placesOf } = require(`${INSTALLED}/lib/places.js`);
@@ -176,10 +177,77 @@ async function hosts() {
   const [row] = await database.query("SELECT current_setting('transaction_read_only') AS it");
   equal(row.it, 'off', 'of several hosts one that takes writes is found');
   database.close();
+  const nowhere = { ...placesOf({})[0], database: 'nowhere' };
+  const away = { ...placesOf({})[0], port: 1 };
+  for (const places of [[nowhere, away], [away, nowhere]]) {
+    const one = new Database(places, { ...options, giveUp: 0 });
+    const error = await errorOf(one.query('SELECT 1', [], { once: true }));
+    equal(error.code, 'ENOENT', 'a host that is away may come back with what another does not have');
+    one.close();
+  }
   const none = new Database([standby, standby], options);
   equal((await errorOf(none.query('SELECT 1', [], { once: true }))).message, 'no host takes writes',
     'or none, if there is none');
   none.close();
+}
+
+// A database that is created while a worker asks for it, and again.
+async function hopeless() {
+  const lines = [];
+  const options = {
+    pg: pathOfPg(), name: 'hopeless', stopping: new AbortController().signal, giveUp: 3,
+    warn: (line) => lines.push(line),
+  };
+  const place = { ...placesOf({})[0], database: 'fairq_later' };
+  const database = new Database([place], options);
+  const asked = database.query('SELECT 5 AS five');
+  await until(() => lines.length > 0);
+  await ask('CREATE DATABASE fairq_later TEMPLATE template0');
+  equal((await asked)[0].five, 5, 'a database that is created meanwhile is found');
+  database.drop(database.client);
+  await sleep(3000);
+  await ask('DROP DATABASE fairq_later WITH (FORCE)');
+  const began = Date.now();
+  const error = await errorOf(database.query('SELECT 6'));
+  equal([error.code, error.message], ['3D000', 'database "fairq_later" does not exist'], 'or not');
+  check(Date.now() - began > 2500, 'after as long as before', Date.now() - began);
+  database.close();
+  equal(lines, Array(2).fill('database "fairq_later" does not exist; trying again each second, for 3 s'),
+    'of which it says what it does');
+  const passwords = await errorOf(new Database([place], { ...options, giveUp: 0 })
+    .query('SELECT 1', [], { once: true }));
+  equal(passwords.code, '3D000', 'without patience it is said at once');
+}
+
+// A server behind a network that forgets connections: nothing comes from it, not even an end.
+async function vanished() {
+  const sockets = new Set();
+  let passing = true;
+  const server = net.createServer((here) => {
+    const there = net.connect(`${process.env.PGHOST}/.s.PGSQL.${process.env.PGPORT}`);
+    for (const [one, other] of [[here, there], [there, here]]) {
+      sockets.add(one);
+      one.on('data', (data) => { if (passing) other.write(data); });
+      one.on('error', () => {});
+    }
+  });
+  await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  const name = await queue('vanished');
+  const program = new Program(`
+    const worker = require('fairq').work('${name}', async () => {}, {
+      databases: { host: '127.0.0.1', port: ${server.address().port} } });
+    process.on('SIGTERM', () => worker.stop().then(() => console.log('stopped')));
+    console.log('started');`);
+  await ended(await add(name, {}));
+  const kept = [...sockets].length;
+  check(kept > 0, 'a worker is connected', kept);
+  passing = false;
+  program.kill();
+  equal([await program.status(), program.stdout], [0, 'started\nstopped\n'],
+    'a worker ends though its server has vanished, and leaves no connection that keeps the process');
+  for (const socket of sockets) socket.destroy();
+  server.close();
+  await drop(name);
 }
 
 // A server that does not answer is taken for gone, and goes on with nothing.
@@ -250,4 +318,6 @@ async function lostAtTheEnd() {
   await drop(name);
 }
 
-module.exports = { lost, lostAtTheEnd, heartbeats, databases, hosts, silence, encodings };
+module.exports = {
+  lost, lostAtTheEnd, heartbeats, databases, hosts, hopeless, vanished, silence, encodings,
+};

@@ -1,7 +1,8 @@
 // Handlers: what they are given, and what becomes of what they return and throw.
 'use strict';
 const {
-  fairq, check, equal, errorOf, until, sleep, ask, connect, queue, drop, add, taskOf, ended, work,
+  fairq, check, equal, errorOf, until, sleep, admin, rows, ask, connect, queue, drop, add, taskOf, ended, work,
+  Program,
 } = require('./harness');
 
 async function results() {
@@ -33,7 +34,8 @@ async function results() {
   const id = await add(name, { a: 1 }, 'task', { priority: 2, maxAttempts: 3, headers: { celery: { x: 1 } } });
   equal((await ended(id)).result, {
     id, attempt: 1, attemptsLeft: 2, queue: name, group: 'bob', payload: { a: 1 }, name: 'task',
-    headers: { celery: { x: 1 }, task: 'task' }, priority: 2, enqueuedAt: true, args: { a: 1 }, aborted: false,
+    headers: { celery: { x: 1 }, task: 'task' }, priority: 2, lapses: 0, enqueuedAt: true, args: { a: 1 },
+    aborted: false,
   }, 'what a task says of itself');
   await worker.stop();
   await drop(name);
@@ -48,6 +50,18 @@ async function failures() {
     error: () => { throw new RangeError('zero \0, ü'); },
     dead: () => { throw new fairq.Dead('no such address'); },
     mute: () => { throw Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' }); },
+    caused: () => {
+      const parts = ['::1', '127.0.0.1'].map((host) => new Error(`connect ${host}`));
+      const cause = Object.assign(new AggregateError(parts), { code: 'ECONNREFUSED' });
+      throw new TypeError('fetch failed', { cause });
+    },
+    plain: () => { throw new fairq.Dead('no invoice', { cause: { code: 5 } }); },
+    circle: () => {
+      const error = new Error('a', { cause: new Error('b') });
+      error.cause.cause = error;
+      throw error;
+    },
+    many: () => { throw new AggregateError(Array.from({ length: 12 }, (_, i) => new Error(`${i}`)), 'many'); },
     retry: ({ delay }, task) => {
       if (task.attempt === 1) throw new fairq.Retry(delay);
       return task.attempt;
@@ -60,6 +74,11 @@ async function failures() {
     ['throw', { what: 'object' }, '{ code: 5 }'],
     ['error', {}, 'RangeError: zero \\x00, ü'],
     ['mute', {}, 'AggregateError: ECONNREFUSED'],
+    ['caused', {}, 'TypeError: fetch failed, caused by AggregateError: ECONNREFUSED'
+      + ' (Error: connect ::1; Error: connect 127.0.0.1)'],
+    ['plain', {}, 'no invoice, caused by { code: 5 }'],
+    ['circle', {}, 'Error: a, caused by Error: b, caused by Error: a'],
+    ['many', {}, `AggregateError: many (${Array.from('0123456789', (i) => `Error: ${i}`).join('; ')}; 2 more)`],
     ['bad', { what: 'bigint' }, 'TypeError: the result is no JSON: it has the bigint 1'],
     ['bad', { what: 'circle' }, 'TypeError: the result is no JSON: it is in itself'],
     ['bad', { what: 'zero' }, 'error: unsupported Unicode escape sequence'],
@@ -84,6 +103,9 @@ async function failures() {
     'or leaves it to the backoff');
   check(worker.lines.some((line) => /RangeError: zero[^]*\n +at /.test(line)),
     'an error is told with where it was');
+  check(worker.lines.some((line) => new RegExp('TypeError: fetch failed\n +at [^]*\ncaused by: [^]*ECONNREFUSED[^]*'
+    + '\n +part: Error: connect ::1\n +at [^]*\n +part: Error: connect 127').test(line)), 'and with its causes',
+  worker.lines);
   equal(worker.lines.filter((line) => /retry/.test(line)), [], 'that a handler asked for a retry is not');
   await worker.stop();
   await drop(name);
@@ -201,4 +223,159 @@ async function took() {
   await drop(name);
 }
 
-module.exports = { results, failures, progress, exactlyOnce, again, took };
+// Payloads and headers that jsonb holds, and JavaScript does not.
+async function undecodable() {
+  const name = await queue('undecodable', "max_attempts => 2, backoff => '0.1 s'");
+  const enqueue = (group, payload, headers) => ask(`SELECT fairq.enqueue($1, $2, $3::text::jsonb,
+    headers => $4::text::jsonb)`, name, group, payload, headers);
+  const digits = '9'.repeat(5000);
+  const nested = `${'['.repeat(12000)}${']'.repeat(12000)}`;
+  const bad = [
+    [await enqueue('a', `[1, {"x": [-${digits}]}]`, '{}'), 'the payload'],
+    [await enqueue('b', '{}', `{"task": "it", "x": ${digits}}`), 'headers'],
+  ];
+  const good = [await enqueue('c', nested, '{}'), await enqueue('d', '{}', `{"x": ${nested}}`),
+    await enqueue('e', `{"x": "${digits}", "y": ${'9'.repeat(308)}, "z": 1e-400}`, '{}'), await enqueue('f', '5', null)];
+  let seen = 0;
+  const worker = work(name, () => { seen++; }, { concurrency: 10 });
+  for (const id of good) {
+    const task = await ended(id);
+    equal([task.status, task.attempt], ['succeeded', 1], 'a task beside it, or that is deep, is done');
+  }
+  for (const [id, what] of bad) {
+    const task = await ended(id, 'failed');
+    equal([task.attempt, task.error], [2, `TypeError: ${what} cannot be decoded: it has a number that is out of`
+      + ' the range of JavaScript'], 'what cannot be decoded fails by itself, after its attempts');
+  }
+  equal(seen, good.length, 'without its handler');
+  await worker.stop();
+  await drop(name);
+}
+
+// The work was done, and the server does not take its end.
+async function refusal() {
+  const name = await queue('refusal');
+  let over;
+  const until_ = new Promise((resolve) => { over = resolve; });
+  const worker = work(name, (task) => (task.attempt === 1 ? until_ : null), { concurrency: 1 });
+  const id = await fairq.enqueue(admin, name, 'alice');
+  await until(async () => (await taskOf(id)).status === 'running');
+  await ask('SELECT fairq.release($1)', id);
+  over();
+  equal((await ended(id)).attempt, 2, 'it is done by another attempt');
+  equal(worker.lines, [`task ${id}, attempt 1 (queue refusal, group alice): the server refused its complete: it was`
+    + ' cancelled, its lease was lost, or an earlier call had ended it whose answer was lost'],
+  'that the server refused the first one is told');
+  await worker.stop();
+  await drop(name);
+}
+
+async function timeouts() {
+  const name = await queue('timeouts', "max_attempts => 2, backoff => '0.1 s'");
+  const events = [];
+  let over;
+  const opened = new Promise((resolve) => { over = resolve; });
+  const worker = work(name, {
+    heeds: async (args, task) => {
+      events.push(task.attempt);
+      if (task.attempt === 1) await sleep(60e3, undefined, { signal: task.signal });
+    },
+    catches: async (args, task) => {
+      await sleep(60e3, undefined, { signal: task.signal }).catch(() => events.push(task.signal.reason.message));
+      return 'done after all';
+    },
+    own: { run: (args, task) => sleep(60e3, undefined, { signal: task.signal }), timeout: 0.7 },
+    none: { run: () => sleep(2500), timeout: Infinity },
+    quick: () => {},
+    deaf: async () => { await opened; },
+  }, { concurrency: 2, timeout: 1.5 });
+  const heeds = await ended(await add(name, {}, 'heeds'));
+  equal([heeds.status, heeds.attempt, events.splice(0)], ['succeeded', 2, [1, 2]],
+    'a task whose time is over is retried');
+  const errorOf_ = async (task) => (await ended(await add(name, {}, task, { maxAttempts: 1 }), 'failed')).error;
+  equal([await errorOf_('catches'), events], ['timed out after 1.5 s', ['timed out after 1.5 s']],
+    'it has failed, whatever its handler returns then');
+  equal(await errorOf_('own'), 'timed out after 0.7 s', 'a handler has its own timeout');
+  equal((await ended(await add(name, {}, 'none'))).status, 'succeeded', 'or none');
+  equal(worker.lines.filter((line) => /slot/.test(line)), [], 'no slot is lost');
+
+  const id = await add(name, {}, 'deaf', { maxAttempts: 1 });
+  equal((await ended(id, 'failed')).error, 'timed out after 1.5 s', 'nor does it wait for one that is deaf');
+  const lost = `task ${id}, attempt 1 (queue timeouts, group bob): timed out, and its handler still runs: its slot is`
+    + ' out of use until it ends; 1 of 2 slots are left';
+  check(await until(() => worker.lines.includes(lost)), 'which keeps its slot', worker.lines);
+  const before = Date.now();
+  await Promise.all(['own', 'own'].map(errorOf_));
+  check(Date.now() - before > 1300, 'so that others take turns', Date.now() - before);
+  over();
+  check(await until(() => worker.lines.some((line) => /its handler has ended; its slot is free again/.test(line))),
+    'until it ends', worker.lines);
+  await worker.stop();
+  await drop(name);
+}
+
+// No slot is left, in a process of its own; and a handler that computes for ever.
+async function hanging() {
+  const name = await queue('hanging', "max_attempts => 1");
+  const program = (handler) => new Program(`
+    const { main } = require('fairq');
+    process.on('exit', (status) => console.log('exit', status));
+    main('${name}', ${handler}, { timeout: 1, grace: 1, lease: 6, concurrency: 2 });`);
+  const deaf = program('() => new Promise((resolve) => setInterval(() => {}, 1000))');
+  for (let i = 0; i < 3; i++) await add(name, i);
+  const limit = await deaf.status();
+  equal([limit, deaf.stdout], [1, 'exit 1\n'], 'a worker whose slots are all lost ends');
+  check(/^worker: no slot is left: all handlers have timed out and still run$/m.test(deaf.stderr), 'and says so',
+    deaf.stderr);
+  const tasks = await rows('SELECT status, error FROM fairq.tasks WHERE queue = $1 ORDER BY id', name);
+  equal(tasks.map(({ status, error }) => [status, error]), [...Array(2).fill(['failed', 'timed out after 1 s']),
+    ['queued', null]], 'its tasks have failed, the next one was not begun');
+  await ask('SELECT fairq.purge($1)', name);
+  await ask('SELECT fairq.purge_failed($1)', name);
+
+  const endless = program('() => { for (;;); }');
+  const [first, second] = [await add(name, 1), await add(name, 2)];
+  equal((await ended(first, 'failed')).error, 'timed out after 1 s: a handler keeps the event loop from turning',
+    'a handler that computes is timed out by the thread');
+  equal((await taskOf(second)).status, 'running', 'what it holds up keeps its lease');
+  endless.kill('SIGKILL');
+  await endless.closed;
+  await drop(name);
+}
+
+// A task whose lease has lapsed runs with nothing beside it.
+async function suspects() {
+  const name = await queue('suspects', "backoff => '0.1 s'");
+  const other = await queue('beside suspects');
+  const add_ = (queue_, payload, group) => fairq.enqueue(admin, queue_, group, payload);
+  const running = new Set();
+  const events = [];
+  const began = async (task) => {
+    running.add(task.id);
+    if (task.lapses > 0 || events.alone) events.push([task.lapses, [...running]]);
+    events.alone = task.lapses > 0;
+    await sleep(700);
+    running.delete(task.id);
+    events.alone = false;
+  };
+  const ids = [];
+  for (const group of 'abc') ids.push(await add_(name, {}, group));
+  await ask("SELECT count(*) FROM fairq.pop($1, 3, lease => '0.1 s')", name);
+  await sleep(300);
+  for (const group of 'def') await add_(other, {}, group);
+  const worker = work([other, name], began, { concurrency: 6 });
+  for (const id of ids) {
+    const task = await ended(id);
+    equal([task.status, task.lapses], ['succeeded', 1], 'a task whose lease has lapsed is done');
+  }
+  await worker.stop();
+  equal(events.map(([lapses, beside]) => [lapses, beside.length]), Array(3).fill([1, 1]),
+    'with nothing beside it, before or after', events);
+  equal(worker.lines, [], 'there is nothing to be told');
+  await drop(name);
+  await drop(other);
+}
+
+module.exports = {
+  results, failures, progress, exactlyOnce, again, took, undecodable, refusal, timeouts, hanging, suspects,
+};

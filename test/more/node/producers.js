@@ -58,6 +58,16 @@ async function enqueueArguments() {
   check(left > 80e3 && left < 101e3 && (await taskOf(later)).headers === null, 'a delay', left);
   const never = await taskOf(await add(name, [], undefined, { runAt: 'infinity' }));
   equal(never.run_at, Infinity, 'a time as text');
+  const zoned = ['2099-01-02T03:04:05.678Z', '2099-01-02 03:04:05.678+00', '20990102T050405.678+0200',
+    '2099-01-02 04:04:05.678 +01:00', '2099-01-02 04:04:05.678 Europe/Berlin', '2099-01-01 22:04:05.678 EST'];
+  for (const text of zoned) {
+    const { run_at: at } = await taskOf(await add(name, [], undefined, { runAt: text }));
+    equal(at, AT, `a time with a zone: ${text}`);
+  }
+  const empty = await fairq.enqueue(admin, name, '', {}, { emptyGroup: true });
+  const [second] = await fairq.enqueueBatch(admin, name, [{ group: '' }], { emptyGroup: true });
+  equal([(await taskOf(empty)).group_key, (await taskOf(second)).group_key], ['', ''],
+    'an empty group, on purpose');
 
   await add(name, {}, 'x', { dedupKey: 'k', dedupUntil: 'started', dedupFor: 3600 });
   await ask('SELECT count(*) FROM fairq.take($1, 9)', name);
@@ -139,6 +149,7 @@ async function refused() {
   const client = { query: async (text) => { asked.push(text); return []; } };
   const circular = { a: [] };
   circular.a.push(circular);
+  const deep = JSON.parse('['.repeat(100e3) + ']'.repeat(100e3));
   const enqueue = (payload, options) => fairq.enqueue(client, name, 'bob', payload, options);
   for (const [what, call, wanted] of [
     ['a BigInt', () => enqueue({ a: 1n }), 'the payload is no JSON: it has the bigint 1'],
@@ -148,11 +159,21 @@ async function refused() {
     ['a symbol', () => enqueue({ a: Symbol('s') }), 'the payload is no JSON: it has the symbol Symbol(s)'],
     ['a function', () => enqueue(() => 1), 'the payload is no JSON: it has a function'],
     ['a circle', () => enqueue(circular), 'the payload is no JSON: it is in itself'],
+    ['what is deep', () => enqueue(deep), 'the payload is no JSON: it is nested too deeply'],
     ['what has no value', () => enqueue({ toJSON() {} }), 'the payload is no JSON: it is undefined'],
     ['such headers', () => enqueue({}, { headers: { a: NaN } }), 'headers is no JSON: it has the number NaN'],
     ['headers that are a list', () => enqueue({}, { headers: [1] }), 'headers must be an object, and is 1'],
     ['no group', () => fairq.enqueue(client, name), 'group must be a string, and is undefined'],
     ['a number as group', () => fairq.enqueue(client, name, 5), 'group must be a string, and is 5'],
+    ['an empty group', () => fairq.enqueue(client, name, ''),
+      'group must not be empty; if it is meant, give the option emptyGroup'],
+    ['an empty group in a batch', () => fairq.enqueueBatch(client, name, [{ group: 'a' }, { group: '' }]),
+      'the group of task 1 of the batch must not be empty; if it is meant, give the option emptyGroup'],
+    ...['2099-01-02 03:04', '2099-01-02', '2099-01-02T03:04:05', '2099-01-02 03:04 PM', 'tomorrow', '']
+      .map((text) => [`a time without a zone: ${text}`, () => enqueue({}, { runAt: text }),
+        `runAt must have a time zone, such as Z or +02:00, and is ${text}`]),
+    ['such a time in a batch', () => fairq.enqueueBatch(client, name, [], { expiresAt: '2099-01-02 03:04' }),
+      'expiresAt must have a time zone, such as Z or +02:00, and is 2099-01-02 03:04'],
     ['an unknown option', () => enqueue({}, { run_at: AT }), 'enqueue has no option "run_at"'],
     ['two times', () => enqueue({}, { delay: 1, runAt: AT }), 'delay and runAt cannot both be given'],
     ['a time that is none', () => enqueue({}, { runAt: new Date('x') }), 'runAt must be a Date, and is Invalid Date'],

@@ -97,11 +97,11 @@ async function reference() {
 
   const code = (file, pattern) => pattern.exec(fs.readFileSync(path.join(INSTALLED, 'lib', file), 'utf8'))[1];
   const keys = (text, pattern) => [...text.matchAll(pattern)].map((match) => match[1]);
-  const all = [...keys(code('producer.js', /ARGUMENTS = \{\n([^]*?)^\}/m), /^ {2}(\w+):/gm), 'task'].sort();
+  const all = [...keys(code('producer.js', /ARGUMENTS = \{\n([^]*?)^\}/m), /^ {2}(\w+):/gm), 'task', 'emptyGroup'].sort();
   equal([cells('Enqueueing'), fields('EnqueueOptions')], [all, all], 'README and the types have the options of a task');
   const ofBatch = [...keys(code('producer.js', /OF_BATCH = \[(.*?)\]/), /'(\w+)'/g), 'group', 'payload', 'task'].sort();
   equal(fields('NewTask'), ofBatch, 'and those of a batch');
-  const options = keys(code('settings.js', /OPTIONS = \[(.*?)\]/), /'(\w+)'/g).sort();
+  const options = keys(code('settings.js', /OPTIONS = \[([^]*?)\]/), /'(\w+)'/g).sort();
   equal([cells('Workers'), fields('WorkerOptions')], [options, options], 'and those of a worker');
 
   const name = await queue('fields');

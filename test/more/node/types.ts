@@ -2,7 +2,7 @@
 import {
   cancel, Dead, enqueue, enqueueBatch, main, Retry, Stopped, work, Worker, WorkerError,
 } from 'fairq';
-import type { EnqueueOptions, Handler, NewTask, Queryable, StartedWorker, Task, WorkerOptions } from 'fairq';
+import type { EnqueueOptions, Handler, Handlers, NewTask, Queryable, StartedWorker, Task, WorkerOptions } from 'fairq';
 
 interface Mail {
   to: string;
@@ -15,11 +15,11 @@ export async function produce(rows: Queryable): Promise<number[]> {
     maxAttempts: 3, cost: 2, headers: { traceparent: '00' },
   };
   const id: number = await enqueue(rows, 'mail', 'bob', { to: 'x@example.com' }, options);
-  await enqueue(rows, 'mail', 'bob', undefined, { runAt: new Date(), expiresAt: 'infinity' });
+  await enqueue(rows, 'mail', '', undefined, { runAt: new Date(), expiresAt: 'infinity', emptyGroup: true });
   const there: boolean = await cancel(rows, id);
   const tasks: NewTask[] = [{ group: 'bob', payload: [1], runAt: new Date() }, { group: 'alice' }];
   const own: Queryable = { query: async (text, values) => [{ id: text.length + values.length }] };
-  return there ? enqueueBatch(own, 'mail', new Set(tasks)) : [];
+  return there ? enqueueBatch(own, 'mail', new Set(tasks), { emptyGroup: true }) : [];
 }
 
 const send: Handler = async ({ to, subject }: Mail, task) => {
@@ -32,7 +32,7 @@ const send: Handler = async ({ to, subject }: Mail, task) => {
 
 export async function consume(rows: Queryable): Promise<void> {
   const options: WorkerOptions = {
-    concurrency: 2, lease: 60, grace: 5, poll: 0.2, databases: ['postgresql:///a', { host: 'b' }], name: 'w',
+    concurrency: 2, lease: 60, timeout: 300, giveUp: Infinity, grace: 5, poll: 0.2, databases: ['postgresql:///a', { host: 'b' }], name: 'w',
     default: (task) => task.complete(rows, task.payload), log: console,
   };
   const worker: StartedWorker = work(['a', 'b'], { send, other: ([n]: number[], { group }) => [n, group] }, options);
@@ -43,7 +43,8 @@ export async function consume(rows: Queryable): Promise<void> {
     throw new Stopped(to);
   });
   await later.run();
-  main('a', { send });
+  const handlers: Handlers = { send: { run: send, timeout: 30 }, other: (args, task) => task.lapses };
+  main('a', handlers, { default: { run: (task) => task.lapses, timeout: Infinity } }).then(() => 5);
 }
 
 export function refused(rows: Queryable, task: Task): void {
@@ -59,6 +60,8 @@ export function refused(rows: Queryable, task: Task): void {
   cancel({}, 1);
   // @ts-expect-error: a handler is a function
   work('mail', { send: 5 });
+  // @ts-expect-error: a timeout is a number
+  work('mail', { send: { run: send, timeout: '30 s' } });
   // @ts-expect-error: an option that there is not
   work('mail', { send }, { retries: 3 });
   // @ts-expect-error: a task is as it is

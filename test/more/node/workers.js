@@ -23,6 +23,12 @@ async function settings() {
     ['lease must be more than 0 seconds', 'q', handler, { lease: 0 }],
     ['lease must be a number of seconds, and is NaN', 'q', handler, { lease: NaN }],
     ['grace must be at least 0, and is -1', 'q', handler, { grace: -1 }],
+    ['timeout must be more than 0 seconds', 'q', handler, { timeout: 0 }],
+    ['timeout must be a number of seconds, and is 5 s', 'q', handler, { timeout: '5 s' }],
+    ['giveUp must be at least 0, and is -1', 'q', handler, { giveUp: -1 }],
+    ['the timeout of the handler send must be at least 0, and is -1', 'q', { send: { run: handler, timeout: -1 } }],
+    ['the handler send has no option "retries"', 'q', { send: { run: handler, retries: 1 } }],
+    ['the handler send is no function', 'q', { send: { timeout: 5 } }],
     ['poll must be at least 0, and is -1', 'q', handler, { poll: -1 }],
     ['log must have warn() and error()', 'q', handler, { log: {} }],
     ['databases must not be empty', 'q', handler, { databases: [] }],
@@ -72,15 +78,24 @@ async function programs() {
     setInterval(() => {}, 1000);
     console.log('begun');
     await new Promise(() => {});
-  }, { grace: 0.5 });`;
+  }, { grace: 0.5, giveUp: 3 });`;
   for (const [queue_, environment, line] of [
     ['nowhere', {}, 'worker: queue "nowhere" does not exist'],
     [name, { PGUSER: 'node_nobody' }, `worker: permission denied for queue "${name}"`],
     [name, { PGDATABASE: 'postgres' }, 'worker: the database does not have the extension fairq'],
-    [name, { PGDATABASE: 'nowhere' }, 'worker: database "nowhere" does not exist'],
   ]) {
     const program = new Program(text(queue_), { environment });
     equal([await program.status(), program.stdout, program.stderr], [1, '', `${line}\n`], line);
+  }
+  for (const [environment, what] of [
+    [{ PGDATABASE: 'nowhere' }, 'database "nowhere" does not exist'],
+    [{ PGUSER: 'node_never' }, 'role "node_never" does not exist'],
+  ]) {
+    const began = Date.now();
+    const program = new Program(text(name), { environment });
+    equal([await program.status(), program.stdout, program.stderr], [1, '',
+      `${what}; trying again each second, for 3 s\nworker: ${what}\n`], `${what}, for as long as it is told`);
+    check(Date.now() - began > 3000, 'it is asked again', Date.now() - began);
   }
   await ask('DROP ROLE node_nobody');
   for (const signal of ['SIGTERM', 'SIGINT']) {
@@ -92,6 +107,29 @@ async function programs() {
     equal((await taskOf(id)).status, 'queued', 'and the task is handed back');
     await fairq.cancel(admin, id);
   }
+  // as programs end
+  const end = async (body, signal = 'SIGTERM') => {
+    const id = await add(name, {}, undefined, { maxAttempts: 1 });
+    const program = new Program(`
+      process.on('beforeExit', () => console.log('nothing is left'));
+      process.on('exit', (status) => console.log('exit', status));
+      const ended = require('fairq').main('${name}', async (task) => {
+        console.log('begun');
+        ${body}
+      }, { grace: 1.5 });
+      ended.then(() => console.log('ended'));`);
+    await until(() => program.stdout);
+    program.kill(signal);
+    const status = await program.status();
+    await fairq.cancel(admin, id);
+    return [status, program.stdout, program.stderr];
+  };
+  equal(await end('await new Promise((resolve) => setTimeout(resolve, 200))'),
+    [0, 'begun\nended\nnothing is left\nexit 0\n', ''], 'a program ends when nothing is left');
+  equal(await end('setInterval(() => {}, 1000)'), [0, 'begun\nended\nexit 0\n', ''],
+    'what a handler has left is left, after the grace');
+  equal(await end('setInterval(() => {}, 1000); await new Promise(() => {})'), [0, 'begun\nended\nexit 0\n', ''],
+    'as is a handler that does not end');
   // without pg, as who only enqueues may be
   const program = new Program(`
     const fairq = require('fairq');
