@@ -1,38 +1,151 @@
 """Connections, and what their errors are in kombu's terms.
 
 A lost connection stays an error of psycopg, which the transport has among its
-connection_errors: kombu and Celery connect again by that.  What no new connection
-mends becomes a ChannelError, which they do not try again.
+connection_errors: kombu and Celery connect again after it.  What no new connection
+fixes becomes a ChannelError, which they do not try again.
 """
 
 import contextlib
 import os
+import re
+import select
+import time
 
 import psycopg
 from kombu.exceptions import ChannelError
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.waiting import Ready, Wait
 
 # Read-only is a server that was the primary, or a database that is being moved.
 LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
+# seconds in which the server has to answer a statement
+TO_ANSWER = 30
 
-def connect(conninfo):
-    options = {"connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", 10),
-               "fallback_application_name": "fairq-celery", "keepalives_idle": 30,
-               "keepalives_interval": 10, "keepalives_count": 3}
-    connection = psycopg.connect(conninfo, autocommit=True, **{
-        key: value for key, value in options.items() if f"{key}=" not in conninfo},
-        client_encoding="utf8")
-    # A pooler invents the process that its clients see.  The server connection
-    # of the next statement may be another, which knows no prepared ones.
-    (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
-    connection.pooled = pid != connection.info.backend_pid
-    if connection.pooled:
-        connection.prepare_threshold = None
-    return connection
+# seconds after which the kernel gives up data that the other side does not acknowledge;
+# keepalives do not count while such data is on its way
+UNACKNOWLEDGED = 30
+
+# how a server, or a pooler, says that it does not serve us for the moment
+FOR_NOW = re.compile("too many|slots are reserved|no more connections|server.login|query_wait_timeout"
+                     "|starting up|shutting down|recovery", re.IGNORECASE)
+
+# hosts: since when, by the monotonic clock, a server there refuses to serve us
+refused_since = {}
+
+
+class Connection(psycopg.Connection):
+    """One that is given up when the server does not answer a statement in time.
+
+    A server, or a network, that has vanished may leave the socket as it is for hours.
+    """
+
+    def wait(self, gen, *args, **kwargs):
+        end = time.monotonic() + TO_ANSWER
+        try:
+            wanted = next(gen)
+            poll = select.poll()
+            while True:
+                poll.register(self.pgconn.socket, select.POLLIN * bool(wanted & Wait.R)
+                              | select.POLLOUT * bool(wanted & Wait.W))
+                found = poll.poll(max(0, end - time.monotonic()) * 1000)
+                if not found:
+                    raise unanswered()
+                event = found[0][1]
+                ready = (Ready.R * bool(event & ~select.POLLOUT)
+                         | Ready.W * bool(event & ~select.POLLIN)) & wanted
+                wanted = gen.send(Ready(ready))
+        except StopIteration as done:
+            return done.value
+        except BaseException:
+            if self.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
+                self.close()        # nobody reads what it answers
+            raise
+
+
+def readable(sockets, seconds):
+    """True: one of them is, within so long.  Unlike select() it takes any number of them."""
+    poll = select.poll()
+    for fd in sockets:
+        poll.register(fd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def unanswered(limit=TO_ANSWER):
+    return psycopg.OperationalError(
+        f"the server has not answered for {limit} seconds, so the connection is given up")
+
+
+def parameters(conninfo):
+    """The parameters of each host in turn, with our defaults.
+
+    libpq's own list of hosts is tried with one limit for all of them by psycopg before
+    3.1.13, so the first one that is silent would keep it from the others.
+    """
+    given = conninfo_to_dict(conninfo)
+    defaults = {"connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", 10),
+                "fallback_application_name": "fairq-celery", "keepalives_idle": 30,
+                "keepalives_interval": 10, "keepalives_count": 3,
+                "tcp_user_timeout": UNACKNOWLEDGED * 1000}
+    given = {**defaults, **given, "client_encoding": "utf8"}
+    lists = {key: str(given.get(key) or os.environ.get(variable, "")).split(",")
+             for key, variable in (("host", "PGHOST"), ("hostaddr", "PGHOSTADDR"), ("port", "PGPORT"))}
+    count = max(len(lists["host"]), len(lists["hostaddr"]))
+    attributes = given.get("target_session_attrs") or os.environ.get("PGTARGETSESSIONATTRS")
+    if (count == 1 or attributes == "prefer-standby" or given.get("load_balance_hosts")
+            or any(len(values) not in (1, count) for values in lists.values())):
+        return [given]
+    return [{**given, **{key: values[i % len(values)] for key, values in lists.items()
+                         if values[i % len(values)]}} for i in range(count)]
+
+
+def connect(conninfo, give_up=None):
+    """A connection; a ChannelError, if a server has refused for give_up seconds."""
+    problems = []
+    attempts = parameters(conninfo)
+    for attempt in attempts:
+        try:
+            connection = Connection.connect(autocommit=True, **attempt)
+        except psycopg.OperationalError as error:
+            problems.append(error)
+            continue
+        refused_since.pop(conninfo, None)
+        # A pooler invents the process that its clients see.  The server connection
+        # of the next statement may be another, which knows no prepared ones.
+        (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
+        connection.pooled = pid != connection.info.backend_pid
+        if connection.pooled:
+            connection.prepare_threshold = None
+        return connection
+    text = "; ".join(" ".join(str(problem).split()) for problem in problems)
+    if give_up is not None:
+        if not all(map(refuses, attempts, problems)):
+            refused_since.pop(conninfo, None)
+        elif time.monotonic() - refused_since.setdefault(conninfo, time.monotonic()) >= give_up:
+            raise ChannelError(f"the server has refused for {give_up:g} seconds: {text}",
+                               (50, 10), "fairq", 403) from problems[-1]
+    raise psycopg.OperationalError(text) from problems[-1]
+
+
+def refuses(attempt, problem):
+    """Does a server answer there, and say no: to the database, the role, the password?
+
+    libpq has no SQLSTATE of a connection that has failed.
+    """
+    if FOR_NOW.search(str(problem)):
+        return False
+    if pq.PGconn.ping(make_conninfo(**attempt).encode()) != pq.Ping.OK:
+        return False
+    try:        # it may be a standby, which is to become the primary
+        Connection.connect(**{**attempt, "target_session_attrs": "any"}).close()
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def refusal(error):
-    """The error as a ChannelError, if nothing but a change of the database mends it."""
+    """The error as a ChannelError, if nothing but a change of the database fixes it."""
     state = getattr(error, "sqlstate", None) or ""
     said = error.diag.message_primary or str(error)
     if state == "3F000":

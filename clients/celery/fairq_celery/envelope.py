@@ -15,6 +15,9 @@ from kombu.utils.json import dumps
 
 # What a worker makes of the task's id where there is none.
 MADE_UP_ID = "fairq-{}"
+# What the header "fairq" of a message says of the task; a retry of Celery 5.3 or later
+# is published with it.
+KNOWN = ("id", "attempt", "group", "queue", "attempts_left", "priority")
 # Not Celery's: they are fairq's, at the top of its headers.
 COMMON = ("traceparent", "tracestate")
 MESSAGE = ("content-type", "content-encoding")
@@ -22,6 +25,16 @@ MESSAGE = ("content-type", "content-encoding")
 
 class Unfit(Exception):
     """A task that is no call of a Celery task."""
+
+
+def own_options(headers):
+    """The options for fairq.enqueue that a publisher has put into the header "fairq"."""
+    own = headers.get("fairq")
+    if not isinstance(own, dict):
+        return {}
+    if all(name in own for name in KNOWN):
+        return {name: value for name, value in own.items() if name not in KNOWN}
+    return own
 
 
 def json_body(message):
@@ -36,7 +49,7 @@ def json_body(message):
         if "\\u0000" in body:
             return None
         json.dumps([args, kwargs, embed], ensure_ascii=False).encode()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     if isinstance(args, list) and isinstance(kwargs, dict) and isinstance(embed, dict):
         return args, kwargs, embed
@@ -103,13 +116,25 @@ def to_task(message):
     return dumps(payload or {}), dumps(headers)
 
 
+def decoded(text, what):
+    """A JSON text of the server's, which takes numbers and depths that Python refuses."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Unfit(f"the {what} cannot be decoded: {type(error).__name__}: {error}") from error
+
+
 def to_message(claim, default_task=None):
     """The message of a claim; raises Unfit if it is none."""
-    headers = claim.headers or {}
+    headers = decoded(claim.headers, "headers") if claim.headers is not None else {}
+    if not isinstance(headers, dict):
+        raise Unfit("the headers are no object")
     celery = headers.get("celery")
     if not isinstance(celery, dict):
         celery = {}
     name = headers.get("task") or default_task
+    if name is not None and not isinstance(name, str):
+        raise Unfit("the header \"task\" is no text")
     own = celery.get("headers")
     own = dict(own) if isinstance(own, dict) else {}
     properties = celery.get("properties")
@@ -141,9 +166,8 @@ def to_message(claim, default_task=None):
         if key not in ("task", "celery"):
             own.setdefault(key, value)
     own["eta"] = None           # it is past: fairq has seen to that
-    own["fairq"] = {"id": claim.id, "attempt": claim.attempt, "group": claim.group_key,
-                    "queue": claim.queue, "attempts_left": claim.attempts_left,
-                    "priority": claim.priority}
+    own["fairq"] = dict(zip(KNOWN, (claim.id, claim.attempt, claim.group_key, claim.queue,
+                                    claim.attempts_left, claim.priority)))
     properties.setdefault("correlation_id", own["id"])
     properties.setdefault("reply_to", "")
     properties.update(
@@ -157,7 +181,7 @@ def made_body(claim, celery, name):
     if name is None:
         raise Unfit("the task has no name: neither its header \"task\" nor the transport"
                     " option default_task says which Celery task is to do it")
-    payload, kwargs = claim.payload, celery.get("kwargs")
+    payload, kwargs = decoded(claim.payload, "payload"), celery.get("kwargs")
     kwargs = kwargs if isinstance(kwargs, dict) else {}
     embed = celery.get("embed")
     embed = embed if isinstance(embed, dict) else {}

@@ -1,6 +1,6 @@
 """Whose turn a task is: the group of a message that is published."""
 
-from .envelope import arguments
+from .envelope import arguments, own_options
 
 
 def running_task():
@@ -32,17 +32,29 @@ def pick(rule, message):
 
 
 def group_of(message, options):
-    own = message["headers"].get("fairq")
-    if isinstance(own, dict) and own.get("group") is not None:
-        return str(own["group"])
+    group = chosen(message, options)
+    # default_group = "" says that it is meant
+    if group == "" and options.get("default_group") != "":
+        raise ValueError(f"the group of task {message['headers'].get('task')} is empty: give it one,"
+                         " or set default_group to \"\" in broker_transport_options, if tasks"
+                         " without a group are to share the empty one")
+    return group
+
+
+def chosen(message, options):
+    headers = message["headers"]
+    own = own_options(headers).get("group")
+    if own is not None:
+        return str(own)
+    known, request = running_task()
+    if known and (request.id, request.task) == (headers.get("id"), headers.get("task")):
+        return known.get("group")       # it retries itself
     rules = options.get("group") or ()
     for rule in [rules] if isinstance(rules, str) or callable(rules) else rules:
         group = pick(rule, message)
         if group is not None:
             return str(group)
-    known, _ = running_task()
-    for group in (known.get("group"), options.get("default_group"),
-                  message["headers"].get("task")):
+    for group in known.get("group"), options.get("default_group"), headers.get("task"):
         if group is not None:
             return str(group)
     return "default"

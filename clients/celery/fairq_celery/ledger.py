@@ -42,21 +42,26 @@ def ledger_of(conninfo, lease):
 class Claim:
     """A task as fairq.pop has returned it."""
 
-    COLUMNS = ("id", "attempt", "group_key", "payload", "queue", "headers", "priority",
-               "attempts_left")
+    # JSON as text: what cannot be decoded is to fail its own task, and not the pop
+    COLUMNS = ("id", "attempt", "group_key", "payload::text", "queue", "headers::text",
+               "priority", "attempts_left", "lapses")
 
     def __init__(self, row):
         (self.id, self.attempt, self.group_key, self.payload, self.queue, self.headers,
-         self.priority, self.attempts_left) = row
+         self.priority, self.attempts_left, self.lapses) = row
         self.tag = f"{self.id}:{self.attempt}"
         self.ended = math.inf       # by the monotonic clock
         self.held = False           # it could not be ended, as its row was locked
         self.channel = None         # that has delivered it
+        self.delivered = False      # Celery has it
         self.started = False        # a process has said that it has begun it
         self.stopped = False        # it was lost, or cancelled
 
     def forget_content(self):
         self.payload = self.headers = None
+
+    def __str__(self):
+        return f"task {self.id} of queue {self.queue}, group {self.group_key}"
 
 
 class Ledger:
@@ -72,6 +77,8 @@ class Ledger:
         self.connection = None
         self.thread = None
         self.transports = weakref.WeakSet()     # that pop
+        self.apart = None           # a claim, beside which nothing is to run
+        self.one_by_one = False     # the next claim may be such a one, too
         self.stopping = False       # nothing more is to be popped
         self.tell = lambda claim: None      # that it is to stop; called in the thread
         self.hear = lambda: None            # what was started; called by the transport
@@ -86,6 +93,35 @@ class Ledger:
                 self.thread = threading.Thread(target=self.run, daemon=True, name="fairq")
                 self.thread.start()
             self.changed.notify_all()
+
+    # A worker that died while it did a task may have died of it: then the others that it
+    # had have died in vain, and would again.  So a task whose lease has lapsed runs with
+    # nothing beside it in the whole worker, whose processes share a limit of memory.
+
+    def put_apart(self, claims):
+        """The claims without those whose leases have lapsed.  One of these waits until all
+        else has ended; others are handed back, as they would lapse with it.
+        """
+        lapsed = [claim for claim in claims if claim.lapses > 0]
+        self.one_by_one = bool(lapsed)
+        for claim in lapsed[1:]:
+            self.finish(claim.tag, "hand_back")
+        if lapsed:
+            self.apart = lapsed[0]
+        return [claim for claim in claims if claim.lapses == 0]
+
+    def has_apart(self):
+        """Is such a claim waiting, or being done?"""
+        return self.apart is not None and self.apart.tag in self.claims
+
+    def next_apart(self, channel):
+        """The one that waits, once it may be delivered by the channel; or None."""
+        with self.changed:
+            claim = self.apart
+            if (self.has_apart() and not claim.delivered and claim.channel is channel
+                    and len(self.claims) == 1):
+                return claim
+            return None
 
     def in_hand(self):
         """How many tasks the server takes to be done here.
@@ -190,7 +226,10 @@ class Ledger:
         for claim in held:
             if (claim.id in lost or claims[claim.id] is not claim) and not claim.stopped:
                 claim.stopped = True
-                self.tell(claim)
+                if claim is self.apart and not claim.delivered:
+                    self.finish(claim.tag, "hand_back")     # it is another one's
+                else:
+                    self.tell(claim)
 
     def end_all(self):
         done = [(claim, arguments.get("took")) for claim, verb, arguments in self.ending
@@ -243,25 +282,30 @@ class Ledger:
 
     def complete_all(self, done):
         # the limit comes first, as it is of no row
-        lost = self.connection.execute(
-            "SELECT t.id FROM unnest(%s::bigint[], %s::int[], %s::float8[]) t (id, attempt, took)"
+        refused = self.connection.execute(
+            "SELECT t.id, t.attempt"
+            " FROM unnest(%s::bigint[], %s::int[], %s::float8[]) t (id, attempt, took)"
             f" WHERE (SELECT {self.briefly()}) IS NOT NULL AND fairq.complete(t.id, t.attempt,"
             " took => make_interval(secs => t.took)) IS NOT TRUE",
             [[claim.id for claim, _ in done], [claim.attempt for claim, _ in done],
              [took for _, took in done]]).fetchall()
-        for (id,) in lost:
-            log.warning("task %s was done, but its lease had been lost, or it was"
-                        " cancelled", id)
+        for claim, _ in done:
+            if (claim.id, claim.attempt) in refused:
+                log.warning("%s was done, but the server refuses its end: its lease was lost, so"
+                            " that it may be done twice, or it was cancelled", claim)
 
     def complete(self, claim, took=None):
         self.complete_all([(claim, took)])
 
     def fail(self, claim, error, retry_in=None, dead=False, took=None):
         text = error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
-        self.connection.execute(
+        (accepted,) = self.connection.execute(
             "SELECT fairq.fail(%s, %s, %s, make_interval(secs => %s), %s,"
             f" took => make_interval(secs => %s)) FROM {self.briefly()}",
-            [claim.id, claim.attempt, text, retry_in, dead, took])
+            [claim.id, claim.attempt, text, retry_in, dead, took]).fetchone()
+        if not accepted and not claim.stopped:
+            log.warning("%s has failed, but the server refuses its end: its lease was lost, or it"
+                        " was cancelled", claim)
 
     def cancel(self, claim):
         self.connection.execute(f"SELECT fairq.cancel(%s) FROM {self.briefly()}", [claim.id])

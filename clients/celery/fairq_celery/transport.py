@@ -13,9 +13,10 @@ acknowledgements wake it.  Leases are kept, and tasks finished, by ledger.py.
 
 import logging
 import os
-import select
+import re
 import socket
 import sys
+import threading
 import time
 from collections import deque, namedtuple
 from datetime import datetime, timedelta, timezone
@@ -29,22 +30,36 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import ExecStatus
 
-from . import broadcast
-from .database import LOST, connect, explained, refusal
-from .envelope import COMMON, Unfit, to_message, to_task
+from . import broadcast, replies
+from .database import LOST, connect, explained, readable, refusal, unanswered
+from .envelope import COMMON, Unfit, own_options, to_message, to_task
 from .group import group_of, running_task
 from .ledger import Claim, ledger_of
 from .publishing import current_publishing
 
 log = logging.getLogger("fairq.celery")
 
-Options = namedtuple("Options", "lease poll create_queues default_task group default_group")
+Options = namedtuple("Options", "lease poll create_queues default_task give_up")
 
 # what the header fairq may have beside the group, as arguments of fairq.enqueue
 ENQUEUE_OPTIONS = {
     "dedup_key": "%s::text", "dedup_until": "%s::text", "replace": "%s::boolean",
     "dedup_for": "make_interval(secs => %s::float8)", "max_attempts": "%s::int",
     "cost": "%s::real", "expires_at": "%s::timestamptz"}
+
+
+# a time of the ISO format without a zone
+NAIVE = re.compile(r"\s*\d{4}-\d\d-\d\d([T ]+\d\d(:\d\d(:\d\d([.,]\d+)?)?)?)?\s*$", re.IGNORECASE)
+
+# seconds that a call of fairq.wait sleeps for at most, and after which it is late
+TO_WAIT = 20
+WAIT_LIMIT = TO_WAIT + 10
+
+# seconds between looks at whether it is late
+TO_LOOK = 5
+
+# seconds until its cancellation is given up
+TO_CANCEL = 1
 
 
 class Message(virtual.Message):
@@ -93,7 +108,7 @@ class QoS(virtual.QoS):
         return self.prefetch_count - self.ledger.in_hand()
 
     def can_consume(self):
-        return not self.ledger.stopping and self.room() > 0
+        return not self.ledger.stopping and self.room() > 0 and not self.ledger.has_apart()
 
     def ack(self, delivery_tag):
         self.settle(delivery_tag)
@@ -142,6 +157,8 @@ class Channel(virtual.Channel):
                       auto_delete=False, **kwargs):
         if exclusive or auto_delete or not durable:
             queue = queue or f"amq.gen-{os.urandom(8).hex()}"
+            if replies.is_address(queue):
+                self.transient[queue] = self.connection.mailbox.open(queue)
             self.transient.setdefault(queue, deque())
             return queue_declare_ok_t(queue, len(self.transient[queue]), 0)
         if passive and not self._has_queue(queue):
@@ -206,9 +223,7 @@ class Channel(virtual.Channel):
     def basic_publish(self, message, exchange, routing_key, **kwargs):
         if exchange and self.is_broadcast(exchange):
             self._inplace_augment_message(message, exchange, routing_key)
-            self.connection.ask("SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) piece",
-                                broadcast.channel_of(exchange),
-                                broadcast.pieces(exchange, routing_key, message))
+            self.connection.notify(broadcast.channel_of(exchange), exchange, routing_key, message)
             return None
         return super().basic_publish(message, exchange, routing_key, **kwargs)
 
@@ -217,9 +232,11 @@ class Channel(virtual.Channel):
             self.transient[queue].append(message)
             self.connection.wake()
             return
+        if "task" not in message["headers"] and replies.is_address(queue):
+            self.connection.notify(replies.CHANNEL + queue, "", queue, message)
+            return
         headers = message["headers"]
-        own = headers.get("fairq")
-        own = own if isinstance(own, dict) else {}
+        own = own_options(headers)
         known = {"group", *ENQUEUE_OPTIONS}
         unknown = set(own) - known
         if unknown:
@@ -231,6 +248,7 @@ class Channel(virtual.Channel):
                 headers.setdefault(name, request.get(name))
         payload, common = to_task(message)
         named = {name: own[name] for name in ENQUEUE_OPTIONS if name in own}
+        refuse_naive(named.get("expires_at"))
         if isinstance(named.get("dedup_for"), timedelta):
             named["dedup_for"] = named["dedup_for"].total_seconds()
         marks = "".join(f", {name} => {ENQUEUE_OPTIONS[name]}" for name in named)
@@ -262,37 +280,46 @@ class Channel(virtual.Channel):
         return [queue for queue in self._active_queues if queue not in self.transient]
 
     def pop(self, queues, room):
-        """The messages of up to so many tasks."""
+        """The claims of up to so many tasks."""
         rows = self.connection.ask(
             f"SELECT {', '.join(Claim.COLUMNS)} FROM fairq.pop(%s::text[], %s,"
             " lease => make_interval(secs => %s), worker => %s)",
             queues, room, self.options.lease, f"{socket.gethostname()}:{os.getpid()}")
         claims = [Claim(row) for row in rows]
-        ledger = self.connection.ledger
-        ledger.add(claims)
         for claim in claims:
-            if ledger.stopping:     # since the pop was sent
-                ledger.finish(claim.tag, "hand_back")
-                continue
             claim.channel = self
-            try:
-                message = to_message(claim, self.options.default_task)
-            except Unfit as unfit:
-                log.error("task %s: %s", claim.id, unfit)
-                ledger.finish(claim.tag, "fail", error=str(unfit))
-                continue
-            if claim.queue in self.no_ack:
-                ledger.finish(claim.tag, "complete")
-            claim.forget_content()
-            yield claim.queue, message
+        self.connection.ledger.add(claims)
+        return claims
+
+    def message_of(self, claim):
+        """To be delivered at once; None: there is none, and the claim has been finished."""
+        ledger = self.connection.ledger
+        if ledger.stopping:     # since the pop was sent
+            ledger.finish(claim.tag, "hand_back")
+            return None
+        try:
+            message = to_message(claim, self.options.default_task)
+        except Exception as error:      # whatever is in it, it is this task's alone
+            text = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
+            log.error("%s: %s", claim, text)
+            ledger.finish(claim.tag, "fail", error=text)
+            return None
+        if claim.queue in self.no_ack:
+            ledger.finish(claim.tag, "complete")
+        claim.delivered = True
+        claim.forget_content()
+        return message
 
     def _get(self, queue, timeout=None):
         if queue in self.transient:
-            if self.transient[queue]:
+            try:
                 return self.transient[queue].popleft()
-            raise Empty()
-        for _, message in self.pop([queue], 1):
-            return message
+            except IndexError:
+                raise Empty() from None
+        for claim in self.pop([queue], 1):
+            message = self.message_of(claim)
+            if message is not None:
+                return message
         raise Empty()
 
     def close(self):
@@ -308,10 +335,16 @@ def seconds_until(eta):
     """By the clock of this host, on which Celery has counted it; None: no eta."""
     if eta is None:
         return None
+    refuse_naive(eta)
     at = datetime.fromisoformat(eta.replace("Z", "+00:00")) if isinstance(eta, str) else eta
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=timezone.utc)
     return (at - datetime.now(timezone.utc)).total_seconds()
+
+
+def refuse_naive(at):
+    """The server, or another host, may be in another time zone."""
+    if (at.tzinfo is None if isinstance(at, datetime) else isinstance(at, str) and NAIVE.match(at)):
+        raise ValueError(f"the time {str(at)!r} has no time zone: add one, as in"
+                         " datetime.now(timezone.utc)")
 
 
 class Waiter:
@@ -326,23 +359,31 @@ class Waiter:
                         " a connection, so this worker looks for tasks every second; say poll"
                         " in broker_transport_options to have another interval, or 0 to wait")
         self.queues = None      # those that the call is about
+        self.late = 0           # from when on, by the monotonic clock
 
     def fileno(self):
         return self.connection.fileno()
 
     def start(self, queues):
         self.queues = queues
+        self.late = time.monotonic() + WAIT_LIMIT
         names = ",".join('"' + queue.replace("\\", "\\\\").replace('"', '\\"') + '"'
                          for queue in queues)
         pgconn = self.connection.pgconn
-        pgconn.send_query_params(b"CALL fairq.wait($1::text[])", ["{{{}}}".format(names).encode()])
+        pgconn.send_query_params(b"CALL fairq.wait($1::text[], make_interval(secs => $2::float8))",
+                                 ["{{{}}}".format(names).encode(), str(TO_WAIT).encode()])
         pgconn.flush()
 
     def has_ended(self):
         """Reads the socket.  True: the call has returned, and may be made again."""
         pgconn = self.connection.pgconn
         pgconn.consume_input()
-        if self.queues is None or pgconn.is_busy():
+        if self.queues is None:
+            return False
+        if pgconn.is_busy():
+            if time.monotonic() > self.late:
+                self.queues = None      # nobody is there to be asked to cancel it
+                raise unanswered(WAIT_LIMIT)
             return False
         self.queues = None
         problem = None
@@ -357,11 +398,17 @@ class Waiter:
 
     def close(self):
         if self.queues is not None:
-            try:
-                self.connection.cancel()
-            except psycopg.Error:
-                pass
+            # by a connection that has no limit of time; the call ends by itself, too
+            ending = threading.Thread(target=self.cancel, daemon=True)
+            ending.start()
+            ending.join(TO_CANCEL)
         self.connection.close()
+
+    def cancel(self):
+        try:
+            self.connection.cancel()
+        except psycopg.Error:
+            pass
 
 
 class Transport(virtual.Transport):
@@ -375,6 +422,8 @@ class Transport(virtual.Transport):
     recoverable_connection_errors = connection_errors
     recoverable_channel_errors = ()
 
+    serves_worker = False       # of Celery's, in this process
+
     implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]))
 
@@ -385,12 +434,12 @@ class Transport(virtual.Transport):
         self.options = Options(
             lease=float(given.get("lease", given.get("visibility_timeout", 60))),
             poll=given.get("poll"), create_queues={} if create is True else create or None,
-            default_task=given.get("default_task"), group=given.get("group"),
-            default_group=given.get("default_group"))
+            default_task=given.get("default_task"), give_up=given.get("give_up", 60))
         self.transient = {}         # queue: deque of messages
         self.pieces = broadcast.Pieces()
         self.database = self.waiter = self.hub = None
         self.polling = False        # the hub's timer is to wake it
+        self.looking = None         # another one of the hub's
         self.read_end = self.write_end = None
 
     def driver_version(self):
@@ -410,13 +459,17 @@ class Transport(virtual.Transport):
                              **{key: value for key, value in parts.items() if value})
 
     @property
+    def mailbox(self):
+        return replies.mailbox_of(self.conninfo, self)
+
+    @property
     def ledger(self):
         return ledger_of(self.conninfo, self.options.lease)
 
     # ---- the connection
 
     def establish_connection(self):
-        self.database = connect(self.conninfo)
+        self.database = connect(self.conninfo, self.options.give_up)
         with explained():
             self.database.execute("SELECT fairq.version()")
         self.database.add_notify_handler(self.notified)
@@ -434,6 +487,9 @@ class Transport(virtual.Transport):
         for fd in self.sockets():
             if self.hub is not None:
                 self.hub.remove(fd)
+        if self.looking is not None:
+            self.looking.cancel()
+            self.looking = None
         super().close_connection(connection)
         self.ledger.transports.discard(self)
         self.ledger.flush(2)
@@ -460,6 +516,10 @@ class Transport(virtual.Transport):
                 pass
 
     # ---- broadcasts
+
+    def notify(self, channel, exchange, routing_key, message):
+        self.ask("SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) piece", channel,
+                 broadcast.pieces(exchange, routing_key, message))
 
     def listen(self, channel):
         self.database.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
@@ -525,6 +585,8 @@ class Transport(virtual.Transport):
         self.hub = loop
         for fd in self.sockets():
             loop.add_reader(fd, self.on_readable, self, loop)
+        if self.looking is None:
+            self.looking = loop.call_repeatedly(TO_LOOK, self.wake)
         self.wake()
 
     def on_readable(self, connection, loop):
@@ -549,22 +611,57 @@ class Transport(virtual.Transport):
             for queue in list(channel._active_queues):
                 messages = self.transient.get(queue)
                 while messages and (every or not delivered):
-                    self._deliver(messages.popleft(), queue)
+                    try:
+                        message = messages.popleft()
+                    except IndexError:      # another thread of the mailbox's
+                        break
+                    self._deliver(message, queue)
                     delivered = True
         for channel in list(self.channels):
-            queues = channel.queues()
-            while queues and (every or not delivered) and channel.qos.can_consume():
-                if self.is_waiting(queues):
+            while every or not delivered:
+                claims = self.next_claims(channel, every)
+                if not claims:
                     break
-                count = 0
-                for queue, message in channel.pop(queues, channel.qos.room() if every else 1):
-                    self._deliver(message, queue)
-                    count += 1
-                delivered = delivered or count > 0
-                if count == 0:
-                    self.wait(queues)
-                    break
+                for claim in claims:
+                    delivered = self.deliver_task(channel, claim) or delivered
         return delivered
+
+    def next_claims(self, channel, every):
+        """What the channel is to be given; waits if there is nothing."""
+        apart = self.ledger.next_apart(channel)
+        if apart is not None:
+            return [apart]
+        queues = channel.queues()
+        if not queues or not channel.qos.can_consume() or self.is_waiting(queues):
+            return []
+        room = channel.qos.room() if every and not self.ledger.one_by_one else 1
+        claims = channel.pop(queues, room)
+        if not claims:
+            self.wait(queues)
+            return []
+        # if nothing is left, the one that waits may be next
+        return self.ledger.put_apart(claims) or self.next_claims(channel, every)
+
+    def deliver_task(self, channel, claim):
+        """True: it was delivered.
+
+        Celery's worker ends with what its consumer raises: then a task's odd headers would
+        end all others, too.
+        """
+        message = channel.message_of(claim)
+        if message is None:
+            return False
+        try:
+            self._deliver(message, claim.queue)
+        except self.connection_errors + self.channel_errors:
+            raise
+        except Exception as error:
+            if not self.serves_worker:
+                raise
+            log.exception("%s cannot be begun", claim)
+            channel.qos._delivered.pop(claim.tag, None)
+            self.ledger.finish(claim.tag, "fail", error=f"{type(error).__name__}: {error}")
+        return True
 
     def drain_events(self, connection, timeout=None):
         end = None if timeout is None else time.monotonic() + timeout
@@ -578,5 +675,4 @@ class Transport(virtual.Transport):
             if left is not None and left <= 0:
                 raise socket.timeout()
             poll = self.waiter.poll if self.waiter is not None else None
-            select.select(self.sockets(), [], [], min(
-                (t for t in (left, poll) if t), default=None))
+            readable(self.sockets(), min(t for t in (left, poll, TO_LOOK) if t))

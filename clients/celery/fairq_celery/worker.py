@@ -11,18 +11,23 @@ import signal
 import threading
 import time
 
+import celery
 from billiard.einfo import ExceptionWithTraceback
-from billiard.exceptions import WorkerLostError
+from billiard.exceptions import Terminated, WorkerLostError
 from celery import exceptions, signals
 from celery.concurrency.asynpool import AsynPool
 from celery.worker import request, state
 
 from .ledger import ledgers
+from .transport import Transport
 
 log = logging.getLogger("fairq.celery")
 
 # seconds in which a process should say that it has begun the task that it was given
 TO_BEGIN = 0.5
+
+# causes of an error that are kept
+MOST_CAUSES = 10
 
 # seconds after which the end of a process is looked for, when none has said anything
 TO_LOOK = 0.1
@@ -37,6 +42,8 @@ class Retry(exceptions.Retry):
     """
 
     def __init__(self, when=None, message="to be retried", exc=None, **kwargs):
+        if isinstance(exc, BaseException):
+            note_causes(exc)
         super().__init__(message=message, exc=exc, when=when, **kwargs)
 
     def __reduce__(self):
@@ -44,6 +51,15 @@ class Retry(exceptions.Retry):
 
 
 def text_of(error):
+    """It and its causes."""
+    text = brief(error)
+    if isinstance(error, BaseException):
+        causes = getattr(error, "fairq_causes", None) or causes_of(error)
+        text = "; caused by ".join([text, *causes])
+    return text
+
+
+def brief(error):
     try:
         text = str(error)
     except Exception as raised:
@@ -53,7 +69,42 @@ def text_of(error):
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def causes_of(error):
+    causes, seen = [], {id(error)}
+    while len(causes) < MOST_CAUSES:
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        # what a process has sent has the text of its traceback as the cause
+        if error is None or id(error) in seen or type(error).__name__ == "RemoteTraceback":
+            break
+        seen.add(id(error))
+        causes.append(brief(error))
+    return causes
+
+
+def note_causes(error):
+    """An exception comes from a process without its causes, and with its attributes."""
+    causes = causes_of(error)
+    if causes:
+        try:
+            error.fairq_causes = causes
+        except AttributeError:
+            pass
+
+
+@signals.task_failure.connect
+def keep_causes(exception=None, einfo=None, **kwargs):
+    if isinstance(exception, BaseException):
+        note_causes(exception)
+        # what is sent instead of one that cannot be pickled
+        sent = getattr(einfo, "exception", None)
+        sent = getattr(sent, "exc", sent)
+        if isinstance(sent, BaseException) and hasattr(exception, "fairq_causes"):
+            sent.fairq_causes = exception.fairq_causes
+
+
 class Request(request.Request):
+    soft_limit = None       # seconds, after it was reached
+
     def on_accepted(self, pid, time_accepted):
         self._message.began = time.monotonic()
         for ledger in list(ledgers.values()):
@@ -66,23 +117,45 @@ class Request(request.Request):
         message, error = self._message, exc_info.exception
         if isinstance(error, ExceptionWithTraceback):
             error = error.exc
+        if isinstance(error, MemoryError):
+            # Celery would raise it once more, which ends the worker with all of its tasks
+            exc_info.exception = error = RuntimeError(brief(error))
         if isinstance(error, Retry):
             message.failure, message.retry_in = text_of(error.exc or error.message), error.when
         elif isinstance(error, exceptions.Reject):
             if not error.requeue:
                 message.failure, message.dead = text_of(error.reason or error), True
-        elif not isinstance(error, (exceptions.Retry, exceptions.Ignore)):
+        elif isinstance(error, exceptions.TimeLimitExceeded):
+            self.note_timeout(self.time_limits[0])
+        elif not isinstance(error, (exceptions.Retry, exceptions.Ignore, Terminated)):
             message.failure = text_of(error)
-            message.dead = self.task.acks_on_failure_or_timeout and not (
+            if self.soft_limit is not None and isinstance(error, exceptions.SoftTimeLimitExceeded):
+                message.failure = (f"timed out at the soft time limit of {self.soft_limit} seconds:"
+                                   f" {message.failure}")
+            message.dead = self.acknowledges("failure") and not (
                 self.task.reject_on_worker_lost and isinstance(error, WorkerLostError))
         return super().on_failure(exc_info, send_failed_event=send_failed_event,
                                   return_ok=return_ok)
 
+    def acknowledges(self, what):
+        """Has a task that has failed, or timed out, failed for good?  Celery 5.7 has a setting
+        for each.
+        """
+        own = getattr(self.task, f"acks_on_{what}", None)
+        return self.task.acks_on_failure_or_timeout if own is None else own
+
+    def note_timeout(self, timeout):
+        self._message.failure = f"timed out at the hard time limit of {timeout} seconds"
+        self._message.dead = self.acknowledges("timeout")
+
     def on_timeout(self, soft, timeout):
-        if not soft:
-            self._message.failure = f"TimeLimitExceeded: {timeout} seconds"
-            self._message.dead = True
+        if soft:
+            self.soft_limit = timeout
+        else:
+            self.note_timeout(timeout)
         super().on_timeout(soft, timeout)
+        if not soft and self.task.acks_late:
+            self.reject(requeue=False)      # as Celery does not, if it is not to acknowledge it
 
     # Celery leaves both to its loop, which does not go on once it stops: what ends then
     # would be told when all processes have ended, which may be after the grace.
@@ -126,6 +199,7 @@ def prepare(sender, **kwargs):
     app = sender.app
     if not is_fairq(app):
         return
+    Transport.serves_worker = True
     if app.Task.Request == "celery.worker.request:Request":
         app.Task.Request = "fairq_celery.worker:Request"
     if not app.conf.task_acks_late:
@@ -198,7 +272,10 @@ def listen_to_ledgers(sender, **kwargs):
                 log.warning("task %s was cancelled, or its lease is lost: %s is told to stop",
                             claim.id, running.humaninfo())
                 # not Celery's revoke, which would acknowledge it while it still runs
-                consumer.pool.terminate_job(running.worker_pid, number)
+                try:
+                    consumer.pool.terminate_job(running.worker_pid, number)
+                except NotImplementedError:
+                    log.warning("this pool cannot stop a task, so %s runs to its end", claim)
 
     def hear():
         hear_of_begun(getattr(consumer.pool, "_pool", None))
@@ -214,6 +291,13 @@ def listen_to_ledgers(sender, **kwargs):
             flush()
 
         consumer.pool.flush = hear_and_flush
+
+
+@signals.worker_shutdown.connect
+def end_with_its_status(sender=None, **kwargs):
+    """The command of Celery before 5.3 ends with status 0 whatever has become of the worker."""
+    if Transport.serves_worker and sender.exitcode and celery.VERSION < (5, 3):
+        raise SystemExit(sender.exitcode)
 
 
 @signals.worker_shutting_down.connect

@@ -89,3 +89,63 @@ def elsewhere(self):
 @app.task
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(time_limit=1)
+def deaf():
+    say("deaf")
+    time.sleep(600)
+
+
+@app.task(soft_time_limit=1)
+def long():
+    say("long")
+    time.sleep(600)
+
+
+@app.task
+def chained():
+    try:
+        try:
+            open("/nowhere/at/all")
+        except OSError as error:
+            raise LookupError("no invoice") from error
+    except LookupError:
+        raise RuntimeError("not sent")
+
+
+@app.task
+def chained_retry():
+    try:
+        raise LookupError("no invoice") from OSError("disk is full")
+    except LookupError as error:
+        raise fairq_celery.Retry(0.1, exc=error)
+
+
+@app.task
+def greedy():
+    raise MemoryError("too large")
+
+
+@app.task
+def large(size):
+    return "x" * size
+
+
+@app.task
+def slow_one(seconds):
+    time.sleep(seconds)
+    return 1
+
+
+@app.task
+def total(numbers):
+    say("total", sum(numbers))
+
+
+@app.task(bind=True)
+def end_worker(self):
+    """As the kernel does, when a container has used up its memory."""
+    say("end_worker", self.request.fairq["attempt"])
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)

@@ -1,0 +1,148 @@
+"""Results of Celery's backend rpc://, which come to the process that has asked for them.
+
+Each thread of a producer has a queue of replies, whose name is a UUID.  It lives in the
+producer's process, and is fed by NOTIFY.  Celery declares it before it publishes a task,
+and reads it by another connection, maybe long after the result has come: so a thread with
+a connection of its own listens for the whole process, from the first declaration on.
+"""
+
+import logging
+import os
+import re
+import threading
+import time
+import weakref
+from collections import deque
+
+import psycopg
+from kombu.exceptions import ChannelError
+from psycopg import sql
+
+from . import broadcast
+from .database import LOST, connect, readable
+
+log = logging.getLogger("fairq.celery")
+
+CHANNEL = "kombu.reply."
+
+# replies that a queue keeps until they are read; then the oldest ones go
+KEPT = 10000
+
+# seconds after which a queue that was not declared again is forgotten, as by Celery's
+# default of result_expires
+UNUSED = 86400
+
+# seconds between questions whether the server is still there
+TO_ASK = 20
+
+UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+mailboxes = {}
+opening = threading.Lock()
+
+
+def is_address(queue):
+    return UUID.match(queue) is not None
+
+
+def mailbox_of(conninfo, transport):
+    with opening:
+        mailbox = mailboxes.get(conninfo)
+        if mailbox is None or mailbox.pid != os.getpid():
+            mailbox = mailboxes[conninfo] = Mailbox(conninfo)
+        mailbox.transports.add(transport)
+        return mailbox
+
+
+class Mailbox:
+    def __init__(self, conninfo):
+        self.conninfo, self.pid = conninfo, os.getpid()
+        self.lock = threading.RLock()       # of the connection, and of the following
+        self.connection = None
+        self.thread = None
+        self.queues = {}            # name: messages
+        self.declared = {}          # name: when, by the monotonic clock
+        self.pieces = broadcast.Pieces()
+        self.transports = weakref.WeakSet()     # that may read one
+
+    def open(self, queue):
+        """The messages of a queue, for which the server knows of us when this returns."""
+        with self.lock:
+            self.declared[queue] = time.monotonic()
+            if queue in self.queues:
+                return self.queues[queue]
+            if self.connection is None or self.connection.closed:
+                self.connect()
+            self.listen(queue)
+            messages = self.queues[queue] = deque(maxlen=KEPT)
+            if self.thread is None:
+                self.thread = threading.Thread(target=self.run, daemon=True, name="fairq-replies")
+                self.thread.start()
+            return messages
+
+    def listen(self, queue):
+        self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL + queue)))
+
+    def connect(self):
+        self.connection = connect(self.conninfo)
+        if self.connection.pooled:
+            self.connection.close()
+            raise ChannelError("the results of rpc:// need LISTEN, which no pooler in transaction"
+                               " mode has: connect to the server itself, or take another result"
+                               " backend", (50, 10), "fairq", 406)
+        self.connection.add_notify_handler(self.notified)
+        for queue in self.queues:
+            self.listen(queue)
+
+    def notified(self, notify):
+        whole = self.pieces.add(notify.payload)
+        if whole is not None and whole[1] in self.queues:
+            self.queues[whole[1]].append(whole[2])
+            for transport in list(self.transports):
+                transport.wake()
+
+    def run(self):
+        asked = time.monotonic()
+        while True:
+            try:
+                heard = readable([self.connection.fileno()], TO_ASK)
+                with self.lock:
+                    if heard:
+                        self.read()
+                    if time.monotonic() - asked >= TO_ASK:
+                        asked = time.monotonic()
+                        self.connection.execute("SELECT 1")
+                        self.forget_unused()
+            except LOST as error:
+                log.warning("results may be lost: %s", str(error).strip())
+                self.connect_again()
+            except Exception:
+                log.exception("the results of tasks")
+                self.connect_again()
+
+    def read(self):
+        pgconn = self.connection.pgconn
+        pgconn.consume_input()
+        while (notify := pgconn.notifies()) is not None:
+            self.notified(psycopg.Notify(notify.relname.decode(), notify.extra.decode(),
+                                         notify.be_pid))
+
+    def connect_again(self):
+        while True:
+            time.sleep(1)
+            with self.lock:
+                try:
+                    if not self.connection.closed:
+                        self.connection.close()
+                    self.connect()
+                    return
+                except (psycopg.Error, ChannelError) as error:
+                    log.debug("%s", error)
+
+    def forget_unused(self):
+        for queue, at in list(self.declared.items()):
+            if time.monotonic() - at > UNUSED:
+                del self.declared[queue]
+                if self.queues.pop(queue, None) is not None:
+                    self.connection.execute(
+                        sql.SQL("UNLISTEN {}").format(sql.Identifier(CHANNEL + queue)))
