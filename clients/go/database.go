@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgconn"
-	"github.com/jackc/pgconn/stmtcache"
-	"github.com/jackc/pgx/v4"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
@@ -17,9 +17,18 @@ const (
 	retryInterval = time.Second
 	// heldInterval is the same for a task whose row another transaction holds.
 	heldInterval = 500 * time.Millisecond
-	// callTimeout is how long a call may take that does not wait, before the server
-	// is taken for gone.
-	callTimeout = 30 * time.Second
+	// A call that takes longer is given up, with its connection: the server or the network
+	// has vanished.  Some other limit may be lower, but none lower than minTimeout.
+	callTimeout = 15 * time.Second
+	minTimeout  = 5 * time.Second
+	popTimeout  = 30 * time.Second
+	waitMargin  = 10 * time.Second // beside what fairq.wait is told
+	// patience is how long a handler may take to return when its time is over.
+	patience = 5 * time.Second
+	// keepAlive is how often an idle connection is probed, userTimeout how long the other
+	// side may leave that, or what was sent, unanswered.
+	keepAlive   = 10 * time.Second
+	userTimeout = 20 * time.Second
 )
 
 // database is a connection for several goroutines, made anew when it is lost.
@@ -54,9 +63,8 @@ func parseConfig(database, name string) (*pgx.ConnConfig, error) {
 	}
 	// What one statement has prepared, the next one may not find: a pooler in
 	// transaction mode may give it another connection.
-	config.BuildStatementCache = func(conn *pgconn.PgConn) stmtcache.Cache {
-		return stmtcache.New(conn, stmtcache.ModeDescribe, 64)
-	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	config.DialFunc = (&net.Dialer{KeepAlive: keepAlive, Control: setUserTimeout}).DialContext
 	return config, nil
 }
 
@@ -100,7 +108,7 @@ func (d *database) persist(ctx context.Context, f func(context.Context, *pgx.Con
 			}
 			return err
 		})
-		if err == nil || ctx.Err() != nil || !isTransient(err) || isHeld(err) {
+		if err == nil || ctx.Err() != nil || isHeld(err) || !isTransient(err) && !isRefusal(err) {
 			return err
 		}
 		d.log.Printf("fairq: %v; trying again", err)
@@ -140,6 +148,8 @@ func (d *database) try(ctx context.Context, f func(*pgx.Conn) error) error {
 		d.conn = conn
 		// a pooler makes up the process that its clients see
 		var pid uint32
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
 		if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
 			d.disconnect()
 			return err

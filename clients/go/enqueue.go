@@ -5,22 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
-
-	"github.com/jackc/pgtype"
-	"github.com/jackc/pgx/v4"
 )
-
-// DB is what tasks are enqueued through: a *pgxpool.Pool, *pgx.Conn,
-// *pgxpool.Conn or pgx.Tx.
-type DB interface {
-	Query(ctx context.Context, sql string, args ...interface{}) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...interface{}) pgx.Row
-}
 
 // NewTask is a task to be enqueued.  The zero value of each field is fairq's default.
 type NewTask struct {
-	Group       string         // whose task it is: groups are served in turns
+	Group       string         // whose task it is: groups take turns
+	NoGroup     bool           // Group is empty on purpose: without this, that is an error
 	Name        string         // of the handler: the header "task"
 	Args        any            // encoded as JSON: the payload; nil: {}
 	Priority    int            // 0, the first, to 9
@@ -47,11 +39,11 @@ func Enqueue(ctx context.Context, db DB, queue string, task NewTask) (int64, err
 	}
 	var id int64
 	err = db.QueryRow(ctx, `
-		SELECT fairq.enqueue($1::text, $2::text, $3::jsonb, priority => $4::int,
-			run_at => coalesce($5::timestamptz, clock_timestamp() + $6::interval),
+		SELECT fairq.enqueue($1::text, $2::text, $3::text::jsonb, priority => $4::int,
+			run_at => coalesce($5::text::timestamptz, clock_timestamp() + $6::text::interval),
 			dedup_key => $7::text, max_attempts => $8::int, cost => $9::real,
-			headers => $10::jsonb, expires_at => $11::timestamptz, replace => $12::boolean,
-			dedup_until => $13::text, dedup_for => $14::interval)`,
+			headers => $10::text::jsonb, expires_at => $11::text::timestamptz,
+			replace => $12::boolean, dedup_until => $13::text, dedup_for => $14::text::interval)`,
 		queue, task.Group, row.payload, task.Priority, row.runAt, row.delay,
 		row.dedupKey, row.maxAttempts, row.cost, row.headers, row.expiresAt, task.Replace,
 		row.dedupUntil, row.dedupFor).Scan(&id)
@@ -59,9 +51,8 @@ func Enqueue(ctx context.Context, db DB, queue string, task NewTask) (int64, err
 }
 
 // EnqueueTx is Enqueue within a transaction of the caller: the task is there, and
-// workers are woken, when that commits.  It is for the compiler to see to it that
-// there is one.
-func EnqueueTx(ctx context.Context, tx pgx.Tx, queue string, task NewTask) (int64, error) {
+// workers are woken, when that commits.  It does not compile without a transaction.
+func EnqueueTx(ctx context.Context, tx Tx, queue string, task NewTask) (int64, error) {
 	return Enqueue(ctx, tx, queue, task)
 }
 
@@ -72,10 +63,7 @@ func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]
 	if len(tasks) == 0 {
 		return nil, nil
 	}
-	var groups, payloads, runAts, delays, dedupKeys, headers pgtype.TextArray
-	var columns [6][]*string
-	priorities := make([]int32, len(tasks))
-	costs := make([]float32, len(tasks))
+	var columns [8][]*string
 	for i := range tasks {
 		row, err := tasks[i].encode()
 		if err == nil {
@@ -84,50 +72,39 @@ func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]
 		if err != nil {
 			return nil, fmt.Errorf("%w (task %d of the batch)", err, i)
 		}
+		cost := float32(1)
+		if row.cost != nil {
+			cost = *row.cost
+		}
 		for column, value := range []*string{
 			&tasks[i].Group, &row.payload, row.runAt, row.delay, row.dedupKey, row.headers,
+			pointer(fmt.Sprint(tasks[i].Priority)), pointer(fmt.Sprint(cost)),
 		} {
 			columns[column] = append(columns[column], value)
 		}
-		priorities[i], costs[i] = int32(tasks[i].Priority), 1
-		if row.cost != nil {
-			costs[i] = *row.cost
-		}
 	}
-	for i, array := range []*pgtype.TextArray{
-		&groups, &payloads, &runAts, &delays, &dedupKeys, &headers,
-	} {
-		if err := array.Set(columns[i]); err != nil {
-			return nil, err
-		}
+	args := []any{queue}
+	for _, column := range columns {
+		args = append(args, array(column))
 	}
-	rows, err := db.Query(ctx, `
-		SELECT fairq.enqueue_batch($1::text, $2::text[], $3::text[]::jsonb[],
-			run_ats => ARRAY(
-				SELECT coalesce(t.run_at, clock_timestamp() + t.delay)
-				FROM unnest($4::text[]::timestamptz[], $5::text[]::interval[])
-					WITH ORDINALITY AS t(run_at, delay, n)
-				ORDER BY t.n),
-			dedup_keys => $6::text[], headers => $7::text[]::jsonb[],
-			priorities => $8::int[], costs => $9::real[], expires_at => $10::timestamptz)`,
-		queue, &groups, &payloads, &runAts, &delays, &dedupKeys, &headers, priorities, costs,
-		expiresAt(&tasks[0]))
+	var encoded string
+	err := db.QueryRow(ctx, `
+		SELECT array_to_json(ARRAY(
+			SELECT fairq.enqueue_batch($1::text, $2::text::text[], $3::text::jsonb[],
+				run_ats => ARRAY(
+					SELECT coalesce(t.run_at, clock_timestamp() + t.delay)
+					FROM unnest($4::text::timestamptz[], $5::text::interval[])
+						WITH ORDINALITY AS t(run_at, delay, n)
+					ORDER BY t.n),
+				dedup_keys => $6::text::text[], headers => $7::text::jsonb[],
+				priorities => $8::text::int[], costs => $9::text::real[],
+				expires_at => $10::text::timestamptz)))::text`,
+		append(args, expiresAt(&tasks[0]))...).Scan(&encoded)
 	if err != nil {
 		return nil, explain(err)
 	}
-	defer rows.Close()
-	ids := make([]int64, 0, len(tasks))
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, explain(err)
-	}
-	return ids, nil
+	var ids []int64
+	return ids, json.Unmarshal([]byte(encoded), &ids)
 }
 
 // Cancel takes a task back: at once if it does not run; otherwise its handler's context
@@ -169,6 +146,13 @@ func (t *NewTask) checkBatch(first *NewTask) error {
 
 func (t *NewTask) encode() (encoded, error) {
 	e := encoded{payload: "{}"}
+	if (t.Group == "") != t.NoGroup {
+		if t.NoGroup {
+			return e, fmt.Errorf("fairq: task %q has both a Group and NoGroup", t.Name)
+		}
+		return e, fmt.Errorf("fairq: task %q has no group: set its Group, or NoGroup for the "+
+			"empty group", t.Name)
+	}
 	if t.Args != nil {
 		payload, err := json.Marshal(t.Args)
 		if err != nil {
@@ -239,4 +223,17 @@ func timestamp(t time.Time) string {
 // interval is a duration as PostgreSQL reads it.
 func interval(d time.Duration) string {
 	return fmt.Sprintf("%d microseconds", d.Microseconds())
+}
+
+// array is a text array as PostgreSQL reads it, which each driver can send; nil is NULL.
+func array(elements []*string) string {
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	texts := make([]string, len(elements))
+	for i, element := range elements {
+		texts[i] = "NULL"
+		if element != nil {
+			texts[i] = `"` + escape.Replace(*element) + `"`
+		}
+	}
+	return "{" + strings.Join(texts, ",") + "}"
 }

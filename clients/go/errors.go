@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgconn"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 var (
@@ -45,6 +45,34 @@ func Retry(err error, in time.Duration) error { return &RetryError{err, in} }
 func (e *RetryError) Error() string { return text(e.Err, fmt.Sprintf("retry in %v", e.In)) }
 func (e *RetryError) Unwrap() error { return e.Err }
 
+// describe is the error's text, with those of its causes that are not part of it.
+func describe(err error) string {
+	text := err.Error()
+	left := 50 // causes: there may be many, or a circle of them
+	var add func(error)
+	add = func(err error) {
+		var causes []error
+		switch err := err.(type) {
+		case *explained: // says what its cause does
+		case interface{ Unwrap() error }:
+			causes = []error{err.Unwrap()}
+		case interface{ Unwrap() []error }:
+			causes = err.Unwrap()
+		}
+		for _, cause := range causes {
+			if left--; cause == nil || left < 0 {
+				continue
+			}
+			if said := cause.Error(); !strings.Contains(text, said) {
+				text += "; caused by: " + said
+			}
+			add(cause)
+		}
+	}
+	add(err)
+	return text
+}
+
 func text(err error, otherwise string) string {
 	if err == nil {
 		return otherwise
@@ -53,7 +81,7 @@ func text(err error, otherwise string) string {
 }
 
 // explained is an error of the server in a sentence: errors.Is finds what kind it is
-// of, errors.As the *pgconn.PgError.
+// of, errors.As the driver's error, such as *pgconn.PgError.
 type explained struct {
 	text  string
 	kind  error
@@ -66,23 +94,37 @@ func (e *explained) Unwrap() error        { return e.cause }
 
 // explain puts an error of the server into words, and leaves others alone.
 func explain(err error) error {
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
+	state := sqlState(err)
+	if state == "" {
 		return err
 	}
-	e := &explained{text: "fairq: " + server.Message, cause: err}
-	if server.Hint != "" {
-		e.text += " (" + server.Hint + ")"
+	text := strings.TrimPrefix(err.Error(), "pq: ")
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		text = server.Message
+		if server.Hint != "" {
+			text += " (" + server.Hint + ")"
+		}
 	}
-	switch server.Code {
+	e := &explained{text: "fairq: " + text, cause: err}
+	switch state {
 	case "QF001":
 		e.kind = ErrUnknownQueue
 	case "3F000", "42883":
 		e.kind = ErrNoExtension
-		e.text = "fairq: the database has no extension fairq, or another version of it: " +
-			server.Message
+		e.text = "fairq: the database has no extension fairq, or another version of it: " + text
 	}
 	return e
+}
+
+// sqlState is the SQLSTATE of the server's error in the chain, as the errors of pgx and
+// of lib/pq tell it; "" if there is none.
+func sqlState(err error) string {
+	var server interface{ SQLState() string }
+	if !errors.As(err, &server) {
+		return ""
+	}
+	return server.SQLState()
 }
 
 // isTransient says whether what went wrong may be mended by time or a new connection:
@@ -92,34 +134,34 @@ func isTransient(err error) bool {
 	if errors.Is(err, ErrLost) {
 		return false
 	}
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
+	state := sqlState(err)
+	if len(state) < 2 {
 		return true
 	}
-	switch server.Code[:2] {
+	switch state[:2] {
 	case "QF", "0A", "22", "23", "28", "3D", "3F", "42":
 		return false
 	}
 	return true
 }
 
+// isRefusal says whether the server can never answer, as it is: there is no such database
+// or role, or the password is wrong.  What is missing may still be made.
+func isRefusal(err error) bool {
+	state := sqlState(err)
+	return strings.HasPrefix(state, "28") || strings.HasPrefix(state, "3D")
+}
+
 // isLost says whether a connection is of no use after the error.
 func isLost(err error) bool {
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		return true
-	}
-	return server.Code == "25006" || strings.HasPrefix(server.Code, "08") ||
-		strings.HasPrefix(server.Code, "57P")
+	state := sqlState(err)
+	return state == "" || state == "25006" || strings.HasPrefix(state, "08") ||
+		strings.HasPrefix(state, "57P")
 }
 
 // isHeld says whether another transaction has what a statement needs; or somebody has
 // cancelled it, as a statement_timeout may.
 func isHeld(err error) bool {
-	return hasCode(err, "55P03") || hasCode(err, "57014")
-}
-
-func hasCode(err error, code string) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && server.Code == code
+	state := sqlState(err)
+	return state == "55P03" || state == "57014"
 }

@@ -3,6 +3,7 @@ package fairq_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,11 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"fairq"
+	fairq "github.com/fairq/fairq/clients/go"
 
-	"github.com/jackc/pgconn"
-	"github.com/jackc/pgx/v4"
-	"github.com/jackc/pgx/v4/pgxpool"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/lib/pq"
 )
 
 // The tests need the database of PGHOST and so on, with the extension created, as a
@@ -41,6 +44,22 @@ func connect(t *testing.T, settings string) *pgx.Conn {
 	}
 	t.Cleanup(func() { conn.Close(ctx) })
 	return conn
+}
+
+// drivers are those of database/sql: pgx's and lib/pq's.
+var drivers = []string{"pgx", "postgres"}
+
+func open(t *testing.T, driver string) *sql.DB {
+	t.Helper()
+	if os.Getenv("PGHOST") == "" {
+		t.Skip("PGHOST is not set: these tests need a server of their own")
+	}
+	db, err := sql.Open(driver, "sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
 }
 
 // queue makes a queue of the test's own, which retains; options are arguments more.
@@ -66,6 +85,9 @@ func execute(t *testing.T, db *pgx.Conn, sql string, args ...any) {
 
 func enqueue(t *testing.T, db fairq.DB, queue string, task fairq.NewTask) int64 {
 	t.Helper()
+	if task.Group == "" && !task.NoGroup {
+		task.Group = "bob"
+	}
 	id, err := fairq.Enqueue(ctx, db, queue, task)
 	if err != nil {
 		t.Fatal(err)
@@ -182,14 +204,17 @@ type mail struct {
 
 func TestEnqueue(t *testing.T) {
 	db := queue(t, "enqueue", "")
-	ways := map[string]fairq.DB{"prepared": db, "described": connect(t, "statement_cache_mode=describe"),
-		"simple": connect(t, "prefer_simple_protocol=true")}
-	pool, err := pgxpool.Connect(ctx, "")
+	ways := map[string]fairq.DB{"prepared": db, "described": connect(t, "default_query_exec_mode=cache_describe"),
+		"simple": connect(t, "default_query_exec_mode=simple_protocol")}
+	pool, err := pgxpool.New(ctx, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
 	ways["pool"] = pool
+	for _, driver := range drivers {
+		ways[driver] = fairq.SQL(open(t, driver))
+	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
 			id := enqueue(t, way, "enqueue", fairq.NewTask{Group: "bob's", Name: "send",
@@ -205,7 +230,7 @@ func TestEnqueue(t *testing.T) {
 				t.Errorf("the same DedupKey: tasks %d and %d", id, again)
 			}
 			at := time.Date(2100, 1, 2, 3, 4, 5, 678901000, time.FixedZone("", 3600))
-			id = enqueue(t, way, "enqueue", fairq.NewTask{Group: "", RunAt: at})
+			id = enqueue(t, way, "enqueue", fairq.NewTask{NoGroup: true, RunAt: at})
 			expectRow(t, db, id, "group_key, payload, headers IS NULL, priority, cost,"+
 				"run_at AT TIME ZONE 'UTC'", `|{}|t|0|1|2100-01-02 02:04:05.678901`)
 			newest := fairq.NewTask{Group: "bob", DedupKey: "newest of " + name, ExpiresAt: at,
@@ -224,24 +249,37 @@ func TestEnqueue(t *testing.T) {
 
 func TestEnqueueErrors(t *testing.T) {
 	db := queue(t, "errors", "")
-	_, err := fairq.Enqueue(ctx, db, "nowhere", fairq.NewTask{})
-	var server *pgconn.PgError
-	if !errors.Is(err, fairq.ErrUnknownQueue) || !errors.As(err, &server) || server.Code != "QF001" ||
-		!strings.Contains(err.Error(), `fairq: queue "nowhere" does not exist`) {
-		t.Errorf("unknown queue: %v", err)
+	ways := map[string]fairq.DB{"pgx itself": db}
+	for _, driver := range drivers {
+		ways[driver] = fairq.SQL(open(t, driver))
+	}
+	for name, way := range ways {
+		_, err := fairq.Enqueue(ctx, way, "nowhere", fairq.NewTask{Group: "bob"})
+		if !errors.Is(err, fairq.ErrUnknownQueue) ||
+			!strings.Contains(err.Error(), `fairq: queue "nowhere" does not exist`) {
+			t.Errorf("%s: unknown queue: %v", name, err)
+		}
+		var server *pgconn.PgError
+		var pqServer *pq.Error
+		if errors.As(err, &server) && server.Code != "QF001" || errors.As(err, &pqServer) && pqServer.Code != "QF001" ||
+			server == nil && pqServer == nil {
+			t.Errorf("%s: the driver's error is not in the chain of %v", name, err)
+		}
 	}
 	for what, task := range map[string]fairq.NewTask{
-		"cannot be encoded: json":         {Args: func() {}},
-		"headers of task \"x\" cannot be": {Name: "x", Headers: map[string]any{"f": func() {}}},
-		"both RunAt and Delay":            {RunAt: time.Now(), Delay: time.Second},
-		"priority":                        {Priority: 10},
+		"task \"lonely\" has no group":    {Name: "lonely"},
+		"both a Group and NoGroup":        {Group: "bob", NoGroup: true},
+		"cannot be encoded: json":         {Group: "bob", Args: func() {}},
+		"headers of task \"x\" cannot be": {Group: "bob", Name: "x", Headers: map[string]any{"f": func() {}}},
+		"both RunAt and Delay":            {Group: "bob", RunAt: time.Now(), Delay: time.Second},
+		"priority":                        {Group: "bob", Priority: 10},
 	} {
 		if _, err := fairq.Enqueue(ctx, db, "errors", task); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	other := connect(t, "dbname=template1")
-	_, err = fairq.Enqueue(ctx, other, "errors", fairq.NewTask{})
+	_, err := fairq.Enqueue(ctx, other, "errors", fairq.NewTask{Group: "bob"})
 	if !errors.Is(err, fairq.ErrNoExtension) {
 		t.Errorf("no extension: %v", err)
 	}
@@ -252,38 +290,64 @@ func TestEnqueueErrors(t *testing.T) {
 	}
 }
 
+// begin begins a transaction by each driver: of pgx itself, and of database/sql.
+func begin(t *testing.T, driver string) fairq.Tx {
+	t.Helper()
+	var tx fairq.Tx
+	var err error
+	if driver == "" {
+		tx, err = connect(t, "").Begin(ctx)
+	} else {
+		var begun *sql.Tx
+		begun, err = open(t, driver).BeginTx(ctx, nil)
+		tx = fairq.SQLTx(begun)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
 func TestEnqueueTx(t *testing.T) {
 	db := queue(t, "tx", "")
-	for _, commit := range []bool{false, true} {
-		tx, err := db.Begin(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		id, err := fairq.EnqueueTx(ctx, tx, "tx", fairq.NewTask{Group: "bob"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if commit {
-			err = tx.Commit(ctx)
-		} else {
-			err = tx.Rollback(ctx)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var there bool
-		if err := db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM fairq.tasks WHERE id = $1)", id).Scan(&there); err != nil {
-			t.Fatal(err)
-		}
-		if there != commit {
-			t.Errorf("commit %v: there %v", commit, there)
+	for _, driver := range append(drivers, "") {
+		for _, commit := range []bool{false, true} {
+			tx := begin(t, driver)
+			id, err := fairq.EnqueueTx(ctx, tx, "tx", fairq.NewTask{Group: "bob"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := func() (there bool) {
+				err := db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM fairq.tasks WHERE id = $1)", id).Scan(&there)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return there
+			}
+			if seen() {
+				t.Errorf("%s: it is there before the commit", driver)
+			}
+			if commit {
+				err = tx.Commit(ctx)
+			} else {
+				err = tx.Rollback(ctx)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if there := seen(); there != commit {
+				t.Errorf("%s, commit %v: there %v", driver, commit, there)
+			}
 		}
 	}
 }
 
 func TestEnqueueBatch(t *testing.T) {
 	db := queue(t, "batch", "")
-	ways := map[string]fairq.DB{"prepared": db, "simple": connect(t, "prefer_simple_protocol=true")}
+	ways := map[string]fairq.DB{"prepared": db, "simple": connect(t, "default_query_exec_mode=simple_protocol")}
+	for _, driver := range drivers {
+		ways[driver] = fairq.SQL(open(t, driver))
+	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
 			tasks := []fairq.NewTask{
@@ -301,11 +365,15 @@ func TestEnqueueBatch(t *testing.T) {
 			expectRow(t, db, ids[1], columns, `bob|{}|2|1|scheduled`)
 			expectRow(t, db, ids[2], columns+", run_at AT TIME ZONE 'UTC'",
 				`c"{}, \ |{}|0|1|scheduled|2100-01-02 00:00:00`)
-			for _, bad := range []fairq.NewTask{{MaxAttempts: 1}, {Priority: 1 << 32}, {Args: func() {}}, {Priority: 10},
+			for _, bad := range []fairq.NewTask{{NoGroup: true}, {MaxAttempts: 1}, {Priority: 1 << 32}, {Args: func() {}}, {Priority: 10},
 				{ExpiresAt: time.Now()}, {Replace: true}, {DedupUntil: "started"}, {DedupFor: 1}} {
 				var before, after int
 				count := "SELECT count(*) FROM fairq.tasks WHERE queue = 'batch'"
 				db.QueryRow(ctx, count).Scan(&before)
+				if !bad.NoGroup {
+					bad.Group = "bob"
+				}
+				bad.NoGroup = false // of the first one neither is set
 				ids, err := fairq.EnqueueBatch(ctx, way, "batch", append(tasks[:1:1], bad))
 				db.QueryRow(ctx, count).Scan(&after)
 				if err == nil || ids != nil || before != after {
@@ -335,7 +403,7 @@ func TestEnqueueBatch(t *testing.T) {
 			}
 		})
 	}
-	if _, err := fairq.EnqueueBatch(ctx, db, "nowhere", make([]fairq.NewTask, 1)); !errors.Is(err, fairq.ErrUnknownQueue) {
+	if _, err := fairq.EnqueueBatch(ctx, db, "nowhere", []fairq.NewTask{{Group: "bob"}}); !errors.Is(err, fairq.ErrUnknownQueue) {
 		t.Errorf("unknown queue: %v", err)
 	}
 }
@@ -419,6 +487,18 @@ func (m *mute) Error() string { return m.text }
 
 func (m mute) MarshalJSON() ([]byte, error) { panic("no JSON") }
 
+// wrapper is an error whose text does not have that of its cause.
+type wrapper struct{ cause error }
+
+func (w *wrapper) Error() string { return "no more is known" }
+func (w *wrapper) Unwrap() error { return w.cause }
+
+// several is what errors.Join makes, which Go 1.19 does not have.
+type several []error
+
+func (s several) Error() string   { return fmt.Sprintf("%v\n%v", s[0], s[1]) }
+func (s several) Unwrap() []error { return s }
+
 func TestErrors(t *testing.T) {
 	db := queue(t, "failures", ", max_attempts => 2, backoff => '1 ms'")
 	cause := errors.New("the cause")
@@ -441,6 +521,13 @@ func TestErrors(t *testing.T) {
 			"failed|2|fairq: retry_in must be between 0 and 100 years"},
 		"result that panics": {func(_ context.Context, task *fairq.Task) error { task.Result = mute{}; return nil },
 			"failed|2|the result cannot be encoded: panic: no JSON"},
+		"joined": {func(context.Context, *fairq.Task) error {
+			return fmt.Errorf("both: %w", several{cause, errors.New("another")})
+		}, "failed|2|both: the cause\nanother"},
+		"silent": {func(context.Context, *fairq.Task) error { return &wrapper{errors.New("its cause")} },
+			"failed|2|no more is known; caused by: its cause"},
+		"panic of an error": {func(context.Context, *fairq.Task) error { panic(&wrapper{cause}) },
+			"failed|2|panic: no more is known; caused by: the cause"},
 		"goexit": {func(context.Context, *fairq.Task) error { runtime.Goexit(); return nil }, "failed|2|the handler has ended its goroutine"},
 		"nul": {func(context.Context, *fairq.Task) error { return errors.New("a\x00b\xff") },
 			"failed|2|ab\uFFFD"},
@@ -488,7 +575,7 @@ func TestUnusable(t *testing.T) {
 	for what, worker := range map[string]fairq.Worker{
 		`queue "nowhere" does not exist`: {Queues: []string{"unusable", "nowhere"}, Default: handler},
 		"permission denied":              {Queues: []string{"unusable"}, Default: handler, Database: "user=fairq_go_nobody"},
-		"fairq_go_not_there":             {Queues: []string{"unusable"}, Default: handler, Database: "dbname=fairq_go_not_there"},
+		"fairq_go_not_there":             {Queues: []string{"unusable"}, Default: handler, Database: "dbname=fairq_go_not_there", GiveUp: 1},
 		"no queues":                      {Default: handler},
 		"no handlers":                    {Queues: []string{"unusable"}},
 		"must not be negative":           {Queues: []string{"unusable"}, Default: handler, Lease: -1},
@@ -520,6 +607,220 @@ func TestUnusable(t *testing.T) {
 		t.Error("a queue that was dropped: it goes on")
 	}
 	execute(t, db, "SELECT fairq.create_queue('unusable')")
+}
+
+func TestGiveUp(t *testing.T) {
+	db := connect(t, "")
+	drop := "DROP DATABASE IF EXISTS fairq_go_later WITH (FORCE)"
+	execute(t, db, drop)
+	t.Cleanup(func() { execute(t, connect(t, ""), drop) })
+	worker := fairq.Worker{Database: "dbname=fairq_go_later", Queues: []string{"later"},
+		Default: func(context.Context, *fairq.Task) error { return nil }}
+	begun := time.Now()
+	worker.GiveUp = 3 * time.Second
+	w := start(t, worker)
+	select {
+	case err := <-w.ended:
+		w.ended <- nil
+		if took := time.Since(begun); took < worker.GiveUp || err == nil || !strings.Contains(err.Error(), "fairq_go_later") {
+			t.Errorf("after %v: %v", took, err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it goes on without its database")
+	}
+	// one that waits for its database, which comes
+	worker.GiveUp = -1
+	w = start(t, worker)
+	waitFor(t, "it misses its database", func() bool { return strings.Contains(w.log.String(), "fairq_go_later") })
+	execute(t, db, "CREATE DATABASE fairq_go_template TEMPLATE template0")
+	later := connect(t, "dbname=fairq_go_template")
+	execute(t, later, "CREATE EXTENSION fairq")
+	execute(t, later, "SELECT fairq.create_queue('later', retain => '1 hour')")
+	later.Close(ctx)
+	execute(t, db, "ALTER DATABASE fairq_go_template RENAME TO fairq_go_later")
+	later = connect(t, "dbname=fairq_go_later")
+	waitForStatus(t, later, enqueue(t, later, "later", fairq.NewTask{}), "succeeded")
+	w.end()
+}
+
+func TestUndecodable(t *testing.T) {
+	db := queue(t, "undecodable", ", max_attempts => 2, backoff => '1 ms'")
+	nested := strings.Repeat("[", 12000) + strings.Repeat("]", 12000)
+	digits := strings.Repeat("9", 5000)
+	put := func(payload, headers string) (id int64) {
+		err := db.QueryRow(ctx, "SELECT fairq.enqueue('undecodable', $1, $2::text::jsonb, headers => $3::text::jsonb)",
+			fmt.Sprint(len(payload), len(headers)), payload, headers).Scan(&id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	number := put(`{"count": `+digits+`}`, `{"task": "send"}`)
+	deep := put(`{"to": `+nested+`}`, `{"task": "send"}`)
+	headers := put(`{}`, `{"task": "send", "x": `+nested+`}`)
+	fine := put(`{}`, `{"task": "send", "x": `+digits+`}`)
+	good := put(`{"to": "x@y"}`, `{"task": "send"}`)
+	start(t, fairq.Worker{Queues: []string{"undecodable"}, Concurrency: 9,
+		Handlers: map[string]fairq.Handler{"send": fairq.Args(func(context.Context, *fairq.Task, mail) error { return nil })}})
+	for _, id := range []int64{number, deep, headers} {
+		waitForStatus(t, db, id, "failed")
+		expectRow(t, db, id, "attempt", "2")
+	}
+	for _, id := range []int64{fine, good} {
+		waitForStatus(t, db, id, "succeeded")
+		expectRow(t, db, id, "attempt", "1")
+	}
+	expectRow(t, db, headers, "error LIKE 'the headers cannot be decoded: %exceeded max depth'", "t")
+	expectRow(t, db, deep, "error LIKE 'the payload cannot be taken: %exceeded max depth'", "t")
+	expectRow(t, db, number, "error LIKE 'the payload cannot be taken: json: cannot unmarshal number 9%'", "t")
+}
+
+// Tasks whose lease has lapsed run alone in the process, whatever else its workers do.
+func TestAlone(t *testing.T) {
+	db := queue(t, "alone", ", max_attempts => 3")
+	queue(t, "beside", "")
+	var mu sync.Mutex
+	running, seen, beside := 0, map[int64]int{}, 0
+	handler := func(_ context.Context, task *fairq.Task) error {
+		mu.Lock()
+		running++
+		suspect := task.Name == "suspect"
+		if suspect {
+			seen[task.ID] = task.Attempt
+		}
+		if running > 1 {
+			beside++
+		}
+		alone := running
+		mu.Unlock()
+		time.Sleep(300 * time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		if running--; suspect && (alone != 1 || running != 0) {
+			t.Errorf("beside task %d there were others", task.ID)
+		}
+		return nil
+	}
+	var suspects, ids []int64
+	for i := 0; i < 3; i++ {
+		suspects = append(suspects, enqueue(t, db, "alone", fairq.NewTask{Group: fmt.Sprint("suspect", i), Name: "suspect"}))
+	}
+	// as if the process that popped them had died
+	execute(t, db, "SELECT count(*) FROM fairq.pop('alone', 9, lease => '1 ms')")
+	time.Sleep(10 * time.Millisecond)
+	for _, name := range []string{"alone", "beside"} {
+		for i := 0; i < 20; i++ {
+			ids = append(ids, enqueue(t, db, name, fairq.NewTask{Group: fmt.Sprint("group", i)}))
+		}
+	}
+	for _, name := range []string{"beside", "alone"} {
+		start(t, fairq.Worker{Queues: []string{name}, Concurrency: 4, Default: handler})
+	}
+	for _, id := range append(ids, suspects...) {
+		waitForStatus(t, db, id, "succeeded")
+	}
+	for _, id := range suspects {
+		// the lapsed attempt counts, and one that is handed back does not
+		if seen[id] < 2 {
+			t.Errorf("suspect %d was done as attempt %d", id, seen[id])
+		}
+	}
+	if beside < 10 {
+		t.Errorf("only %d of the other tasks were begun beside others", beside)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	db := queue(t, "timeout", ", max_attempts => 2, backoff => '1 ms'")
+	deaf := make(chan bool)
+	worker := fairq.Worker{Queues: []string{"timeout"}, Concurrency: 3, Timeout: 2 * time.Second,
+		Timeouts: map[string]time.Duration{"patient": 0, "hasty": 100 * time.Millisecond},
+		Handlers: map[string]fairq.Handler{
+			"deaf": func(context.Context, *fairq.Task) error { <-deaf; return nil },
+			"dead": func(ctx context.Context, _ *fairq.Task) error { <-ctx.Done(); return fairq.Dead(ctx.Err()) },
+			"patient": func(ctx context.Context, _ *fairq.Task) error {
+				if _, limited := ctx.Deadline(); limited {
+					return errors.New("it has a deadline")
+				}
+				time.Sleep(3 * time.Second)
+				return nil
+			},
+		},
+		Default: func(ctx context.Context, _ *fairq.Task) error {
+			if _, limited := ctx.Deadline(); !limited {
+				return errors.New("it has no deadline")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+	w := start(t, worker)
+	ids := map[string]int64{}
+	for _, name := range []string{"deaf", "dead", "patient", "hasty", "any"} {
+		task := fairq.NewTask{Name: name}
+		if name == "deaf" {
+			task.MaxAttempts = 1
+		}
+		ids[name] = enqueue(t, db, "timeout", task)
+	}
+	for name, want := range map[string]string{
+		"deaf":    "failed|1|timed out after 2s, and its handler goes on",
+		"dead":    "failed|1|timed out after 2s: context deadline exceeded",
+		"hasty":   "failed|2|timed out after 100ms: context deadline exceeded",
+		"any":     "failed|2|timed out after 2s: context deadline exceeded",
+		"patient": "succeeded|1",
+	} {
+		waitForStatus(t, db, ids[name], strings.Split(want, "|")[0])
+		expectRow(t, db, ids[name], "status, attempt, error", want)
+	}
+	logged := func(text string) {
+		t.Helper()
+		waitFor(t, text, func() bool { return strings.Contains(w.log.String(), text) })
+	}
+	logged(fmt.Sprintf(`task %d of queue "timeout", group "bob", attempt 1: its handler ignores the timeout and keeps its slot: 2 of 3`, ids["deaf"]))
+	close(deaf)
+	logged("its handler has returned at last: 3 of 3 slots are left")
+	expectRow(t, db, ids["deaf"], "status", "failed")
+	w.end()
+
+	// with no slot left a worker is of no use
+	deaf = make(chan bool)
+	defer close(deaf)
+	worker.Concurrency, worker.GiveUp = 1, time.Second
+	w = start(t, worker)
+	id := enqueue(t, db, "timeout", fairq.NewTask{Name: "deaf", MaxAttempts: 1})
+	select {
+	case err := <-w.ended:
+		w.ended <- nil
+		if err == nil || !strings.Contains(err.Error(), "no slot left") {
+			t.Errorf("all handlers are deaf: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("all handlers are deaf: it goes on")
+	}
+	expectRow(t, db, id, "status", "failed")
+}
+
+func TestRefused(t *testing.T) {
+	db := queue(t, "refused", "")
+	begun, finish := make(chan bool, 2), make(chan bool, 2)
+	w := start(t, fairq.Worker{Queues: []string{"refused"}, Default: func(context.Context, *fairq.Task) error {
+		begun <- true
+		<-finish
+		return nil
+	}})
+	id := enqueue(t, db, "refused", fairq.NewTask{Group: "alice"})
+	<-begun
+	execute(t, db, "SELECT fairq.release($1, 1)", id)
+	<-begun
+	finish <- true
+	finish <- true
+	waitForStatus(t, db, id, "succeeded")
+	warning := fmt.Sprintf(`warning: task %d of queue "refused", group "alice", attempt 1: its work is done, but`, id)
+	waitFor(t, warning, func() bool { return strings.Contains(w.log.String(), warning) })
+	w.end()
+	if text := w.log.String(); strings.Count(text, "warning: ") != 1 {
+		t.Errorf("not one warning: %s", text)
+	}
 }
 
 // until is a handler that waits for its context, and says when it begins and ends.
@@ -660,50 +961,53 @@ func TestCompleteTx(t *testing.T) {
 	db := queue(t, "tx", ", max_attempts => 2, backoff => '1 ms'")
 	execute(t, db, "CREATE TABLE IF NOT EXISTS fairq_go_sent (id bigint)")
 	defer execute(t, db, "DROP TABLE fairq_go_sent")
-	pool, err := pgxpool.Connect(ctx, "")
+	pool, err := pgxpool.New(ctx, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
+	driver := "" // of pgx itself
 	w := start(t, fairq.Worker{Queues: []string{"tx"}, Default: func(ctx context.Context, task *fairq.Task) error {
-		return pool.BeginFunc(ctx, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "INSERT INTO fairq_go_sent VALUES ($1)", task.ID); err != nil {
+		tx := begin(t, driver)
+		defer tx.Rollback(ctx)
+		if err := tx.QueryRow(ctx, "INSERT INTO fairq_go_sent VALUES ($1) RETURNING 1", task.ID).Scan(new(int)); err != nil {
+			return err
+		}
+		if task.Name == "cancelled" {
+			if _, err := pool.Exec(ctx, "SELECT fairq.cancel($1)", task.ID); err != nil {
 				return err
 			}
-			if task.Name == "cancelled" {
-				if _, err := pool.Exec(ctx, "SELECT fairq.cancel($1)", task.ID); err != nil {
-					return err
-				}
-			}
-			task.Result = "sent"
-			if err := task.CompleteTx(ctx, tx); err != nil {
-				return err
-			}
-			if task.Name == "fails" && task.Attempt == 1 {
-				return errors.New("after all")
-			}
-			return nil
-		})
+		}
+		task.Result = "sent"
+		if err := task.CompleteTx(ctx, tx); err != nil {
+			return err
+		}
+		if task.Name == "fails" && task.Attempt == 1 {
+			return errors.New("after all")
+		}
+		return tx.Commit(ctx)
 	}})
-	id := enqueue(t, db, "tx", fairq.NewTask{})
-	fails := enqueue(t, db, "tx", fairq.NewTask{Name: "fails"})
-	waitForStatus(t, db, id, "succeeded")
-	waitForStatus(t, db, fails, "succeeded")
-	expectRow(t, db, id, "attempt, result", `1|"sent"`)
-	expectRow(t, db, fails, "attempt, result", `2|"sent"`)
-	cancelled := enqueue(t, db, "tx", fairq.NewTask{Name: "cancelled"})
-	waitFor(t, "a cancelled task is ended", func() bool {
-		status := row(t, db, cancelled, "status")
-		return status == "cancelled" || status == "succeeded"
-	})
+	for _, driver = range append(drivers, driver) {
+		id := enqueue(t, db, "tx", fairq.NewTask{})
+		fails := enqueue(t, db, "tx", fairq.NewTask{Name: "fails"})
+		waitForStatus(t, db, id, "succeeded")
+		waitForStatus(t, db, fails, "succeeded")
+		expectRow(t, db, id, "attempt, result", `1|"sent"`)
+		expectRow(t, db, fails, "attempt, result", `2|"sent"`)
+		cancelled := enqueue(t, db, "tx", fairq.NewTask{Name: "cancelled"})
+		waitFor(t, "a cancelled task is ended", func() bool {
+			status := row(t, db, cancelled, "status")
+			return status == "cancelled" || status == "succeeded"
+		})
+	}
 	w.end()
 	var sent, same int
 	db.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE t.status = 'succeeded') FROM fairq_go_sent s JOIN fairq.tasks t USING (id)").Scan(&sent, &same)
-	if sent != same || sent < 2 {
+	if sent != same || sent < 6 {
 		t.Errorf("%d rows are written, %d of them of tasks that are done", sent, same)
 	}
-	if strings.Contains(w.log.String(), "in vain") {
-		t.Error("a task that was completed in a transaction is said to have ended in vain")
+	if strings.Contains(w.log.String(), "warning") {
+		t.Error("of a task that was completed in a transaction the worker warns")
 	}
 }
 
@@ -719,6 +1023,9 @@ func TestConcurrency(t *testing.T) {
 		}
 	}
 	tasks := make([]fairq.NewTask, 40)
+	for i := range tasks {
+		tasks[i].Group = "bob"
+	}
 	ids, err := fairq.EnqueueBatch(ctx, db, "many", tasks)
 	if err != nil {
 		t.Fatal(err)

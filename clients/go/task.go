@@ -3,12 +3,13 @@ package fairq
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v4"
+	"github.com/jackc/pgx/v5"
 )
 
 // A Task is one attempt to do a task, as a handler gets it.
@@ -32,9 +33,19 @@ type Task struct {
 	cancel context.CancelFunc
 	keeper *database
 	begun  time.Time
-	lost   atomic.Bool // cancelled, lease lost, or to be handed back
-	ended  atomic.Bool // by CompleteTx
+	stops  atomic.Int32 // why it is to stop: lost or handedBack; 0: it is not
+	ended  atomic.Bool  // by CompleteTx
+
+	lapses      int           // attempts whose lease lapsed
+	timeout     time.Duration // 0: none
+	undecodable error         // of its headers
 }
+
+// Why a task is to stop.
+const (
+	lost       = 1 + iota // the server says so: cancelled, its lease lost, max_run over
+	handedBack            // the worker ends, or has no place for it
+)
 
 // A Handler does a task.  To return nil is to have done it.  To return an error is to
 // have failed: the error is kept and the task is retried, later each time, unless
@@ -75,7 +86,7 @@ func (t *Task) SetProgress(ctx context.Context, progress any) error {
 			t.ID, t.Attempt, string(encoded)).Scan(&held)
 	})
 	if err == nil && !held {
-		t.stop()
+		t.stop(lost)
 		return ErrLost
 	}
 	return explain(err)
@@ -85,7 +96,7 @@ func (t *Task) SetProgress(ctx context.Context, progress any) error {
 // with what the work has changed in the database, so that both are done exactly once.
 // If it returns an error, such as ErrLost, the handler is to roll back and return it;
 // otherwise to commit, and return nil if that succeeds.
-func (t *Task) CompleteTx(ctx context.Context, tx pgx.Tx) error {
+func (t *Task) CompleteTx(ctx context.Context, tx Tx) error {
 	result, err := t.encodeResult()
 	if err != nil {
 		return err
@@ -94,7 +105,7 @@ func (t *Task) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	err = tx.QueryRow(ctx, completeSQL, t.ID, t.Attempt, result,
 		interval(time.Since(t.begun))).Scan(&held)
 	if err == nil && !held {
-		t.stop()
+		t.stop(lost)
 		return ErrLost
 	}
 	t.ended.Store(err == nil)
@@ -121,12 +132,19 @@ func (t *Task) encodeResult() (result *string, err error) {
 	return pointer(string(encoded)), nil
 }
 
-// stop has the handler's context be done.
-func (t *Task) stop() {
-	t.lost.Store(true)
+// stop ends the handler's context.  The first reason counts.
+func (t *Task) stop(why int32) {
+	t.stops.CompareAndSwap(0, why)
 	if t.cancel != nil {
 		t.cancel()
 	}
+}
+
+func (t *Task) stopped() int32 { return t.stops.Load() }
+
+// String is what the log says of the task.
+func (t *Task) String() string {
+	return fmt.Sprintf("task %d of queue %q, group %q, attempt %d", t.ID, t.Queue, t.Group, t.Attempt)
 }
 
 // readHeaders takes the headers as the server has them.
@@ -136,9 +154,11 @@ func (t *Task) readHeaders(headers *string) {
 	}
 	decoder := json.NewDecoder(strings.NewReader(*headers))
 	decoder.UseNumber()
-	// what is no object has no names
-	if decoder.Decode(&t.Headers) != nil {
-		t.Headers = nil
+	var kind *json.UnmarshalTypeError
+	if err := decoder.Decode(&t.Headers); errors.As(err, &kind) {
+		t.Headers = nil // no object, so it has no names
+	} else if err != nil {
+		t.undecodable = fmt.Errorf("the headers cannot be decoded: %w", err)
 	}
 	t.Name, _ = t.Headers["task"].(string)
 }

@@ -11,8 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgtype"
-	"github.com/jackc/pgx/v4"
+	"github.com/jackc/pgx/v5"
 )
 
 // A Worker does the tasks of one or several queues.  It has two connections of its
@@ -35,6 +34,13 @@ type Worker struct {
 	// tasks.  One that lives prolongs it every third of that, and learns by it that a
 	// task was cancelled.  0: a minute.
 	Lease time.Duration
+	// Timeout is how long a handler may take for a task: then its context's deadline is
+	// over, and the task has failed with the error "timed out", to be retried as usual.  A
+	// handler that does not return within 5 seconds of that keeps its slot, and the worker
+	// does without the slot until it returns.  0: any time.
+	Timeout time.Duration
+	// Timeouts are instead of Timeout for tasks of these names; 0: any time.
+	Timeouts map[string]time.Duration
 	// Grace is how long what runs may go on when the worker is to end; 0: 5 seconds,
 	// less: no time.
 	Grace time.Duration
@@ -42,6 +48,11 @@ type Worker struct {
 	// fairq.wait until there are some; or, through a pooler, of which that would occupy a
 	// connection, looks every second.  Less: it sleeps in fairq.wait, also through a pooler.
 	Poll time.Duration
+	// GiveUp is how long the worker tries a server that can never answer, since the
+	// database or the role does not exist or the password is wrong; and how long it waits
+	// while all slots are kept by handlers that ignore their Timeout.  Then Run returns an
+	// error.  0: a minute, less: for ever.
+	GiveUp time.Duration
 	// Name is what fairq.tasks shows of the worker; "": the host and the process id.
 	Name string
 	// ErrorLog gets what goes wrong, in handlers and otherwise; nil: the standard
@@ -55,8 +66,13 @@ type Worker struct {
 // goes on all the same is left behind.
 //
 // It survives restarts of the server, and times in which that is down or read-only: it
-// connects again every second, and tells what was done meanwhile.  It returns an error
-// if it cannot work at all: ErrUnknownQueue, ErrNoExtension, or one about privileges.
+// connects again every second, and completes what was done meanwhile.  It returns an
+// error if it cannot work at all: at once ErrUnknownQueue, ErrNoExtension or one about
+// privileges, after GiveUp one about the database or the role.
+//
+// A task whose lease has lapsed may have killed its worker's process.  It runs with no
+// other task in the process: the worker lets its other tasks end first, takes no new ones
+// meanwhile, and goes on when the task has ended.
 //
 // Run may take 5 seconds longer than Grace if the server is down.
 func (w *Worker) Run(ctx context.Context) error {
@@ -82,8 +98,14 @@ type run struct {
 	left    chan struct{} // closed: handlers that have not returned are left behind
 	beaten  chan struct{} // closed: the heartbeat has ended
 	working sync.WaitGroup
-	mu      sync.Mutex // for tasks
-	tasks   map[*Task]struct{}
+
+	careful   bool      // the last pop had a task whose lease had lapsed
+	refusedAt time.Time // since when the server can never answer; zero: it can
+
+	mu     sync.Mutex // for what follows
+	tasks  map[*Task]struct{}
+	deaf   int       // slots kept by handlers that ignore their timeout
+	deafAt time.Time // when that changed
 
 	tellOfPooler sync.Once
 }
@@ -96,14 +118,17 @@ func newRun(w *Worker, ctx context.Context) (*run, error) {
 		return nil, errors.New("fairq: the worker has no queues")
 	case len(w.Handlers) == 0 && w.Default == nil:
 		return nil, errors.New("fairq: the worker has no handlers")
-	case w.Concurrency < 0 || w.Lease < 0:
-		return nil, errors.New("fairq: Concurrency and Lease must not be negative")
+	case w.Concurrency < 0 || w.Lease < 0 || w.Timeout < 0:
+		return nil, errors.New("fairq: Concurrency, Lease and Timeout must not be negative")
 	}
 	if r.Concurrency == 0 {
 		r.Concurrency = 4
 	}
 	if r.Lease == 0 {
 		r.Lease = time.Minute
+	}
+	if r.GiveUp == 0 {
+		r.GiveUp = time.Minute
 	}
 	if r.Grace == 0 {
 		r.Grace = 5 * time.Second
@@ -141,46 +166,116 @@ func (detached) Err() error                  { return nil }
 func (r *run) popTasks(ctx context.Context) error {
 	defer r.popper.close()
 	for {
-		slots := r.takeSlots(ctx)
+		slots, err := r.takeSlots(ctx)
 		if slots == 0 {
+			return err
+		}
+		if !process.share(ctx) {
 			return nil
 		}
 		tasks, err := r.pop(ctx, slots)
 		for i := len(tasks); i < slots; i++ {
 			r.slots <- struct{}{}
 		}
-		for _, task := range tasks {
-			r.start(ctx, task)
-		}
+		r.startAll(ctx, tasks)
 		if err == nil && len(tasks) == 0 {
 			err = r.wait(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
-			if !isTransient(err) {
-				return explain(err)
+		if ctx.Err() == nil {
+			if err := r.survive(err); err != nil {
+				return err
 			}
-			r.ErrorLog.Printf("fairq: %v; trying again", err)
-			sleep(ctx, retryInterval)
+			if err != nil {
+				sleep(ctx, retryInterval)
+			}
 		}
 	}
 }
 
-// takeSlots waits for a free slot and takes it and all others; 0: ctx is done.
-func (r *run) takeSlots(ctx context.Context) int {
-	select {
-	case <-ctx.Done():
-		return 0
-	case <-r.slots:
-		if ctx.Err() != nil {
-			return 0 // of two cases that are ready, any is taken
+// survive returns an error that ends the worker, and reports one that does not.
+func (r *run) survive(err error) error {
+	if err == nil || isTransient(err) {
+		r.refusedAt = time.Time{}
+	} else if !isRefusal(err) {
+		return explain(err)
+	} else if r.refusedAt.IsZero() {
+		r.refusedAt = time.Now()
+	} else if r.GiveUp >= 0 && time.Since(r.refusedAt) >= r.GiveUp {
+		return explain(err)
+	}
+	if err != nil {
+		r.ErrorLog.Printf("fairq: %v; trying again", err)
+	}
+	return nil
+}
+
+// takeSlots waits for a free slot and takes it and all others, but only one if tasks must
+// run alone that may have killed their process.  0: ctx is done, or the error says why
+// there will be none.
+func (r *run) takeSlots(ctx context.Context) (int, error) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for n := 0; n == 0; {
+		select {
+		case <-ctx.Done():
+			return 0, nil
+		case <-ticker.C:
+			if r.isStuck() {
+				return 0, fmt.Errorf("fairq: all %d handlers have ignored their timeouts for %v: "+
+					"the worker has no slot left", r.Concurrency, r.GiveUp)
+			}
+		case <-r.slots:
+			n = 1
 		}
 	}
+	if ctx.Err() != nil {
+		return 0, nil // of two cases that are ready, any is taken
+	}
 	for n := 1; ; n++ {
+		if r.careful {
+			return n, nil
+		}
 		select {
 		case <-r.slots:
 		default:
-			return n
+			return n, nil
 		}
+	}
+}
+
+func (r *run) isStuck() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.deaf == r.Concurrency && r.GiveUp >= 0 && time.Since(r.deafAt) >= r.GiveUp
+}
+
+// startAll has tasks done that were popped.  Of those whose lease has lapsed before it
+// keeps one, which it starts when no other runs, and hands the others back: if that one
+// kills the process, it must take no other with it.
+func (r *run) startAll(ctx context.Context, tasks []*Task) {
+	var suspect *Task
+	for _, task := range tasks {
+		r.hold(task)
+		if task.lapses > 0 {
+			if suspect == nil {
+				suspect = task
+				continue
+			}
+			task.stop(handedBack)
+		}
+		process.join()
+		r.start(ctx, task, process.leave)
+	}
+	r.careful = suspect != nil
+	process.leave()
+	if suspect != nil {
+		late := time.AfterFunc(r.Lease, func() {
+			r.ErrorLog.Printf("fairq: %v: its lease has lapsed before, so it waits for all other "+
+				"tasks of the process to end; if one of them hangs, give it a Timeout", suspect)
+		})
+		leave := process.exclude(ctx)
+		late.Stop()
+		r.start(ctx, suspect, leave)
 	}
 }
 
@@ -190,11 +285,11 @@ func (r *run) takeSlots(ctx context.Context) int {
 func (r *run) pop(ctx context.Context, slots int) ([]*Task, error) {
 	var tasks []*Task
 	err := r.popper.try(ctx, func(conn *pgx.Conn) error {
-		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), popTimeout)
 		defer cancel()
 		rows, err := conn.Query(ctx, `
 			SELECT id, attempt, attempts_left, queue, group_key, priority, enqueued_at,
-				payload::text, headers::text
+				payload::text, headers::text, lapses
 			FROM fairq.pop($1::text[], $2::int, lease => $3::interval, worker => $4::text)`,
 			r.Queues, slots, interval(r.Lease), r.Name)
 		if err != nil {
@@ -206,7 +301,8 @@ func (r *run) pop(ctx context.Context, slots int) ([]*Task, error) {
 			var headers *string
 			task := &Task{keeper: r.keeper}
 			if err := rows.Scan(&task.ID, &task.Attempt, &task.AttemptsLeft, &task.Queue,
-				&task.Group, &task.Priority, &task.EnqueuedAt, &payload, &headers); err != nil {
+				&task.Group, &task.Priority, &task.EnqueuedAt, &payload, &headers,
+				&task.lapses); err != nil {
 				return err
 			}
 			task.Payload = []byte(payload)
@@ -238,7 +334,7 @@ func (r *run) wait(ctx context.Context) error {
 	}
 	const timeout = 30 * time.Second
 	err := r.popper.try(ctx, func(conn *pgx.Conn) error {
-		call, cancel := context.WithTimeout(context.Background(), timeout+callTimeout)
+		call, cancel := context.WithTimeout(context.Background(), timeout+waitMargin)
 		defer cancel()
 		var interrupt sync.WaitGroup
 		interrupt.Add(1)
@@ -257,7 +353,7 @@ func (r *run) wait(ctx context.Context) error {
 		interrupt.Wait()
 		return err
 	})
-	if hasCode(err, "57014") {
+	if sqlState(err) == "57014" {
 		return nil // by interruptCall, or a statement_timeout
 	}
 	return err
@@ -278,64 +374,142 @@ func interruptCall(call context.Context, cancel context.CancelFunc, conn *pgx.Co
 	cancel()
 }
 
-// start has a task done, in a goroutine of its own.
-func (r *run) start(ctx context.Context, task *Task) {
+// hold has the heartbeat keep a task's lease.
+func (r *run) hold(task *Task) {
+	task.timeout = r.Timeout
+	if timeout, there := r.Timeouts[task.Name]; there {
+		task.timeout = timeout
+	}
 	task.ctx, task.cancel = context.WithCancel(r.values)
 	r.mu.Lock()
 	r.tasks[task] = struct{}{}
 	r.mu.Unlock()
+}
+
+// start has a task done that is held, in a goroutine of its own, which calls leave at the
+// end.
+func (r *run) start(ctx context.Context, task *Task, leave func()) {
 	r.working.Add(1)
 	go func() {
 		defer r.working.Done()
-		defer func() {
-			task.cancel()
-			r.mu.Lock()
-			delete(r.tasks, task)
-			r.mu.Unlock()
-			r.slots <- struct{}{}
-		}()
-		if ctx.Err() != nil {
-			task.stop() // the worker is to end: nothing new begins
-			r.end(task, context.Canceled, 0)
-			return
-		}
-		task.begun = time.Now()
-		returned := make(chan error, 1)
-		go r.handle(task, returned)
+		returned := r.do(ctx, task)
+		task.cancel()
+		r.mu.Lock()
+		delete(r.tasks, task)
+		r.mu.Unlock()
+		leave()
 		select {
-		case err := <-returned:
-			r.end(task, err, time.Since(task.begun))
-		case <-r.left:
-			r.end(task, context.Canceled, time.Since(task.begun))
+		case <-returned:
+			r.slots <- struct{}{}
+		default:
+			go r.endure(task, returned)
 		}
 	}()
 }
 
+// do has a task done and ended.  It returns a channel that is closed when the handler has
+// returned: not yet, if it ignores that it is to stop.
+func (r *run) do(ctx context.Context, task *Task) <-chan struct{} {
+	returned := make(chan struct{})
+	if ctx.Err() != nil {
+		task.stop(handedBack) // the worker is to end: nothing new begins
+	}
+	if task.stopped() != 0 {
+		close(returned)
+		r.end(task, context.Canceled, 0)
+		return returned
+	}
+	task.begun = time.Now()
+	var deaf <-chan time.Time
+	if task.timeout > 0 {
+		var cancel context.CancelFunc
+		task.ctx, cancel = context.WithTimeout(task.ctx, task.timeout)
+		defer cancel()
+		timer := time.NewTimer(task.timeout + patience)
+		defer timer.Stop()
+		deaf = timer.C
+	}
+	var err error
+	go func() {
+		defer close(returned)
+		r.handle(task, &err)
+	}()
+	select {
+	case <-returned:
+		if err != nil && task.timeout > 0 && errors.Is(task.ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("timed out after %v: %w", task.timeout, err)
+		}
+		r.end(task, err, time.Since(task.begun))
+	case <-deaf:
+		err := fmt.Errorf("timed out after %v, and its handler goes on", task.timeout)
+		r.end(task, err, time.Since(task.begun))
+	case <-r.left:
+		r.end(task, context.Canceled, time.Since(task.begun))
+	}
+	return returned
+}
+
+// endure does without the slot of a handler that ignores that it is to stop, until it
+// returns.
+func (r *run) endure(task *Task, returned <-chan struct{}) {
+	count := func(n int) int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.deaf += n
+		r.deafAt = time.Now()
+		return r.Concurrency - r.deaf
+	}
+	left := count(1)
+	select {
+	case <-r.left: // the worker has ended
+		return
+	default:
+	}
+	r.ErrorLog.Printf("fairq: %v: its handler ignores the timeout and keeps its slot: %d of %d slots are left",
+		task, left, r.Concurrency)
+	<-returned
+	left = count(-1)
+	r.ErrorLog.Printf("fairq: %v: its handler has returned at last: %d of %d slots are left",
+		task, left, r.Concurrency)
+	r.slots <- struct{}{}
+}
+
 // handle calls the task's handler, in a goroutine that the handler may end
 // (runtime.Goexit) or never return from.
-func (r *run) handle(task *Task, returned chan<- error) {
+func (r *run) handle(task *Task, result *error) {
 	err := errors.New("the handler has ended its goroutine")
 	defer func() {
 		if problem := recover(); problem != nil {
 			err = fmt.Errorf("panic: %v", problem)
-			r.ErrorLog.Printf("fairq: task %d, attempt %d: %v\n%s", task.ID, task.Attempt, err,
-				debug.Stack())
+			if cause, is := problem.(error); is {
+				err = fmt.Errorf("panic: %w", cause)
+			}
+			r.ErrorLog.Printf("fairq: %v: %v\n%s", task, sayable(err), debug.Stack())
 		}
-		returned <- err
+		*result = err
 	}()
+	err = r.handler(task)(task.ctx, task)
+}
+
+// handler is that of the task's name, or one that fails.
+func (r *run) handler(task *Task) Handler {
+	fail := func(err error) Handler {
+		return func(context.Context, *Task) error { return err }
+	}
+	if task.undecodable != nil {
+		return fail(task.undecodable)
+	}
 	handler := r.Handlers[task.Name]
 	if handler == nil {
 		handler = r.Default
 	}
 	if handler == nil {
 		if task.Name == "" {
-			err = errors.New("no handler for a task without a name")
-		} else {
-			err = fmt.Errorf("no handler for task %s", task.Name)
+			return fail(errors.New("no handler for a task without a name"))
 		}
-		return
+		return fail(fmt.Errorf("no handler for task %s", task.Name))
 	}
-	err = handler(task.ctx, task)
+	return handler
 }
 
 // sayable is the error, or one that says so if its methods panic, as those of a nil
@@ -349,7 +523,7 @@ func sayable(err error) (said error) {
 	if err != nil {
 		var any *explained
 		errors.As(err, &any)
-		_ = err.Error()
+		_ = describe(err)
 	}
 	return err
 }
@@ -367,24 +541,26 @@ func (r *run) end(task *Task, err error, took time.Duration) {
 			// its result is none that the server can keep
 			held, err = r.fail(task, explain(err), took)
 		}
-	case task.lost.Load():
-		// ready again, or cancelled; of a lost one nothing
+		if err == nil && !held {
+			r.ErrorLog.Printf("fairq: warning: %v: its work is done, but the server refuses to "+
+				"complete it: it was cancelled, or its lease was lost and it may be done twice", task)
+		}
+	case task.stopped() == handedBack:
 		_, err = r.call(`SELECT fairq.release($1::bigint, $2::int)`, task.ID, task.Attempt)
-		held = true
 	default:
-		r.ErrorLog.Printf("fairq: task %d, attempt %d: %v", task.ID, task.Attempt, err)
-		held, err = r.fail(task, err, took)
+		if task.stopped() == lost {
+			err = fmt.Errorf("stopped, since it was cancelled, its lease was lost, or its time "+
+				"(max_run) was over: %w", err)
+		}
+		r.ErrorLog.Printf("fairq: %v: %s", task, describe(err))
+		_, err = r.fail(task, err, took)
 		if err != nil && !isTransient(err) {
 			// it is to be retried at a time that cannot be
-			held, err = r.fail(task, explain(err), took)
+			_, err = r.fail(task, explain(err), took)
 		}
 	}
 	if err != nil {
-		r.ErrorLog.Printf("fairq: task %d, attempt %d cannot be ended: %v", task.ID,
-			task.Attempt, explain(err))
-	} else if !held {
-		r.ErrorLog.Printf("fairq: task %d, attempt %d has ended in vain: it was cancelled, or "+
-			"its lease is lost", task.ID, task.Attempt)
+		r.ErrorLog.Printf("fairq: %v cannot be ended: %v", task, explain(err))
 	}
 }
 
@@ -405,19 +581,22 @@ func (r *run) fail(task *Task, err error, took time.Duration) (bool, error) {
 	}
 	if retry == nil || retry.Err != nil {
 		// as PostgreSQL takes it
-		message = pointer(strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "\uFFFD"))
+		message = pointer(strings.ToValidUTF8(strings.ReplaceAll(describe(err), "\x00", ""), "\uFFFD"))
 	}
 	return r.call(`SELECT fairq.fail($1::bigint, $2::int, $3::text, retry_in => $4::interval,
 		dead => $5::bool, took => $6::interval)`,
 		task.ID, task.Attempt, message, in, errors.As(err, &dead), interval(took))
 }
 
-// call calls a function that says whether the attempt still held the lease.
+// call calls a function that says whether the attempt still held the lease.  True also if
+// that is not known, since the answer to the first of several tries may have been lost.
 func (r *run) call(sql string, args ...any) (held bool, err error) {
+	tries := 0
 	err = r.keeper.do(r.keeping, func(ctx context.Context, conn *pgx.Conn) error {
+		tries++
 		return conn.QueryRow(ctx, sql+r.keeper.briefly(), args...).Scan(&held)
 	})
-	return held, err
+	return held || tries > 1, err
 }
 
 // heartbeat prolongs the leases of what runs, and stops what has lost its own.
@@ -446,10 +625,10 @@ func (r *run) extend(ctx context.Context, conn *pgx.Conn) error {
 	for task := range r.tasks {
 		// two attempts of a task may be here: of one the lease had run out
 		if other := tasks[task.ID]; other != nil && other.Attempt > task.Attempt {
-			task.stop()
+			task.stop(lost)
 			continue
 		} else if other != nil {
-			other.stop()
+			other.stop(lost)
 		}
 		tasks[task.ID] = task
 	}
@@ -461,11 +640,20 @@ func (r *run) extend(ctx context.Context, conn *pgx.Conn) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	var lost pgtype.Int8Array
+	if limit := r.Lease / 3; limit < callTimeout {
+		// so that a connection that has fallen silent is given up before leases lapse
+		if limit < minTimeout {
+			limit = minTimeout
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	var gone []int64
 	err := conn.QueryRow(ctx, "SELECT fairq.extend_batch($1::bigint[], $2::int[], $3::interval)",
-		ids, attempts, interval(r.Lease)).Scan(&lost)
-	for _, id := range lost.Elements {
-		tasks[id.Int].stop()
+		ids, attempts, interval(r.Lease)).Scan(&gone)
+	for _, id := range gone {
+		tasks[id].stop(lost)
 	}
 	return err
 }
@@ -490,7 +678,7 @@ func (r *run) finish() {
 	if !within(r.Grace) {
 		r.mu.Lock()
 		for task := range r.tasks {
-			task.stop()
+			task.stop(handedBack)
 		}
 		r.mu.Unlock()
 		if !within(500 * time.Millisecond) {

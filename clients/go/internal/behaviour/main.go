@@ -7,8 +7,8 @@
 //
 // work does the tasks of the queues, strictly in that order, until SIGTERM; enqueue
 // adds a task and prints its id.  ACTION and OPTIONS are JSON objects: see action and
-// options.  The database is that of PGHOST and so on; CONCURRENCY, LEASE, GRACE and
-// POLL are a number and seconds.
+// options.  The database is that of PGHOST and so on; CONCURRENCY, LEASE, GRACE,
+// TIMEOUT, GIVE_UP and POLL are a number and seconds.
 package main
 
 import (
@@ -22,15 +22,17 @@ import (
 	"syscall"
 	"time"
 
-	"fairq"
+	fairq "github.com/fairq/fairq/clients/go"
 
-	"github.com/jackc/pgx/v4"
+	"github.com/jackc/pgx/v5"
 )
 
 type action struct {
 	Do      string          `json:"do"`
 	Seconds float64         `json:"seconds"`
+	Deaf    bool            `json:"deaf"`
 	Message string          `json:"message"`
+	Cause   string          `json:"cause"`
 	Attempt int             `json:"attempt"`
 	Value   json.RawMessage `json:"value"`
 }
@@ -77,7 +79,7 @@ func enqueue(args []string) error {
 	}
 	ctx := context.Background()
 	// as is right through a pooler, too
-	db, err := pgx.Connect(ctx, "statement_cache_mode=describe")
+	db, err := pgx.Connect(ctx, "default_query_exec_mode=cache_describe")
 	if err != nil {
 		return err
 	}
@@ -107,7 +109,9 @@ func work(queues []string) error {
 	lease, err2 := setting("LEASE", 60)
 	grace, err3 := setting("GRACE", 5)
 	poll, err4 := setting("POLL", 0)
-	for _, err := range []error{err1, err2, err3, err4} {
+	timeout, err5 := setting("TIMEOUT", 0)
+	giveUp, err6 := setting("GIVE_UP", 60)
+	for _, err := range []error{err1, err2, err3, err4, err5, err6} {
 		if err != nil {
 			return err
 		}
@@ -122,6 +126,8 @@ func work(queues []string) error {
 		Lease:       seconds(lease),
 		Grace:       seconds(grace),
 		Poll:        seconds(poll),
+		Timeout:     seconds(timeout),
+		GiveUp:      seconds(giveUp),
 	}
 	return worker.Run(ctx)
 }
@@ -143,9 +149,15 @@ func act(ctx context.Context, task *fairq.Task, do action) error {
 	case "ok":
 		return nil
 	case "sleep":
+		if do.Deaf {
+			time.Sleep(seconds(do.Seconds))
+			return nil
+		}
 		return sleep(ctx, do.Seconds)
 	case "raise":
 		return errors.New(do.Message)
+	case "raise_from":
+		return fmt.Errorf("%s: %w", do.Message, errors.New(do.Cause))
 	case "raise_until":
 		if task.Attempt < do.Attempt {
 			return fmt.Errorf("attempt %d of %d", task.Attempt, do.Attempt)

@@ -1,0 +1,53 @@
+package fairq
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// DB is what tasks are enqueued through: a *pgxpool.Pool, *pgxpool.Conn, *pgx.Conn or
+// pgx.Tx; or what [SQL] returns.
+type DB interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Tx is a transaction: a pgx.Tx; or what [SQLTx] returns.
+type Tx interface {
+	DB
+	Commit(ctx context.Context) error
+	Rollback(ctx context.Context) error
+}
+
+// SQLDB is a *sql.DB, *sql.Conn or *sql.Tx of database/sql, or what a library on top of
+// it has in its place: it may use pgx's driver or lib/pq.
+type SQLDB interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// SQL makes database/sql's connection or transaction one that tasks are enqueued through.
+func SQL(db SQLDB) DB { return sqlDB{db} }
+
+// SQLTx does the same with a transaction, for [EnqueueTx] and [Task.CompleteTx].
+func SQLTx(tx interface {
+	SQLDB
+	Commit() error
+	Rollback() error
+}) Tx {
+	return sqlTx{sqlDB{tx}, tx.Commit, tx.Rollback}
+}
+
+type sqlDB struct{ db SQLDB }
+
+func (d sqlDB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return d.db.QueryRowContext(ctx, sql, args...)
+}
+
+type sqlTx struct {
+	sqlDB
+	commit, rollback func() error
+}
+
+func (t sqlTx) Commit(context.Context) error   { return t.commit() }
+func (t sqlTx) Rollback(context.Context) error { return t.rollback() }

@@ -1,0 +1,78 @@
+package fairq
+
+import (
+	"context"
+	"sync"
+)
+
+// process is for all workers of the process: tasks share it, except for one that may kill
+// it, which has it alone.
+var process = gate{changed: make(chan struct{})}
+
+type gate struct {
+	mu      sync.Mutex
+	sharing int           // tasks, and workers that are about to take some
+	waiting int           // tasks that are to be alone
+	alone   bool          // one of them is
+	changed chan struct{} // closed, and made anew, when one of these has changed
+}
+
+// enter waits until the gate's state lets it in; false: ctx was done before.
+func (g *gate) enter(ctx context.Context, ready func() bool) bool {
+	for {
+		g.mu.Lock()
+		if ready() {
+			g.mu.Unlock()
+			return true
+		}
+		changed := g.changed
+		g.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (g *gate) change(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f()
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// share waits while a task is alone, or is to be.
+func (g *gate) share(ctx context.Context) bool {
+	return g.enter(ctx, func() bool {
+		if g.alone || g.waiting > 0 {
+			return false
+		}
+		g.sharing++
+		return true
+	})
+}
+
+// join is share for one more, by one that shares.
+func (g *gate) join() { g.change(func() { g.sharing++ }) }
+
+func (g *gate) leave() { g.change(func() { g.sharing-- }) }
+
+// exclude waits until nothing shares the process, so that a task is alone in it until
+// the function that it returns is called.  If ctx is done before, the task must not begin.
+func (g *gate) exclude(ctx context.Context) func() {
+	g.change(func() { g.waiting++ })
+	entered := g.enter(ctx, func() bool {
+		if g.alone || g.sharing > 0 {
+			return false
+		}
+		g.alone = true
+		return true
+	})
+	g.change(func() { g.waiting-- })
+	if !entered {
+		return func() {}
+	}
+	return func() { g.change(func() { g.alone = false }) }
+}
