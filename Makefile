@@ -104,6 +104,7 @@ OBJS = \
 	src/tally_count.o \
 	src/census_state.o \
 	src/queue.o \
+	src/settings.o \
 	src/acl.o \
 	src/group.o \
 	src/lane_publish.o \
@@ -130,6 +131,7 @@ OBJS = \
 	src/times.o \
 	src/histogram.o \
 	src/tally.o \
+	src/versions.o \
 	src/wake.o \
 	src/transaction.o \
 	src/shown.o \

@@ -142,7 +142,7 @@ check_in_order(int32 concurrency)
 static void
 check_in_order_of(FairqQueue *queue, const FairqSqlArg *concurrency)
 {
-	int32		limit = queue->groups.others.limit;
+	int32		limit = queue->groups.others.setting.limit;
 	FairqSqlArg id = fairq_sql_int4(queue->id);
 	int64		most = 0;
 

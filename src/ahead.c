@@ -174,14 +174,16 @@ others_per_block(FairqQueue *queue, FairqLane *lane, const FairqGroupCopy *own,
 				 TimestampTz now)
 {
 	FairqLaneView view;
+	FairqSettingsWalk walk;
+	const FairqSetting *setting;
 	int64		n;
 
 	fairq_lane_view(lane, &view);
 	n = (int64) view.n[FAIRQ_RING] + view.n[FAIRQ_PARKED] +
 		view.n[FAIRQ_THROTTLED] - may_be_served(own);
-	for (int i = 0; i < queue->groups.n; i++)
+	fairq_settings_walk(&queue->groups, &walk);
+	while ((setting = fairq_settings_next(&walk)) != NULL)
 	{
-		const FairqSetting *setting = &queue->groups.settings[i];
 		FairqGroupCopy copy;
 
 		CHECK_FOR_INTERRUPTS();

@@ -139,11 +139,20 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 		/* others see nothing of a queue that we are just making */
 		if (!fairq_queue_is_own(queue_id))
 			fairq_pending_unknown_settings();
+		fairq_queue_all_changed();
 	}
 	else if (of_group)
-		fairq_pending_settings(hints, int_of(slot, SETTING_GROUP_NO));
+	{
+		int32		group_no = int_of(slot, SETTING_GROUP_NO);
+
+		fairq_pending_settings(hints, group_no);
+		fairq_queue_group_changed(queue_id, group_no);
+	}
 	else
+	{
 		fairq_pending_granted(hints);
+		fairq_queue_changed();
+	}
 }
 
 /* Note that all rows of a table are gone. */
@@ -160,10 +169,11 @@ all_changed(Oid relid)
 		if (relid == fairq_catalog()->queue)
 			fairq_pending_dropped(hints);
 		else if (relid == fairq_catalog()->setting)
-			fairq_pending_settings(hints, -1);
+			fairq_pending_all_settings(hints);
 		else
 			fairq_pending_granted(hints);
 	}
+	fairq_queue_all_changed();
 }
 
 /*
@@ -181,22 +191,24 @@ fairq_settings_changed(PG_FUNCTION_ARGS)
 		all_changed(relid);
 	else if (relid != fairq_catalog()->queue)
 	{
-		setting_changed(data->tg_trigslot, relid == fairq_catalog()->setting);
+		bool		of_group = relid == fairq_catalog()->setting;
+
+		setting_changed(data->tg_trigslot, of_group);
 		if (update)
-			setting_changed(data->tg_newslot,
-							relid == fairq_catalog()->setting);
+			setting_changed(data->tg_newslot, of_group);
 	}
-	else if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
-		queue_added(data->tg_trigslot);
 	else
 	{
-		queue_changed(data->tg_trigslot,
-					  !update || !is_same_queue(data->tg_trigslot,
-												data->tg_newslot));
+		if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
+			queue_added(data->tg_trigslot);
+		else
+			queue_changed(data->tg_trigslot,
+						  !update || !is_same_queue(data->tg_trigslot,
+													data->tg_newslot));
 		if (update)
 			queue_changed(data->tg_newslot, false);
+		fairq_queue_changed();
 	}
-	fairq_queue_changed();
 	PG_RETURN_POINTER(NULL);
 }
 

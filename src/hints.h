@@ -20,6 +20,7 @@
 #include "shmem.h"
 #include "tally.h"
 #include "times.h"
+#include "versions.h"
 #include "wake.h"
 
 /* The sets that a lane has; lane.c says what they mean. */
@@ -206,8 +207,7 @@ struct FairqHints
 								 * the registry's lock */
 	}			entry;
 
-	pg_atomic_uint64 version;	/* version of the settings; counts up, also
-								 * from one queue to the next */
+	FairqVersions versions;		/* versions of the settings */
 	pg_atomic_uint64 uncounted; /* number of times that counters missed what
 								 * ended; in the upper half the number of this
 								 * tenure */

@@ -437,7 +437,7 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	FairqParking parking = {
 		.limit = limit,
 		.lane = lane->priority,
-		.version = &hints->version,
+		.version = &hints->versions.now,
 		.version_read = version,
 		.since = DT_NOBEGIN
 	};
@@ -508,7 +508,7 @@ fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_lane_unpark_if_asked(lane);
 	if (lane->recovery.lane_no == lane_no &&
 		pg_atomic_read_u32(&order->records.made) == mapped &&
-		pg_atomic_read_u64(&hints->version) == version &&
+		pg_atomic_read_u64(&hints->versions.now) == version &&
 		(fairq_counter_throttle(counter, pace, lane->priority, &next) ||
 		 until > fairq_monotonic()))
 	{

@@ -229,7 +229,7 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 			continue;
 		last = group_no;
 		if (group_is_used(&look, queue, group_no) ||
-			fairq_group_setting(queue, group_no) != &queue->groups.others)
+			fairq_group_setting(queue, group_no) != &queue->groups.others.setting)
 		{
 			/* one row of it is enough */
 			if (again)

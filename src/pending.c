@@ -223,6 +223,7 @@ merge_into_lane_pending_below(int index)
 									  pending->at_abort.highest);
 		below->settings |= pending->settings;
 		below->queue.granted |= pending->queue.granted;
+		below->queue.all_settings |= pending->queue.all_settings;
 		below->queue.dropped |= pending->queue.dropped;
 		below->queue.created |= pending->queue.created;
 		below->queue.removed |= pending->queue.removed;
@@ -540,13 +541,24 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 	FairqPending *pending = find_pending(lane, -1);
 
 	own_settings = true;
-	/* a change of the whole queue takes all of its groups back */
-	if (pending != NULL && (pending->settings || pending->queue.removed))
+	/* a change of all groups takes all of them back */
+	if (pending != NULL &&
+		(pending->queue.all_settings || pending->queue.removed))
 		return;
 	pending = fairq_pending(lane, group_no);
 	pending->settings = true;
+	/* of so many groups that they are not kept apart */
+	pending->queue.all_settings |= pending->group_no != group_no;
 	if (pending->group_no >= 0 && pending->leaves.counter == NULL)
 		pending->leaves.counter = fairq_shmem_counter(hints, group_no);
+}
+
+/* Note that settings of any groups of the queue are changed. */
+void
+fairq_pending_all_settings(FairqHints *hints)
+{
+	fairq_pending_settings(hints, -1);
+	fairq_pending(&hints->lanes[0], -1)->queue.all_settings = true;
 }
 
 /* Note that the queue is new: if we abort, it has never been there. */

@@ -67,6 +67,8 @@ typedef struct FairqPending
 	struct
 	{
 		bool		granted;	/* true: its privileges were changed */
+		bool		all_settings;	/* true: settings of any of its groups were
+									 * changed */
 		bool		dropped;	/* true: it is gone, or has another name, which
 								 * waiting sessions are to hear of */
 		bool		created;	/* true: it was made; an abort gives its hints
@@ -133,6 +135,7 @@ extern void fairq_pending_ready_at_abort(FairqPending *pending,
 										 const FairqTask *task,
 										 const ItemPointerData *root);
 extern void fairq_pending_settings(FairqHints *hints, int32 group_no);
+extern void fairq_pending_all_settings(FairqHints *hints);
 extern void fairq_pending_created(FairqHints *hints);
 extern void fairq_pending_removed(FairqHints *hints);
 extern void fairq_pending_granted(FairqHints *hints);

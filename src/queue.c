@@ -17,10 +17,12 @@
  * the relation cache, which each change of it does.  They are looked at after
  * the lock is held, as for tables.
  *
- * Settings, with those of groups and with privileges, are read again only if
- * those of this very queue have changed: a queue can have very many.  Who
- * changes them counts the queue's version in shared memory up when it ends
- * (changed.c, transaction.c).  That is enough:
+ * Settings and privileges are read again only if those of this very queue have
+ * changed: a queue can have very many.  And settings of a group only if its own
+ * have: a queue can have settings of very many groups (settings.c).  Who changes
+ * them counts the queue's version in shared memory up when it ends, and says
+ * there what has changed (changed.c, transaction.c, versions.c).  That is
+ * enough:
  *
  * - The version is counted up after the change is visible, and noted here before
  *   anything is read.  So what was read before the change bears an old version,
@@ -33,18 +35,20 @@
  * - It is counted up at an abort, too, of a subtransaction as well: others may
  *   have read the row while it was changed, and we ourselves what we wrote.
  * - What our own transaction has changed, and not ended, we hear of in
- *   fairq_queue_changed(), and if it is undone in settle():
- *   "reading" counts up.
+ *   fairq_queue_changed(): "reading" counts up, or the group is noted.  If it is
+ *   undone the version says so, as to all others.
  * - If shared memory had nothing of the queue when it was changed, it may have
  *   by the time that is visible; so then a count of the domain goes up instead.
  * - On a standby none of these counts up.  There invalidations say it, as they
- *   are replayed, and what was read there is void after the promotion.
+ *   are replayed, of all settings; and what was read there is void after the
+ *   promotion.
  *
  * Entries are never freed, only read again: a pointer stays good for the
  * backend's life, its content until the next fairq_queue_use().
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
@@ -77,10 +81,25 @@ typedef struct QueueName
 static HTAB *queues = NULL;
 static HTAB *names = NULL;
 static uint64 generation = 1;	/* counts invalidations of names */
-static uint64 reading = 1;		/* counts what makes all settings void */
+static uint64 reading = 1;		/* counts what makes all settings void, but for
+								 * those of groups */
+static uint64 reading_groups = 1;	/* counts what makes those of all groups
+									 * void */
 static bool changing = false;	/* our own transaction has changed some */
+
+/* the subtransaction in which others were last told so, at its commit */
+static SubTransactionId told_in = InvalidSubTransactionId;
+
 static bool replaying = false;	/* what was read so far, was so on a standby */
 static Oid	queue_relid = InvalidOid;
+
+/* Have all settings read again. */
+static void
+make_all_void(void)
+{
+	reading++;
+	reading_groups++;
+}
 
 static void
 invalidate_names(Datum arg, Oid relid)
@@ -89,7 +108,7 @@ invalidate_names(Datum arg, Oid relid)
 	{
 		generation++;
 		if (replaying)
-			reading++;
+			make_all_void();
 	}
 }
 
@@ -122,27 +141,62 @@ check_queue_cache(void)
 		/* the extension was dropped and created again */
 		queue_relid = relid;
 		generation++;
-		reading++;
+		make_all_void();
 	}
 	if (replaying != RecoveryInProgress())
 	{
 		replaying = !replaying;
-		reading++;
+		make_all_void();
 	}
 }
 
 /*
- * Note a change in one of the tables that are cached here: it holds for
- * ourselves from now on, for other backends once it has committed.
+ * Invalidate names in other backends, and on standbys all that is cached here,
+ * if this transaction commits; and let our own later commands see what was
+ * written.  A message of each subtransaction is enough.
+ */
+static void
+tell_others(void)
+{
+	SubTransactionId sub = GetCurrentSubTransactionId();
+
+	if (told_in != sub)
+		CacheInvalidateRelcacheByRelid(fairq_catalog()->queue);
+	fairq_written();
+	told_in = sub;
+	changing = true;
+}
+
+/*
+ * Note a change of queues or privileges: it holds for ourselves from now on, for
+ * other backends once it has committed.
  */
 void
 fairq_queue_changed(void)
 {
-	CacheInvalidateRelcacheByRelid(fairq_catalog()->queue);
-	fairq_written();
-	changing = true;
+	tell_others();
 	generation++;
 	reading++;
+}
+
+/* The same, and maybe of settings of any groups. */
+void
+fairq_queue_all_changed(void)
+{
+	fairq_queue_changed();
+	reading_groups++;
+}
+
+/* Note a change of a group's settings. */
+void
+fairq_queue_group_changed(int32 queue_id, int32 group_no)
+{
+	FairqQueue *queue = queues == NULL ? NULL :
+		hash_search(queues, &queue_id, HASH_FIND, NULL);
+
+	tell_others();
+	if (queue != NULL && !fairq_settings_note(&queue->groups, group_no))
+		reading_groups++;
 }
 
 /*
@@ -155,21 +209,8 @@ settle(bool committed, bool all)
 	if (changing && !committed)
 		reading++;
 	changing &= !all;
-}
-
-/*
- * Go on to the next row as it is committed now, or as we ourselves have
- * changed it.
- */
-static bool
-next_current(FairqScan *scan)
-{
-	FairqRowState state;
-
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
-		if (state == FAIRQ_ROW_LIVE || state == FAIRQ_ROW_CHANGING)
-			return true;
-	return false;
+	if (all)
+		told_in = InvalidSubTransactionId;
 }
 
 /* 0 if there is none; ids start at 1. */
@@ -183,7 +224,7 @@ read_id(const char *name)
 	int32		id = 0;
 	bool		isnull;
 
-	if (next_current(scan))
+	if (fairq_scan_next_current(scan))
 		id = DatumGetInt32(slot_getattr(fairq_scan_slot(scan), QUEUE_ID,
 										&isnull));
 	fairq_scan_end(scan);
@@ -242,94 +283,6 @@ get_hold(TupleTableSlot *slot, AttrNumber attno)
 	return isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
 }
 
-/* Do starts have to be counted, or looked at, by that setting? */
-static bool
-limits_starts(const FairqSetting *setting)
-{
-	return setting->rate != 0 || setting->held_until != DT_NOBEGIN;
-}
-
-/* Read the settings of the queue's groups once. */
-static int
-read_settings_once(FairqQueue *queue, FairqScan *scan, FairqSetting **settings)
-{
-	int			max = 8;
-	int			n = 0;
-
-	*settings = MemoryContextAlloc(TopMemoryContext,
-								   sizeof(FairqSetting) * max);
-	while (next_current(scan))
-	{
-		TupleTableSlot *slot = fairq_scan_slot(scan);
-		FairqSetting *setting;
-		bool		isnull;
-
-		if (n == max)
-		{
-			max *= 2;
-			*settings = repalloc_huge(*settings, sizeof(FairqSetting) * max);
-		}
-		setting = &(*settings)[n++];
-		/* they are compared byte by byte */
-		memset(setting, 0, sizeof(FairqSetting));
-		setting->group_no = DatumGetInt32(slot_getattr(slot, SETTING_GROUP_NO,
-													   &isnull));
-		setting->weight = DatumGetInt32(slot_getattr(slot, SETTING_WEIGHT,
-													 &isnull));
-		setting->limit = get_limit(slot, SETTING_CONCURRENCY);
-		if (setting->limit == FAIRQ_NO_LIMIT)
-			setting->limit = queue->groups.others.limit;
-		if (DatumGetBool(slot_getattr(slot, SETTING_PAUSED, &isnull)))
-			setting->limit = 0;
-		setting->rate = get_rate(slot, SETTING_RATE);
-		if (setting->rate == 0)
-			setting->rate = queue->groups.others.rate;
-		setting->pace = fairq_pace(setting->rate, queue->starts.per,
-								   queue->starts.burst);
-		setting->held_until = get_hold(slot, SETTING_HELD_UNTIL);
-	}
-	return n;
-}
-
-/*
- * A concurrent update can hide a row from one dirty scan, as if its group were
- * not limited.  So read until two readings agree.
- */
-static void
-read_settings(FairqQueue *queue)
-{
-	FairqTable *table = fairq_table_open(fairq_catalog()->setting,
-										 AccessShareLock);
-	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, &key, 1,
-										false);
-	bool		agreed = false;
-
-	if (queue->groups.settings)
-		pfree(queue->groups.settings);
-	queue->groups.settings = NULL;
-	queue->groups.n = read_settings_once(queue, scan, &queue->groups.settings);
-	while (!agreed)
-	{
-		FairqSetting *again;
-		int			n;
-
-		fairq_scan_again(scan, &key, 1);
-		n = read_settings_once(queue, scan, &again);
-		agreed = n == queue->groups.n &&
-			memcmp(again, queue->groups.settings,
-				   sizeof(FairqSetting) * n) == 0;
-		pfree(queue->groups.settings);
-		queue->groups.settings = again;
-		queue->groups.n = n;
-	}
-	for (int i = 0; i < queue->groups.n; i++)
-		queue->limited |= queue->groups.settings[i].limit != FAIRQ_NO_LIMIT ||
-			limits_starts(&queue->groups.settings[i]);
-	fairq_scan_end(scan);
-	fairq_table_close(table);
-}
-
 /* A grant is a row that is never changed, so one scan does not miss it. */
 static void
 read_grants(FairqQueue *queue)
@@ -344,7 +297,7 @@ read_grants(FairqQueue *queue)
 		pfree(queue->grants.list);
 	queue->grants.list = NULL;
 	queue->grants.n = 0;
-	while (next_current(scan))
+	while (fairq_scan_next_current(scan))
 	{
 		TupleTableSlot *slot = fairq_scan_slot(scan);
 		FairqGrant *grant;
@@ -363,22 +316,6 @@ read_grants(FairqQueue *queue)
 	}
 	fairq_scan_end(scan);
 	fairq_table_close(table);
-}
-
-/*
- * Have the scan at the current row of those keys.  A concurrent update can hide
- * a row from one dirty scan, and hardly from several.
- */
-static bool
-find_current(FairqScan *scan, const FairqKey *key)
-{
-	for (int tries = 0; tries < 3; tries++)
-	{
-		fairq_scan_again(scan, key, 1);
-		if (next_current(scan))
-			return true;
-	}
-	return false;
 }
 
 static FairqFairBy
@@ -418,6 +355,39 @@ read_shares(FairqQueue *queue, TupleTableSlot *slot)
 	}
 }
 
+/* Read what groups have that have no settings of their own. */
+static void
+read_others(FairqQueue *queue, TupleTableSlot *slot)
+{
+	FairqSettings *groups = &queue->groups;
+	FairqSetting *setting = &groups->others.setting;
+	bool		isnull;
+
+	groups->others.per =
+		fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_PER,
+															 &isnull)));
+	groups->others.burst = DatumGetInt32(slot_getattr(slot, QUEUE_BURST,
+													  &isnull));
+	setting->weight = 1;
+	setting->limit = get_limit(slot, QUEUE_CONCURRENCY);
+	setting->rate = get_rate(slot, QUEUE_RATE);
+	setting->pace = fairq_pace(setting->rate, groups->others.per,
+							   groups->others.burst);
+	setting->held_until = DT_NOBEGIN;
+	groups->others.version++;
+}
+
+/* Is there a limit or a rate somewhere? */
+static bool
+is_limited(const FairqQueue *queue)
+{
+	return queue->max_running != FAIRQ_NO_LIMIT ||
+		queue->groups.others.setting.limit != FAIRQ_NO_LIMIT ||
+		queue->starts.pace.gap != 0 ||
+		queue->groups.others.setting.rate != 0 ||
+		queue->groups.nlimiting > 0;
+}
+
 /* Read the queue's settings from its row. */
 static void
 read_queue(FairqQueue *queue, TupleTableSlot *slot)
@@ -428,22 +398,11 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 		DatumGetInt64(slot_getattr(slot, QUEUE_BLOCK_LENGTH, &isnull));
 	queue->paused = DatumGetBool(slot_getattr(slot, QUEUE_PAUSED, &isnull));
 	queue->max_running = get_limit(slot, QUEUE_MAX_RUNNING);
-	queue->groups.others.weight = 1;
-	queue->groups.others.limit = get_limit(slot, QUEUE_CONCURRENCY);
-	queue->starts.per = fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_PER,
-																			 &isnull)));
-	queue->starts.burst = DatumGetInt32(slot_getattr(slot, QUEUE_BURST, &isnull));
+	read_others(queue, slot);
 	queue->starts.pace = fairq_pace(get_rate(slot, QUEUE_MAX_RATE),
-									queue->starts.per, queue->starts.burst);
+									queue->groups.others.per,
+									queue->groups.others.burst);
 	queue->starts.held_until = get_hold(slot, QUEUE_HELD_UNTIL);
-	queue->groups.others.rate = get_rate(slot, QUEUE_RATE);
-	queue->groups.others.pace = fairq_pace(queue->groups.others.rate,
-										   queue->starts.per,
-										   queue->starts.burst);
-	queue->groups.others.held_until = DT_NOBEGIN;
-	queue->limited = queue->max_running != FAIRQ_NO_LIMIT ||
-		queue->groups.others.limit != FAIRQ_NO_LIMIT ||
-		queue->starts.pace.gap != 0 || queue->groups.others.rate != 0;
 	text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
 													   &isnull)),
 						   queue->name, sizeof(queue->name));
@@ -478,58 +437,141 @@ check_privilege(const FairqQueue *queue, int any)
 				errmsg("permission denied for queue \"%s\"", queue->name));
 }
 
+/* What of a queue that is cached has to be read again. */
+typedef struct Stale
+{
+	bool		row;			/* true: its own settings, and its privileges */
+	bool		groups;			/* true: the settings of all groups */
+	int			n;				/* number of groups whose settings have changed */
+	int32		changes[FAIRQ_CHANGES_KEPT];	/* their numbers */
+	uint64		version;		/* version as of which that is all */
+	uint64		unknown;		/* the domain's settings, likewise */
+	uint64		reading;		/* count of readings, likewise */
+	uint64		reading_groups; /* count of readings of groups, likewise */
+} Stale;
+
+/* False if all that is cached of the queue is as it has to be. */
+static bool
+find_stale(FairqQueue *queue, Stale *stale)
+{
+	FairqVersions *versions;
+	int			n;
+
+	stale->unknown = pg_atomic_read_u64(&fairq_domain()->settings);
+	stale->reading = reading;
+	stale->reading_groups = reading_groups;
+	stale->row = queue == NULL || queue->as_of.reading != reading;
+	stale->groups = queue == NULL || queue->as_of.groups != reading_groups ||
+		queue->as_of.unknown != stale->unknown;
+	stale->n = 0;
+	/* of another extension its hints may be what is another queue's by now */
+	if (stale->groups)
+		return true;
+	versions = &queue->hints->versions;
+	stale->version = queue->as_of.version;
+	if (pg_atomic_read_u64(&versions->now) == queue->as_of.version)
+		return stale->row || queue->groups.changed.n > 0;
+	n = fairq_changes_since(versions, queue->as_of.version, stale->changes,
+							&stale->version);
+	stale->groups = n < 0;
+	for (int i = 0; i < n; i++)
+	{
+		stale->groups |= stale->changes[i] == FAIRQ_ALL_CHANGED;
+		stale->row |= stale->changes[i] == FAIRQ_QUEUE_CHANGED;
+		if (stale->changes[i] >= 0)
+			stale->changes[stale->n++] = stale->changes[i];
+	}
+	return true;
+}
+
+/* Read what is stale of a queue whose row is read, if it has to be. */
+static void
+read_stale(FairqQueue *queue, Stale *stale)
+{
+	int			nread = 0;
+
+	if (stale->groups)
+		fairq_settings_read_all(&queue->groups, queue->id);
+	else
+		nread = fairq_settings_read(&queue->groups, queue->id, stale->changes,
+									stale->n) +
+			fairq_settings_read_changed(&queue->groups, queue->id);
+	queue->limited = is_limited(queue);
+	queue->as_of.version = stale->version;
+	queue->as_of.unknown = stale->unknown;
+	queue->as_of.reading = stale->reading;
+	queue->as_of.groups = stale->reading_groups;
+	/* this is for those who may see the queue's groups */
+	if (!fairq_may(queue, FAIRQ_PRIV_MONITOR))
+		return;
+	if (stale->groups)
+		elog(DEBUG2, "read the settings of queue \"%s\": %ld groups have some",
+			 queue->name, fairq_settings_count(&queue->groups));
+	else
+		elog(DEBUG2, "read the settings of queue \"%s\" again: those of %d groups%s",
+			 queue->name, nread, stale->row ? ", and its own" : "");
+}
+
+/* Enter the queue whose row the scan is at, or read the row again. */
+static FairqQueue *
+enter_queue(int32 id, FairqHints *hints, TupleTableSlot *slot, Stale *stale)
+{
+	bool		found;
+	FairqQueue *queue = hash_search(queues, &id, HASH_ENTER, &found);
+
+	if (!found)
+		memset((char *) queue + sizeof(int32), 0,
+			   sizeof(FairqQueue) - sizeof(int32));
+	/* an error on the way leaves nothing that looks as if it were read */
+	queue->as_of.reading = 0;
+	if (stale->groups)
+		queue->as_of.groups = 0;
+	queue->hints = hints;
+	read_queue(queue, slot);
+	read_grants(queue);
+	return queue;
+}
+
 /* NULL if there is no such queue. */
 static FairqQueue *
 lookup_queue(int32 id)
 {
 	FairqQueue *queue = hash_search(queues, &id, HASH_FIND, NULL);
+	FairqQueue *entered = NULL;
 	FairqTable *table;
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(id)};
 	FairqScan  *scan;
-	uint64		now = reading;
-	uint64		unknown = pg_atomic_read_u64(&fairq_domain()->settings);
+	Stale		stale;
 
-	/* in this order: of another extension it points to what may be another queue's */
-	if (queue != NULL && queue->as_of.reading == reading &&
-		queue->as_of.unknown == unknown &&
-		queue->as_of.version == pg_atomic_read_u64(&queue->hints->version))
+	if (!find_stale(queue, &stale))
 		return queue;
-
-	queue = NULL;
+	if (!stale.row && !stale.groups)
+	{
+		read_stale(queue, &stale);
+		return queue;
+	}
 	table = fairq_table_open(queue_relid, AccessShareLock);
 	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, &key, 1, false);
-	if (find_current(scan, &key))
+	if (fairq_scan_find_current(scan, &key, 1))
 	{
 		FairqHints *hints = fairq_shmem_queue(id);
-		uint64		version = pg_atomic_read_u64(&hints->version);
 
+		if (stale.groups || hints != queue->hints)
+		{
+			stale.groups = true;
+			stale.version = pg_atomic_read_u64(&hints->versions.now);
+		}
 		/* what was committed before its version was counted up is read now */
 		pg_read_barrier();
-		if (find_current(scan, &key))
+		if (fairq_scan_find_current(scan, &key, 1))
 		{
-			bool		found;
-
-			queue = hash_search(queues, &id, HASH_ENTER, &found);
-			if (!found)
-				memset((char *) queue + sizeof(int32), 0,
-					   sizeof(FairqQueue) - sizeof(int32));
-			queue->as_of.reading = 0;
-			queue->hints = hints;
-			queue->as_of.version = version;
-			queue->as_of.unknown = unknown;
-			read_queue(queue, fairq_scan_slot(scan));
-			read_settings(queue);
-			read_grants(queue);
-			queue->as_of.reading = now;
-			/* this is for those who may see the queue's groups */
-			if (fairq_may(queue, FAIRQ_PRIV_MONITOR))
-				elog(DEBUG2, "read the settings of queue \"%s\": %d groups have some",
-					 queue->name, queue->groups.n);
+			entered = enter_queue(id, hints, fairq_scan_slot(scan), &stale);
+			read_stale(entered, &stale);
 		}
 	}
 	fairq_scan_end(scan);
 	fairq_table_close(table);
-	return queue;
+	return entered;
 }
 
 static void
@@ -686,7 +728,7 @@ fairq_queue_is_own(int32 id)
 	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(id)};
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, &key, 1,
 										false);
-	bool		own = next_current(scan) && fairq_scan_is_own(scan);
+	bool		own = fairq_scan_next_current(scan) && fairq_scan_is_own(scan);
 
 	fairq_scan_end(scan);
 	fairq_table_close(table);
@@ -795,33 +837,12 @@ fairq_queue_ids(void)
 	List	   *ids = NIL;
 	bool		isnull;
 
-	while (next_current(scan))
+	while (fairq_scan_next_current(scan))
 		ids = lappend_int(ids, DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
 														  QUEUE_ID, &isnull)));
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 	return ids;
-}
-
-const FairqSetting *
-fairq_group_setting(const FairqQueue *queue, int32 group_no)
-{
-	int			low = 0;
-	int			high = queue->groups.n;
-
-	while (low < high)
-	{
-		int			mid = (low + high) / 2;
-
-		if (queue->groups.settings[mid].group_no < group_no)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	if (low < queue->groups.n &&
-		queue->groups.settings[low].group_no == group_no)
-		return &queue->groups.settings[low];
-	return &queue->groups.others;
 }
 
 /* An interval in microseconds, a month of 30 days, as far as a double goes. */

@@ -11,25 +11,12 @@
 
 #include "acl.h"
 #include "lane.h"
+#include "settings.h"
 
 /* The channel "fairq.<queue>" must fit into a name. */
 #define FAIRQ_MAX_QUEUE_NAME 57
 #define FAIRQ_MAX_GROUP_KEY 1024
 #define FAIRQ_MAX_WEIGHT 1000
-
-/* What is in effect for a group. */
-typedef struct FairqSetting
-{
-	int32		group_no;		/* the group's number */
-	int32		weight;			/* weight, from 1 to FAIRQ_MAX_WEIGHT */
-	int32		limit;			/* most tasks that may run; FAIRQ_NO_LIMIT; 0:
-								 * paused */
-	int32		rate;			/* most tasks that start in the queue's
-								 * "per"; 0: any number */
-	FairqPace	pace;			/* what follows from rate */
-	TimestampTz held_until;		/* time before which no task starts;
-								 * DT_NOBEGIN: none */
-} FairqSetting;
 
 typedef struct FairqQueue
 {
@@ -43,6 +30,7 @@ typedef struct FairqQueue
 		uint64		unknown;	/* the domain's settings when they were read */
 		uint64		reading;	/* count of readings in this backend when they
 								 * were read; 0: void */
+		uint64		groups;		/* the same, of the settings of all groups */
 	}			as_of;
 
 	char		name[FAIRQ_MAX_QUEUE_NAME + 1]; /* name of the queue */
@@ -59,8 +47,6 @@ typedef struct FairqQueue
 		FairqPace	pace;		/* pace of the whole queue */
 		TimestampTz held_until; /* time before which no task starts;
 								 * DT_NOBEGIN: none */
-		double		per;		/* span of the rates in microseconds */
-		int32		burst;		/* tasks that may start at once */
 	}			starts;
 
 	/* for how long tasks run, and when they are run again */
@@ -86,14 +72,7 @@ typedef struct FairqQueue
 		int32		of[FAIRQ_PRIORITIES];	/* share of each lane; 0: none */
 	}			shares;
 
-	/* settings of groups */
-	struct
-	{
-		FairqSetting others;	/* setting of groups that are not in
-								 * settings */
-		int			n;			/* number of settings */
-		FairqSetting *settings; /* settings of groups, by group_no */
-	}			groups;
+	FairqSettings groups;		/* settings of the groups */
 
 	/* privileges on the queue */
 	struct
@@ -122,9 +101,9 @@ extern List *fairq_queue_ids(void);
 extern bool fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode);
 extern bool fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
-extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
-											   int32 group_no);
 extern void fairq_queue_changed(void);
+extern void fairq_queue_all_changed(void);
+extern void fairq_queue_group_changed(int32 queue_id, int32 group_no);
 extern void fairq_queues_init(void);
 extern void fairq_notify(const FairqQueue *queue);
 extern double fairq_interval_length(const Interval *interval);
@@ -134,6 +113,13 @@ static inline bool
 fairq_queue_is_held(const FairqQueue *queue, TimestampTz now)
 {
 	return queue->starts.held_until > now;
+}
+
+/* What is in effect for a group. */
+static inline const FairqSetting *
+fairq_group_setting(const FairqQueue *queue, int32 group_no)
+{
+	return fairq_setting_of(&queue->groups, group_no);
 }
 
 static inline FairqLane *

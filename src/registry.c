@@ -156,7 +156,7 @@ static void
 init_once(FairqHints *hints, dsa_pointer self)
 {
 	hints->entry.self = self;
-	pg_atomic_init_u64(&hints->version, 0);
+	fairq_versions_init(&hints->versions);
 	fairq_chunks_init(&hints->chunks);
 	fairq_wakeup_init(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
@@ -211,7 +211,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	hints->entry.key = *key;
 	hints->entry.released = false;
 	LWLockRelease(&fairq_view.registry->lock);
-	pg_atomic_fetch_add_u64(&hints->version, 1);
+	fairq_version_up(&hints->versions, FAIRQ_ALL_CHANGED);
 	/* counters that have outlived a queue of the same number are void */
 	pg_atomic_init_u64(&hints->uncounted,
 					   pg_atomic_add_fetch_u64(&fairq_view.registry->tenures, 1) << 32);
@@ -341,7 +341,7 @@ release_hints(FairqHints *hints, const FairqQueueKey *key)
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		fairq_lane_forget(&hints->lanes[priority]);
 	/* backends that have the queue cached read it again, and don't find it */
-	pg_atomic_fetch_add_u64(&hints->version, 1);
+	fairq_version_up(&hints->versions, FAIRQ_ALL_CHANGED);
 	push_hints(&fairq_view.registry->dropped, hints);
 }
 

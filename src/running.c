@@ -444,7 +444,7 @@ enter_counter(FairqCounter *counter, int32 limit, int32 group_no,
 bool
 fairq_settings_are_old(const FairqQueue *queue)
 {
-	return pg_atomic_read_u64(&queue->hints->version) != queue->as_of.version;
+	return pg_atomic_read_u64(&queue->hints->versions.now) != queue->as_of.version;
 }
 
 /*

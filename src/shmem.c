@@ -38,7 +38,7 @@
  * it the meaning of a field: sessions that have an old library and such as
  * have a new one must not share it.
  */
-#define LAYOUT 18
+#define LAYOUT 19
 
 typedef struct Control
 {

@@ -53,14 +53,11 @@ put_groups(FairqRow *row, FairqQueue *queue)
 {
 	bool		hidden = !fairq_may(queue, FAIRQ_PRIV_MONITOR);
 	FairqWaiting waiting;
-	int32		paused = 0;
 
 	fairq_waiting(queue, &waiting);
-	for (int i = 0; i < queue->groups.n; i++)
-		paused += queue->groups.settings[i].limit == 0;
 	fairq_put_int4(row, waiting.nready, hidden || !waiting.known);
 	fairq_put_int4(row, waiting.nlimited, hidden || !waiting.known);
-	fairq_put_int4(row, paused, hidden);
+	fairq_put_int4(row, queue->groups.npaused, hidden);
 	fairq_put_int4(row, waiting.nthrottled, hidden || !waiting.known);
 	put_age(row, hidden ? DT_NOEND : waiting.ready);
 	put_age(row, hidden ? DT_NOEND : waiting.limited);

@@ -171,6 +171,9 @@ extern int64 fairq_scan_reached(FairqScan *scan);
 extern int32 fairq_scan_next_group(FairqScan *scan);
 extern int	fairq_scan_count(FairqScan *scan, int most);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
+extern bool fairq_scan_next_current(FairqScan *scan);
+extern bool fairq_scan_find_current(FairqScan *scan, const FairqKey *keys,
+									int nkeys);
 extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
 extern TransactionId fairq_scan_changer(FairqScan *scan);
 extern bool fairq_scan_is_own(FairqScan *scan);

@@ -292,6 +292,37 @@ fairq_scan_changer(FairqScan *scan)
 		scan->snapshot.xmax;
 }
 
+/*
+ * Go on to the next row as it is committed now, or as we ourselves have
+ * changed it.
+ */
+bool
+fairq_scan_next_current(FairqScan *scan)
+{
+	FairqRowState state;
+
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+		if (state == FAIRQ_ROW_LIVE || state == FAIRQ_ROW_CHANGING)
+			return true;
+	return false;
+}
+
+/*
+ * Have the scan at the current row of those keys.  A concurrent update can hide
+ * a row from one dirty scan, and hardly from several.
+ */
+bool
+fairq_scan_find_current(FairqScan *scan, const FairqKey *keys, int nkeys)
+{
+	for (int tries = 0; tries < 3; tries++)
+	{
+		fairq_scan_again(scan, keys, nkeys);
+		if (fairq_scan_next_current(scan))
+			return true;
+	}
+	return false;
+}
+
 /* Did this very transaction insert the row? */
 bool
 fairq_scan_is_own(FairqScan *scan)

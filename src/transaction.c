@@ -92,10 +92,15 @@ publish_versions(int first)
 	for (int i = first; i < fairq_pending_count(); i++)
 	{
 		FairqPending *pending = fairq_pending_at(i);
+		FairqVersions *versions = &fairq_hints_of(pending->lane)->versions;
 
-		if (pending->settings || pending->queue.granted ||
-			pending->queue.dropped)
-			pg_atomic_fetch_add_u64(&fairq_hints_of(pending->lane)->version, 1);
+		if (pending->queue.all_settings || pending->queue.dropped)
+			fairq_version_up(versions, FAIRQ_ALL_CHANGED);
+		else if (pending->queue.granted ||
+				 (pending->settings && pending->group_no < 0))
+			fairq_version_up(versions, FAIRQ_QUEUE_CHANGED);
+		else if (pending->settings)
+			fairq_version_up(versions, pending->group_no);
 	}
 }
 

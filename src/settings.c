@@ -1,0 +1,307 @@
+/*
+ * settings.c
+ *		Settings of a queue's groups, cached in the backend.
+ *
+ * All of them are read at the first use of a queue, each into an entry of a
+ * hash table.  After that only groups whose settings have changed are read
+ * again, each by itself: queue.c says which.  So the change of one group costs
+ * each backend one group, however many have settings.
+ *
+ * An entry holds what the group's row says.  What follows from that and from
+ * the queue's own settings is computed when it is asked for, once for each
+ * reading of the queue's: so a change of the queue's settings costs nothing
+ * here, either.  Looking a group up neither allocates nor fails, as it is done
+ * under a lane's lock, too.
+ *
+ * A dirty scan can miss a row that a concurrent update moves.  So all settings
+ * are read twice, and a group that the second scan did not find is looked for
+ * by itself; and one group is looked for several times before it has none.
+ * What changes meanwhile is read again when its version is there.
+ *
+ * Locking: none.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "counter.h"
+#include "settings.h"
+#include "store.h"
+
+/* past that all settings are read again */
+#define MOST_CHANGED 65536
+
+typedef struct Entry
+{
+	int32		group_no;		/* hash key */
+	bool		again;			/* true: the second scan has found it, too */
+
+	/* what the group's row says */
+	struct
+	{
+		int32		weight;		/* its weight */
+		int32		limit;		/* its limit; FAIRQ_NO_LIMIT: as the queue
+								 * says */
+		int32		rate;		/* its rate; 0: as the queue says */
+		bool		paused;		/* true: it is paused */
+		TimestampTz held_until; /* its hold; DT_NOBEGIN: none */
+	}			row;
+
+	FairqSetting setting;		/* what is in effect */
+	uint64		version;		/* version of the queue's settings from which
+								 * that follows; 0: not computed yet */
+} Entry;
+
+static int32
+int_or(TupleTableSlot *slot, AttrNumber attno, int32 none)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attno, &isnull);
+
+	return isnull ? none : DatumGetInt32(value);
+}
+
+/* Count what the entry says, or (-1) said. */
+static void
+count_entry(FairqSettings *settings, const Entry *entry, int n)
+{
+	settings->npaused += entry->row.paused ? n : 0;
+	if (entry->row.paused || entry->row.limit != FAIRQ_NO_LIMIT ||
+		entry->row.rate != 0 || entry->row.held_until != DT_NOBEGIN)
+		settings->nlimiting += n;
+}
+
+/* Keep what the row says that the scan is at. */
+static void
+put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
+{
+	int32		group_no = int_or(slot, SETTING_GROUP_NO, 0);
+	bool		isnull;
+	bool		found;
+	Entry	   *entry = hash_search(settings->own, &group_no, HASH_ENTER,
+									&found);
+	Datum		value;
+
+	if (found)
+		count_entry(settings, entry, -1);
+	entry->again = again;
+	entry->version = 0;
+	entry->row.weight = int_or(slot, SETTING_WEIGHT, 1);
+	entry->row.limit = int_or(slot, SETTING_CONCURRENCY, FAIRQ_NO_LIMIT);
+	entry->row.rate = int_or(slot, SETTING_RATE, 0);
+	entry->row.paused = DatumGetBool(slot_getattr(slot, SETTING_PAUSED,
+												  &isnull));
+	value = slot_getattr(slot, SETTING_HELD_UNTIL, &isnull);
+	entry->row.held_until = isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
+	count_entry(settings, entry, 1);
+}
+
+static void
+remove_entry(FairqSettings *settings, int32 group_no)
+{
+	Entry	   *entry = hash_search(settings->own, &group_no, HASH_FIND, NULL);
+
+	if (entry == NULL)
+		return;
+	count_entry(settings, entry, -1);
+	(void) hash_search(settings->own, &group_no, HASH_REMOVE, NULL);
+}
+
+/* Make an empty table, instead of the one that there is. */
+static void
+make_table(FairqSettings *settings)
+{
+	HASHCTL		ctl = {0};
+
+	if (settings->own != NULL)
+		hash_destroy(settings->own);
+	settings->own = NULL;
+	settings->nlimiting = settings->npaused = 0;
+	ctl.keysize = sizeof(int32);
+	ctl.entrysize = sizeof(Entry);
+	settings->own = hash_create("fairq settings of groups", 16, &ctl,
+								HASH_ELEM | HASH_BLOBS);
+}
+
+static int
+compare_group_nos(const void *a, const void *b)
+{
+	int32		x = *(const int32 *) a;
+	int32		y = *(const int32 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * Read the settings of these groups again, which are put in order.  Returns how
+ * many that are.
+ */
+int
+fairq_settings_read(FairqSettings *settings, int32 queue_id, int32 *group_nos,
+					int n)
+{
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
+		{2, FAIRQ_EQ, (Datum) 0}
+	};
+	FairqTable *table;
+	FairqScan  *scan;
+	int			nread = 0;
+
+	if (n == 0)
+		return 0;
+	qsort(group_nos, n, sizeof(int32), compare_group_nos);
+	table = fairq_table_open(fairq_catalog()->setting, AccessShareLock);
+	scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, keys,
+							lengthof(keys), false);
+	for (int i = 0; i < n; i++)
+	{
+		if (i > 0 && group_nos[i] == group_nos[i - 1])
+			continue;
+		keys[1].value = Int32GetDatum(group_nos[i]);
+		if (fairq_scan_find_current(scan, keys, lengthof(keys)))
+			put_entry(settings, fairq_scan_slot(scan), true);
+		else
+			remove_entry(settings, group_nos[i]);
+		nread++;
+	}
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	return nread;
+}
+
+/* Keep what the rows say that a scan comes by. */
+static void
+read_rows(FairqSettings *settings, FairqScan *scan, bool again)
+{
+	while (fairq_scan_next_current(scan))
+		put_entry(settings, fairq_scan_slot(scan), again);
+}
+
+/* Read the settings of all groups of the queue. */
+void
+fairq_settings_read_all(FairqSettings *settings, int32 queue_id)
+{
+	FairqTable *table = fairq_table_open(fairq_catalog()->setting,
+										 AccessShareLock);
+	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue_id)};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, &key, 1,
+										false);
+	HASH_SEQ_STATUS walk;
+	Entry	   *entry;
+
+	make_table(settings);
+	read_rows(settings, scan, false);
+	fairq_scan_again(scan, &key, 1);
+	read_rows(settings, scan, true);
+	hash_seq_init(&walk, settings->own);
+	while ((entry = hash_seq_search(&walk)) != NULL)
+	{
+		int32		group_no = entry->group_no;
+
+		/* that entry may go, and no other comes */
+		if (!entry->again)
+			(void) fairq_settings_read(settings, queue_id, &group_no, 1);
+	}
+	settings->changed.n = 0;
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+}
+
+/* Read those again that our own transaction has changed. */
+int
+fairq_settings_read_changed(FairqSettings *settings, int32 queue_id)
+{
+	int			n = fairq_settings_read(settings, queue_id,
+										settings->changed.group_nos,
+										settings->changed.n);
+
+	settings->changed.n = 0;
+	return n;
+}
+
+/*
+ * Note that our own transaction has changed a group's settings.  False if there
+ * are too many of them to be noted.
+ */
+bool
+fairq_settings_note(FairqSettings *settings, int32 group_no)
+{
+	if (settings->changed.n == MOST_CHANGED)
+		return false;
+	if (settings->changed.n == settings->changed.max)
+	{
+		int			max = Max(settings->changed.max * 2, 16);
+
+		settings->changed.group_nos = settings->changed.group_nos == NULL ?
+			MemoryContextAlloc(TopMemoryContext, sizeof(int32) * max) :
+			repalloc(settings->changed.group_nos, sizeof(int32) * max);
+		settings->changed.max = max;
+	}
+	settings->changed.group_nos[settings->changed.n++] = group_no;
+	return true;
+}
+
+/* How many groups have settings of their own? */
+long
+fairq_settings_count(const FairqSettings *settings)
+{
+	return settings->own == NULL ? 0 : hash_get_num_entries(settings->own);
+}
+
+/* What is in effect for the group by its row and the queue's settings. */
+static const FairqSetting *
+in_effect(const FairqSettings *settings, Entry *entry)
+{
+	const FairqSetting *others = &settings->others.setting;
+	FairqSetting *setting = &entry->setting;
+
+	if (entry->version == settings->others.version)
+		return setting;
+	setting->group_no = entry->group_no;
+	setting->weight = entry->row.weight;
+	setting->limit = entry->row.limit != FAIRQ_NO_LIMIT ? entry->row.limit :
+		others->limit;
+	if (entry->row.paused)
+		setting->limit = 0;
+	setting->rate = entry->row.rate != 0 ? entry->row.rate : others->rate;
+	setting->pace = fairq_pace(setting->rate, settings->others.per,
+							   settings->others.burst);
+	setting->held_until = entry->row.held_until;
+	entry->version = settings->others.version;
+	return setting;
+}
+
+/*
+ * What is in effect for the group; settings->others.setting if it has none of
+ * its own.  Valid until the queue's settings are read again.
+ */
+const FairqSetting *
+fairq_setting_of(const FairqSettings *settings, int32 group_no)
+{
+	Entry	   *entry = settings->own == NULL ? NULL :
+		hash_search(settings->own, &group_no, HASH_FIND, NULL);
+
+	return entry == NULL ? &settings->others.setting :
+		in_effect(settings, entry);
+}
+
+/* Begin to go through all groups that have settings of their own. */
+void
+fairq_settings_walk(const FairqSettings *settings, FairqSettingsWalk *walk)
+{
+	walk->settings = settings;
+	if (settings->own != NULL)
+		hash_seq_init(&walk->status, settings->own);
+}
+
+/* The next of them, in no order; NULL: there are no more. */
+const FairqSetting *
+fairq_settings_next(FairqSettingsWalk *walk)
+{
+	Entry	   *entry = walk->settings->own == NULL ? NULL :
+		hash_seq_search(&walk->status);
+
+	return entry == NULL ? NULL : in_effect(walk->settings, entry);
+}

@@ -1,0 +1,34 @@
+/*
+ * versions.h
+ *		Versions of a queue's settings, and what changed from one to the next.
+ */
+#ifndef FAIRQ_VERSIONS_H
+#define FAIRQ_VERSIONS_H
+
+#include "port/atomics.h"
+#include "storage/spin.h"
+
+/* changes that are kept; a backend that missed more reads all settings */
+#define FAIRQ_CHANGES_KEPT 1024
+
+/* What changed, if it is not a group's settings, which is the group's number. */
+#define FAIRQ_QUEUE_CHANGED (-1)	/* the queue's own settings, or privileges */
+#define FAIRQ_ALL_CHANGED (-2)	/* these, and settings of any groups */
+
+/* In shared memory, part of FairqHints. */
+typedef struct FairqVersions
+{
+	slock_t		mutex;			/* spinlock of changes */
+	pg_atomic_uint64 now;		/* present version; counts up, also from one
+								 * queue to the next; written under mutex */
+	int32		changes[FAIRQ_CHANGES_KEPT];	/* the last changes: what made
+												 * version v is at (v - 1) %
+												 * FAIRQ_CHANGES_KEPT */
+} FairqVersions;
+
+extern void fairq_versions_init(FairqVersions *versions);
+extern void fairq_version_up(FairqVersions *versions, int32 change);
+extern int	fairq_changes_since(FairqVersions *versions, uint64 version,
+								int32 *changes, uint64 *now);
+
+#endif							/* FAIRQ_VERSIONS_H */

@@ -1,0 +1,152 @@
+# The change of one group's settings costs one group, for the session that makes
+# it and for all others, however many groups have settings.  Rows of the index of
+# fairq.group_setting are counted, and not times.
+#
+# Broken on purpose to see it fail: all settings were read again after each change
+# (find_stale() in queue.c), also after one of our own, or of the queue's; changes
+# past the ring's end were passed over (fairq_changes_since() in versions.c); a
+# change that was rolled back was not told (publish_versions() in transaction.c).
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use Test::More;
+
+my $groups = 3000;
+my $node = new_server('settings_flat');
+
+$node->safe_psql('postgres', qq{
+	SELECT fairq.create_queue('q');
+	SELECT fairq.enqueue_batch('q', array_agg('g' || i % $groups), array_agg('1'::jsonb))
+	FROM generate_series(1, 3 * $groups) i;
+	INSERT INTO fairq.group_setting (queue_id, group_no, weight, paused)
+	SELECT queue_id, group_no, 2, false FROM fairq.group_number});
+
+# A session in a transaction, so that its counts add up.
+my $session = $node->background_psql('postgres');
+$session->query_safe('BEGIN');
+
+sub rows_read
+{
+	return $session->query_safe(
+		q{SELECT pg_stat_get_xact_tuples_returned('fairq.group_setting_pkey'::regclass)});
+}
+
+# How many rows of settings does the session read by that?
+sub reads
+{
+	my ($sql) = @_;
+	my $before = rows_read();
+	$session->query_safe($sql);
+	return rows_read() - $before;
+}
+
+my $pop = q{SELECT fairq.pop('q')};
+
+cmp_ok(reads($pop), '>=', $groups, 'the first call reads the settings of all groups');
+is(reads($pop), 0, 'the next one reads none');
+
+sub others_set
+{
+	my ($n, $weight) = @_;
+	# each in a transaction of its own
+	$node->safe_psql('postgres', join ';',
+		map { "SELECT fairq.set_group('q', 'g$_', weight => $weight)" } 1 .. $n);
+}
+
+others_set(1, 5);
+my $one = reads($pop);
+cmp_ok($one, '>', 0, 'a group that another session has changed is read');
+cmp_ok($one, '<=', 20, '... and no other');
+is(reads($pop), 0, '... once');
+others_set(100, 6);
+cmp_ok(reads($pop), '<=', 20 * 100, 'after 100 changes so many groups are read');
+$node->safe_psql('postgres',
+	q{SELECT fairq.set_group('q', 'g7', weight => i % 9 + 2) FROM generate_series(1, 500) i});
+cmp_ok(reads($pop), '<=', 20, 'a group that was changed often is read once');
+
+# what the session changes itself
+my $n = 300;
+cmp_ok(reads(qq{SELECT count(fairq.set_group('q', 'g' || i, weight => 7)) FROM generate_series(1, $n) i}),
+	'<=', 20 * $n, 'settings of one statement cost as many groups');
+cmp_ok(reads($pop), '<=', 20, '... and the next call the last of them');
+cmp_ok(reads(qq{SELECT count(fairq.$_) FROM generate_series(1, $n) i}), '<=', 20 * $n, "$_, too")
+  foreach q{pause('q', 'g' || i)}, q{resume('q', 'g' || i)},
+  q{hold('q', 'g' || i, clock_timestamp() + interval '1 h')};
+cmp_ok( reads(qq{DO \$\$ BEGIN FOR i IN 1 .. $n LOOP
+		BEGIN PERFORM fairq.set_group('q', 'g' || i, weight => 9); RAISE 'no';
+		EXCEPTION WHEN OTHERS THEN NULL; END; PERFORM fairq.pop('q'); END LOOP; END \$\$}),
+	'<=', 40 * $n, 'each undone by itself costs one group, too');
+
+# what the queue has itself
+$session->query_safe('ROLLBACK; BEGIN');
+reads($pop);
+$node->safe_psql('postgres', $_), is(reads($pop), 0, "$_: no group is read")
+  foreach q{SELECT fairq.alter_queue('q', concurrency => 900)}, q{SELECT fairq.pause('q')},
+  q{SELECT fairq.resume('q')}, q{CREATE ROLE someone}, q{SELECT fairq.grant_queue('q', 'someone', 'work')};
+is(reads(q{SELECT fairq.alter_queue('q', concurrency => 800)}), 0, 'own settings of the queue, likewise');
+is(reads($pop), 0, '... after it');
+
+# more changes than are kept
+$session->query_safe('ROLLBACK; BEGIN');
+reads($pop);
+$node->safe_psql('postgres',
+	qq{SELECT fairq.set_group('q', 'g' || i, weight => 4) FROM generate_series(1, 1500) i});
+my $all = reads($pop);
+cmp_ok($all, '>=', $groups, 'after very many changes all settings are read');
+cmp_ok($all, '<=', 3 * $groups, '... twice');
+is(reads($pop), 0, '... and once only');
+$session->query_safe('ROLLBACK');
+
+# What is in effect, after changes of all kinds: as another session reads it that
+# has nothing cached.
+my $ready = q{SELECT md5(string_agg(g, ',')) FROM (SELECT DISTINCT group_key g
+	FROM fairq.peek('q', 20000) ORDER BY 1) _};
+sub is_ready
+{
+	my ($group) = @_;
+	return $session->query_safe(qq{SELECT count(*) > 0 FROM fairq.peek('q', 20000) WHERE group_key = '$group'});
+}
+sub same
+{
+	my ($what) = @_;
+	is($session->query_safe($ready), $node->safe_psql('postgres', $ready), "what is served after: $what");
+}
+
+$session->query_safe(q{SELECT fairq.resume('q')});
+foreach (
+	q{SELECT fairq.pause('q', 'g1')}, q{SELECT fairq.resume('q', 'g1')},
+	q{BEGIN; SELECT fairq.pause('q', 'g2'); ROLLBACK},
+	q{BEGIN; SAVEPOINT s; SELECT fairq.pause('q', 'g2'); ROLLBACK TO s; SELECT fairq.pause('q', 'g3'); COMMIT},
+	q{BEGIN; SAVEPOINT s; SELECT fairq.pause('q', 'g4'); RELEASE s; ROLLBACK},
+	q{BEGIN; SELECT fairq.pause('q'), fairq.pause('q', 'g5'), fairq.resume('q'); COMMIT},
+	q{UPDATE fairq.group_setting SET paused = true WHERE group_no % 3 = 0},
+	q{DELETE FROM fairq.group_setting WHERE group_no % 6 = 0},
+	q{UPDATE fairq.group_setting SET group_no = group_no + 1 WHERE group_no % 6 = 1 AND NOT EXISTS
+	  (SELECT FROM fairq.group_setting s WHERE s.group_no = group_setting.group_no + 1)},
+	q{TRUNCATE fairq.group_setting},
+	q{SELECT fairq.hold('q', 'g6', clock_timestamp() + interval '1 hour')},
+	q{SELECT fairq.set_group('q', 'g7', concurrency => 1)},
+	q{SELECT fairq.alter_queue('q', concurrency => 1)},
+	q{SELECT fairq.alter_queue('q', concurrency => 0)})
+{
+	# by another session, and by this one
+	$node->safe_psql('postgres', $_);
+	same($_);
+	$session->query_safe($_);
+	same("own $_");
+}
+# while it is not committed
+$session->query_safe(q{BEGIN; SELECT fairq.hold('q', 'g6', NULL); SELECT fairq.pause('q', 'g8')});
+is(is_ready('g6'), 't', 'own changes are in effect at once');
+is(is_ready('g8'), 'f', '... each of them');
+$session->query_safe(q{SAVEPOINT s; SELECT fairq.resume('q', 'g8')});
+is(is_ready('g8'), 't', '... in a subtransaction, too');
+$session->query_safe(q{ROLLBACK TO s});
+is(is_ready('g8'), 'f', '... until that is rolled back');
+$session->query_safe(q{ROLLBACK});
+same('a rollback');
+$session->quit;
+$node->stop;
+done_testing();
