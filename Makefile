@@ -2,8 +2,9 @@
 #
 #   make, make install      as with every extension
 #   make installcheck       tests what is installed, on a running server
-#   make test       everything that is tested, in a throw-away cluster
-#   make test-more  what needs other software: monitoring, a terminal, a browser
+#   make test       the tests that a change has to pass, in throw-away clusters
+#   make test-all   the rest: what needs other software (monitoring, a browser, the
+#                   clients' frameworks), and in full length what make test shortens
 #   make demo       the demo on real input (KEEP=1 keeps its cluster)
 #   make bench      the benchmarks, in minutes; make bench-full: in half an hour
 #   make bench-plots    redraws the plots of docs/performance.md from that
@@ -14,13 +15,13 @@
 
 # These run in a copy of the tree, and prepare the machine first; so they need
 # no PostgreSQL to begin with.
-.PHONY: prepare test test-more demo bench bench-full bench-plots dist deb
+.PHONY: prepare test test-all demo bench bench-full bench-plots dist deb
 prepare:
 	@test/prepare
 test:
 	@test/run
-test-more:
-	@test/run --more
+test-all:
+	@test/run --all
 demo: prepare
 	@test/cluster $(if $(KEEP),--keep) --fetch fairq-demo.svg demo/run
 bench: prepare
@@ -41,7 +42,7 @@ deb:
 
 # All else is PostgreSQL's own way of building extensions.
 .DEFAULT_GOAL := all
-ifneq ($(filter-out prepare test test-more demo bench bench-full bench-plots dist deb,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out prepare test test-all demo bench bench-full bench-plots dist deb,$(or $(MAKECMDGOALS),all)),)
 
 EXTENSION = fairq
 DATA = fairq--1.0.sql
