@@ -1,0 +1,148 @@
+/*
+ * steps.h
+ *		Ends a call at one of its steps, whichever is wanted.
+ *
+ * Each file of the extension is built with this file before it, and with a macro
+ * for each function of the server that can fail (test/faults/steps makes these).
+ * So a call comes by fairq_step() before each of them, and at each
+ * CHECK_FOR_INTERRUPTS().  After steps_arm(what, n) the n-th step of the backend
+ *
+ *	error	fails
+ *	cancel	is beside a cancel of the statement: it ends at the next place at which
+ *			the server, or fairq, looks for one
+ *
+ * Some steps must not be there at all: under a spinlock or a lane's lock, and in
+ * a callback at the end of a transaction nothing may fail.  steps_wrong() names
+ * the first of these that was seen.
+ */
+#ifndef FAIRQ_STEPS_H
+#define FAIRQ_STEPS_H
+
+#include <signal.h>
+
+#include "lib/stringinfo.h"
+
+#define FAIRQ_MAX_STEPS 20000
+
+typedef struct FairqStep
+{
+	const char *name;			/* function of the server, or a macro */
+	const char *file;			/* where fairq calls it */
+	int			line;
+} FairqStep;
+
+typedef struct FairqSteps
+{
+	char		what;			/* 'e' or 'c' */
+	bool		watched;		/* the call goes on */
+	int			n;				/* step at which that is wanted; 0: at none */
+	int			passed;			/* steps so far */
+	int			lane_locks;		/* locks of lanes that are held */
+	int			spinlocks;
+	bool		reached;		/* n was */
+	char		wrong[256];		/* what steps_wrong() returns */
+	FairqStep	steps[FAIRQ_MAX_STEPS];
+} FairqSteps;
+
+/* one of each in the library, whichever file it comes from */
+__attribute__((weak)) FairqSteps fairq_steps;
+
+static inline void
+fairq_step(const char *name, const char *file, int line)
+{
+	FairqSteps *steps = &fairq_steps;
+	const char *place = steps->spinlocks > 0 ? "under a spinlock" :
+		steps->lane_locks > 0 ? "under a lane's lock" :
+		!IsTransactionState() ? "in a callback" : NULL;
+
+	if (!steps->watched)
+		return;
+	if (place != NULL)
+	{
+		snprintf(steps->wrong, sizeof(steps->wrong), "%s:%d %s, %s", file, line,
+				 name, place);
+		return;
+	}
+	if (steps->passed < FAIRQ_MAX_STEPS)
+		steps->steps[steps->passed] = (FairqStep) {name, file, line};
+	if (++steps->passed != steps->n)
+		return;
+	steps->reached = true;
+	if (steps->what == 'c')
+		raise(SIGINT);
+	else
+		ereport(ERROR, errcode(ERRCODE_IO_ERROR), errmsg("ended at %s", name));
+}
+
+static inline void
+fairq_step_lock(const char *lock, int by)
+{
+	if (strcmp(lock, "&lane->lock") == 0)
+		fairq_steps.lane_locks += by;
+}
+
+#define FAIRQ_STEPS_FUNCTION(name) \
+	PGDLLEXPORT Datum name(PG_FUNCTION_ARGS); \
+	PGDLLEXPORT const Pg_finfo_record *pg_finfo_##name(void); \
+	__attribute__((weak)) const Pg_finfo_record * \
+	pg_finfo_##name(void) \
+	{ \
+		static const Pg_finfo_record version = {1}; \
+		return &version; \
+	} \
+	__attribute__((weak)) Datum \
+	name(PG_FUNCTION_ARGS)
+
+FAIRQ_STEPS_FUNCTION(steps_arm)
+{
+	memset(&fairq_steps, 0, sizeof(fairq_steps));
+	fairq_steps.n = PG_GETARG_INT32(1);
+	fairq_steps.what = *text_to_cstring(PG_GETARG_TEXT_PP(0));
+	fairq_steps.watched = true;
+	PG_RETURN_VOID();
+}
+
+/* The call is over: was the step reached? */
+FAIRQ_STEPS_FUNCTION(steps_reached)
+{
+	fairq_steps.watched = false;
+	PG_RETURN_BOOL(fairq_steps.reached);
+}
+
+/* All steps that there were, a line for each. */
+FAIRQ_STEPS_FUNCTION(steps_passed)
+{
+	StringInfoData lines;
+
+	initStringInfo(&lines);
+	for (int i = 0; i < Min(fairq_steps.passed, FAIRQ_MAX_STEPS); i++)
+		appendStringInfo(&lines, "%s:%d %s\n", fairq_steps.steps[i].file,
+						 fairq_steps.steps[i].line, fairq_steps.steps[i].name);
+	PG_RETURN_TEXT_P(cstring_to_text(lines.data));
+}
+
+FAIRQ_STEPS_FUNCTION(steps_wrong)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(fairq_steps.wrong));
+}
+
+#undef CHECK_FOR_INTERRUPTS
+#define CHECK_FOR_INTERRUPTS() \
+	do { \
+		fairq_step("CHECK_FOR_INTERRUPTS", __FILE__, __LINE__); \
+		if (InterruptPending) \
+			ProcessInterrupts(); \
+	} while (0)
+
+#define LWLockAcquire(lock, mode) \
+	(fairq_step_lock(#lock, 1), LWLockAcquire(lock, mode))
+#define LWLockRelease(lock) \
+	(fairq_step_lock(#lock, -1), LWLockRelease(lock))
+#undef SpinLockAcquire
+#undef SpinLockRelease
+#define SpinLockAcquire(lock) \
+	do { fairq_steps.spinlocks++; S_LOCK(lock); } while (0)
+#define SpinLockRelease(lock) \
+	do { S_UNLOCK(lock); fairq_steps.spinlocks--; } while (0)
+
+#endif							/* FAIRQ_STEPS_H */
