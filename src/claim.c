@@ -230,6 +230,9 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 		s->got.ended++;
 		return FAIRQ_GONE;
 	}
+	/* nothing can fail once it is served */
+	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
+		 task->id, s->queue->name);
 	pending = fairq_pending(s->lane, task->group_no);
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	pending->stats[FAIRQ_STAT_EXPIRED]++;
@@ -242,8 +245,6 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	fairq_work_ended(s->lane, pending->group_no, &pending->work, popped_at, took,
 					 true);
 	fairq_start_is_used();
-	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
-		 task->id, s->queue->name);
 	if (!task->running)
 	{
 		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);

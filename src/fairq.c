@@ -21,6 +21,7 @@
 #include "group.h"
 #include "queue.h"
 #include "running.h"
+#include "serve.h"
 #include "taken.h"
 #include "tally_count.h"
 #include "transaction.h"
@@ -43,6 +44,7 @@ _PG_init(void)
 	 */
 	fairq_transactions_init();
 	fairq_turns_init();
+	fairq_serve_init();
 	fairq_running_init();
 	fairq_census_init();
 	fairq_tally_count_init();

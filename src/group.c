@@ -120,6 +120,8 @@ check_group_cache(void)
 		MAX_CACHED)
 		return;
 
+	/* until all is made */
+	stale = true;
 	by_key = by_number = NULL;
 	if (cache_context == NULL)
 		cache_context = AllocSetContextCreate(TopMemoryContext,

@@ -546,7 +546,10 @@ find_queue(const FairqQueueKey *key)
 	return NULL;
 }
 
-/* There are hints: put them into the table, unless another backend has. */
+/*
+ * Have these hints, which are free, be that queue's, unless another backend has entered
+ * others.  Returns those that are.
+ */
 static FairqHints *
 enter_queue(const FairqQueueKey *key, FairqHints *hints)
 {
@@ -556,6 +559,7 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 
 	PG_TRY();
 	{
+		init_hints(hints, key);
 		entry = dshash_find_or_insert(fairq_view.queues, key, &found);
 	}
 	PG_CATCH();
@@ -613,9 +617,7 @@ fairq_shmem_queue(int32 queue_id)
 	if (hints == NULL)
 	{
 		enter_extension();
-		hints = take_free();
-		init_hints(hints, &key);
-		hints = enter_queue(&key, hints);
+		hints = enter_queue(&key, take_free());
 	}
 	if (hints->entry.replayed && !RecoveryInProgress())
 		end_replay(hints);

@@ -86,6 +86,7 @@
 #include "running.h"
 #include "serve.h"
 #include "shown.h"
+#include "transaction.h"
 #include "turn.h"
 #include "turns.h"
 
@@ -100,6 +101,17 @@
 
 /* throttled groups that a step takes back */
 #define MOST_BACK 16
+
+/*
+ * What the call in progress owes to sessions that wait: it has moved the timers past
+ * what it has found, so no other call finds that.
+ */
+static struct
+{
+	FairqWakeup *wakeup;		/* of its queue; NULL: no call is in progress */
+	int64		found;			/* tasks and groups of which something was
+								 * found due */
+}			owed;
 
 static int32
 weight_of(void *queue, int32 group_no)
@@ -116,9 +128,9 @@ find_due(FairqService *s)
 {
 	int			n = fairq_lane_come_back(s->lane, s->mapped, MOST_BACK);
 
-	s->got.found += n;
+	owed.found += n;
 	return fairq_find_due(s->queue, s->priority, s->tasks, s->call.now,
-						  &s->got.found) || n > 0;
+						  &owed.found) || n > 0;
 }
 
 static void
@@ -507,6 +519,9 @@ serve_queue(FairqService *s)
 	int			counts = 0;
 	bool		old;
 
+	owed.wakeup = &s->queue->hints->wakeup;
+	owed.found = 0;
+
 	/* what is running is found by all pops, a part by each */
 	if (!s->queue->paused)
 		fairq_census_step(s->queue, s->tasks);
@@ -550,9 +565,31 @@ serve_queue(FairqService *s)
 		end_scan(s->scans.due[r]);
 
 	/* what this call has not taken, or its caller will not, is for others */
-	if (s->got.found > s->got.served)
-		fairq_wake(&s->queue->hints->wakeup,
-				   s->got.found - s->got.served - (s->got.peeked ? 1 : 0));
+	if (owed.found > s->got.served)
+		fairq_wake(owed.wakeup,
+				   owed.found - s->got.served - (s->got.peeked ? 1 : 0));
+	owed.wakeup = NULL;
+}
+
+/*
+ * If an error has ended the call, all that it has found is for others; and another
+ * session is to look at what this one was woken for.
+ */
+static void
+end_call(void)
+{
+	if (owed.wakeup != NULL)
+		fairq_wake(owed.wakeup, Min(owed.found, PG_INT32_MAX - 1) + 1);
+	owed.wakeup = NULL;
+}
+
+static const FairqEnding ending = {.end_call = end_call};
+
+/* Once per backend: wake others when an error ends a call. */
+void
+fairq_serve_init(void)
+{
+	fairq_at_end(&ending);
 }
 
 /*

@@ -14,5 +14,6 @@ extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,
 						 void *arg);
 extern bool fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks,
 							  TimestampTz now, bool *saw_locked);
+extern void fairq_serve_init(void);
 
 #endif							/* FAIRQ_SERVE_H */

@@ -57,8 +57,6 @@ typedef struct FairqService
 								 * that would be */
 		int64		left;		/* turns at which an outdated task was left to
 								 * others */
-		int64		found;		/* tasks and groups of which something was
-								 * found due */
 		bool		peeked;		/* true, with peek: a pop would be worth it */
 		bool		saw_locked; /* true: a row was merely locked */
 	}			got;

@@ -33,7 +33,7 @@
 #include "transaction.h"
 
 /* modules that do something at the end of a transaction */
-#define MAX_ENDINGS 8
+#define MAX_ENDINGS 16
 
 /*
  * Something was written, if only a setting: at what level of subtransactions,
@@ -261,8 +261,7 @@ apply_all(bool committed)
 	if (groups_changed)
 		pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
 	changed = groups_changed = settings_changed = NULL;
-	if (!committed)
-		fairq_wait_end(true, NULL);
+	fairq_wait_settle(committed);
 	settle(committed, true);
 }
 

@@ -56,6 +56,9 @@ static int	called_by = -1;		/* whose call it has taken, of these; -1: none */
 /* of several queues, the one that had something; NULL: its pop has been there */
 static FairqWakeup *told_of = NULL;
 
+/* the queue that had something, of which the client has not heard so far */
+static FairqWakeup *to_tell = NULL;
+
 static ConditionVariable *
 sleepers_at_several(const FairqWakeup *wakeup)
 {
@@ -293,10 +296,28 @@ fairq_wait_found(int nth)
 	FairqWakeup *caller = found == NULL || called_by < 0 ? NULL :
 		waits[called_by].wakeup;
 
+	to_tell = waits[nth].wakeup;
 	fairq_wait_end(false, NULL);
 	told_of = found;
 	if (caller != NULL && caller != found)
 		fairq_wake(caller, 1);
+}
+
+/*
+ * The transaction is over.  If that is by an error, the client hears of nothing: so
+ * others look at what this backend was woken for, or has found.
+ */
+void
+fairq_wait_settle(bool committed)
+{
+	FairqWakeup *found = to_tell;
+
+	to_tell = NULL;
+	if (committed)
+		return;
+	fairq_wait_end(true, NULL);
+	if (found != NULL)
+		fairq_wake(found, 1);
 }
 
 /*

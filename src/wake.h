@@ -42,6 +42,7 @@ extern void fairq_wake_unserved(FairqWakeup *wakeup);
 extern void fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due);
 extern void fairq_wait_begin(FairqWakeup *const *wakeups, int n);
 extern void fairq_wait_end(bool pass_on, const TimestampTz *due);
+extern void fairq_wait_settle(bool committed);
 extern void fairq_wait_found(int nth);
 extern TimestampTz fairq_mind_time(int nth, TimestampTz due,
 								   TimestampTz otherwise);
