@@ -14,6 +14,7 @@
 #include "access/tupdesc.h"
 #include "storage/bufmgr.h"
 #include "storage/condition_variable.h"
+#include "storage/dsm.h"
 #include "storage/lmgr.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
@@ -246,27 +247,108 @@ extern bool pq_check_connection(void);
 #define FAIRQ_INIT_ARGS void *ptr
 #endif
 
-/* Shared memory of that name, made by init if it is not there yet. */
+/*
+ * Named segments of dynamic shared memory.  PostgreSQL has a registry of them
+ * from version 17 on.  Before, the handle of a segment lies in the main shared
+ * memory, in what is left over there: for that these bytes can be reserved when
+ * the server starts.
+ */
+#if PG_VERSION_NUM >= 170000
+
+#define FAIRQ_SEGMENT_IS_RESERVABLE false
+
+static inline void
+fairq_request_segment(void)
+{
+}
+
+static inline void
+fairq_reserve_segment(const char *name)
+{
+	(void) name;
+}
+
+/* The segment of that name, made by init if it is not there yet. */
 static inline void *
 fairq_named_segment(const char *name, size_t size,
 					void (*init) (FAIRQ_INIT_ARGS))
 {
 	bool		found;
-	void	   *ptr;
 
 #if PG_VERSION_NUM >= 190000
-	ptr = GetNamedDSMSegment(name, size, init, &found, NULL);
-#elif PG_VERSION_NUM >= 170000
-	ptr = GetNamedDSMSegment(name, size, init, &found);
+	return GetNamedDSMSegment(name, size, init, &found, NULL);
 #else
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	ptr = ShmemInitStruct(name, size, &found);
-	if (!found)
-		init(ptr);
-	LWLockRelease(AddinShmemInitLock);
+	return GetNamedDSMSegment(name, size, init, &found);
 #endif
-	return ptr;
 }
+
+#else
+
+#define FAIRQ_SEGMENT_IS_RESERVABLE true
+
+/* In a shmem_request_hook: have room for a segment's handle. */
+static inline void
+fairq_request_segment(void)
+{
+	RequestAddinShmemSpace(CACHELINEALIGN(sizeof(dsm_handle)));
+}
+
+/* Find or make a segment's handle.  With AddinShmemInitLock. */
+static inline dsm_handle *
+fairq_segment_handle(const char *name)
+{
+	bool		found;
+	dsm_handle *handle = ShmemInitStruct(name, sizeof(dsm_handle), &found);
+
+	if (!found)
+		*handle = DSM_HANDLE_INVALID;
+	return handle;
+}
+
+/* In a shmem_startup_hook: take that room. */
+static inline void
+fairq_reserve_segment(const char *name)
+{
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	(void) fairq_segment_handle(name);
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/* The segment of that name, made by init if it is not there yet. */
+static inline void *
+fairq_named_segment(const char *name, size_t size,
+					void (*init) (FAIRQ_INIT_ARGS))
+{
+	dsm_handle *handle;
+	dsm_segment *segment;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	handle = fairq_segment_handle(name);
+	if (*handle == DSM_HANDLE_INVALID)
+	{
+		segment = dsm_create(size, 0);
+		init(dsm_segment_address(segment));
+		dsm_pin_segment(segment);
+		dsm_pin_mapping(segment);
+		*handle = dsm_segment_handle(segment);
+	}
+	else
+	{
+		/* it is mapped if an error came after that before */
+		segment = dsm_find_mapping(*handle);
+		if (segment == NULL)
+		{
+			segment = dsm_attach(*handle);
+			if (segment == NULL)
+				elog(ERROR, "could not map dynamic shared memory segment");
+			dsm_pin_mapping(segment);
+		}
+	}
+	LWLockRelease(AddinShmemInitLock);
+	return dsm_segment_address(segment);
+}
+
+#endif
 
 /* dshash of plain bytes: version 17 wants a copy function beside the others */
 #if PG_VERSION_NUM >= 170000

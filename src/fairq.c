@@ -4,12 +4,14 @@
  *
  * Next to nothing is set up when the library is loaded, by design: it can be
  * loaded at any time, in any backend.  Shared memory, caches and callbacks are
- * had on first use.  Only what modules do when a transaction ends is noted here,
- * since the order matters.  Nothing here locks.
+ * had on first use.  A server that loads it at its start reserves room in shared
+ * memory, and no more (shmem.c).  Only what modules do when a transaction ends is
+ * noted here, since the order matters.  Nothing here locks.
  */
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
@@ -22,6 +24,7 @@
 #include "queue.h"
 #include "running.h"
 #include "serve.h"
+#include "shmem.h"
 #include "taken.h"
 #include "tally_count.h"
 #include "transaction.h"
@@ -37,6 +40,8 @@ _PG_init(void)
 	/* there are no settings yet; no other module may make some in our name */
 	MarkGUCPrefixReserved("fairq");
 	fairq_watch_drops();
+	if (process_shared_preload_libraries_in_progress)
+		fairq_shmem_preload();
 
 	/*
 	 * At the end of a transaction, in this order: turns go back to their lane

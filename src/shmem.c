@@ -2,10 +2,16 @@
  * shmem.c
  *		Shared memory, had on demand: no shared_preload_libraries.
  *
- * A small control struct lives in the main shared memory segment (its slack
- * is small, and shared with other extensions) or, from version 17 on, in a
- * named dynamic segment.  Behind it stands a pinned DSA area with the groups, a
- * cache of fixed size, and with what registry.c keeps there.
+ * A control struct lies in a segment of dynamic shared memory that is found by
+ * name.  From version 17 on PostgreSQL's registry of such segments has it.
+ * Before, its handle lies in the slack of the main shared memory segment, which
+ * is small, and shared with the lock table, which gives nothing back: if that
+ * has filled before fairq's first use there may be no room for the handle until
+ * a restart.  With fairq in shared_preload_libraries that room is reserved at
+ * the server's start, which is all that this does.
+ *
+ * Behind the control struct stands a pinned DSA area with the groups, a cache of
+ * fixed size, and with what registry.c keeps there.
  *
  * Each backend maps what it may touch before it notes a change of it.  So
  * commit and abort callbacks can follow pointers into the area without
@@ -26,7 +32,6 @@
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "storage/shmem.h"
 #include "utils/dsa.h"
 #include "utils/memutils.h"
 
@@ -39,6 +44,9 @@
  * have a new one must not share it.
  */
 #define LAYOUT 19
+
+/* name of the segment */
+#define SEGMENT "fairq"
 
 typedef struct Control
 {
@@ -104,12 +112,83 @@ init_control(FAIRQ_INIT_ARGS)
 	init_registry(&c->registry, c->control_tranche);
 }
 
+static shmem_request_hook_type next_request = NULL;
+static shmem_startup_hook_type next_startup = NULL;
+
+static void
+request_segment(void)
+{
+	if (next_request)
+		next_request();
+	fairq_request_segment();
+}
+
+static void
+reserve_segment(void)
+{
+	if (next_startup)
+		next_startup();
+	fairq_reserve_segment(SEGMENT);
+}
+
+/* When the server starts: reserve room that may be lacking later. */
+void
+fairq_shmem_preload(void)
+{
+	next_request = shmem_request_hook;
+	shmem_request_hook = request_segment;
+	next_startup = shmem_startup_hook;
+	shmem_startup_hook = reserve_segment;
+}
+
+/*
+ * Error context: what to do when shared memory cannot be had.  The next call frees
+ * idle counters first (fairq_shmem_make_room()).
+ */
+static void
+explain(void *arg)
+{
+	if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_INSUFFICIENT_RESOURCES)
+		return;
+	if (control != NULL)
+		pg_atomic_write_u32(&control->registry.many_counters, 0);
+	else if (FAIRQ_SEGMENT_IS_RESERVABLE &&
+			 geterrcode() == ERRCODE_OUT_OF_MEMORY)
+	{
+		errhint("If the lock table has filled since the server started, add fairq to shared_preload_libraries, which reserves room for it, and restart the server.");
+		return;
+	}
+	errhint("If it is dynamic shared memory that is full, make it larger (in a container, that of /dev/shm), or drop queues that are not used.");
+}
+
+/*
+ * From here to fairq_explain_end(), errors for want of memory tell what can be
+ * done about it.
+ */
+void
+fairq_explain_begin(ErrorContextCallback *callback)
+{
+	callback->callback = explain;
+	callback->arg = NULL;
+	callback->previous = error_context_stack;
+	error_context_stack = callback;
+}
+
+void
+fairq_explain_end(ErrorContextCallback *callback)
+{
+	error_context_stack = callback->previous;
+}
+
 static Control *
 attach_control(void)
 {
+	ErrorContextCallback callback;
 	Control    *c;
 
-	c = fairq_named_segment("fairq", sizeof(Control), init_control);
+	fairq_explain_begin(&callback);
+	c = fairq_named_segment(SEGMENT, sizeof(Control), init_control);
+	fairq_explain_end(&callback);
 	if (c->layout != LAYOUT)
 		ereport(ERROR,
 				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -179,39 +258,6 @@ attach_area(void)
 		MemoryContextSwitchTo(oldcontext);
 	}
 	cache = dsa_get_address(area, control->cache);
-}
-
-/*
- * Error context: what to do when shared memory cannot be had.  The next call frees
- * idle counters first (fairq_shmem_make_room()).
- */
-static void
-explain(void *arg)
-{
-	if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_INSUFFICIENT_RESOURCES)
-		return;
-	if (control != NULL)
-		pg_atomic_write_u32(&control->registry.many_counters, 0);
-	errhint("If it is dynamic shared memory that is full, make it larger (in a container, that of /dev/shm), or drop queues that are not used.");
-}
-
-/*
- * From here to fairq_explain_end(), errors for want of memory tell what can be
- * done about it.
- */
-void
-fairq_explain_begin(ErrorContextCallback *callback)
-{
-	callback->callback = explain;
-	callback->arg = NULL;
-	callback->previous = error_context_stack;
-	error_context_stack = callback;
-}
-
-void
-fairq_explain_end(ErrorContextCallback *callback)
-{
-	error_context_stack = callback->previous;
 }
 
 /* Has any backend made the area? */

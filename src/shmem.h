@@ -275,6 +275,7 @@ typedef struct FairqCensus FairqCensus;
 typedef struct FairqHints FairqHints;
 typedef struct FairqCounter FairqCounter;
 
+extern void fairq_shmem_preload(void);
 extern void fairq_shmem_have(void);
 extern FairqDomain *fairq_domain_at(int32 index);
 extern FairqCache *fairq_cache(void);

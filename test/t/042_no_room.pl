@@ -1,0 +1,106 @@
+# What fairq needs of the main shared memory segment, which a role without any
+# privilege can fill with locks: nothing from PostgreSQL 17 on; before, room for a
+# handle, which shared_preload_libraries reserves.
+#
+# Broken on purpose to see it fail: the whole control struct was put there again; the
+# hooks that reserve the handle's room were not set (fairq_shmem_preload() in shmem.c).
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+# a small lock table, and so a small attack
+my %settings = (max_connections => 20, max_locks_per_transaction => 10);
+my $node = new_server('no_room', %settings);
+my $registry = $node->pg_version >= 17;
+my $in_main = q{SELECT coalesce(sum(allocated_size), 0) FROM pg_shmem_allocations WHERE name = 'fairq'};
+
+$node->safe_psql('postgres', q{CREATE ROLE nobody_at_all LOGIN; CREATE DATABASE other;
+	SELECT fairq.create_queue('q')});
+$node->safe_psql('other', q{CREATE EXTENSION fairq; SELECT fairq.create_queue('q')});
+is($node->safe_psql('postgres', $in_main), $registry ? 0 : 128,
+	'no more of the main segment is used than a line of cache');
+
+# Fill the lock table, as anybody can.
+sub attack
+{
+	my (undef, undef, $error) = $node->psql('postgres',
+		'SELECT count(pg_advisory_lock(g)) FROM generate_series(1, 3000000) g',
+		extra_params => [ '-U', 'nobody_at_all' ]);
+	like($error, qr/out of shared memory/, 'the lock table is full');
+	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'})
+	  or die 'locks stay';
+}
+
+sub works
+{
+	my ($what) = @_;
+	foreach my $db (qw(postgres other))
+	{
+		is($node->safe_psql($db, q{SELECT fairq.enqueue('q', 'a') > 0; SELECT count(*) FROM fairq.pop('q');
+			SELECT count(*) FROM fairq.stats}), "t\n1\n1", "$what, in database $db");
+	}
+}
+
+# First use is after the attack.  Before 17 the handle fits in, or there is an error
+# that says what helps.
+$node->restart;
+attack();
+my ($status, $out, $error) = $node->psql('postgres', q{SELECT fairq.enqueue('q', 'a') > 0},
+	extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+if ($status == 0)
+{
+	works('it works after the attack');
+}
+else
+{
+	ok(!$registry, 'there is no room before 17 only');
+	like($error, qr/53200.*HINT:.*shared_preload_libraries/s, 'the error says what helps');
+}
+
+# What was used before the attack stays usable.
+$node->restart;
+works('before the attack');
+attack();
+works('after one that came later');
+
+$node->append_conf('postgresql.conf', q{shared_preload_libraries = 'fairq'});
+$node->restart;
+is($node->safe_psql('postgres', $in_main), $registry ? 0 : 128, 'its room is reserved before the first use');
+attack();
+works('preloaded, after the attack');
+
+# a crash makes shared memory anew: with the old postmaster, too
+$node->safe_psql('postgres', q{ALTER SYSTEM SET restart_after_crash = on; SELECT pg_reload_conf()});
+my $pid = $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'});
+kill 'KILL', $pid;
+my $up = 0;
+for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	my ($rc, $now) = $node->psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'});
+	last if $up = $rc == 0 && $now ne '' && $now != $pid;
+	select undef, undef, undef, 0.1;
+}
+ok($up, 'the server is back after a crash');
+is($node->safe_psql('postgres', $in_main), $registry ? 0 : 128, 'its room is reserved again');
+attack();
+works('after a crash and an attack');
+
+# made anew in a database, and by all of them at once
+$node->safe_psql('other', q{DROP EXTENSION fairq; CREATE EXTENSION fairq; SELECT fairq.create_queue('q')});
+works('after the extension was made anew');
+$node->restart;
+attack();
+my @sessions = map { $node->background_psql($_ % 2 ? 'postgres' : 'other') } 1 .. 8;
+$_->{stdin} .= "SELECT fairq.enqueue('q', 'b');\n" foreach @sessions;
+$_->query_safe('SELECT 1') foreach @sessions;
+$_->quit foreach @sessions;
+works('after a first use by many sessions at once');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.tasks WHERE group_key = 'b'})
+	  + $node->safe_psql('other', q{SELECT count(*) FROM fairq.tasks WHERE group_key = 'b'}),
+	8, '... none of which was lost');
+$node->stop;
+done_testing();
