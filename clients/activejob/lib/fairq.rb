@@ -3,23 +3,29 @@
 # Active Job on fairq: the queue adapter :fairq, and what jobs and applications say
 # to it.  The worker is fairq/worker.rb.  See README.md.
 
-require "active_job"
 require "io/wait"
 require "json"
 require "logger"
-require "pg"
 require "set"
 require "time"
+
+require "active_job"
+require "pg"
 
 require "fairq/version"
 require "fairq/errors"
 require "fairq/database"
+require "fairq/connection"
 require "fairq/envelope"
 require "fairq/producer"
 require "fairq/job"
 require "active_job/queue_adapters/fairq_adapter"
 
 module Fairq
+  # The group of tasks that belong to no tenant.  It has turns like any other group; an
+  # empty string is refused, since it mostly is a tenant who was forgotten.
+  NO_GROUP = Object.new.freeze
+
   # Names of tasks that are not the names of their job classes.
   @tasks = {}
 

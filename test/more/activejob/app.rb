@@ -9,6 +9,10 @@ $stdout.sync = true
 ActiveJob::Base.queue_adapter = :fairq
 ActiveJob::Base.logger = Logger.new(nil)
 
+# not of a child that a job has forked
+APPLICATION = Process.pid
+at_exit { $stdout.write("#{JSON.generate({ event: "exit", id: nil })}\n") if Process.pid == APPLICATION }
+
 if ENV["RECORD"]
   require "active_record"
   ActiveRecord::Base.establish_connection(adapter: "postgresql", pool: 8)
@@ -35,6 +39,15 @@ class EchoJob < Base
     say("echo", arguments: arguments, named: named, name: self.class.name, locale: I18n.locale,
                 provider: provider_job_id, group: Fairq.current_task.group, queue: queue_name,
                 kept: fairq_options, classes: (arguments + named.values).map { |value| value.class.name })
+  end
+end
+
+# As Active Job's continuations do at a checkpoint.
+class StoppingJob < Base
+  def perform
+    say("begin")
+    sleep(0.02) until queue_adapter.stopping?
+    say("stopping", stopping: queue_adapter.stopping?)
   end
 end
 

@@ -27,9 +27,17 @@ module Fairq
       ended = worker.run
       $stdout.flush
       # what was handed back may still be at work, and is not to go on
-      ended ? exit : exit!(0)
+      @cut_off = !ended
+      exit
     rescue Error, PG::Error => error
       leave(Database.one_line(error), 1)
+    end
+
+    # Runs after the application's own at_exit blocks, as it was registered before them:
+    # Ruby would then wait for threads that do not end.
+    at_exit do
+      $stdout.flush
+      exit!(0) if @cut_off
     end
 
     def self.leave(message, status)
@@ -40,7 +48,8 @@ module Fairq
 
     def initialize(arguments)
       @settings = { concurrency: number("CONCURRENCY", 4), lease: number("LEASE", 60),
-                    grace: number("GRACE", 5) }
+                    grace: number("GRACE", 5), timeout: number("TIMEOUT", nil),
+                    give_up: number("GIVE_UP", 60.0) }
       @queues = options.parse(arguments)
     end
 
@@ -66,6 +75,11 @@ module Fairq
         options.on("-g", "--grace SECONDS", Float, "that jobs have at the end (5)") do |n|
           @settings[:grace] = n
         end
+        options.on("-t", "--timeout SECONDS", Float, "that a job may run (no limit)") do |n|
+          @settings[:timeout] = n
+        end
+        options.on("--give-up SECONDS", Float, "end when the server refuses connections for so long,",
+                   "as without such a database or role (60; 0: never)") { |n| @settings[:give_up] = n }
         options.on("-p", "--poll SECONDS", Float, "look for jobs so often, instead of sleeping in",
                    "fairq.wait (1 through a pooler; 0: sleep)") { |n| @settings[:poll] = n }
       end
@@ -87,6 +101,10 @@ module Fairq
       end
       raise Usage, "lease must be above 0" unless lease.positive?
       raise Usage, "grace must not be below 0" if grace.negative?
+      raise Usage, "timeout must be above 0" unless @settings[:timeout].nil? || @settings[:timeout].positive?
+      raise Usage, "give-up must not be below 0" if @settings[:give_up].negative?
+
+      @settings[:give_up] = nil if @settings[:give_up].zero?
       raise Usage, "poll must not be below 0" if @settings[:poll]&.negative?
     end
 

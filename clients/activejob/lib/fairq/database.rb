@@ -9,10 +9,21 @@ module Fairq
     # What nothing but a change of the database or of the call mends.
     REFUSED = /\A(QF|42501|42883|3F000)/.freeze
 
+    # What a server says of its own state while it starts, stops or is full.  libpq has
+    # no SQLSTATE for an error of the connection's start.
+    AWAY = /the database system is|too many (clients|connections)|connection slots|terminating connection/i.freeze
+
     module_function
 
     def connect
       PG.connect({ **defaults, **given })
+    end
+
+    # Did a server answer, and refuse the connection for a reason that lasts: no such
+    # database or role, a wrong password, no entry in pg_hba.conf?
+    def refused?(error)
+      error.is_a?(PG::ConnectionBad) && sqlstate(error).nil? &&
+        error.message.include?("FATAL:") && !AWAY.match?(error.message)
     end
 
     # Is the error one of the connection, and not of the statement?
@@ -96,10 +107,12 @@ module Fairq
       options.slice(*PG::Connection.conndefaults_hash.keys)
     end
 
-    # A server that vanished is noticed within about a minute.
+    # A host that vanishes without a word is noticed within half a minute, whether the
+    # connection is idle (keepalives) or has sent something (tcp_user_timeout).
     def defaults
       options = { fallback_application_name: "fairq", client_encoding: "UTF8",
-                  keepalives_idle: 30, keepalives_interval: 10, keepalives_count: 3 }
+                  keepalives_idle: 10, keepalives_interval: 5, keepalives_count: 4,
+                  tcp_user_timeout: 30_000 }
       options[:connect_timeout] = 10 unless ENV["PGCONNECT_TIMEOUT"]
       options
     end

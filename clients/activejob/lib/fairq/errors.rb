@@ -29,6 +29,10 @@ module Fairq
     end
   end
 
+  # The task has run for longer than its timeout: the worker raises it in the job's
+  # thread.
+  class TimedOut < Ending; end
+
   # The task has failed for good.
   class Dead < Ending; end
 

@@ -21,12 +21,19 @@ module Fairq
 
     included do
       class_attribute :_fairq_group, instance_accessor: false, instance_predicate: false
+      class_attribute :_fairq_timeout, instance_accessor: false, instance_predicate: false
     end
 
     class_methods do
       # The group of this class's jobs: what the block returns for the job, or a name.
       def fairq_group(name = nil, &block)
         self._fairq_group = block || name
+      end
+
+      # For how many seconds a job of this class may run, if it is given; returns that.
+      def fairq_timeout(seconds = nil)
+        self._fairq_timeout = seconds.to_f if seconds
+        _fairq_timeout
       end
 
       # The name of the tasks of this class, for producers and workers that are not
@@ -51,12 +58,14 @@ module Fairq
     end
 
     def enqueue(options = {})
-      given = options.to_h.transform_keys(&:to_s).compact
-      fairq_options.merge!(given.slice(*KEPT))
-      fairq_options["dedup_for"] = given["dedup_for"].to_f if given["dedup_for"]
-      @fairq_once = given.slice(*ONCE)
-      @fairq_wait = options[:wait]&.to_f unless options[:wait_until]
-      super(options.except(*(KEPT + ONCE).map(&:to_sym)))
+      @fairq_once = {}
+      @fairq_wait = nil unless options[:wait_until]
+      super(take_fairq_options(options))
+    end
+
+    # Active Job 7.1 and later: options of a job for perform_all_later.
+    def set(options = {})
+      super(take_fairq_options(options))
     end
 
     def serialize
@@ -66,6 +75,8 @@ module Fairq
     def deserialize(data)
       super
       @fairq_options = data["fairq"].to_h.slice(*KEPT)
+      # a task that is there has its group on purpose
+      @fairq_options["group"] = NO_GROUP if @fairq_options["group"] == ""
     end
 
     # The group in which the job is enqueued.
@@ -73,6 +84,10 @@ module Fairq
       key = fairq_options["group"] || group_of(self.class._fairq_group) ||
             group_of(Fairq.group) || self.class.name
       case key
+      when NO_GROUP
+        ""
+      when "", :""
+        raise ArgumentError, "the group of #{self.class.name} is empty: name one, or say Fairq::NO_GROUP"
       when String, Symbol, Integer
         key.to_s
       else
@@ -82,6 +97,25 @@ module Fairq
     end
 
     private
+
+    # Keeps fairq's options; returns those for Active Job.
+    def take_fairq_options(options)
+      %i[wait_until expires_at].each { |name| check_time(name, options[name]) }
+      given = options.to_h.transform_keys(&:to_s).compact
+      fairq_options.merge!(given.slice(*KEPT))
+      fairq_options["dedup_for"] = given["dedup_for"].to_f if given["dedup_for"]
+      @fairq_once = fairq_once.merge(given.slice(*ONCE))
+      @fairq_wait = given["wait"].to_f if given["wait"] && !given["wait_until"]
+      options.except(*(KEPT + ONCE).map(&:to_sym))
+    end
+
+    # A string or a date has no time zone: to_f would make a year of it.
+    def check_time(name, value)
+      return if value.nil? || value.is_a?(Numeric) || value.acts_like?(:time)
+
+      raise ArgumentError, "#{name} of #{self.class.name} must be a time, or seconds since 1970, " \
+                           "not #{value.inspect}"
+    end
 
     def group_of(setting)
       setting.respond_to?(:call) ? setting.call(self) : setting

@@ -40,6 +40,60 @@ module Fairq
       ask(ENQUEUE_ALONE, "Fairq Enqueue", values).to_i
     end
 
+    # Options that fairq.enqueue has and enqueue_batch has not.
+    ALONE = %w[dedup_until dedup_for max_attempts replace].freeze
+
+    # The values are those of the columns of Batch, as arrays.
+    ENQUEUE_BATCH = "SELECT id FROM fairq.enqueue_batch($1::text, $2::text[], $3::jsonb[], " \
+                    "priorities => $4::int[], run_ats => (SELECT array_agg(coalesce(" \
+                    "clock_timestamp() + wait, at) ORDER BY n) FROM unnest($5::interval[], " \
+                    "$6::timestamptz[]) WITH ORDINALITY AS u (wait, at, n)), " \
+                    "dedup_keys => $7::text[], costs => $8::real[], headers => $9::jsonb[], " \
+                    "expires_at => $10::timestamptz) AS id"
+
+    # Where the values that a batch has for each task are among those of ENQUEUE: group,
+    # payload, priority, wait, run_at, dedup_key, cost, headers; and what all share.
+    EACH = [1, 2, 3, 4, 5, 6, 8, 9].freeze
+    QUEUE, COST, EXPIRES_AT = 0, 8, 13
+
+    # Enqueues jobs in one transaction, by as few statements as their options allow.
+    def enqueue_all(jobs)
+      alone, batched = jobs.partition do |job|
+        ALONE.any? { |name| !job.fairq_options.merge(job.fairq_once)[name].nil? }
+      end
+      in_transaction do
+        pairs = batched.map { |job| [job, values(job, job.scheduled_at&.to_f)] }
+        # a batch has costs for all of its tasks, or for none
+        pairs.group_by { |_, v| [v[QUEUE], v[EXPIRES_AT], v[COST].nil?] }.each_value { |batch| enqueue_batch(batch) }
+        alone.each { |job| job.provider_job_id = enqueue(values(job, job.scheduled_at&.to_f)) }
+      end
+    end
+
+    def enqueue_batch(pairs)
+      all = pairs.map(&:last)
+      columns = EACH.map { |number| array(all.map { |values| values[number] }) }
+      columns[EACH.index(COST)] = nil if all.first[COST].nil?
+      ids = rows(ENQUEUE_BATCH, "Fairq Enqueue All", [all.first[QUEUE], *columns, all.first[EXPIRES_AT]])
+      pairs.zip(ids) { |(job, _), (id)| job.provider_job_id = id.to_i }
+    end
+
+    def array(values)
+      PG::TextEncoder::Array.new.encode(values)
+    end
+
+    # In a transaction of the connection by which jobs are enqueued; in the one that is
+    # open there, if there is one.
+    def in_transaction(&block)
+      given = Thread.current.thread_variable_get(:fairq_connection)
+      if given
+        given.transaction_status == PG::PQTRANS_IDLE ? given.transaction(&block) : yield
+      elsif (record = Database.record)
+        record.transaction(&block)
+      else
+        @lock.synchronize { Fairq.with_connection(own_connection) { in_transaction(&block) } }
+      end
+    end
+
     # Ends an attempt in the transaction that is open; false: it is lost.
     def complete(id, attempt, result)
       sql = "SELECT fairq.complete($1::bigint, $2::int, $3::jsonb)::int"
@@ -47,25 +101,29 @@ module Fairq
     end
 
     def ask(sql, name, values)
+      rows(sql, name, values).first.first
+    end
+
+    def rows(sql, name, values)
       given = Thread.current.thread_variable_get(:fairq_connection)
       if given
-        given.exec_params(sql, values).getvalue(0, 0)
+        given.exec_params(sql, values).values
       elsif (record = Database.record)
-        ask_by_record(record, sql, name, values)
+        rows_by_record(record, sql, name, values)
       else
-        @lock.synchronize { own_connection.exec_params(sql, values).getvalue(0, 0) }
+        @lock.synchronize { own_connection.exec_params(sql, values).values }
       end
     rescue PG::Error => error
       raise Database.explained(error)
     end
 
-    def ask_by_record(record, sql, name, values)
+    def rows_by_record(record, sql, name, values)
       binds = values.map.with_index(1) do |value, number|
         ActiveRecord::Relation::QueryAttribute.new("$#{number}", value, ActiveModel::Type::Value.new)
       end
       record.connection_pool.with_connection do |connection|
         # not select_value, which the query cache answers
-        connection.exec_query(sql, name, binds).rows.first.first
+        connection.exec_query(sql, name, binds).rows
       end
     rescue ActiveRecord::StatementInvalid => error
       explained = Database.explained(error.cause)

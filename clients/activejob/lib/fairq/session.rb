@@ -33,8 +33,12 @@ module Fairq
     HELD = 0.5 # seconds until what another transaction holds is tried again
     LATELY = 2 # seconds for which others are likely to be held, too
 
-    def initialize(stop)
+    # limit: of each statement, in seconds; give_up: for how long a server may refuse
+    # the connection for a reason that lasts; nil: for ever.
+    def initialize(stop, limit: Connection::LIMIT, give_up: nil)
       @stop = stop
+      @limit = limit
+      @give_up = give_up
       @lock = Mutex.new
       @holding = Mutex.new # for who tries again what is held
       ActiveSupport::ForkTracker.after_fork { discard }
@@ -67,19 +71,10 @@ module Fairq
       persist_in_turn(&block)
     end
 
-    # A statement that takes its time; cancelled when the worker is to end.
-    def wait(sql, values)
+    # A statement that may sleep for so many seconds; cancelled when the worker is to end.
+    def wait(sql, values, seconds)
       transaction(once: true) do |connection|
-        connection.send_query_params(sql, values)
-        while busy?(connection)
-          if @stop.set?
-            connection.cancel # too early, if the server has not begun it yet
-            connection.socket_io.wait_readable(0.1)
-          else
-            IO.select([connection.socket_io, @stop.io])
-          end
-        end
-        connection.get_last_result
+        connection.sleep_in(sql, values, seconds, @stop)
       end
     end
 
@@ -92,10 +87,28 @@ module Fairq
     private
 
     def connect
-      connection = Database.connect
+      connection = Connection.new(@limit)
+      @refused_since = nil
       # a pooler invents the process that its clients see
-      @pooled = connection.exec("SELECT pg_backend_pid()").getvalue(0, 0).to_i != connection.backend_pid
+      pid = connection.exec_params("SELECT pg_backend_pid()").getvalue(0, 0).to_i
+      @pooled = pid != connection.pg.backend_pid
       connection
+    rescue PG::ConnectionBad => error
+      connection&.close
+      give_up(error) if Database.refused?(error)
+      raise
+    end
+
+    # Ends the attempts to connect when the server has refused them for too long.
+    def give_up(error)
+      @refused_since ||= now
+      return if @give_up.nil? || now - @refused_since < @give_up
+
+      raise ServerError.new(Database.one_line(error), nil)
+    end
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
 
     # One at a time, and seldom: so they keep no others from the connection.  When the one
@@ -114,14 +127,14 @@ module Fairq
     end
 
     def held_lately?
-      @held && Process.clock_gettime(Process::CLOCK_MONOTONIC) - @held < LATELY
+      @held && now - @held < LATELY
     end
 
     def note_held(error)
       unless held_lately?
         Fairq.logger.warn("another transaction is in the way: #{Database.one_line(error)}; trying again")
       end
-      @held = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      @held = now
     end
 
     def persist(once)
@@ -147,22 +160,14 @@ module Fairq
       end
     end
 
-    def busy?(connection)
-      connection.consume_input
-      connection.is_busy
-    end
-
     # In a process that a job has forked: its end is not to close what is its parent's.
     def discard
-      @connection&.socket_io&.reopen(IO::NULL)
+      @connection&.discard
       @connection = nil
     end
 
     def forget
-      @connection&.close unless @connection&.finished?
-    rescue PG::Error
-      nil # it is closed
-    ensure
+      @connection&.close
       @connection = nil
     end
   end

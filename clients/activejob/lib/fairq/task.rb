@@ -3,31 +3,39 @@
 module Fairq
   # An attempt at a task, as its job sees it: Fairq.current_task.
   class Task
-    COLUMNS = "id, attempt, group_key, payload, queue, headers, attempts_left, priority, " \
-              "extract(epoch FROM enqueued_at) AS enqueued_at"
+    COLUMNS = "id, attempt, group_key, payload::text, queue, headers::text, attempts_left, priority, " \
+              "lapses, extract(epoch FROM enqueued_at) AS enqueued_at"
 
-    attr_reader :id, :attempt, :group, :queue, :headers, :attempts_left, :priority, :enqueued_at
+    # Ruby's parser recurses, on the stack of a thread.
+    MOST_NESTED = 5000
+
+    attr_reader :id, :attempt, :group, :queue, :attempts_left, :priority, :lapses, :enqueued_at
 
     def initialize(worker, row)
       @worker = worker
-      @id, @attempt, @attempts_left, @priority =
-        row.values_at("id", "attempt", "attempts_left", "priority").map(&:to_i)
+      @id, @attempt, @attempts_left, @priority, @lapses =
+        row.values_at("id", "attempt", "attempts_left", "priority", "lapses").map(&:to_i)
       @group = row["group_key"]
       @queue = row["queue"]
       @payload = row["payload"]
-      @headers = row["headers"] ? JSON.parse(row["headers"], max_nesting: false) : {}
+      @headers_text = row["headers"]
       @enqueued_at = Time.at(row["enqueued_at"].to_r)
       @replacements = []
-      @stopped = @completed = false
+      @stopped = @completed = @timed_out = @end_claimed = false
+      @end_lock = Mutex.new
     end
 
     def payload
-      JSON.parse(@payload, max_nesting: false)
+      decode("payload", @payload)
+    end
+
+    def headers
+      @headers ||= @headers_text ? decode("headers", @headers_text) : {}
     end
 
     # The name by which a handler is found.
     def name
-      @headers["task"]
+      headers["task"]
     end
 
     # ---- for jobs
@@ -67,11 +75,22 @@ module Fairq
 
     # ---- for the worker and the adapter
 
-    attr_accessor :job, :begun, :ended
+    attr_accessor :job, :begun, :ended, :thread
     attr_reader :replacements
 
     def stop!
       @stopped = true
+    end
+
+    def timed_out?
+      @timed_out
+    end
+
+    # Stops the job, also in the middle of a sleep or of a wait for a socket.
+    def time_out!
+      @timed_out = true
+      stop!
+      @thread.raise(TimedOut)
     end
 
     # Has the job called complete!?  Its transaction may have been rolled back.
@@ -97,8 +116,28 @@ module Fairq
       Database.interval(@ended - @begun)
     end
 
+    # Did an earlier attempt end because its lease lapsed, as when its process died?
+    def suspect?
+      @lapses.positive?
+    end
+
+    # Whoever comes first ends the attempt: the thread that does the job, or the
+    # worker that has waited for it too long.
+    def claim_end
+      @end_lock.synchronize { !@end_claimed && (@end_claimed = true) }
+    end
+
     def to_s
-      "task #{@id} of #{@group}, attempt #{@attempt}"
+      "task #{@id} of queue #{@queue}, group #{@group}, attempt #{@attempt}"
+    end
+
+    private
+
+    # Of a JSON that Ruby cannot read an error of this task alone.
+    def decode(what, text)
+      JSON.parse(text, max_nesting: MOST_NESTED)
+    rescue JSON::ParserError, SystemStackError => error
+      raise Error, "the #{what} of the task cannot be decoded: #{error.message[0, 200]}"
     end
   end
 end

@@ -5,6 +5,7 @@ require "socket"
 require "fairq"
 require "fairq/session"
 require "fairq/task"
+require "fairq/timeouts"
 
 module Fairq
   # Does the jobs of some queues, strictly in the order given, each in a thread.
@@ -14,22 +15,41 @@ module Fairq
   #
   # poll: look for tasks so often, in seconds, instead of sleeping in fairq.wait; 0:
   # sleep there; nil: sleep, but through a pooler look every second.
+  #
+  # timeout: for how many seconds a job may run, unless its class says so by
+  # fairq_timeout; nil: for ever.  A job that does not end then has failed, and takes
+  # its slot with it.
+  #
+  # give_up: for how many seconds a server may refuse the connection for a reason that
+  # lasts, such as a database that does not exist; nil: for ever.
+  #
+  # A task with an earlier attempt whose lease has lapsed may have killed its process:
+  # it runs when nothing else does.
   class Worker
     SECONDS_MORE = 4 # for a server that is down, or does not answer, at the end
+    SLEEP = 30 # seconds in fairq.wait: a server that is gone is noticed soon after
 
     attr_reader :concurrency, :lease, :grace
 
-    def initialize(queues, concurrency: 4, lease: 60, grace: 5, poll: nil, name: nil)
+    def initialize(queues, concurrency: 4, lease: 60, grace: 5, poll: nil, name: nil,
+                   timeout: nil, give_up: 60)
       @queues = PG::TextEncoder::Array.new.encode(queues)
       @concurrency = concurrency
       @lease = lease
       @grace = grace
+      @timeout = timeout
       @name = name || "#{Socket.gethostname}:#{Process.pid}"
       @stop = Stop.new
-      @popper = Session.new(@stop) # fairq.wait takes its time
+      @popper = Session.new(@stop, give_up: give_up) # fairq.wait takes its time
       @over = Stop.new
-      @keeper = Session.new(@over) # to tell what has ended, to the end
+      # to tell what has ended, to the end; it keeps the leases, and so may not
+      # wait for longer than they last
+      @keeper = Session.new(@over, limit: (lease / 3.0).clamp(2, Connection::LIMIT))
       @running = []
+      @stuck = 0 # slots of jobs that did not end at their timeout
+      @careful = false
+      @renewed = now
+      @timeouts = Timeouts.new { |task| abandon(task) }
       @lock = Mutex.new
       @changed = ConditionVariable.new
       @poll = poll
@@ -55,7 +75,7 @@ module Fairq
       @lock.synchronize { @changed.broadcast }
       ended = popping_ended?(popping, limit) && all_ended?
       hand_back(limit) unless ended
-      popping.join if ended # raises what has ended it
+      ended &&= @stuck.zero?
       raise @refused if @refused
 
       ended
@@ -85,6 +105,7 @@ module Fairq
         room = wait_for_room
         break if @stop.set?
 
+        renew_overdue
         tasks = pop(room)
         begin_tasks(tasks)
         wait_for_tasks if tasks&.empty?
@@ -95,11 +116,24 @@ module Fairq
       @stop.set
     end
 
+    # How many tasks may be popped.  After a task that was to run alone there may be
+    # more of its kind, which would only be handed back: one at a time, then.
     def wait_for_room
       @lock.synchronize do
-        @changed.wait(@lock) until @stop.set? || @running.size < @concurrency
-        @concurrency - @running.size
+        @changed.wait(@lock) until @stop.set? || @running.size < (@careful ? 1 : slots)
+        @careful ? 1 : slots - @running.size
       end
+    end
+
+    def slots
+      @concurrency - @stuck
+    end
+
+    # Leases that could not be kept, since the server was away, are kept or known to be
+    # lost before more is popped: a lapsed task would else run here twice.
+    def renew_overdue
+      running = @lock.synchronize { @running.dup }
+      extend_leases(running) if running.any? && now - @renewed > @lease * 2 / 3.0
     end
 
     # nil: the connection is lost
@@ -122,17 +156,40 @@ module Fairq
       return unless tasks&.any?
       return release(tasks) if @stop.set?
 
-      @lock.synchronize { @running.concat(tasks) }
-      tasks.each do |task|
-        Thread.new { work(task) }
+      suspects, others = tasks.partition(&:suspect?)
+      @careful = suspects.any?
+      @lock.synchronize { @running.concat(others) }
+      others.each { |task| start(task) }
+      alone, *rest = suspects
+      release(rest) if rest.any?
+      run_alone(alone) if alone
+    end
+
+    def start(task)
+      Thread.new do
+        Thread.handle_interrupt(TimedOut => :never) { work(task) }
       end
+    end
+
+    # Nothing is popped until the task has ended.
+    def run_alone(task)
+      @lock.synchronize do
+        @running << task
+        @changed.wait(@lock) until @stop.set? || @running == [task]
+        @running.delete(task) if @stop.set?
+      end
+      return release([task]) if @stop.set?
+
+      Fairq.logger.warn("#{task}: its lease has lapsed #{task.lapses} times: it runs alone")
+      start(task)
+      @lock.synchronize { @changed.wait(@lock) while !@stop.set? && @running.include?(task) }
     end
 
     def wait_for_tasks
       notice_pooler if @poll.nil? && @popper.pooled?
       return @stop.wait(@poll) if @poll&.positive?
 
-      @popper.wait("CALL fairq.wait($1::text[])", [@queues])
+      @popper.wait("CALL fairq.wait($1::text[], $2::interval)", [@queues, seconds(SLEEP)], SLEEP)
     rescue PG::QueryCanceled
       nil # by the end, or by a statement_timeout
     rescue PG::Error => error
@@ -149,9 +206,16 @@ module Fairq
 
     def work(task)
       Fairq.current_task = task
-      finish(task, *perform(task))
+      outcome = perform(task)
+    ensure # also when the job has killed this thread
+      task.claim_end ? conclude(task, outcome) : take_slot_back(task)
+    end
+
+    # No outcome: the lease ends, and the task is done again.
+    def conclude(task, outcome)
+      finish(task, *outcome) if outcome
     rescue PG::Error, Error => error
-      # its lease ends, and it is done again
+      # likewise
       Fairq.logger.error("#{task}: #{Database.one_line(error)}")
     ensure
       @lock.synchronize do
@@ -170,9 +234,10 @@ module Fairq
     rescue Retry => error
       [:fail, error, { wait: error.wait }]
     rescue Exception => error # also of scripts and of the system: the task is told
-      task.stopped? && error.is_a?(Stopped) ? [:release] : [:fail, error, {}]
+      stopped = task.stopped? && !task.timed_out? && error.is_a?(Stopped)
+      stopped ? [:release] : [:fail, error, {}]
     ensure
-      task.ended = now
+      task.ended ||= now
     end
 
     def run_job(task)
@@ -180,12 +245,34 @@ module Fairq
       ActiveJob::Callbacks.run_callbacks(:execute) do
         job_class = Envelope.job_class(task.name)
         task.job = job_class.deserialize(Envelope.unpack(task, job_class))
-        task.job.perform_now
+        @timeouts.limit(task, job_class.fairq_timeout || @timeout) { task.job.perform_now }
       end
     ensure
       if defined?(ActiveRecord::Base)
         ActiveRecord::Base.connection_handler.clear_active_connections!
       end
+    end
+
+    # Fails a task whose thread did not end at its timeout.
+    def abandon(task)
+      return unless task.claim_end
+
+      task.ended = now
+      @lock.synchronize { @stuck += 1 }
+      conclude(task, [:fail, TimedOut.new("timed out, and did not stop"), {}])
+      Fairq.logger.error("#{task}: its thread does not end: #{slots} of #{@concurrency} slots are left")
+      return if slots.positive?
+
+      @refused = Error.new("no slot is left: jobs did not end at their timeout")
+      @stop.set
+    end
+
+    def take_slot_back(task)
+      @lock.synchronize do
+        @stuck -= 1
+        @changed.broadcast
+      end
+      Fairq.logger.warn("#{task}: its thread has ended at last: #{slots} of #{@concurrency} slots are left")
     end
 
     def finish(task, how, error = nil, options = {})
@@ -214,7 +301,8 @@ module Fairq
       elsif ended?(@keeper.query(COMPLETE, complete_values(task), brief: true))
         return
       end
-      Fairq.logger.warn("#{task}: had ended before, or its lease was lost")
+      Fairq.logger.warn("#{task}: was done, but had ended before, or its lease was lost: " \
+                        "it may be done twice")
     end
 
     COMPLETE = "SELECT fairq.complete($1::bigint, $2::int, $3::jsonb, took => $4::interval)"
@@ -243,12 +331,23 @@ module Fairq
 
     # quiet: says nothing if the attempt has ended before
     def fail_task(task, error, dead: false, wait: nil, quiet: false)
-      text = clean("#{error.class}: ", error.message)
+      text = with_causes(error)
       failed = tell_failed(task, text, dead: dead, wait: wait)
       return if quiet && !failed
 
       Fairq.logger.add(error.is_a?(Retry) ? Logger::INFO : Logger::ERROR,
-                       "#{task} (#{task.name}): #{text.lines.first.chomp}")
+                       "#{task}: #{text.lines.map(&:strip).join("; ")}")
+    end
+
+    # What the archive keeps: the error and its causes, as text that the server takes.
+    def with_causes(error)
+      chain = []
+      while error && chain.size < 20
+        chain << "#{error.class}: #{utf8(error.message.to_s)}"
+        # what the server has said is explained already
+        error = error.is_a?(ServerError) ? nil : error.cause
+      end
+      chain.join("\ncaused by ").delete("\0")[0, 10_000]
     end
 
     def tell_failed(task, text, dead: false, wait: nil)
@@ -260,12 +359,9 @@ module Fairq
              ))
     end
 
-    # What the server takes for text; of a message without end its beginning.
-    def clean(before, text)
-      text = text.to_s
+    def utf8(text)
       text = text.dup.force_encoding(Encoding::UTF_8) if text.encoding == Encoding::BINARY
-      text = text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
-      "#{before}#{text.delete("\0")[0, 10_000]}"
+      text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
     end
 
     def seconds(value)
@@ -278,7 +374,7 @@ module Fairq
       loop do
         sleep(@lease / 3.0)
         tasks = @lock.synchronize { @running.dup }
-        extend_leases(tasks) if tasks.any?
+        tasks.any? ? extend_leases(tasks) : @renewed = now
       rescue PG::Error, Error => error
         Fairq.logger.error("leases: #{Database.one_line(error)}")
       end
@@ -287,6 +383,7 @@ module Fairq
     def extend_leases(tasks)
       lost = @keeper.query("SELECT unnest(fairq.extend_batch($1::bigint[], $2::int[], $3::interval))",
                            [*ids_and_attempts(tasks), seconds(@lease)])
+      @renewed = now
       # A task may be here twice: lost, and taken again.  The older attempt is lost.
       lost.column_values(0).map(&:to_i).tally.each do |id, number|
         tasks.select { |task| task.id == id }.min_by(number, &:attempt).each(&:stop!)

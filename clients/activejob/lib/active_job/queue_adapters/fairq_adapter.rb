@@ -8,7 +8,7 @@ module ActiveJob
     #
     # Jobs are enqueued by Active Record's connection, if it is to PostgreSQL: in a
     # transaction they are there once that commits, and never if it rolls back.
-    class FairqAdapter
+    class FairqAdapter < (defined?(AbstractAdapter) ? AbstractAdapter : Object)
       def enqueue(job) # :nodoc:
         add(job, Fairq::Producer.values(job))
       end
@@ -17,7 +17,22 @@ module ActiveJob
         add(job, Fairq::Producer.values(job, timestamp))
       end
 
-      # Active Job from 7.2 on would else wait for the commit, and lose the job if
+      # All or none.  Returns how many were enqueued.
+      def enqueue_all(jobs) # :nodoc:
+        own, others = jobs.partition { |job| Fairq.current_task&.job?(job) }
+        Fairq::Producer.enqueue_all(others)
+        own.each { |job| add(job, Fairq::Producer.values(job, job.scheduled_at&.to_f)) }
+        jobs.each { |job| job.successfully_enqueued = true if job.respond_to?(:successfully_enqueued=) }
+        jobs.size
+      end
+
+      # Is the worker of this thread to end?  Active Job's continuations ask at each
+      # checkpoint, and save how far they are.
+      def stopping?(_job = nil) # :nodoc:
+        Fairq.current_task&.stopping? || false
+      end
+
+      # Active Job 7.2 would else wait for the commit, and lose the job if
       # the process dies then.
       def enqueue_after_transaction_commit? # :nodoc:
         false

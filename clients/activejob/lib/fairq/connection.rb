@@ -1,0 +1,89 @@
+# frozen_string_literal: true
+
+module Fairq
+  # A connection whose statements have a time limit of the client's own.
+  #
+  # A server that stops answering, behind a proxy that stays up, leaves the socket
+  # healthy: neither keepalives nor tcp_user_timeout notice it.  A statement without an
+  # answer after its limit counts as a lost connection: its outcome is unknown.
+  class Connection
+    # No statement of the worker waits for a lock for long, nor depends on the backlog.
+    LIMIT = 20
+
+    attr_reader :pg
+
+    # limit: in seconds
+    def initialize(limit = LIMIT)
+      @limit = limit
+      @pg = Database.connect
+    end
+
+    def exec_params(sql, values = [])
+      @pg.send_query_params(sql, values)
+      finish(now + @limit)
+    end
+
+    # Runs a statement that may sleep for so many seconds.  Cancels it when stop is set.
+    def sleep_in(sql, values, seconds, stop)
+      @pg.send_query_params(sql, values)
+      over = now + seconds + @limit
+      while busy?
+        check(over)
+        if stop.set?
+          @pg.cancel # too early, if the server has not begun it yet
+          @pg.socket_io.wait_readable(0.1)
+        else
+          IO.select([@pg.socket_io, stop.io], nil, nil, over - now)
+        end
+      end
+      @pg.get_last_result
+    end
+
+    def transaction
+      exec_params("BEGIN")
+      result = yield
+      exec_params("COMMIT")
+      result
+    rescue StandardError
+      exec_params("ROLLBACK") unless @pg.finished? || @pg.transaction_status == PG::PQTRANS_IDLE
+      raise
+    end
+
+    def close
+      @pg.close unless @pg.finished?
+    rescue PG::Error
+      nil # it is closed
+    end
+
+    # In a child process: ends the child's copy of the socket, and not the parent's session.
+    def discard
+      @pg.socket_io.reopen(IO::NULL) unless @pg.finished?
+    end
+
+    private
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    def finish(over)
+      while busy?
+        check(over)
+        @pg.socket_io.wait_readable(over - now)
+      end
+      @pg.get_last_result
+    end
+
+    def busy?
+      @pg.consume_input
+      @pg.is_busy
+    end
+
+    def check(over)
+      return if now < over
+
+      close
+      raise PG::ConnectionBad, "the server has not answered for #{@limit} s"
+    end
+  end
+end

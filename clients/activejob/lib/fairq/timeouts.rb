@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+module Fairq
+  # Ends jobs that run for longer than they may.
+  #
+  # At its deadline the thread of a job gets TimedOut, wherever it is: Ruby's sleeps,
+  # locks and waits for sockets end by it.  A thread that is still there after PATIENCE,
+  # in a C extension or in a job that rescues Exception, cannot be ended: the block that
+  # new() has got is called with its task, in a thread of its own.
+  class Timeouts
+    PATIENCE = 5 # seconds
+
+    def initialize(&abandon)
+      @abandon = abandon
+      @deadlines = {} # of tasks, on the monotonic clock
+      @lock = Mutex.new
+      @changed = ConditionVariable.new
+    end
+
+    # The calling thread does the task, for so many seconds at most; nil: without limit.
+    def limit(task, seconds)
+      return yield unless seconds
+
+      task.thread = Thread.current
+      set(task, seconds)
+      begin
+        Thread.handle_interrupt(TimedOut => :immediate) { yield }
+      ensure
+        clear(task)
+      end
+    rescue TimedOut
+      raise TimedOut, "timed out after #{format("%g", seconds)} s"
+    end
+
+    private
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    def set(task, seconds)
+      @lock.synchronize do
+        @deadlines[task] = now + seconds
+        @watching ||= Thread.new { watch }
+        @changed.signal
+      end
+    end
+
+    def clear(task)
+      @lock.synchronize { @deadlines.delete(task) }
+    end
+
+    def watch
+      @lock.synchronize do
+        loop do
+          first = @deadlines.values.min
+          @changed.wait(@lock, first && [first - now, 0].max)
+          @deadlines.select { |_, deadline| deadline <= now }.each_key { |task| pass(task) }
+        end
+      end
+    end
+
+    # First the thread is told; when its patience is over as well, the task is given up.
+    def pass(task)
+      if task.timed_out?
+        @deadlines.delete(task)
+        Thread.new { @abandon.call(task) }
+      else
+        task.time_out!
+        @deadlines[task] = now + PATIENCE
+      end
+    end
+  end
+end
