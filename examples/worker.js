@@ -20,9 +20,10 @@ function requirePackage() {
   }
 }
 
-// The work, to be replaced by yours.  To return is to have done it; what is returned is kept
-// as the result if the queue retains.  To throw is to have failed: it is tried again later.
-// Long work heeds task.signal, an AbortSignal, which says that it is in vain.
+// The work, to be replaced by yours.  When it returns, the task is done; its value is kept as the
+// result if the queue retains.  When it throws, the task has failed and is retried later; the
+// error is kept with its cause.  Long work looks at task.signal, an AbortSignal, which is aborted
+// when the work is wasted: pass it on to what takes one.
 async function handle(task) {
   console.log(`task ${task.id} of ${task.group}:`, task.payload);
 }
@@ -30,9 +31,12 @@ async function handle(task) {
 const [queue, module_] = process.argv.slice(2);
 const shards = (process.env.SHARDS || '').split(/\s+/).filter(Boolean); // connection URIs
 
+// The package decodes each payload by itself, and runs a task whose lease has lapsed with nothing
+// beside it.  So a task that is broken, or kills this process, fails alone.
 fairq.main(queue, module_ ? require(path.resolve(module_)).handle : handle, {
   concurrency: Number(process.env.CONCURRENCY || 4), // tasks at a time
   lease: Number(process.env.LEASE || 60), // seconds
+  timeout: Number(process.env.TIMEOUT || Infinity), // seconds per task
   grace: Number(process.env.GRACE || 5), // seconds for what runs at the end
   databases: shards.length > 0 ? shards : undefined,
 });
