@@ -2,7 +2,7 @@
 'use strict';
 const { now } = require('./clock');
 const {
-  Dead, Retry, Stopped, TimedOut, textOf,
+  Dead, Retry, Stopped, TimedOut, explain, textOf,
 } = require('./errors');
 const { fetch } = require('./producer');
 const { Task } = require('./task');
@@ -10,7 +10,9 @@ const { toJson, fromJson } = require('./values');
 
 class Attempt {
   // claim is JSON without the payload and the headers, which are JSON of their own.
-  constructor(shard, { claim: text, payload, headers }) {
+  constructor(shard, {
+    claim: text, payload, headers, too_long: tooLong = false, problem,
+  }) {
     const claim = JSON.parse(text);
     this.shard = shard;
     this.id = claim.id;
@@ -22,6 +24,8 @@ class Attempt {
     this.stopped = null; // why the work is wasted
     this.lost = false; // the server has said so
     this.undecodable = null; // the error of its payload or headers
+    if (tooLong) this.undecodable = unreadable('they have 256 MB of text');
+    if (problem !== undefined) this.undecodable = unreadable(explain(problem));
     this.controller = new AbortController();
     this.signal = this.controller.signal;
     this.task = new Task(this, claim, this.decode(payload, 'the payload'),
@@ -131,6 +135,10 @@ class Attempt {
       [this.id, this.number, ...values], { brief: true });
     return held;
   }
+}
+
+function unreadable(why) {
+  return new TypeError(`the payload or headers cannot be read: ${why}`);
 }
 
 // null: there is no result.  Of several promises those that have none are null.

@@ -47,9 +47,14 @@ function isServers(error) {
 
 // May time or a new connection mend it?  So it is with a server that is down, busy or
 // read-only, as a former primary is; not with what is wrong about the call itself, the
-// privileges, the password or the database's name.
+// privileges, the password or the database's name, or too large for PostgreSQL.
 function isTransient(error) {
-  return !isServers(error) || !/^(QF|0A|22|23|28|3D|3F|42)/.test(error.code);
+  return !isServers(error) || !/^(QF|0A|22|23|28|3D|3F|42|54)/.test(error.code);
+}
+
+// Has the server failed to print something, as its text exceeds a limit or its memory?
+function isTooLarge(error) {
+  return isServers(error) && /^(54|53200)/.test(error.code);
 }
 
 // Does it say that the server will never accept the connection, as both are set up?  There is no
@@ -146,5 +151,5 @@ function isError(value) {
 
 module.exports = {
   Dead, Retry, Stopped, TimedOut, WorkerError, Unavailable, NoHandler, isTransient, isHopeless,
-  isLost, isCancelled, isHeld, explain, textOf, stackOf,
+  isTooLarge, isLost, isCancelled, isHeld, explain, textOf, stackOf,
 };

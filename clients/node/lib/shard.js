@@ -4,7 +4,7 @@ const { setMaxListeners } = require('events');
 const { Attempt } = require('./attempt');
 const { now, pause } = require('./clock');
 const { Database } = require('./database');
-const { isCancelled, isTransient } = require('./errors');
+const { isCancelled, isTooLarge, isTransient } = require('./errors');
 const { extend } = require('./leases');
 
 const WAIT = 30; // seconds that fairq.wait sleeps at most
@@ -12,13 +12,22 @@ const MARGIN = 10; // seconds more that its answer may take
 const SILENCE = 1; // seconds after which a shard that has not answered is not waited for
 const POLL = 1; // seconds between looks for tasks, through a pooler
 
-// Text, which is decoded task by task: the driver's parsers, which the program may have changed,
-// would decode all of them or none.
-const POP = `SELECT to_json(c)::text AS claim, t.payload::text, t.headers::text
-  FROM fairq.pop($1::text[], $2::int, lease => make_interval(secs => $3::float8),
+// Payload and headers are fetched as text and decoded task by task: the driver's parsers, which
+// the program may have changed, would decode all of them or none.  A text of 256 MB stays at the
+// server: V8 has no string of 512 MB, and node-postgres would end the process over it.
+const TEXTS = `CASE WHEN octet_length(s.payload) < 1 << 28 THEN s.payload END AS payload,
+    CASE WHEN octet_length(s.headers) < 1 << 28 THEN s.headers END AS headers,
+    greatest(octet_length(s.payload), octet_length(s.headers)) >= 1 << 28 AS too_long`;
+const AS_TEXT = 'LATERAL (SELECT t.payload::text, t.headers::text OFFSET 0) AS s';
+const CLAIMS = `fairq.pop($1::text[], $2::int, lease => make_interval(secs => $3::float8),
       worker => $4::text) AS t,
     LATERAL (SELECT t.id, t.attempt, t.attempts_left, t.queue, t.group_key, t.priority,
       t.enqueued_at, t.lapses) AS c`;
+const POP = `SELECT to_json(c)::text AS claim, ${TEXTS} FROM ${CLAIMS}, ${AS_TEXT}`;
+
+// The same by parts.
+const POP_CLAIMS = `SELECT to_json(c)::text AS claim, t.id FROM ${CLAIMS}`;
+const READ = `SELECT ${TEXTS} FROM fairq.tasks AS t, ${AS_TEXT} WHERE t.id = $1::bigint`;
 const GROUPS = `SELECT sum(groups_active)::float8 AS groups FROM fairq.stats
   WHERE queue = ANY ($1::text[])`;
 
@@ -156,11 +165,28 @@ class Shard {
   async pop() {
     const { queues, lease, name } = this.worker;
     const asked = now();
-    const rows = await this.popper.query(POP, [queues, this.slots, lease, name], { once: true });
+    const values = [queues, this.slots, lease, name];
+    const rows = await this.popper.query(POP, values, { once: true }).catch((error) => {
+      if (!isTooLarge(error)) throw error;
+      return this.popByParts(values);
+    });
     const attempts = rows.map((row) => new Attempt(this, row));
     // This process may have stood still, by a handler that computes, since they were leased.
     if (attempts.length > 0 && now() - asked > lease / 3) await this.confirm(attempts);
     return attempts;
+  }
+
+  // A few kB of jsonb may be a GB of text, such as a list of numbers like 1e100000.  The server
+  // cannot print that, and with it all that is popped in the same statement.
+  async popByParts(values) {
+    const claims = await this.popper.query(POP_CLAIMS, values, { once: true });
+    const rows = [];
+    for (const { claim, id } of claims) {
+      const texts = await this.popper.query(READ, [id], { once: true })
+        .then(([row]) => row, (problem) => ({ payload: null, headers: null, problem }));
+      rows.push({ claim, ...texts });
+    }
+    return rows;
   }
 
   // Prolongs leases, and stops those attempts that have lost theirs before they begin.

@@ -1,5 +1,6 @@
 // Handlers: what they are given, and what becomes of what they return and throw.
 'use strict';
+const os = require('os');
 const {
   fairq, check, equal, errorOf, until, sleep, admin, rows, ask, connect, queue, drop, add, taskOf, ended, work,
   Program,
@@ -248,6 +249,25 @@ async function undecodable() {
       + ' the range of JavaScript'], 'what cannot be decoded fails by itself, after its attempts');
   }
   equal(seen, good.length, 'without its handler');
+
+  // a few kB, which are more text than the server can print, or JavaScript can hold
+  const numbers = (count) => ask(`SELECT fairq.enqueue($1, 'bob', jsonb_agg(1e131071::numeric), max_attempts => 1)
+    FROM generate_series(1, $2)`, name, count);
+  const enough = os.freemem() > 3 * 2 ** 30;
+  if (!enough) console.log('ok - payloads that are too large # SKIP there are no 3 GB of memory');
+  for (const [count, error] of !enough ? [] : [
+    [10000, 'TypeError: the payload or headers cannot be read: out of memory'],
+    [2500, 'TypeError: the payload or headers cannot be read: they have 256 MB of text'],
+  ]) {
+    await ask('BEGIN');
+    const bomb = await numbers(count);
+    const beside = await fairq.enqueue(admin, name, 'alice');
+    await ask('COMMIT');
+    const bombed = () => ask('SELECT status, attempt, error FROM fairq.tasks WHERE id = $1', bomb);
+    equal((await ended(beside)).status, 'succeeded', 'a task beside a payload that is too large is done');
+    await until(async () => (await bombed()).status === 'failed');
+    equal(await bombed(), { status: 'failed', attempt: 1, error }, 'which fails by itself');
+  }
   await worker.stop();
   await drop(name);
 }
