@@ -204,13 +204,25 @@ SELECT pg_temp.add('y1');
 SELECT * FROM pg_temp.stand;
 SELECT group_key, payload FROM fairq.take('taken', 10) ORDER BY 1;
 SELECT * FROM fairq.check_queue('taken');
--- whoever took the row away altogether has ended it
+-- rows that are moved or truncated are not found any more: nothing is lost
 SELECT pg_temp.forget(), pg_temp.add('x1'), pg_temp.note();
 BEGIN;
 SELECT pg_temp.take();
 TRUNCATE fairq.task;
 SELECT fairq.fail(pg_temp.id('x1'));
 ROLLBACK;
+BEGIN;
+SELECT pg_temp.take();
+CLUSTER fairq.task USING task_by_group;
+SELECT fairq.release(pg_temp.id('x1'));
+ROLLBACK;
+BEGIN;
+SELECT pg_temp.take();
+SAVEPOINT s;
+CLUSTER fairq.task USING task_by_group;
+ROLLBACK TO s;
+SELECT fairq.release(pg_temp.id('x1'));
+COMMIT;
 SELECT pg_temp.take();
 -- many, and many times
 SELECT pg_temp.forget(), fairq.alter_queue('taken', max_running => 0, fair_by => 'tasks', max_attempts => 100);

@@ -300,4 +300,49 @@ CALL fairq.wait('wait_2', '0');
 SELECT fairq.drop_queue('wait_2', true);
 CALL fairq.wait('wait_2', '0');
 
+-- what a pop would end and not return is no reason for one: if that is over, wait() ends it
+-- itself, and tells of the tasks that have its place then
+SELECT fairq.create_queue('wait_over', concurrency => 1, max_attempts => 1, retain => '1 day');
+SELECT pg_temp.add('wait_over', 'a1'), pg_temp.add('wait_over', 'b1');
+SELECT count(*) FROM fairq.pop('wait_over', 2, '1 microsecond');
+CALL fairq.wait('wait_over', '0');
+SELECT payload, status, error FROM fairq.tasks WHERE queue = 'wait_over' ORDER BY payload;
+SELECT pg_temp.add('wait_over', 'a2');
+CALL fairq.wait('wait_over', '0');
+SELECT count(*) FROM fairq.pop('wait_over', 2, '1 microsecond');
+SELECT pg_temp.add('wait_over', 'a3'), pg_temp.add('wait_over', 'a4');
+CALL fairq.wait('wait_over', '0');
+SELECT pg_temp.pop('wait_over');
+-- in a full queue, and in one without limits
+SELECT fairq.alter_queue('wait_over', concurrency => 0, max_running => 1);
+SELECT pg_temp.done('wait_over');
+SELECT count(*) FROM fairq.pop('wait_over', 2, '1 microsecond');
+SELECT pg_temp.add('wait_over', 'c1');
+CALL fairq.wait('wait_over', '0');
+SELECT pg_temp.pop('wait_over');
+SELECT fairq.alter_queue('wait_over', max_running => 0, max_attempts => 5);
+-- one that was cancelled; one that runs on is a reason
+SELECT pg_temp.done('wait_over'), pg_temp.add('wait_over', 'd1'), pg_temp.add('wait_over', 'e1');
+SELECT count(fairq.cancel(id)) FROM fairq.pop('wait_over', 1, '1 microsecond');
+SELECT count(*) FROM fairq.pop('wait_over', 1, '1 hour');
+CALL fairq.wait('wait_over', '0');
+SELECT payload, status FROM fairq.tasks WHERE queue = 'wait_over' AND payload >= '"d1"' ORDER BY payload;
+SELECT fairq.extend(id, lease => '1 microsecond') IS NOT NULL AS ok FROM fairq.task WHERE payload = '"e1"';
+CALL fairq.wait('wait_over', '0');
+SELECT pg_temp.pop('wait_over');
+-- more than one look ends, and more than run by a limit that was lowered
+SELECT pg_temp.done('wait_over'), fairq.alter_queue('wait_over', max_attempts => 1, retain => '0');
+SELECT count(fairq.enqueue('wait_over', 'f')) FROM generate_series(1, 250);
+SELECT count(*) FROM fairq.pop('wait_over', 250, '1 microsecond');
+CALL fairq.wait('wait_over', '0');
+SELECT status, count(*) FROM fairq.tasks WHERE queue = 'wait_over' AND group_key = 'f' GROUP BY status;
+SELECT fairq.alter_queue('wait_over', max_attempts => 5);
+SELECT count(fairq.enqueue('wait_over', 'g')) FROM generate_series(1, 3);
+SELECT count(*) FROM fairq.pop('wait_over', 2, '1 hour');
+SELECT count(*) FROM fairq.pop('wait_over', 1, '1 microsecond');
+SELECT fairq.alter_queue('wait_over', concurrency => 2);
+CALL fairq.wait('wait_over', '0');
+SELECT pg_temp.pop('wait_over');
+SELECT * FROM fairq.check_queue('wait_over');
+
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'wait%';

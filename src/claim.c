@@ -89,22 +89,24 @@ fairq_leaves_outdated(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Finish a ready task that is outdated.  A look leaves it as it is, but to finish many
- * is worth a pop.
+ * Finish a ready task that is outdated.  A look leaves some as they are; but many are
+ * to be finished before it goes on.
  */
 static FairqClaimResult
 drop_outdated(FairqService *s, FairqTask *task)
 {
 	FairqClaimResult result;
 
-	if (s->call.peek)
+	if (s->call.peek && !s->call.ends)
 	{
 		result = fairq_task_peek(s->tasks, task, true);
 		if (result == FAIRQ_LOCKED)
 			s->got.saw_locked = true;
 		if (result != FAIRQ_CLAIMED)
 			return result;
-		return ++s->got.outdated == FAIRQ_MAX_ENDED ? see_task(s) : FAIRQ_LOCKED;
+		if (++s->got.outdated == FAIRQ_MAX_ENDED)
+			s->got.saw_over = true;
+		return FAIRQ_LOCKED;
 	}
 	result = fairq_task_lock(s->tasks, task);
 	if (result == FAIRQ_CLAIMED && !fairq_is_outdated(task, s->call.now))
@@ -181,6 +183,69 @@ is_left(FairqService *s, const FairqTask *task)
 }
 
 /*
+ * Lock an expired task, of which the counters are held; *slot says whether it may run
+ * on.
+ */
+static FairqClaimResult
+lock_expired(FairqService *s, FairqTask *task, FairqSlot *slot)
+{
+	FairqClaimResult result = fairq_task_lock(s->tasks, task);
+
+	if (result == FAIRQ_CLAIMED &&
+		(!task->running || task->lease_until > s->taken.by))
+		result = FAIRQ_GONE;
+	*slot = runs_on(s, task);
+	if (result == FAIRQ_CLAIMED && *slot == FAIRQ_SLOT_UNKNOWN)
+		result = FAIRQ_LOCKED;
+	return result;
+}
+
+/* Bring a locked expired task to its end, which is not to run on. */
+static FairqClaimResult
+end_expired(FairqService *s, FairqTask *task)
+{
+	fairq_hold_end(NULL);
+	fairq_expire(s->queue, s->tasks, task);
+	task->running = false;
+	s->got.ended++;
+	return FAIRQ_GONE;
+}
+
+/*
+ * See whether a pop could have an expired task.  If a pop would end it, and not return
+ * it, the look does so, if it is to; or notes that there is such a task.
+ */
+static FairqClaimResult
+peek_at_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
+{
+	FairqClaimResult result = FAIRQ_LOCKED;
+	FairqSlot	slot;
+
+	fairq_hold_begin(s->queue, s->lane, task->group_no);
+	slot = runs_on(s, task);
+	if (slot == FAIRQ_SLOT_NONE && s->call.ends)
+	{
+		result = lock_expired(s, task, &slot);
+		if (result == FAIRQ_CLAIMED && slot == FAIRQ_SLOT_NONE)
+			return end_expired(s, task);
+		fairq_hold_end(NULL);
+		return result == FAIRQ_GONE ? FAIRQ_GONE : FAIRQ_LOCKED;
+	}
+	fairq_hold_end(NULL);
+	if (slot != FAIRQ_SLOT_NONE)
+		return fairq_start_expired(s->lane, s->taken.lane_no, turn) ?
+			peek_at_task(s, task, true) : FAIRQ_LOCKED;
+	result = fairq_task_peek(s->tasks, task, true);
+	if (result == FAIRQ_LOCKED)
+		s->got.saw_locked = true;
+	if (result != FAIRQ_CLAIMED)
+		return result;
+	s->got.saw_over = true;
+	s->got.ended++;
+	return FAIRQ_LOCKED;
+}
+
+/*
  * Serve a task whose lease has expired, at that turn.  It has a slot already,
  * which goes over with it.  One that is not to be run again is brought to its
  * end; and one that may not be run just now, since a limit was lowered, is put
@@ -198,8 +263,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	int64		took;
 
 	if (s->call.peek)
-		return fairq_start_expired(s->lane, s->taken.lane_no, turn) ?
-			peek_at_task(s, task, true) : FAIRQ_LOCKED;
+		return peek_at_expired(s, task, turn);
 	fairq_hold_begin(s->queue, s->lane, task->group_no);
 	if (is_left(s, task) ||
 		(runs_on(s, task) == FAIRQ_SLOT_FREE &&
@@ -210,26 +274,14 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 		return FAIRQ_LOCKED;
 	}
 	fairq_stall("claim");
-	result = fairq_task_lock(s->tasks, task);
-	if (result == FAIRQ_CLAIMED &&
-		(!task->running || task->lease_until > s->taken.by))
-		result = FAIRQ_GONE;
-	slot = runs_on(s, task);
-	if (result == FAIRQ_CLAIMED && slot == FAIRQ_SLOT_UNKNOWN)
-		result = FAIRQ_LOCKED;
+	result = lock_expired(s, task, &slot);
 	if (result != FAIRQ_CLAIMED)
 	{
 		fairq_hold_end(NULL);
 		return result;
 	}
 	if (slot == FAIRQ_SLOT_NONE)
-	{
-		fairq_hold_end(NULL);
-		fairq_expire(s->queue, s->tasks, task);
-		task->running = false;
-		s->got.ended++;
-		return FAIRQ_GONE;
-	}
+		return end_expired(s, task);
 	/* nothing can fail once it is served */
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
 		 task->id, s->queue->name);

@@ -100,7 +100,7 @@ remove_task(const Claims *claims, FairqTable *tasks, FairqTask *task)
 		fairq_dedup_free(tasks, task, true);
 	task->attempt++;
 	task->running = false;
-	fairq_taken_note(task, claims->now);
+	fairq_taken_note(tasks, task, claims->now);
 	return FAIRQ_CLAIMED;
 }
 

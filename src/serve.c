@@ -635,13 +635,12 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 
 /*
  * Would a pop find something?  It looks as one does, and parks groups, but
- * touches no row, and gives back the turn at which it finds something.  If
- * not, *saw_locked tells whether it would but for rows that others have
- * locked: it is not published when they are unlocked.
+ * touches no row, and gives back the turn at which it finds something.  With
+ * look->ends, it ends what a pop would end and not return.
  */
 bool
 fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
-				  bool *saw_locked)
+				  FairqLook *look)
 {
 	FairqService s = {
 		.queue = queue,
@@ -649,11 +648,16 @@ fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 		.call.now = now,
 		.call.lease_until = DT_NOEND,
 		.call.peek = true,
+		.call.ends = look->ends,
 		.call.max_tasks = 1
 	};
 
 	tasks->claims_delete = takes;
 	serve_queue(&s);
-	*saw_locked = s.got.saw_locked && !s.got.peeked;
+	look->ended = look->ends && (s.got.ended > 0 || s.got.outdated > 0);
+	if (look->ended)
+		fairq_written();
+	look->saw_locked = s.got.saw_locked && !s.got.peeked;
+	look->saw_over = s.got.saw_over && !s.got.peeked;
 	return s.got.peeked;
 }

@@ -7,13 +7,24 @@
 
 #include "service.h"
 
+/* What a look is to do, and has found, beside that a pop would find something. */
+typedef struct FairqLook
+{
+	bool		ends;			/* true: it ends what is over */
+	bool		ended;			/* true: it has ended some */
+	bool		saw_over;		/* true: a look that ends what is over is worth it */
+	bool		saw_locked;		/* true: a pop would find something but for rows
+								 * that others have locked: it is not published
+								 * when they are unlocked */
+} FairqLook;
+
 /* per_group: 0 for no limit; lease_until: DT_NOEND if tasks are removed */
 extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,
 						 TimestampTz now, int64 max_tasks, int64 per_group,
 						 TimestampTz lease_until, FairqServer server,
 						 void *arg);
 extern bool fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks,
-							  TimestampTz now, bool *saw_locked);
+							  TimestampTz now, FairqLook *look);
 extern void fairq_serve_init(void);
 
 #endif							/* FAIRQ_SERVE_H */

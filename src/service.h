@@ -43,6 +43,9 @@ typedef struct FairqService
 									 * removed */
 		bool		peek;		/* true: nothing is served, but whether a pop
 								 * would be worth it is found out */
+		bool		ends;		/* true, with peek: tasks that are over, and that
+								 * no pop would return, are brought to their
+								 * end */
 		int64		max_tasks;	/* tasks to be served, at most */
 		int64		per_group;	/* turns of a group, at most; 0: no limit */
 	}			call;
@@ -59,6 +62,7 @@ typedef struct FairqService
 								 * others */
 		bool		peeked;		/* true, with peek: a pop would be worth it */
 		bool		saw_locked; /* true: a row was merely locked */
+		bool		saw_over;	/* true, with peek: there is what ends would end */
 	}			got;
 
 	FairqLane  *lane;			/* present lane */

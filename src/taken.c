@@ -4,8 +4,9 @@
  *
  * fairq.take() deletes a task's row.  Its worker can still fail or release the
  * task, in the same transaction: then the task is to be written anew, from the row
- * that was deleted.  So where that is, is noted here.  If the row is there no more,
- * after a TRUNCATE, the task is not found.
+ * that was deleted.  So where that is, is noted here, and in which file: CLUSTER and
+ * the like move rows, or drop those that were deleted.  Then the task cannot be found
+ * any more, and to end its attempt is an error, so that the transaction gives it back.
  *
  * What a subtransaction has done that was rolled back must not count.  Nothing is
  * undone here for that: a note has the transaction ids of who has taken the task, and
@@ -24,6 +25,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "compat.h"
 #include "taken.h"
 #include "transaction.h"
 
@@ -43,6 +45,7 @@ typedef struct Taken
 	int32		before;			/* note of the same task before this one; NO_NOTE:
 								 * there is none.  Known once it is in the index */
 	ItemPointerData tid;		/* TID of the row that was deleted */
+	FairqFile	file;			/* file in which that is */
 } Taken;
 
 /* The last note of a task. */
@@ -74,7 +77,7 @@ grow(void)
 
 /* Note that this transaction has taken a task, whose row it has just deleted. */
 void
-fairq_taken_note(const FairqTask *task, TimestampTz at)
+fairq_taken_note(FairqTable *tasks, const FairqTask *task, TimestampTz at)
 {
 	Taken	   *note;
 
@@ -87,6 +90,21 @@ fairq_taken_note(const FairqTask *task, TimestampTz at)
 	note->ended_by = InvalidTransactionId;
 	note->before = NO_NOTE;
 	note->tid = task->tid;
+	note->file = fairq_file(tasks->rel);
+}
+
+/* Refuse if the table was written anew since: the deleted row is not where it was. */
+static void
+check_file(FairqTable *tasks, const Taken *note)
+{
+	FairqFile	file = fairq_file(tasks->rel);
+
+	if (memcmp(&file, &note->file, sizeof(FairqFile)) != 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				errmsg("cannot fail or release task " INT64_FORMAT ": fairq.task was rewritten after this transaction had taken it",
+					   note->id),
+				errhint("Roll the transaction back: then the task is ready again."));
 }
 
 /* Put all notes into the index that are not there yet. */
@@ -146,8 +164,10 @@ fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
 	Taken	   *note = find_note(id);
 
 	if (note == NULL ||
-		(attempt != FAIRQ_ANY_ATTEMPT && note->attempt != attempt) ||
-		!fairq_task_find_deleted(tasks, &note->tid, note->by, task) ||
+		(attempt != FAIRQ_ANY_ATTEMPT && note->attempt != attempt))
+		return false;
+	check_file(tasks, note);
+	if (!fairq_task_find_deleted(tasks, &note->tid, note->by, task) ||
 		task->id != id)
 		return false;
 	task->taken = true;

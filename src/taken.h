@@ -7,7 +7,8 @@
 
 #include "store.h"
 
-extern void fairq_taken_note(const FairqTask *task, TimestampTz at);
+extern void fairq_taken_note(FairqTable *tasks, const FairqTask *task,
+							 TimestampTz at);
 extern bool fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt,
 							 FairqTask *task);
 extern bool fairq_taken_any(void);

@@ -19,7 +19,11 @@
  * and it is not published when it is unlocked.  A waiter that has seen nothing
  * but such rows looks again by itself, at intervals that grow.
  *
- * Locking: each look takes AccessShareLock on the queue and on fairq.task.
+ * What a pop would bring to its end and not return (claim.c) is no reason to wake a
+ * client.  A wait that finds nothing else does that itself, and looks again.
+ *
+ * Locking: each look takes AccessShareLock on the queue and on fairq.task; one that
+ * ends tasks takes RowExclusiveLock on the latter, and locks their rows.
  */
 #include "postgres.h"
 
@@ -63,6 +67,7 @@ typedef struct Looks
 										 * not */
 	FairqDomain *domain;
 	uint64		resets;			/* of the domain, before the last one */
+	FairqLook	look;			/* the last one */
 } Looks;
 
 /* Returns when something of the queue falls due; DT_NOEND: never. */
@@ -125,11 +130,10 @@ look_at(FairqQueue *queue, FairqTable *tasks, int nth, Looks *looks)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz due;
 	int64	   *retry = &looks->retry[nth];
-	bool		saw_locked;
-	bool		ready = fairq_worth_a_pop(queue, tasks, now, &saw_locked);
+	bool		ready = fairq_worth_a_pop(queue, tasks, now, &looks->look);
 
 	due = next_due(queue);
-	if (saw_locked)
+	if (looks->look.saw_locked)
 	{
 		*retry = Min(Max(*retry * 2, RETRY), LONGEST_RETRY);
 		elog(DEBUG2, "tasks of queue \"%s\" are locked: looking again after %d ms",
@@ -150,22 +154,45 @@ look_at(FairqQueue *queue, FairqTable *tasks, int nth, Looks *looks)
 
 /*
  * Look at the queues in their order, in a transaction of its own, up to one that
- * has something.  Returns which; -1: none has.
+ * has something; with ends, ending what is over.  Returns which; -1: none has.
+ * *again: another look is worth it at once.
  */
 static int
-look_once(text *const *names, int n, Looks *looks)
+look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 {
 	FairqQueue *queues[FAIRQ_MAX_WAITS];
 	FairqTable *tasks;
 	int			found = -1;
 
+	*again = false;
+	looks->look.ends = ends;
 	begin_look(names, n, queues, looks);
-	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	tasks = fairq_table_open(fairq_catalog()->task,
+							 ends ? RowExclusiveLock : AccessShareLock);
 	for (int i = 0; i < n && found < 0; i++)
+	{
 		if (look_at(queues[i], tasks, i, looks))
 			found = i;
+		*again |= ends ? looks->look.ended : looks->look.saw_over;
+	}
 	fairq_table_close(tasks);
 	fairq_procedure_commit();
+	return found;
+}
+
+/*
+ * Look at the queues.  If there is nothing, but tasks that a pop would end and not
+ * return, they are ended: by that there may be free slots, once it is committed.
+ */
+static int
+look(text *const *names, int n, Looks *looks)
+{
+	bool		ends = false;
+	bool		again;
+	int			found;
+
+	while ((found = look_once(names, n, looks, ends, &again)) < 0 && again)
+		ends = !ends;
 	return found;
 }
 
@@ -207,7 +234,7 @@ wait_until(TimestampTz end, text *const *names, int n)
 
 		MemoryContextReset(each);
 		old = MemoryContextSwitchTo(each);
-		found = look_once(names, n, looks);
+		found = look(names, n, looks);
 		MemoryContextSwitchTo(old);
 		if (found >= 0 || GetCurrentTimestamp() >= end)
 			break;
