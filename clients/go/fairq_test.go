@@ -680,6 +680,11 @@ func TestUndecodable(t *testing.T) {
 func TestAlone(t *testing.T) {
 	db := queue(t, "alone", ", max_attempts => 3")
 	queue(t, "beside", "")
+	pool, err := pgxpool.New(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
 	var mu sync.Mutex
 	running, seen, beside := 0, map[int64]int{}, 0
 	handler := func(_ context.Context, task *fairq.Task) error {
@@ -688,6 +693,10 @@ func TestAlone(t *testing.T) {
 		suspect := task.Name == "suspect"
 		if suspect {
 			seen[task.ID] = task.Attempt
+			// it must wait, although there are slots for it
+			if _, err := fairq.Enqueue(ctx, pool, "beside", fairq.NewTask{Group: "bob"}); err != nil {
+				t.Error(err)
+			}
 		}
 		if running > 1 {
 			beside++
