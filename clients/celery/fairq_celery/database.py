@@ -21,7 +21,7 @@ from psycopg.waiting import Ready, Wait
 LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
 # seconds in which the server has to answer a statement
-TO_ANSWER = 30
+TO_ANSWER = 20
 
 # seconds after which the kernel gives up data that the other side does not acknowledge;
 # keepalives do not count while such data is on its way
@@ -41,8 +41,10 @@ class Connection(psycopg.Connection):
     A server, or a network, that has vanished may leave the socket as it is for hours.
     """
 
+    limit = TO_ANSWER       # seconds
+
     def wait(self, gen, *args, **kwargs):
-        end = time.monotonic() + TO_ANSWER
+        end = time.monotonic() + self.limit
         try:
             wanted = next(gen)
             poll = select.poll()
@@ -51,7 +53,7 @@ class Connection(psycopg.Connection):
                               | select.POLLOUT * bool(wanted & Wait.W))
                 found = poll.poll(max(0, end - time.monotonic()) * 1000)
                 if not found:
-                    raise unanswered()
+                    raise unanswered(self.limit)
                 event = found[0][1]
                 ready = (Ready.R * bool(event & ~select.POLLOUT)
                          | Ready.W * bool(event & ~select.POLLIN)) & wanted
@@ -72,7 +74,7 @@ def readable(sockets, seconds):
     return bool(poll.poll(seconds * 1000))
 
 
-def unanswered(limit=TO_ANSWER):
+def unanswered(limit):
     return psycopg.OperationalError(
         f"the server has not answered for {limit} seconds, so the connection is given up")
 

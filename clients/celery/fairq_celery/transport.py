@@ -31,7 +31,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import ExecStatus
 
 from . import broadcast, replies
-from .database import LOST, connect, explained, readable, refusal, unanswered
+from .database import LOST, TO_ANSWER, connect, explained, readable, refusal, unanswered
 from .envelope import COMMON, Unfit, own_options, to_message, to_task
 from .group import group_of, running_task
 from .ledger import Claim, ledger_of
@@ -57,6 +57,9 @@ WAIT_LIMIT = TO_WAIT + 10
 
 # seconds between looks at whether it is late
 TO_LOOK = 5
+
+# seconds in which the server has to take a message that is for the moment
+TO_BROADCAST = 5
 
 # seconds until its cancellation is given up
 TO_CANCEL = 1
@@ -223,7 +226,7 @@ class Channel(virtual.Channel):
     def basic_publish(self, message, exchange, routing_key, **kwargs):
         if exchange and self.is_broadcast(exchange):
             self._inplace_augment_message(message, exchange, routing_key)
-            self.connection.notify(broadcast.channel_of(exchange), exchange, routing_key, message)
+            self.connection.broadcast(broadcast.channel_of(exchange), exchange, routing_key, message)
             return None
         return super().basic_publish(message, exchange, routing_key, **kwargs)
 
@@ -516,6 +519,18 @@ class Transport(virtual.Transport):
                 pass
 
     # ---- broadcasts
+
+    def broadcast(self, channel, exchange, routing_key, message):
+        """By a statement of which Celery's loop does not wait for long: the worker sends a
+        heartbeat every other second.
+        """
+        if self.database is not None:
+            self.database.limit = TO_BROADCAST
+        try:
+            self.notify(channel, exchange, routing_key, message)
+        finally:
+            if self.database is not None:
+                self.database.limit = TO_ANSWER
 
     def notify(self, channel, exchange, routing_key, message):
         self.ask("SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) piece", channel,

@@ -4,15 +4,17 @@ Celery acknowledges a task that has failed like one that has not: Request tells 
 message which it was.  Tasks that were cancelled, or lost, are told to stop.
 """
 
+import atexit
 import logging
 import os
 import select
 import signal
+import sys
 import threading
 import time
 
 import celery
-from billiard.einfo import ExceptionWithTraceback
+from billiard import einfo as billiard_einfo
 from billiard.exceptions import Terminated, WorkerLostError
 from celery import exceptions, signals
 from celery.concurrency.asynpool import AsynPool
@@ -23,11 +25,17 @@ from .transport import Transport
 
 log = logging.getLogger("fairq.celery")
 
+# what billiard 4 has an error of a process in
+WRAPPED = getattr(billiard_einfo, "ExceptionWithTraceback", ())
+
 # seconds in which a process should say that it has begun the task that it was given
 TO_BEGIN = 0.5
 
 # causes of an error that are kept
 MOST_CAUSES = 10
+
+# seconds that exit handlers have, when tasks do not stop
+TO_EXIT = 5
 
 # seconds after which the end of a process is looked for, when none has said anything
 TO_LOOK = 0.1
@@ -113,9 +121,23 @@ class Request(request.Request):
                 claim.started = True
         super().on_accepted(pid, time_accepted)
 
+    def __init_subclass__(cls, **kwargs):
+        """Celery's own subclass takes what has ended for a result; of a thread whose task has
+        raised SystemExit, say, it is an error.
+        """
+        super().__init_subclass__(**kwargs)
+        succeeded = cls.on_success
+
+        def on_success(self, ended, **kwargs):
+            if isinstance(ended, billiard_einfo.ExceptionInfo):
+                return self.on_failure(ended)
+            return succeeded(self, ended, **kwargs)
+
+        cls.on_success = on_success
+
     def on_failure(self, exc_info, send_failed_event=True, return_ok=False):
         message, error = self._message, exc_info.exception
-        if isinstance(error, ExceptionWithTraceback):
+        if isinstance(error, WRAPPED):
             error = error.exc
         if isinstance(error, MemoryError):
             # Celery would raise it once more, which ends the worker with all of its tasks
@@ -280,6 +302,10 @@ def listen_to_ledgers(sender, **kwargs):
     def hear():
         hear_of_begun(getattr(consumer.pool, "_pool", None))
 
+    conf = consumer.app.conf
+    if (conf.task_time_limit or conf.task_soft_time_limit) and not isinstance(
+            getattr(consumer.pool, "_pool", None), AsynPool):
+        log.warning("tasks have no time limits in this pool: Celery has them in prefork only")
     for ledger in list(ledgers.values()):
         ledger.tell, ledger.hear = tell, hear
     read_results_at_once(getattr(consumer.pool, "_pool", None))
@@ -288,7 +314,14 @@ def listen_to_ledgers(sender, **kwargs):
 
         def hear_and_flush():
             hear()
+            # Celery 5.3 to 5.5 forgets also the jobs that run, so that their results
+            # would find nobody
+            cache = getattr(getattr(consumer.pool, "_pool", None), "_cache", {})
+            running = {number: job for number, job in list(cache.items()) if job._accepted}
             flush()
+            for number, job in running.items():
+                if not job.ready():
+                    cache.setdefault(number, job)
 
         consumer.pool.flush = hear_and_flush
 
@@ -328,4 +361,16 @@ def end_now(consumer):
             os.kill(process.pid, signal.SIGKILL)
         except (OSError, AttributeError):
             pass
+    # Celery would wait for them, and python for threads, so this ends what they cannot
+    ending = threading.Thread(target=run_exit_handlers, args=[consumer], daemon=True)
+    ending.start()
+    ending.join(TO_EXIT)
     os._exit(0)
+
+
+def run_exit_handlers(consumer):
+    """As at any other end: those of the application, logging's, and so on."""
+    signals.worker_shutdown.send(sender=consumer.controller)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()

@@ -1,11 +1,12 @@
 """The application of the tests.  What its tasks do is told in lines of the file EVENTS."""
 
+import atexit
 import os
 import signal
 import time
 
 import celery
-from celery import exceptions
+from celery import exceptions, signals
 
 import fairq_celery
 
@@ -21,6 +22,11 @@ app.conf.update(eval(os.environ.get("SETTINGS", "{}")))
 def say(*words):
     with open(os.environ["EVENTS"], "ab", buffering=0) as file:
         file.write((" ".join(map(str, words)) + "\n").encode())
+
+
+@signals.worker_init.connect
+def prepare(**kwargs):
+    atexit.register(say, "at_exit")
 
 
 @app.task(bind=True)
@@ -125,6 +131,11 @@ def chained_retry():
 @app.task
 def greedy():
     raise MemoryError("too large")
+
+
+@app.task
+def quits(error):
+    raise SystemExit(3) if error == "SystemExit" else KeyboardInterrupt
 
 
 @app.task
