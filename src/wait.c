@@ -61,7 +61,6 @@ PG_FUNCTION_INFO_V1(fairq_wait_queues);
 /* What the looks at a queue have found, beside that there is nothing. */
 typedef struct Looks
 {
-	uint64		events[FAIRQ_MAX_WAITS];	/* of each queue, before the last one */
 	TimestampTz due[FAIRQ_MAX_WAITS];	/* when to look again */
 	int64		retry[FAIRQ_MAX_WAITS]; /* put off so long by locked rows; 0:
 										 * not */
@@ -117,8 +116,6 @@ begin_look(text *const *names, int n, FairqQueue **queues, Looks *looks)
 	}
 	fairq_watch_transaction();
 	fairq_wait_begin(wakeups, n);
-	for (int i = 0; i < n; i++)
-		looks->events[i] = fairq_wake_events(i);
 	looks->domain = fairq_domain();
 	looks->resets = pg_atomic_read_u64(&looks->domain->resets);
 }
@@ -202,8 +199,8 @@ sleep_until(TimestampTz until, const Looks *looks)
 {
 	for (;;)
 	{
-		bool		news = fairq_sleep(looks->events,
-									   Min(until, GetCurrentTimestamp() + LISTEN_EVERY));
+		bool		news = fairq_sleep(Min(until,
+										   GetCurrentTimestamp() + LISTEN_EVERY));
 
 		CHECK_FOR_INTERRUPTS();
 		if (news || GetCurrentTimestamp() >= until)

@@ -3,16 +3,25 @@
  *		Waking sessions that wait for tasks of one queue, or of several.
  *
  * Workers sleep on a condition variable in the queue's shared memory.  A
- * transaction that makes tasks ready wakes as many of them as there is work
- * for, after that is visible (transaction.c).  What wakes and is not needed
- * goes back to sleep in the server (wait.c): no client hears of it.
+ * transaction that makes tasks ready calls as many of them as there is work
+ * for, after that is visible (transaction.c): it adds to the queue's calls, and
+ * signals.  A waiter that wakes looks only if it can take one of the calls, so of
+ * many waiters as many look as were called, whichever they are.  What looks and
+ * finds nothing goes back to sleep in the server (wait.c): no client hears of it.
  *
- * No wake-up is lost: a waiter counts itself before it looks for work, notes
- * the number of events before it looks, and sleeps only if it is still the
- * same after it has joined the sleepers.  A transaction that has made tasks
- * ready counts an event if there is any waiter, and then signals.  A waiter
- * that is ended by an error may have been woken before, and wakes another one;
- * one whose time is over looks once more.
+ * No wake-up is lost: a waiter counts itself before it looks for work, and sleeps
+ * only if there is no call after it has joined the sleepers.  A transaction that
+ * has made tasks ready adds its calls if there is any waiter, and then signals.
+ * A waiter that is ended by an error may have taken a call before, and calls
+ * another one; one whose time is over looks once more.
+ *
+ * A waiter that has found something leaves, and its client is to pop.  It may be
+ * gone, or slow.  Between its wake-up and its pop the task is still there, and
+ * whoever looked would find it, too: so nobody looks without a call.  But a second
+ * after the last waiter has left with something, or after a call if none has, one
+ * waiter looks, the first of those that wake up each second to listen (wait.c).  If
+ * it finds something, pops wake the next, as it is not known how much was left.
+ * test/model/wake.py has the protocol.
  *
  * What only time makes ready is waited for by one of the waiters, the
  * timekeeper; the others sleep until they are woken.  If something falls due
@@ -20,21 +29,19 @@
  * at the clock.
  *
  * A session can sleep on one condition variable only.  So those that wait at
- * several queues sleep on one of their domain, which wakes them all; but only so
- * many look as were called, each of which takes a call from one of its queues: the
- * others sleep on.  A waiter that has taken the call of one queue, and finds
- * something in another one before it, passes the call on; and so does its pop, if
- * it was filled before it came to the queue that the waiter was told of.  As the
- * sessions that wait at a queue alone know nothing of calls, as many of these are
- * woken besides.
+ * several queues sleep on one of their domain, which wakes them all.  Each looks if
+ * it can take a call of one of its queues: the others sleep on.  A waiter that has
+ * taken the call of one queue, and finds something in another one before it, passes
+ * the call on; and so does its pop, if it was filled before it came to the queue
+ * that the waiter was told of.
  *
  * Sometimes it is not known how much there is to do (a queue is resumed, a
- * limit is raised).  Then one is woken, and each pop that finds as much as it
- * wanted wakes the next.
+ * limit is raised).  Then one is called, and each pop that finds as much as it
+ * wanted calls the next.
  *
  * Locking: what is shared is atomic; a wakeup's domain is set before the queue has
- * waiters.  Waking takes the condition variable's spinlock, allocates nothing and cannot fail, so it can be done from commit
- * and abort callbacks.
+ * waiters.  Waking takes the condition variable's spinlock, allocates nothing and
+ * cannot fail, so it can be done from commit and abort callbacks.
  */
 #include "postgres.h"
 
@@ -44,6 +51,9 @@
 #include "shmem.h"
 #include "wake.h"
 
+/* after that one waiter looks without a call */
+#define RECHECK_AFTER USECS_PER_SEC
+
 /* what this backend waits at */
 static struct
 {
@@ -52,6 +62,7 @@ static struct
 }			waits[FAIRQ_MAX_WAITS];
 static int	nwaits = 0;
 static int	called_by = -1;		/* whose call it has taken, of these; -1: none */
+static bool rechecking = false; /* it looks without a call, after a while */
 
 /* of several queues, the one that had something; NULL: its pop has been there */
 static FairqWakeup *told_of = NULL;
@@ -74,7 +85,7 @@ fairq_wakeup_init(FairqWakeup *wakeup)
 	pg_atomic_init_u32(&wakeup->several, 0);
 	pg_atomic_init_u32(&wakeup->calls, 0);
 	pg_atomic_init_u32(&wakeup->surplus, 0);
-	pg_atomic_init_u64(&wakeup->events, 0);
+	pg_atomic_init_u64(&wakeup->recheck, (uint64) DT_NOEND);
 	pg_atomic_init_u64(&wakeup->minded, (uint64) DT_NOEND);
 }
 
@@ -85,6 +96,7 @@ fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
 	wakeup->domain = domain;
 	pg_atomic_write_u32(&wakeup->calls, 0);
 	pg_atomic_write_u32(&wakeup->surplus, 0);
+	pg_atomic_write_u64(&wakeup->recheck, (uint64) DT_NOEND);
 	pg_atomic_write_u64(&wakeup->minded, (uint64) DT_NOEND);
 }
 
@@ -98,56 +110,64 @@ fairq_wakeup_is_left(FairqWakeup *wakeup)
 	return pg_atomic_read_u32(&wakeup->waiters) == 0;
 }
 
-/* Returns how many wait, and counts an event if there are any. */
+/* Have one waiter look a while after that, call or not. */
+static void
+recheck_later(FairqWakeup *wakeup)
+{
+	pg_atomic_write_u64(&wakeup->recheck,
+						(uint64) (GetCurrentTimestamp() + RECHECK_AFTER));
+}
+
+/* Call n more waiters, and no more than there are.  Returns how many there are. */
 static uint32
-count_event(FairqWakeup *wakeup)
+add_calls(FairqWakeup *wakeup, uint32 n)
 {
 	uint32		waiters;
+	uint32		calls;
 
 	/* a waiter that is not counted by now will see what was done before */
 	pg_memory_barrier();
 	waiters = pg_atomic_read_u32(&wakeup->waiters);
-	if (waiters > 0)
-		pg_atomic_fetch_add_u64(&wakeup->events, 1);
+	calls = pg_atomic_read_u32(&wakeup->calls);
+	while (calls < waiters &&
+		   !pg_atomic_compare_exchange_u32(&wakeup->calls, &calls,
+										   Min(n, waiters - calls) + calls))
+		;
+	if (waiters > 0 &&
+		pg_atomic_read_u64(&wakeup->recheck) == (uint64) DT_NOEND)
+		recheck_later(wakeup);
 	return waiters;
 }
 
-/* Have n more of those look that wait at several queues; no more than there are. */
+/* Have those look for calls that wait at several queues. */
 static void
-call_several(FairqWakeup *wakeup, uint32 n)
+wake_several(FairqWakeup *wakeup)
 {
-	uint32		several = pg_atomic_read_u32(&wakeup->several);
-	uint32		calls = pg_atomic_read_u32(&wakeup->calls);
-
-	if (several == 0 || n == 0)
-		return;
-	while (calls < several &&
-		   !pg_atomic_compare_exchange_u32(&wakeup->calls, &calls,
-										   Min(n, several - calls) + calls))
-		;
-	ConditionVariableBroadcast(sleepers_at_several(wakeup));
+	if (pg_atomic_read_u32(&wakeup->several) > 0)
+		ConditionVariableBroadcast(sleepers_at_several(wakeup));
 }
 
 /* Wake waiters: there is work for n more. */
 void
 fairq_wake(FairqWakeup *wakeup, int32 n)
 {
-	int32		waiters = (int32) count_event(wakeup);
+	uint32		waiters;
 
-	for (int i = 0; i < Min(n, waiters); i++)
+	if (n <= 0)
+		return;
+	waiters = add_calls(wakeup, n);
+	for (uint32 i = 0; i < Min((uint32) n, waiters); i++)
 		ConditionVariableSignal(&wakeup->sleepers);
-	if (waiters > 0)
-		call_several(wakeup, Max(n, 0));
+	wake_several(wakeup);
 }
 
 /* Wake all waiters. */
 void
 fairq_wake_all(FairqWakeup *wakeup)
 {
-	if (count_event(wakeup) == 0)
-		return;
+	(void) add_calls(wakeup, PG_UINT32_MAX);
 	ConditionVariableBroadcast(&wakeup->sleepers);
-	call_several(wakeup, PG_UINT32_MAX);
+	wake_several(wakeup);
 }
 
 /*
@@ -226,6 +246,7 @@ fairq_wait_begin(FairqWakeup *const *wakeups, int n)
 	fairq_wait_end(false, NULL);
 	told_of = NULL;
 	called_by = -1;
+	rechecking = false;
 	for (int i = 0; i < n; i++)
 	{
 		if (n > 1)
@@ -292,13 +313,17 @@ fairq_wait_end(bool pass_on, const TimestampTz *due)
 void
 fairq_wait_found(int nth)
 {
-	FairqWakeup *found = nwaits > 1 ? waits[nth].wakeup : NULL;
-	FairqWakeup *caller = found == NULL || called_by < 0 ? NULL :
-		waits[called_by].wakeup;
+	FairqWakeup *found = waits[nth].wakeup;
+	FairqWakeup *caller = called_by < 0 ? NULL : waits[called_by].wakeup;
+	bool		several = nwaits > 1;
 
-	to_tell = waits[nth].wakeup;
+	to_tell = found;
+	/* what was left may be any number */
+	if (rechecking)
+		pg_atomic_fetch_add_u32(&found->surplus, 1);
+	recheck_later(found);
 	fairq_wait_end(false, NULL);
-	told_of = found;
+	told_of = several ? found : NULL;
 	if (caller != NULL && caller != found)
 		fairq_wake(caller, 1);
 }
@@ -344,33 +369,48 @@ fairq_mind_time(int nth, TimestampTz due, TimestampTz otherwise)
 	return otherwise;
 }
 
-uint64
-fairq_wake_events(int nth)
+/* Take one of the queue's calls, if there is any. */
+static bool
+take_call(FairqWakeup *wakeup)
 {
-	return pg_atomic_read_u64(&waits[nth].wakeup->events);
+	uint32		calls = pg_atomic_read_u32(&wakeup->calls);
+
+	while (calls > 0)
+		if (pg_atomic_compare_exchange_u32(&wakeup->calls, &calls, calls - 1))
+			return true;
+	return false;
 }
 
-/*
- * Is there reason to look again?  events are those of each queue, before the last
- * look.  At several queues, one of their calls is taken.
- */
+/* Is it time for one waiter to look without a call?  True for one of them. */
 static bool
-has_news(const uint64 *events)
+is_to_recheck(FairqWakeup *wakeup)
 {
-	if (nwaits == 1)
-		return fairq_wake_events(0) != events[0];
+	uint64		at = pg_atomic_read_u64(&wakeup->recheck);
+	TimestampTz now;
+
+	if (at == (uint64) DT_NOEND)
+		return false;
+	now = GetCurrentTimestamp();
+	/* it is further away if the clock was set back */
+	return ((TimestampTz) at <= now || (TimestampTz) at > now + RECHECK_AFTER) &&
+		pg_atomic_compare_exchange_u64(&wakeup->recheck, &at,
+									   (uint64) DT_NOEND);
+}
+
+/* Is this backend to look again?  If so, of one of its queues. */
+static bool
+has_news(void)
+{
+	called_by = -1;
 	for (int i = 0; i < nwaits; i++)
 	{
-		uint32		calls = pg_atomic_read_u32(&waits[i].wakeup->calls);
+		bool		called = take_call(waits[i].wakeup);
 
-		while (calls > 0)
+		rechecking = !called && is_to_recheck(waits[i].wakeup);
+		if (called || rechecking)
 		{
-			if (pg_atomic_compare_exchange_u32(&waits[i].wakeup->calls, &calls,
-											   calls - 1))
-			{
-				called_by = i;
-				return true;
-			}
+			called_by = i;
+			return true;
 		}
 	}
 	return false;
@@ -381,14 +421,14 @@ has_news(const uint64 *events)
  * Returns whether there is such reason.
  */
 bool
-fairq_sleep(const uint64 *events, TimestampTz until)
+fairq_sleep(TimestampTz until)
 {
 	ConditionVariable *sleepers = own_sleepers();
 	bool		news;
 	long		ms;
 
 	ConditionVariablePrepareToSleep(sleepers);
-	news = has_news(events);
+	news = has_news();
 	if (!news)
 	{
 		ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
@@ -397,5 +437,5 @@ fairq_sleep(const uint64 *events, TimestampTz until)
 										   fairq_wait_event());
 	}
 	fairq_cancel_sleep(sleepers);
-	return news || has_news(events);
+	return news || has_news();
 }

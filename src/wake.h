@@ -20,12 +20,12 @@ typedef struct FairqWakeup
 	pg_atomic_uint32 waiters;	/* number of sessions asleep, or about to look
 								 * or to sleep */
 	pg_atomic_uint32 several;	/* number of these that wait at several queues */
-	pg_atomic_uint32 calls;		/* number of those that are to look, which any
-								 * of them may do */
+	pg_atomic_uint32 calls;		/* number of waiters that are to look, which
+								 * any of them may do */
 	pg_atomic_uint32 surplus;	/* not 0: each pop that finds something wakes
 								 * the next waiter */
-	pg_atomic_uint64 events;	/* number of changes that may have made a pop
-								 * worth it */
+	pg_atomic_uint64 recheck;	/* time at which one waiter is to look without a
+								 * call, a TimestampTz; DT_NOEND: none is */
 	pg_atomic_uint64 minded;	/* time at which a waiter wakes by itself, a
 								 * TimestampTz; DT_NOEND: none does */
 } FairqWakeup;
@@ -46,7 +46,6 @@ extern void fairq_wait_settle(bool committed);
 extern void fairq_wait_found(int nth);
 extern TimestampTz fairq_mind_time(int nth, TimestampTz due,
 								   TimestampTz otherwise);
-extern uint64 fairq_wake_events(int nth);
-extern bool fairq_sleep(const uint64 *events, TimestampTz until);
+extern bool fairq_sleep(TimestampTz until);
 
 #endif							/* FAIRQ_WAKE_H */

@@ -122,6 +122,35 @@ def one_for_one(run):
         drop(run.db, queue)
 
 
+def slow_clients(run):
+    """
+    A client needs a while from its wake-up to its pop: nobody else is told of its
+    task meanwhile, but one more for each second.  So one that never comes is
+    replaced, and its replacement is, too.
+    """
+    queue = new_queue(run.db, "life_slow")
+    waiters = crowd(MANY)
+    try:
+        put_to_sleep(run.db, waiters, queue)
+        start = now()
+        run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
+        for nth in range(3):
+            told = any_answer([waiter for waiter in waiters
+                               if not waiter.look()], LOST)
+            expect(told, f"{nth} were told and did not come, nobody else is")
+            time.sleep(0.6)
+            told = sum(waiter.look() for waiter in waiters)
+            most = 1 + int(now() - start)
+            expect(told <= most, f"{told} were told of one task, within"
+                   f" {ms(now() - start)}")
+        expect(len(rows(run.db, "SELECT FROM fairq.pop(%s, 10)", queue)) == 1,
+               "the task is not there")
+        return f"{told} told in {ms(now() - start)}"
+    finally:
+        dismiss(run.db, waiters)
+        drop(run.db, queue)
+
+
 # ---- work for all
 
 def hands(run, prepare, event, limit, groups=MANY):
