@@ -225,6 +225,7 @@ CREATE TABLE fairq.archive (
 	run_at timestamptz,
 	max_attempts int,
 	lapses int,
+	released int,
 	cost real,
 	payload jsonb NOT NULL,
 	group_key text COLLATE "C" NOT NULL,
@@ -254,6 +255,7 @@ COMMENT ON COLUMN fairq.archive.popped_at IS 'When it was popped last, by the cl
 COMMENT ON COLUMN fairq.archive.run_at IS 'Not before; of a retry, too.';
 COMMENT ON COLUMN fairq.archive.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
 COMMENT ON COLUMN fairq.archive.lapses IS 'How many of its attempts ended because the lease expired; NULL: none.';
+COMMENT ON COLUMN fairq.archive.released IS 'How many of its attempts did not count; NULL: none.';
 COMMENT ON COLUMN fairq.archive.cost IS 'What it was charged in a queue that is fair by cost; NULL: 1.';
 COMMENT ON COLUMN fairq.archive.payload IS 'What the producer gave.';
 COMMENT ON COLUMN fairq.archive.group_key IS 'The group.';
@@ -717,7 +719,9 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		fairq.kept_back(t.worker) AS worker, t.enqueued_at,
 		t.popped_at, t.run_at, t.lease_until, NULL::timestamptz AS finished_at,
 		coalesce(t.cost, 1) AS cost, t.headers, t.progress, t.cancelled, t.expires_at,
-		coalesce(t.lapses, 0) AS lapses
+		coalesce(t.lapses, 0) AS lapses, t.attempt - coalesce(t.released, 0) AS attempts_used,
+		greatest(coalesce(t.max_attempts, q.max_attempts)
+			- (t.attempt - coalesce(t.released, 0)), 0) AS attempts_left
 	FROM fairq.task t
 	JOIN fairq.queue q ON q.queue_id = t.queue_id
 		AND t.lane BETWEEN q.queue_id * 10 AND q.queue_id * 10 + 9
@@ -738,7 +742,8 @@ CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 		fairq.kept_back(a.worker) AS worker, a.enqueued_at,
 		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at,
 		coalesce(a.cost, 1) AS cost, a.headers, a.progress, a.status = 3 AS cancelled,
-		a.expires_at, coalesce(a.lapses, 0) AS lapses
+		a.expires_at, coalesce(a.lapses, 0) AS lapses,
+		a.attempt - coalesce(a.released, 0) AS attempts_used, NULL::int AS attempts_left
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq.has_queue_privilege(q.queue_id, 'work');

@@ -1,7 +1,8 @@
 -- Tasks that have failed for good: put back one by one, deleted, kept for some time.
 --
 -- Broken on purpose to see it fail: any role could redrive a task (find_failed() in
--- failed.c), maintain() heeded retain of failed tasks, too (maintain_tasks()).
+-- failed.c), maintain() heeded retain of failed tasks, too (maintain_tasks()), and the
+-- archive kept nothing of released attempts (archive_task() in outcome.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 DROP ROLE IF EXISTS regress_fairq_failed;	-- of a run that was broken off
@@ -23,6 +24,53 @@ LANGUAGE sql AS $$ UPDATE fairq.archive SET finished_at = finished_at - by WHERE
 
 SELECT fairq.create_queue('failed', max_attempts => 1, retain => '1 hour');
 SELECT pg_temp.fail('a1', 'a2', 'b1', 'b2', 'c1');
+
+--
+-- Attempts: used and left, as pop says it, too; the number goes on
+--
+
+SELECT fairq.create_queue('failed_attempts', max_attempts => 3, retain => '1 hour', concurrency => 1, in_order => true);
+CREATE VIEW pg_temp.attempts AS
+	SELECT payload, status, attempt, max_attempts AS most, attempts_used AS used, attempts_left AS "left", lapses
+	FROM fairq.tasks WHERE queue = 'failed_attempts' ORDER BY id;
+CREATE FUNCTION pg_temp.claim() RETURNS TABLE (payload jsonb, attempt int, attempts_left int)
+LANGUAGE sql AS $$ SELECT payload, attempt, attempts_left FROM fairq.pop('failed_attempts') $$;
+SELECT count(fairq.enqueue('failed_attempts', 'g', to_jsonb(n), max_attempts => n)) FROM generate_series(2, 3) n;
+SELECT id AS first FROM fairq.tasks WHERE queue = 'failed_attempts' AND payload = '2' \gset
+SELECT * FROM pg_temp.attempts;
+SELECT * FROM pg_temp.claim();
+SELECT * FROM pg_temp.attempts;
+SELECT fairq.release(:first, 1);
+SELECT * FROM pg_temp.attempts;
+SELECT * FROM pg_temp.claim();
+SELECT id AS second FROM fairq.tasks WHERE queue = 'failed_attempts' AND payload = '3' \gset
+SELECT fairq.complete(:second, 1);
+SELECT * FROM pg_temp.claim();
+SELECT fairq.fail(:first, 2, retry_in => '0');
+SELECT * FROM pg_temp.attempts;
+SELECT * FROM pg_temp.claim();
+SELECT * FROM pg_temp.attempts;
+SELECT fairq.fail(:first, 3);
+SELECT * FROM pg_temp.attempts;
+-- what is redriven stands behind what was enqueued later, also in order
+SELECT fairq.enqueue('failed_attempts', 'g', '4') > 0 AS ok;
+SELECT fairq.redrive(:first);
+SELECT * FROM pg_temp.attempts;
+SELECT * FROM pg_temp.claim();
+SELECT fairq.complete(id, attempt) FROM fairq.tasks WHERE queue = 'failed_attempts' AND status = 'running';
+SELECT * FROM pg_temp.claim();
+SELECT * FROM pg_temp.attempts;
+-- one that is dead has attempts of which it makes no use
+SELECT fairq.fail(:first, 4, dead => true);
+SELECT * FROM pg_temp.attempts;
+SELECT released FROM fairq.archive WHERE id = :first;
+-- a limit that is lowered leaves none, and not less
+SELECT fairq.redrive(:first), fairq.alter_queue('failed_attempts', max_attempts => 1);
+SELECT fairq.enqueue('failed_attempts', 'h') > 0 AS ok;
+UPDATE fairq.task SET attempt = 4, released = 1 WHERE payload = '{}' AND queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'failed_attempts');
+SELECT * FROM pg_temp.attempts WHERE payload = '{}';
+SELECT * FROM fairq.check_queue('failed_attempts');
+SELECT fairq.drop_queue('failed_attempts', true);
 
 --
 -- One task

@@ -65,6 +65,8 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	copy_column(tasks, TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS, values, nulls);
 	values[ARCHIVE_LAPSES - 1] = Int32GetDatum(task->lapses);
 	nulls[ARCHIVE_LAPSES - 1] = task->lapses == 0;
+	values[ARCHIVE_RELEASED - 1] = Int32GetDatum(task->released);
+	nulls[ARCHIVE_RELEASED - 1] = task->released == 0;
 	copy_column(tasks, TASK_COST, ARCHIVE_COST, values, nulls);
 	copy_column(tasks, TASK_PAYLOAD, ARCHIVE_PAYLOAD, values, nulls);
 	if (task->running)

@@ -128,6 +128,7 @@ static const Column archive_columns[ARCHIVE_NATTS] = {
 	[ARCHIVE_RUN_AT - 1] = {TIMESTAMPTZOID, false},
 	[ARCHIVE_MAX_ATTEMPTS - 1] = {INT4OID, false},
 	[ARCHIVE_LAPSES - 1] = {INT4OID, false},
+	[ARCHIVE_RELEASED - 1] = {INT4OID, false},
 	[ARCHIVE_COST - 1] = {FLOAT4OID, false},
 	[ARCHIVE_PAYLOAD - 1] = {JSONBOID, true},
 	[ARCHIVE_GROUP_KEY - 1] = {TEXTOID, true},
