@@ -2,7 +2,7 @@
 -- error; what is unusual and right goes through unchanged.
 --
 -- Broken on purpose to see it fail: no number was too large (fairq_check_int()
--- in args.c).
+-- in args.c), and no array was too long (fairq_arg_array()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -215,6 +215,24 @@ FROM (SELECT id, lag(id, 1, 0::bigint) OVER () AS previous
 SELECT string_agg(group_key || payload, ' ' ORDER BY id) FROM fairq.tasks
 WHERE queue = 'arguments' AND status = 'queued';
 SELECT fairq.purge('arguments');
+
+-- more than fit; NULLs take little room
+SELECT array_fill(NULL::bigint, ARRAY[40000001]) AS ids, array_fill(NULL::text, ARRAY[40000001]) AS texts,
+	array_fill(NULL::jsonb, ARRAY[40000001]) AS documents, array_fill(NULL::int, ARRAY[40000001]) AS ints INTO TEMP TABLE huge;
+SELECT fairq.complete_batch(ids) FROM huge;
+SELECT fairq.fail_batch(ids) FROM huge;
+SELECT fairq.release_batch(ids) FROM huge;
+SELECT fairq.extend_batch(ids) FROM huge;
+SELECT fairq.complete_batch('{}', attempts => ints) FROM huge;
+SELECT fairq.complete_batch('{}', results => documents) FROM huge;
+SELECT fairq.complete_batch('{}', took => texts::interval[]) FROM huge;
+SELECT fairq.fail_batch('{}', errors => texts) FROM huge;
+SELECT fairq.enqueue_batch('arguments', texts, documents) FROM huge;
+SELECT fairq.enqueue_batch('arguments', '{}', documents) FROM huge;
+SELECT fairq.enqueue_batch('arguments', '{}', '{}', dedup_keys => texts) FROM huge;
+SELECT fairq.enqueue_batch('arguments', '{}', '{}', headers => documents) FROM huge;
+SELECT fairq.pop(texts) FROM huge;
+DROP TABLE huge;
 
 --
 -- Leases

@@ -188,6 +188,14 @@ fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				errmsg("%s must have one dimension", name),
 				errdetail("The array has %d dimensions.", ARR_NDIM(array)));
+	count = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	if (count > FAIRQ_MAX_ELEMENTS)
+		ereport(ERROR,
+				errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				errmsg("%s must have at most %d elements", name,
+					   FAIRQ_MAX_ELEMENTS),
+				errdetail("The array has %d elements.", count),
+				errhint("Make several calls."));
 	get_typlenbyvalalign(type, &typlen, &typbyval, &typalign);
 	deconstruct_array(array, type, typlen, typbyval, typalign, values, &nulls,
 					  &count);

@@ -10,6 +10,9 @@
 
 #include "queue.h"
 
+/* elements of an array, at most: what is kept of each has to fit into memory */
+#define FAIRQ_MAX_ELEMENTS 40000000
+
 extern void fairq_arg_needed(FunctionCallInfo fcinfo, int n, const char *name);
 extern text *fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name);
 extern int64 fairq_check_int(const char *name, int64 value, int64 low,

@@ -19,6 +19,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -104,10 +105,13 @@ compare_keys(const KeyOfTask *x, const KeyOfTask *y)
 static void
 take_keys(FairqEnqueue *e, Batch *batch)
 {
-	KeyOfTask  *sorted = palloc(sizeof(KeyOfTask) * Max(batch->n, 1));
+	KeyOfTask  *sorted;
 	int64	   *ids = batch->ids;
 	int			nkeys = 0;
 
+	StaticAssertStmt(sizeof(KeyOfTask) * FAIRQ_MAX_ELEMENTS <= MaxAllocSize,
+					 "a batch does not fit");
+	sorted = palloc(sizeof(KeyOfTask) * Max(batch->n, 1));
 	for (int i = 0; i < batch->n; i++)
 	{
 		if (is_null(&batch->keys, i))

@@ -14,6 +14,7 @@
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "args.h"
@@ -264,6 +265,8 @@ begin_batch(FunctionCallInfo fcinfo, const char *function)
 
 	batch.n = fairq_arg_array(fcinfo, 0, "ids", INT8OID, &ids, NULL);
 	attempts = arg_values(fcinfo, 1, "attempts", INT4OID, batch.n, NULL);
+	StaticAssertStmt(sizeof(Held) * FAIRQ_MAX_ELEMENTS <= MaxAllocSize,
+					 "a batch does not fit");
 	batch.items = palloc(sizeof(Held) * Max(batch.n, 1));
 	for (int i = 0; i < batch.n; i++)
 		batch.items[i] = (Held) {
