@@ -3,7 +3,7 @@
 -- that write elsewhere, and parallel workers.
 --
 -- Broken on purpose to see it fail: a parallel worker might write
--- (fairq_writes() in args.c).
+-- (fairq_writes() in args.c), or call check_queue (check.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -348,10 +348,35 @@ SELECT contexts_in_worker($$ fairq.resume('contexts_commit') $$);
 SELECT contexts_in_worker($$ fairq.grant_queue('contexts_commit', current_user::regrole, 'work') $$);
 SELECT contexts_in_worker($$ fairq.revoke_queue('contexts_commit', current_user::regrole, 'work') $$);
 SELECT contexts_in_worker($$ fairq.drop_queue('contexts_commit', true) $$);
+SELECT contexts_in_worker($$ fairq.enqueue_or_find('contexts_commit', 'a') $$);
+SELECT contexts_in_worker($$ fairq.reschedule(1) $$);
+SELECT contexts_in_worker($$ fairq.set_progress(1, 1, '1') $$);
+SELECT contexts_in_worker($$ fairq.fail_batch('{1}') $$);
+SELECT contexts_in_worker($$ fairq.release_batch('{1}') $$);
+SELECT contexts_in_worker($$ fairq.extend_batch('{1}') $$);
+SELECT contexts_in_worker($$ fairq.hold('contexts_commit') $$);
+SELECT contexts_in_worker($$ fairq.redrive(1) $$);
+SELECT contexts_in_worker($$ fairq.purge_failed('contexts_commit') $$);
+SELECT contexts_in_worker($$ fairq.set_shard(1) $$);
+-- it takes snapshots, which is refused, too
+SELECT contexts_in_worker($$ fairq.check_queue('contexts_commit') $$);
 -- what only looks may be there
 SELECT contexts_in_worker($$ fairq.block_of('contexts_commit', fairq.address('contexts_commit', 'a', 7)) $$);
 SELECT contexts_in_worker($$ fairq.reset_hints() $$);
 SELECT contexts_in_worker($$ (SELECT ready + running FROM fairq.queues WHERE queue = 'contexts_commit') $$);
+SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.groups WHERE queue = 'contexts_commit') > 0 $$);
+SELECT contexts_in_worker($$ (SELECT count(reason) FROM fairq.tasks WHERE queue = 'contexts_commit') > 0 $$);
+SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.stats WHERE queue = 'contexts_commit') $$);
+SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.fairness) >= 0 $$);
+SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.lanes) >= 0 $$);
+SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.lane_groups('contexts_commit', 0)) >= 0 $$);
+SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.group_stats('contexts_commit')) >= 0 $$);
+SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.visible_group_stats()) >= 0 $$);
+SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.group_shares('contexts_commit')) $$);
+SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.peek('contexts_commit')) >= 0 $$);
+SELECT contexts_in_worker($$ (SELECT count(fairq.turns_before(id)) FROM fairq.tasks) >= 0 $$);
+SELECT contexts_in_worker($$ fairq.find('contexts_commit', 'none') IS NULL $$);
+SELECT contexts_in_worker($$ fairq.shard() $$);
 SELECT count(*) FROM (
 	SELECT set_config(name, 'off', false) FROM pg_settings
 	WHERE name IN ('force_parallel_mode', 'debug_parallel_query')) s;

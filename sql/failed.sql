@@ -1,8 +1,9 @@
 -- Tasks that have failed for good: put back one by one, deleted, kept for some time.
 --
 -- Broken on purpose to see it fail: any role could redrive a task (find_failed() in
--- failed.c), maintain() heeded retain of failed tasks, too (maintain_tasks()), and the
--- archive kept nothing of released attempts (archive_task() in outcome.c).
+-- failed.c), maintain() heeded retain of failed tasks, too (maintain_tasks()), the
+-- archive kept nothing of released attempts (archive_task() in outcome.c); a task's
+-- values were decompressed to be put back (redrive_task()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 DROP ROLE IF EXISTS regress_fairq_failed;	-- of a run that was broken off
@@ -137,6 +138,26 @@ SELECT fairq.complete(id) FROM fairq.pop('failed');
 SELECT fairq.cancel(pg_temp.id('a3'));
 SELECT fairq.purge_failed('failed');
 SELECT * FROM pg_temp.stand;
+
+-- A value goes back as it is stored: several that are large together fit nowhere at
+-- once.  In a table that does not compress one of 100 kB would take 100 kB.
+SELECT fairq.enqueue('failed', 'large', to_jsonb(repeat('p', 100000)), headers => to_jsonb(repeat('h', 100000)), dedup_key => 'large') AS large \gset
+SELECT fairq.fail(id, attempt, repeat('e', 100000), dead => true) FROM fairq.pop('failed') WHERE id = :large;
+BEGIN;
+ALTER TABLE fairq.task ALTER payload SET STORAGE EXTERNAL, ALTER headers SET STORAGE EXTERNAL, ALTER error SET STORAGE EXTERNAL;
+SELECT fairq.redrive('failed', 'large');
+SELECT pg_column_size(payload) < 10000 AS payload, pg_column_size(headers) < 10000 AS headers, pg_column_size(error) < 10000 AS error
+FROM fairq.task WHERE id = :large;
+SELECT payload = to_jsonb(repeat('p', 100000)) AS payload, headers = to_jsonb(repeat('h', 100000)) AS headers,
+	error = repeat('e', 100000) AS error
+FROM fairq.tasks WHERE id = :large;
+ROLLBACK;
+SELECT fairq.redrive(:large);
+VACUUM fairq.archive;
+SELECT payload = to_jsonb(repeat('p', 100000)) AS payload, headers = to_jsonb(repeat('h', 100000)) AS headers,
+	error = repeat('e', 100000) AS error, fairq.find('failed', 'large') = id AS found
+FROM fairq.tasks WHERE id = :large;
+SELECT * FROM fairq.check_queue('failed');
 
 --
 -- To keep them for some time: retain_failed

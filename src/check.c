@@ -233,6 +233,8 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	List	   *faults;
 	ListCell   *lc;
 
+	/* it takes new snapshots */
+	PreventCommandIfParallelMode("fairq.check_queue()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);

@@ -7,6 +7,10 @@
  * attempts as a new one; their numbers go on from the last, so that a worker which has
  * lost an earlier one ends none of them.  It has no end of its time any more.
  *
+ * What is large goes from one table to the other as it is stored, compressed and out
+ * of line, one column after the other.  Together the values may be larger than any
+ * row in memory can be.
+ *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables; the
  * archived row, to the end of the transaction.  To redrive leaves rows alone that
  * others are changing; to purge is SQL, and waits for them.
@@ -31,23 +35,26 @@ PG_FUNCTION_INFO_V1(fairq_redrive);
 PG_FUNCTION_INFO_V1(fairq_redrive_task);
 PG_FUNCTION_INFO_V1(fairq_purge_failed);
 
+/* A copy of what is passed by reference, as it is stored; 0: NULL. */
 static Datum
 copy_of(TupleTableSlot *slot, AttrNumber attno)
 {
 	bool		isnull;
 	Datum		value = slot_getattr(slot, attno, &isnull);
+	int16		typlen = TupleDescAttr(slot->tts_tupleDescriptor,
+									   attno - 1)->attlen;
 
-	return isnull ? (Datum) 0 :
-		PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
+	return isnull ? (Datum) 0 : datumCopy(value, false, typlen);
 }
 
+/* A text that is looked at. */
 static Datum
-copy_interval(TupleTableSlot *slot, AttrNumber attno)
+copy_text(TupleTableSlot *slot, AttrNumber attno)
 {
-	bool		isnull;
-	Datum		value = slot_getattr(slot, attno, &isnull);
+	Datum		value = copy_of(slot, attno);
 
-	return isnull ? (Datum) 0 : datumCopy(value, false, sizeof(Interval));
+	return DatumGetPointer(value) == NULL ? value :
+		PointerGetDatum(DatumGetTextPP(value));
 }
 
 /*
@@ -61,11 +68,11 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 	bool		isnull;
 	FairqNewTask new = {
 		.id = DatumGetInt64(slot_getattr(slot, ARCHIVE_ID, &isnull)),
-		.group_key = DatumGetTextPP(copy_of(slot, ARCHIVE_GROUP_KEY)),
+		.group_key = DatumGetTextPP(copy_text(slot, ARCHIVE_GROUP_KEY)),
 		.payload = copy_of(slot, ARCHIVE_PAYLOAD),
 		.headers = copy_of(slot, ARCHIVE_HEADERS),
-		.dedup.key = copy_of(slot, ARCHIVE_DEDUP_KEY),
-		.dedup.held_for = copy_interval(slot, ARCHIVE_DEDUP_FOR),
+		.dedup.key = copy_text(slot, ARCHIVE_DEDUP_KEY),
+		.dedup.held_for = copy_of(slot, ARCHIVE_DEDUP_FOR),
 		.error = copy_of(slot, ARCHIVE_ERROR),
 		.run_at = DT_NOBEGIN,
 		.expires_at = DT_NOEND,
@@ -92,8 +99,9 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 		!(new.dedup.until_started && new.attempt > 0) &&
 		fairq_take_key(e, new.dedup.key, new.id, false) != new.id)
 		return false;
-	fairq_table_delete(archived, &tid);
+	/* first, as it deletes what is stored out of line */
 	fairq_add_task(e, &new);
+	fairq_table_delete(archived, &tid);
 	return true;
 }
 
