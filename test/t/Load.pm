@@ -83,6 +83,8 @@ sub new_server
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	$node->init(map { $_ => delete $settings{$_} } qw(allows_streaming has_archiving));
+	# a notice, say of a group that is created, ends what a background session does
+	$node->append_conf('postgresql.conf', 'client_min_messages = warning');
 	$node->append_conf('postgresql.conf', "$_ = '$settings{$_}'")
 	  foreach sort keys %settings;
 	$node->start;
