@@ -9,7 +9,8 @@
 -- waiting.c), when leases that have ended do not count (note_leases_ended() there),
 -- when the zeros of a
 -- queue that is not known are shown (is_known() in waiting.c), or maintain() does not
--- make it known, and when one epoch is kept (left_since() in ages.c).
+-- make it known, when one epoch is kept (left_since() in ages.c), and when groups count
+-- whose tasks are gone (nothing_waits() in waiting.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -352,3 +353,67 @@ CALL pg_temp.add('ages_taken', 'c', 'v1');
 SELECT fairq.pause('ages_taken', 'c');
 SELECT * FROM pg_temp.show('ages_taken');
 SELECT fairq.drop_queue('ages_taken', true);
+
+--
+-- Nobody waits any more: the last tasks were cancelled, purged or put off,
+-- while their groups were active, limited, paused, throttled or held
+--
+
+CREATE PROCEDURE pg_temp.leave(way text) LANGUAGE plpgsql AS $$
+BEGIN
+	IF way = 'cancel' THEN
+		PERFORM fairq.cancel(id) FROM fairq.live_tasks WHERE queue LIKE 'ages\_gone%' AND status = 'queued';
+	ELSIF way = 'purge' THEN
+		PERFORM fairq.purge(name) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
+	ELSIF way = 'put off' THEN
+		PERFORM fairq.reschedule(id, 'tomorrow') FROM fairq.live_tasks WHERE queue LIKE 'ages\_gone%' AND status = 'queued';
+	END IF;
+END $$;
+CREATE PROCEDURE pg_temp.gone(way text) LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM fairq.create_queue('ages_gone_active'), fairq.create_queue('ages_gone_limited', concurrency => 1),
+		fairq.create_queue('ages_gone_paused'), fairq.create_queue('ages_gone_rate', rate => 1, per => '1 hour'),
+		fairq.create_queue('ages_gone_held'), fairq.create_queue('ages_gone_full', max_running => 1);
+	COMMIT;
+	PERFORM fairq.maintain(name) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
+	PERFORM fairq.enqueue(name, 'a') FROM fairq.queue, generate_series(1, 2) WHERE name LIKE 'ages\_gone%';
+	COMMIT;
+	-- a first one runs where that is what keeps the others back
+	PERFORM fairq.pop(name) FROM unnest('{ages_gone_limited,ages_gone_rate,ages_gone_full}'::text[]) name;
+	COMMIT;
+	PERFORM fairq.complete(id) FROM fairq.live_tasks WHERE queue = 'ages_gone_rate' AND status = 'running';
+	SET LOCAL client_min_messages = warning;
+	PERFORM fairq.pause('ages_gone_paused', 'a'), fairq.hold('ages_gone_held', 'a', 'tomorrow');
+	COMMIT;
+	PERFORM fairq.pop(name, 10) FROM fairq.queue WHERE name LIKE 'ages\_gone%' AND name <> 'ages_gone_active';
+	COMMIT;
+	CALL pg_temp.leave(way);
+	COMMIT;
+END $$;
+CREATE VIEW pg_temp.gone AS
+	SELECT queue, ready, running, groups_active AS active, groups_limited AS limited, groups_throttled AS throttled,
+		oldest_ready, oldest_limited
+	FROM fairq.stats WHERE queue LIKE 'ages\_gone%' ORDER BY queue;
+CALL pg_temp.gone('stay');
+SELECT queue, ready, running, active, limited, throttled, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone;
+SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
+CALL pg_temp.gone('cancel');
+SELECT * FROM pg_temp.gone;
+-- who comes then is new
+SELECT count(fairq.enqueue(queue, 'b')) FROM pg_temp.gone;
+SELECT queue, ready, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone;
+SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
+CALL pg_temp.gone('purge');
+SELECT * FROM pg_temp.gone;
+SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
+CALL pg_temp.gone('put off');
+SELECT * FROM pg_temp.gone;
+-- what has fallen due, and a lease that has ended, wait all the same
+SELECT fairq.create_queue('ages_gone_due'), fairq.create_queue('ages_gone_lapsed');
+SELECT count(fairq.enqueue(queue, 'a')) FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue;
+SELECT count(fairq.complete(id)) FROM fairq.pop('ages_gone_due');
+SELECT fairq.enqueue('ages_gone_due', 'a', delay => '10 ms') > 0 AS ok;
+SELECT count(*) FROM fairq.pop('ages_gone_lapsed', lease => '10 ms');
+SELECT pg_sleep(0.05);
+SELECT queue, ready, running, oldest_ready > '0' AS r FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
+SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';

@@ -48,9 +48,9 @@
  * Whether S has seen T end is asked of T's xid alone, that of the whole
  * transaction: S has all of these that were running, also when it has not kept
  * all subtransactions.  xids have their epochs here, as a transaction can be
- * held up for long between the array and its end.  The transaction that counts
- * has no xid when S is taken (tally_count.c), so what it changes itself later is
- * none that S has seen.
+ * held up for long between the array and its end.  The transaction that counts has
+ * changed no task when S is taken (tally_count.c).  Its own xid, if it has one, is
+ * kept as that of one that S has seen running: so what it changes later is added.
  *
  * A transaction that changes rows by SQL adds nothing, and counts "resets" up at
  * its end.  If S has not seen it end that comes after S was taken, so what was
@@ -268,6 +268,7 @@ keep_snapshot(FairqTally *tally, Snapshot snapshot)
 {
 	FullTransactionId next = ReadNextFullTransactionId();
 	uint32		behind = XidFromFullTransactionId(next) - snapshot->xmax;
+	TransactionId own = GetTopTransactionIdIfAny();
 
 	/* both are less than two billion behind the next one */
 	tally->xmax = U64FromFullTransactionId(next) - behind;
@@ -275,13 +276,16 @@ keep_snapshot(FairqTally *tally, Snapshot snapshot)
 	tally->nrunning = snapshot->xcnt;
 	for (int i = 0; i < tally->nrunning; i++)
 		tally->running[i] = snapshot->xip[i] - snapshot->xmin;
+	/* a snapshot has room for all others */
+	if (TransactionIdIsValid(own) && TransactionIdPrecedes(own, snapshot->xmax))
+		tally->running[tally->nrunning++] = own - snapshot->xmin;
 	qsort(tally->running, tally->nrunning, sizeof(uint32), compare_xids);
 }
 
 /*
  * Begin a count.  Returns the snapshot as of which rows are to be counted, which
  * is registered; NULL if another backend is at it.  The table of tasks is
- * locked, and our transaction has no xid.
+ * locked, and our transaction has changed none.
  */
 Snapshot
 fairq_tally_begin(FairqQueueTally *queue)
@@ -289,8 +293,7 @@ fairq_tally_begin(FairqQueueTally *queue)
 	FairqTally *tally = tally_of(queue);
 	Snapshot	snapshot;
 
-	Assert(hand.tally == NULL &&
-		   !TransactionIdIsValid(GetTopTransactionIdIfAny()));
+	Assert(hand.tally == NULL);
 	/* whatever can fail has been done once */
 	(void) GetLatestSnapshot();
 	LWLockAcquire(&tally->lock, LW_EXCLUSIVE);

@@ -4,7 +4,8 @@
  *
  * It counts for all queues of the extension at once, as of one snapshot; tally.c
  * says how that agrees with what transactions change meanwhile.  It is done by
- * fairq.maintain(), and by a pop if the table is small.
+ * fairq.maintain(), by a pop if the table is small, and by create_queue() if it has no
+ * page.
  *
  * A queue is locked while its numbers are added, so that its hints are its own.
  * One that is being dropped or rewritten is passed over, and its numbers are not
@@ -114,13 +115,11 @@ publish(Counting *counting, bool make)
 }
 
 /*
- * Count all tasks of all queues, if the numbers of this one, which is locked, are
- * not known.  A transaction that has an xid does not: what it has changed itself
- * is neither as the snapshot sees it nor added later.  Numbers become known of the
- * queues that shared memory knows; with make, of all that have tasks.
+ * Count the tasks of all queues.  With if_none only if the table has no page: then
+ * our transaction has changed none, though it may have an xid.
  */
-void
-fairq_count_tasks(FairqQueue *queue, FairqTable *tasks, bool make)
+static void
+count_pages(FairqQueueTally *tally, FairqTable *tasks, bool make, bool if_none)
 {
 	HASHCTL		info = {
 		.keysize = sizeof(int32),
@@ -129,23 +128,57 @@ fairq_count_tasks(FairqQueue *queue, FairqTable *tasks, bool make)
 	};
 	Counting	counting = {.last = NULL};
 	Snapshot	snapshot;
+	BlockNumber npages;
+	bool		counts;
 
-	if (fairq_tally_is_known(&queue->hints->tally) ||
-		TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		return;
 	fairq_watch_transaction();
-	snapshot = fairq_tally_begin(&queue->hints->tally);
+	snapshot = fairq_tally_begin(tally);
 	if (snapshot == NULL)
 		return;
 	counting.queues = hash_create("fairq counts", 64, &info,
 								  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	fairq_task_pages(tasks, 0, RelationGetNumberOfBlocks(tasks->rel), snapshot,
-					 count_task, &counting);
+	/* what the snapshot sees is in these */
+	npages = RelationGetNumberOfBlocks(tasks->rel);
+	counts = npages == 0 || !if_none;
+	if (counts)
+		fairq_task_pages(tasks, 0, npages, snapshot, count_task, &counting);
 	UnregisterSnapshot(snapshot);
 	fairq_stall("tally");
-	publish(&counting, make);
-	fairq_tally_end(true);
+	if (counts)
+		publish(&counting, make);
+	fairq_tally_end(counts);
 	hash_destroy(counting.queues);
+}
+
+/*
+ * Count all tasks of all queues, if the numbers of this one, which is locked, are
+ * not known.  A transaction that has an xid does not: what it has changed itself
+ * is neither as the snapshot sees it nor added later.  Numbers become known of the
+ * queues that shared memory knows; with make, of all that have tasks.
+ */
+void
+fairq_count_tasks(FairqQueue *queue, FairqTable *tasks, bool make)
+{
+	if (!fairq_tally_is_known(&queue->hints->tally) &&
+		!TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		count_pages(&queue->hints->tally, tasks, make, false);
+}
+
+/*
+ * The same for a queue that was just made, if there has been no task at all: so the
+ * numbers of an extension's first queue are known.
+ */
+void
+fairq_count_no_tasks(FairqQueueTally *tally)
+{
+	FairqTable *tasks;
+
+	if (fairq_tally_is_known(tally))
+		return;
+	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	if (RelationGetNumberOfBlocks(tasks->rel) == 0)
+		count_pages(tally, tasks, false, true);
+	fairq_table_close(tasks);
 }
 
 /*

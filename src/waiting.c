@@ -22,6 +22,11 @@
  * is there then, or was until a moment ago.  A task that has expired has its slots
  * already, so but for a pause it is as one that has a slot.
  *
+ * The sets do not hear of a task that is cancelled, purged or put off.  So if commits
+ * say that none is ready, and nothing in the sets is due or has lapsed, no group
+ * waits.  Beside tasks that are ready a group whose own are gone counts until a pop
+ * comes by.
+ *
  * A queue of which shared memory knows no priority has who knows what in the table.
  * That is not known, unless commits say that it has no tasks at all.
  *
@@ -34,6 +39,7 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+#include "lane_view.h"
 #include "lane_waits.h"
 #include "reason.h"
 #include "registry.h"
@@ -220,25 +226,55 @@ count_throttled(FairqQueue *queue)
 	return n;
 }
 
-/* Find who waits in a queue, and since when.  It reads shared memory alone. */
-void
-fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
+/*
+ * Is it known that no group has anything that waits, but what time makes ready without
+ * a call?  Lanes do not hear of it if the last one is cancelled, purged or put off.
+ */
+static bool
+nothing_waits(FairqQueue *queue)
 {
-	const FairqWaiting none = {.ready = DT_NOEND, .limited = DT_NOEND};
+	int64		n[FAIRQ_TALLIES];
+
+	if (!fairq_tally_read(&queue->hints->tally, n) || n[FAIRQ_TALLY_READY] > 0)
+		return false;
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		FairqLaneView view;
+
+		fairq_lane_view(fairq_queue_lane(queue, p), &view);
+		if (view.n[FAIRQ_DUE] > 0 || view.n[FAIRQ_LAPSED] > 0)
+			return false;
+	}
+	return true;
+}
+
+/* Note the groups that calls have come by. */
+static void
+note_groups(FairqQueue *queue, FairqWaiting *waiting)
+{
+	const FairqWaiting none = *waiting;
 	FairqParkedAges *parked = &queue->hints->parked.ages;
 	uint64		epoch = fairq_parked_epoch(queue->hints);
 
-	*waiting = none;
 	if (!ask_groups(queue, waiting))
 	{
 		*waiting = none;
 		look_at_rings(queue, waiting);
 	}
-	note_fallen_due(queue, waiting);
-	note_leases_ended(queue, waiting);
-	waiting->known = is_known(queue);
 	waiting->nthrottled += count_throttled(queue);
 	waiting->nlimited += fairq_parked_count(parked, epoch);
 	waiting->limited = Min(waiting->limited,
 						   fairq_parked_since(parked, epoch));
+}
+
+/* Find who waits in a queue, and since when.  It reads shared memory alone. */
+void
+fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
+{
+	*waiting = (FairqWaiting) {.ready = DT_NOEND, .limited = DT_NOEND};
+	if (!nothing_waits(queue))
+		note_groups(queue, waiting);
+	note_fallen_due(queue, waiting);
+	note_leases_ended(queue, waiting);
+	waiting->known = is_known(queue);
 }

@@ -36,6 +36,8 @@ RULES = {
     "resets first": "resets are read before the snapshot is taken",
     "resets void": "numbers are not known after another reset",
     "no xid": "a transaction that has written does not count",
+    "still none": "unless there is no row, also once its snapshot is taken",
+    "own runs": "and then its own xid is kept as one that runs",
 }
 
 READY, RUNNING = "ready", "running"
@@ -53,6 +55,9 @@ POP = [("pop",), ("end", ("commit", "abort")), ("tell",)]
 BOTH = [("enqueue",), ("pop",), ("end", ("commit", "abort")), ("tell",)]
 SQL = [("delete",), ("end", ("commit", "abort")), ("reset",)]
 COUNT = [("begin",), ("read",), ("publish",), ("over",)]
+# by a transaction that has an xid: a look whether there is any row comes first
+COUNT_NONE = [("number",), ("ask",)] + COUNT
+OTHER = [("number",), ("end", ("commit", "abort")), ("tell",)]
 
 # tasks that are ready at the beginning, and the scripts of sessions
 SCENARIOS = {
@@ -65,6 +70,8 @@ SCENARIOS = {
     "changed by SQL": (1, [SQL, COUNT]),
     "counted by one that has written": (0, [[("enqueue",)] + COUNT + [
         ("end", ("commit",)), ("tell",)]]),
+    "nothing is counted": (0, [COUNT_NONE + ENQUEUE, ENQUEUE]),
+    "beside another table": (0, [COUNT_NONE + ENQUEUE, OTHER]),
 }
 
 
@@ -142,6 +149,9 @@ class Model(Explorer):
         return (state._replace(versions=tuple(versions)),
                 session._replace(noted=tuple(noted)))
 
+    def number(self, state, session, _):
+        return self.with_xid(state, session)
+
     def enqueue(self, state, session, _):
         state, session = self.with_xid(state, session)
         ready, running = session.noted
@@ -204,12 +214,22 @@ class Model(Explorer):
 
     # what a count does
 
+    def after_count(self, session):
+        return self.scripts[self.turn].index(("over",), session.at) + 1
+
+    def is_for_none(self):
+        return ("ask",) in self.scripts[self.turn]
+
+    def ask(self, state, session, _):
+        if state.versions:
+            return state, session, self.after_count(session)
+        return state, session
+
     def begin(self, state, session, _):
-        script = self.scripts[self.turn]
-        over = script.index(("over",), session.at) + 1
         if "one at a time" in self.rules and state.counting or (
-                "no xid" in self.rules and session.xid):
-            return state, session, over
+                "no xid" in self.rules and session.xid
+                and not self.is_for_none()):
+            return state, session, self.after_count(session)
         state = state._replace(number=state.number + 1, counting=True,
                                known=state.resets
                                if "known last" not in self.rules else None)
@@ -222,7 +242,8 @@ class Model(Explorer):
     def take(self, state, session, _):
         xmax = max((0, *state.ended)) + 1
         running = tuple(xid for xid in range(1, xmax) if xid not in state.ended)
-        if session.xid in running:      # one's own is not in the list
+        if session.xid in running and "own runs" not in self.rules:
+            # PostgreSQL leaves one's own out of the list
             running = tuple(xid for xid in running if xid != session.xid)
         return (state._replace(xmax=xmax, running=running),
                 session._replace(snapshot=(xmax, running)))
@@ -235,7 +256,12 @@ class Model(Explorer):
 
     def read(self, state, session, _):
         rows = [0, 0]
-        for made, kind, ended in state.versions:
+        if self.is_for_none() and state.versions and (
+                "still none" in self.rules):
+            return (state._replace(counting=False),
+                    session._replace(snapshot=None),
+                    self.after_count(session))
+        for made, kind, ended in () if self.is_for_none() else state.versions:
             if self.sees(state, session, made) and not (
                     ended is not None and self.sees(state, session, ended)):
                 rows[KINDS.index(kind)] += 1
@@ -274,6 +300,9 @@ class Model(Explorer):
         numbers = state.numbers if state.of_number == state.number else (0, 0)
         if known and numbers != self.rows(state):
             raise Fault(f"wrong: {numbers} instead of {self.rows(state)}")
+        # one for no rows that finds some comes to nothing
+        if any(("ask",) in script for script in self.scripts):
+            return
         if (not known and state.resets == 0 and state.number > 0
                 and all(session.at == len(self.scripts[i])
                         for i, session in enumerate(state.sessions))):

@@ -4,7 +4,8 @@
 # counts.  fairq.stats says NULL, or the truth.
 #
 # Fails when a count does not look which transactions were running
-# (keep_snapshot() in tally.c), when what a subtransaction has changed is lost to
+# (keep_snapshot() in tally.c), its own among them, when the first queue does not count
+# (fairq_count_no_tasks() in tally_count.c), when what a subtransaction has changed is lost to
 # its parent (merge_into_lane_pending_below() in pending.c), and when a pop counts
 # whatever there is (fairq_count_few_tasks()), or asks each time or never again how
 # large the table is (has_few_pages()).
@@ -53,6 +54,39 @@ sub rows
 		  . " FROM fairq.queue q LEFT JOIN fairq.task t USING (queue_id) GROUP BY 1 ORDER BY 1");
 }
 
+# The first queue of a new extension: what is in the same transaction is counted once,
+# whether its number is older than that of others which have ended, or not.
+sub first_queue
+{
+	my ($older, $subtransaction) = @_;
+	my $what = ($older ? 'an older' : 'a new') . ' transaction'
+	  . ($subtransaction ? ', a savepoint' : '');
+	my $numbers = "SELECT queue, ready, scheduled, running FROM fairq.stats ORDER BY queue";
+	my $first;
+
+	sql('CREATE DATABASE first');
+	$first = $node->background_psql('first');
+	$first->query_safe('BEGIN');
+	$first->query_safe('SELECT pg_current_xact_id()') if $older;
+	sql('CREATE TABLE later (); DROP TABLE later') if $older;
+	$first->query_safe('CREATE EXTENSION fairq');
+	$first->query_safe('SAVEPOINT s') if $subtransaction;
+	is($first->query_safe("SELECT fairq.create_queue('n'); $numbers"),
+		"\nn|0|0|0", "$what: nothing is there");
+	$first->query_safe(enqueue('n', 5) . "SELECT count(*) FROM fairq.pop('n', 2);");
+	$first->query_safe('ROLLBACK TO s; ' . "SELECT fairq.create_queue('n');" . enqueue('n', 5)
+		  . "SELECT count(*) FROM fairq.pop('n', 2);") if $subtransaction;
+	$first->query_safe('COMMIT');
+	is($first->query_safe($numbers), 'n|3|0|2', "$what: and then it is known");
+	is($first->query_safe("SELECT fairq.create_queue('m'); $numbers"),
+		"\nm|0|0|0\nn|3|0|2", "$what: a second one");
+	is($first->query_safe("SELECT check_queue FROM fairq.check_queue('n')"),
+		'', "$what: the queue is sound");
+	$first->quit;
+	sql('DROP DATABASE first');
+	return;
+}
+
 sub is_right
 {
 	my ($what) = @_;
@@ -71,7 +105,13 @@ sub is_unknown
 	return;
 }
 
+foreach my $older (0, 1)
+{
+	first_queue($older, $_) foreach 0, 1;
+}
 sql("SELECT fairq.create_queue('q', backoff => '1 hour');" . enqueue('q', 20));
+is_right('from the first queue on');
+sql("SELECT fairq.reset_hints()");
 is_unknown('before any pop');
 sql("SELECT count(*) FROM fairq.pop('q', 3)");
 is_right('a pop has counted');
