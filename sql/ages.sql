@@ -89,6 +89,7 @@ SELECT * FROM pg_temp.show('ages');
 SELECT fairq.release(pg_temp.id('a1'));
 SELECT * FROM pg_temp.show('ages');
 SELECT pg_temp.pop('ages', 10);
+SELECT pg_sleep(0.25);
 SELECT fairq.release(pg_temp.id('a3'));
 SELECT * FROM pg_temp.show('ages');
 SELECT pg_temp.pop('ages', 10);
