@@ -126,6 +126,12 @@ FAIRQ_STEPS_FUNCTION(steps_wrong)
 	PG_RETURN_TEXT_P(cstring_to_text(fairq_steps.wrong));
 }
 
+/* to find an entry, or none, cannot fail */
+#define hash_search(table, key, action, found) \
+	((action) == HASH_FIND ? (void) 0 : \
+	 fairq_step("hash_search", __FILE__, __LINE__), \
+	 hash_search(table, key, action, found))
+
 #undef CHECK_FOR_INTERRUPTS
 #define CHECK_FOR_INTERRUPTS() \
 	do { \
