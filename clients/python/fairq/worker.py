@@ -762,6 +762,10 @@ def exit_besides(status: int) -> NoReturn:
     limit = threading.Timer(TO_EXIT, os._exit, (status,))
     limit.daemon = True
     limit.start()
+    for name in "thread", "process":        # before Python 3.9 these wait for threads, too
+        waits = getattr(sys.modules.get(f"concurrent.futures.{name}"), "_python_exit", None)
+        if waits is not None:
+            atexit.unregister(waits)
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
