@@ -163,7 +163,7 @@ def decode(what: str, text: Optional[str]) -> Any:
     try:
         return None if text is None else json.loads(text)
     except (ValueError, RecursionError, MemoryError) as error:
-        raise Undecodable(f"the {what} cannot be decoded: {error}") from error
+        raise Undecodable(f"the {what} cannot be decoded: {error}") from None
 
 
 def current_task() -> Task:

@@ -513,7 +513,7 @@ class Worker:
         if isinstance(error, Retry):
             log.info("task %s, attempt %s: %s", task.id, task.attempt, text)
             return "fail", (text,), {"retry_in": error.delay}
-        if isinstance(error, (Dead, NoHandler, TimedOut)):
+        if isinstance(error, (Dead, NoHandler, TimedOut, Undecodable)):
             log.error("task %s, attempt %s: %s", task.id, task.attempt, text)
         else:
             log.error("task %s, attempt %s", task.id, task.attempt, exc_info=error)
