@@ -1110,6 +1110,23 @@ def cause(case):
     worker.stop()
 
 
+@situation(32, "a payload that is too large as text: it fails by itself", seconds=15)
+def too_large(case):
+    queue = case.queue(max_attempts=1)
+    # some 10 kB of jsonb, and more than PostgreSQL can print
+    large = case.ask("SELECT fairq.enqueue(%s, 'large', jsonb_build_object('do', 'ok', 'value',"
+                     " (SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, 9000))),"
+                     " headers => %s)", queue, Jsonb({"task": "behaviour"}))
+    good = [case.enqueue({"do": "ok"}, f"good{i}") for i in range(3)]
+    worker = case.work(CONCURRENCY=4)
+    for id in good:
+        case.was_done_once(id, limit=2 * TIME_LIMIT)
+    end = wait_until(f"task {large} has ended", lambda: case.end_of(large), 2 * TIME_LIMIT)
+    expect(end.status == "failed" and end.error, "it ended as", end)
+    expect(worker.is_alive(), "the worker has ended")
+    worker.stop()
+
+
 # ---- the driver
 
 class Driver:

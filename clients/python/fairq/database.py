@@ -25,6 +25,9 @@ LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 # statement_timeout or somebody.
 HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 
+# It exceeds a limit of PostgreSQL, which is as it is however often it is tried.
+TOO_LARGE = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
+
 # seconds until that is tried again, and for which others are likely to be held, too
 HELD_PAUSE, HELD_LATELY = 0.5, 2
 
@@ -161,6 +164,8 @@ class Database:
                         log.warning("another transaction is in the way: %s; trying again",
                                     explain(error))
                     self.held = self.answered = time.monotonic()
+                    raise
+                except TOO_LARGE:
                     raise
                 except LOST as error:
                     failures += 1

@@ -48,15 +48,16 @@ class TimedOut(Exception):
 
 
 class Undecodable(Exception):
-    """JSON that PostgreSQL keeps, and Python does not read."""
+    """JSON that PostgreSQL keeps, and Python does not read, or PostgreSQL does not print."""
 
 
 class Task:
     """One attempt of a task."""
 
-    def __init__(self, shard: "Shard", id: int, attempt: int, group_key: str,
-                 payload: Optional[str], queue: str, headers: Optional[str], priority: int,
-                 enqueued_at: Decimal, attempts_left: int, lapses: int):
+    def __init__(self, shard: "Shard", id: int, attempt: int, group_key: str, queue: str,
+                 priority: int, enqueued_at: Decimal, attempts_left: int, lapses: int,
+                 payload: Optional[str], headers: Optional[str],
+                 problem: Optional[Exception] = None):
         self.shard: "Shard" = shard
         self.id, self.attempt = id, attempt
         self.group_key, self.queue, self.priority = group_key, queue, priority
@@ -65,7 +66,7 @@ class Task:
         self.attempts_left, self.lapses = attempts_left, lapses
         self.payload: Any = None
         self.headers: Any = {}
-        self.unread: Optional[Exception] = None     # why there is no payload, or no headers
+        self.unread = problem       # why there is no payload, or no headers
         try:
             self.headers = decode("headers", headers) or {}
             self.payload = decode("payload", payload)

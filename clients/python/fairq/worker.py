@@ -33,7 +33,7 @@ from typing import (Any, Awaitable, Callable, Dict, Iterator, List, NoReturn, Op
 
 import psycopg
 
-from .database import LOST, WAIT, Database, WorkerError as WorkerError, explain
+from .database import LOST, TOO_LARGE, WAIT, Database, WorkerError as WorkerError, explain
 from .producer import Delay, seconds, to_json
 from .task import Dead, NoHandler, Retry, Stopped, Task, TimedOut, Undecodable, current
 from .threads import Threads
@@ -61,6 +61,12 @@ TO_NOTICE = 0.5
 
 # the longest that a connection may be silent, in seconds; that of fairq.wait is beyond
 LIMIT_LEAST, LIMIT_MOST = 5, 10
+
+# Payloads as text, as one that cannot be decoded is to fail by itself.
+CLAIM = ("id, attempt, group_key, queue, priority, extract(epoch FROM enqueued_at),"
+         " attempts_left, lapses")
+TEXTS = "payload::text, headers::text"
+POP = "fairq.pop(%s::text[], %s, lease => %s, worker => %s)"
 
 # what handled the signals that a worker handles, in this process
 before_us: Dict[int, Any] = {}
@@ -314,13 +320,7 @@ class Worker:
             shard.count_groups()
             if shard.take_slots() == 0:
                 return
-            # text, as one that cannot be decoded is to fail by itself
-            claims = shard.popper.query(
-                "SELECT id, attempt, group_key, payload::text, queue, headers::text, priority,"
-                " extract(epoch FROM enqueued_at), attempts_left, lapses"
-                " FROM fairq.pop(%s::text[], %s, lease => %s, worker => %s)",
-                self.queues, shard.slots, self.lease, self.name, once=True)
-            tasks = [Task(shard, *claim) for claim in claims]
+            tasks = self.pop(shard)
         except psycopg.errors.QueryCanceled:
             pass        # by end_shard(), or by a statement_timeout
         except LOST:
@@ -333,6 +333,23 @@ class Worker:
             self.begin(task)
         if not tasks:
             self.sleep(shard)
+
+    def pop(self, shard: Shard) -> List[Task]:
+        args = self.queues, shard.slots, self.lease, self.name
+        try:
+            return [Task(shard, *row) for row in shard.popper.query(
+                f"SELECT {CLAIM}, {TEXTS} FROM {POP}", *args, once=True)]
+        except TOO_LARGE:
+            # A few kB of jsonb may be a GB of text, as numbers like 1e100000 are.
+            return [Task(shard, *row, *self.read(shard, row[0])) for row in shard.popper.query(
+                f"SELECT {CLAIM} FROM {POP}", *args, once=True)]
+
+    def read(self, shard: Shard, id: int) -> Tuple[Any, ...]:
+        try:
+            rows = shard.popper.query(f"SELECT {TEXTS} FROM fairq.tasks WHERE id = %s", id)
+        except TOO_LARGE as error:
+            return None, None, Undecodable(f"payload or headers cannot be read: {explain(error)}")
+        return rows[0] if rows else (None, None, Stopped("it is gone"))
 
     def admit(self, tasks: Sequence[Task]) -> List[Task]:
         """Those of the tasks that are to begin; hands the others back.
@@ -529,9 +546,11 @@ class Worker:
                 mine = task.call(function, *args, **named)
                 if not mine and function == "complete":
                     self.warn_of_refusal(task, losses)
-        except LOST as error:
-            log.error("task %s, attempt %s, is left to its lease: %s", task.id, task.attempt, error)
         except psycopg.Error as error:
+            if isinstance(error, LOST) and not isinstance(error, TOO_LARGE):
+                log.error("task %s, attempt %s, is left to its lease: %s",
+                          task.id, task.attempt, error)
+                return
             # a result that PostgreSQL cannot keep
             log.error("task %s, attempt %s: %s", task.id, task.attempt, error)
             task.call("fail", text_of(error), took=task.took())
