@@ -123,7 +123,7 @@ SELECT group_key FROM fairq.pop('lanes_time', lease => '1 us');
 SELECT pg_sleep(0.01);
 CALL fairq.wait('lanes_time');
 SELECT * FROM pg_temp.show('lanes_time');
-SELECT group_key FROM fairq.pop('lanes_time', 3);
+SELECT group_key FROM generate_series(1, 3) n, LATERAL fairq.pop('lanes_time', n);
 SELECT * FROM pg_temp.show_groups('lanes_time');
 
 --

@@ -1,10 +1,15 @@
 -- Attempts that end since their lease expires, which may be since the task kills its
--- workers: they are counted, for fairq.claim and the views.
+-- workers: they are counted, for fairq.claim and the views; and with two of these the
+-- task is served alone.
 --
 -- Broken on purpose to see it fail: the claim that takes a task over does not count
 -- (fairq_take_over() in claim.c); nor does the end of a lease by expire_leases()
 -- (fairq_expire() in outcome.c); a task that was taken forgets it (fairq_taken_find()
--- in taken.c).
+-- in taken.c).  No call stops before a task (fairq_stops_before() in claim.c), or none
+-- ends with one (serve_task() there); the turn in which a call stops is not the next one
+-- (fairq_lane_stopped() in lane_end.c); a call does not begin with the lane that another
+-- one has left (serve_alone() in serve.c); several queues are several calls (serve_claims()
+-- in pop.c); peek() knows nothing of it (foresee_turn() and foresee_alone() in foresee.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -104,3 +109,153 @@ SELECT regexp_replace(c, '[0-9]+', 'N') FROM fairq.check_queue('lapses') c;
 UPDATE fairq.task SET lapses = -1 WHERE id = pg_temp.id('b1');
 SELECT regexp_replace(c, '[0-9]+', 'N') FROM fairq.check_queue('lapses') c;
 SELECT fairq.drop_queue('lapses', true);
+
+--
+-- Served alone: a task whose lease has expired twice.  A call that has others stops before
+-- it, and the next one begins with it.
+--
+
+-- Adds tasks; the group is the first letter of each.
+CREATE FUNCTION pg_temp.add(queue text, tasks text, priority int DEFAULT 0) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(fairq.enqueue(queue, left(t, 1), to_jsonb(t), priority)) FROM string_to_table(tasks, ' ') t
+$$;
+
+-- What a pop serves, if peek() has foreseen that.
+CREATE FUNCTION pg_temp.serve(of text, n int DEFAULT 10, lease interval DEFAULT '1 hour') RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	foreseen text := (SELECT string_agg(format('%s at %s', id, turn), ' ' ORDER BY ordinality)
+		FROM fairq.peek(of, n) WITH ORDINALITY);
+	served text;
+	shown text;
+BEGIN
+	SELECT string_agg(format('%s at %s', id, addr), ' ' ORDER BY ordinality),
+		string_agg(format('%s/%s', payload #>> '{}', lapses), ' ' ORDER BY ordinality)
+	INTO served, shown FROM fairq.pop(of, n, lease) WITH ORDINALITY;
+	RETURN CASE WHEN foreseen IS DISTINCT FROM served THEN format('foreseen: %s, served: %s', foreseen, served)
+		ELSE shown END;
+END $$;
+
+-- Adds a task to a queue that has none, whose lease expires twice.
+CREATE FUNCTION pg_temp.poison(of text, task text, priority int DEFAULT 0) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_temp.add(of, task, priority);
+	PERFORM FROM fairq.pop(of, 1, '1 microsecond');
+	PERFORM FROM fairq.pop(of, 1, '1 microsecond');
+END $$;
+
+CREATE FUNCTION pg_temp.done(of text) RETURNS bigint
+LANGUAGE sql AS $$
+	SELECT count(*) FILTER (WHERE fairq.complete(id)) FROM fairq.live_tasks WHERE queue = of AND status = 'running'
+$$;
+
+-- once it is a matter of batches still
+SELECT fairq.create_queue('lapses_1', block_length => 1000);
+SELECT pg_temp.add('lapses_1', 'a1 a2 b1 b2');
+SELECT pg_temp.serve('lapses_1', lease => '1 microsecond');
+SELECT pg_temp.serve('lapses_1'), pg_temp.done('lapses_1');
+-- in its turn, with whatever is before it and behind it
+SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 a2 a3 b2 b3 c1 c2');
+\t on
+SELECT $$SELECT pg_temp.serve('lapses_1')$$ FROM generate_series(1, 3) \gexec
+\t off
+SELECT * FROM fairq.check_queue('lapses_1');
+SELECT pg_temp.done('lapses_1');
+-- the first of a call, also by take
+SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'b2');
+SELECT payload, lapses FROM fairq.take('lapses_1', 10);
+SELECT payload, lapses FROM fairq.take('lapses_1', 10);
+-- handed back it stands at a time: calls take turns of several rounds at once where tasks
+-- are queued, and would lose those of others (fairq_assign_again() in assign.c)
+SELECT pg_temp.poison('lapses_1', 'b1');
+SELECT fairq.release(id) FROM fairq.pop('lapses_1');
+SELECT pg_temp.add('lapses_1', 'a1 a2 a3 a4 a5 a6 b2 b3 c1 c2 c3 c4');
+\t on
+SELECT $$SELECT pg_temp.serve('lapses_1', 30)$$ FROM generate_series(1, 4) \gexec
+\t off
+SELECT pg_temp.done('lapses_1');
+-- of a weighted group the rest of the turn comes next
+SELECT fairq.set_group('lapses_1', 'b', weight => 3);
+SELECT pg_temp.poison('lapses_1', 'b1');
+SELECT fairq.release(id) FROM fairq.pop('lapses_1');
+SELECT pg_temp.add('lapses_1', 'a1 a2 a3 b2 b3 b4 b5 b6 c1 c2 c3');
+\t on
+SELECT $$SELECT pg_temp.serve('lapses_1', 30)$$ FROM generate_series(1, 4) \gexec
+\t off
+SELECT * FROM fairq.check_queue('lapses_1');
+SELECT pg_temp.done('lapses_1'), fairq.set_group('lapses_1', 'b', weight => 0);
+-- with per_group
+SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 a2 b2 c1');
+\t on
+SELECT $$SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('lapses_1', 10, per_group => 2)$$
+FROM generate_series(1, 4) \gexec
+\t off
+SELECT pg_temp.done('lapses_1');
+-- what is brought to its end is not served, so no call stops there
+SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 b2 c1');
+SELECT fairq.cancel(id) FROM fairq.live_tasks WHERE queue = 'lapses_1' AND payload = '"b1"';
+SELECT pg_temp.serve('lapses_1');
+SELECT pg_temp.done('lapses_1');
+-- a rollback puts it back where it was
+SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 b2');
+SELECT pg_temp.serve('lapses_1');
+BEGIN;
+SELECT pg_temp.serve('lapses_1');
+ROLLBACK;
+SELECT pg_temp.serve('lapses_1');
+SELECT pg_temp.serve('lapses_1'), pg_temp.done('lapses_1');
+-- in a transaction a call is a call
+BEGIN;
+SELECT pg_temp.add('lapses_1', 'a1 b1');
+SELECT pg_temp.serve('lapses_1', lease => '1 microsecond'), pg_temp.serve('lapses_1', lease => '1 microsecond');
+SELECT pg_temp.serve('lapses_1'), pg_temp.serve('lapses_1');
+COMMIT;
+SELECT * FROM fairq.check_queue('lapses_1');
+SELECT pg_temp.done('lapses_1');
+
+-- Priorities: the lane goes on at the task that a call has left, though others have come
+-- that would be before it.  Else one task could keep all of its lane.
+SELECT pg_temp.poison('lapses_1', 'b1', 5), pg_temp.add('lapses_1', 'a1 a2'), pg_temp.add('lapses_1', 'd1 d2', 5);
+SELECT pg_temp.serve('lapses_1'), pg_temp.add('lapses_1', 'a3 a4');
+\t on
+SELECT $$SELECT pg_temp.serve('lapses_1')$$ FROM generate_series(1, 3) \gexec
+\t off
+SELECT pg_temp.done('lapses_1');
+-- but that one alone
+SELECT pg_temp.poison('lapses_1', 'b1', 5), pg_temp.add('lapses_1', 'a1'), pg_temp.add('lapses_1', 'd1 d2', 5);
+SELECT pg_temp.serve('lapses_1');
+SELECT fairq.complete(id) FROM fairq.live_tasks WHERE queue = 'lapses_1' AND payload = '"b1"';
+SELECT pg_temp.add('lapses_1', 'a2 a3'), pg_temp.serve('lapses_1'), pg_temp.serve('lapses_1');
+SELECT pg_temp.done('lapses_1');
+
+-- Several queues are one call.
+SELECT fairq.create_queue('lapses_2', block_length => 1000);
+SELECT pg_temp.poison('lapses_2', 'b1'), pg_temp.add('lapses_1', 'a1 a2'), pg_temp.add('lapses_2', 'd1 d2');
+SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
+SELECT pg_temp.add('lapses_1', 'a3 a4');
+SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
+SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
+SELECT pg_temp.done('lapses_1'), pg_temp.done('lapses_2');
+-- also if the second one begins with it
+SELECT pg_temp.poison('lapses_2', 'b1'), pg_temp.add('lapses_1', 'a1'), pg_temp.add('lapses_2', 'b2');
+SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
+SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
+SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
+
+-- Shares, cost, time; and a queue that is full.
+SELECT fairq.create_queue('lapses_s', block_length => 1000, shares => '{3,1}');
+SELECT pg_temp.poison('lapses_s', 'b1', 1), pg_temp.add('lapses_s', 'a1 a2 a3 a4 a5 a6 a7 a8'), pg_temp.add('lapses_s', 'd1 d2', 1);
+SELECT fairq.create_queue('lapses_c', fair_by => 'cost'), fairq.create_queue('lapses_t', fair_by => 'time');
+SELECT pg_temp.poison(q, 'b1'), pg_temp.add(q, 'a1 a2 b2 c1 c2') FROM unnest('{lapses_c,lapses_t}'::text[]) q;
+SELECT fairq.create_queue('lapses_f', max_running => 3);
+SELECT pg_temp.add('lapses_f', 'a1'), pg_temp.serve('lapses_f', lease => '1 microsecond');
+SELECT fairq.pause('lapses_f', 'a'), pg_temp.poison('lapses_f', 'b1'), fairq.pause('lapses_f', 'b');
+SELECT pg_temp.add('lapses_f', 'c1 a2 b2'), pg_temp.serve('lapses_f', lease => '1 microsecond');
+SELECT fairq.resume('lapses_f', 'a'), fairq.resume('lapses_f', 'b');
+\t on
+SELECT format('SELECT pg_temp.serve(%L)', q) FROM unnest('{lapses_s,lapses_c,lapses_t,lapses_f}'::text[]) q, generate_series(1, 4) \gexec
+\t off
+SELECT queue, c FROM fairq.queues, fairq.check_queue(queue) c WHERE queue LIKE 'lapses%';
+SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'lapses%';

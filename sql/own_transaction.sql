@@ -241,6 +241,7 @@ SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
 ROLLBACK TO s;
 SELECT payload, attempt FROM fairq.pop('own_leases', 1, '1 microsecond');
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
+SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
 COMMIT;
 SELECT payload, status, attempt FROM fairq.tasks WHERE queue = 'own_leases' ORDER BY id;
 SELECT * FROM fairq.check_queue('own_leases');

@@ -106,21 +106,27 @@ fairq_assign_address(FairqQueue *queue, int priority, int32 group_no,
  * or at once if that is DT_NOBEGIN: then *ready_at is changed to that moment.  One
  * that is retried comes before its group's queued tasks; one that is not comes behind
  * them, or is scheduled.
+ *
+ * One that is served alone stands at a time in any case.  A call may stop before it, and
+ * gives the turns behind it back then.  Calls take turns of several blocks at once where
+ * tasks come out of hands, and of one where a group is searched for due tasks; so none
+ * of these turns is of a block that was left.
  */
 int64
 fairq_assign_again(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 				   bool retried, TimestampTz *ready_at)
 {
 	bool		now = *ready_at == DT_NOBEGIN;
+	bool		timed = retried || task->lapses >= FAIRQ_LAPSES_ALONE;
 
 	if (now)
 	{
 		*ready_at = GetCurrentTimestamp();
 		/* so that it is due by the millisecond, too */
-		if (retried)
+		if (timed)
 			*ready_at -= *ready_at % 1000;
 	}
-	if (now && !retried)
+	if (now && !timed)
 		return fairq_assign_address(queue, task->priority, task->group_no,
 									tasks);
 	return fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :

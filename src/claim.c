@@ -49,6 +49,11 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 			Min(s->window.first, turn->addr);
 	s->got.served++;
 	s->got.charge += fairq_charge_of(s->queue, task);
+	if (task->lapses >= FAIRQ_LAPSES_ALONE)
+	{
+		s->got.stopped = true;
+		s->call.max_tasks = s->got.served;
+	}
 	return result;
 }
 
@@ -85,6 +90,36 @@ fairq_leaves_outdated(FairqService *s, const FairqTask *task)
 	s->left = true;
 	if (++s->got.left >= FAIRQ_MAX_ENDED)
 		s->call.max_tasks = s->got.served;
+	return true;
+}
+
+/*
+ * Is the task, which is next, to be left to another call?  If it is served alone, and
+ * this call has others; or if the call is for such a one only.  Then the call ends
+ * before it.  One that could not be had is passed over as any other.
+ */
+bool
+fairq_stops_before(FairqService *s, const FairqTask *task)
+{
+	FairqTask	again;
+	bool		alone = fairq_is_alone(task);
+
+	if (alone ? s->got.served == 0 && !s->call.has_some : !s->call.only_alone)
+		return false;
+	/* what is brought to its end is not served */
+	if (fairq_is_outdated(task, s->call.now) ||
+		(task->running &&
+		 (task->cancelled || fairq_attempts_used_up(s->queue, task))))
+		return false;
+	again = *task;
+	if (alone && fairq_task_peek(s->tasks, &again, s->tasks->claims_delete ||
+								 task->running) != FAIRQ_CLAIMED)
+		return false;
+	/* by their shares, it is the lane's turn all the same */
+	if (alone && s->queue->shares.of[s->priority] == 0)
+		s->got.first |= (uint32) 1 << s->priority;
+	s->got.stopped |= alone;
+	s->call.max_tasks = s->got.served;
 	return true;
 }
 

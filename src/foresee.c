@@ -40,6 +40,7 @@
 #include "nodes/bitmapset.h"
 #include "utils/hsearch.h"
 
+#include "claim.h"
 #include "due.h"
 #include "foresee.h"
 #include "foresee_order.h"
@@ -445,6 +446,8 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 			break;
 		if (!head.expired && waits_for_retry(f, &head.task))
 			break;
+		if (fairq_stops_before(&f->s, &head.task))
+			break;
 		if (head.expired && !runs_on(f, slots, &head.task))
 		{
 			fairq_leave_expired(&f->s, &course);
@@ -467,6 +470,12 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 		f->s.got.served++;
 		f->s.got.charge += fairq_charge_of(f->s.queue, &head.task);
 		served++;
+		if (fairq_is_alone(&head.task))
+		{
+			f->s.got.stopped = true;
+			f->s.call.max_tasks = f->s.got.served;
+			break;
+		}
 	}
 	fairq_heads_turn_over(&group->heads, &course);
 	if (served < want)
@@ -516,7 +525,9 @@ next_turn(Foresight *f, int32 *group_no, int64 *addr, int *left)
 		*addr = lane->turn;
 		*left = lane->turn_left;
 		lane->turn_left = 0;
-		f->at->sets.had = bms_add_member(f->at->sets.had, *group_no);
+		/* one that was left over is beside those of the block */
+		if (fairq_block(*addr, f->s.queue->block_length) == lane->block)
+			f->at->sets.had = bms_add_member(f->at->sets.had, *group_no);
 		return true;
 	}
 	lane->turn_left = 0;
@@ -833,7 +844,7 @@ foresee_by_shares(Foresight *f)
 
 	fairq_shares_copy(&queue->hints->shares, queue->shares.of,
 					  queue->as_of.version, &state);
-	while (f->s.got.served < max_tasks &&
+	while (f->s.got.served < max_tasks && !f->s.got.stopped &&
 		   fairq_share_choose(&state, by_time ? works : NULL, without,
 							  fairq_most_of_share(queue,
 												  max_tasks - f->s.got.served),
@@ -851,8 +862,65 @@ foresee_by_shares(Foresight *f)
 			works[run.priority].running += served;
 		if (served < run.most)
 			without |= (uint32) 1 << run.priority;
-		f->s.call.max_tasks = max_tasks;
+		f->s.call.max_tasks = f->s.got.stopped ? f->s.got.served : max_tasks;
 	}
+}
+
+/* Begin to foresee a call. */
+static void
+begin_call(Foresight *f, FairqQueue *queue, FairqTable *tasks, TimestampTz now,
+		   int64 max_tasks)
+{
+	HASHCTL		ctl = {
+		.keysize = sizeof(int32),
+		.entrysize = sizeof(FairqSlots),
+		.hcxt = CurrentMemoryContext
+	};
+
+	fairq_heads_begin(&f->s, queue, tasks, now);
+	f->s.call.max_tasks = max_tasks;
+	f->slots = hash_create("fairq foreseen slots", 64, &ctl,
+						   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	f->seen = fairq_heads_seen();
+	f->queue.group_no = -1;
+	f->queue.limit = queue->max_running;
+	f->queue.pace = queue->starts.pace;
+	fairq_slots_look(queue, tasks, &f->queue);
+}
+
+static void
+end_call(Foresight *f)
+{
+	fairq_heads_end(&f->s);
+	if (f->line != NULL)
+		fairq_scan_end(f->line);
+}
+
+/*
+ * Foresee a task that is served alone, with which a call begins (serve_alone() in
+ * serve.c).  False if there is none.
+ */
+static bool
+foresee_alone(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
+			  FairqForeseen foreseen, void *arg)
+{
+	uint32		lanes = pg_atomic_read_u32(&queue->hints->shares.first);
+	bool		any = false;
+
+	for (int priority = 0; lanes != 0 && !any; priority++, lanes >>= 1)
+	{
+		Foresight	f = {.foreseen = foreseen, .arg = arg};
+
+		if ((lanes & 1) == 0)
+			continue;
+		begin_call(&f, queue, tasks, now, 1);
+		f.s.call.only_alone = true;
+		f.s.priority = priority;
+		foresee_lane(&f);
+		any = f.s.got.served > 0;
+		end_call(&f);
+	}
+	return any;
 }
 
 /*
@@ -864,33 +932,21 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 			  int64 max_tasks, FairqForeseen foreseen, void *arg)
 {
 	Foresight	f = {.foreseen = foreseen, .arg = arg};
-	HASHCTL		ctl = {
-		.keysize = sizeof(int32),
-		.entrysize = sizeof(FairqSlots),
-		.hcxt = CurrentMemoryContext
-	};
 
 	if (queue->paused || fairq_queue_is_held(queue, now))
 		return;
 	/* what our own transaction has done our own pops are shown, too */
 	(void) fairq_pending_show(queue->hints);
-	fairq_heads_begin(&f.s, queue, tasks, now);
-	f.s.call.max_tasks = max_tasks;
-	f.slots = hash_create("fairq foreseen slots", 64, &ctl,
-						  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	f.seen = fairq_heads_seen();
-	f.queue.group_no = -1;
-	f.queue.limit = queue->max_running;
-	f.queue.pace = queue->starts.pace;
-	fairq_slots_look(queue, tasks, &f.queue);
+	if (foresee_alone(queue, tasks, now, foreseen, arg))
+		return;
+	begin_call(&f, queue, tasks, now, max_tasks);
 	if (queue->shares.any)
 		foresee_by_shares(&f);
 	for (f.s.priority = 0;
-		 f.s.priority < FAIRQ_PRIORITIES && f.s.got.served < max_tasks;
+		 f.s.priority < FAIRQ_PRIORITIES &&
+		 f.s.got.served < f.s.call.max_tasks;
 		 f.s.priority++)
 		if (queue->shares.of[f.s.priority] == 0)
 			foresee_lane(&f);
-	fairq_heads_end(&f.s);
-	if (f.line != NULL)
-		fairq_scan_end(f.line);
+	end_call(&f);
 }

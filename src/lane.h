@@ -322,6 +322,8 @@ extern bool fairq_lane_cut_short(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern void fairq_lane_unserve(FairqLane *lane, uint32 lane_no,
 							   int32 group_no, int64 addr);
+extern void fairq_lane_stopped(FairqLane *lane, uint32 lane_no,
+							   const FairqTurn *turn);
 extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern bool fairq_lane_park(FairqLane *lane, uint32 lane_no,

@@ -377,6 +377,27 @@ fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 	put_back(lane, lane_no, turn, NULL, false);
 }
 
+/*
+ * A call has stopped in that turn, and given all turns behind it back.  Have the
+ * rest of it taken next, if it was begun, also if other calls have left its block.
+ * Otherwise these could stop at the group again and again.
+ */
+void
+fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no && is_by_turns(lane) &&
+		!turn->in_full && has(lane, FAIRQ_RING, turn->group_no) &&
+		(turn->tasks.served > 0 || is_past(lane, turn->addr)) &&
+		(lane->turn.left == 0 || !has(lane, FAIRQ_RING, lane->turn.seat)))
+	{
+		lane->turn.addr = turn->addr;
+		lane->turn.seat = turn->group_no;
+		lane->turn.left = turn->tasks.left - turn->tasks.served;
+	}
+	LWLockRelease(&lane->lock);
+}
+
 /* --------------------------------------------------------------------- */
 
 /* The present epoch of parked groups: those of older ones are parked no more. */

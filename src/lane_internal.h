@@ -94,6 +94,14 @@ is_by_turns(FairqLane *lane)
 	return lane->order.ledger.fair_by == FAIRQ_BY_TASKS;
 }
 
+/* In a lane served by turns: is that a turn of a block that was left? */
+static inline bool
+is_past(FairqLane *lane, int64 addr)
+{
+	return fairq_block(addr, lane->recovery.block_length) !=
+		lane->present.block;
+}
+
 /*
  * The first block in which the group can have its next turn.  In a lane that is not
  * fair by tasks it stays the same: addresses are the order of a group's tasks.

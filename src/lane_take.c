@@ -143,7 +143,9 @@ is_covered(FairqLane *lane, const NextTurn *next)
 static void
 pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 {
-	if (!is_by_turns(lane))
+	/* a turn that was left over is beside those of the present block */
+	if (!is_by_turns(lane) ||
+		(next->left > 0 && is_past(lane, next->addr)))
 		return;
 	if (next->block != lane->present.block)
 	{
@@ -245,10 +247,12 @@ note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 		fairq_lane_order_take(lane, taking, turn);
 		return;
 	}
-	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
 	lane->turn.addr = turn->addr;
 	lane->turn.seat = turn->group_no;
 	lane->turn.left = turn->tasks.left - turn->tasks.want;
+	if (turn->state.continued && is_past(lane, turn->addr))
+		return;
+	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
 	if (turn->state.continued)
 	{
 		/* an entry that was made since the first part does not know of that */

@@ -44,6 +44,7 @@ typedef struct Claims
 	ReturnSetInfo *rsinfo;
 	MemoryContext each;
 	bool		remove;
+	bool		any;			/* was served */
 	TimestampTz now;
 	TimestampTz lease_until;
 	Datum		worker;
@@ -143,15 +144,32 @@ begin_claims(FunctionCallInfo fcinfo, Claims *claims)
 	return tasks;
 }
 
-/* Serve tasks of claims->queue.  Returns how many. */
+/*
+ * Serve tasks of claims->queue; with only_alone, one that is served alone.  Returns how
+ * many more the caller gets of other queues.
+ */
 static int64
-serve_claims(Claims *claims, FairqTable *tasks, int64 max_tasks, int64 per_group)
+serve_claims(Claims *claims, FairqTable *tasks, int64 max_tasks, int64 per_group,
+			 bool only_alone)
 {
+	FairqCall	call = {
+		.server = serve_claim,
+		.arg = claims,
+		.now = claims->now,
+		.lease_until = claims->remove ? DT_NOEND : claims->lease_until,
+		.max_tasks = max_tasks,
+		.per_group = per_group,
+		.has_some = claims->any,
+		.only_alone = only_alone
+	};
+	int64		served;
+	bool		stopped;
+
 	claims->queue_name = CStringGetTextDatum(claims->queue->name);
 	fairq_count_few_tasks(claims->queue, tasks);
-	return fairq_serve(claims->queue, tasks, claims->now, max_tasks, per_group,
-					   claims->remove ? DT_NOEND : claims->lease_until,
-					   serve_claim, claims);
+	served = fairq_serve(claims->queue, tasks, &call, &stopped);
+	claims->any |= served > 0;
+	return stopped ? 0 : max_tasks - served;
 }
 
 static void
@@ -199,9 +217,25 @@ fairq_pop(PG_FUNCTION_ARGS)
 								   AccessShareLock);
 	tasks = begin_claims(fcinfo, &claims);
 	claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue, claims.now);
-	serve_claims(&claims, tasks, max_tasks, per_group);
+	(void) serve_claims(&claims, tasks, max_tasks, per_group, false);
 	end_claims(&claims, tasks);
 	return (Datum) 0;
+}
+
+/* Serve one of several queues.  Returns how many more the caller gets. */
+static int64
+serve_one_of(FunctionCallInfo fcinfo, Claims *claims, FairqTable *tasks,
+			 Datum name, int64 left, bool only_alone)
+{
+	claims->queue = fairq_queue_use(DatumGetTextPP(name), FAIRQ_PRIV_WORK,
+									AccessShareLock);
+	if (left == 0)
+	{
+		fairq_wake_unserved(&claims->queue->hints->wakeup);
+		return 0;
+	}
+	claims->lease_until = fairq_arg_lease(fcinfo, 2, claims->queue, claims->now);
+	return serve_claims(claims, tasks, left, 0, only_alone);
 }
 
 Datum
@@ -222,19 +256,13 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 		(void) fairq_queue_use(DatumGetTextPP(names[i]), FAIRQ_PRIV_WORK,
 							   AccessShareLock);
 	tasks = begin_claims(fcinfo, &claims);
+	/* with what a call before has left for this one to be served alone */
+	for (int i = 1; i < n && left > 0; i++)
+		if (fairq_begins_alone(fairq_queue_use(DatumGetTextPP(names[i]),
+											   FAIRQ_PRIV_WORK, AccessShareLock)))
+			left = serve_one_of(fcinfo, &claims, tasks, names[i], left, true);
 	for (int i = 0; i < n; i++)
-	{
-		claims.queue = fairq_queue_use(DatumGetTextPP(names[i]),
-									   FAIRQ_PRIV_WORK, AccessShareLock);
-		if (left == 0)
-		{
-			fairq_wake_unserved(&claims.queue->hints->wakeup);
-			continue;
-		}
-		claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue,
-											 claims.now);
-		left -= serve_claims(&claims, tasks, left, 0);
-	}
+		left = serve_one_of(fcinfo, &claims, tasks, names[i], left, false);
 	end_claims(&claims, tasks);
 	return (Datum) 0;
 }
@@ -252,7 +280,7 @@ fairq_take(PG_FUNCTION_ARGS)
 	claims.queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
 								   AccessShareLock);
 	tasks = begin_claims(fcinfo, &claims);
-	serve_claims(&claims, tasks, max_tasks, per_group);
+	(void) serve_claims(&claims, tasks, max_tasks, per_group, false);
 	end_claims(&claims, tasks);
 	return (Datum) 0;
 }

@@ -41,6 +41,9 @@
  * - per_group says so: its window of turns (may_take() in lane_take.c), the
  *	 first lane that has some, also by shares, and turns or rounds in a full
  *	 queue but not both (here);
+ * - one of them is served alone, since its lease has lapsed twice: the call ends with
+ *	 it, or stops before it, and the next call goes on there (fairq_stops_before() in
+ *	 claim.c, serve_alone() here);
  * - they are in flight, or their rows locked or being changed (turn.c,
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c), or
@@ -420,6 +423,13 @@ is_over(const FairqService *s)
 		(s->call.per_group > 0 && s->got.served > 0);
 }
 
+/* Does a call begin in the queue with a task that is served alone? */
+bool
+fairq_begins_alone(FairqQueue *queue)
+{
+	return pg_atomic_read_u32(&queue->hints->shares.first) != 0;
+}
+
 /*
  * Choose a lane by shares, and how many tasks in a row it is served at most.
  */
@@ -466,8 +476,41 @@ serve_by_shares(FairqService *s)
 		fairq_turns_share_used(served, s->got.charge - charge);
 		if (served < run.most)
 			without |= (uint32) 1 << run.priority;
-		s->call.max_tasks = max_tasks;
+		s->call.max_tasks = s->got.stopped ? s->got.served : max_tasks;
 	}
+}
+
+/*
+ * Begin with lanes at which another call has stopped, before a task that is served
+ * alone: serve that, if it is still the lane's next one, and nothing else.  Without, the
+ * task, and its lane, would wait for as long as calls find others before.
+ */
+static void
+serve_alone(FairqService *s)
+{
+	FairqShares *shares = &s->queue->hints->shares;
+	int64		max_tasks = s->call.max_tasks;
+	bool		only_alone = s->call.only_alone;
+	uint32		lanes;
+
+	if (s->call.peek || s->call.has_some || s->got.served > 0 ||
+		!fairq_begins_alone(s->queue))
+		return;
+	lanes = pg_atomic_exchange_u32(&shares->first, 0);
+	s->call.only_alone = true;
+	for (s->priority = 0; s->priority < FAIRQ_PRIORITIES; s->priority++)
+	{
+		if (s->got.served > 0)
+			s->got.first |= lanes & ((uint32) 1 << s->priority);
+		else if (lanes & ((uint32) 1 << s->priority))
+		{
+			s->call.max_tasks = 1;
+			s->lane = fairq_queue_lane(s->queue, s->priority);
+			serve_lane(s);
+		}
+	}
+	s->call.only_alone = only_alone;
+	s->call.max_tasks = s->got.stopped || only_alone ? s->got.served : max_tasks;
 }
 
 static void
@@ -481,6 +524,7 @@ serve_lanes(FairqService *s)
 	fairq_running_begin(s->queue, s->call.peek);
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 		fairq_visits_init(&s->visits[p]);
+	serve_alone(s);
 	if (by_shares)
 		serve_by_shares(s);
 	for (s->priority = 0;
@@ -601,24 +645,14 @@ static bool takes = false;
 
 /*
  * Choose up to max_tasks tasks, in the order of service, and have each of them
- * served.  Returns how many there were.
+ * served.  Returns how many there were.  If *stopped, the caller gets no more, also not
+ * of other queues: a task is served alone, or the call has stopped before it.
  */
 int64
-fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
-			int64 max_tasks, int64 per_group, TimestampTz lease_until,
-			FairqServer server, void *arg)
+fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
+			bool *stopped)
 {
-	FairqService s = {
-		.queue = queue,
-		.tasks = tasks,
-		.call.now = now,
-		.call.lease_until = lease_until,
-		.call.server = server,
-		.call.arg = arg,
-		.call.max_tasks = max_tasks,
-		.call.per_group = per_group
-	};
-
+	FairqService s = {.queue = queue, .tasks = tasks, .call = *call};
 	uint32		surplus = fairq_wake_surplus(&queue->hints->wakeup);
 
 	takes = tasks->claims_delete;
@@ -627,9 +661,15 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 	serve_queue(&s);
 	if (s.got.served > 0 || s.got.ended > 0 || s.got.outdated > 0)
 		fairq_written();
-	fairq_wake_next(&queue->hints->wakeup, surplus,
-					s.got.served == max_tasks || s.got.left >= FAIRQ_MAX_ENDED ||
-					(per_group > 0 && s.got.served > 0));
+	if (s.got.first != 0)
+		pg_atomic_fetch_or_u32(&queue->hints->shares.first, s.got.first);
+	/* a call for a task that is served alone has not looked for others */
+	if (!call->only_alone || s.got.served > 0)
+		fairq_wake_next(&queue->hints->wakeup, surplus,
+						s.got.served == call->max_tasks || s.got.stopped ||
+						s.got.left >= FAIRQ_MAX_ENDED ||
+						(call->per_group > 0 && s.got.served > 0));
+	*stopped = s.got.stopped;
 	return s.got.served;
 }
 

@@ -18,11 +18,9 @@ typedef struct FairqLook
 								 * when they are unlocked */
 } FairqLook;
 
-/* per_group: 0 for no limit; lease_until: DT_NOEND if tasks are removed */
 extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,
-						 TimestampTz now, int64 max_tasks, int64 per_group,
-						 TimestampTz lease_until, FairqServer server,
-						 void *arg);
+						 const FairqCall *call, bool *stopped);
+extern bool fairq_begins_alone(FairqQueue *queue);
 extern bool fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks,
 							  TimestampTz now, FairqLook *look);
 extern void fairq_serve_init(void);

@@ -27,28 +27,32 @@
 typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
 										 void *arg);
 
+/* What a call is asked for. */
+typedef struct FairqCall
+{
+	FairqServer server;			/* what is done with a task that was chosen */
+	void	   *arg;			/* last argument of server */
+	TimestampTz now;			/* time at which the call began */
+	TimestampTz lease_until;	/* end of the leases; DT_NOEND: tasks are
+								 * removed */
+	bool		peek;			/* true: nothing is served, but whether a pop
+								 * would be worth it is found out */
+	bool		ends;			/* true, with peek: tasks that are over, and that
+								 * no pop would return, are brought to their
+								 * end */
+	int64		max_tasks;		/* tasks to be served, at most */
+	int64		per_group;		/* turns of a group, at most; 0: no limit */
+	bool		has_some;		/* true: the caller has tasks of other queues,
+								 * so none is served alone */
+	bool		only_alone;		/* true: one that is served alone, or none */
+} FairqCall;
+
 /* One call, in one lane. */
 typedef struct FairqService
 {
 	FairqQueue *queue;			/* queue of the call */
 	FairqTable *tasks;			/* fairq.task */
-
-	/* what the call was asked for */
-	struct
-	{
-		FairqServer server;		/* what is done with a task that was chosen */
-		void	   *arg;		/* last argument of server */
-		TimestampTz now;		/* time at which the call began */
-		TimestampTz lease_until;	/* end of the leases; DT_NOEND: tasks are
-									 * removed */
-		bool		peek;		/* true: nothing is served, but whether a pop
-								 * would be worth it is found out */
-		bool		ends;		/* true, with peek: tasks that are over, and that
-								 * no pop would return, are brought to their
-								 * end */
-		int64		max_tasks;	/* tasks to be served, at most */
-		int64		per_group;	/* turns of a group, at most; 0: no limit */
-	}			call;
+	FairqCall	call;			/* what it was asked for */
 
 	/* what the call has come to so far, in all lanes */
 	struct
@@ -63,6 +67,10 @@ typedef struct FairqService
 		bool		peeked;		/* true, with peek: a pop would be worth it */
 		bool		saw_locked; /* true: a row was merely locked */
 		bool		saw_over;	/* true, with peek: there is what ends would end */
+		bool		stopped;	/* true: the call ends with a task that is
+								 * served alone, or before one */
+		uint32		first;		/* lanes with which the next call begins for
+								 * that; bits */
 	}			got;
 
 	FairqLane  *lane;			/* present lane */

@@ -410,6 +410,7 @@ fairq_share_settle(FairqShareState *state, const FairqShareRun *run,
 void
 fairq_shares_init(FairqShares *shares)
 {
+	pg_atomic_init_u32(&shares->first, 0);
 	SpinLockInit(&shares->mutex);
 	memset(&shares->state, 0, sizeof(FairqShareState));
 }

@@ -5,6 +5,7 @@
 #ifndef FAIRQ_SHARES_H
 #define FAIRQ_SHARES_H
 
+#include "port/atomics.h"
 #include "storage/spin.h"
 
 #include "address.h"
@@ -73,6 +74,9 @@ typedef struct FairqShareState
 typedef struct FairqShares
 {
 	slock_t		mutex;			/* protects state */
+	pg_atomic_uint32 first;		/* lanes without a share with which the next
+								 * call begins, as one has stopped there
+								 * before a task that is served alone; bits */
 	FairqShareState state;		/* who has got what */
 } FairqShares;
 

@@ -241,6 +241,19 @@ fairq_is_outdated(const FairqTask *task, TimestampTz now)
 		task->attempt == task->released;
 }
 
+/* with so many lapsed leases a task is served alone */
+#define FAIRQ_LAPSES_ALONE 2
+
+/*
+ * Is a task that can be claimed served alone, as it may have killed its workers?  A
+ * lease that it still has counts, as that has expired.
+ */
+static inline bool
+fairq_is_alone(const FairqTask *task)
+{
+	return task->lapses + (task->running ? 1 : 0) >= FAIRQ_LAPSES_ALONE;
+}
+
 extern bool fairq_task_has(TupleTableSlot *slot, AttrNumber attno);
 extern bool fairq_task_keyed(TupleTableSlot *slot);
 extern void fairq_task_read(TupleTableSlot *slot, FairqTask *task);

@@ -420,6 +420,26 @@ waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
 }
 
 /*
+ * Find out whether another task of the group may run.  There is no need to look for
+ * one if not.  A group is to be parked also if the queue is full, and its counter is
+ * to be known, for expired tasks, too.
+ */
+static bool
+find_slot(FairqService *s, FairqCourse *course)
+{
+	FairqTurn  *turn = course->turn;
+	bool		may_park = !course->expired.have &&
+		course->expired.locked == FAIRQ_ADDR_MAX;
+	bool		in_queue = !turn->in_full && fairq_slot_in_queue(s->tasks);
+	bool		in_group = fairq_slot_in_group(s->lane, s->taken.lane_no, turn,
+											   may_park, s->tasks);
+
+	course->not_now = in_group && !turn->in_full ? !in_queue :
+		fairq_settings_are_old(s->queue);
+	return in_group && in_queue;
+}
+
+/*
  * Serve a group at its turn; or in a full queue its expired tasks.  False if
  * nothing came of it.
  */
@@ -431,6 +451,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	FairqCourse course;
 	bool		have_slot = false;
 	bool		full = false;
+	bool		stops = false;
 
 	turn->state.begun = true;
 	course.turn = turn;
@@ -446,23 +467,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			fairq_look_for_expired(s, &course);
 		if (!have_slot && !full)
 		{
-			bool		may_park = !course.expired.have &&
-				course.expired.locked == FAIRQ_ADDR_MAX;
-			bool		in_queue = !turn->in_full &&
-				fairq_slot_in_queue(s->tasks);
-
-			/*
-			 * There is no need to look if it has no slot.  A group is to be
-			 * parked also if the queue is full, and its counter is to be
-			 * known, for expired tasks, too.
-			 */
-			have_slot = fairq_slot_in_group(s->lane, s->taken.lane_no, turn,
-											may_park, s->tasks);
-			if (have_slot && !turn->in_full)
-				course.not_now = !in_queue;
-			else
-				course.not_now = fairq_settings_are_old(s->queue);
-			have_slot &= in_queue;
+			have_slot = find_slot(s, &course);
 			full = course.no_slot = !have_slot;
 		}
 		/* an expired task does not start either */
@@ -472,6 +477,9 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		if (chosen == NULL || waits_for_other(s, turn, &course, chosen) ||
 			(chosen != &course.expired &&
 			 fairq_leaves_outdated(s, &chosen->task)))
+			break;
+		stops = fairq_stops_before(s, &chosen->task);
+		if (stops)
 			break;
 		result = chosen == &course.expired ?
 			fairq_take_over(s, &chosen->task, turn) :
@@ -503,7 +511,11 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		}
 	}
 	fairq_slot_in_group_back();
+	stops |= s->got.stopped;
+	course.not_now |= stops;
 	end_turn(s, &course);
+	if (stops)
+		fairq_turns_stop(turn);
 	return turn->tasks.served > 0;
 }
 

@@ -30,6 +30,8 @@ static struct
 	int			n;
 	FairqTurn	turns[FAIRQ_MAX_TURNS];
 	FairqTurn  *reading;		/* the one whose group is just read, or NULL */
+	FairqTurn  *stopped;		/* the one in which the call has stopped, or
+								 * NULL */
 }			hand;
 
 /*
@@ -95,6 +97,7 @@ keep_taken(FairqLane *lane, const FairqTaking *taking, FairqTaken result)
 		hand.lane = lane;
 		hand.lane_no = taking->lane_no;
 		hand.n = taking->n;
+		hand.stopped = NULL;
 	}
 	return result;
 }
@@ -156,6 +159,13 @@ fairq_turns_read(void)
 	hand.reading = NULL;
 }
 
+/* Note that the call stops in that turn, of which the rest is to be the next one. */
+void
+fairq_turns_stop(FairqTurn *turn)
+{
+	hand.stopped = turn;
+}
+
 /* Give back what is left; the last turn first, so that the first is next. */
 void
 fairq_turns_back(void)
@@ -178,6 +188,8 @@ fairq_turns_back(void)
 		if (!turn->state.done)
 			fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
 	}
+	if (hand.stopped != NULL)
+		fairq_lane_stopped(hand.lane, hand.lane_no, hand.stopped);
 	hand.lane = NULL;
 }
 

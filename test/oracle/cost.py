@@ -125,7 +125,7 @@ class CostModel(Model):
         for priority in self.lanes:
             self._order(priority).calls += 1
         super()._check_claims(session, wanted, claims, per_group, take, lease)
-        if len(claims) < wanted and per_group is None:
+        if len(claims) < wanted and per_group is None and not self.stopped:
             settings = self.settings_of(session)
             if not settings.paused and settings.max_running is None:
                 for order in self.orders.values():

@@ -3,7 +3,8 @@
 from life import due_at
 from cost import CostModel
 from model import Model
-from state import CANCELLED, FOREVER, READY, RUNNING, SCHEDULED, Fault
+from state import (CANCELLED, FOREVER, LAPSES_ALONE, READY, RUNNING,
+                   SCHEDULED, Fault)
 from server import LEVELS, Blocked
 
 DAY = 24 * 3600 * 1000000       # the queue's lease
@@ -204,7 +205,9 @@ class Driver:
         if done != (valid and not self.model.tasks[id].cancelled):
             raise Fault("release", f"release({id}) is {done}")
         if valid:
-            scheduled = delay and not self.model.tasks[id].cancelled
+            task = self.model.tasks[id]
+            scheduled = ((delay or task.lapses >= LAPSES_ALONE)
+                         and not task.cancelled)
             self.model.released(s, id, delay,
                                 scheduled and self._when(s, id))
 

@@ -13,7 +13,7 @@ from clock import Clock, Pace
 from life import HOUR, LEASE_EXPIRED, due_at, due_order
 from server import Blocked, Claim, Row
 from shares import PARTS, Shares
-from state import CANCELLED, FAILED, NO_LIMIT, SUCCEEDED
+from state import CANCELLED, FAILED, LAPSES_ALONE, NO_LIMIT, SUCCEEDED
 
 DAY = 24 * HOUR
 READING = 100                   # microseconds that reading the clock takes
@@ -44,6 +44,7 @@ class Task:
         self.cost = cost
         self.state, self.changer, self.born = "none", None, None
         self.order = self.attempt = self.released = self.leases = 0
+        self.lapses = 0
         self.begun = False      # is it scheduled for a retry?
         self.stands = None      # running: among those that expire
         self.run_at = self.lease_until = self.finished = None
@@ -220,7 +221,7 @@ class Fake:
         elif self.used_up(session, row):
             self.finish(session, row, FAILED, error=LEASE_EXPIRED)
         else:
-            self.put_off(session, row, 0, begun=True)
+            self.put_off(session, row, 0, begun=True, lapses=row.lapses + 1)
 
     # ---- service
 
@@ -337,16 +338,25 @@ class Fake:
             row = self.choose(session)
             if row is None:
                 break
-            if per_group and not self.is_within(row, per_group):
+            alone = self.is_alone(row)
+            if (alone and claims
+                    or per_group and not self.is_within(row, per_group)):
                 self.cursors = before
                 break
             claims.append(self.serve(session, row, take, lease))
             self.shares_by(session).serve(row.lane, self.parts_of(row),
                                           not per_group or len(claims) == 1)
+            if alone:
+                break
         self.window = None
         if not inside:
             self.end(session, commit=True)
         return claims
+
+    @staticmethod
+    def is_alone(row):
+        """Is it served alone?"""
+        return row.lapses + (row.state == "running") >= LAPSES_ALONE
 
     def peek(self, session):
         """None: this queue does not foresee anything."""
@@ -373,6 +383,7 @@ class Fake:
         values = {"attempt": row.attempt + 1, "lease": self.lease_of(row)}
         if row.state == "running":
             self.cycles[row.lane, row.group] = row.stands
+            values["lapses"] = row.lapses + 1
         else:
             values["stands"] = self.stands(row)
         if take:
@@ -381,7 +392,7 @@ class Fake:
             self.change(session, row, "running",
                         lease_until=self.now + (lease or DAY), **values)
         return Claim(row.id, row.group, row.attempt, row.lane, self.addr(row),
-                     row.enqueued_at, row.lease_until)
+                     row.enqueued_at, row.lapses, row.lease_until)
 
     @staticmethod
     def stands(row):
@@ -403,6 +414,9 @@ class Fake:
         if delay or begun:
             self.change(session, row, "scheduled", run_at=self.now + delay,
                         begun=begun, **values)
+        elif row.lapses >= LAPSES_ALONE:
+            self.change(session, row, "scheduled", begun=False,
+                        run_at=self.now - self.now % 1000, **values)
         else:
             self.again(session, row, **values)
 
@@ -499,7 +513,7 @@ class Fake:
         for row in rows:
             if back != most and self.is_free(session, row.key):
                 self.again(session, row, outcome=None, released=row.attempt,
-                           cancelled=False)
+                           cancelled=False, lapses=0)
                 back += 1
         return back
 

@@ -33,8 +33,8 @@ expiry    a look at what a pop or expire_leases left of expired tasks: ended if
 view      the row of fairq.tasks is right, as is that of a finished task.
 """
 
-from state import (CANCELLED, FAILED, FOREVER, GONE, PURGED, READY, RUNNING,
-                   SCHEDULED, SUCCEEDED, Fault, Task)
+from state import (CANCELLED, FAILED, FOREVER, GONE, LAPSES_ALONE, PURGED,
+                   READY, RUNNING, SCHEDULED, SUCCEEDED, Fault, Task)
 from transactions import Transactions
 
 HOUR = 3600 * 1000000
@@ -191,6 +191,15 @@ class Life(Transactions):
         elif delay:
             self._check_delay(session, "release", task, delay, run_at)
             self._schedule(session, task, run_at, released=task.released + 1)
+        elif task.lapses >= LAPSES_ALONE:
+            # it stands at a time: that of its release, in whole milliseconds
+            if not self.clock.start - 1000 <= run_at <= self.clock.end:
+                raise Fault("view", f"task {task.id} is ready again since"
+                            f" {run_at}")
+            self._fifo(task).regular = False
+            self._change(session, task, SCHEDULED, run_at=run_at, begun=False,
+                         retry=None, instant=self.clock.start,
+                         released=task.released + 1)
         else:
             self._again(session, task, released=task.released + 1)
 
@@ -242,10 +251,12 @@ class Life(Transactions):
         if status != due:
             raise Fault("expiry", f"task {task.id}, whose lease expired, is"
                         f" {status}, not {due}")
+        lapses = task.lapses + 1
         if due == READY:
-            self._retry(session, task, when)
+            self._retry(session, task, when, lapses=lapses)
         else:
-            self._end(session, task, due, ended=when, error=LEASE_EXPIRED)
+            self._end(session, task, due, ended=when, error=LEASE_EXPIRED,
+                      lapses=lapses)
 
     def redrive(self, session, group=None, most=None):
         """Redrive by the model; how many tasks are back."""
@@ -261,7 +272,7 @@ class Life(Transactions):
             if task.key is None or not (self.holder(task.key) or
                                         self.busy(session, task.key)):
                 self._again(session, task, outcome=None,
-                            released=task.attempt)
+                            released=task.attempt, lapses=0)
                 back += 1
         return back
 

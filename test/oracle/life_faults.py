@@ -178,6 +178,21 @@ class TakesOverTheAttempt(Fake):
         return super().serve(session, row, *arguments)
 
 
+class ServesAloneBesideOthers(Fake):
+    """A task whose lease has expired twice is served as any other."""
+
+    @staticmethod
+    def is_alone(row):
+        return False
+
+
+class ForgetsLapses(Fake):
+    """It is not said of a claim how often the lease has expired."""
+
+    def serve(self, session, row, *arguments):
+        return super().serve(session, row, *arguments)._replace(lapses=0)
+
+
 class EarliestExpiryFirst(Fake):
     """And not in the order in which they stand."""
 
@@ -514,6 +529,8 @@ LIFE_FAULTS = {
     TakesASecondPlace: {"lost"},
     PutsBackWhatExpired: {"lost", "doubled", "claim", "fifo", "expiry"},
     TakesOverTheAttempt: {"claim"},
+    ServesAloneBesideOthers: {"alone"},
+    ForgetsLapses: {"claim"},
     EarliestExpiryFirst: {"behind"},
     AlwaysTheSameExpired: {"behind"},
     ForgetsExpiry: {"lost", "view", "doubled", "expire", "fifo", "behind"},
@@ -526,10 +543,10 @@ LIFE_FAULTS = {
     ExtendOutlivesRollback: {"lost", "turn", "fifo", "behind", "expire",
                              "view"},
     TriesForever: {"attempts", "view", "lost", "doubled", "expiry"},
-    CountsReleases: {"lost", "view", "expiry", "error", "fifo"},
+    CountsReleases: {"lost", "view", "expiry", "error", "fifo", "fail"},
     OneAttemptTooMany: {"attempts", "view", "lost", "doubled", "expiry"},
     ForgetsTheTasksOwn: {"attempts", "doubled", "lost", "redrive", "expiry"},
-    ExpiryIsNoAttempt: {"expiry"},
+    ExpiryIsNoAttempt: {"expiry", "alone"},
     FailsAtOnce: {"view", "fail", "release"},
     ReadyAgainSinceEver: {"fifo", "view"},
     FailedGoLast: {"fifo"},
@@ -539,7 +556,7 @@ LIFE_FAULTS = {
     NeverDoublesBackoff: {"fail"},
     FailsOthersAttempts: {"fail"},
     ReleasesOthersAttempts: {"release"},
-    ReleasesWhatIsCancelled: {"doubled", "unknown", "view"},
+    ReleasesWhatIsCancelled: {"doubled", "unknown", "view", "release"},
     CancelsNothing: {"doubled", "extend", "view", "purge", "lost", "key"},
     CancelsOnlyWhatWaits: {"cancel"},
     CancelsAgain: {"cancel"},

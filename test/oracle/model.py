@@ -49,9 +49,14 @@ priority  no task is served while a lane of a lower number has a visible one of
           a group that has room; in a queue with shares, while a lane has that
           is to be served before by these (shares.py, kind "shares").  A call
           with per_group serves one lane.
-claim     group, priority, attempt, and when it was enqueued and the lease ends
-          are right.  The attempt counts up with every service, and only a
-          rollback takes it back.
+claim     group, priority, attempt, lapses, and when it was enqueued and the
+          lease ends are right.  The attempt counts up with every service, and
+          only a rollback takes it back.  The lapses count up when a lease that
+          has expired is taken over or ended.
+alone     a task with two lapses or more, this service's included, is the only
+          one of its call.  A call ends with such a task, or stops before one
+          that could be served, and then need not return more.  The lane where
+          one has stopped goes on there, whatever its priority.
 fifo      within lane and group what was begun goes first: an expired task;
           without such, one that failed, or was put back when its lease had
           expired, and is due again, in the order of these instants, in
@@ -148,6 +153,8 @@ class Model(Life):
         self.services = 0
         self.found = {}         # see popped()
         self.ended = False      # did the last pop find anything?
+        self.stopped = False    # may it have stopped before a task, or with it?
+        self.left = set()       # lanes where calls may have stopped
         self.single = None      # session whose pop is a transaction by itself
         self.shares = Shares()
         self.shares_of = None   # settings by which that is
@@ -175,7 +182,8 @@ class Model(Life):
         for task in sorted((self.tasks[id] for id in self.found),
                            key=lambda task: task.stands):
             self._found(session, task)
-        if len(claims) < wanted and per_group is None and not inside:
+        if (len(claims) < wanted and per_group is None and not inside
+                and not self.stopped):
             self._check_ended(session)
         if not inside:
             self.commit(session)
@@ -184,12 +192,14 @@ class Model(Life):
     def _check_claims(self, session, wanted, claims, per_group, take, lease):
         available = self.available(session)
         due = min(wanted, available)
+        self._see_stop(session, claims)
         if len(claims) > wanted:
             raise Fault("count", f"{len(claims)} tasks, wanted {wanted}")
         if per_group is None or not claims:
-            if len(claims) < due:
+            if len(claims) < due and not self.stopped:
                 raise Fault("lost", f"{len(claims)} tasks, wanted {wanted},"
                             f" ready {available}")
+        short = len(claims) < wanted and not self.stopped
         each = {}
         lane = None
         self._have_shares(session)
@@ -232,10 +242,26 @@ class Model(Life):
                 raise Fault("per_group", f"{each[task.group]} tasks of"
                             f" {task.group} in one call, at most {limit}")
         if per_group and len(turns) == len(claims) > 0:
-            self._window(session, lane, turns, per_group, len(claims) < wanted)
+            self._window(session, lane, turns, per_group, short)
         if len(claims) < wanted:
             for lane in self.lanes.values():
                 self._waiting(session, lane)
+
+    def _see_stop(self, session, claims):
+        """Does the call end with a task that is served alone, or may it have
+        stopped before one?"""
+        served = [self.tasks.get(claim.id) for claim in claims]
+        alone = [task for task in served if task and task.is_alone()]
+        if alone and len(claims) > 1:
+            raise Fault("alone", f"task {alone[0].id}, whose lease has expired"
+                        f" {alone[0].lapses} times before, is one of"
+                        f" {len(claims)}")
+        left = {task.lane for task in self.tasks.values()
+                if task.unfinished() and task.is_alone()
+                and (task.status == READY or self.is_late(task))
+                and task not in served}
+        self.stopped = bool(alone or claims and left)
+        self.left |= left if claims and not alone else set()
 
     def _parts_of(self, task):
         """What serving it charges its lane's share."""
@@ -269,6 +295,7 @@ class Model(Life):
                   "lease": int(task.status != RUNNING)}
         if task.status == RUNNING:
             self._fifo(task).cycles = {task.stands}
+            values["lapses"] = task.lapses + 1
         else:
             values["stands"] = self._stands(task)
         if take:
@@ -427,11 +454,12 @@ class Model(Life):
             raise Fault("cancel" if task.cancelled else "attempts",
                         f"task {task.id} was served again, attempt"
                         f" {claim.attempt}")
-        got = (claim.group, claim.priority, claim.attempt)
-        want = (task.group, task.lane, task.attempt + 1)
+        got = (claim.group, claim.priority, claim.attempt, claim.lapses)
+        want = (task.group, task.lane, task.attempt + 1,
+                task.lapses + (task.status == RUNNING))
         if got != want:
-            raise Fault("claim", f"task {task.id}: group, priority, attempt"
-                        f" are {got}, not {want}")
+            raise Fault("claim", f"task {task.id}: group, priority, attempt,"
+                        f" lapses are {got}, not {want}")
         if not task.enqueued[0] <= claim.enqueued_at <= task.enqueued[1]:
             raise Fault("claim", f"task {task.id} was enqueued at"
                         f" {task.enqueued}, not at {claim.enqueued_at}")
@@ -441,6 +469,8 @@ class Model(Life):
             raise Fault("claim", f"task {task.id} was taken with a lease")
 
     def _check_priority(self, session, task):
+        if task.lane in self.left and task.is_alone():
+            return
         own = self.shares.key(task.lane)
         for priority, lane in self.lanes.items():
             if self.shares.key(priority) < own and any(

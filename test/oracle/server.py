@@ -18,7 +18,7 @@ import psycopg
 from clock import Clock, Pace
 from state import FOREVER
 
-Claim = namedtuple("Claim", "id group attempt priority addr enqueued_at"
+Claim = namedtuple("Claim", "id group attempt priority addr enqueued_at lapses"
                    " lease_until")
 Row = namedtuple("Row", "id status attempt run_at lease_until finished_at"
                  " error result")
@@ -32,7 +32,8 @@ def _micros(column):
 
 
 CLAIMS = ("SELECT id, group_key, attempt, priority, addr,"
-          f" {_micros('enqueued_at')}, {_micros('lease_until')} FROM fairq.")
+          f" {_micros('enqueued_at')}, lapses, {_micros('lease_until')}"
+          " FROM fairq.")
 TIMES = ", ".join(map(_micros, ("run_at", "lease_until", "finished_at")))
 ROWS = (f"SELECT id, status, attempt, {TIMES}, error, result"
         " FROM fairq.tasks WHERE ")

@@ -20,6 +20,9 @@ class Fault(Exception):
         self.kind = kind
 
 
+LAPSES_ALONE = 2                # with so many lapses a task is served alone
+
+
 class Task:
     """The fields below the line change, and go back with a rollback."""
     CHANGING = ("status",       # see above
@@ -28,6 +31,7 @@ class Task:
                 "place",        # in the order of its group; 0: has none
                 "attempt",
                 "released",     # attempts that do not count
+                "lapses",       # attempts that ended with their leases
                 "moved",        # has another place than it was given first
                 "since",        # ready: since a moment between these two
                 "leases",       # see Terms
@@ -51,6 +55,7 @@ class Task:
         self.cost = cost
         self.status, self.owner, self.born = GONE, None, None
         self.place = self.attempt = self.released = self.leases = 0
+        self.lapses = 0
         self.moved = self.cancelled = False
         self.since = enqueued
         self.begun = False
@@ -67,6 +72,11 @@ class Task:
 
     def unfinished(self):
         return self.status in (READY, SCHEDULED, RUNNING)
+
+    def is_alone(self):
+        """If it can be served: is it served alone?  A lease that it has still
+        has expired then."""
+        return self.lapses + (self.status == RUNNING) >= LAPSES_ALONE
 
 
 _changing = attrgetter(*Task.CHANGING)
