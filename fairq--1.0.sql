@@ -41,7 +41,8 @@ CREATE TABLE fairq.queue (
 	in_order boolean NOT NULL DEFAULT false
 		CHECK (NOT in_order OR concurrency IS NOT DISTINCT FROM 1),
 	held_until timestamptz,
-	retain_failed interval
+	retain_failed interval,
+	max_run interval CHECK (max_run > '0' AND max_run < '1000 years')
 ) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
@@ -66,6 +67,7 @@ COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1
 COMMENT ON COLUMN fairq.queue.in_order IS 'No task of a group runs while one of the group waits to be retried.';
 COMMENT ON COLUMN fairq.queue.held_until IS 'No task starts before; NULL, or past: not held.';
 COMMENT ON COLUMN fairq.queue.retain_failed IS 'How long failed tasks stay in the archive; NULL: until they are redriven or purged.';
+COMMENT ON COLUMN fairq.queue.max_run IS 'How long after its pop a task''s lease ends at the latest, however often it is extended; NULL: no limit.';
 
 -- The indexes are not unique on purpose: see src/group.c.
 CREATE TABLE fairq.group_number (
@@ -354,12 +356,12 @@ CREATE FUNCTION fairq.create_queue(queue text,
 	per interval DEFAULT '1 minute', burst int DEFAULT 1,
 	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
 	in_order boolean DEFAULT false, retain_failed interval DEFAULT NULL,
-	if_not_exists boolean DEFAULT false)
+	max_run interval DEFAULT NULL, if_not_exists boolean DEFAULT false)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
 	boolean, bigint, text, int, interval, int, int, int[], boolean, interval,
-	boolean)
+	interval, boolean)
 	IS 'Create a queue; with if_not_exists, one that exists stays as it is.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
@@ -370,12 +372,13 @@ CREATE FUNCTION fairq.alter_queue(queue text,
 	fair_by text DEFAULT NULL, rate int DEFAULT NULL,
 	per interval DEFAULT NULL, burst int DEFAULT NULL,
 	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
-	in_order boolean DEFAULT NULL, retain_failed interval DEFAULT NULL)
+	in_order boolean DEFAULT NULL, retain_failed interval DEFAULT NULL,
+	max_run interval DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text, int, interval, int, int, int[], boolean, interval)
-	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit, rate or retention away, ''{}'' takes shares away.';
+	boolean, bigint, text, int, interval, int, int, int[], boolean, interval, interval)
+	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit, rate, retention or max_run away, ''{}'' takes shares away.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false,
 	if_exists boolean DEFAULT false)
@@ -800,7 +803,7 @@ CREATE VIEW fairq.all_queues AS
 		coalesce(g.waiting, 0) AS waiting,
 		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
 		g.oldest_ready, q.fair_by, q.rate, q.per, q.burst, q.max_rate, q.in_order,
-		q.retain_failed
+		q.retain_failed, q.max_run
 	FROM fairq.queue q
 	LEFT JOIN (
 		SELECT queue_id, sum(ready)::bigint AS ready,
@@ -846,7 +849,8 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 		q.block_length, q.shares, q.paused, q.ready, q.waiting, q.scheduled, q.running,
 		q.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
 		c.retried, c.failed, c.cancelled, c.expired, q.fair_by,
-		q.rate, q.per, q.burst, q.max_rate, q.in_order, q.retain_failed, c.outdated
+		q.rate, q.per, q.burst, q.max_rate, q.in_order, q.retain_failed, c.outdated,
+		q.max_run
 	FROM fairq.visible_queues() q
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';

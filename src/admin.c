@@ -125,6 +125,16 @@ arg_per(FunctionCallInfo fcinfo, int n)
 	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
 }
 
+/* The longest run of a task, of at least so many microseconds; 0: any. */
+static FairqSqlArg
+arg_max_run(FunctionCallInfo fcinfo, int n, int64 least)
+{
+	if (PG_ARGISNULL(n))
+		return fairq_sql_interval(NULL);
+	fairq_check_max_run(PG_GETARG_INTERVAL_P(n), least);
+	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
+}
+
 /* Can a queue with that concurrency, 0: any, be in order? */
 static void
 check_in_order(int32 concurrency)
@@ -195,10 +205,10 @@ insert_queue(const char *name, const FairqSqlArg *args, int nargs)
 	fairq_sql("INSERT INTO fairq.queue"
 			  " (name, block_length, lease, concurrency, max_running,"
 			  " max_attempts, backoff, retain, notify, fair_by, rate, per,"
-			  " burst, max_rate, shares, in_order, retain_failed)"
+			  " burst, max_rate, shares, in_order, retain_failed, max_run)"
 			  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9,"
 			  " coalesce($10, 'tasks'), $11, coalesce($12, '1 minute'),"
-			  " coalesce($13, 1), $14, $15, $16, " RETAIN("$17") ")"
+			  " coalesce($13, 1), $14, $15, $16, " RETAIN("$17") ", $18)"
 			  " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
 			  args, nargs, &id);
 	fairq_queue_create_end(name);
@@ -228,7 +238,8 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 		arg_limit(fcinfo, 13, "max_rate", 1),
 		arg_shares(fcinfo, 14, 1),
 		fairq_sql_bool(FAIRQ_ARG_BOOL(15)),
-		arg_delay(fcinfo, 16, "retain_failed")
+		arg_delay(fcinfo, 16, "retain_failed"),
+		arg_max_run(fcinfo, 17, 1)
 	};
 	int64		id;
 
@@ -306,7 +317,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	bool		readdressing = !PG_ARGISNULL(8);
 	FairqQueue *queue;
 	int64		block_length;
-	FairqSqlArg args[17];
+	FairqSqlArg args[18];
 
 	args[3] = arg_limit(fcinfo, 1, "concurrency", 0);
 	args[4] = arg_limit(fcinfo, 2, "max_running", 0);
@@ -324,6 +335,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	args[15] = fairq_sql_bool(PG_ARGISNULL(15) ? false : PG_GETARG_BOOL(15));
 	args[15].isnull = PG_ARGISNULL(15);
 	args[16] = arg_delay(fcinfo, 16, "retain_failed");
+	args[17] = arg_max_run(fcinfo, 17, 0);
 	if (!PG_ARGISNULL(3))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
 	(void) arg_block_length(fcinfo, 8, 1);
@@ -353,7 +365,8 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 			  " max_rate = nullif(coalesce($14, max_rate), 0),"
 			  " shares = nullif(coalesce($15, shares), '{}'),"
 			  " in_order = coalesce($16, in_order),"
-			  " retain_failed = " RETAIN("coalesce($17, retain_failed)")
+			  " retain_failed = " RETAIN("coalesce($17, retain_failed)") ","
+			  " max_run = " RETAIN("coalesce($18, max_run)")
 			  " WHERE queue_id = $1",
 			  args, lengthof(args), NULL);
 	fairq_notify(queue);

@@ -107,10 +107,27 @@ fairq_check_per(const Interval *per)
 															  IntervalPGetDatum(per)))));
 }
 
-/* The end of a lease taken now. */
+/* The longest run of a task, of at least so many microseconds; 0: any. */
+void
+fairq_check_max_run(const Interval *max_run, int64 least)
+{
+	double		length = fairq_interval_length(max_run);
+
+	if (length < least || length > MAX_INTERVAL)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				least > 0 ?
+				errmsg("max_run must be longer than 0 and at most 100 years") :
+				errmsg("max_run must be between 0 and 100 years"),
+				errdetail("The value is %s.",
+						  DatumGetCString(DirectFunctionCall1(interval_out,
+															  IntervalPGetDatum(max_run)))));
+}
+
+/* The end of a lease taken now, of a task that was popped at that time. */
 TimestampTz
 fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
-				TimestampTz now)
+				TimestampTz popped_at, TimestampTz now)
 {
 	const Interval *lease = &queue->retries.lease;
 	TimestampTz until;
@@ -126,7 +143,7 @@ fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 	/* months and days of either sign may cancel out */
 	if (until <= now)
 		refuse_lease(lease);
-	return until;
+	return Min(until, fairq_last_lease_end(queue, popped_at));
 }
 
 /* A cost that a group can be charged. */

@@ -18,8 +18,10 @@ extern text *fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name);
 extern int64 fairq_check_int(const char *name, int64 value, int64 low,
 							 int64 high);
 extern void fairq_check_lease(const Interval *lease);
+extern void fairq_check_max_run(const Interval *max_run, int64 least);
 extern TimestampTz fairq_arg_lease(FunctionCallInfo fcinfo, int n,
-								   const FairqQueue *queue, TimestampTz now);
+								   const FairqQueue *queue,
+								   TimestampTz popped_at, TimestampTz now);
 extern int	fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name,
 							Oid type, Datum **values, bool **nullsp);
 extern int	fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names);

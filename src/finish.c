@@ -146,6 +146,22 @@ fairq_release(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(done && !a.task.cancelled);
 }
 
+/*
+ * Have the lease of the task that was found begin anew, as the third argument says.
+ * False if the queue lets it run no longer; else *until is when it ends.
+ */
+static bool
+extend(FunctionCallInfo fcinfo, FairqAttempt *a, TimestampTz *until)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (fairq_last_lease_end(a->queue, a->task.popped_at) <= now)
+		return false;
+	*until = fairq_arg_lease(fcinfo, 2, a->queue, a->task.popped_at, now);
+	fairq_extend_attempt(a, *until);
+	return true;
+}
+
 Datum
 fairq_extend(PG_FUNCTION_ARGS)
 {
@@ -159,12 +175,7 @@ fairq_extend(PG_FUNCTION_ARGS)
 	a = begin_call("fairq.extend()");
 	done = !PG_ARGISNULL(0) &&
 		fairq_find_attempt(&a, PG_GETARG_INT64(0), attempt) &&
-		!a.task.cancelled;
-	if (done)
-	{
-		until = fairq_arg_lease(fcinfo, 2, a.queue, GetCurrentTimestamp());
-		fairq_extend_attempt(&a, until);
-	}
+		!a.task.cancelled && extend(fcinfo, &a, &until);
 	end_call(a.tasks, done);
 	if (!done)
 		PG_RETURN_NULL();
@@ -381,13 +392,12 @@ fairq_extend_batch(PG_FUNCTION_ARGS)
 	for (int i = 0; i < batch.n; i++)
 	{
 		Held	   *item = &batch.items[i];
+		TimestampTz until;
 
 		if (!find_item(&batch, item, fairq_find_attempt_nowait))
 			item->lost = !batch.a.busy;
 		else if (!batch.a.task.cancelled)
-			fairq_extend_attempt(&batch.a,
-								 fairq_arg_lease(fcinfo, 2, batch.a.queue,
-												 GetCurrentTimestamp()));
+			item->lost = !extend(fcinfo, &batch.a, &until);
 	}
 	PG_RETURN_DATUM(end_batch(&batch));
 }

@@ -216,7 +216,8 @@ fairq_pop(PG_FUNCTION_ARGS)
 	claims.queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
 								   AccessShareLock);
 	tasks = begin_claims(fcinfo, &claims);
-	claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue, claims.now);
+	claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue, claims.now,
+										 claims.now);
 	(void) serve_claims(&claims, tasks, max_tasks, per_group, false);
 	end_claims(&claims, tasks);
 	return (Datum) 0;
@@ -234,7 +235,8 @@ serve_one_of(FunctionCallInfo fcinfo, Claims *claims, FairqTable *tasks,
 		fairq_wake_unserved(&claims->queue->hints->wakeup);
 		return 0;
 	}
-	claims->lease_until = fairq_arg_lease(fcinfo, 2, claims->queue, claims->now);
+	claims->lease_until = fairq_arg_lease(fcinfo, 2, claims->queue, claims->now,
+										  claims->now);
 	return serve_claims(claims, tasks, left, 0, only_alone);
 }
 

@@ -393,6 +393,7 @@ static void
 read_queue(FairqQueue *queue, TupleTableSlot *slot)
 {
 	bool		isnull;
+	Datum		max_run;
 
 	queue->block_length =
 		DatumGetInt64(slot_getattr(slot, QUEUE_BLOCK_LENGTH, &isnull));
@@ -412,6 +413,9 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->retries.backoff = (int64)
 		fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_BACKOFF,
 															 &isnull)));
+	max_run = slot_getattr(slot, QUEUE_MAX_RUN, &isnull);
+	queue->retries.max_run = isnull ? 0 :
+		(int64) fairq_interval_length(DatumGetIntervalP(max_run));
 	queue->retries.in_order =
 		DatumGetBool(slot_getattr(slot, QUEUE_IN_ORDER, &isnull));
 	queue->notify = DatumGetBool(slot_getattr(slot, QUEUE_NOTIFY, &isnull));

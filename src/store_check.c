@@ -164,7 +164,8 @@ static const Column queue_columns[QUEUE_NATTS] = {
 	[QUEUE_SHARES - 1] = {INT4ARRAYOID},
 	[QUEUE_IN_ORDER - 1] = {BOOLOID},
 	[QUEUE_HELD_UNTIL - 1] = {TIMESTAMPTZOID},
-	[QUEUE_RETAIN_FAILED - 1] = {INTERVALOID}
+	[QUEUE_RETAIN_FAILED - 1] = {INTERVALOID},
+	[QUEUE_MAX_RUN - 1] = {INTERVALOID}
 };
 
 static const Column setting_columns[SETTING_NATTS] = {

@@ -262,7 +262,8 @@ DECLARE
 		notify boolean DEFAULT %L, block_length bigint DEFAULT %s,
 		fair_by text DEFAULT %L, rate int DEFAULT NULL, per interval DEFAULT %L,
 		burst int DEFAULT %L, max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
-		in_order boolean DEFAULT %L, retain_failed interval DEFAULT NULL';
+		in_order boolean DEFAULT %L, retain_failed interval DEFAULT NULL,
+		max_run interval DEFAULT NULL';
 	by_group text := 'fairq_proxy.of_group(group_key)';
 	by_task text := 'fairq_proxy.of_task(id)';
 	of_all text := 'fairq_proxy.of_all()';

@@ -571,7 +571,7 @@ LIFE_FAULTS = {
     RetainsAll: {"view", "redrive"},
     ForgetsTheResult: {"view"},
     MaintainDeletesNothing: {"view"},
-    RedrivesTheNewest: {"doubled", "fifo"},
+    RedrivesTheNewest: {"doubled", "fifo", "turn"},
     RedrivesAll: {"redrive"},
     RedrivesUsedKeys: {"redrive", "key", "doubled"},
     RedrivesUsedUp: {"view", "lost", "expiry", "fifo"},
