@@ -6,6 +6,8 @@
 //	id, err := fairq.EnqueueTx(ctx, tx, "mail", fairq.NewTask{
 //		Group: customer, Name: "welcome", Args: Mail{To: address}})
 //
+// tx is a transaction of pgx, or of database/sql: [SQLTx].
+//
 // A [Worker] does the tasks of one or several queues, each with the [Handler] of its
 // name, until it is told to stop:
 //
