@@ -159,7 +159,7 @@ NAMES = {
     "run_at": usual(a_choice(None, None, "now", "tomorrow", "infinity")),
     "expires_at": usual(a_choice(None, None, None, None, "now", "tomorrow", "infinity")),
     "retry_in": usual(a_choice(None, "0", "1 ms", "1 hour")),
-    "delay": usual(a_choice("0", "1 ms", "1 hour")),
+    "delay": usual(a_choice(None, None, None, "0", "1 ms", "1 hour")),
     "backoff": usual(a_choice(None, "0", "1 ms", "1 hour")),
     "retain": usual(a_choice(None, "0", "1 ms", "1 hour")),
     "retain_failed": usual(a_choice(None, "0", "1 ms", "1 hour")),
