@@ -333,6 +333,9 @@ class Driver:
     def wait(self, s):
         """For a moment; and is a pop worth it then, as it says?"""
         ready = self._call(s, "wait")
+        # it ends those that no pop would return
+        expired = self.model.expired(s)
+        self._lapsed(s, expired, self._look_at(s, expired))
         if not ready and self.model.available(s):
             raise Fault("wait", f"{self.model.available(s)} tasks are ready")
         if ready and not self.pop(s, 1) and not self.model.ended:

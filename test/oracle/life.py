@@ -27,7 +27,7 @@ fail, release, complete, expire, redrive, purge
           delay it is due at once.
 key       a dedup key stands for one unfinished task, whichever it is for the
           session that asks, and a call waits as long as that is open.
-expiry    a look at what a pop or expire_leases left of expired tasks: ended if
+expiry    a look at what a pop, wait or expire_leases left of expired tasks: ended if
           it was their last attempt or they were cancelled, else ready, as
           after a failure.
 view      the row of fairq.tasks is right, as is that of a finished task.
