@@ -295,6 +295,8 @@ async function timeouts() {
   const events = [];
   let over;
   const opened = new Promise((resolve) => { over = resolve; });
+  let pass;
+  const passed = new Promise((resolve) => { pass = resolve; });
   const worker = work(name, {
     heeds: async (args, task) => {
       events.push(task.attempt);
@@ -308,6 +310,7 @@ async function timeouts() {
     none: { run: () => sleep(2500), timeout: Infinity },
     quick: () => {},
     deaf: async () => { await opened; },
+    gated: { run: async (args, task) => { events.push(task.id); await passed; }, timeout: Infinity },
   }, { concurrency: 2, timeout: 1.5 });
   const heeds = await ended(await add(name, {}, 'heeds'));
   equal([heeds.status, heeds.attempt, events.splice(0)], ['succeeded', 2, [1, 2]],
@@ -324,9 +327,14 @@ async function timeouts() {
   const lost = `task ${id}, attempt 1 (queue timeouts, group bob): timed out, and its handler still runs: its slot is`
     + ' out of use until it ends; 1 of 2 slots are left';
   check(await until(() => worker.lines.includes(lost)), 'which keeps its slot', worker.lines);
-  const before = Date.now();
-  await Promise.all(['own', 'own'].map(errorOf_));
-  check(Date.now() - before > 1300, 'so that others take turns', Date.now() - before);
+  events.length = 0;
+  const gated = [await add(name, {}, 'gated'), await add(name, {}, 'gated')];
+  await until(() => events.length > 0);
+  await sleep(500);
+  equal((await Promise.all(gated.map(taskOf))).map((task) => task.status), ['running', 'queued'],
+    'so that the worker takes one task less');
+  pass();
+  equal((await ended(gated[1])).status, 'succeeded', 'and one after the other');
   over();
   check(await until(() => worker.lines.some((line) => /its handler has ended; its slot is free again/.test(line))),
     'until it ends', worker.lines);
