@@ -139,6 +139,8 @@ class Request(request.Request):
         message, error = self._message, exc_info.exception
         if isinstance(error, WRAPPED):
             error = error.exc
+        if isinstance(error, WorkerLostError) and state.should_terminate not in (None, False):
+            return self.hand_back()     # a cold shutdown has killed it
         if isinstance(error, MemoryError):
             # Celery would raise it once more, which ends the worker with all of its tasks
             exc_info.exception = error = RuntimeError(brief(error))
@@ -205,6 +207,18 @@ class Request(request.Request):
         for ledger in list(ledgers.values()):
             ledger.wake()
 
+    def _announce_cancelled(self, *args, **kwargs):
+        """Celery has ended its process, since the connection is lost or the worker is to end
+        at once, and leaves it to the broker that it is done again.
+        """
+        super()._announce_cancelled(*args, **kwargs)
+        self.hand_back()
+
+    def hand_back(self):
+        # not by reject(), which takes the exception that is being handled for its reason
+        self._message.channel.qos.settle(self._message.delivery_tag, requeue=True)
+        self.acknowledged = True
+
     def _announce_revoked(self, reason, terminated, signum, expired):
         self._message.cancelled = True
         super()._announce_revoked(reason, terminated, signum, expired)
@@ -222,6 +236,7 @@ def prepare(sender, **kwargs):
     if not is_fairq(app):
         return
     Transport.serves_worker = True
+    atexit.register(hand_back)
     if app.Task.Request == "celery.worker.request:Request":
         app.Task.Request = "fairq_celery.worker:Request"
     if not app.conf.task_acks_late:
@@ -233,6 +248,15 @@ def prepare(sender, **kwargs):
         log.warning("worker_prefetch_multiplier is %s: tasks that have been fetched ahead are"
                     " done before those of groups whose turn it would be; set"
                     " worker_prefetch_multiplier = 1", multiplier)
+
+
+def hand_back():
+    """What a cold shutdown has left in hand: its processes are gone, and its lease is not to
+    lapse, as if it had ended the worker.
+    """
+    for ledger in list(ledgers.values()):
+        if ledger.pid == os.getpid():
+            ledger.release(lambda claim: True, 4)
 
 
 def hear_of_begun(pool):
