@@ -4,16 +4,15 @@
  *
  * Each file of the extension is built with this file before it, and with a macro
  * for each function of the server that can fail (test/faults/steps makes these).
- * So a call comes by fairq_step() before each of them, and at each
- * CHECK_FOR_INTERRUPTS().  After steps_arm(what, n) the n-th step of the backend
+ * So a call takes a step before each of them, and at each
+ * CHECK_FOR_INTERRUPTS().  Once that is asked for by SQL, the n-th step of the backend
  *
  *	error	fails
  *	cancel	is beside a cancel of the statement: it ends at the next place at which
  *			the server, or fairq, looks for one
  *
  * Some steps must not be there at all: under a spinlock or a lane's lock, and in
- * a callback at the end of a transaction nothing may fail.  steps_wrong() names
- * the first of these that was seen.
+ * a callback at the end of a transaction nothing may fail.  Tests ask which was seen.
  */
 #ifndef FAIRQ_STEPS_H
 #define FAIRQ_STEPS_H
@@ -40,7 +39,7 @@ typedef struct FairqSteps
 	int			lane_locks;		/* locks of lanes that are held */
 	int			spinlocks;
 	bool		reached;		/* n was */
-	char		wrong[256];		/* what steps_wrong() returns */
+	char		wrong[256];		/* step that must not be there; "": none */
 	FairqStep	steps[FAIRQ_MAX_STEPS];
 } FairqSteps;
 
@@ -151,4 +150,4 @@ FAIRQ_STEPS_FUNCTION(steps_wrong)
 #define SpinLockRelease(lock) \
 	do { S_UNLOCK(lock); fairq_steps.spinlocks--; } while (0)
 
-#endif							/* FAIRQ_STEPS_H */
+#endif
