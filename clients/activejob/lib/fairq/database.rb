@@ -16,7 +16,28 @@ module Fairq
     module_function
 
     def connect
-      PG.connect({ **defaults, **given })
+      options = { **defaults, **given }
+      hosts = list(options[:host] || ENV["PGHOST"])
+      return PG.connect(options) if hosts.length < 2
+
+      ports = list(options[:port] || ENV["PGPORT"])
+      each_host(hosts, ports) { |at| PG.connect({ **options, **at }) }
+    end
+
+    def list(text)
+      text.to_s.split(",")
+    end
+
+    # The connection to the first host that has one.  Each is tried by itself: one that is
+    # mute would use up the time of all.
+    def each_host(hosts, ports)
+      problem = nil
+      hosts.each_with_index do |host, i|
+        return yield({ host: host, port: ports.empty? ? nil : ports[i % ports.length] }.compact)
+      rescue PG::ConnectionBad => error
+        problem = error
+      end
+      raise problem
     end
 
     # Did a server answer, and refuse the connection for a reason that lasts: no such
