@@ -3,8 +3,9 @@
 module Fairq
   # An attempt at a task, as its job sees it: Fairq.current_task.
   class Task
-    COLUMNS = "id, attempt, group_key, payload::text, queue, headers::text, attempts_left, priority, " \
-              "lapses, extract(epoch FROM enqueued_at) AS enqueued_at"
+    COLUMNS = "id, attempt, group_key, queue, attempts_left, priority, lapses, " \
+              "extract(epoch FROM enqueued_at) AS enqueued_at"
+    TEXTS = "payload::text, headers::text"
 
     # Ruby's parser recurses, on the stack of a thread.
     MOST_NESTED = 5000
@@ -19,6 +20,7 @@ module Fairq
       @queue = row["queue"]
       @payload = row["payload"]
       @headers_text = row["headers"]
+      @unread = row["unread"]
       @enqueued_at = Time.at(row["enqueued_at"].to_r)
       @replacements = []
       @stopped = @completed = @timed_out = @end_claimed = false
@@ -30,7 +32,7 @@ module Fairq
     end
 
     def headers
-      @headers ||= @headers_text ? decode("headers", @headers_text) : {}
+      @headers ||= @headers_text || @unread ? decode("headers", @headers_text) : {}
     end
 
     # The name by which a handler is found.
@@ -135,6 +137,8 @@ module Fairq
 
     # Of a JSON that Ruby cannot read an error of this task alone.
     def decode(what, text)
+      raise Error, "the payload or the headers cannot be read: #{@unread}" if @unread
+
       JSON.parse(text, max_nesting: MOST_NESTED)
     rescue JSON::ParserError, SystemStackError => error
       raise Error, "the #{what} of the task cannot be decoded: #{error.message[0, 200]}"

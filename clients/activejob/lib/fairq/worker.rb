@@ -138,10 +138,7 @@ module Fairq
 
     # nil: the connection is lost
     def pop(room)
-      rows = @popper.query("SELECT #{Task::COLUMNS} FROM fairq.pop($1::text[], $2::int, " \
-                           "lease => $3::interval, worker => $4::text)",
-                           [@queues, room.to_s, seconds(@lease), @name], once: true)
-      rows.map { |row| Task.new(self, row) }
+      claims(room).map { |row| Task.new(self, row) }
     rescue PG::QueryCanceled # by a statement_timeout
       []
     rescue PG::Error => error
@@ -149,6 +146,25 @@ module Fairq
 
       @stop.wait(1)
       nil
+    end
+
+    def claims(room)
+      claim("#{Task::COLUMNS}, #{Task::TEXTS}", room)
+    rescue PG::ProgramLimitExceeded
+      # A few kB of jsonb may be more text than the server can print.
+      claim(Task::COLUMNS, room).map { |row| row.merge(texts(row["id"])) }
+    end
+
+    def claim(columns, room)
+      @popper.query("SELECT #{columns} FROM fairq.pop($1::text[], $2::int, " \
+                    "lease => $3::interval, worker => $4::text)",
+                    [@queues, room.to_s, seconds(@lease), @name], once: true)
+    end
+
+    def texts(id)
+      @popper.query("SELECT #{Task::TEXTS} FROM fairq.tasks WHERE id = $1", [id]).first || {}
+    rescue PG::ProgramLimitExceeded => error
+      { "unread" => Database.one_line(error) }
     end
 
     # What comes after the end has begun is not begun.
