@@ -152,6 +152,11 @@ func isRefusal(err error) bool {
 	return strings.HasPrefix(state, "28") || strings.HasPrefix(state, "3D")
 }
 
+// isTooLarge says whether the server has failed to print something that exceeds its limits.
+func isTooLarge(err error) bool {
+	return sqlState(err) == "54000"
+}
+
 // isLost says whether a connection is of no use after the error.
 func isLost(err error) bool {
 	state := sqlState(err)

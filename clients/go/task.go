@@ -147,6 +147,29 @@ func (t *Task) String() string {
 	return fmt.Sprintf("task %d of queue %q, group %q, attempt %d", t.ID, t.Queue, t.Group, t.Attempt)
 }
 
+// read asks for the payload and the headers by themselves.
+func (t *Task) read(ctx context.Context, conn *pgx.Conn) error {
+	var payload, headers *string
+	err := conn.QueryRow(ctx, "SELECT "+texts+" FROM fairq.tasks WHERE id = $1", t.ID).
+		Scan(&payload, &headers)
+	if isTooLarge(err) {
+		t.undecodable = fmt.Errorf("the payload or the headers cannot be read: %w", err)
+		return nil
+	}
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	t.readTexts(payload, headers)
+	return nil
+}
+
+func (t *Task) readTexts(payload, headers *string) {
+	if payload != nil {
+		t.Payload = []byte(*payload)
+	}
+	t.readHeaders(headers)
+}
+
 // readHeaders takes the headers as the server has them.
 func (t *Task) readHeaders(headers *string) {
 	if headers == nil {

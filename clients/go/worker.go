@@ -287,34 +287,52 @@ func (r *run) pop(ctx context.Context, slots int) ([]*Task, error) {
 	err := r.popper.try(ctx, func(conn *pgx.Conn) error {
 		ctx, cancel := context.WithTimeout(context.Background(), popTimeout)
 		defer cancel()
-		rows, err := conn.Query(ctx, `
-			SELECT id, attempt, attempts_left, queue, group_key, priority, enqueued_at,
-				payload::text, headers::text, lapses
-			FROM fairq.pop($1::text[], $2::int, lease => $3::interval, worker => $4::text)`,
-			r.Queues, slots, interval(r.Lease), r.Name)
-		if err != nil {
+		var err error
+		if tasks, err = r.claim(ctx, conn, slots, texts); !isTooLarge(err) {
 			return err
 		}
-		defer rows.Close()
-		for rows.Next() {
-			var payload string
-			var headers *string
-			task := &Task{keeper: r.keeper}
-			if err := rows.Scan(&task.ID, &task.Attempt, &task.AttemptsLeft, &task.Queue,
-				&task.Group, &task.Priority, &task.EnqueuedAt, &payload, &headers,
-				&task.lapses); err != nil {
+		// A few kB of jsonb may be more text than the server can print.
+		if tasks, err = r.claim(ctx, conn, slots, "NULL::text, NULL::text"); err != nil {
+			return err
+		}
+		for _, task := range tasks {
+			if err := task.read(ctx, conn); err != nil {
 				return err
 			}
-			task.Payload = []byte(payload)
-			task.readHeaders(headers)
-			tasks = append(tasks, task)
 		}
-		return rows.Err()
+		return nil
 	})
 	if err != nil {
 		return nil, err // of a statement that has failed no task is taken
 	}
 	return tasks, nil
+}
+
+// texts are what claim reads of a task's payload and headers.
+const texts = "payload::text, headers::text"
+
+func (r *run) claim(ctx context.Context, conn *pgx.Conn, slots int, texts string) ([]*Task, error) {
+	rows, err := conn.Query(ctx, `
+		SELECT id, attempt, attempts_left, queue, group_key, priority, enqueued_at, lapses, `+texts+`
+		FROM fairq.pop($1::text[], $2::int, lease => $3::interval, worker => $4::text)`,
+		r.Queues, slots, interval(r.Lease), r.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var tasks []*Task
+	for rows.Next() {
+		var payload, headers *string
+		task := &Task{keeper: r.keeper}
+		if err := rows.Scan(&task.ID, &task.Attempt, &task.AttemptsLeft, &task.Queue,
+			&task.Group, &task.Priority, &task.EnqueuedAt, &task.lapses, &payload,
+			&headers); err != nil {
+			return nil, err
+		}
+		task.readTexts(payload, headers)
+		tasks = append(tasks, task)
+	}
+	return tasks, rows.Err()
 }
 
 // wait sleeps until a pop is worth it, or ctx is done.

@@ -126,6 +126,8 @@ def decoded(text, what):
 
 def to_message(claim, default_task=None):
     """The message of a claim; raises Unfit if it is none."""
+    if claim.unread is not None:
+        raise Unfit(f"the payload or the headers cannot be read: {claim.unread}")
     headers = decoded(claim.headers, "headers") if claim.headers is not None else {}
     if not isinstance(headers, dict):
         raise Unfit("the headers are no object")

@@ -43,12 +43,13 @@ class Claim:
     """A task as fairq.pop has returned it."""
 
     # JSON as text: what cannot be decoded is to fail its own task, and not the pop
-    COLUMNS = ("id", "attempt", "group_key", "payload::text", "queue", "headers::text",
-               "priority", "attempts_left", "lapses")
+    COLUMNS = "id, attempt, group_key, queue, priority, attempts_left, lapses"
+    TEXTS = "payload::text, headers::text"
 
-    def __init__(self, row):
-        (self.id, self.attempt, self.group_key, self.payload, self.queue, self.headers,
-         self.priority, self.attempts_left, self.lapses) = row
+    def __init__(self, row, unread=None):
+        (self.id, self.attempt, self.group_key, self.queue, self.priority, self.attempts_left,
+         self.lapses, self.payload, self.headers) = row
+        self.unread = unread        # why there is no payload
         self.tag = f"{self.id}:{self.attempt}"
         self.ended = math.inf       # by the monotonic clock
         self.held = False           # it could not be ended, as its row was locked

@@ -284,15 +284,28 @@ class Channel(virtual.Channel):
 
     def pop(self, queues, room):
         """The claims of up to so many tasks."""
-        rows = self.connection.ask(
-            f"SELECT {', '.join(Claim.COLUMNS)} FROM fairq.pop(%s::text[], %s,"
-            " lease => make_interval(secs => %s), worker => %s)",
-            queues, room, self.options.lease, f"{socket.gethostname()}:{os.getpid()}")
-        claims = [Claim(row) for row in rows]
+        of_pop = ("FROM fairq.pop(%s::text[], %s, lease => make_interval(secs => %s), worker => %s)",
+                  queues, room, self.options.lease, f"{socket.gethostname()}:{os.getpid()}")
+        try:
+            claims = [Claim(row) for row in self.ask(f"{Claim.COLUMNS}, {Claim.TEXTS}", *of_pop)]
+        except psycopg.errors.ProgramLimitExceeded:
+            # A few kB of jsonb may be more text than the server can print.
+            claims = [self.read(row) for row in self.ask(Claim.COLUMNS, *of_pop)]
         for claim in claims:
             claim.channel = self
         self.connection.ledger.add(claims)
         return claims
+
+    def ask(self, columns, what, *values):
+        return self.connection.ask(f"SELECT {columns} {what}", *values)
+
+    def read(self, row):
+        """A claim, of which the texts are asked for by themselves."""
+        try:
+            texts = self.ask(Claim.TEXTS, "FROM fairq.tasks WHERE id = %s", row[0])
+        except psycopg.errors.ProgramLimitExceeded as error:
+            return Claim((*row, None, None), str(error))
+        return Claim((*row, *(texts[0] if texts else (None, None))))
 
     def message_of(self, claim):
         """To be delivered at once; None: there is none, and the claim has been finished."""

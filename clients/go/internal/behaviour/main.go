@@ -58,7 +58,6 @@ func run(args []string) error {
 	case (len(args) == 4 || len(args) == 5) && args[0] == "enqueue":
 		return enqueue(args[1:])
 	case len(args) == 1 && args[0] == "skips":
-		fmt.Println("32 is not supported yet")
 		return nil
 	}
 	return errors.New("usage: behaviour work QUEUE... | enqueue QUEUE GROUP ACTION [OPTIONS] | skips")
