@@ -46,10 +46,6 @@ class Broken(Exception):
     """What a client does not do as it should."""
 
 
-class Skipped(Exception):
-    """Why a situation cannot be had here."""
-
-
 def expect(truth, text, *values):
     if not truth:
         raise Broken(text + "".join(f" {value!r}" for value in values))
@@ -1007,9 +1003,6 @@ def timeout(case):
 
 @situation(26, "max_run of a queue: the task is told to stop, and retried", seconds=8)
 def max_run(case):
-    if not case.ask("SELECT count(*) FROM pg_attribute WHERE attname = 'max_run'"
-                    " AND attrelid = 'fairq.queues'::regclass"):
-        raise Skipped("the server has no max_run")
     case.queue(max_run="3 s", max_attempts=2, backoff="0.1 s")
     worker = case.work(LEASE=3)
     id = case.enqueue({"do": "sleep", "seconds": 60})
@@ -1155,7 +1148,7 @@ class Driver:
         if reason:
             return self.result(name, skip=reason)
         complaints = []
-        case = skip = None
+        case = None
         try:
             # with_clock() takes its own
             own = number in (5, 30)
@@ -1166,8 +1159,6 @@ class Driver:
                 expect(wrong is None, "check_queue():", wrong)
         except Broken as broken:
             complaints = str(broken).splitlines()
-        except Skipped as skipped:
-            skip = str(skipped)
         except Exception:
             complaints = traceback.format_exc().splitlines()
         if case:
@@ -1177,7 +1168,7 @@ class Driver:
                 case.end()
             except Exception:
                 complaints += traceback.format_exc().splitlines()
-        self.result(name, complaints, skip)
+        self.result(name, complaints)
 
     def pair_worker(self, clients, client):
         """A worker of that client does a task of each."""
