@@ -251,7 +251,8 @@ module Fairq
       [:fail, error, { wait: error.wait }]
     rescue Exception => error # also of scripts and of the system: the task is told
       stopped = task.stopped? && !task.timed_out? && error.is_a?(Stopped)
-      stopped ? [:release] : [:fail, error, {}]
+      # of what was cancelled or lost fail() ends nothing; over max_run the attempt counts
+      [:fail, error, { quiet: stopped }]
     ensure
       task.ended ||= now
     end
@@ -292,14 +293,9 @@ module Fairq
     end
 
     def finish(task, how, error = nil, options = {})
-      case how
-      when :complete then complete(task)
-      when :fail then fail_task(task, error, **options)
-      when :release then release([task])
-      end
+      how == :complete ? complete(task) : fail_task(task, error, **options)
     rescue PG::Error, ServerError => refused
       raise if Database.transient?(refused)
-      raise if how == :release
 
       # the result, say, is no jsonb, there is no queue of the name for the retry, or it
       # is to be at a time that cannot be
