@@ -186,6 +186,23 @@ SELECT $$SELECT pg_temp.serve('lapses_1', 30)$$ FROM generate_series(1, 4) \gexe
 \t off
 SELECT * FROM fairq.check_queue('lapses_1');
 SELECT pg_temp.done('lapses_1'), fairq.set_group('lapses_1', 'b', weight => 0);
+-- also before the groups behind it, whose turns the call had taken
+SELECT fairq.create_queue('lapses_w', block_length => 1000);
+SELECT pg_temp.add('lapses_w', 'b0 a0 c0'), pg_temp.serve('lapses_w'), pg_temp.done('lapses_w');
+SELECT pg_temp.poison('lapses_w', 'a1'), fairq.set_group('lapses_w', 'a', weight => 3);
+SELECT pg_temp.add('lapses_w', 'a2 a3 a4 b1 b2 c1 c2');
+\t on
+SELECT format('SELECT pg_temp.serve(''lapses_w'', %s)', n) FROM unnest('{3,30,30}'::int[]) n \gexec
+\t off
+-- and no turn of another group is lost by a task that was handed back
+SELECT fairq.create_queue('lapses_r', block_length => 1000);
+SELECT pg_temp.add('lapses_r', 'a0 b0 c0'), pg_temp.serve('lapses_r'), pg_temp.done('lapses_r');
+SELECT pg_temp.poison('lapses_r', 'b1');
+SELECT fairq.release(id) FROM fairq.pop('lapses_r');
+SELECT pg_temp.add('lapses_r', 'a1 a2 a3 a4 b2 b3 b4 c1 c2 c3 c4');
+\t on
+SELECT format('SELECT pg_temp.serve(''lapses_r'', %s)', n) FROM unnest('{1,1,1,30,1,30}'::int[]) n \gexec
+\t off
 -- with per_group
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 a2 b2 c1');
 \t on
