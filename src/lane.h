@@ -203,8 +203,10 @@ typedef struct FairqTaking
 	{
 		FairqFairBy by;			/* what the backend is ready for: accounts are
 								 * mapped if the lane is not fair by tasks */
-		const FairqVisits *visits;	/* groups that the call passes over */
+		FairqVisits *visits;	/* groups that the call passes over */
 		TimestampTz now;		/* time at which the call began */
+		int			steps;		/* groups that may still be looked at under
+								 * this hold of the lane's lock */
 	}			order;
 
 	FairqWeightOf weight_of;	/* function that returns a group's weight */
@@ -227,7 +229,8 @@ typedef enum FairqTaken
 	FAIRQ_NOT_NOW,				/* the next turns are past those that may be
 								 * taken */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
-	FAIRQ_NOT_MAPPED			/* map the chunks, and accounts, and try again */
+	FAIRQ_NOT_MAPPED,			/* map the chunks, and accounts, and try again */
+	FAIRQ_NOT_FOUND				/* the search has to go on: try again */
 } FairqTaken;
 
 /* What a search for what has fallen due of a group has found. */

@@ -21,8 +21,10 @@
  *			there: then it is removed.
  *
  * A turn that comes to nothing is not charged: the group stands where it stood.
- * The call passes over it from then on (visits.c), and other calls don't.  By time
- * such a group comes again: while nothing can be had of it, it saves up nothing.
+ * The call passes over it from then on (visits.c), and other calls don't; its next
+ * search goes on behind it.  A search that looks at very many groups is ended, and
+ * goes on under another hold of the lock.  By time such a group comes again: while
+ * nothing can be had of it, it saves up nothing.
  *
  * A round, in which each group is served that was in the set when it began, is only
  * for ages (ages.c): the next one begins when the last of them was, or has left the
@@ -52,6 +54,9 @@
 
 /* groups that are added to the ordered set before the next turn is taken */
 #define MOST_ADDED 64
+
+/* groups that have left the ring, and are removed before these are added */
+#define MOST_STALE 1000
 
 /* The lane of which this backend has mapped the accounts last, and how many chunks. */
 static struct
@@ -209,12 +214,52 @@ maybe_next_round(FairqLane *lane)
 }
 
 /*
+ * Take back how far the call has come in a level, if a group was added before that
+ * since which it does not pass over.
+ */
+static void
+heed_added(FairqLane *lane, FairqVisits *visits, FairqRank *upto)
+{
+	FairqRank	at = {.level = upto->level - 1,.amount.whole = PG_INT64_MAX};
+	int32		next;
+
+	while ((next = fairq_order_added_after(&lane->order.set, &at,
+										   visits->passed.added)) != FAIRQ_NO_NODE)
+	{
+		at = account_of(lane, next)->node.rank;
+		visits->looked++;
+		if (fairq_rank_compare(&at, upto) > 0)
+			break;
+		if (fairq_visits_pass(visits, next))
+			continue;
+		/* up to the highest rank before it; the lowest tie is 1 */
+		*upto = at;
+		upto->tie--;
+		break;
+	}
+}
+
+/* The same in all levels. */
+static void
+heed_all_added(FairqLane *lane, FairqVisits *visits)
+{
+	/* what the lane had before its last recovery is void */
+	if (visits->passed.lane_no != lane->recovery.lane_no)
+		visits->passed.n = 0;
+	for (int i = 0; i < visits->passed.n; i++)
+		heed_added(lane, visits, &visits->passed.upto[i]);
+	visits->passed.lane_no = lane->recovery.lane_no;
+	visits->passed.added = lane->order.set.added;
+}
+
+/*
  * Returns the first group behind a rank, or of all (NULL), that may have something
- * ready and that the call does not pass over; FAIRQ_NO_NODE: none.
+ * ready and that the call does not pass over; FAIRQ_NO_NODE: none, or no more
+ * steps are left.  The rank is at the end of a level.
  */
 static int32
-next_behind(FairqLane *lane, const FairqVisits *visits,
-			const FairqRank *behind)
+next_behind(FairqLane *lane, FairqVisits *visits, const FairqRank *behind,
+			int *steps)
 {
 	int32		next = behind == NULL ? fairq_order_first(&lane->order.set) :
 		fairq_order_after(&lane->order.set, behind);
@@ -222,14 +267,27 @@ next_behind(FairqLane *lane, const FairqVisits *visits,
 	while (next != FAIRQ_NO_NODE)
 	{
 		FairqRank	rank = account_of(lane, next)->node.rank;
+		const FairqRank *passed = visits == NULL ? NULL :
+			fairq_visits_passed(visits, &rank);
 
-		if (!has(lane, FAIRQ_RING, next))
-		{
-			round_is_over_for(lane, next);
-			leave_order(lane, next);
-		}
-		else if (visits == NULL || !fairq_visits_pass(visits, next))
+		if (passed != NULL)
+			rank = *passed;
+		else if (has(lane, FAIRQ_RING, next) &&
+				 (visits == NULL || !fairq_visits_pass(visits, next)))
 			break;
+		else
+		{
+			if (!has(lane, FAIRQ_RING, next))
+			{
+				round_is_over_for(lane, next);
+				leave_order(lane, next);
+			}
+			if (visits != NULL)
+				fairq_visits_come_to(visits, &rank);
+			/* only what is noted counts, so that each search gets further */
+			if (--*steps < 0)
+				return FAIRQ_NO_NODE;
+		}
 		next = fairq_order_after(&lane->order.set, &rank);
 	}
 	return next;
@@ -237,9 +295,10 @@ next_behind(FairqLane *lane, const FairqVisits *visits,
 
 /* The next one of the first groups of each level; FAIRQ_NO_NODE: none. */
 static int32
-next_level(FairqLane *lane, const FairqVisits *visits, FairqRank *behind)
+next_level(FairqLane *lane, FairqVisits *visits, FairqRank *behind,
+		   int *steps)
 {
-	int32		next = next_behind(lane, visits, behind);
+	int32		next = next_behind(lane, visits, behind, steps);
 
 	if (next != FAIRQ_NO_NODE)
 		behind->level = account_of(lane, next)->node.rank.level;
@@ -249,7 +308,8 @@ next_level(FairqLane *lane, const FairqVisits *visits, FairqRank *behind)
 
 /*
  * By time: the least that one of the groups has got that wait; if there are none,
- * what the one had got that was served last.
+ * what the one had got that was served last.  Of very many groups in a row that have
+ * left the ring some are removed, and that is all.
  */
 static double
 find_least(FairqLane *lane, TimestampTz now)
@@ -257,10 +317,11 @@ find_least(FairqLane *lane, TimestampTz now)
 	const FairqLedger *ledger = &lane->order.ledger;
 	FairqRank	behind = {.level = -1};
 	double		least = 0;
+	int			steps = MOST_STALE;
 	int			n = 0;
 
 	for (int32 next; n < FAIRQ_MOST_LEVELS &&
-		 (next = next_level(lane, NULL, &behind)) != FAIRQ_NO_NODE; n++)
+		 (next = next_level(lane, NULL, &behind, &steps)) != FAIRQ_NO_NODE; n++)
 	{
 		double		got = fairq_account_got(ledger, account_of(lane, next), now);
 
@@ -299,7 +360,7 @@ add_those_in_front(FairqLane *lane, TimestampTz now)
 
 /* By time: the group that is next; FAIRQ_NO_NODE: none. */
 static int32
-next_by_time(FairqLane *lane, const FairqTaking *taking)
+next_by_time(FairqLane *lane, FairqTaking *taking)
 {
 	const FairqLedger *ledger = &lane->order.ledger;
 	FairqRank	behind = {.level = -1};
@@ -309,7 +370,8 @@ next_by_time(FairqLane *lane, const FairqTaking *taking)
 
 	for (int n = 0; n < FAIRQ_MOST_LEVELS; n++)
 	{
-		int32		next = next_level(lane, taking->order.visits, &behind);
+		int32		next = next_level(lane, taking->order.visits, &behind,
+									   &taking->order.steps);
 		const FairqAccount *account;
 		double		key;
 
@@ -331,20 +393,26 @@ next_by_time(FairqLane *lane, const FairqTaking *taking)
 	return best;
 }
 
-/* Find the group that is next.  False if there is none. */
+/*
+ * Find the group that is next.  False if there is none; or, with steps of taking below
+ * 0, if the search has to go on under another hold of the lock.
+ */
 bool
-fairq_lane_order_next(FairqLane *lane, const FairqTaking *taking,
-					  int32 *group_no)
+fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
 {
 	FairqLedger *ledger = &lane->order.ledger;
+	FairqVisits *visits = taking->order.visits;
+	int			steps = taking->order.steps;
 
 	ledger->recovering = lane->recovery.known != FAIRQ_ALL_SEATS;
 	fairq_minute_advance(&ledger->minute, taking->order.now - ledger->since);
 	add_those_in_front(lane, taking->order.now);
+	heed_all_added(lane, visits);
 	*group_no = ledger->fair_by == FAIRQ_BY_TIME ?
 		next_by_time(lane, taking) :
-		next_behind(lane, taking->order.visits, NULL);
-	return *group_no != FAIRQ_NO_NODE;
+		next_behind(lane, visits, NULL, &taking->order.steps);
+	visits->looked += steps - taking->order.steps;
+	return *group_no != FAIRQ_NO_NODE && taking->order.steps >= 0;
 }
 
 /*

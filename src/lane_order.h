@@ -8,7 +8,7 @@
 #include "lane.h"
 
 extern void fairq_lane_order_init(FairqLane *lane);
-extern bool fairq_lane_order_next(FairqLane *lane, const FairqTaking *taking,
+extern bool fairq_lane_order_next(FairqLane *lane, FairqTaking *taking,
 								  int32 *group_no);
 extern bool fairq_lane_order_is_covered(FairqLane *lane, int32 group_no);
 extern void fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,

@@ -27,6 +27,12 @@
 /* groups that a call passes over for want of an entry before it gives up */
 #define MAX_CROWDED 64
 
+/*
+ * groups of the order that are looked at under one hold of the lane's lock: less
+ * than a millisecond
+ */
+#define MOST_LOOKED 1000
+
 /* Begin to search a group for what has fallen due. */
 static void
 read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
@@ -75,10 +81,11 @@ typedef struct NextTurn
 
 /*
  * Find the next turn, as far as is known.  False if the ring is empty; or, in a lane
- * that is not fair by tasks, if the call passes over all that is in it.
+ * that is not fair by tasks, if the call passes over all that is in it, or if steps of
+ * taking are below 0: then the search has to go on.
  */
 static bool
-find_next(FairqLane *lane, const FairqTaking *taking, NextTurn *next)
+find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 {
 	next->left = 0;
 	next->in_front = false;
@@ -280,6 +287,7 @@ static bool
 begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 {
 	taking->n = 0;
+	taking->order.steps = MOST_LOOKED;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_ready_for(lane, taking))
 	{
@@ -320,7 +328,8 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 
 		if (!find_next(lane, taking, &next))
 		{
-			result = lane->recovery.known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
+			result = taking->order.steps < 0 ? FAIRQ_NOT_FOUND :
+				lane->recovery.known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
 				FAIRQ_NONE_READY;
 			break;
 		}
@@ -389,6 +398,7 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 	FairqGroup *group = NULL;
 
 	turn->queued.n = 0;
+	taking->order.steps = MOST_LOOKED;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_ready_for(lane, taking))
 	{

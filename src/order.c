@@ -9,6 +9,10 @@
  * node is part of its group's record, and nodes are linked by seats, so nothing
  * is allocated for a change, and a set can have as many groups as the queue.
  *
+ * Additions are numbered, and each node knows a number that none of its subtree's
+ * exceeds.  So those of groups that were added of late are found without a look at
+ * others.  Removals leave that number as it is.
+ *
  * Records are kept in chunks by seat (chunks.c).  They are zero at first, and
  * keep what they say while their group is not in the set.
  *
@@ -63,6 +67,7 @@ fairq_order_init(FairqOrder *order, Size size)
 {
 	order->root = FAIRQ_NO_NODE;
 	order->n = 0;
+	order->added = 0;
 	order->size = MAXALIGN(size);
 	fairq_chunks_init(&order->records);
 }
@@ -160,10 +165,12 @@ fairq_order_add(FairqOrder *order, int32 seat)
 	int32	   *high = &node->right;
 	int32		at;
 
+	node->added = node->latest = ++order->added;
 	while (*link != FAIRQ_NO_NODE && is_above(*link, seat))
 	{
 		FairqNode  *above = node_at(&nodes, *link);
 
+		above->latest = order->added;
 		link = fairq_rank_compare(&node->rank, &above->rank) < 0 ?
 			&above->left : &above->right;
 	}
@@ -214,16 +221,22 @@ fairq_order_remove(FairqOrder *order, int32 seat)
 	/* its subtrees are merged, and take its place */
 	while (low != FAIRQ_NO_NODE && high != FAIRQ_NO_NODE)
 	{
+		FairqNode  *lower = node_at(&nodes, low);
+		FairqNode  *higher = node_at(&nodes, high);
+		uint64		latest = Max(lower->latest, higher->latest);
+
 		if (is_above(low, high))
 		{
+			lower->latest = latest;
 			*link = low;
-			link = &node_at(&nodes, low)->right;
+			link = &lower->right;
 			low = *link;
 		}
 		else
 		{
+			higher->latest = latest;
 			*link = high;
-			link = &node_at(&nodes, high)->left;
+			link = &higher->left;
 			high = *link;
 		}
 	}
@@ -278,6 +291,43 @@ int32
 fairq_order_after(FairqOrder *order, const FairqRank *rank)
 {
 	return next_to(order, rank, true);
+}
+
+/* The first group of a subtree behind that rank that was added since. */
+static int32
+added_after(Nodes *nodes, int32 at, const FairqRank *rank, uint64 since)
+{
+	while (at != FAIRQ_NO_NODE)
+	{
+		FairqNode  *node = node_at(nodes, at);
+
+		if (node->latest <= since)
+			return FAIRQ_NO_NODE;
+		if (fairq_rank_compare(&node->rank, rank) > 0)
+		{
+			/* it is as deep as the tree at most */
+			int32		lower = added_after(nodes, node->left, rank, since);
+
+			if (lower != FAIRQ_NO_NODE)
+				return lower;
+			if (node->added > since)
+				return at;
+		}
+		at = node->right;
+	}
+	return FAIRQ_NO_NODE;
+}
+
+/*
+ * The first group behind that rank of those that were added when so many had been;
+ * FAIRQ_NO_NODE: none.
+ */
+int32
+fairq_order_added_after(FairqOrder *order, const FairqRank *rank, uint64 since)
+{
+	Nodes		nodes = {.order = order};
+
+	return added_after(&nodes, order->root, rank, since);
 }
 
 /* The last group before that rank; FAIRQ_NO_NODE: none. */

@@ -33,6 +33,10 @@ typedef struct FairqNode
 	int32		left;			/* seat of the root of the subtree of lower
 								 * ranks; FAIRQ_NO_NODE: none */
 	int32		right;			/* likewise, of higher ranks */
+	uint64		added;			/* added of FairqOrder when the group was
+								 * added */
+	uint64		latest;			/* added of all nodes of the subtree, this one
+								 * included, is at most that */
 } FairqNode;
 
 /* no seat */
@@ -47,6 +51,7 @@ typedef struct FairqOrder
 	int32		root;			/* seat of the tree's root; FAIRQ_NO_NODE: the
 								 * set is empty */
 	int32		n;				/* number of groups in the set */
+	uint64		added;			/* number of times that a group was added */
 	int32		size;			/* bytes of a record; constant */
 	FairqChunks records;		/* a record for each seat */
 } FairqOrder;
@@ -111,6 +116,8 @@ extern void fairq_order_remove(FairqOrder *order, int32 seat);
 extern void fairq_order_clear(FairqOrder *order);
 extern int32 fairq_order_first(FairqOrder *order);
 extern int32 fairq_order_after(FairqOrder *order, const FairqRank *rank);
+extern int32 fairq_order_added_after(FairqOrder *order, const FairqRank *rank,
+									 uint64 since);
 extern int32 fairq_order_before(FairqOrder *order, const FairqRank *rank);
 
 #endif							/* FAIRQ_ORDER_H */

@@ -228,6 +228,8 @@ merge_into_lane_pending_below(int index)
 		below->queue.created |= pending->queue.created;
 		below->queue.removed |= pending->queue.removed;
 		below->uncounted |= pending->uncounted;
+		below->leaves.at_commit += pending->leaves.at_commit;
+		below->leaves.at_abort += pending->leaves.at_abort;
 		below->work.any |= pending->work.any;
 		for (int c = 0; c < FAIRQ_STATS; c++)
 			below->stats[c] += pending->stats[c];
@@ -622,6 +624,8 @@ fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
 	if (pending->group_no < 0)
 	{
 		pending->uncounted = true;
+		pending->leaves.at_commit += at_commit;
+		pending->leaves.at_abort += at_abort;
 		return;
 	}
 	if (pending->leaves.counter == NULL && counter != NULL)
@@ -642,12 +646,22 @@ fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
 	pending->leaves.at_abort += at_abort;
 }
 
+/*
+ * Has the transaction ended tasks of groups that are not kept apart?  Those that it
+ * has claimed it sees in the table.
+ */
+static bool
+is_hidden(const FairqPending *pending)
+{
+	return pending->uncounted && pending->leaves.at_commit > 0;
+}
+
 static bool
 add_running(const FairqPending *pending, int32 *running, bool *doubtful)
 {
 	*running += pending->leaves.at_commit;
 	*doubtful |= pending->leaves.at_commit > 0 || pending->leaves.at_abort > 0;
-	return !pending->uncounted;
+	return !is_hidden(pending);
 }
 
 /*
@@ -678,8 +692,11 @@ fairq_pending_running(FairqHints *hints, int32 group_no, int32 *running,
 
 		for (FairqPending *p = topmost_pending(lane, -1); p != NULL;
 			 p = pending_below(p))
-			if (p->uncounted)
+		{
+			if (is_hidden(p))
 				return false;
+			*doubtful |= p->uncounted;
+		}
 		for (FairqPending *p = topmost_pending(lane, group_no); p != NULL;
 			 p = pending_below(p))
 			(void) add_running(p, running, doubtful);

@@ -81,7 +81,7 @@ typedef struct FairqPending
 	bool		uncounted;		/* true, of a lane: counters will have missed
 								 * something */
 
-	/* slots that tasks leave */
+	/* slots that tasks leave; of a lane, the numbers alone */
 	struct
 	{
 		FairqCounter *counter;	/* the group's counter, pinned; NULL: none */

@@ -184,6 +184,9 @@ make_ready(FairqService *s, FairqTaken taken)
 		case FAIRQ_NOT_KNOWN:
 			fairq_recover(s->queue, s->priority, s->tasks, &s->recovering);
 			break;
+		case FAIRQ_NOT_FOUND:
+			fairq_visits_have_room(&s->visits[s->priority]);
+			return true;
 		case FAIRQ_NOT_MAPPED:
 			break;
 		default:
@@ -367,6 +370,17 @@ is_fair_otherwise(FairqService *s)
 		!fairq_has_changed_settings() && !fairq_settings_are_old(s->queue);
 }
 
+/* Log how much a call has looked for groups of which it had nothing. */
+static void
+say_looked(FairqService *s)
+{
+	const FairqVisits *visits = &s->visits[s->priority];
+
+	if (visits->n > 0 && fairq_may(s->queue, FAIRQ_PRIV_MONITOR))
+		elog(DEBUG2, "passed over %u groups in priority %d of queue \"%s\", looked at " INT64_FORMAT,
+			 visits->n, s->priority, s->queue->name, visits->looked);
+}
+
 static void
 serve_lane(FairqService *s)
 {
@@ -413,6 +427,7 @@ serve_lane(FairqService *s)
 			break;
 	}
 	fairq_turns_leave();
+	say_looked(s);
 }
 
 /* Is the call over?  Turns to look at are those of the first lane that has some. */

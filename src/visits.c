@@ -7,10 +7,11 @@
  * from then on, also when it comes back to the lane by shares; likewise over a group
  * that has had as many turns as per_group lets it have.
  *
- * Those groups stay where they stand, for other calls, and each search of the call
- * comes by them again.  So a call that passes over n groups looks n * n / 2 times: 100
- * are nothing, and 3,000 groups with locked rows take a call of 100 tasks a second.
- * To go on from the last of them would miss groups that were put before it since.
+ * Those groups stay where they stand, for other calls.  So that no search of the
+ * call comes by them again, it notes up to which rank it passes over all groups, of
+ * each level of the order.  The next search goes on from there.  Groups that were
+ * added before that since take it back (lane_order.c).  So a
+ * call that passes over n groups looks at about n.
  *
  * Locking: none, it is the call's own.  Nothing is allocated before there is a
  * first such group; and fairq_visits_pass(), which is asked with the lane locked,
@@ -25,11 +26,16 @@
 /* slots that there are at first */
 #define FIRST_SLOTS 64
 
+/* levels that there is room for at first */
+#define FIRST_LEVELS 8
+
 void
 fairq_visits_init(FairqVisits *visits)
 {
 	if (visits->slots != NULL)
 		pfree(visits->slots);
+	if (visits->passed.upto != NULL)
+		pfree(visits->passed.upto);
 	memset(visits, 0, sizeof(*visits));
 }
 
@@ -92,6 +98,7 @@ fairq_visits_in_vain(FairqVisits *visits, int32 group_no)
 	bool		found;
 
 	have_slot(visits, group_no, &found)->left = 0;
+	fairq_visits_have_room(visits);
 }
 
 /* Note that the group had a turn; it may have so many in the call. */
@@ -103,6 +110,75 @@ fairq_visits_count(FairqVisits *visits, int32 group_no, int64 most)
 
 	visit->left = found ? visit->left - 1 :
 		(int32) Min(most - 1, PG_INT32_MAX);
+}
+
+/*
+ * Have room for more levels, if there was none.  A search that has to go on needs
+ * that, to get any further.
+ */
+void
+fairq_visits_have_room(FairqVisits *visits)
+{
+	int			max = Max(2 * visits->passed.max, FIRST_LEVELS);
+
+	if (visits->passed.max > 0 && !visits->passed.full)
+		return;
+	visits->passed.upto = visits->passed.upto == NULL ?
+		palloc(sizeof(FairqRank) * max) :
+		repalloc(visits->passed.upto, sizeof(FairqRank) * max);
+	visits->passed.max = max;
+	visits->passed.full = false;
+}
+
+/* The index of the first level that is known and not below that one. */
+static int
+level_at(const FairqVisits *visits, int32 level)
+{
+	int			low = 0;
+	int			high = visits->passed.n;
+
+	while (low < high)
+	{
+		int			mid = (low + high) / 2;
+
+		if (visits->passed.upto[mid].level < level)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/*
+ * The rank up to which the call passes over all groups of the level that have at
+ * least this one; NULL: it has not come so far.
+ */
+const FairqRank *
+fairq_visits_passed(const FairqVisits *visits, const FairqRank *rank)
+{
+	int			i = level_at(visits, rank->level);
+	const FairqRank *upto = &visits->passed.upto[i];
+
+	return i < visits->passed.n && upto->level == rank->level &&
+		fairq_rank_compare(rank, upto) <= 0 ? upto : NULL;
+}
+
+/* Note that the call passes over all groups of the level up to that rank. */
+void
+fairq_visits_come_to(FairqVisits *visits, const FairqRank *rank)
+{
+	int			i = level_at(visits, rank->level);
+	FairqRank  *upto = &visits->passed.upto[i];
+
+	if (i == visits->passed.n || upto->level != rank->level)
+	{
+		/* the lane is locked */
+		visits->passed.full |= visits->passed.n == visits->passed.max;
+		if (visits->passed.full)
+			return;
+		memmove(upto + 1, upto, sizeof(FairqRank) * (visits->passed.n++ - i));
+	}
+	*upto = *rank;
 }
 
 /* Does the call pass over the group? */

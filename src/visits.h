@@ -5,6 +5,8 @@
 #ifndef FAIRQ_VISITS_H
 #define FAIRQ_VISITS_H
 
+#include "order.h"
+
 /* What a call has come by of a group. */
 typedef struct FairqVisit
 {
@@ -19,12 +21,32 @@ typedef struct FairqVisits
 	FairqVisit *slots;			/* slots of the hash table; NULL: none so far */
 	uint32		nslots;			/* number of slots, a power of 2 */
 	uint32		n;				/* number of groups */
+
+	/* up to where the call passes over all groups of the lane's order */
+	struct
+	{
+		uint32		lane_no;	/* lane_no of the lane for which that is so */
+		uint64		added;		/* number of times that a group was added to the
+								 * order by then */
+		int			n;			/* number of levels of which that is known */
+		int			max;		/* number that there is room for */
+		bool		full;		/* true: there was no room for another one */
+		FairqRank  *upto;		/* rank of the last one, of each of these
+								 * levels, in order; NULL: no room yet */
+	}			passed;
+
+	int64		looked;			/* number of groups of the order that the call
+								 * has looked at */
 } FairqVisits;
 
 extern void fairq_visits_init(FairqVisits *visits);
 extern void fairq_visits_in_vain(FairqVisits *visits, int32 group_no);
 extern void fairq_visits_count(FairqVisits *visits, int32 group_no,
 							   int64 most);
+extern void fairq_visits_have_room(FairqVisits *visits);
+extern const FairqRank *fairq_visits_passed(const FairqVisits *visits,
+											const FairqRank *rank);
+extern void fairq_visits_come_to(FairqVisits *visits, const FairqRank *rank);
 extern bool fairq_visits_pass(const FairqVisits *visits, int32 group_no);
 
 #endif							/* FAIRQ_VISITS_H */
