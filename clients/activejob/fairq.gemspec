@@ -15,5 +15,5 @@ Gem::Specification.new do |spec|
   spec.executables = ["fairq-worker"]
   spec.required_ruby_version = ">= 2.7"
   spec.add_dependency "activejob", ">= 6.1", "< 8.2"
-  spec.add_dependency "pg", ">= 1.3", "< 2"
+  spec.add_dependency "pg", ">= 1.4", "< 1.7"
 end
