@@ -67,7 +67,7 @@ COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1
 COMMENT ON COLUMN fairq.queue.in_order IS 'No task of a group runs while one of the group waits to be retried.';
 COMMENT ON COLUMN fairq.queue.held_until IS 'No task starts before; NULL, or past: not held.';
 COMMENT ON COLUMN fairq.queue.retain_failed IS 'How long failed tasks stay in the archive; NULL: until they are redriven or purged.';
-COMMENT ON COLUMN fairq.queue.max_run IS 'How long after its pop a task''s lease ends at the latest, however often it is extended; NULL: no limit.';
+COMMENT ON COLUMN fairq.queue.max_run IS 'How long after a pop the task''s lease ends at the latest, however often the worker extends it; NULL: no limit.';
 
 -- The indexes are not unique on purpose: see src/group.c.
 CREATE TABLE fairq.group_number (
@@ -362,7 +362,7 @@ CREATE FUNCTION fairq.create_queue(queue text,
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
 	boolean, bigint, text, int, interval, int, int, int[], boolean, interval,
 	interval, boolean)
-	IS 'Create a queue; with if_not_exists, one that exists stays as it is.';
+	IS 'Create a queue; with if_not_exists, leave an existing queue as it is.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
 	concurrency int DEFAULT NULL, max_running int DEFAULT NULL,
@@ -378,14 +378,14 @@ CREATE FUNCTION fairq.alter_queue(queue text,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
 	boolean, bigint, text, int, interval, int, int, int[], boolean, interval, interval)
-	IS 'Change the settings of a queue; what is NULL stays as it is, 0 takes a limit, rate, retention or max_run away, ''{}'' takes shares away.';
+	IS 'Change the settings of a queue. NULL leaves a setting as it is; 0 removes a limit, rate, retention or max_run; ''{}'' removes shares.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false,
 	if_exists boolean DEFAULT false)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_drop_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.drop_queue(text, boolean, boolean)
-	IS 'Drop a queue; with force, also if there are tasks in it. With if_exists, false if there is no such queue.';
+	IS 'Drop a queue; with force, even if it has tasks. With if_exists, return false if there is no such queue.';
 
 CREATE FUNCTION fairq.set_group(queue text, group_key text,
 	concurrency int DEFAULT NULL, weight int DEFAULT NULL,
@@ -514,7 +514,7 @@ CREATE TYPE fairq.claim AS (
 COMMENT ON TYPE fairq.claim IS 'A task as a worker gets it.';
 COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which it was served; in fairq.tasks it is where the task stands.';
 COMMENT ON COLUMN fairq.claim.attempts_left IS 'How many more attempts it has if this one fails.';
-COMMENT ON COLUMN fairq.claim.lapses IS 'How many of its attempts ended because the lease expired: it may have killed its workers.';
+COMMENT ON COLUMN fairq.claim.lapses IS 'How many of its attempts ended because the lease expired. The task may have killed those workers.';
 
 CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 	lease interval DEFAULT NULL, per_group int DEFAULT NULL,
@@ -558,14 +558,14 @@ CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_fail'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.fail(bigint, int, text, interval, boolean, interval)
-	IS 'An attempt has failed: the task is retried later, before its group''s queued ones, or, if it has no attempts left or is called dead, failed for good. False if the lease is lost, or the task cancelled, which it then is.';
+	IS 'An attempt has failed: the task is retried later, before its group''s queued ones, or, if it has no attempts left or is called dead, failed for good. False if the lease is lost, or if cancel was called: then the task ends as cancelled.';
 
 CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL,
 	delay interval DEFAULT '0')
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_release'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.release(bigint, int, interval)
-	IS 'Hand a running task back: it is ready again, behind its group''s others, or scheduled after the delay; and the attempt does not count. False if the lease is lost, or the task cancelled, which it then is.';
+	IS 'Hand back a running task without counting the attempt. It is ready again, behind its group''s others, or scheduled after the delay. False if the lease is lost, or if cancel was called: then the task ends as cancelled.';
 
 CREATE FUNCTION fairq.extend(id bigint, attempt int DEFAULT NULL,
 	lease interval DEFAULT NULL)
@@ -875,7 +875,7 @@ COMMENT ON FUNCTION fairq.visible_stats()
 CREATE VIEW fairq.stats WITH (security_barrier) AS
 	SELECT * FROM fairq.visible_stats();
 COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, who waits and since when, and what was done since the server started. It costs the same whatever is queued.';
-COMMENT ON COLUMN fairq.stats.groups_active IS 'Groups that may have something ready. NULL where nothing is known of the queue: after a restart, until a call or fairq.maintain() comes by, and on a standby; and for a role that may not monitor the queue.';
+COMMENT ON COLUMN fairq.stats.groups_active IS 'Groups that may have something ready. NULL if nothing is known of the queue: after a restart until the next call or fairq.maintain(), and on a standby. Also NULL for a role that may not monitor the queue.';
 COMMENT ON COLUMN fairq.stats.groups_limited IS 'Groups without a free slot under a limit of theirs. NULL: as groups_active.';
 COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that stand at a turn and are not running, also those that a limit keeps back. Commits keep this number; NULL until all tasks have been counted, by fairq.maintain() or by a pop while the table is small.';
 COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that stand at a time and are not running: for later or for a retry, also due ones that no pop has taken yet. NULL: as ready.';

@@ -212,7 +212,7 @@ fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 				errmsg("%s must have at most %d elements", name,
 					   FAIRQ_MAX_ELEMENTS),
 				errdetail("The array has %d elements.", count),
-				errhint("Make several calls."));
+				errhint("Split the array over several calls."));
 	get_typlenbyvalalign(type, &typlen, &typbyval, &typalign);
 	deconstruct_array(array, type, typlen, typbyval, typalign, values, &nulls,
 					  &count);

@@ -104,7 +104,7 @@ check_file(FairqTable *tasks, const Taken *note)
 				errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				errmsg("cannot fail or release task " INT64_FORMAT ": fairq.task was rewritten after this transaction had taken it",
 					   note->id),
-				errhint("Roll the transaction back: then the task is ready again."));
+				errhint("Roll back the transaction; the task is then ready again."));
 }
 
 /* Put all notes into the index that are not there yet. */
