@@ -292,8 +292,8 @@ class Ledger:
              [took for _, took in done]]).fetchall()
         for claim, _ in done:
             if (claim.id, claim.attempt) in refused:
-                log.warning("%s was done, but the server refuses its end: its lease was lost, so"
-                            " that it may be done twice, or it was cancelled", claim)
+                log.warning("%s is done, but the server refuses to complete it: its lease was lost"
+                            " and it may run twice, or it was cancelled", claim)
 
     def complete(self, claim, took=None):
         self.complete_all([(claim, took)])

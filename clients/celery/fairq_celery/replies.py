@@ -117,7 +117,7 @@ class Mailbox:
                 log.warning("results may be lost: %s", str(error).strip())
                 self.connect_again()
             except Exception:
-                log.exception("the results of tasks")
+                log.exception("cannot receive the results of tasks")
                 self.connect_again()
 
     def read(self):

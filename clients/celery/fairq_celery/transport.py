@@ -686,7 +686,7 @@ class Transport(virtual.Transport):
         except Exception as error:
             if not self.serves_worker:
                 raise
-            log.exception("%s cannot be begun", claim)
+            log.exception("cannot begin %s", claim)
             channel.qos._delivered.pop(claim.tag, None)
             self.ledger.finish(claim.tag, "fail", error=f"{type(error).__name__}: {error}")
         return True

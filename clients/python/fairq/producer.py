@@ -72,8 +72,8 @@ def element(text: Optional[str]) -> str:
 def group_of(group: Group) -> str:
     """What is fair is so between groups: one that is missing is a mistake mostly."""
     if group is None or group == "" and not isinstance(group, NoGroup):
-        raise ValueError("the group must not be empty: it says whose task that is;"
-                         " fairq.NO_GROUP is for tasks of nobody")
+        raise ValueError("the group must not be empty: it names whose task this is;"
+                         " use fairq.NO_GROUP for an intended empty group")
     return str(group)
 
 

@@ -563,11 +563,11 @@ class Worker:
 
     def warn_of_refusal(self, task: Task, losses: int) -> None:
         if task.shard.keeper.losses != losses:
-            log.info("task %s, attempt %s: the answer was lost to its end, which most likely"
-                     " the server had taken", task.id, task.attempt)
+            log.info("task %s, attempt %s: the server's answer to its end was lost;"
+                     " most likely the server has ended it", task.id, task.attempt)
             return
-        log.warning("task %s, attempt %s, of queue %s and group %s was done, but is this worker's"
-                    " no more: it was cancelled, or its lease was lost and it is done twice",
+        log.warning("task %s, attempt %s, of queue %s and group %s is done, but the server refuses"
+                    " to complete it: it was cancelled, or its lease was lost and it may run twice",
                     task.id, task.attempt, task.queue, task.group_key)
 
     def heartbeat(self, shard: Shard) -> None:

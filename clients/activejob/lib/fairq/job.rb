@@ -87,7 +87,7 @@ module Fairq
       when NO_GROUP
         ""
       when "", :""
-        raise ArgumentError, "the group of #{self.class.name} is empty: name one, or say Fairq::NO_GROUP"
+        raise ArgumentError, "the group of #{self.class.name} is empty: name one, or use Fairq::NO_GROUP"
       when String, Symbol, Integer
         key.to_s
       else

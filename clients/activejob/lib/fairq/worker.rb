@@ -313,8 +313,8 @@ module Fairq
       elsif ended?(@keeper.query(COMPLETE, complete_values(task), brief: true))
         return
       end
-      Fairq.logger.warn("#{task}: was done, but had ended before, or its lease was lost: " \
-                        "it may be done twice")
+      Fairq.logger.warn("#{task}: is done, but the server refuses to complete it: " \
+                        "it had ended before, or its lease was lost and it may run twice")
     end
 
     COMPLETE = "SELECT fairq.complete($1::bigint, $2::int, $3::jsonb, took => $4::interval)"
