@@ -174,7 +174,8 @@ $$;
 
 SELECT count(fairq.create_queue('schedule_' || n)) FROM generate_series(1, 6) n;
 SELECT fairq.set_group('schedule_4', 'a', weight => 3);
-SELECT pg_temp.soon() AS t \gset
+-- late enough for a slow machine to have added all of it before
+SELECT pg_temp.soon() + interval '4 seconds' AS t \gset
 -- 1: other times than their ids would say, and the same time
 SELECT pg_temp.add('schedule_1', :'t', 'a3', 'a4'), pg_temp.add('schedule_1', timestamptz :'t' - interval '2 milliseconds', 'a2'),
 	pg_temp.add('schedule_1', timestamptz :'t' - interval '4 milliseconds', 'a1'), pg_temp.add('schedule_1', :'t', 'b1', 'b2', 'c1');

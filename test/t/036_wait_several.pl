@@ -3,7 +3,7 @@
 # first.  They wait for a minute: a task that nobody hears of is seen to lie there.
 #
 # Broken on purpose to see it fail: those that wait at several queues were not called
-# (call_several() in wake.c).
+# (wake_several() in wake.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
