@@ -164,6 +164,9 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 	*again = false;
 	looks->look.ends = ends;
 	begin_look(names, n, queues, looks);
+	/* tasks that are ended may have values in a TOAST table */
+	if (ends)
+		PushActiveSnapshot(GetTransactionSnapshot());
 	tasks = fairq_table_open(fairq_catalog()->task,
 							 ends ? RowExclusiveLock : AccessShareLock);
 	for (int i = 0; i < n && found < 0; i++)
@@ -173,6 +176,8 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 		*again |= ends ? looks->look.ended : looks->look.saw_over;
 	}
 	fairq_table_close(tasks);
+	if (ends)
+		PopActiveSnapshot();
 	fairq_procedure_commit();
 	return found;
 }
