@@ -52,3 +52,18 @@ SELECT pg_temp.pop('by_hand_2');
 SELECT * FROM fairq.check_queue('by_hand_2');
 
 SELECT fairq.drop_queue('by_hand_2', true);
+
+-- Settings of a queue that SQL makes hold again once their change is rolled back.
+BEGIN;
+INSERT INTO fairq.queue (name, lease, block_length, max_attempts, backoff, notify)
+	VALUES ('by_hand_new', '5 min', 1000000, 20, '1s', false) RETURNING queue_id \gset
+INSERT INTO fairq.group_number (queue_id, group_no, group_key) VALUES (:queue_id, 0, 'g');
+INSERT INTO fairq.group_setting (queue_id, group_no, concurrency, weight, paused) VALUES (:queue_id, 0, 1, 1, false);
+SAVEPOINT s;
+DELETE FROM fairq.group_setting WHERE queue_id = :queue_id;
+SELECT fairq.enqueue('by_hand_new', 'g') > 0 AS ok;
+ROLLBACK TO s;
+SELECT count(fairq.enqueue('by_hand_new', 'g')) FROM generate_series(1, 4);
+COMMIT;
+SELECT count(*) AS one FROM fairq.pop('by_hand_new', 10);
+SELECT fairq.drop_queue('by_hand_new', true);

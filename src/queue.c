@@ -86,6 +86,7 @@ static uint64 reading = 1;		/* counts what makes all settings void, but for
 static uint64 reading_groups = 1;	/* counts what makes those of all groups
 									 * void */
 static bool changing = false;	/* our own transaction has changed some */
+static bool changing_all = false;	/* and maybe those of any groups */
 
 /* the subtransaction in which others were last told so, at its commit */
 static SubTransactionId told_in = InvalidSubTransactionId;
@@ -185,6 +186,7 @@ fairq_queue_all_changed(void)
 {
 	fairq_queue_changed();
 	reading_groups++;
+	changing_all = true;
 }
 
 /* Note a change of a group's settings. */
@@ -208,7 +210,10 @@ settle(bool committed, bool all)
 {
 	if (changing && !committed)
 		reading++;
+	if (changing_all && !committed)
+		reading_groups++;
 	changing &= !all;
+	changing_all &= !all;
 	if (all)
 		told_in = InvalidSubTransactionId;
 }
