@@ -276,3 +276,22 @@ SELECT format('SELECT pg_temp.serve(%L)', q) FROM unnest('{lapses_s,lapses_c,lap
 \t off
 SELECT queue, c FROM fairq.queues, fairq.check_queue(queue) c WHERE queue LIKE 'lapses%';
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'lapses%';
+
+-- A lane in which a call stopped, and where nothing is served alone any more: the next
+-- call serves what is next there.
+SELECT fairq.create_queue('lapses_' || by, fair_by => by) FROM unnest('{tasks,cost,time}'::text[]) by;
+\t on
+SELECT format(statement, 'lapses_' || by)
+	FROM unnest('{tasks,cost,time}'::text[]) by, unnest(ARRAY[
+		$$SELECT fairq.enqueue(%L, 'a', '"bad"', priority => 5) > 0$$,
+		$$SELECT payload FROM fairq.pop(%L, 1, '1 microsecond')$$,
+		$$SELECT payload FROM fairq.pop(%L, 1, '1 microsecond')$$,
+		$$SELECT fairq.enqueue(%L, 'x', '"first"') > 0$$,
+		$$SELECT payload FROM fairq.pop(%L, 10, '1 hour')$$,
+		$$SELECT fairq.enqueue(%L, 'a', '"good"', priority => 5) > 0$$,
+		$$SELECT fairq.cancel(id) FROM fairq.live_tasks WHERE queue = %L AND payload = '"bad"'$$,
+		$$SELECT fairq.expire_leases(%L)$$,
+		$$SELECT count(*) FROM fairq.peek(%L, 1)$$,
+		$$SELECT payload FROM fairq.pop(%L, 1, '1 hour')$$]) statement \gexec
+\t off
+SELECT count(fairq.drop_queue('lapses_' || by, true)) FROM unnest('{tasks,cost,time}'::text[]) by;

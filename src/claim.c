@@ -96,14 +96,18 @@ fairq_leaves_outdated(FairqService *s, const FairqTask *task)
 /*
  * Is the task, which is next, to be left to another call?  If it is served alone, and
  * this call has others; or if the call is for such a one only.  Then the call ends
- * before it.  One that could not be had is passed over as any other.
+ * before it.  *result is FAIRQ_CLAIMED if the call may claim the task.  A task that is
+ * served alone and whose row is locked is passed over without an attempt to claim it:
+ * the row may be unlocked by then.
  */
 bool
-fairq_stops_before(FairqService *s, const FairqTask *task)
+fairq_stops_before(FairqService *s, const FairqTask *task,
+				   FairqClaimResult *result)
 {
 	FairqTask	again;
 	bool		alone = fairq_is_alone(task);
 
+	*result = FAIRQ_CLAIMED;
 	if (alone ? s->got.served == 0 && !s->call.has_some : !s->call.only_alone)
 		return false;
 	/* what is brought to its end is not served */
@@ -112,9 +116,14 @@ fairq_stops_before(FairqService *s, const FairqTask *task)
 		 (task->cancelled || fairq_attempts_used_up(s->queue, task))))
 		return false;
 	again = *task;
-	if (alone && fairq_task_peek(s->tasks, &again, s->tasks->claims_delete ||
-								 task->running) != FAIRQ_CLAIMED)
+	if (alone)
+		*result = fairq_task_peek(s->tasks, &again, s->tasks->claims_delete ||
+								  task->running);
+	if (*result != FAIRQ_CLAIMED)
+	{
+		s->got.saw_locked |= s->call.peek && *result == FAIRQ_LOCKED;
 		return false;
+	}
 	/* by their shares, it is the lane's turn all the same */
 	if (alone && s->queue->shares.of[s->priority] == 0)
 		s->got.first |= (uint32) 1 << s->priority;

@@ -433,6 +433,7 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 	ForeseenGroup *group = open_group(f, group_no, &copy);
 	FairqCourse course;
 	FairqHead	head;
+	FairqClaimResult claimable;
 	int			want = (int) Min(left, f->s.call.max_tasks - f->s.got.served);
 	int			served = 0;
 
@@ -446,7 +447,7 @@ foresee_turn(Foresight *f, int32 group_no, int64 addr, int left)
 			break;
 		if (!head.expired && waits_for_retry(f, &head.task))
 			break;
-		if (fairq_stops_before(&f->s, &head.task))
+		if (fairq_stops_before(&f->s, &head.task, &claimable))
 			break;
 		if (head.expired && !runs_on(f, slots, &head.task))
 		{

@@ -524,6 +524,9 @@ serve_alone(FairqService *s)
 			serve_lane(s);
 		}
 	}
+	/* what the call passed by here is to be served now */
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		fairq_visits_init(&s->visits[p]);
 	s->call.only_alone = only_alone;
 	s->call.max_tasks = s->got.stopped || only_alone ? s->got.served : max_tasks;
 }

@@ -478,12 +478,13 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			(chosen != &course.expired &&
 			 fairq_leaves_outdated(s, &chosen->task)))
 			break;
-		stops = fairq_stops_before(s, &chosen->task);
+		stops = fairq_stops_before(s, &chosen->task, &result);
 		if (stops)
 			break;
-		result = chosen == &course.expired ?
-			fairq_take_over(s, &chosen->task, turn) :
-			fairq_claim(s, &chosen->task, turn);
+		if (result == FAIRQ_CLAIMED)
+			result = chosen == &course.expired ?
+				fairq_take_over(s, &chosen->task, turn) :
+				fairq_claim(s, &chosen->task, turn);
 		if (result == FAIRQ_CLAIMED && chosen != &course.expired)
 			have_slot = false;
 		if (result == FAIRQ_CLAIMED && s->by == FAIRQ_BY_COST)
