@@ -9,8 +9,9 @@
 -- waiting.c), when leases that have ended do not count (note_leases_ended() there),
 -- when the zeros of a
 -- queue that is not known are shown (is_known() in waiting.c), or maintain() does not
--- make it known, when one epoch is kept (left_since() in ages.c), and when groups count
--- whose tasks are gone (nothing_waits() in waiting.c).
+-- make it known, when one epoch is kept (left_since() in ages.c), when groups count
+-- whose tasks are gone, or do not count whose tasks are due or whose leases have ended
+-- (nothing_waits() in waiting.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -417,4 +418,8 @@ SELECT fairq.enqueue('ages_gone_due', 'a', delay => '10 ms') > 0 AS ok;
 SELECT count(*) FROM fairq.pop('ages_gone_lapsed', lease => '10 ms');
 SELECT pg_sleep(0.05);
 SELECT queue, ready, running, oldest_ready > '0' AS r FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
+-- also once a pop has come by, which could not have them
+SELECT fairq.pause(queue, 'a') FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue;
+SELECT count(*) FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue, fairq.pop(queue);
+SELECT queue, ready, running, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
