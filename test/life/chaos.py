@@ -368,7 +368,9 @@ class Chaos:
                    f" the books say {should}")
             ended = (is_["completed"] + taken + is_["released"] + fails
                      + is_["expired"])
-            expect(is_["popped"] == ended,
+            # fail() and release() of a cancelled task end it, and say false as for a
+            # lost lease, so no book has these ends
+            expect(ended <= is_["popped"] <= ended + count("cancels"),
                    f"{kind.name}: {is_['popped']} attempts have begun, and"
                    f" {ended} have ended: {dict(is_)}, {taken} taken, {fails}"
                    " failed")
