@@ -201,8 +201,10 @@ SELECT * FROM fairq.check_queue('time_wide');
 -- as long as it does, and no longer, but for what a group was served last.
 SELECT fairq.create_queue('time_ages', fair_by => 'time');
 SELECT count(fairq.enqueue('time_ages', 'g' || g)) FROM generate_series(1, 100) g;
-SELECT pg_sleep(0.1);
+-- (what is shown may have been read a while after the statement began)
+SELECT pg_sleep(0.5);
 SELECT clock_timestamp() AS between_them \gset
+SELECT pg_sleep(0.5);
 SELECT count(fairq.enqueue('time_ages', 'g' || g)) FROM generate_series(1, 100) g, generate_series(1, 9);
 SELECT count(*) FROM fairq.pop('time_ages', 90);
 SELECT statement_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.stats WHERE queue = 'time_ages';
