@@ -114,7 +114,6 @@ OBJS = \
 	src/lane_served.o \
 	src/lane_take.o \
 	src/lane_order.o \
-	src/minute.o \
 	src/visits.o \
 	src/lane_end.o \
 	src/lane_throttle.o \

@@ -901,7 +901,7 @@ COMMENT ON FUNCTION fairq.visible_group_stats(int)
 -- How fair a queue is, for those who may monitor it; likewise without a task.
 CREATE FUNCTION fairq.visible_fairness() RETURNS TABLE (queue text,
 	priority int, fair_by text, ready_groups int, spread double precision,
-	longest interval, jain double precision)
+	longest interval)
 	AS 'MODULE_PATHNAME', 'fairq_visible_fairness'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq.visible_fairness()
@@ -909,20 +909,18 @@ COMMENT ON FUNCTION fairq.visible_fairness()
 
 CREATE VIEW fairq.fairness WITH (security_barrier) AS
 	SELECT * FROM fairq.visible_fairness();
-COMMENT ON VIEW fairq.fairness IS 'Priorities of queues, as far as shared memory knows them, and how fair they are. It costs the same whatever is queued. Where a queue is fair by tasks, turns see to that, and what groups got is not kept: spread, longest and jain are NULL.';
+COMMENT ON VIEW fairq.fairness IS 'Priorities of queues, as far as shared memory knows them, and how fair they are. It costs the same whatever is queued. Where a queue is fair by tasks, turns see to that, and what groups got is not kept: spread and longest are NULL.';
 COMMENT ON COLUMN fairq.fairness.ready_groups IS 'Groups that may have something ready. NULL: that is being found out after a restart.';
 COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these has got, per weight, less the least: seconds of work, or costs. NULL: there are none; none has been served or tried yet; or it is not known, as after a restart, or beside a thousand groups that have got as much and have nothing any more.';
 COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest task of late. NULL: none has ended, or the queue is not fair by time.';
-COMMENT ON COLUMN fairq.fairness.jain IS 'Jain''s index of what the groups that had ready tasks got, per weight, in the last full minute: 1 if all got the same, 1/n if one of n got all. NULL: nothing was served, or no full minute has passed since the restart.';
 
 CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)
-	RETURNS TABLE (group_key text, service double precision,
-	share double precision, got double precision, ahead double precision,
-	running int, level int, waiting_since timestamptz)
+	RETURNS TABLE (group_key text, got double precision,
+	ahead double precision, running int, level int, waiting_since timestamptz)
 	AS 'MODULE_PATHNAME', 'fairq_group_shares'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
 COMMENT ON FUNCTION fairq.group_shares(text, int)
-	IS 'The groups of a queue that is fair by cost or time that were served most in the last full minute: how much, in costs or seconds of work, and what part of all; what they have got per weight since, and how far they are ahead of the ready group that has got least; how many tasks run, and since when the first ready one waits. Of a queue that is fair by tasks there are no rows. It reads no task.';
+	IS 'The groups with tasks of a queue that is fair by cost or time, those first that have got most since the restart: how much, per weight, in costs or seconds of work, and how far they are ahead of the ready group that has got least; how many tasks run, and since when the first ready one waits. Of a queue that is fair by tasks there are no rows. It reads no task.';
 
 -- What shared memory holds, for those who may monitor a queue.  Neither makes
 -- anything known there, or counts as a use.

@@ -1,6 +1,5 @@
 -- How fair queues are that are fair by cost or time: the view fairness, group_shares(),
--- and what fairq.groups says of it.  What a minute is made of is tested by
--- test/minutes/run.
+-- and what fairq.groups says of it.
 --
 -- Seen to fail when a group that has left the ring counts in the spread (find_end() in
 -- lane_served.c), when the last level alone is looked at there, when the rank is taken
@@ -27,9 +26,9 @@ LANGUAGE sql AS $$
 $$;
 -- of columns that no clock changes
 CREATE FUNCTION pg_temp.shares(queue text, top int DEFAULT 20) RETURNS TABLE (group_key text,
-	service float8, share float8, got float8, ahead float8, running int, level int, waits boolean)
+	got float8, ahead float8, running int, level int, waits boolean)
 LANGUAGE sql AS $$
-	SELECT group_key, service, share, got, ahead, running, level, waiting_since IS NOT NULL
+	SELECT group_key, got, ahead, running, level, waiting_since IS NOT NULL
 	FROM fairq.group_shares(queue, top)
 $$;
 
@@ -111,7 +110,7 @@ SELECT group_key, floor(got / 10) AS got, floor(ahead / 10) AS ahead, running, l
 SELECT floor(spread / 10) AS spread, longest FROM fairq.fairness WHERE queue = 'fairness_time';
 SELECT pg_sleep(0.01);
 SELECT group_key, got > 15 AS goes_on FROM pg_temp.shares('fairness_time') WHERE group_key = 'c';
--- what is given to who comes counts as got, and not as service
+-- what is given to who comes counts as got
 SELECT pg_temp.done('fairness_time', 'b', '0'), pg_temp.done('fairness_time', 'c', '5 s');
 SELECT pg_temp.add('fairness_time', 'new', n => 3);
 SELECT pg_temp.pop('fairness_time');

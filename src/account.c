@@ -60,9 +60,6 @@
  * former stand in the order of their seats, since those that are not known have
  * nothing in their accounts either.
  *
- * What a group is charged is also what it is served in the minute (minute.c); what it
- * is given as it comes, and forgiven, is not.
- *
  * Times are in microseconds, those per weight as doubles.
  *
  * Locking: none here.  The caller has the lane's lock, or copies of its own.
@@ -131,13 +128,6 @@ fairq_account_got(const FairqLedger *ledger, const FairqAccount *account,
 		(double) account->started;
 
 	return fairq_amount_value(account->done) + running / account->weight;
-}
-
-/* At which pace the group is served, per weight, as its tasks run: by cost, 0. */
-double
-fairq_account_pace(const FairqAccount *account)
-{
-	return (double) account->running / account->weight;
 }
 
 /* By time: what is least of the group that is next. */
@@ -266,7 +256,6 @@ fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
 	if (fairq_amount_compare(ledger->start, rank->amount) < 0)
 		ledger->start = rank->amount;
 	rank->amount = fairq_amount_add(rank->amount, charge->amount);
-	account->served.work += fairq_amount_value(charge->amount);
 }
 
 /*
@@ -288,7 +277,6 @@ fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
 	}
 	else
 	{
-		account->served.work -= fairq_amount_value(charge->amount);
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
 		if (same)
 			rank->amount = fairq_amount_subtract(rank->amount, charge->given);
@@ -314,13 +302,9 @@ fairq_account_correct(FairqLedger *ledger, FairqAccount *account,
 	if (charge->tie == 0)
 		rank->tie = late_tie(ledger);
 	else
-	{
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
-		account->served.work -= fairq_amount_value(charge->amount);
-	}
 	rank->amount = fairq_amount_add(rank->amount, amount);
 	account->lag = shortage(rank->amount, ledger->start);
-	account->served.work += fairq_amount_value(amount);
 }
 
 /* By time: what has ended lowers E, which is not lower than the longest task. */
@@ -385,16 +369,13 @@ fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 					const FairqWork *work, bool committed, FairqMoment at)
 {
 	double		before = fairq_account_got(ledger, account, at.now);
-	double		more;
 
 	if (committed)
 		apply_commit(ledger, account, work, at.now);
 	else if (work->lane_no == account->lane_no)
 		count_running(ledger, account, -work->begun, -work->begun_since);
 	rank_by_time(ledger, account, at);
-	more = fairq_account_got(ledger, account, at.now) - before;
-	account->served.work += more / USECS_PER_SEC;
-	return more > 0;
+	return fairq_account_got(ledger, account, at.now) > before;
 }
 
 /*

@@ -7,7 +7,6 @@
 
 #include "datatype/timestamp.h"
 
-#include "minute.h"
 #include "order.h"
 
 /* by time, what is owed at most, in units of E; and 2 for each task that runs */
@@ -50,7 +49,6 @@ typedef struct FairqLedger
 								 * leave it */
 	int32		left;			/* number of groups for which the round goes
 								 * on */
-	FairqMinute minute;			/* what was served of late */
 } FairqLedger;
 
 /* An account: what is kept of each group; in shared memory, under the lane's lock. */
@@ -77,8 +75,6 @@ typedef struct FairqAccount
 								 * from since of the ledger on */
 	FairqAmount done;			/* microseconds of work that has ended, per
 								 * weight */
-
-	FairqServed served;			/* what it was served of late */
 } FairqAccount;
 
 /* What a group was charged for a turn. */
@@ -131,7 +127,6 @@ extern void fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by,
 extern void fairq_account_init(FairqAccount *account, uint32 lane_no);
 extern double fairq_account_got(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
-extern double fairq_account_pace(const FairqAccount *account);
 extern double fairq_account_key(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
 extern void fairq_account_comes(FairqLedger *ledger, FairqAccount *account,

@@ -5,9 +5,8 @@
  *
  * Both read shared memory only, and no task.  The view costs the same whatever is
  * queued, and whatever groups there are.  group_shares() goes through the accounts
- * of all groups of the queue, in all lanes side by side, for the sum of what they
- * were served; it keeps those that were served most, and looks at more of these
- * alone.  What a queue by tasks would have to say of it is kept nowhere, so that its
+ * of all groups of the queue, in all lanes side by side; it keeps those that have
+ * got most, and looks at more of these alone.  What a queue by tasks would have to say of it is kept nowhere, so that its
  * turns cost nothing more; there the view says how many groups are ready.
  *
  * Looking changes nothing, and is no use of a queue (lanes.c).
@@ -60,12 +59,8 @@ typedef struct Share
 {
 	int32		group_no;		/* the group's number */
 	bool		any;			/* true: it has an account in some lane */
-	bool		present;		/* true: it is ready, or runs, or was served of
-								 * late */
-	bool		full;			/* true: it is known what it was served in the
-								 * last full minute */
-	double		service;		/* that */
-	double		so_far;			/* the same in the present minute */
+	bool		present;		/* true: it may have tasks that are ready or
+								 * running */
 	double		got;			/* what it has got, per weight */
 	double		ahead;			/* by how much it is ahead of who has got
 								 * least; -1: not known, or there is no other */
@@ -80,7 +75,6 @@ typedef struct Shares
 	TimestampTz now;
 	Lane		lanes[FAIRQ_PRIORITIES];
 	int			top;			/* groups that are asked for */
-	double		service;		/* sum over all groups */
 	Share	   *shares;			/* top of them fit */
 	binaryheap *heap;			/* pointers to these, the last one first */
 } Shares;
@@ -124,7 +118,6 @@ put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 	put_float8(&row, Max(f->most - f->least, 0), !f->known || !f->ranked);
 	fairq_put_interval(&row, (int64) f->longest,
 					   f->fair_by != FAIRQ_BY_TIME || f->longest == 0);
-	put_float8(&row, f->jain, f->jain < 0);
 	fairq_put_row(rsinfo, &row);
 }
 
@@ -171,10 +164,6 @@ fairq_visible_fairness(PG_FUNCTION_ARGS)
 static int
 compare_shares(const Share *a, const Share *b)
 {
-	if (a->service != b->service)
-		return a->service > b->service ? -1 : 1;
-	if (a->so_far != b->so_far)
-		return a->so_far > b->so_far ? -1 : 1;
 	if (a->got != b->got)
 		return a->got > b->got ? -1 : 1;
 	return a->group_no < b->group_no ? -1 : a->group_no > b->group_no;
@@ -202,11 +191,7 @@ add_share(Share *share, const Lane *lane, const FairqGroupServed *served)
 	if (!served->any)
 		return;
 	share->any = true;
-	share->present |= served->ready || served->running > 0 ||
-		served->service > 0 || served->so_far > 0;
-	share->full |= served->full;
-	share->service += served->service;
-	share->so_far += served->so_far;
+	share->present |= served->present;
 	share->got += served->got;
 	share->running += served->running;
 	share->level = Max(share->level, served->level);
@@ -244,9 +229,6 @@ keep_share(Shares *shares, const Share *share)
 {
 	Share	   *last;
 
-	shares->service += share->service;
-	if (!share->present)
-		return;
 	if (shares->heap->bh_size < shares->top)
 	{
 		last = &shares->shares[shares->heap->bh_size];
@@ -282,7 +264,7 @@ walk_accounts(Shares *shares)
 			find_shares(shares->queue, shares->lanes, shares->now, from,
 						GROUPS_AT_ONCE, found);
 			for (int i = 0; i < GROUPS_AT_ONCE; i++)
-				if (found[i].any)
+				if (found[i].present)
 					keep_share(shares, &found[i]);
 		}
 	}
@@ -329,9 +311,6 @@ put_share(ReturnSetInfo *rsinfo, const Shares *shares, const Share *share)
 	if (DatumGetPointer(key) == NULL)
 		return;
 	fairq_put(&row, key, false);
-	put_float8(&row, share->service, !share->full);
-	put_float8(&row, share->service / shares->service,
-			   !share->full || shares->service <= 0);
 	put_float8(&row, share->got, false);
 	put_float8(&row, share->ahead, share->ahead < 0);
 	fairq_put_int4(&row, running, !counted);

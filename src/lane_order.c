@@ -114,36 +114,6 @@ account_of(FairqLane *lane, int32 group_no)
 	return account;
 }
 
-/*
- * The group's account, or whether it is in the ordered set, is about to change; until
- * then its sums stand (minute.c).  Returns whether that is for the first time in this
- * minute.
- */
-static bool
-open_account(FairqLane *lane, int32 group_no, TimestampTz now)
-{
-	FairqLedger *ledger = &lane->order.ledger;
-	FairqAccount *account = account_of(lane, group_no);
-
-	return fairq_minute_open(&ledger->minute, &account->served,
-							 fairq_account_pace(account),
-							 has(lane, FAIRQ_SERVED, group_no),
-							 now - ledger->since);
-}
-
-/* It has changed. */
-static void
-close_account(FairqLane *lane, int32 group_no, TimestampTz now)
-{
-	FairqLedger *ledger = &lane->order.ledger;
-	FairqAccount *account = account_of(lane, group_no);
-
-	fairq_minute_close(&ledger->minute, &account->served,
-					   fairq_account_pace(account),
-					   has(lane, FAIRQ_SERVED, group_no),
-					   now - ledger->since);
-}
-
 static FairqMoment
 moment(FairqLane *lane, int32 group_no, TimestampTz now)
 {
@@ -172,19 +142,6 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 		return;
 	fairq_seats_add(lane, FAIRQ_SERVED, group_no);
 	fairq_order_add(&lane->order.set, group_no);
-}
-
-/* Take a group out of the ordered set that has left the ring. */
-static void
-leave_order(FairqLane *lane, int32 group_no)
-{
-	TimestampTz now = lane->order.ledger.since;
-
-	/* if it had left the ring in this minute it would have been touched */
-	if (open_account(lane, group_no, now))
-		account_of(lane, group_no)->served.counts = 0;
-	(void) remove_from_order(lane, group_no);
-	close_account(lane, group_no, now);
 }
 
 /* For that group the round need not go on: it is served, or leaves the set. */
@@ -280,7 +237,7 @@ next_behind(FairqLane *lane, FairqVisits *visits, const FairqRank *behind,
 			if (!has(lane, FAIRQ_RING, next))
 			{
 				round_is_over_for(lane, next);
-				leave_order(lane, next);
+				(void) remove_from_order(lane, next);
 			}
 			if (visits != NULL)
 				fairq_visits_come_to(visits, &rank);
@@ -345,7 +302,6 @@ add_those_in_front(FairqLane *lane, TimestampTz now)
 	{
 		FairqAccount *account = account_of(lane, group_no);
 
-		(void) open_account(lane, group_no, now);
 		/* it may have lapsed, and be in the set at another rank */
 		if (!remove_from_order(lane, group_no))
 			account->round = ledger->round;
@@ -353,7 +309,6 @@ add_those_in_front(FairqLane *lane, TimestampTz now)
 		fairq_account_comes(ledger, account, group_no, least,
 							moment(lane, group_no, now));
 		add_to_order(lane, group_no, true);
-		close_account(lane, group_no, now);
 		group_no = fairq_seats_next(lane, FAIRQ_FRONT, group_no);
 	}
 }
@@ -405,7 +360,6 @@ fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
 	int			steps = taking->order.steps;
 
 	ledger->recovering = lane->recovery.known != FAIRQ_ALL_SEATS;
-	fairq_minute_advance(&ledger->minute, taking->order.now - ledger->since);
 	add_those_in_front(lane, taking->order.now);
 	heed_all_added(lane, visits);
 	*group_no = ledger->fair_by == FAIRQ_BY_TIME ?
@@ -458,13 +412,11 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 	FairqAccount *account = account_of(lane, turn->group_no);
 
 	round_is_over_for(lane, turn->group_no);
-	(void) open_account(lane, turn->group_no, taking->order.now);
 	(void) remove_from_order(lane, turn->group_no);
 	account->weight = taking->weight_of(taking->arg, turn->group_no);
 	fairq_account_charge(&lane->order.ledger, account, &turn->charge,
 						 moment(lane, turn->group_no, taking->order.now));
 	add_to_order(lane, turn->group_no, has(lane, FAIRQ_RING, turn->group_no));
-	close_account(lane, turn->group_no, taking->order.now);
 	maybe_next_round(lane);
 }
 
@@ -502,14 +454,11 @@ fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
 
 		if (!by_time)
 			return;
-		(void) open_account(lane, group_no, turn->charge.now);
 		fairq_account_uncharge(&lane->order.ledger, account, &turn->charge,
 							   moment(lane, group_no, turn->charge.now));
 		change_apart(lane, group_no, &rank);
-		close_account(lane, group_no, turn->charge.now);
 		return;
 	}
-	(void) open_account(lane, group_no, turn->charge.now);
 	was_in = remove_from_order(lane, group_no);
 	comes = over && was_in && by_time;
 	fairq_account_uncharge(&lane->order.ledger, account_of(lane, group_no),
@@ -519,7 +468,6 @@ fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
 		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
 	else
 		add_to_order(lane, group_no, was_in && !comes);
-	close_account(lane, group_no, turn->charge.now);
 }
 
 /*
@@ -539,15 +487,12 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 	if (lane->recovery.lane_no == lane_no)
 	{
 		FairqAccount *account = account_of(lane, turn->group_no);
-		bool		was_in;
+		bool		was_in = remove_from_order(lane, turn->group_no);
 
-		(void) open_account(lane, turn->group_no, turn->charge.now);
-		was_in = remove_from_order(lane, turn->group_no);
 		fairq_account_correct(&lane->order.ledger, account, &turn->charge,
 							  amount);
 		account->last_cost = cost;
 		add_to_order(lane, turn->group_no, was_in);
-		close_account(lane, turn->group_no, turn->charge.now);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -614,15 +559,12 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
 		lock_mapped(lane);
 		if (lane->recovery.lane_no == work->lane_no)
 		{
-			bool		was_in;
+			bool		was_in = remove_from_order(lane, group_no);
 
-			(void) open_account(lane, group_no, now);
-			was_in = remove_from_order(lane, group_no);
 			fairq_account_begins(&lane->order.ledger,
 								 account_of(lane, group_no),
 								 moment(lane, group_no, now));
 			add_to_order(lane, group_no, was_in);
-			close_account(lane, group_no, now);
 		}
 		LWLockRelease(&lane->lock);
 	}
@@ -669,10 +611,8 @@ apply_work(FairqLane *lane, int32 group_no, const FairqWork *work,
 	FairqAccount *account = account_of(lane, group_no);
 	FairqRank	rank = account->node.rank;
 	FairqMoment at = moment(lane, group_no, GetCurrentTimestamp());
-	bool		was_in;
+	bool		was_in = all_mapped && remove_from_order(lane, group_no);
 
-	(void) open_account(lane, group_no, at.now);
-	was_in = all_mapped && remove_from_order(lane, group_no);
 	/* what others have got takes a search, which most ends do without */
 	if (fairq_account_apply(ledger, account, work, committed, at))
 		fairq_account_forgive(ledger, account,
@@ -682,7 +622,6 @@ apply_work(FairqLane *lane, int32 group_no, const FairqWork *work,
 		add_to_order(lane, group_no, was_in);
 	else
 		change_apart(lane, group_no, &rank);
-	close_account(lane, group_no, at.now);
 }
 
 /*

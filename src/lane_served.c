@@ -104,7 +104,6 @@ fairq_lane_fairness(FairqLane *lane, uint32 mapped, TimestampTz now,
 	bool		is_mapped;
 
 	memset(fairness, 0, sizeof(*fairness));
-	fairness->jain = -1;
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	is_mapped = pg_atomic_read_u32(&lane->order.set.records.made) == mapped;
 	fairness->begun = is_mapped && is_begun(lane);
@@ -116,14 +115,10 @@ fairq_lane_fairness(FairqLane *lane, uint32 mapped, TimestampTz now,
 	}
 	if (fairness->begun && !is_by_turns(lane))
 	{
-		FairqMinute minute = ledger->minute;
-
 		fairness->ranked = fairness->nready > 0 &&
 			find_end(lane, false, now, &fairness->least) &&
 			find_end(lane, true, now, &fairness->most);
 		fairness->longest = ledger->longest;
-		fairq_minute_advance(&minute, now - ledger->since);
-		fairness->jain = fairq_minute_jain(&minute);
 	}
 	LWLockRelease(&lane->lock);
 	return is_mapped;
@@ -131,25 +126,17 @@ fairq_lane_fairness(FairqLane *lane, uint32 mapped, TimestampTz now,
 
 /* Copy what a group was served, whose account it is. */
 static void
-copy_served(FairqLane *lane, const FairqMinute *minute,
-			const FairqAccount *account, int32 group_no, TimestampTz now,
-			FairqGroupServed *served)
+copy_served(FairqLane *lane, const FairqAccount *account, int32 group_no,
+			TimestampTz now, FairqGroupServed *served)
 {
-	double		pace = fairq_account_pace(account);
-	int32		weight = account->weight;
-
 	served->any = true;
-	served->ready = has(lane, FAIRQ_RING, group_no);
-	served->full = minute->number > 0;
-	if (served->full)
-		served->service = weight *
-			fairq_minute_served(minute, &account->served, pace);
-	served->so_far = weight *
-		fairq_minute_served_so_far(minute, &account->served, pace,
-								   now - lane->order.ledger.since);
+	served->present = account->running > 0 ||
+		has(lane, FAIRQ_RING, group_no) || has(lane, FAIRQ_PARKED, group_no) ||
+		has(lane, FAIRQ_THROTTLED, group_no) ||
+		has(lane, FAIRQ_LEASED, group_no);
 	served->got = got_of(lane, account, now);
 	served->running = account->running;
-	served->level = account->running / weight;
+	served->level = account->running / account->weight;
 }
 
 /*
@@ -169,17 +156,13 @@ fairq_lane_served(FairqLane *lane, uint32 mapped, TimestampTz now, int64 from,
 		fairq_chunk_at(&lane->order.set.records,
 					   fairq_chunk_of(from)) != NULL)
 	{
-		FairqMinute minute = lane->order.ledger.minute;
-
-		fairq_minute_advance(&minute, now - lane->order.ledger.since);
 		for (int i = 0; i < n; i++)
 		{
 			const FairqAccount *account = account_if_any(lane,
 														 (int32) from + i);
 
 			if (account != NULL)
-				copy_served(lane, &minute, account, (int32) from + i, now,
-							&served[i]);
+				copy_served(lane, account, (int32) from + i, now, &served[i]);
 		}
 	}
 	LWLockRelease(&lane->lock);

@@ -23,8 +23,6 @@ typedef struct FairqFairness
 	double		least;			/* the least that one of these has got */
 	double		most;			/* the most */
 	double		longest;		/* by time, E in microseconds; 0: not known */
-	double		jain;			/* Jain's index of the last full minute; -1:
-								 * not known, or nothing was served */
 } FairqFairness;
 
 /* What a group was served in a lane that is not fair by tasks; a copy. */
@@ -32,12 +30,8 @@ typedef struct FairqGroupServed
 {
 	bool		any;			/* true: it has an account; false: all else is
 								 * undefined */
-	bool		ready;			/* true: it may have something ready */
-	bool		full;			/* true: a full minute has passed since the
-								 * recovery of the lane began */
-	double		service;		/* what it was served in the last full minute,
-								 * times its weight; 0, unless full */
-	double		so_far;			/* the same in the present minute */
+	bool		present;		/* true: it may have tasks that are ready or
+								 * running */
 	double		got;			/* what it has got, per weight */
 	int32		running;		/* by time, number of its running tasks */
 	int32		level;			/* by time, its level */
