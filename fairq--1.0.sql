@@ -940,14 +940,12 @@ CREATE VIEW fairq.lanes WITH (security_barrier) AS
 COMMENT ON VIEW fairq.lanes IS 'Priorities of queues, as far as shared memory knows them: where service is, how many groups are in which set, and when something falls due. One that is not here is read off the tables by the next call.';
 
 CREATE FUNCTION fairq.lane_groups(queue text, priority int)
-	RETURNS TABLE (group_no int, known boolean, active boolean, front boolean,
-	served boolean, parked boolean, throttled boolean, late boolean, due boolean, leased boolean,
-	lapsed boolean, next_turn bigint, tail bigint, hand bigint[],
-	due_hand bigint[], upto bigint)
+	RETURNS TABLE (group_no int, state text, next_turn bigint,
+	next_task bigint)
 	AS 'MODULE_PATHNAME', 'fairq_lane_groups'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.lane_groups(text, int)
-	IS 'What shared memory knows of the groups of a queue and priority: the sets that they are in, and the addresses of their next tasks. A group that is not here has nothing ready, due or running there.';
+	IS 'What shared memory knows of the groups of a queue and priority: whether they wait for their turn, a slot or a start, and the addresses of their next turn and task. A group that is not here has nothing ready, due or running there.';
 
 CREATE FUNCTION fairq.peek(queue text, max_tasks int DEFAULT 10)
 	RETURNS TABLE (id bigint, group_key text, turn bigint,

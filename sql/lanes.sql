@@ -24,17 +24,11 @@ CREATE FUNCTION pg_temp.show(of text) RETURNS SETOF text LANGUAGE sql AS $$
 	WHERE queue = of AND active + served + parked + leased + lapsed > 0 ORDER BY priority
 $$;
 CREATE FUNCTION pg_temp.show_groups(of text, of_priority int DEFAULT 0)
-	RETURNS TABLE (group_key text, sets text, next_turn bigint, tail bigint, hand text, due int, upto bigint)
+	RETURNS TABLE (group_key text, state text, next_turn bigint, next_task text)
 	LANGUAGE sql AS $$
-	SELECT n.group_key,
-		concat_ws(' ', CASE WHEN NOT known THEN 'not known' END,
-			CASE WHEN active THEN 'active' END, CASE WHEN front THEN 'front' END,
-			CASE WHEN served THEN 'served' END, CASE WHEN parked THEN 'parked' END,
-			CASE WHEN late THEN 'late' END, CASE WHEN l.due THEN 'due' END,
-			CASE WHEN leased THEN 'leased' END, CASE WHEN lapsed THEN 'lapsed' END),
-		l.next_turn / block_length, l.tail / block_length,
-		(SELECT array_agg(addr / block_length ORDER BY at) FROM unnest(l.hand) WITH ORDINALITY h(addr, at)),
-		cardinality(l.due_hand), l.upto / block_length
+	SELECT n.group_key, l.state, l.next_turn / block_length,
+		CASE WHEN l.next_task >= 1::bigint << 62 THEN 'timed'
+			ELSE (l.next_task / block_length)::text END
 	FROM fairq.lane_groups(of, of_priority) l
 	JOIN fairq.queue q ON q.name = of
 	JOIN (SELECT DISTINCT * FROM fairq.group_number) n USING (queue_id, group_no)
@@ -52,7 +46,7 @@ SELECT * FROM pg_temp.show_groups('lanes');
 SELECT count(fairq.enqueue('lanes', g)) FROM unnest('{a,a,b,c}'::text[]) g;
 SELECT * FROM pg_temp.show('lanes');
 SELECT * FROM pg_temp.show_groups('lanes');
-SELECT group_no, next_turn, tail, hand, due_hand, upto FROM fairq.lane_groups('lanes', 0);
+SELECT * FROM fairq.lane_groups('lanes', 0);
 
 SELECT id AS first, group_key, addr FROM fairq.pop('lanes') \gset
 SELECT :'group_key' AS group_key, :addr AS addr;
@@ -115,7 +109,7 @@ SELECT pg_sleep(0.2);
 SELECT * FROM pg_temp.show_groups('lanes_time');
 SELECT group_key FROM fairq.pop('lanes_time', lease => '1 us');
 SELECT * FROM pg_temp.show_groups('lanes_time');
-SELECT count(*) FROM fairq.lane_groups('lanes_time', 0) l JOIN fairq.task t ON t.addr = ANY (l.due_hand)
+SELECT count(*) FROM fairq.lane_groups('lanes_time', 0) l JOIN fairq.task t ON t.addr = l.next_task
 WHERE lease_until IS NULL;
 SELECT pg_sleep(0.01);
 SELECT * FROM pg_temp.show('lanes_time');
@@ -149,19 +143,18 @@ SELECT fairq.create_queue('lanes_many');
 SELECT count(*) FROM fairq.enqueue_batch('lanes_many',
 	(SELECT array_agg('g' || n) FROM generate_series(1, 300) n), array_fill('1'::jsonb, '{300}'));
 SELECT group_key FROM fairq.pop('lanes_many');
-SELECT count(*), count(hand), min(group_no), max(group_no), count(DISTINCT group_no)
+SELECT count(*), count(next_task), min(group_no), max(group_no), count(DISTINCT group_no)
 FROM fairq.lane_groups('lanes_many', 0);
 SELECT fairq.reset_hints();
 SELECT * FROM pg_temp.show('lanes_own');
 SELECT * FROM pg_temp.show('lanes_many');
-SELECT group_no, known, active, late, leased, next_turn, tail, hand, due_hand, upto
-FROM fairq.lane_groups('lanes_many', 0);
+SELECT * FROM fairq.lane_groups('lanes_many', 0);
 SELECT known, block, seat, turn, next_retry, next_scheduled, next_lease_end > now() AS lease
 FROM fairq.lanes WHERE queue = 'lanes_many';
 SELECT group_key FROM fairq.pop('lanes_many');
 SELECT known, known_from, known_to BETWEEN 2 AND 299 AS partly, active BETWEEN 1 AND 298 AS some_active
 FROM fairq.lanes WHERE queue = 'lanes_many' AND priority = 0;
-SELECT known, count(*) < 300 AS not_all FROM fairq.lane_groups('lanes_many', 0) GROUP BY 1;
+SELECT count(*) < 300 AS not_all FROM fairq.lane_groups('lanes_many', 0);
 SELECT count(*) FROM fairq.pop('lanes_many', 300);
 SELECT * FROM pg_temp.show('lanes_many');
 

@@ -70,37 +70,42 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 	LWLockRelease(&lane->lock);
 }
 
+/* The first task that a group's entry has; what was begun comes first. */
+static int64
+first_task(const FairqGroup *group)
+{
+	if (group->due.n > 0)
+		return group->due.items[0].addr;
+	return group->in_hand.n > 0 ?
+		group->hand[group->in_hand.first].addr : FAIRQ_ADDR_NONE;
+}
+
 /* Copy what is known of a group, whose bits are mapped. */
 static void
 view_group(FairqLane *lane, bool begun, int32 group_no, FairqGroupView *view)
 {
+	static const FairqSeatSet waits[] = {
+		FAIRQ_RING, FAIRQ_PARKED, FAIRQ_THROTTLED
+	};
 	FairqGroupSet *set;
 	FairqGroup *group;
 	bool		is_new;
 
-	memset(view, 0, sizeof(*view));
 	view->group_no = group_no;
-	view->next_turn = FAIRQ_ADDR_NONE;
-	for (int s = 0; s < FAIRQ_SEAT_SETS; s++)
-		if (is_shown(begun, s) && has(lane, s, group_no))
-			view->sets |= 1 << s;
+	view->state = FAIRQ_LEASED;
+	view->next_turn = view->next_task = FAIRQ_ADDR_NONE;
 	if (!begun)
 		return;
-	view->known = is_known(lane, group_no);
+	for (int i = 0; i < lengthof(waits); i++)
+		if (has(lane, waits[i], group_no))
+			view->state = waits[i];
 	view->next_turn = fairq_address(group_no, next_block(lane, group_no),
 									lane->recovery.block_length);
 	group = fairq_entry_lock(lane->recovery.lane_no, group_no, false, &is_new,
 							 &set);
 	if (group == NULL)
 		return;
-	view->cached = true;
-	view->tail = group->tail;
-	view->upto = group->upto;
-	view->nhand = group->in_hand.n;
-	memcpy(view->hand, &group->hand[group->in_hand.first],
-		   sizeof(FairqItem) * group->in_hand.n);
-	view->ndue = group->due.n;
-	memcpy(view->due_hand, group->due.items, sizeof(view->due_hand));
+	view->next_task = first_task(group);
 	fairq_entry_unlock(set);
 }
 

@@ -11,21 +11,13 @@
 typedef struct FairqGroupView
 {
 	int32		group_no;		/* the group's number */
-	uint32		sets;			/* sets that the group is in, a bit for each
-								 * FairqSeatSet */
-	bool		known;			/* true: recovery has come by the group's
-								 * seat */
-	bool		cached;			/* true: the group has an entry; false: the
-								 * fields below but next_turn are 0 */
+	FairqSeatSet state;			/* the ring, parked or throttled; leased: it
+								 * waits for nothing */
 	int64		next_turn;		/* address of the group's next turn;
 								 * FAIRQ_ADDR_NONE: not known, or there is no
 								 * block left */
-	int64		tail;			/* tail of the entry */
-	int64		upto;			/* upto of the entry */
-	int			nhand;			/* number of items in hand */
-	FairqItem	hand[FAIRQ_HAND];	/* the hand */
-	int			ndue;			/* number of items in due_hand */
-	FairqItem	due_hand[FAIRQ_DUE_HAND];	/* due.items of the entry */
+	int64		next_task;		/* address of the first task that the entry
+								 * has; FAIRQ_ADDR_NONE: none */
 } FairqGroupView;
 
 /* Where service is in a lane, and what is next in it; a copy. */

@@ -23,10 +23,8 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
@@ -129,38 +127,21 @@ fairq_visible_lanes(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Put the addresses of items, as an array. */
-static void
-put_addresses(FairqRow *row, const FairqItem *items, int n, bool isnull)
-{
-	Datum		addresses[Max(FAIRQ_HAND, FAIRQ_DUE_HAND)];
-
-	for (int i = 0; i < n; i++)
-		addresses[i] = Int64GetDatum(items[i].addr);
-	fairq_put(row,
-			  PointerGetDatum(construct_array(addresses, n, INT8OID,
-											  sizeof(int64),
-											  FLOAT8PASSBYVAL,
-											  TYPALIGN_DOUBLE)), isnull);
-}
-
 static void
 put_group(ReturnSetInfo *rsinfo, const FairqGroupView *view)
 {
+	static const char *const states[] = {
+		[FAIRQ_RING] = "active",
+		[FAIRQ_PARKED] = "parked",
+		[FAIRQ_THROTTLED] = "throttled",
+		[FAIRQ_LEASED] = "leased"
+	};
 	FairqRow	row = {0};
 
 	fairq_put(&row, Int32GetDatum(view->group_no), false);
-	fairq_put(&row, BoolGetDatum(view->known), false);
-	for (int i = 0; i < lengthof(shown_sets); i++)
-		fairq_put(&row, BoolGetDatum((view->sets >> shown_sets[i]) & 1),
-				  false);
+	fairq_put(&row, CStringGetTextDatum(states[view->state]), false);
 	fairq_put_int8(&row, view->next_turn, view->next_turn == FAIRQ_ADDR_NONE);
-	/* a tail that is not known, or none, is below all addresses */
-	fairq_put_int8(&row, view->tail, !view->cached || view->tail < 0);
-	put_addresses(&row, view->hand, view->nhand, !view->cached);
-	put_addresses(&row, view->due_hand, view->ndue, !view->cached);
-	fairq_put_int8(&row, view->upto,
-				   !view->cached || view->upto == FAIRQ_ADDR_MAX);
+	fairq_put_int8(&row, view->next_task, view->next_task == FAIRQ_ADDR_NONE);
 	fairq_put_row(rsinfo, &row);
 }
 
