@@ -77,7 +77,7 @@ SQL
 	# an outer make's variables would get in
 	delete local @ENV{qw(MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL)};
 	system_or_bail('make', '-s', '-C', "$temp/tree",
-		"PG_CONFIG=$pg_config", 'all', 'install');
+		"PG_CONFIG=$pg_config", 'with_llvm=no', 'all', 'install');
 	return;
 }
 
