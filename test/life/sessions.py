@@ -354,11 +354,12 @@ class Worker(Session):
         error = f"{self.name} {r.randrange(1000000)}"
         retry_in = r.choice((None, None, "0", "3 ms", "20 ms"))
         dead = r.random() < 0.05
-        return rows(self.db,
+        told = rows(self.db,
                     "WITH f AS MATERIALIZED (SELECT fairq.fail(%s, %s, %s, %s,"
                     " %s) AS good) INSERT INTO life_fails"
                     " SELECT %s, %s, %s, %s FROM f WHERE good RETURNING id",
                     id, attempt, error, retry_in, dead, id, attempt, error, dead)
+        return told or self.untold(id, attempt)
 
     def release(self, id, attempt):
         self.db.execute("BEGIN")
@@ -366,12 +367,24 @@ class Worker(Session):
         self.commit("a release")
 
     def do_release(self, id, attempt):
-        return rows(self.db,
+        told = rows(self.db,
                     "WITH f AS MATERIALIZED (SELECT fairq.release(%s, %s, %s)"
                     " AS good) INSERT INTO life_releases"
                     " SELECT %s, %s FROM f WHERE good RETURNING id",
                     id, attempt, self.random.choice(("0", "0", "10 ms")),
                     id, attempt)
+        return told or self.untold(id, attempt)
+
+    def untold(self, id, attempt):
+        """The end of a cancelled task: false was returned, as for a lost lease.
+
+        The archive says so, by a row of this transaction.
+        """
+        self.db.execute("INSERT INTO life_untold SELECT id, attempt"
+                        " FROM fairq.archive WHERE id = %s AND attempt = %s"
+                        " AND pg_xact_status(xmin::text::xid8) = 'in progress'",
+                        [id, attempt])
+        return []
 
 
 class Admin(Session):
