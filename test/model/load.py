@@ -1,0 +1,702 @@
+"""The load: how many tasks there are, and run, by commits and one pass.
+
+A queue has one group, and a few tasks that are ready or running (src/tally.c,
+counter.c, running.c).  Its numbers of tasks are kept by commits.  The group's
+counter has two: committed, the running tasks as commits have them; and open,
+the slots of transactions that have not ended here.  A load reads all rows as
+of a snapshot, row by row, and adds what it has found.  Promised is
+
+strict          when a task is claimed with a slot, or goes on running with
+                another worker, no more run than the limit says.  A task runs
+                from its claim until its end is visible.
+too little      a known counter says no less than the truth.
+wrong           when no transaction is between the moment at which its commit
+                is visible and its end here, known numbers of tasks are those
+                of the rows, and a known counter says the truth.
+unknown         when all is quiet, and no load was cancelled, and nothing was
+                changed by SQL since the last one began, the numbers are known;
+                and so is the counter, if the load began with a limit and no
+                transaction that does not count.
+
+A step is what happens at once for all others.  A transaction is an xid, and
+has a savepoint at most.  A row's versions are (task, made by, kind, ended by);
+to be made or ended by 0 is to be so from before, by None is not to be ended.
+"""
+
+from collections import namedtuple
+
+from states import Explorer, Fault
+
+__all__ = ["Model", "RULES", "SCENARIOS"]
+
+RULES = {
+    # the load and the ends of transactions
+    "one section": "numbers begin at 0 as the snapshot is taken, in one "
+                   "section",
+    "one decision": "to look at the snapshot and to add is one section, too",
+    "visible first": "a commit adds after it is visible, not before",
+    "seen adds nothing": "what the snapshot has seen is not added",
+    "running adds": "what it has seen running is",
+    "later adds": "and so is what had no xid then",
+    "stays": "the snapshot stays when the load is over",
+    "from zero": "a new load begins at 0",
+    "found is added": "what was found is added to what commits have",
+    "own number": "and only as long as no other load has begun",
+    "known last": "numbers are known when the load is over, not before",
+    "aborts add nothing": "what is rolled back is not added",
+    "undo": "nor what is rolled back to a savepoint",
+    "resets first": "resets are read before the snapshot is taken",
+    "resets void": "numbers are not known after another reset",
+    "own runs": "the load keeps its own xid as one that runs",
+    "own hidden": "and reads what its transaction has changed as others do",
+    # the counter
+    "enter in mutex": "the check of the limit and the slot are one",
+    "enter first": "a slot is had before the claim",
+    "open until told": "and it is open until the end is visible",
+    "together": "to close it and to add the claim is one section",
+    "back": "a slot that was not needed is given back",
+    "undo back": "so is one that is rolled back to a savepoint",
+    "open stays": "no load touches open slots",
+    "end at commit": "a task that ends counts until that is committed",
+    "moves on": "who adds nothing tells the counter of the load, too",
+    "same number": "no slot is had by the numbers of another load",
+    "within": "an expired task runs on if no more run than may be",
+    "idle": "a counter is freed only if it says 0",
+    "not open": "and has no slot open",
+    "pinned": "and nobody looks at it, from before the load is looked at",
+    # the first limit
+    "limited": "a call that sees a limit counts, and so do all after it",
+    "limited again": "a call that won't count says so, then looks again",
+    "until the end": "and is not over before its transaction has ended",
+    "not limited": "nor one that has found no limit",
+    "calls": "no load counts that has begun before those calls are over",
+}
+
+READY, RUNNING = "ready", "running"
+KINDS = (READY, RUNNING)
+EACH = -1                       # counts_since: no load counts as yet
+
+# xid; savepoint: 0: none, or its number; number, known: of the load, as looked
+# at; mine: number, snapshot and resets of the own load; noted, below: changes
+# of tasks (ready, running), of the counter, slots; below: those outside the
+# savepoint; slot: one is had for the next claim; call: None, "counts", "not";
+# limit: of old settings; kept: counts as a call that does not count
+NOTHING = (0, 0, 0, 0)
+Session = namedtuple("Session", "at xid sub number known mine snapshot rows"
+                     " resets noted below slot call limit kept pins seen")
+BEGUN = Session(0, 0, 0, 0, False, 0, None, (0, 0), 0, NOTHING, NOTHING,
+                False, None, None, False, False, None)
+# ended: the xids that have ended, visibly; aborted: those, and savepoints (xid,
+# number), that were rolled back.  counter: number, committed, open
+State = namedtuple("State", "next ended aborted versions resets number counting"
+                   " xmax running numbers of_number known counter limit limited"
+                   " calls counts_since cancelled changed blind sessions")
+
+COMMIT, ABORT, END = (("commit",), ("abort",), ("commit", "abort"))
+
+
+def ended(*calls, by=END):
+    return [step for call in calls for step in call] + [("end", by), ("tell",)]
+
+
+OLD = [("old",)]
+POP = [("begin",), ("pin",), ("look",), ("enter",), ("claim",), ("done",)]
+COMPLETE = [("begin",), ("finish",), ("done",)]
+TAKE_OVER = [("begin",), ("pin",), ("look",), ("go_on",), ("done",)]
+SAVE, UNDO, RELEASE = [("save",)], [("undo",)], [("release",)]
+ENQUEUE = [("enqueue",)]
+SQL = [("sql",), ("end", END), ("reset",)]
+LOAD = [("load",), ("read",), ("publish",), ("over",)]
+CANCELLED = [("load",), ("read",), ("cancel",)]
+OTHER = [("xid",)]
+FREE = [("free",)]
+
+
+def limited(limit):
+    return [("settings", (limit,))]
+
+
+# ready tasks, running ones, the limit (None: there was none so far), whether
+# a load is over (None: no, and no call has seen the limit); the scripts of
+# sessions
+SCENARIOS = {
+    "an enqueue": (1, 0, None, 0, [ended(ENQUEUE), LOAD]),
+    "two enqueue": (1, 0, None, 0, [ended(ENQUEUE), ended(ENQUEUE), LOAD]),
+    "a pop": (1, 0, 1, 0, [ended(POP), LOAD]),
+    "two pops": (2, 0, 1, 1, [ended(POP), ended(POP)]),
+    "two pops beside a load": (2, 0, 1, 1, [ended(POP), ended(POP), LOAD]),
+    "pop, then pop": (2, 0, 1, 1, [ended(POP) + ended(POP), LOAD]),
+    "a pop and a complete": (
+        1, 1, 1, 1, [ended(COMPLETE), ended(POP), LOAD]),
+    "a pop and a complete, not loaded": (
+        1, 1, 1, 0, [ended(COMPLETE), LOAD, ended(POP)]),
+    "pop and complete in one": (
+        2, 0, 1, 1, [ended(POP, COMPLETE), ended(POP), LOAD]),
+    "complete and pop in one": (
+        1, 1, 1, 1, [ended(COMPLETE, POP), ended(POP, by=COMMIT), LOAD]),
+    "nothing to pop": (0, 0, 1, 1, [ended(POP), LOAD]),
+    "rolled back to a savepoint": (
+        2, 0, 2, 1, [ended(POP, SAVE, POP, UNDO), LOAD]),
+    "an end that is rolled back": (
+        1, 1, 1, 1, [ended(SAVE, COMPLETE, UNDO), ended(POP), LOAD]),
+    "a savepoint released": (
+        2, 0, 1, 1, [ended(SAVE, POP, RELEASE), ended(POP), LOAD]),
+    "two loads": (1, 0, 1, 0, [ended(POP), LOAD, LOAD]),
+    "loaded again": (2, 0, 1, 0, [ended(POP), LOAD + LOAD]),
+    "loaded again beside two": (
+        2, 0, 1, 1, [ended(POP, by=COMMIT), ended(POP, by=COMMIT), LOAD]),
+    "cancelled": (1, 0, 1, 0, [ended(POP), CANCELLED + LOAD]),
+    "cancelled, for good": (1, 1, 1, 1, [ended(POP), CANCELLED]),
+    "changed by SQL": (1, 0, 1, 0, [SQL, LOAD, ended(POP)]),
+    "changed by SQL beside a pop": (1, 1, 1, 1, [SQL, ended(POP), LOAD]),
+    "loaded by one that has popped": (
+        2, 0, 1, 0, [ended(POP, LOAD), ended(POP)]),
+    "loaded by one that has enqueued": (
+        0, 0, 1, 0, [ended(ENQUEUE, LOAD), ended(OTHER)]),
+    "loaded by one that has completed": (
+        1, 1, 1, 0, [ended(COMPLETE, LOAD), ended(POP)]),
+    "loads, then pops": (
+        2, 0, 1, 0, [ended(OTHER, LOAD, POP), ended(POP), ended(OTHER)]),
+    "expired": (0, 1, 1, 1, [ended(TAKE_OVER), LOAD]),
+    "expired beside a pop": (
+        1, 1, 1, 1, [ended(TAKE_OVER), ended(POP), ended(COMPLETE)]),
+    "expired, and a lower limit": (
+        0, 2, 2, 1, [limited(1) + ended(TAKE_OVER), ended(COMPLETE), LOAD]),
+    "freed": (1, 1, 1, 1, [ended(COMPLETE), FREE, ended(POP)]),
+    "freed in a load": (
+        2, 0, 1, 1, [ended(POP, by=COMMIT), ended(POP), LOAD + FREE]),
+    "freed while a load goes on": (
+        1, 1, 1, 1, [ended(POP), LOAD, FREE]),
+    "freed beside an open pop": (2, 0, 1, 1, [ended(POP), FREE, ended(POP)]),
+    "after a restart": (1, 1, 1, None, [LOAD + LOAD, ended(POP)]),
+    "a first limit": (
+        2, 0, None, 0, [ended(POP), limited(1) + LOAD, ended(POP)]),
+    "a first limit, known": (
+        2, 0, None, 1, [ended(POP), limited(1) + POP[:1] + LOAD, ended(POP)]),
+    "a first limit beside a complete": (
+        1, 1, None, 0, [ended(COMPLETE), limited(1) + LOAD, ended(POP)]),
+    "a first limit of one's own": (
+        2, 0, None, 0, [ended(POP, limited(1), LOAD, POP), ended(POP)]),
+    "a first limit and old settings": (
+        2, 0, None, 0, [ended(OLD + POP, by=COMMIT),
+                        limited(1) + ended(POP[:1]) + LOAD,
+                        ended(POP, by=COMMIT)]),
+    "a first limit and a savepoint": (
+        2, 0, None, 0, [ended(SAVE, POP, UNDO), limited(1) + LOAD,
+                        ended(POP)]),
+}
+
+
+class Model(Explorer):
+    """A scenario, with some of the rules."""
+
+    def __init__(self, scenario, rules):
+        ready, running, limit, loaded, scripts = SCENARIOS[scenario]
+        self.rules = rules
+        self.scripts = [self.script(script) for script in scripts]
+        self.cancels = any(("cancel",) in script for script in self.scripts)
+        versions = tuple((task, 0, RUNNING if task < running else READY, None)
+                         for task in range(running + ready))
+        limited_now = limit is not None and loaded is not None
+        self.start = State(
+            1, (), (), versions, 0, loaded or 0, 0, 1, (),
+            (ready, running) if loaded else (0, 0), loaded or 0,
+            0 if loaded else None,
+            (loaded or 0, running if loaded and limited_now else 0, 0), limit,
+            limited_now, 0, 0 if limit else EACH, False, False, 0,
+            (BEGUN,) * len(scripts))
+
+    def script(self, script):
+        script = list(script)
+
+        def instead(step, *steps):
+            for i in reversed([i for i, s in enumerate(script) if s == step]):
+                script[i:i + 1] = steps
+
+        if "one section" not in self.rules:
+            instead(("load",), ("load",), ("take",))
+        if "visible first" not in self.rules:
+            for i in range(len(script) - 1):
+                if script[i][0] == "end" and script[i + 1] == ("tell",):
+                    script[i:i + 2] = [("tell",), ("end", COMMIT)]
+        if "one decision" not in self.rules:
+            instead(("tell",), ("decide",), ("tell",))
+        if "open until told" not in self.rules:
+            for i in reversed([i for i, s in enumerate(script)
+                               if s[0] == "end"]):
+                script.insert(i, ("close",))
+        if "together" not in self.rules:
+            instead(("tell",), ("close",), ("tell",))
+        if "enter first" not in self.rules:
+            for i in range(len(script) - 1):
+                if script[i:i + 2] == [("enter",), ("claim",)]:
+                    script[i:i + 2] = [("claim",), ("enter",)]
+        if "enter in mutex" not in self.rules:
+            instead(("enter",), ("ask",), ("enter",))
+        if "pinned" not in self.rules:
+            for i in range(len(script) - 1):
+                if script[i:i + 2] == [("pin",), ("look",)]:
+                    script[i:i + 2] = [("look",), ("pin",)]
+        return script
+
+    def steps(self, state):
+        for number, session in enumerate(state.sessions):
+            script = self.scripts[number]
+            if session.at == len(script):
+                continue
+            name, *args = script[session.at]
+            self.turn = number
+            for fate in args[0] if args else ("",):
+                after = getattr(self, name)(state, session, fate)
+                if after is None:
+                    continue
+                shared, own, *goto = after
+                at = goto[0] if goto else session.at + 1
+                sessions = list(state.sessions)
+                sessions[number] = own._replace(at=at)
+                yield (f"{number + 1} {name} {fate}",
+                       shared._replace(sessions=tuple(sessions)))
+
+    def after(self, session, *names):
+        script = self.scripts[self.turn]
+        return next(i for i in range(session.at, len(script))
+                    if script[i][0] in names) + 1
+
+    # rows
+
+    def gone(self, state, by):
+        """Was that rolled back?"""
+        return by in state.aborted or by and by[0] in state.aborted
+
+    def committed(self, state, by):
+        return by == 0 or by is not None and (
+            by[0] in state.ended and not self.gone(state, by))
+
+    def is_open(self, state, by):
+        return by not in (0, None) and by[0] not in state.ended and (
+            not self.gone(state, by))
+
+    def usable(self, state, xid):
+        """Indexes of the versions that a transaction can change."""
+        for i, (_, made, _, end) in enumerate(state.versions):
+            if (self.committed(state, made) or self.is_open(state, made)
+                    and made[0] == xid) and (
+                        end is None or self.gone(state, end)):
+                yield i
+
+    def with_xid(self, state, session):
+        if session.xid:
+            return state, session
+        return (state._replace(next=state.next + 1),
+                session._replace(xid=state.next))
+
+    def change(self, state, session, kind, to):
+        """Give a task of that kind another version.  None if there is none."""
+        xid = session.xid or state.next
+        at = next((i for i in self.usable(state, xid)
+                   if state.versions[i][2] == kind), None)
+        if at is None:
+            return None
+        state, session = self.with_xid(state, session)
+        by = (session.xid, session.sub)
+        versions = list(state.versions)
+        versions[at] = (*versions[at][:3], by)
+        if to:
+            versions.append((versions[at][0], by, to, None))
+        return state._replace(versions=tuple(versions)), session
+
+    def note(self, session, ready=0, running=0, counted=0, slots=0):
+        return session._replace(noted=tuple(
+            a + b for a, b in zip(session.noted,
+                                  (ready, running, counted, slots))))
+
+    def xid(self, state, session, _):
+        return self.with_xid(state, session)
+
+    def enqueue(self, state, session, _):
+        state, session = self.with_xid(state, session)
+        by = (session.xid, session.sub)
+        return (state._replace(versions=(
+            *state.versions, (10 + session.xid, by, READY, None))),
+            self.note(session, ready=1))
+
+    def sql(self, state, session, _):
+        """Another one makes a running task ready, or a ready one running."""
+        changed = (self.change(state, session, READY, RUNNING)
+                   or self.change(state, session, RUNNING, READY))
+        if changed is None:
+            # it waits for the row
+            return None
+        state, session = changed
+        return state._replace(blind=state.blind + 1), session
+
+    def reset(self, state, session, _):
+        return (state._replace(resets=state.resets + 1, changed=True,
+                               blind=state.blind - 1),
+                session._replace(xid=0))
+
+    # calls
+
+    def old(self, state, session, _):
+        """Begin to see the settings as they are now."""
+        return state, session._replace(limit=state.limit or 0)
+
+    def begin(self, state, session, _):
+        if session.call is None:
+            limit = state.limit if session.limit is None else session.limit
+            if limit and "limited" in self.rules:
+                state = state._replace(limited=True)
+            if limit or state.limited:
+                return self.counting(state), session._replace(call="counts")
+            if session.kept:
+                return state, session._replace(call="not")
+            if "limited again" not in self.rules:
+                return state, session._replace(call="late"), session.at
+            state = state._replace(calls=state.calls + 1, counts_since=EACH)
+            return state, session._replace(call="again"), session.at
+        if session.call == "late":
+            state = state._replace(calls=state.calls + 1, counts_since=EACH)
+        elif state.limited:
+            state = self.counting(state._replace(calls=state.calls - 1))
+            return state, session._replace(call="counts")
+        return state, session._replace(call="not")
+
+    def counting(self, state):
+        """All count from now on, once those that don't are over."""
+        if state.counts_since == EACH and (
+                state.calls == 0 or "calls" not in self.rules):
+            return state._replace(counts_since=state.number)
+        return state
+
+    def pin(self, state, session, _):
+        if session.call != "counts":
+            return state, session
+        return state, session._replace(pins=True)
+
+    def is_known(self, state):
+        return state.known is not None and (
+            state.known == state.resets or "resets void" not in self.rules)
+
+    def counter_is_known(self, state):
+        return (self.is_known(state)
+                and state.counts_since not in (EACH, state.number))
+
+    def look(self, state, session, _):
+        if session.call != "counts":
+            return state, session
+        state = self.counting(state)
+        return state, session._replace(number=state.number,
+                                       known=self.counter_is_known(state))
+
+    def find(self, state, session):
+        """What the counter says, by the load that was looked at."""
+        number, committed, opened = state.counter
+        if number > session.number and "same number" in self.rules:
+            return None
+        if number < session.number:
+            committed = 0
+        return max(number, session.number), committed, opened
+
+    def ask(self, state, session, _):
+        found = self.find(state, session) if session.known else None
+        return state, session._replace(
+            seen=found is not None and found[1] + found[2] < state.limit)
+
+    def enter(self, state, session, _):
+        skip = (self.after(session, "claim")
+                if "enter first" in self.rules else session.at + 1)
+        if session.call != "counts":
+            return state, session
+        found = self.find(state, session) if session.known else None
+        if found is None:
+            return state, session, skip
+        number, committed, opened = found
+        free = (committed + opened < state.limit if session.seen is None
+                else session.seen)
+        session = session._replace(seen=None)
+        if not free:
+            return state._replace(counter=found), session, skip
+        return (state._replace(counter=(number, committed, opened + 1)),
+                session._replace(slot=True))
+
+    def claim(self, state, session, _):
+        changed = self.change(state, session, READY, RUNNING)
+        if changed is None:
+            if session.slot and "back" in self.rules:
+                state = self.closed(state, 1)
+            return state, session._replace(slot=False)
+        state, session = changed
+        counts = session.call == "counts"
+        session = self.note(session, -1, 1, counts, counts)
+        if counts and session.slot:
+            self.check_strict(state)
+        return state, session._replace(slot=False)
+
+    def finish(self, state, session, _):
+        changed = self.change(state, session, RUNNING, None)
+        if changed is None:
+            return state, session
+        state, session = changed
+        counts = session.call == "counts"
+        if counts and "end at commit" not in self.rules:
+            number, committed, opened = state.counter
+            state = state._replace(counter=(number, committed - 1, opened))
+            counts = False
+        return state, self.note(session, 0, -1, -counts, 0)
+
+    def go_on(self, state, session, _):
+        """An expired task goes on with another worker, if it may."""
+        if session.call != "counts":
+            return state, session
+        found = self.find(state, session) if session.known else None
+        if "within" in self.rules and (
+                found is None or found[1] + found[2] > state.limit):
+            return state, session
+        changed = self.change(state, session, RUNNING, RUNNING)
+        if changed is None:
+            return state, session
+        self.check_strict(changed[0])
+        return changed
+
+    def done(self, state, session, _):
+        if session.call == "not" and not session.kept:
+            if session.xid and "until the end" in self.rules:
+                session = session._replace(kept=True)
+            else:
+                state = state._replace(calls=state.calls - 1)
+        return state, session._replace(call=None, pins=False, known=False,
+                                       limit=None)
+
+    def settings(self, state, session, limit):
+        return state._replace(limit=limit), session
+
+    def free(self, state, session, _):
+        number, committed, opened = state.counter
+        if number < state.number:
+            committed = 0
+        if (committed and "idle" in self.rules
+                or opened and "not open" in self.rules
+                or any(other.pins or other.noted[3] or other.below[3]
+                       or other.noted[2] or other.below[2]
+                       for other in state.sessions) and not (
+                           opened and "not open" not in self.rules)):
+            return state, session
+        return state._replace(counter=(0, 0, 0)), session
+
+    # the ends of transactions
+
+    def save(self, state, session, _):
+        state, session = self.with_xid(state, session)
+        return state, session._replace(sub=1, below=session.noted,
+                                       noted=NOTHING)
+
+    def release(self, state, session, _):
+        noted = tuple(a + b for a, b in zip(session.noted, session.below))
+        return state, session._replace(sub=0, noted=noted, below=NOTHING)
+
+    def undo(self, state, session, _):
+        state = state._replace(
+            aborted=(*state.aborted, (session.xid, session.sub)))
+        slots = session.noted[3]
+        if "undo back" in self.rules:
+            state = self.closed(state, slots)
+        noted = session.below
+        if "undo" not in self.rules:
+            noted = tuple(a + b for a, b in zip(session.noted[:3], noted)
+                          ) + noted[3:]
+        return state, session._replace(sub=0, noted=noted, below=NOTHING)
+
+    def end(self, state, session, fate):
+        # it may have written nothing
+        state, session = self.with_xid(state, session)
+        aborted = state.aborted
+        noted = session.noted
+        if fate == "abort":
+            aborted = (*aborted, session.xid)
+            if "aborts add nothing" in self.rules:
+                noted = (0, 0, 0, noted[3])
+            session = session._replace(seen=fate)
+        return (state._replace(ended=(*state.ended, session.xid),
+                               aborted=aborted),
+                session._replace(noted=noted))
+
+    def is_added(self, state, session):
+        if "stays" not in self.rules and not state.counting:
+            return True
+        if session.xid >= state.xmax:
+            return "later adds" in self.rules
+        if session.xid in state.running:
+            return "running adds" in self.rules
+        return "seen adds nothing" not in self.rules
+
+    def added(self, state, what):
+        numbers = state.numbers
+        if state.of_number != state.number and "from zero" in self.rules:
+            numbers = (0, 0)
+        return state._replace(of_number=state.number, numbers=tuple(
+            a + b for a, b in zip(numbers, what)))
+
+    def counted(self, state, what):
+        number, committed, opened = state.counter
+        if number != state.number and "from zero" in self.rules:
+            committed = 0
+        return state._replace(counter=(state.number, committed + what, opened))
+
+    def closed(self, state, slots):
+        number, committed, opened = state.counter
+        return state._replace(counter=(number, committed, opened - slots))
+
+    def close(self, state, session, _):
+        return (self.closed(state, session.noted[3]),
+                session._replace(noted=(*session.noted[:3], 0)))
+
+    def decide(self, state, session, _):
+        if not self.is_added(state, session):
+            session = session._replace(noted=(0, 0, 0, session.noted[3]))
+        return state, session
+
+    def tell(self, state, session, _):
+        ready, running, counted, slots = session.noted
+        adds = self.is_added(state, session) or (
+            "one decision" not in self.rules)
+        if adds and (ready or running):
+            state = self.added(state, (ready, running))
+        if adds and counted:
+            state = self.counted(state, counted)
+        elif (counted or slots) and "moves on" in self.rules and (
+                session.seen != "abort"):
+            state = self.counted(state, 0)
+        state = self.closed(state, slots)
+        if session.kept:
+            state = state._replace(calls=state.calls - 1)
+        xid = session.xid if "visible first" not in self.rules else 0
+        return state, session._replace(xid=xid, noted=NOTHING, seen=None,
+                                       kept=False)
+
+    # the load
+
+    def load(self, state, session, _):
+        state = state._replace(number=state.number + 1, counting=True,
+                               cancelled=False, changed=False,
+                               known=state.resets
+                               if "known last" not in self.rules else None)
+        if "open stays" not in self.rules:
+            state = state._replace(counter=(*state.counter[:2], 0))
+        session = session._replace(mine=state.number, rows=(0, 0),
+                                   resets=state.resets)
+        if "one section" not in self.rules:
+            return state, session
+        return self.take(state, session, _)
+
+    def take(self, state, session, _):
+        xmax = max((0, *state.ended)) + 1
+        running = tuple(xid for xid in range(1, xmax)
+                        if xid not in state.ended)
+        if "own runs" not in self.rules:
+            # PostgreSQL leaves one's own out of the list
+            running = tuple(xid for xid in running if xid != session.xid)
+        return (state._replace(xmax=xmax, running=running),
+                session._replace(snapshot=(xmax, running)))
+
+    def sees(self, state, session, by):
+        """Has the session's snapshot seen that transaction commit?"""
+        xmax, running = session.snapshot
+        if by == 0 or by is None:
+            return by == 0
+        if by[0] == session.xid:
+            return "own hidden" not in self.rules and (
+                not self.gone(state, by))
+        return (by[0] < xmax and by[0] not in running
+                and not self.gone(state, by))
+
+    def read(self, state, session, _):
+        rows = [0, 0]
+        for _, made, kind, end in state.versions:
+            if self.sees(state, session, made) and not (
+                    self.sees(state, session, end)):
+                rows[KINDS.index(kind)] += 1
+        if "resets first" not in self.rules:
+            session = session._replace(resets=state.resets)
+        return state, session._replace(rows=tuple(rows))
+
+    def cancel(self, state, session, _):
+        if state.number == session.mine:
+            state = state._replace(counting=False, cancelled=True)
+        return state, session._replace(snapshot=None)
+
+    def publish(self, state, session, _):
+        if state.number != session.mine and "own number" in self.rules:
+            return state, session, self.after(session, "over")
+        counts = state.counts_since not in (EACH, state.number)
+        if "found is added" not in self.rules:
+            state = state._replace(numbers=session.rows,
+                                   of_number=state.number)
+            return state._replace(counter=(
+                state.number, session.rows[1], state.counter[2])), session
+        state = self.added(state, session.rows)
+        has_limit = state.limited or "limited" not in self.rules
+        if counts and (has_limit or "not limited" not in self.rules):
+            state = self.counted(state, session.rows[1] if has_limit else 0)
+        elif not has_limit:
+            state = state._replace(counts_since=EACH)
+        return state, session
+
+    def over(self, state, session, _):
+        if state.number == session.mine or "own number" not in self.rules:
+            state = state._replace(counting=False, known=session.resets)
+        return state, session._replace(snapshot=None)
+
+    # what is promised
+
+    def truth(self, state):
+        """How many tasks run, from the claim until the end is visible."""
+        tasks = set()
+        for task, made, kind, end in state.versions:
+            if kind == RUNNING and not self.gone(state, made) and (
+                    not self.committed(state, end) or end is None):
+                tasks.add(task)
+        return len(tasks)
+
+    def check_strict(self, state):
+        if not state.blind and self.truth(state) > state.limit:
+            raise Fault(f"strict: {self.truth(state)} running, limited to "
+                        f"{state.limit}")
+
+    def rows(self, state):
+        rows = [0, 0]
+        for _, made, kind, end in state.versions:
+            if self.committed(state, made) and (
+                    not self.committed(state, end) or end is None):
+                rows[KINDS.index(kind)] += 1
+        return tuple(rows)
+
+    def check(self, state):
+        number, committed, opened = state.counter
+        if number != state.number:
+            committed = 0
+        says = committed + opened
+        truth = self.truth(state)
+        # what was changed by SQL is not known before the reset
+        if self.counter_is_known(state) and not state.blind and says < truth:
+            raise Fault(f"too little: {says} instead of {truth}")
+        if state.blind or any(session.xid in state.ended
+                              for session in state.sessions if session.xid):
+            return
+        if self.is_known(state):
+            numbers = (state.numbers if state.of_number == state.number
+                       else (0, 0))
+            if numbers != self.rows(state):
+                raise Fault(f"wrong: {numbers} instead of {self.rows(state)}")
+        idle = all(not session.slot and session.call is None
+                   for session in state.sessions)
+        if idle and self.counter_is_known(state) and says != truth:
+            raise Fault(f"wrong: {says} counted instead of {truth}")
+        self.check_quiet(state)
+
+    def check_quiet(self, state):
+        if (state.changed or state.cancelled or state.number == 0 or any(
+                session.at < len(self.scripts[i])
+                for i, session in enumerate(state.sessions))):
+            return
+        if not self.is_known(state):
+            raise Fault("unknown: when all is quiet")
