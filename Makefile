@@ -86,13 +86,10 @@ OBJS = \
 	src/line.o \
 	src/serve.o \
 	src/turn.o \
-	src/heads.o \
-	src/foresee.o \
-	src/foresee_order.o \
-	src/members.o \
 	src/peek.o \
+	src/copy.o \
+	src/shadow.o \
 	src/ahead.o \
-	src/slots.o \
 	src/turn_due.o \
 	src/turns.o \
 	src/claim.o \

@@ -190,8 +190,7 @@ SELECT fairq.pop('cost_peek', 3), (SELECT array_agg(id) FROM fairq.peek('cost_pe
 SELECT (SELECT array_agg(id) FROM fairq.pop('cost_peek', 20)) = ids AS same FROM peeked;
 
 -- also of groups that per_group has passed over, and that are told of leases that
--- have ended: seen to fail (peeked a b b a) when these came anew (comes() in
--- foresee.c)
+-- have ended: seen to fail (peeked a b b a) when these came anew
 SELECT fairq.create_queue('cost_passed', fair_by => 'cost');
 SELECT pg_temp.add('cost_passed', 'c', 1, 2, 7), pg_temp.pop('cost_passed');
 SELECT pg_temp.add('cost_passed', 'a', 1, 2, 0.7), pg_temp.add('cost_passed', 'b', 1, 2, 0.1);

@@ -9,7 +9,7 @@
 -- ends with one (serve_task() there); the turn in which a call stops is not the next one
 -- (fairq_lane_stopped() in lane_end.c); a call does not begin with the lane that another
 -- one has left (serve_alone() in serve.c); several queues are several calls (serve_claims()
--- in pop.c); peek() knows nothing of it (foresee_turn() and foresee_alone() in foresee.c).
+-- in pop.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,10 +1,9 @@
 -- peek() foresees what a pop returns: the same tasks, in the same order, at the same
 -- turns; and it changes nothing.  The oracle (test/oracle) compares the two before
--- each pop of its histories.  Seen to fail when a group's slots are not counted
--- (slots_of() in foresee.c), when groups in front come last (next_turn() there),
--- when due tasks are not looked for (begin_lane()), when expired ones are not put
--- first (choose() in heads.c), and when a group is read anew at each of its turns
--- (was_seen() there).
+-- each pop of its histories.  Seen to fail when a group's counter is not copied
+-- (own_counter() in registry_counters.c), nor its bits (fairq_seats_copy()), its entry
+-- (lock_own() in entry.c), its account (copy_account() in lane_order.c), and when claimed
+-- tasks are not kept (fairq_shadow_claim() in peek.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off
@@ -127,6 +126,13 @@ SELECT pg_temp.pop('peek_full', 2, '1 ms'), pg_temp.sleep_past(0.01);
 -- whose attempts are used up a pop ends, and leaves their slots when it has
 SELECT pg_temp.pop('peek_full', 10);
 SELECT pg_temp.pop('peek_full', 10);
+
+-- by cost a group that had nothing owes what it owed as it comes again
+SELECT fairq.create_queue('peek_cost', fair_by => 'cost');
+SELECT fairq.enqueue('peek_cost', 'a', '"1"', cost => 100) > 0, pg_temp.enqueue('peek_cost', 'b1 b2 b3');
+SELECT pg_temp.pop('peek_cost', 2), pg_temp.pop('peek_cost', 10);
+SELECT pg_temp.enqueue('peek_cost', 'b4 a2 b5'), pg_temp.pop('peek_cost', 10);
+SELECT fairq.drop_queue('peek_cost', true);
 
 --
 -- Own tasks; those that were purged

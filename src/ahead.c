@@ -31,9 +31,8 @@
 #include "utils/timestamp.h"
 
 #include "ahead.h"
-#include "hand.h"
 #include "lane_view.h"
-#include "seats.h"
+#include "lane_waits.h"
 
 /* index entries that are read, at most */
 #define MOST_ENTRIES 1000
@@ -103,43 +102,32 @@ count_stretch(Look *look, int64 from, int64 end, bool expired)
 
 /* Count what has expired and what is due. */
 static void
-count_begun(Look *look, const FairqGroupCopy *copy, const FairqLaneCopy *lane)
+count_begun(Look *look, const FairqWait *wait)
 {
-	const FairqGroup *group = &copy->group;
-
-	/* those that were read ahead stand below due.from */
-	if (group->due.region != FAIRQ_REGION_QUEUED)
-		look->n += group->due.n;
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-	{
-		int64		from = fairq_copy_has(copy, FAIRQ_DUE) ?
-			group->due.from[r] : FAIRQ_ADDR_MAX;
-
-		count_stretch(look, Min(from, lane->timers[r]),
-					  fairq_due_end(r, look->now), false);
-	}
-	if (!fairq_copy_has(copy, FAIRQ_LAPSED) && !copy->lapsing)
+		count_stretch(look, wait->due_from[r], fairq_due_end(r, look->now),
+					  false);
+	if (wait->deadline > look->now)
 		return;
-	count_stretch(look, group->run.low[FAIRQ_REGION_QUEUED],
-				  Min(group->run.high, FAIRQ_RETRIES - 1) + 1, true);
+	count_stretch(look, wait->run_low[FAIRQ_REGION_QUEUED],
+				  Min(wait->run_high, FAIRQ_RETRIES - 1) + 1, true);
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-		count_stretch(look, group->run.low[r], fairq_due_end(r, look->now),
+		count_stretch(look, wait->run_low[r], fairq_due_end(r, look->now),
 					  true);
 }
 
 /* Returns how many of its group's tasks come before it, at most. */
 static int64
-own_ahead(Look *look, const FairqGroupCopy *copy, const FairqLaneCopy *lane,
-		  int32 weight)
+own_ahead(Look *look, const FairqWait *wait, int32 weight)
 {
 	int64		begun;
 	int64		blocks;
 
-	count_begun(look, copy, lane);
+	count_begun(look, wait);
 	if (look->more)
 		return FAIRQ_AHEAD_UNKNOWN;
 	begun = look->n;
-	count_stretch(look, Min(fairq_hand_low(&copy->group), look->task->addr),
+	count_stretch(look, Min(wait->from, look->task->addr),
 				  look->task->addr + 1, false);
 	if (!look->more)
 		return look->n;
@@ -150,47 +138,42 @@ own_ahead(Look *look, const FairqGroupCopy *copy, const FairqLaneCopy *lane,
 	return begun + Max(look->n - begun, blocks * weight - 1);
 }
 
-/* Copy what is known of a group. */
-static void
-copy_group(FairqQueue *queue, FairqLane *lane, int32 group_no, TimestampTz now,
-		   FairqGroupCopy *copy)
-{
-	while (!fairq_lane_copy_group(lane, fairq_chunks_map(&queue->hints->chunks),
-								  group_no, now, copy))
-		CHECK_FOR_INTERRUPTS();
-}
-
+/* Copy what is known of a group.  False if the lane is void. */
 static bool
-may_be_served(const FairqGroupCopy *copy)
+copy_wait(FairqQueue *queue, FairqLane *lane, int32 group_no, FairqWait *wait)
 {
-	return fairq_copy_has(copy, FAIRQ_RING) ||
-		fairq_copy_has(copy, FAIRQ_PARKED) ||
-		fairq_copy_has(copy, FAIRQ_THROTTLED);
+	FairqRecovered recovered;
+
+	while (!fairq_lane_wait_of(lane, fairq_chunks_map(&queue->hints->chunks),
+							   group_no, wait))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!fairq_lane_recovered(lane, &recovered))
+			return false;
+	}
+	return true;
 }
 
 /* Returns how many tasks all other groups are served in a block, at most. */
 static int64
-others_per_block(FairqQueue *queue, FairqLane *lane, const FairqGroupCopy *own,
-				 TimestampTz now)
+others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
+				 const FairqWait *own)
 {
-	FairqLaneView view;
 	FairqSettingsWalk walk;
 	const FairqSetting *setting;
 	int64		n;
 
-	fairq_lane_view(lane, &view);
-	n = (int64) view.n[FAIRQ_RING] + view.n[FAIRQ_PARKED] +
-		view.n[FAIRQ_THROTTLED] - may_be_served(own);
+	n = (int64) view->n[FAIRQ_RING] + view->n[FAIRQ_PARKED] +
+		view->n[FAIRQ_THROTTLED] - own->waits;
 	fairq_settings_walk(&queue->groups, &walk);
 	while ((setting = fairq_settings_next(&walk)) != NULL)
 	{
-		FairqGroupCopy copy;
+		FairqWait	wait;
 
 		CHECK_FOR_INTERRUPTS();
 		if (setting->weight == 1 || setting->group_no == own->group_no)
 			continue;
-		copy_group(queue, lane, setting->group_no, now, &copy);
-		if (may_be_served(&copy))
+		if (copy_wait(queue, lane, setting->group_no, &wait) && wait.waits)
 			n += setting->weight - 1;
 	}
 	return Max(n, 0);
@@ -212,23 +195,25 @@ fairq_tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
 		.now = GetCurrentTimestamp(),
 		.budget = MOST_ENTRIES
 	};
-	FairqLaneCopy copy;
-	FairqGroupCopy own;
+	FairqLaneView view;
+	FairqWait	own;
 	int64		n;
 	int64		blocks;
 	int64		others;
 
 	if (queue->shares.fair_by != FAIRQ_BY_TASKS)
 		return FAIRQ_AHEAD_UNKNOWN;
-	fairq_lane_copy(lane, &copy);
-	if (!copy.begun || copy.known < FAIRQ_ALL_SEATS)
+	fairq_lane_view(lane, &view);
+	if (!view.begun || view.known < FAIRQ_ALL_SEATS ||
+		!copy_wait(queue, lane, task->group_no, &own))
 		return FAIRQ_AHEAD_UNKNOWN;
-	copy_group(queue, lane, task->group_no, look.now, &own);
-	n = own_ahead(&look, &own, &copy, weight);
+	n = own_ahead(&look, &own, weight);
 	if (n == FAIRQ_AHEAD_UNKNOWN)
 		return FAIRQ_AHEAD_UNKNOWN;
-	blocks = n / weight + 1 + fairq_copy_has(&own, FAIRQ_SERVED);
-	if (pg_mul_s64_overflow(blocks, others_per_block(queue, lane, &own, look.now),
+	/* its next turn is in the present block, or it has had that */
+	blocks = n / weight + 1 +
+		fairq_block(own.next_turn, queue->block_length) - view.block;
+	if (pg_mul_s64_overflow(blocks, others_per_block(queue, lane, &view, &own),
 							&others) ||
 		pg_add_s64_overflow(n, others, &others))
 		return PG_INT64_MAX;

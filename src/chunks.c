@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "chunks.h"
+#include "shadow.h"
 
 void
 fairq_chunks_init(FairqChunks *chunks)
@@ -46,7 +47,21 @@ fairq_chunk_at(FairqChunks *chunks, int chunk)
 {
 	dsa_pointer ptr = pg_atomic_read_u64(&chunks->chunk[chunk]);
 
+	if (fairq_in_shadow(chunks))
+		return (void *) (uintptr_t) ptr;
 	return DsaPointerIsValid(ptr) ? dsa_get_address(fairq_area(), ptr) : NULL;
+}
+
+/* Make a chunk of a copy, which points to it itself. */
+static void
+make_own(FairqChunks *chunks, int chunk, Size size, FairqChunkFill fill)
+{
+	void	   *at = fairq_shadow_alloc(size);
+
+	if (fill != NULL)
+		fill(at, chunk);
+	pg_atomic_write_u64(&chunks->chunk[chunk], (uintptr_t) at);
+	pg_atomic_fetch_add_u32(&chunks->made, 1);
 }
 
 /* Make a chunk of that size, unless another backend is quicker; fill may be NULL. */
@@ -59,6 +74,11 @@ fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
 	void	   *at;
 	ErrorContextCallback callback;
 
+	if (fairq_in_shadow(chunks))
+	{
+		make_own(chunks, chunk, size, fill);
+		return;
+	}
 	fairq_explain_begin(&callback);
 	ptr = dsa_allocate_extended(fairq_area(), size,
 								DSA_ALLOC_HUGE | DSA_ALLOC_ZERO);

@@ -7,6 +7,9 @@
  * done with it is the affair of pop or take (pop.c), and what a rollback
  * changes is noted.  A ready task that is outdated is finished instead.
  *
+ * A call that foresees claims and ends tasks in thought: what it has come by
+ * is read as running from then on, and no row is locked.
+ *
  * Locking: of a ready task's row the tuple lock, at most, for a moment; the row of an
  * expired or outdated one is locked with SKIP LOCKED (store_task.c).  So a call waits for
  * none.
@@ -19,9 +22,44 @@
 #include "outcome.h"
 #include "running.h"
 #include "samples.h"
+#include "shadow.h"
 #include "stall.h"
 
-/* Serve a task where it stands, unless it is lost. */
+/* Lock the row of a task; or see whether it could be locked. */
+static FairqClaimResult
+lock_row(FairqService *s, FairqTask *task)
+{
+	return s->call.foresees ? fairq_task_peek(s->tasks, task, true) :
+		fairq_task_lock(s->tasks, task);
+}
+
+/* Note that a task was served, in a pending change if there is one. */
+static void
+note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
+			TimestampTz ready_at, FairqPending *pending)
+{
+	FairqWork	none = {0};
+
+	if (pending != NULL)
+	{
+		pending->stats[FAIRQ_STAT_POPPED]++;
+		fairq_sample(s->queue->hints, FAIRQ_SPAN_WAIT, ready_at, s->call.now);
+		if (task->running)
+			fairq_pending_leased_at_commit(pending, task->addr,
+										   task->lease_until,
+										   s->taken.searches);
+	}
+	/* an error behind that would give back twice what the turn was charged */
+	fairq_work_begun(s->lane, s->taken.lane_no,
+					 pending != NULL ? pending->group_no : task->group_no,
+					 pending != NULL ? &pending->work : &none, s->call.now,
+					 turn->in_full, !task->running);
+}
+
+/*
+ * Serve a task where it stands, unless it is lost.  A call that foresees has
+ * no pending change.
+ */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 		   FairqPending *pending)
@@ -35,15 +73,8 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	result = s->call.server(s->tasks, task, s->call.arg);
 	if (result != FAIRQ_CLAIMED)
 		return result;
-	pending->stats[FAIRQ_STAT_POPPED]++;
-	fairq_sample(s->queue->hints, FAIRQ_SPAN_WAIT, ready_at, s->call.now);
-	if (task->running)
-		fairq_pending_leased_at_commit(pending, task->addr, task->lease_until,
-									   s->taken.searches);
-	/* an error behind that would give back twice what the turn was charged */
-	fairq_work_begun(s->lane, s->taken.lane_no, pending->group_no,
-					 &pending->work, s->call.now, turn->in_full,
-					 !task->running);
+	note_served(s, task, turn, ready_at, pending);
+	fairq_start_is_used();
 	if (!turn->in_full)
 		s->window.first = s->window.first < 0 ? turn->addr :
 			Min(s->window.first, turn->addr);
@@ -152,14 +183,41 @@ drop_outdated(FairqService *s, FairqTask *task)
 			s->got.saw_over = true;
 		return FAIRQ_LOCKED;
 	}
-	result = fairq_task_lock(s->tasks, task);
+	result = lock_row(s, task);
 	if (result == FAIRQ_CLAIMED && !fairq_is_outdated(task, s->call.now))
 		result = FAIRQ_GONE;
 	if (result != FAIRQ_CLAIMED)
 		return result;
-	fairq_finish_outdated(s->queue, s->tasks, task);
+	if (s->call.foresees)
+		fairq_shadow_claim(task->id);
+	else
+		fairq_finish_outdated(s->queue, s->tasks, task);
 	s->got.outdated++;
 	return FAIRQ_GONE;
+}
+
+/* Serve a ready task that can be claimed. */
+static FairqClaimResult
+serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
+{
+	FairqPending *pending = NULL;
+	FairqClaimResult result;
+
+	if (!s->call.foresees)
+	{
+		pending = fairq_pending(s->lane, task->group_no);
+		fairq_pending_ready_at_abort(pending, task, &task->root);
+	}
+	result = serve_task(s, task, turn, pending);
+	if (result != FAIRQ_CLAIMED)
+		return result;
+	if (pending != NULL)
+	{
+		fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
+		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, task->running);
+	}
+	fairq_slot_is_used(pending, task, !task->running);
+	return FAIRQ_CLAIMED;
 }
 
 /*
@@ -169,32 +227,20 @@ drop_outdated(FairqService *s, FairqTask *task)
 FairqClaimResult
 fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
-	FairqPending *pending;
 	FairqClaimResult result;
 
 	if (fairq_is_outdated(task, s->call.now))
 		return drop_outdated(s, task);
 	result = s->call.peek ?
 		peek_at_task(s, task, s->tasks->claims_delete) :
+		s->call.foresees ? fairq_task_peek(s->tasks, task, false) :
 		fairq_task_lock_tuple(s->tasks, task);
 	if (result == FAIRQ_CLAIMED && task->running)
 	{
 		fairq_task_unlock_tuple(s->tasks, task);
 		return FAIRQ_GONE;
 	}
-	if (result == FAIRQ_CLAIMED)
-	{
-		pending = fairq_pending(s->lane, task->group_no);
-		fairq_pending_ready_at_abort(pending, task, &task->root);
-		result = serve_task(s, task, turn, pending);
-		if (result == FAIRQ_CLAIMED)
-		{
-			fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
-			fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, task->running);
-			fairq_slot_is_used(pending, task, !task->running);
-		}
-	}
-	return result;
+	return result == FAIRQ_CLAIMED ? serve_ready(s, task, turn) : result;
 }
 
 /*
@@ -233,7 +279,7 @@ is_left(FairqService *s, const FairqTask *task)
 static FairqClaimResult
 lock_expired(FairqService *s, FairqTask *task, FairqSlot *slot)
 {
-	FairqClaimResult result = fairq_task_lock(s->tasks, task);
+	FairqClaimResult result = lock_row(s, task);
 
 	if (result == FAIRQ_CLAIMED &&
 		(!task->running || task->lease_until > s->taken.by))
@@ -249,7 +295,10 @@ static FairqClaimResult
 end_expired(FairqService *s, FairqTask *task)
 {
 	fairq_hold_end(NULL);
-	fairq_expire(s->queue, s->tasks, task);
+	if (s->call.foresees)
+		fairq_shadow_claim(task->id);
+	else
+		fairq_expire(s->queue, s->tasks, task);
 	task->running = false;
 	s->got.ended++;
 	return FAIRQ_GONE;
@@ -289,6 +338,45 @@ peek_at_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
 	return FAIRQ_LOCKED;
 }
 
+/* Serve an expired task, whose row is locked, and which goes on running. */
+static void
+serve_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
+{
+	ItemPointerData before = task->tid;
+	TimestampTz popped_at = task->popped_at;
+	int64		took = fairq_leased_for(task, task->lease_until);
+	FairqPending *pending = fairq_pending(s->lane, task->group_no);
+
+	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
+		 task->id, s->queue->name);
+	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
+	pending->stats[FAIRQ_STAT_EXPIRED]++;
+	task->lapses++;
+	if (serve_task(s, task, turn, pending) != FAIRQ_CLAIMED)
+		elog(ERROR, "could not serve a locked task");
+	fairq_work_ended(s->lane, pending->group_no, &pending->work, popped_at, took,
+					 true);
+	if (!task->running)
+	{
+		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
+		fairq_hold_end(pending);
+	}
+	else
+	{
+		fairq_hold_written(task, &before);
+		fairq_hold_end(NULL);
+	}
+}
+
+/* The same in thought. */
+static void
+foresee_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
+{
+	task->lapses++;
+	(void) serve_task(s, task, turn, NULL);
+	fairq_hold_end(NULL);
+}
+
 /*
  * Serve a task whose lease has expired, at that turn.  It has a slot already,
  * which goes over with it.  One that is not to be run again is brought to its
@@ -300,11 +388,7 @@ FairqClaimResult
 fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqClaimResult result;
-	FairqPending *pending;
 	FairqSlot	slot;
-	ItemPointerData before;
-	TimestampTz popped_at;
-	int64		took;
 
 	if (s->call.peek)
 		return peek_at_expired(s, task, turn);
@@ -327,29 +411,9 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	if (slot == FAIRQ_SLOT_NONE)
 		return end_expired(s, task);
 	/* nothing can fail once it is served */
-	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
-		 task->id, s->queue->name);
-	pending = fairq_pending(s->lane, task->group_no);
-	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
-	pending->stats[FAIRQ_STAT_EXPIRED]++;
-	before = task->tid;
-	popped_at = task->popped_at;
-	took = fairq_leased_for(task, task->lease_until);
-	task->lapses++;
-	if (serve_task(s, task, turn, pending) != FAIRQ_CLAIMED)
-		elog(ERROR, "could not serve a locked task");
-	fairq_work_ended(s->lane, pending->group_no, &pending->work, popped_at, took,
-					 true);
-	fairq_start_is_used();
-	if (!task->running)
-	{
-		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
-		fairq_hold_end(pending);
-	}
+	if (s->call.foresees)
+		foresee_expired(s, task, turn);
 	else
-	{
-		fairq_hold_written(task, &before);
-		fairq_hold_end(NULL);
-	}
+		serve_expired(s, task, turn);
 	return FAIRQ_CLAIMED;
 }

@@ -116,6 +116,17 @@ fairq_counter_init(FairqCounter *counter, int64 born)
 	fairq_starts_init(&counter->starts, born);
 }
 
+/* Make a copy of a counter, at which no backend is. */
+void
+fairq_counter_copy(FairqCounter *copy, FairqCounter *counter)
+{
+	SpinLockAcquire(&counter->mutex);
+	*copy = *counter;
+	SpinLockRelease(&counter->mutex);
+	SpinLockInit(&copy->mutex);
+	copy->pins = copy->holds = 0;
+}
+
 /* Nothing is known of starts before that time; no task has started since. */
 void
 fairq_counter_begin_starts(FairqCounter *counter, int64 since)
@@ -629,18 +640,6 @@ fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace)
 	next = fairq_starts_next(&counter->starts, pace);
 	SpinLockRelease(&counter->mutex);
 	return next > fairq_monotonic() ? next : 0;
-}
-
-/* How many tasks may start now. */
-int64
-fairq_counter_starts_left(FairqCounter *counter, const FairqPace *pace)
-{
-	int64		left;
-
-	SpinLockAcquire(&counter->mutex);
-	left = fairq_starts_left(&counter->starts, pace, fairq_monotonic());
-	SpinLockRelease(&counter->mutex);
-	return left;
 }
 
 /*

@@ -107,6 +107,7 @@ typedef enum FairqSlot
 } FairqSlot;
 
 extern void fairq_counter_init(FairqCounter *counter, int64 born);
+extern void fairq_counter_copy(FairqCounter *copy, FairqCounter *counter);
 extern void fairq_counter_begin_starts(FairqCounter *counter, int64 since);
 extern bool fairq_counter_is_idle(FairqCounter *counter, uint64 census);
 extern bool fairq_counter_is_pinned(FairqCounter *counter);
@@ -144,8 +145,6 @@ extern int64 fairq_counter_start(FairqCounter *counter,
 extern bool fairq_counter_starts_matter(FairqCounter *counter);
 extern int64 fairq_counter_next_start(FairqCounter *counter,
 									  const FairqPace *pace);
-extern int64 fairq_counter_starts_left(FairqCounter *counter,
-									   const FairqPace *pace);
 extern bool fairq_counter_throttle(FairqCounter *counter,
 								   const FairqPace *pace, int lane,
 								   int64 *until);

@@ -48,26 +48,50 @@ end_call(void)
 	searched_lane = NULL;
 }
 
-/*
- * Read the tasks of a timed region of the lane that have fallen due by now, from
- * an address on, in the order in which they stand; seen is told of each, and
- * returns false to end there.  It is one step: returns where the rest begins.
- */
-int64
-fairq_due_read(FairqQueue *queue, int priority, FairqTable *tasks,
-			   FairqRegion region, int64 from, TimestampTz now,
-			   FairqDueSeen seen, void *arg)
+/* A search for what has fallen due. */
+typedef struct Search
 {
-	int64		end = fairq_due_end(region, now);
+	FairqQueue *queue;			/* queue that is searched */
+	int			priority;		/* priority of the lane that is searched */
+	uint32		lane_no;		/* lane_no of the lane */
+	TimestampTz now;			/* time by which tasks have fallen due */
+	int64	   *found;			/* number of tasks that were published */
+} Search;
+
+/*
+ * Publish that the task has fallen due.  False if the lane is another by now.
+ */
+static bool
+publish_due(const Search *search, const FairqTask *task)
+{
+	fairq_chunks_have(&search->queue->hints->chunks, task->group_no);
+	if (!fairq_lane_add_due(fairq_queue_lane(search->queue, search->priority),
+							search->lane_no, task->group_no, task->addr))
+		return false;
+	(*search->found)++;
+	return true;
+}
+
+/*
+ * Publish the tasks of a timed region of the lane that have fallen due, from
+ * an address on, in the order in which they stand.  It is one step: returns
+ * where the rest begins.
+ */
+static int64
+search_region(const Search *search, FairqTable *tasks, FairqRegion region,
+			  int64 from)
+{
+	int64		end = fairq_due_end(region, search->now);
 	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(search->queue->id,
+													search->priority))},
 		{2, FAIRQ_GE, Int64GetDatum(from)},
 		{2, FAIRQ_LT, Int64GetDatum(fairq_region_from(region) +
 									(FAIRQ_TIMED_SIZE - 1))}
 	};
 	FairqScan  *scan;
 	int64		next = FAIRQ_ADDR_MAX;
-	int64		nseen = 0;
+	int64		npublished = 0;
 	FairqRowState state;
 
 	if (from >= end)
@@ -90,46 +114,18 @@ fairq_due_read(FairqQueue *queue, int priority, FairqTable *tasks,
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (task.addr >= end)
-		{
-			next = task.addr;
-			break;
-		}
-		if (task.running)
+		if (task.addr < end && task.running)
 			continue;
-		if (!seen(arg, &task))
+		if (task.addr >= end || !publish_due(search, &task))
 		{
 			next = task.addr;
 			break;
 		}
-		if (nseen++ < MAX_PUBLISHED)
+		if (npublished++ < MAX_PUBLISHED)
 			fairq_scan_more(scan);
 	}
 	fairq_scan_end(scan);
 	return next;
-}
-
-/* What a search publishes, and where. */
-typedef struct Publishing
-{
-	FairqQueue *queue;			/* queue that is searched */
-	FairqLane  *lane;			/* lane that is searched */
-	uint32		lane_no;		/* lane_no of the lane */
-	int64	   *found;			/* number of tasks that were published */
-} Publishing;
-
-/* Publish that the task has fallen due.  False if the lane is another by now. */
-static bool
-publish_due(void *arg, const FairqTask *task)
-{
-	Publishing *publishing = arg;
-
-	fairq_chunks_have(&publishing->queue->hints->chunks, task->group_no);
-	if (!fairq_lane_add_due(publishing->lane, publishing->lane_no,
-							task->group_no, task->addr))
-		return false;
-	(*publishing->found)++;
-	return true;
 }
 
 /*
@@ -141,29 +137,29 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 				 TimestampTz now, int64 *found)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
-	FairqTimerSearch search;
-	FairqTimerSearch before;
-	uint32		lane_no;
+	FairqTimerSearch timers;
+	Search		search = {
+		.queue = queue,
+		.priority = priority,
+		.lane_no = fairq_lane_search_begin(lane, now, &timers),
+		.now = now,
+		.found = found
+	};
 	bool		further = false;
 
-	lane_no = fairq_lane_search_begin(lane, now, &search);
-	if (lane_no != 0)
+	if (search.lane_no == 0)
+		return false;
+	searched_lane = lane;
+	searched_lane_no = search.lane_no;
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 	{
-		Publishing	publishing = {queue, lane, lane_no, found};
+		int64		from = timers.timers[r];
 
-		searched_lane = lane;
-		searched_lane_no = lane_no;
-		before = search;
-		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-		{
-			search.timers[r] = fairq_due_read(queue, priority, tasks, r,
-											  search.timers[r], now,
-											  publish_due, &publishing);
-			further |= search.timers[r] != before.timers[r];
-		}
-		searched_lane = NULL;
-		fairq_lane_search_end(lane, lane_no, &search);
+		timers.timers[r] = search_region(&search, tasks, r, from);
+		further |= timers.timers[r] != from;
 	}
+	searched_lane = NULL;
+	fairq_lane_search_end(lane, search.lane_no, &timers);
 	return further;
 }
 

@@ -26,9 +26,11 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "common/hashfn.h"
 
 #include "entry.h"
+#include "shadow.h"
 #include "stall.h"
 
 /* Let go of a set.  From now on others may take what is in it. */
@@ -142,20 +144,11 @@ make_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
 	return NULL;
 }
 
-/*
- * The entry of a group, or a new one (with create) that is all zero but for an
- * unknown tail; NULL if there is none.  If there is one, its set is locked on
- * return, and the caller unlocks it before it does anything that takes time.
- * No other backend makes one for the same group meanwhile: the caller has the
- * lane's lock.
- */
-FairqGroup *
-fairq_entry_lock(uint32 lane_no, int32 group_no, bool create, bool *is_new,
-				 FairqGroupSet **setp)
+/* The entry of a group, if it has one, with its set locked. */
+static FairqGroup *
+find_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
+		   FairqGroupSet **setp)
 {
-	FairqGroupSet *sets[2];
-
-	*is_new = false;
 	sets_of(lane_no, group_no, sets);
 	for (int i = 0; i < 2; i++)
 	{
@@ -173,10 +166,89 @@ fairq_entry_lock(uint32 lane_no, int32 group_no, bool create, bool *is_new,
 		}
 		fairq_entry_unlock(set);
 	}
-	if (!create)
+	return NULL;
+}
+
+/* An entry of a copy of a lane. */
+typedef struct OwnEntry
+{
+	FairqGroup	group;			/* first field */
+	uint32		lane_no;		/* lane_no of the lane */
+} OwnEntry;
+
+/* the set of all of these */
+static FairqGroupSet own_set;
+
+static void
+lock_own_set(FairqGroupSet **setp)
+{
+	*setp = &own_set;
+	SpinLockInit(&own_set.mutex);
+	SpinLockAcquire(&own_set.mutex);
+}
+
+/*
+ * In a copy of a lane: the entry of a group, which is that of the cache at
+ * first; but backends that are at the group's line are not at that of the
+ * copy.
+ */
+static FairqGroup *
+lock_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
+		 FairqGroupSet **setp)
+{
+	uint32		lane_no = copy->recovery.lane_no;
+	OwnEntry   *own = fairq_shadow_find(copy, group_no);
+
+	*is_new = false;
+	/* at the end of a transaction nothing is allocated */
+	if (own == NULL && !create && !IsTransactionState())
 		return NULL;
+	if (own == NULL || own->lane_no != lane_no)
+	{
+		FairqGroupSet *sets[2];
+		FairqGroup *group = find_entry(lane_no, group_no, sets, setp);
+		FairqGroup	made = {.tail = FAIRQ_TAIL_UNKNOWN};
+		bool		is_first;
+
+		if (group == NULL && !create)
+			return NULL;
+		*is_new = group == NULL;
+		if (group != NULL)
+		{
+			made = *group;
+			fairq_entry_unlock(*setp);
+			made.pins = made.pid.reader = made.pid.searcher = 0;
+		}
+		own = fairq_shadow_part(copy, group_no, sizeof(OwnEntry), &is_first);
+		own->group = made;
+		own->lane_no = lane_no;
+	}
+	lock_own_set(setp);
+	return &own->group;
+}
+
+/*
+ * The entry of a group, or a new one (with create) that is all zero but for an
+ * unknown tail; NULL if there is none.  If there is one, its set is locked on
+ * return, and the caller unlocks it before it does anything that takes time.
+ * No other backend makes one for the same group meanwhile: the caller has the
+ * lane's lock.
+ */
+FairqGroup *
+fairq_entry_lock(FairqLane *lane, int32 group_no, bool create, bool *is_new,
+				 FairqGroupSet **setp)
+{
+	FairqGroupSet *sets[2];
+	FairqGroup *group;
+
+	if (fairq_in_shadow(lane))
+		return lock_own(lane, group_no, create, is_new, setp);
+	*is_new = false;
+	group = find_entry(lane->recovery.lane_no, group_no, sets, setp);
+	if (group != NULL || !create)
+		return group;
 	*is_new = true;
-	return make_entry(lane_no, group_no, sets, setp);
+	return make_entry(lane->recovery.lane_no, group_no, sets, setp);
 }
 
 /*
@@ -191,6 +263,12 @@ lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,
 	int64		n = group - cache->ways[0];
 	const FairqGroupKey *key;
 
+	/* is it one of a copy? */
+	if ((uintptr_t) group - (uintptr_t) cache->ways >= sizeof(cache->ways))
+	{
+		lock_own_set(set);
+		return true;
+	}
 	*set = &cache->sets[n / FAIRQ_SET_WAYS];
 	key = &(*set)->keys[n % FAIRQ_SET_WAYS];
 	SpinLockAcquire(&(*set)->mutex);

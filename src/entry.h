@@ -5,11 +5,11 @@
 #ifndef FAIRQ_ENTRY_H
 #define FAIRQ_ENTRY_H
 
-#include "shmem.h"
+#include "hints.h"
 
 #define FAIRQ_TAIL_UNKNOWN INT64CONST(-2)
 
-extern FairqGroup *fairq_entry_lock(uint32 lane_no, int32 group_no,
+extern FairqGroup *fairq_entry_lock(FairqLane *lane, int32 group_no,
 									bool create, bool *is_new,
 									FairqGroupSet **set);
 extern void fairq_entry_unlock(FairqGroupSet *set);

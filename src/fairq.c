@@ -46,15 +46,16 @@ _PG_init(void)
 	/*
 	 * At the end of a transaction, in this order: turns go back to their lane
 	 * before their slots do, and the caches follow once all is applied.
+	 * What others are to find is there when serve.c wakes them.
 	 */
 	fairq_transactions_init();
 	fairq_turns_init();
-	fairq_serve_init();
 	fairq_running_init();
 	fairq_census_init();
 	fairq_tally_count_init();
 	fairq_taken_init();
 	fairq_due_init();
+	fairq_serve_init();
 	fairq_groups_init();
 	fairq_queues_init();
 }

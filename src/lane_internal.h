@@ -207,8 +207,7 @@ static inline FairqGroup *
 lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **set)
 {
 	bool		is_new;
-	FairqGroup *group = fairq_entry_lock(lane->recovery.lane_no, group_no,
-										 create, &is_new, set);
+	FairqGroup *group = fairq_entry_lock(lane, group_no, create, &is_new, set);
 
 	if (group != NULL && is_new)
 		fairq_lane_init_entry(lane, group_no, group);

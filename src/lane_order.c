@@ -51,6 +51,7 @@
 #include "lane.h"
 #include "lane_internal.h"
 #include "lane_order.h"
+#include "shadow.h"
 
 /* groups that are added to the ordered set before the next turn is taken */
 #define MOST_ADDED 64
@@ -103,12 +104,30 @@ fairq_lane_have_accounts(FairqLane *lane)
 	mapped.n = fairq_order_map(&lane->order.set);
 }
 
+/*
+ * In a copy of a lane: an account that is new there, which is what the lane
+ * has.  The lane's accounts are mapped.
+ */
+static void
+copy_account(FairqLane *lane, int32 group_no, FairqAccount *account)
+{
+	const FairqAccount *real;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	real = fairq_order_record_if_any(&lane->order.set, group_no);
+	if (real != NULL)
+		*account = *real;
+	LWLockRelease(&lane->lock);
+}
+
 /* The account of a group; one that is void is made anew. */
 static FairqAccount *
 account_of(FairqLane *lane, int32 group_no)
 {
 	FairqAccount *account = fairq_order_record(&lane->order.set, group_no);
 
+	if (account->lane_no == 0 && fairq_in_shadow(lane))
+		copy_account(fairq_shadow_real(lane), group_no, account);
 	if (account->lane_no != lane->recovery.lane_no)
 		fairq_account_init(account, lane->recovery.lane_no);
 	return account;

@@ -47,8 +47,7 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 	wait->deadline = has(lane, FAIRQ_LAPSED, group_no) ? DT_NOBEGIN :
 		wait->leased ? fairq_seats_deadline(lane, group_no) : DT_NOEND;
 	wait->next_turn = next_turn(lane, group_no);
-	group = fairq_entry_lock(lane->recovery.lane_no, group_no, false, &is_new,
-							 &set);
+	group = fairq_entry_lock(lane, group_no, false, &is_new, &set);
 	wait->since = DT_NOBEGIN;
 	if (group != NULL)
 	{
@@ -204,8 +203,7 @@ oldest_entry(FairqLane *lane)
 
 		if (!has(lane, FAIRQ_RING, group_no))
 			continue;
-		group = fairq_entry_lock(lane->recovery.lane_no, group_no, false,
-								 &is_new, &set);
+		group = fairq_entry_lock(lane, group_no, false, &is_new, &set);
 		if (group == NULL)
 			return DT_NOBEGIN;
 		oldest = Min(oldest, waits_since(lane, group_no, group));

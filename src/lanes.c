@@ -54,7 +54,7 @@ static const FairqSeatSet shown_sets[] = {
  * searched for from the beginning; NULL, if nothing will ever fall due.
  */
 static void
-put_timer(FairqRow *row, const FairqLaneCopy *lane, FairqRegion region)
+put_timer(FairqRow *row, const FairqLaneView *lane, FairqRegion region)
 {
 	int64		addr = lane->timers[region];
 	bool		never = addr >= fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2;
@@ -66,15 +66,14 @@ put_timer(FairqRow *row, const FairqLaneCopy *lane, FairqRegion region)
 /* Put the row of a lane, if anything is known of it. */
 static void
 put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
-		 const FairqLaneView *view)
+		 const FairqLaneView *lane)
 {
 	FairqRow	row = {0};
-	const FairqLaneCopy *lane = &view->lane;
 	bool		known = lane->begun && lane->known >= FAIRQ_ALL_SEATS;
 	bool		partly = lane->begun && !known;
 
-	if (!lane->begun && view->n[FAIRQ_LEASED] == 0 &&
-		view->n[FAIRQ_LAPSED] == 0)
+	if (!lane->begun && lane->n[FAIRQ_LEASED] == 0 &&
+		lane->n[FAIRQ_LAPSED] == 0)
 		return;
 	fairq_put(&row, CStringGetTextDatum(queue), false);
 	fairq_put(&row, Int32GetDatum(priority), false);
@@ -87,7 +86,7 @@ put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 	fairq_put_int8(&row, lane->turn,
 				   !lane->begun || lane->turn == FAIRQ_ADDR_NONE);
 	for (int i = 0; i < lengthof(shown_sets); i++)
-		fairq_put(&row, Int32GetDatum(view->n[shown_sets[i]]), false);
+		fairq_put(&row, Int32GetDatum(lane->n[shown_sets[i]]), false);
 	put_timer(&row, lane, FAIRQ_REGION_RETRIED);
 	put_timer(&row, lane, FAIRQ_REGION_SCHEDULED);
 	fairq_put(&row, TimestampTzGetDatum(lane->deadline),

@@ -14,7 +14,9 @@
  * others.  Removals leave that number as it is.
  *
  * Records are kept in chunks by seat (chunks.c).  They are zero at first, and
- * keep what they say while their group is not in the set.
+ * keep what they say while their group is not in the set.  Those of a copy
+ * (shadow.c) are there as they are asked for: a set has more of them than a
+ * copy has groups.
  *
  * Locking: the lane's lock, exclusively; shared, to look.  Chunks of records are
  * made and mapped before (fairq_order_have); all else here does not allocate, wait or fail.
@@ -26,6 +28,7 @@
 #include "common/hashfn.h"
 
 #include "order.h"
+#include "shadow.h"
 
 /*
  * The nodes that a function comes by: it looks up a chunk once, and not for each of
@@ -75,7 +78,8 @@ fairq_order_init(FairqOrder *order, Size size)
 static void
 have_chunk(FairqOrder *order, int chunk)
 {
-	while (fairq_chunk_at(&order->records, chunk) == NULL)
+	while (!fairq_in_shadow(order) &&
+		   fairq_chunk_at(&order->records, chunk) == NULL)
 		fairq_chunk_make(&order->records, chunk,
 						 fairq_chunk_seats(chunk) * order->size, NULL);
 }
@@ -126,8 +130,11 @@ fairq_order_record(FairqOrder *order, int32 seat)
 {
 	int			chunk = fairq_chunk_of(seat);
 	char	   *records = fairq_chunk_at(&order->records, chunk);
+	bool		is_new;
 
-	Assert(records != NULL);
+	Assert(records != NULL || fairq_in_shadow(order));
+	if (records == NULL)
+		return fairq_shadow_part(order, seat, order->size, &is_new);
 	return records + (seat - fairq_chunk_first(chunk)) * order->size;
 }
 
@@ -138,7 +145,8 @@ node_at(Nodes *nodes, int32 seat)
 
 	if (nodes->chunk[chunk] == NULL)
 		nodes->chunk[chunk] = fairq_chunk_at(&nodes->order->records, chunk);
-	Assert(nodes->chunk[chunk] != NULL);
+	if (nodes->chunk[chunk] == NULL)
+		return fairq_order_record(nodes->order, seat);
 	return (FairqNode *) (nodes->chunk[chunk] +
 						  (seat - fairq_chunk_first(chunk)) *
 						  nodes->order->size);

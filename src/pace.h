@@ -116,19 +116,6 @@ fairq_starts_take(FairqStarts *starts, const FairqPace *pace, int64 now,
 	return 0;
 }
 
-/* How many tasks may start now. */
-static inline int64
-fairq_starts_left(const FairqStarts *starts, const FairqPace *pace, int64 now)
-{
-	int64		next = fairq_starts_next(starts, pace);
-
-	if (pace->gap == 0)
-		return PG_INT32_MAX;
-	if (now < next)
-		return 0;
-	return 1 + (now - Max(next, now - pace->spare)) / pace->gap;
-}
-
 /* The wall clock's time at that time of the monotonic clock. */
 static inline TimestampTz
 fairq_wall_time(int64 monotonic, TimestampTz now)

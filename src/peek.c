@@ -2,8 +2,9 @@
  * peek.c
  *		fairq.peek: what a pop would return.
  *
- * What is next is found in foresee.c; here each of these tasks becomes a row,
- * in which there is nothing that its producer gave but the group's key.
+ * A call is served as that of a pop, but on a copy of what shared memory knows
+ * (fairq_foresee()).  Here each of its tasks becomes a row, in which there is
+ * nothing that its producer gave but the group's key.
  *
  * Locking: AccessShareLock on the queue and on fairq.task, to the end of the
  * transaction: the first holds drop_queue() off, the second DROP EXTENSION.
@@ -17,9 +18,10 @@
 
 #include "args.h"
 #include "compat.h"
-#include "foresee.h"
 #include "group.h"
 #include "row.h"
+#include "serve.h"
+#include "shadow.h"
 
 PG_FUNCTION_INFO_V1(fairq_peek);
 
@@ -34,9 +36,9 @@ typedef struct Peeking
 	MemoryContext each;			/* memory context of a row */
 } Peeking;
 
-/* Put the row of a task that a pop would return. */
-static void
-put_task(void *arg, const FairqTask *task)
+/* Put the row of a task that a pop would return, and claim it in thought. */
+static FairqClaimResult
+put_task(FairqTable *tasks, FairqTask *task, void *arg)
 {
 	Peeking    *peeking = arg;
 	MemoryContext old = MemoryContextSwitchTo(peeking->each);
@@ -50,6 +52,9 @@ put_task(void *arg, const FairqTask *task)
 	fairq_put_row(peeking->rsinfo, &row);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(peeking->each);
+	fairq_shadow_claim(task->id);
+	task->running = true;
+	return FAIRQ_CLAIMED;
 }
 
 /* fairq.peek(queue, max_tasks) */
@@ -58,8 +63,12 @@ fairq_peek(PG_FUNCTION_ARGS)
 {
 	Peeking		peeking;
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	int64		max_tasks = FAIRQ_ARG_INT(1, "max_tasks", SOME_TASKS, 1,
-										  PG_INT32_MAX);
+	FairqCall	call = {
+		.server = put_task,
+		.arg = &peeking,
+		.lease_until = DT_NOEND,
+		.max_tasks = FAIRQ_ARG_INT(1, "max_tasks", SOME_TASKS, 1, PG_INT32_MAX)
+	};
 	FairqTable *tasks;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
@@ -69,8 +78,8 @@ fairq_peek(PG_FUNCTION_ARGS)
 	peeking.each = AllocSetContextCreate(CurrentMemoryContext, "fairq peek",
 										 ALLOCSET_DEFAULT_SIZES);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
-	fairq_foresee(peeking.queue, tasks, GetCurrentTimestamp(), max_tasks,
-				  put_task, &peeking);
+	call.now = GetCurrentTimestamp();
+	fairq_foresee(peeking.queue, tasks, &call);
 	fairq_table_close(tasks);
 	MemoryContextDelete(peeking.each);
 	return (Datum) 0;

@@ -213,22 +213,6 @@ search_position(FairqScan *scans[2], FairqQueue *queue, int priority,
 }
 
 /*
- * Find out which block is served, and up to which seat, off the table alone:
- * nothing is noted.
- */
-void
-fairq_find_position(FairqQueue *queue, int priority, FairqTable *tasks,
-					int64 *block, int32 *seat)
-{
-	FairqScan  *scans[2] = {NULL, NULL};
-
-	search_position(scans, queue, priority, tasks, block, seat);
-	for (int i = 0; i < lengthof(scans); i++)
-		if (scans[i] != NULL)
-			fairq_scan_end(scans[i]);
-}
-
-/*
  * Begin: find the position.  From now on what is published of the lane counts.
  */
 static void
@@ -236,10 +220,14 @@ begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	uint64		resets = pg_atomic_read_u64(&fairq_domain()->resets);
+	FairqScan  *scans[2] = {NULL, NULL};
 	int64		block;
 	int32		seat;
 
-	fairq_find_position(queue, priority, tasks, &block, &seat);
+	search_position(scans, queue, priority, tasks, &block, &seat);
+	for (int i = 0; i < lengthof(scans); i++)
+		if (scans[i] != NULL)
+			fairq_scan_end(scans[i]);
 	(void) fairq_chunks_map(&queue->hints->chunks);
 	fairq_lane_recover_begin(lane, resets, GetCurrentTimestamp(),
 							 queue->block_length, queue->shares.fair_by, block, seat);

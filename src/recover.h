@@ -16,8 +16,6 @@ typedef struct FairqRecovering
 	uint32		lane_no;		/* lane_no of the lane when it began last */
 } FairqRecovering;
 
-extern void fairq_find_position(FairqQueue *queue, int priority,
-								FairqTable *tasks, int64 *block, int32 *seat);
 extern void fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,
 						  FairqRecovering *recovering);
 

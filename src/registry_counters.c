@@ -15,6 +15,7 @@
 #include "domain.h"
 #include "registry_internal.h"
 #include "seats.h"
+#include "shadow.h"
 
 /*
  * The entry of the queue of a counter, locked shared; NULL if the queue is gone.
@@ -131,9 +132,35 @@ note_counter(FairqHints *hints, int32 group_no)
 	LWLockRelease(&lane->lock);
 }
 
-/* Find or make the counter of a group.  It is pinned. */
-FairqCounter *
-fairq_shmem_counter(FairqHints *hints, int32 group_no)
+/*
+ * Find the counter of a group in a copy, or make it of what there is.  It is
+ * pinned.
+ */
+static FairqCounter *
+own_counter(FairqHints *copy, int32 group_no)
+{
+	bool		is_new;
+	FairqCounter *counter = fairq_shadow_part(copy, group_no,
+											  sizeof(FairqCounter), &is_new);
+	FairqCounter *real;
+
+	if (is_new)
+	{
+		fairq_counter_init(counter, copy->entry.born);
+		real = fairq_shmem_find_counter(fairq_shadow_real(copy), group_no);
+		if (real != NULL)
+		{
+			fairq_counter_copy(counter, real);
+			fairq_counter_unpin(real);
+		}
+	}
+	fairq_counter_pin(counter);
+	return counter;
+}
+
+/* The same in shared memory. */
+static FairqCounter *
+have_counter(FairqHints *hints, int32 group_no)
 {
 	FairqQueueKey key = fairq_key(hints->entry.key.queue_id, group_no);
 	FairqCounterEntry *entry;
@@ -142,7 +169,6 @@ fairq_shmem_counter(FairqHints *hints, int32 group_no)
 
 	fairq_explain_begin(&callback);
 	fairq_registry_attach();
-	fairq_chunks_have(&hints->chunks, group_no);
 	fairq_shmem_make_room();
 	entry = dshash_find_or_insert(fairq_view.counters, &key, &found);
 	if (!found)
@@ -152,9 +178,21 @@ fairq_shmem_counter(FairqHints *hints, int32 group_no)
 	}
 	fairq_counter_pin(&entry->counter);
 	dshash_release_lock(fairq_view.counters, entry);
-	note_counter(hints, group_no);
 	fairq_explain_end(&callback);
 	return &entry->counter;
+}
+
+/* Find or make the counter of a group.  It is pinned. */
+FairqCounter *
+fairq_shmem_counter(FairqHints *hints, int32 group_no)
+{
+	FairqCounter *counter;
+
+	fairq_chunks_have(&hints->chunks, group_no);
+	counter = fairq_in_shadow(hints) ? own_counter(hints, group_no) :
+		have_counter(hints, group_no);
+	note_counter(hints, group_no);
+	return counter;
 }
 
 /* The same, but NULL if there is none. */
@@ -164,6 +202,8 @@ fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 	FairqQueueKey key = fairq_key(hints->entry.key.queue_id, group_no);
 	FairqCounterEntry *entry;
 
+	if (fairq_in_shadow(hints))
+		return own_counter(hints, group_no);
 	fairq_registry_attach();
 	entry = dshash_find(fairq_view.counters, &key, false);
 	if (entry == NULL)

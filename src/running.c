@@ -36,6 +36,7 @@
 #include "count.h"
 #include "registry.h"
 #include "running.h"
+#include "shadow.h"
 #include "survey.h"
 
 /* how often a call waits to count, for what is done in a moment */
@@ -361,14 +362,14 @@ sum_rows(FairqCounter *counter, int32 group_no, FairqAsOf now,
 	counting->too_long = counting->budget == 0;
 	if (!counting->too_long)
 	{
-		if (!fairq_pending_running(hints, group_no, &counting->running,
-								   &counting->doubtful))
+		if (!fairq_pending_running(fairq_shadow_real(hints), group_no,
+								   &counting->running, &counting->doubtful))
 			return false;
 		fairq_count_running(call.queue, group_no, tasks, counting);
 		if (counting->too_long)
 			fairq_counter_is_long(counter, now);
 	}
-	if (counting->too_long && group_no < 0)
+	if (counting->too_long && group_no < 0 && !fairq_in_shadow(hints))
 		fairq_census_want(hints);
 	return !counting->too_long;
 }
@@ -676,24 +677,24 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 /*
  * Use the call's slots for a task, whose row shows that it is running; or,
- * with removed, that it is gone.
+ * with removed, that it is gone.  pending is NULL if that is only foreseen.
  */
 void
 fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 {
 	/* before the counter is let go: a count after that must reach so far */
-	fairq_lane_reaches(pending->lane, task->addr);
-	fairq_start_is_used();
-	/* taken: nothing else says that it has ended */
-	pending->leaves.of_retried |= removed && call.queue->retries.in_order &&
-		fairq_region(task->addr) == FAIRQ_REGION_RETRIED;
-	if (!call.counted)
+	fairq_lane_reaches(fairq_queue_lane(call.queue, task->priority), task->addr);
+	if (pending != NULL)
 	{
-		fairq_pending_leaves(pending, NULL, 0, 0, removed ? 1 : 0, 1);
-		return;
+		/* taken: nothing else says that it has ended */
+		pending->leaves.of_retried |= removed &&
+			call.queue->retries.in_order &&
+			fairq_region(task->addr) == FAIRQ_REGION_RETRIED;
+		fairq_pending_leaves(pending, call.group.counter, call.group.count_no,
+							 call.queue_count_no, removed ? 1 : 0, 1);
 	}
-	fairq_pending_leaves(pending, call.group.counter, call.group.count_no,
-						 call.queue_count_no, removed ? 1 : 0, 1);
+	if (!call.counted)
+		return;
 	let_go_of_group();
 	let_go_of_queue();
 	call.in_queue = false;

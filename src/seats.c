@@ -73,6 +73,17 @@ fairq_chunks_have(FairqChunks *chunks, int32 seat)
 						 sizeof(uint64), fill_chunk);
 }
 
+/*
+ * Make sure that there are bits for all groups that another queue has bits of.
+ */
+void
+fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like)
+{
+	for (int chunk = 1; chunk < FAIRQ_CHUNKS; chunk++)
+		if (fairq_chunk_at(like, chunk) != NULL)
+			fairq_chunks_have(chunks, (int32) fairq_chunk_first(chunk));
+}
+
 /* Map all chunks that there are.  Returns how many. */
 uint32
 fairq_chunks_map(FairqChunks *chunks)
@@ -133,6 +144,26 @@ fairq_seats_init(FairqLane *lane)
 		if (words != NULL)
 			memset(words, 0, FAIRQ_COUNTED * SET_WORDS(chunk) * sizeof(uint64));
 	}
+}
+
+/*
+ * Copy the bits of a lane that are in chunks to another one.  False if that
+ * does not have all of them.
+ */
+bool
+fairq_seats_copy(FairqLane *copy, FairqLane *lane)
+{
+	for (int chunk = 1; chunk < FAIRQ_CHUNKS; chunk++)
+	{
+		const uint64 *from = lane_part(lane, chunk);
+		uint64	   *to = from == NULL ? NULL : lane_part(copy, chunk);
+
+		if (from != NULL && to == NULL)
+			return false;
+		if (from != NULL)
+			memcpy(to, from, LANE_WORDS(chunk) * sizeof(uint64));
+	}
+	return true;
 }
 
 bool

@@ -84,10 +84,12 @@
 #include "miscadmin.h"
 
 #include "census.h"
+#include "copy.h"
 #include "due.h"
 #include "registry.h"
 #include "running.h"
 #include "serve.h"
+#include "shadow.h"
 #include "shown.h"
 #include "transaction.h"
 #include "turn.h"
@@ -569,7 +571,7 @@ static bool
 is_to_count(FairqService *s)
 {
 	return s->got.served < s->call.max_tasks && !s->got.peeked &&
-		!s->queue->paused &&
+		!s->queue->paused && !s->call.foresees &&
 		(s->call.per_group == 0 || s->got.served == 0) &&
 		fairq_census_is_due(s->queue->hints);
 }
@@ -585,7 +587,7 @@ serve_queue(FairqService *s)
 	owed.found = 0;
 
 	/* what is running is found by all pops, a part by each */
-	if (!s->queue->paused)
+	if (!s->queue->paused && !s->call.foresees)
 		fairq_census_step(s->queue, s->tasks);
 
 	/* by our own settings there may be slots for parked groups */
@@ -601,7 +603,7 @@ serve_queue(FairqService *s)
 		 * What our transaction has enqueued may have been made void while we
 		 * looked, by others who come by.  That ends: each of them is done.
 		 */
-		if (fairq_has_own_tasks() && !s->call.peek &&
+		if (fairq_has_own_tasks() && !s->call.peek && !s->call.foresees &&
 			s->got.served < s->call.max_tasks &&
 			s->call.per_group == 0 && tries < MAX_OWN_TRIES &&
 			fairq_pending_show(s->queue->hints))
@@ -634,8 +636,9 @@ serve_queue(FairqService *s)
 }
 
 /*
- * If an error has ended the call, all that it has found is for others; and another
- * session is to look at what this one was woken for.
+ * If an error has ended the call, all that it has found is for others; and
+ * another session is to look at what this one was woken for.  Other modules
+ * have given back what was in flight, which may have been in a copy.
  */
 static void
 end_call(void)
@@ -643,6 +646,7 @@ end_call(void)
 	if (owed.wakeup != NULL)
 		fairq_wake(owed.wakeup, Min(owed.found, PG_INT32_MAX - 1) + 1);
 	owed.wakeup = NULL;
+	fairq_shadow_end();
 }
 
 static const FairqEnding ending = {.end_call = end_call};
@@ -689,6 +693,24 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
 						(call->per_group > 0 && s.got.served > 0));
 	*stopped = s.got.stopped;
 	return s.got.served;
+}
+
+/*
+ * Find out what a call would serve, and change nothing: it is served on a copy
+ * of what shared memory knows.
+ */
+void
+fairq_foresee(FairqQueue *queue, FairqTable *tasks, const FairqCall *call)
+{
+	FairqService s = {.tasks = tasks, .call = *call};
+
+	fairq_watch_transaction();
+	/* what our own transaction has done our own pops are shown, too */
+	(void) fairq_pending_show(queue->hints);
+	s.queue = fairq_copy_queue(queue, call->max_tasks);
+	s.call.foresees = true;
+	serve_queue(&s);
+	fairq_shadow_end();
 }
 
 /*

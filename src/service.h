@@ -37,6 +37,8 @@ typedef struct FairqCall
 								 * removed */
 	bool		peek;			/* true: nothing is served, but whether a pop
 								 * would be worth it is found out */
+	bool		foresees;		/* true: all is done on a copy, and no row is
+								 * changed or locked */
 	bool		ends;			/* true, with peek: tasks that are over, and that
 								 * no pop would return, are brought to their
 								 * end */

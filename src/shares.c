@@ -47,8 +47,8 @@
  * Shares are those of the settings' latest version that a caller has come with.
  * When they are others, and after a restart, all lanes are even.
  *
- * Locking: a spinlock, for some comparisons.  The functions of a state take a
- * caller's own copy, or are called under the lock.
+ * Locking: a spinlock, for some comparisons.  The functions of a state
+ * are called under the lock.
  */
 #include "postgres.h"
 
@@ -119,8 +119,8 @@ start_of(const FairqShareState *state, int priority)
  * Have the shares of that version of the settings.  If they are new, all lanes
  * are even.
  */
-void
-fairq_share_begin(FairqShareState *state, const int32 *share, uint64 version)
+static void
+share_begin(FairqShareState *state, const int32 *share, uint64 version)
 {
 	if (version < state->version)
 		return;
@@ -345,9 +345,9 @@ choose_by_time(FairqShareState *state, const FairqLaneWork *works,
  * known when it is settled.  works: of a queue that is fair by
  * time; else NULL.  False if no lane with a share is left.
  */
-bool
-fairq_share_choose(FairqShareState *state, const FairqLaneWork *works,
-				   uint32 without, int64 most, FairqShareRun *run)
+static bool
+share_choose(FairqShareState *state, const FairqLaneWork *works,
+			 uint32 without, int64 most, FairqShareRun *run)
 {
 	run->epoch = state->epoch;
 	run->by_time = works != NULL;
@@ -375,9 +375,9 @@ settle_by_time(FairqShareState *state, const FairqShareRun *run,
  * Of the run so many tasks were served, which charge so much.  What was charged
  * for others goes back.
  */
-void
-fairq_share_settle(FairqShareState *state, const FairqShareRun *run,
-				   int64 served, int64 charge)
+static void
+share_settle(FairqShareState *state, const FairqShareRun *run,
+			 int64 served, int64 charge)
 {
 	int32		share = state->share[run->priority];
 	FairqGot	last;
@@ -415,18 +415,16 @@ fairq_shares_init(FairqShares *shares)
 	memset(&shares->state, 0, sizeof(FairqShareState));
 }
 
-/* Copy the state, with these shares. */
 void
-fairq_shares_copy(FairqShares *shares, const int32 *share, uint64 version,
-				  FairqShareState *copy)
+fairq_shares_copy(FairqShares *copy, FairqShares *shares)
 {
 	SpinLockAcquire(&shares->mutex);
-	*copy = shares->state;
+	copy->state = shares->state;
 	SpinLockRelease(&shares->mutex);
-	fairq_share_begin(copy, share, version);
+	SpinLockInit(&copy->mutex);
 }
 
-/* As fairq_share_choose(), with these shares. */
+/* As share_choose(), with these shares. */
 bool
 fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
 					const FairqLaneWork *works, uint32 without, int64 most,
@@ -435,18 +433,18 @@ fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
 	bool		chosen;
 
 	SpinLockAcquire(&shares->mutex);
-	fairq_share_begin(&shares->state, share, version);
-	chosen = fairq_share_choose(&shares->state, works, without, most, run);
+	share_begin(&shares->state, share, version);
+	chosen = share_choose(&shares->state, works, without, most, run);
 	SpinLockRelease(&shares->mutex);
 	return chosen;
 }
 
-/* As fairq_share_settle(). */
+/* As share_settle(). */
 void
 fairq_shares_settle(FairqShares *shares, const FairqShareRun *run,
 					int64 served, int64 charge)
 {
 	SpinLockAcquire(&shares->mutex);
-	fairq_share_settle(&shares->state, run, served, charge);
+	share_settle(&shares->state, run, served, charge);
 	SpinLockRelease(&shares->mutex);
 }

@@ -94,17 +94,8 @@ typedef struct FairqShareRun
 	uint32		epoch;			/* epoch of the state then */
 } FairqShareRun;
 
-extern void fairq_share_begin(FairqShareState *state, const int32 *share,
-							  uint64 version);
-extern bool fairq_share_choose(FairqShareState *state,
-							   const FairqLaneWork *works, uint32 without,
-							   int64 most, FairqShareRun *run);
-extern void fairq_share_settle(FairqShareState *state,
-							   const FairqShareRun *run, int64 served,
-							   int64 charge);
 extern void fairq_shares_init(FairqShares *shares);
-extern void fairq_shares_copy(FairqShares *shares, const int32 *share,
-							  uint64 version, FairqShareState *copy);
+extern void fairq_shares_copy(FairqShares *copy, FairqShares *shares);
 extern bool fairq_shares_choose(FairqShares *shares, const int32 *share,
 								uint64 version, const FairqLaneWork *works,
 								uint32 without, int64 most,

@@ -27,6 +27,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "shadow.h"
 #include "store_internal.h"
 
 /*
@@ -506,6 +507,9 @@ fairq_task_keyed(TupleTableSlot *slot)
 		 DatumGetInt32(slot_getattr(slot, TASK_ATTEMPT, &isnull)) == 0);
 }
 
+/*
+ * Read a row.  A task that was claimed in thought, on a copy (shadow.c), runs.
+ */
 void
 fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 {
@@ -546,6 +550,11 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	task->keyed = fairq_task_keyed(slot);
 	task->until_started = task->keyed &&
 		fairq_task_has(slot, TASK_UNTIL_STARTED);
+	if (fairq_shadow_claimed(task->id))
+	{
+		task->running = true;
+		task->lease_until = DT_NOEND;
+	}
 }
 
 /* Is it worth asking for pages before they are needed? */

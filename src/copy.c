@@ -1,0 +1,188 @@
+/*
+ * copy.c
+ *		Copying what shared memory knows of a queue, for a call that changes nothing.
+ *
+ * The copy is a shadow (shadow.c): on it a call is served as in shared memory,
+ * and no other backend has a hand in it.  Sleepers are left out, so nobody is
+ * woken.
+ *
+ * Of a lane that is fair by tasks all is copied, which is some bits for each
+ * group.  Of another lane the accounts are a hundred times that.  So its
+ * ordered set has in the copy the first groups of each level alone: as many as
+ * tasks are wanted, which can each be of another group, and MOST_IN_VAIN that
+ * may have nothing to be had.  Accounts of other groups are copied as they are
+ * asked for (lane_order.c).
+ *
+ * Throttled groups whose time has come are taken back before, as the next call
+ * would do it; that is done in the lane itself.  In the copy no other one
+ * comes back by the clock.
+ *
+ * Locking: each lane's lock, shared, for a copy of its bits, and for some
+ * accounts at a time.  So the copy is exact if nothing else happens meanwhile.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "copy.h"
+#include "lane_internal.h"
+#include "lane_order.h"
+#include "shadow.h"
+
+/*
+ * groups of a level, beside as many as tasks are wanted, that are copied in
+ * order
+ */
+#define MOST_IN_VAIN 1000
+
+/* accounts that are copied under one hold of the lane's lock */
+#define AT_ONCE 64
+
+/* throttled groups that are taken back under one hold of it */
+#define MOST_BACK 64
+
+/*
+ * Copy the lane and its bits.  False if the copy has not room for all of them.
+ */
+static bool
+copy_bits(FairqLane *lane, FairqLane *copy)
+{
+	bool		all;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	memcpy(copy, lane, sizeof(FairqLane));
+	all = fairq_seats_copy(copy, lane);
+	LWLockRelease(&lane->lock);
+	LWLockInitialize(&copy->lock, fairq_lane_tranche());
+	return all;
+}
+
+/* An account that was copied. */
+typedef struct AccountCopy
+{
+	int32		group_no;
+	FairqAccount account;
+} AccountCopy;
+
+/*
+ * Copy the accounts of the first groups behind a rank that are in the ordered
+ * set, and in the ring.  Returns how many there were.
+ */
+static int
+copy_behind(FairqLane *lane, const FairqRank *behind, int most,
+			AccountCopy *copies)
+{
+	FairqOrder *set = &lane->order.set;
+	FairqRank	rank = *behind;
+	uint32		mapped = fairq_order_map(set);
+	int			n = 0;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	while (n < most && is_begun(lane) && !is_by_turns(lane) &&
+		   pg_atomic_read_u32(&set->records.made) == mapped)
+	{
+		int32		next = fairq_order_after(set, &rank);
+
+		if (next == FAIRQ_NO_NODE)
+			break;
+		copies[n].group_no = next;
+		copies[n].account = *(FairqAccount *) fairq_order_record(set, next);
+		rank = copies[n].account.node.rank;
+		n += has(lane, FAIRQ_RING, next);
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/* Have a group in the ordered set of the copy, if it was in the ring. */
+static void
+add_group(FairqLane *copy, const AccountCopy *group)
+{
+	if (!has(copy, FAIRQ_RING, group->group_no) ||
+		has(copy, FAIRQ_SERVED, group->group_no))
+		return;
+	*(FairqAccount *) fairq_order_record(&copy->order.set, group->group_no) =
+		group->account;
+	fairq_seats_add(copy, FAIRQ_SERVED, group->group_no);
+	fairq_order_add(&copy->order.set, group->group_no);
+}
+
+/*
+ * Copy the ordered set: so many groups of each level that a search looks at.
+ */
+static void
+copy_order(FairqLane *lane, FairqLane *copy, int64 most)
+{
+	AccountCopy copies[AT_ONCE];
+	FairqRank	behind = {.level = -1,.amount.whole = PG_INT64_MAX};
+	int			levels = 0;
+	int64		in_level = 0;
+	int			n;
+
+	fairq_seats_clear(copy, FAIRQ_SERVED);
+	while ((n = copy_behind(lane, &behind, AT_ONCE, copies)) > 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		for (int i = 0; i < n; i++)
+		{
+			if (copies[i].account.node.rank.level != behind.level)
+			{
+				if (++levels > FAIRQ_MOST_LEVELS)
+					return;
+				in_level = 0;
+			}
+			behind = copies[i].account.node.rank;
+			add_group(copy, &copies[i]);
+			if (++in_level == most)
+			{
+				behind.amount.whole = PG_INT64_MAX;
+				break;
+			}
+		}
+	}
+}
+
+static void
+copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
+{
+	FairqChunks *chunks = &fairq_hints_of(lane)->chunks;
+
+	while (fairq_lane_come_back(lane, fairq_chunks_map(chunks), MOST_BACK) > 0)
+		CHECK_FOR_INTERRUPTS();
+	do
+		fairq_chunks_have_like(&fairq_hints_of(copy)->chunks, chunks);
+	while (!copy_bits(lane, copy));
+	/* what another backend is at is not done here */
+	copy->times.searching = false;
+	fairq_lane_throttled_init(copy);
+	fairq_lane_order_init(copy);
+	if (is_begun(copy) && !is_by_turns(copy))
+		copy_order(lane, copy, max_tasks + MOST_IN_VAIN);
+}
+
+/*
+ * Copy the queue, as its settings are by what was read of them, and what
+ * shared memory knows of it, for a call for so many tasks.
+ */
+FairqQueue *
+fairq_copy_queue(const FairqQueue *queue, int64 max_tasks)
+{
+	FairqHints *hints = queue->hints;
+	FairqHints *copy = fairq_shadow_begin(hints, sizeof(FairqHints));
+	FairqQueue *of_copy = fairq_shadow_alloc(sizeof(FairqQueue));
+
+	memcpy(copy, hints, sizeof(FairqHints));
+	fairq_chunks_init(&copy->chunks);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		copy_lane(&hints->lanes[p], &copy->lanes[p], max_tasks);
+	pg_atomic_write_u64(&copy->versions.now, queue->as_of.version);
+	pg_atomic_write_u32(&copy->calls, 0);
+	SpinLockInit(&copy->versions.mutex);
+	SpinLockInit(&copy->parked.ages.mutex);
+	fairq_counter_copy(&copy->running, &hints->running);
+	fairq_shares_copy(&copy->shares, &hints->shares);
+	fairq_wakeup_init(&copy->wakeup);
+	*of_copy = *queue;
+	of_copy->hints = copy;
+	return of_copy;
+}

@@ -1,0 +1,143 @@
+/*
+ * shadow.c
+ *		This backend's own copy of what shared memory knows of a queue.
+ *
+ * A call that is to foresee what a pop would serve, and change nothing, does
+ * what a pop does, on a copy.  The hints of the queue are copied at once, with
+ * the bits of its groups and the order of its lanes (copy.c).  What is found
+ * by a key, and not from there, is copied as it is first asked for: the entry
+ * of a group in the cache (entry.c), its counter (registry_counters.c), its
+ * account (lane_order.c).  Such parts are kept here, by what they are part of
+ * and a number.
+ *
+ * Who is given an address tells by that whether it is one of the copy
+ * (fairq_in_shadow()).  So all else, locks and spinlocks too, is used there as
+ * in shared memory, and no other backend knows of it.
+ *
+ * Rows are no copies.  Those that were claimed in thought are kept by their
+ * ids, and read as running from then on (fairq_task_read()).
+ *
+ * When an error ends the call the callbacks at the end of the transaction give
+ * back what was in flight, in the copy as anywhere.  So it lives until they
+ * have run, in a memory context of its own.  They come by what the call has
+ * come by, so all parts are there by then, and nothing is allocated.
+ *
+ * Locking: none.
+ */
+#include "postgres.h"
+
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "shadow.h"
+
+/* What a part is kept by. */
+typedef struct PartKey
+{
+	uint64		of;				/* address of what it is part of; 0: it is a
+								 * task that was claimed */
+	int64		number;			/* the group's number; or the task's id */
+} PartKey;
+
+typedef struct Part
+{
+	PartKey		key;			/* hash key */
+	void	   *at;				/* the part; NULL, of a task */
+} Part;
+
+FairqShadow fairq_shadow;
+
+static MemoryContext context = NULL;
+static HTAB *parts;
+
+/*
+ * Begin a copy of that, which is of that size.  It is for the caller to fill
+ * in, and there until fairq_shadow_end().
+ */
+void *
+fairq_shadow_begin(void *real, Size size)
+{
+	HASHCTL		ctl = {
+		.keysize = sizeof(PartKey),
+		.entrysize = sizeof(Part)
+	};
+
+	fairq_shadow_end();
+	context = AllocSetContextCreate(TopMemoryContext, "fairq shadow",
+									ALLOCSET_DEFAULT_SIZES);
+	ctl.hcxt = context;
+	parts = hash_create("fairq shadow", 256, &ctl,
+						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	fairq_shadow.copy = MemoryContextAllocZero(context, size);
+	fairq_shadow.real = real;
+	fairq_shadow.size = size;
+	return fairq_shadow.copy;
+}
+
+/* Memory for the copy, which is zero. */
+void *
+fairq_shadow_alloc(Size size)
+{
+	return MemoryContextAllocExtended(context, size,
+									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+}
+
+/*
+ * The part of that number of something in the copy; NULL: there is none so
+ * far.
+ */
+void *
+fairq_shadow_find(const void *of, int32 number)
+{
+	PartKey		key = {.of = (uintptr_t) of, .number = number};
+	Part	   *part = hash_search(parts, &key, HASH_FIND, NULL);
+
+	return part == NULL ? NULL : part->at;
+}
+
+/* The same; one that is made for that is zero. */
+void *
+fairq_shadow_part(const void *of, int32 number, Size size, bool *is_new)
+{
+	PartKey		key = {.of = (uintptr_t) of, .number = number};
+	void	   *at = fairq_shadow_find(of, number);
+
+	*is_new = at == NULL;
+	if (*is_new)
+	{
+		Part	   *part;
+
+		at = fairq_shadow_alloc(size);
+		part = hash_search(parts, &key, HASH_ENTER, NULL);
+		part->at = at;
+	}
+	return at;
+}
+
+/* The task is claimed, in thought; or it was brought to its end. */
+void
+fairq_shadow_claim(int64 id)
+{
+	PartKey		key = {.number = id};
+	Part	   *part = hash_search(parts, &key, HASH_ENTER, NULL);
+
+	part->at = NULL;
+}
+
+bool
+fairq_shadow_has_claimed(int64 id)
+{
+	PartKey		key = {.number = id};
+
+	return hash_search(parts, &key, HASH_FIND, NULL) != NULL;
+}
+
+/* There is no copy any more. */
+void
+fairq_shadow_end(void)
+{
+	memset(&fairq_shadow, 0, sizeof(fairq_shadow));
+	if (context != NULL)
+		MemoryContextDelete(context);
+	context = NULL;
+}

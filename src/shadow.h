@@ -1,0 +1,50 @@
+/*
+ * shadow.h
+ *		This backend's own copy of what shared memory knows of a queue.
+ */
+#ifndef FAIRQ_SHADOW_H
+#define FAIRQ_SHADOW_H
+
+/* The copy that there is; of size 0: none. */
+typedef struct FairqShadow
+{
+	char	   *copy;			/* address of the copy */
+	char	   *real;			/* address of what it is a copy of */
+	Size		size;			/* size of both */
+} FairqShadow;
+
+extern FairqShadow fairq_shadow;
+
+extern void *fairq_shadow_begin(void *real, Size size);
+extern void *fairq_shadow_alloc(Size size);
+extern void *fairq_shadow_find(const void *of, int32 number);
+extern void *fairq_shadow_part(const void *of, int32 number, Size size,
+							   bool *is_new);
+extern void fairq_shadow_claim(int64 id);
+extern bool fairq_shadow_has_claimed(int64 id);
+extern void fairq_shadow_end(void);
+
+/* Is that part of the copy? */
+static inline bool
+fairq_in_shadow(const volatile void *at)
+{
+	return unlikely((uintptr_t) at - (uintptr_t) fairq_shadow.copy <
+					fairq_shadow.size);
+}
+
+/* What that is a copy of; itself, if it is none. */
+static inline void *
+fairq_shadow_real(void *at)
+{
+	return fairq_in_shadow(at) ?
+		fairq_shadow.real + ((char *) at - fairq_shadow.copy) : at;
+}
+
+/* Was that task claimed in thought? */
+static inline bool
+fairq_shadow_claimed(int64 id)
+{
+	return unlikely(fairq_shadow.size > 0) && fairq_shadow_has_claimed(id);
+}
+
+#endif							/* FAIRQ_SHADOW_H */
