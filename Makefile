@@ -74,6 +74,7 @@ OBJS = \
 	src/add.o \
 	src/visible.o \
 	src/waiting.o \
+	src/walk.o \
 	src/attempt.o \
 	src/outcome.o \
 	src/taken.o \
@@ -117,7 +118,6 @@ OBJS = \
 	src/lane_leases.o \
 	src/lane.o \
 	src/entry.o \
-	src/ages.o \
 	src/hand.o \
 	src/recover.o \
 	src/seats.o \

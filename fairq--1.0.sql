@@ -855,12 +855,13 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
 
--- Each reads shared memory and settings, and no task but those that it shows.
+-- Each reads shared memory and settings, and of tasks only those that it shows, or
+-- whose ages.
 CREATE FUNCTION fairq.visible_stats() RETURNS TABLE (queue text,
 	paused boolean, max_running int, ready bigint, scheduled bigint,
 	running bigint, groups_active int, groups_limited int, groups_paused int,
 	groups_throttled int,
-	oldest_ready interval, oldest_limited interval,
+	oldest_ready interval, oldest_limited interval, groups_sampled boolean,
 	wait_p50 interval, wait_p95 interval, wait_p99 interval,
 	run_p50 interval, run_p95 interval, run_p99 interval,
 	wait_histogram bigint[], run_histogram bigint[],
@@ -874,9 +875,10 @@ COMMENT ON FUNCTION fairq.visible_stats()
 
 CREATE VIEW fairq.stats WITH (security_barrier) AS
 	SELECT * FROM fairq.visible_stats();
-COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, who waits and since when, and what was done since the server started. It costs the same whatever is queued.';
+COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, who waits and since when, and what was done since the server started. It costs the same whatever is queued; up to 10,000 groups that wait are looked at one by one.';
 COMMENT ON COLUMN fairq.stats.groups_active IS 'Groups that may have something ready. NULL if nothing is known of the queue: after a restart until the next call or fairq.maintain(), and on a standby. Also NULL for a role that may not monitor the queue.';
 COMMENT ON COLUMN fairq.stats.groups_limited IS 'Groups without a free slot under a limit of theirs. NULL: as groups_active.';
+COMMENT ON COLUMN fairq.stats.groups_sampled IS 'Too many groups wait to look at each. The columns groups_active, groups_limited and groups_throttled are estimates then, and other tasks may be older than oldest_ready and oldest_limited say. NULL: as groups_active.';
 COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that stand at a turn and are not running, also those that a limit keeps back. Commits keep this number; NULL until all tasks have been counted, by fairq.maintain() or by a pop while the table is small.';
 COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that stand at a time and are not running: for later or for a retry, also due ones that no pop has taken yet. NULL: as ready.';
 COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, also those whose lease has expired and which no call has noticed yet. NULL: as ready.';

@@ -1,38 +1,46 @@
 -- For how long the oldest ready task of a queue has waited, as fairq.stats says: that
--- with a free slot, and that without.  Seen to fail when claims note nothing
--- (fairq_lane_note_claimed() in lane_end.c), when rounds are not forgotten
--- (fairq_ring_next_round() in ages.c), or what was noted before the ring was empty
--- (let_in() in lane_internal.h), when what falls out of a wheel is lost (move_on() in
--- ages.c), when the second priority of a parked group does not count (note_parked() in
--- counter.c), when what is not known of a parked group is not read (park() in running.c),
--- when what has fallen due counts from the next pop on (note_fallen_due() in
--- waiting.c), when leases that have ended do not count (note_leases_ended() there),
--- when the zeros of a
--- queue that is not known are shown (is_known() in waiting.c), or maintain() does not
--- make it known, when one epoch is kept (left_since() in ages.c), when groups count
--- whose tasks are gone, or do not count whose tasks are due or whose leases have ended
--- (nothing_waits() in waiting.c).
+-- with a free slot, and that without; and how many groups wait.  Seen to fail when
+-- waiting.c reads no group, or one at most; counts groups that have nothing; leaves out
+-- what keeps all groups back; demands a slot for an expired task; reads no due tasks;
+-- takes no lease for ended, or a deadline for the end of one; shows nothing when more
+-- groups have nothing than are read, or when a thousand dead index entries come first;
+-- begins at the first seat, or does not go on there; does not estimate; or shows the
+-- zeros of a queue that is not known, or ages though commits say that nothing is ready;
+-- and when claims note nothing (fairq_entry_claimed() in entry.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- Which task is as old as what is shown, or younger by an eighth of a second: tasks
--- are enqueued a quarter of a second after each other.  Finished ones are archived.
-CREATE FUNCTION pg_temp.task_of(of text, age interval) RETURNS text LANGUAGE sql AS $$
-	SELECT coalesce(
-		(SELECT t.payload #>> '{}'
-			FROM fairq.tasks t, LATERAL greatest(enqueued_at, run_at) ready_at
-			WHERE queue = of AND ready_at BETWEEN clock_timestamp() - age - interval '60 ms'
-				AND clock_timestamp() - age + interval '140 ms'
-			ORDER BY ready_at LIMIT 1),
-		CASE WHEN age IS NOT NULL THEN 'none' END)
+-- Which task is exactly as old as what is shown.  Finished ones are archived.  If tasks
+-- are not told apart, since the machine was too slow, look again.
+CREATE FUNCTION pg_temp.task_of(of text, age interval, since timestamptz, upto timestamptz)
+RETURNS text[] LANGUAGE sql AS $$
+	SELECT CASE WHEN age IS NULL THEN '{NULL}' ELSE
+		coalesce((SELECT array_agg(payload #>> '{}') FROM fairq.tasks t
+			WHERE queue = of AND greatest(enqueued_at, run_at) BETWEEN since - age AND upto - age), '{none}') END
 $$;
 CREATE FUNCTION pg_temp.show(of text, OUT active int, OUT limited int, OUT paused int,
-	OUT oldest_ready text, OUT oldest_limited text) LANGUAGE sql AS $$
-	SELECT groups_active, groups_limited, groups_paused,
-		pg_temp.task_of(of, s.oldest_ready), pg_temp.task_of(of, s.oldest_limited)
-	FROM fairq.stats s WHERE queue = of
+	OUT oldest_ready text, OUT oldest_limited text) LANGUAGE plpgsql AS $$
+DECLARE
+	began timestamptz;
+	stats record;
+	ready text[];
+	lacking text[];
+BEGIN
+	FOR i IN 1..100 LOOP
+		began := clock_timestamp();
+		SELECT * INTO stats FROM fairq.stats s WHERE queue = of;
+		ready := pg_temp.task_of(of, stats.oldest_ready, began, clock_timestamp());
+		lacking := pg_temp.task_of(of, stats.oldest_limited, began, clock_timestamp());
+		EXIT WHEN array_length(ready || lacking, 1) = 2;
+	END LOOP;
+	active := stats.groups_active;
+	limited := stats.groups_limited;
+	paused := stats.groups_paused;
+	oldest_ready := array_to_string(ready, ' ');
+	oldest_limited := array_to_string(lacking, ' ');
+END
 $$;
 CREATE PROCEDURE pg_temp.add(queue text, group_key text, VARIADIC payloads text[])
 LANGUAGE plpgsql AS $$
@@ -57,7 +65,7 @@ LANGUAGE sql AS $$
 $$;
 
 --
--- One group: the task that was claimed last, or one before that
+-- One group: its first task
 --
 
 SELECT fairq.create_queue('ages');
@@ -96,7 +104,7 @@ SELECT * FROM pg_temp.show('ages');
 SELECT pg_temp.pop('ages', 10);
 
 --
--- Several groups, more than stand at the first 64 seats
+-- Several groups
 --
 
 SELECT fairq.create_queue('ages_many');
@@ -108,7 +116,6 @@ SELECT pg_sleep(0.25);
 CALL pg_temp.add('ages_many', 'g90', 'o1', 'o2', 'o3', 'o4');
 CALL pg_temp.add('ages_many', 'g91', 'n1', 'n2', 'n3', 'n4');
 SELECT * FROM pg_temp.show('ages_many');
--- what was served in the last round counts, and in the one before
 SELECT pg_temp.pop('ages_many', 2);
 SELECT * FROM pg_temp.show('ages_many');
 SELECT pg_temp.pop('ages_many', 2);
@@ -117,7 +124,7 @@ SELECT pg_temp.pop('ages_many', 2);
 SELECT * FROM pg_temp.show('ages_many');
 SELECT pg_temp.pop('ages_many', 2);
 SELECT * FROM pg_temp.show('ages_many');
--- but nothing of before the queue was empty
+-- nothing of before the queue was empty
 CALL pg_temp.add('ages_many', 'g90', 'o5');
 SELECT * FROM pg_temp.show('ages_many');
 
@@ -132,7 +139,7 @@ SELECT * FROM pg_temp.show('ages_full');
 SELECT fairq.resume('ages_full');
 SELECT fairq.alter_queue('ages_full', max_running => 1);
 SELECT * FROM pg_temp.show('ages_full');
--- with limits each group is asked, and says the same of a paused queue
+-- the same of a queue that may be full
 SELECT fairq.pause('ages_full');
 SELECT * FROM pg_temp.show('ages_full');
 SELECT fairq.resume('ages_full');
@@ -156,7 +163,6 @@ SELECT fairq.complete(pg_temp.id('x1'));
 SELECT * FROM pg_temp.show('ages_limited');
 SELECT pg_temp.pop('ages_limited', 2);
 SELECT * FROM pg_temp.show('ages_limited');
--- the time that is shown is that of the task that was served last
 SELECT fairq.complete(pg_temp.id('y1'));
 SELECT pg_temp.pop('ages_limited', 2);
 SELECT * FROM pg_temp.show('ages_limited');
@@ -183,7 +189,7 @@ SELECT pg_temp.pop('ages_limited', 9);
 SELECT groups_active, groups_limited, oldest_limited FROM fairq.stats WHERE queue = 'ages_limited';
 
 --
--- Ages of any size, within an eighth; as nothing is known of them before, by their rows
+-- Ages of any size, also if nothing is known of them before, as rows were changed by SQL
 --
 
 SELECT fairq.create_queue('ages_old', concurrency => 1);
@@ -193,20 +199,23 @@ SELECT count(*) FROM fairq.pop('ages_old', 100);
 UPDATE fairq.task t SET enqueued_at = now() - interval '0.5 s' * 1.6 ^ (40 - group_no)
 FROM fairq.queue q WHERE q.queue_id = t.queue_id AND q.name = 'ages_old' AND lease_until IS NULL;
 SELECT count(*) FROM fairq.pop('ages_old', 100);
-CREATE FUNCTION pg_temp.agrees(of text) RETURNS text LANGUAGE sql AS $$
-	SELECT CASE WHEN coalesce(oldest_limited, age) IS NULL OR oldest_limited BETWEEN age - interval '0.3 s' AND age * 1.13 + interval '0.3 s'
-		THEN 'agrees' ELSE format('%s instead of %s', oldest_limited, age) END
-	FROM fairq.stats,
-		LATERAL (SELECT clock_timestamp() - min(enqueued_at) FROM fairq.tasks t
-			WHERE t.queue = of AND status = 'queued') t(age)
-	WHERE stats.queue = of
+-- Is what is shown the age of the oldest queued task?
+CREATE FUNCTION pg_temp.agrees(of text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	began timestamptz := clock_timestamp();
+	shown interval := (SELECT coalesce(oldest_limited, oldest_ready) FROM fairq.stats WHERE queue = of);
+	ended timestamptz := clock_timestamp();
+	oldest timestamptz := (SELECT min(enqueued_at) FROM fairq.tasks t WHERE t.queue = of AND status = 'queued');
+BEGIN
+	RETURN CASE WHEN oldest BETWEEN began - shown AND ended - shown OR coalesce(oldest::text, shown::text) IS NULL
+		THEN 'agrees' ELSE format('%s instead of %s', shown, ended - oldest) END;
+END
 $$;
-SELECT groups_limited, oldest_ready FROM fairq.stats WHERE queue = 'ages_old';
+SELECT groups_limited, oldest_ready, groups_sampled FROM fairq.stats WHERE queue = 'ages_old';
 SELECT pg_temp.agrees('ages_old');
--- the oldest are served one by one, then any, while the wheels go on
+-- the oldest are served one by one
 DO $$
 DECLARE
-	n int := 0;
 	task record;
 	verdict text;
 BEGIN
@@ -219,24 +228,14 @@ BEGIN
 		COMMIT;
 		PERFORM fairq.pop('ages_old', 2);
 		COMMIT;
-		IF n % 5 = 0 THEN
-			PERFORM fairq.enqueue('ages_old', 'new' || n), fairq.enqueue('ages_old', 'new' || n);
-			COMMIT;
-			PERFORM fairq.pop('ages_old', 2);
-			COMMIT;
-			PERFORM pg_sleep(0.15);
-		END IF;
-		COMMIT;
-		n := n + 1;
-		EXIT WHEN n > 60;
 		verdict := pg_temp.agrees('ages_old');
 		IF verdict <> 'agrees' THEN
-			RAISE EXCEPTION USING errcode = 'ZZ001', message = format('after %s: %s', n, verdict);
+			RAISE EXCEPTION USING errcode = 'ZZ001', message = format('group %s: %s', task.group_no, verdict);
 		END IF;
 	END LOOP;
 END
 $$;
-SELECT groups_limited FROM fairq.stats WHERE queue = 'ages_old';
+SELECT groups_limited, oldest_limited FROM fairq.stats WHERE queue = 'ages_old';
 
 --
 -- What time makes ready
@@ -255,9 +254,10 @@ SELECT * FROM pg_temp.show('ages_due');
 SELECT fairq.create_queue('ages_gone');
 SELECT pg_temp.pop('ages_gone');
 SELECT fairq.maintain('ages_gone');
-SELECT fairq.enqueue('ages_gone', 'a', '"g1"', run_at => clock_timestamp() + '100 ms') > 0 AS ok;
+SELECT fairq.enqueue('ages_gone', 'a', '"g0"', delay => '1 hour') > 0 AS ok;
 SELECT * FROM pg_temp.show('ages_gone');
-SELECT pg_sleep(0.3);
+SELECT fairq.enqueue('ages_gone', 'a', '"g1"', delay => '1 ms') > 0 AS ok;
+SELECT pg_sleep(0.1);
 SELECT * FROM pg_temp.show('ages_gone');
 SELECT fairq.pause('ages_gone');
 SELECT * FROM pg_temp.show('ages_gone');
@@ -266,9 +266,8 @@ SELECT fairq.cancel(pg_temp.id('g1'));
 SELECT * FROM pg_temp.show('ages_gone');
 -- nor for one that is to be tried again
 SELECT fairq.enqueue('ages_gone', 'a', '"g2"') > 0 AS ok;
-SELECT fairq.fail(id, attempt, retry_in => '100 ms') FROM fairq.pop('ages_gone');
-SELECT * FROM pg_temp.show('ages_gone');
-SELECT pg_sleep(0.3);
+SELECT fairq.fail(id, attempt, retry_in => '1 ms') FROM fairq.pop('ages_gone');
+SELECT pg_sleep(0.1);
 SELECT * FROM pg_temp.show('ages_gone');
 SELECT pg_temp.pop('ages_gone');
 SELECT * FROM pg_temp.show('ages_gone');
@@ -277,22 +276,31 @@ SELECT * FROM pg_temp.show('ages_gone');
 -- Leases that have ended, and no call has come by
 --
 
--- Is what is shown the time since the last of the leases ended?
-CREATE FUNCTION pg_temp.ended(of text, OUT ready boolean, OUT limited boolean) LANGUAGE sql AS $$
-	SELECT abs(extract(epoch FROM oldest_ready - age)) < 0.06, abs(extract(epoch FROM oldest_limited - age)) < 0.06
-	FROM fairq.stats s, LATERAL (SELECT clock_timestamp() - max(lease_until) AS age FROM fairq.tasks WHERE queue = of) t
-	WHERE s.queue = of
+-- Is what is shown the time since the first of those leases ended?
+CREATE FUNCTION pg_temp.ended(of text, OUT ready boolean, OUT limited boolean) LANGUAGE plpgsql AS $$
+DECLARE
+	began timestamptz := clock_timestamp();
+	stats record;
+	first timestamptz;
+BEGIN
+	SELECT * INTO stats FROM fairq.stats s WHERE queue = of;
+	first := (SELECT min(lease_until) FROM fairq.tasks WHERE queue = of);
+	ready := first BETWEEN began - stats.oldest_ready AND clock_timestamp() - stats.oldest_ready;
+	limited := first BETWEEN began - stats.oldest_limited AND clock_timestamp() - stats.oldest_limited;
+END
 $$;
 SELECT fairq.create_queue('ages_ended');
 SELECT fairq.maintain('ages_ended');
 SELECT fairq.enqueue('ages_ended', g, to_jsonb(g)) > 0 AS ok FROM unnest('{e1,e2,e3}'::text[]) g;
 SELECT count(*) FROM fairq.pop('ages_ended', 3, lease => '100 ms');
--- while one goes on, a worker is there
-SELECT fairq.extend(pg_temp.id('e1'), lease => '400 ms') IS NOT NULL AS ok;
+-- not that of a task whose lease was extended, or that was completed
+SELECT fairq.extend(pg_temp.id(g), lease => '1 hour') IS NOT NULL AS ok FROM unnest('{e1,e3}'::text[]) g;
 SELECT fairq.complete(pg_temp.id('e2'));
 SELECT pg_sleep(0.2);
 SELECT * FROM pg_temp.ended('ages_ended');
-SELECT pg_sleep(0.4);
+-- beside leases that go on, too
+SELECT fairq.extend(pg_temp.id('e3'), lease => '1 ms') IS NOT NULL AS ok;
+SELECT pg_sleep(0.1);
 SELECT * FROM pg_temp.ended('ages_ended');
 SELECT fairq.pause('ages_ended');
 SELECT * FROM pg_temp.ended('ages_ended');
@@ -300,6 +308,22 @@ SELECT fairq.resume('ages_ended');
 -- nothing runs any more
 SELECT fairq.complete(pg_temp.id(g)) FROM unnest('{e1,e3}'::text[]) g;
 SELECT * FROM pg_temp.show('ages_ended');
+
+-- an expired task has its slot already
+SELECT fairq.create_queue('ages_slot', concurrency => 1);
+CALL pg_temp.add('ages_slot', 'a', 's1', 's2');
+SELECT count(*) FROM fairq.pop('ages_slot', 2, lease => '1 ms');
+SELECT pg_sleep(0.1);
+SELECT ready FROM pg_temp.ended('ages_slot');
+SELECT limited, oldest_limited FROM pg_temp.show('ages_slot');
+
+-- more leases are extended than are read
+SELECT fairq.create_queue('ages_extended');
+SELECT count(*) FROM fairq.enqueue_batch('ages_extended', (SELECT array_agg('g' || i) FROM generate_series(1, 150) i),
+	array_fill('{}'::jsonb, ARRAY[150]));
+SELECT count(fairq.extend(id, attempt, '1 hour')) FROM fairq.pop('ages_extended', 150, lease => '1 ms');
+SELECT pg_sleep(0.1);
+SELECT groups_sampled, oldest_ready FROM fairq.stats WHERE queue = 'ages_extended';
 
 -- Nothing is known of a queue: NULL, but of each group what is in the table, until
 -- maintain() has read it
@@ -321,23 +345,23 @@ SELECT * FROM pg_temp.show('ages_ended');
 -- Parked groups of a priority that no call comes by, while settings change twice
 --
 
-SELECT fairq.create_queue('ages_epochs', concurrency => 1);
-SELECT count(*) FROM fairq.enqueue_batch('ages_epochs',
-	(SELECT array_agg('g' || i % 1100) FROM generate_series(1, 2200) i),
-	array_fill('"old"'::jsonb, ARRAY[2200]), priority => 5);
-SELECT count(*) FROM fairq.pop('ages_epochs', 1100);
-SELECT pg_temp.pop('ages_epochs');
-SELECT * FROM pg_temp.show('ages_epochs');
-SELECT pg_sleep(0.25);
-CALL pg_temp.add('ages_epochs', 'p1', 'p1');
-CALL pg_temp.add('ages_epochs', 'c1', 'c1');
-SELECT fairq.pause('ages_epochs', 'p1'), fairq.alter_queue('ages_epochs', concurrency => 1);
-SELECT pg_temp.pop('ages_epochs');
-CALL pg_temp.add('ages_epochs', 'p2', 'p2');
-CALL pg_temp.add('ages_epochs', 'c2', 'c2');
-SELECT fairq.pause('ages_epochs', 'p2'), fairq.alter_queue('ages_epochs', concurrency => 1);
-SELECT pg_temp.pop('ages_epochs');
-SELECT * FROM pg_temp.show('ages_epochs');
+SELECT fairq.create_queue('ages_parked', concurrency => 1);
+SELECT count(*) FROM fairq.enqueue_batch('ages_parked',
+	(SELECT array_agg('g' || i % 200) FROM generate_series(1, 400) i),
+	array_fill('"old"'::jsonb, ARRAY[400]), priority => 5);
+SELECT count(*) FROM fairq.pop('ages_parked', 200);
+SELECT pg_temp.pop('ages_parked');
+SELECT groups_limited, pg_temp.agrees('ages_parked') FROM fairq.stats WHERE queue = 'ages_parked';
+CALL pg_temp.add('ages_parked', 'p1', 'p1');
+CALL pg_temp.add('ages_parked', 'c1', 'c1');
+SELECT fairq.pause('ages_parked', 'p1'), fairq.alter_queue('ages_parked', concurrency => 1);
+SELECT pg_temp.pop('ages_parked');
+CALL pg_temp.add('ages_parked', 'p2', 'p2');
+CALL pg_temp.add('ages_parked', 'c2', 'c2');
+SELECT fairq.pause('ages_parked', 'p2'), fairq.alter_queue('ages_parked', concurrency => 1);
+SELECT pg_temp.pop('ages_parked');
+SELECT groups_active, groups_limited, groups_paused, oldest_ready, pg_temp.agrees('ages_parked')
+FROM fairq.stats WHERE queue = 'ages_parked';
 
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue LIKE 'ages%';
 
@@ -401,9 +425,11 @@ SELECT queue, ready, running, active, limited, throttled, oldest_ready > '0' AS 
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 CALL pg_temp.gone('cancel');
 SELECT * FROM pg_temp.gone;
--- who comes then is new
+-- beside a group that comes then they do not count either
+SELECT clock_timestamp() AS since \gset
 SELECT count(fairq.enqueue(queue, 'b')) FROM pg_temp.gone;
-SELECT queue, ready, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone;
+SELECT queue, ready, running, active, limited, throttled, oldest_ready < clock_timestamp() - :'since' AS r,
+	oldest_limited < clock_timestamp() - :'since' AS l FROM pg_temp.gone;
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 CALL pg_temp.gone('purge');
 SELECT * FROM pg_temp.gone;
@@ -423,3 +449,82 @@ SELECT fairq.pause(queue, 'a') FROM unnest('{ages_gone_due,ages_gone_lapsed}'::t
 SELECT count(*) FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue, fairq.pop(queue);
 SELECT queue, ready, running, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
+
+--
+-- More groups have nothing any more than are read
+--
+
+SELECT fairq.create_queue('ages_hollow');
+SELECT fairq.maintain('ages_hollow');
+SELECT count(*) FROM fairq.enqueue_batch('ages_hollow', (SELECT array_agg('g' || i) FROM generate_series(1, 150) i),
+	array_fill('{}'::jsonb, ARRAY[150]));
+SELECT pg_sleep(0.1);
+SELECT fairq.enqueue('ages_hollow', 'last', '"last"') > 0 AS ok;
+SELECT count(fairq.purge('ages_hollow', 'g' || i)) FROM generate_series(1, 50) i;
+SELECT groups_sampled, groups_active, pg_temp.agrees('ages_hollow') FROM fairq.stats WHERE queue = 'ages_hollow';
+SELECT count(fairq.purge('ages_hollow', 'g' || i)) FROM generate_series(51, 150) i;
+-- then no task is known to be the oldest one, but none is missed
+SELECT groups_sampled, groups_active >= 1 AS active, oldest_ready IS NOT NULL AS any FROM fairq.stats WHERE queue = 'ages_hollow';
+-- nor is one shown that is gone, if all are
+SELECT fairq.purge('ages_hollow');
+SELECT groups_sampled, groups_active, oldest_ready FROM fairq.stats WHERE queue = 'ages_hollow';
+
+-- a thousand tasks that are gone before one of the same group
+SELECT fairq.create_queue('ages_deep');
+SELECT count(*) FROM fairq.enqueue_batch('ages_deep', array_fill('deep'::text, ARRAY[1500]), array_fill('{}'::jsonb, ARRAY[1500]));
+SELECT fairq.purge('ages_deep', 'deep');
+SELECT fairq.enqueue('ages_deep', 'deep', '"deep"') > 0 AS ok;
+SELECT groups_active, oldest_ready IS NOT NULL AS any FROM fairq.stats WHERE queue = 'ages_deep';
+
+-- what is read are groups that may have waited longest, and not all that ever came
+SELECT fairq.create_queue('ages_busy');
+CREATE PROCEDURE pg_temp.round() LANGUAGE sql AS $$
+	SELECT count(*) FROM fairq.enqueue_batch('ages_busy', (SELECT array_agg('g' || i) FROM generate_series(1, 150) i),
+		array_fill('{}'::jsonb, ARRAY[150]))
+$$;
+CALL pg_temp.round();
+SELECT pg_sleep(0.1);
+SELECT count(fairq.enqueue('ages_busy', 'slow')) FROM generate_series(1, 3);
+SELECT pg_sleep(0.1);
+CALL pg_temp.round();
+CALL pg_temp.round();
+SELECT count(fairq.complete(id)) FROM fairq.pop('ages_busy', 302);
+SELECT groups_sampled, pg_temp.agrees('ages_busy') FROM fairq.stats WHERE queue = 'ages_busy';
+
+--
+-- More groups than are looked at: those whose turns come next
+--
+
+SELECT fairq.create_queue('ages_sampled');
+SELECT count(*) FROM fairq.enqueue_batch('ages_sampled', (SELECT array_agg('g' || i) FROM generate_series(1, 10050) i),
+	array_fill('{}'::jsonb, ARRAY[10050]));
+SELECT count(fairq.complete(id)) FROM fairq.pop('ages_sampled', 10050);
+SELECT group_key AS last FROM fairq.groups WHERE queue = 'ages_sampled' ORDER BY group_no DESC LIMIT 1 \gset
+SELECT fairq.enqueue('ages_sampled', :'last', '"old"') > 0 AS ok;
+SELECT pg_sleep(0.5);
+SELECT clock_timestamp() AS between_them \gset
+SELECT pg_sleep(0.5);
+SELECT count(*) FROM fairq.enqueue_batch('ages_sampled',
+	(SELECT array_agg('g' || i) FROM generate_series(1, 10050) i, generate_series(1, 2) WHERE 'g' || i <> :'last'),
+	array_fill('{}'::jsonb, ARRAY[20098]));
+CREATE FUNCTION pg_temp.sampled(between_them timestamptz, OUT active int, OUT sampled boolean, OUT old boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+	began timestamptz;
+	oldest interval;
+BEGIN
+	FOR i IN 1..100 LOOP
+		began := clock_timestamp();
+		SELECT groups_active, groups_sampled, oldest_ready INTO active, sampled, oldest
+		FROM fairq.stats WHERE queue = 'ages_sampled';
+		EXIT WHEN clock_timestamp() < began + interval '0.5 s';
+	END LOOP;
+	old := began - oldest < between_them;
+END
+$$;
+SELECT * FROM pg_temp.sampled(:'between_them');
+SELECT count(fairq.complete(id)) FROM fairq.pop('ages_sampled', 40);
+SELECT * FROM pg_temp.sampled(:'between_them');
+SELECT count(fairq.complete(id)) FROM fairq.pop('ages_sampled', 20);
+SELECT * FROM pg_temp.sampled(:'between_them');
+SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue LIKE 'ages%';

@@ -1,9 +1,8 @@
 -- Queues that are fair by cost: all groups get the same cost, times their weights.
 --
 -- Broken on purpose to see it fail: nothing was given to a group that comes, nor at
--- its turn, the supposed cost of a turn was not corrected, a turn in vain was charged,
--- and no round ever ended (fairq_account_comes(), fairq_lane_charge(),
--- fairq_lane_order_back(), maybe_next_round()).
+-- its turn, the supposed cost of a turn was not corrected, and a turn in vain was
+-- charged (fairq_account_comes(), fairq_lane_charge(), fairq_lane_order_back()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -168,8 +167,7 @@ SELECT fairq.reset_hints();
 SELECT pg_temp.pop('cost_reset', 4);
 SELECT pg_temp.pop('cost_reset', 100);
 
--- For how long the oldest waits, of so many groups that it is not looked up of each:
--- as long as it does, and no longer, but for what a group was served last.
+-- For how long the oldest waits
 SELECT fairq.create_queue('cost_ages', fair_by => 'cost');
 SELECT count(fairq.enqueue('cost_ages', 'g' || g)) FROM generate_series(1, 100) g;
 -- (what is shown may have been read a while after the statement began)

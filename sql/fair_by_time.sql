@@ -4,8 +4,8 @@
 -- Broken on purpose to see it fail: levels did not count (fairq_account_key() with
 -- E of 0), what an open transaction has ended was charged at
 -- once, nothing was given to a group that comes, an abort did not undo what had
--- begun, nothing was forgiven, a group that had lapsed kept its level
--- (fairq_account_apply(), forgive(), rank_by_time()), and no round ever ended.
+-- begun, nothing was forgiven, and a group that had lapsed kept its level
+-- (fairq_account_apply(), forgive(), rank_by_time()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -197,8 +197,7 @@ COMMIT;
 SELECT count(*) FROM fairq.pop('time_wide', 200);
 SELECT * FROM fairq.check_queue('time_wide');
 
--- For how long the oldest waits, of so many groups that it is not looked up of each:
--- as long as it does, and no longer, but for what a group was served last.
+-- For how long the oldest waits
 SELECT fairq.create_queue('time_ages', fair_by => 'time');
 SELECT count(fairq.enqueue('time_ages', 'g' || g)) FROM generate_series(1, 100) g;
 -- (what is shown may have been read a while after the statement began)

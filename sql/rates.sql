@@ -202,8 +202,7 @@ SELECT fairq.hold('rates_ages');
 SELECT pg_temp.popped('rates_ages', 100);
 SELECT * FROM pg_temp.ages('rates_ages');
 SELECT fairq.drop_queue('rates_ages', true);
--- a group that comes back is counted so no more, and one of which it is not known
--- since when it waits, as it is after a restart, since then
+-- a group that comes back is counted so no more; after a restart, too
 SELECT fairq.create_queue('rates_ages', rate => 1, per => '0.5 s');
 SELECT pg_temp.fill('rates_ages', 1, 3);
 SELECT pg_sleep(0.3);
@@ -216,7 +215,7 @@ SELECT * FROM pg_temp.ages('rates_ages');
 SELECT fairq.alter_queue('rates_ages', per => '1 hour');
 SELECT fairq.reset_hints();
 SELECT count(*) FROM fairq.pop('rates_ages', 100);
-SELECT oldest_ready, oldest_limited < '0.3 s' AS limited FROM fairq.stats WHERE queue = 'rates_ages';
+SELECT * FROM pg_temp.ages('rates_ages');
 SELECT fairq.drop_queue('rates_ages', true);
 
 -- our own settings, and what becomes of them

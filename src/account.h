@@ -44,11 +44,6 @@ typedef struct FairqLedger
 								 * microseconds from since on */
 	double		worked;			/* by time, microseconds of work that has ended */
 	bool		recovering;		/* true: not all seats are known */
-	uint32		round;			/* number of the present round: in each one,
-								 * all groups of the ordered set are served, or
-								 * leave it */
-	int32		left;			/* number of groups for which the round goes
-								 * on */
 } FairqLedger;
 
 /* An account: what is kept of each group; in shared memory, under the lane's lock. */
@@ -59,8 +54,6 @@ typedef struct FairqAccount
 	uint32		lane_no;		/* lane_no of the lane when it was last used:
 								 * it is void if there is another one since */
 	int32		weight;			/* the group's weight when it was served last */
-	uint32		round;			/* round in which it was served last, or has
-								 * come since */
 
 	/* by cost */
 	float		last_cost;		/* cost of the last task that was claimed */

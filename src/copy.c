@@ -178,7 +178,6 @@ fairq_copy_queue(const FairqQueue *queue, int64 max_tasks)
 	pg_atomic_write_u64(&copy->versions.now, queue->as_of.version);
 	pg_atomic_write_u32(&copy->calls, 0);
 	SpinLockInit(&copy->versions.mutex);
-	SpinLockInit(&copy->parked.ages.mutex);
 	fairq_counter_copy(&copy->running, &hints->running);
 	fairq_shares_copy(&copy->shares, &hints->shares);
 	fairq_wakeup_init(&copy->wakeup);

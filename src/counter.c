@@ -206,7 +206,7 @@ fairq_counter_is_idle(FairqCounter *counter, uint64 census)
 
 	SpinLockAcquire(&counter->mutex);
 	idle = counter->pins == 0 && counter->holds == 0 &&
-		counter->parked.lanes == 0 && !starts_matter(counter);
+		counter->parked == 0 && !starts_matter(counter);
 	if (counter->known)
 		idle &= counter->running == 0;
 	else if (counter->census.number >= census)
@@ -352,11 +352,11 @@ fairq_counter_let_go(FairqCounter *counter, FairqAsOf now)
  * Count n tasks, or none, that are not running any more.  Returns in which lanes
  * the group was parked; the caller takes the group back into service there.
  */
-FairqParked
+uint16
 fairq_counter_leave(FairqCounter *counter, FairqAsOf now, int32 n,
 					uint64 count_no)
 {
-	FairqParked parked;
+	uint16		parked;
 
 	SpinLockAcquire(&counter->mutex);
 	refresh(counter, now);
@@ -370,8 +370,7 @@ fairq_counter_leave(FairqCounter *counter, FairqAsOf now, int32 n,
 	counter->census.unsure |= n > 0;
 	counter->changes++;
 	parked = counter->parked;
-	counter->parked.lanes = 0;
-	counter->parked.noted = false;
+	counter->parked = 0;
 	SpinLockRelease(&counter->mutex);
 	return parked;
 }
@@ -451,39 +450,14 @@ fairq_counter_summed(FairqCounter *counter, FairqAsOf now, const FairqSum *sum,
 }
 
 /*
- * Note since when the group waits that is parked, unless a longer time is noted; and
- * what that changes in the ages of the queue.  The mutex is held.
- */
-static void
-note_parked(FairqCounter *counter, FairqParking *parking)
-{
-	FairqParked *parked = &counter->parked;
-	bool		counts = parked->noted && parked->epoch == parking->epoch;
-
-	parking->added.noted = parking->removed.noted = false;
-	if (parking->since == DT_NOBEGIN ||
-		(counts && parked->since <= parking->since &&
-		 parked->paused == (parking->limit == 0)))
-		return;
-	if (counts)
-		parking->removed = *parked;
-	parked->paused = parking->limit == 0;
-	parked->noted = true;
-	parked->since = counts ? Min(parked->since, parking->since) :
-		parking->since;
-	parked->epoch = parking->epoch;
-	parking->added = *parked;
-}
-
-/*
  * Note that the group is parked in a lane.  False if there is a slot for it
- * after all, or may be; also if the settings that limit it are not in effect
- * any more.
+ * after all, or may be; also if the settings that limit it, of the version that
+ * was read, are not in effect any more.
  */
 bool
-fairq_counter_park(FairqCounter *counter, FairqAsOf now, FairqParking *parking)
+fairq_counter_park(FairqCounter *counter, FairqAsOf now, int32 limit, int lane,
+				   pg_atomic_uint64 *version, uint64 version_read)
 {
-	int32		limit = parking->limit;
 	bool		full;
 
 	SpinLockAcquire(&counter->mutex);
@@ -491,37 +465,11 @@ fairq_counter_park(FairqCounter *counter, FairqAsOf now, FairqParking *parking)
 	full = (limit == 0 ||
 			(counter->known && !counter->doubtful &&
 			 counter->running >= limit)) &&
-		pg_atomic_read_u64(parking->version) == parking->version_read;
+		pg_atomic_read_u64(version) == version_read;
 	if (full)
-	{
-		counter->parked.lanes |= 1 << parking->lane;
-		note_parked(counter, parking);
-	}
+		counter->parked |= 1 << lane;
 	SpinLockRelease(&counter->mutex);
 	return full;
-}
-
-/*
- * Note of a group since when it waits, if it is still parked, and that was not known
- * when it was.  Returns whether it is to be counted in the ages of the queue.
- */
-bool
-fairq_counter_park_since(FairqCounter *counter, const FairqParked *parked)
-{
-	bool		notes;
-
-	SpinLockAcquire(&counter->mutex);
-	notes = counter->parked.lanes != 0 &&
-		(!counter->parked.noted || counter->parked.epoch < parked->epoch);
-	if (notes)
-	{
-		uint16		lanes = counter->parked.lanes;
-
-		counter->parked = *parked;
-		counter->parked.lanes = lanes;
-	}
-	SpinLockRelease(&counter->mutex);
-	return notes;
 }
 
 /* Are no more running than may be?  FAIRQ_SLOT_UNKNOWN: there is no count. */

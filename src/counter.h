@@ -8,7 +8,6 @@
 #include "port/atomics.h"
 #include "storage/spin.h"
 
-#include "ages.h"
 #include "pace.h"
 
 #define FAIRQ_NO_LIMIT (-1)
@@ -38,8 +37,8 @@ typedef struct FairqCounter
 	slock_t		mutex;			/* spinlock of all fields */
 	bool		known;			/* true: running is not less than the truth */
 	bool		doubtful;		/* true: running may be more than the truth */
-	FairqParked parked;			/* what is noted of the group if it is
-								 * parked */
+	uint16		parked;			/* lanes that have parked the group, a bit for
+								 * each priority */
 	int32		running;		/* number of running tasks; meaningful if
 								 * known */
 	int32		holds;			/* number of rows that are being written */
@@ -81,23 +80,6 @@ typedef struct FairqSum
 	int32		holds;			/* holds of the counter */
 } FairqSum;
 
-/* An attempt to park a group: what it is, then what came of it. */
-typedef struct FairqParking
-{
-	int32		limit;			/* limit of the group */
-	int			lane;			/* priority of the lane */
-	pg_atomic_uint64 *version;	/* version of the settings */
-	uint64		version_read;	/* the same, when the limit was read */
-	TimestampTz since;			/* time before which no task of the group in
-								 * the lane waits; DT_NOBEGIN: not known */
-	uint64		epoch;			/* epoch of parked groups */
-
-	/* these are results */
-	FairqParked removed;		/* if noted: how the group was counted, and is
-								 * not to be any more */
-	FairqParked added;			/* if noted: how it is to be counted */
-} FairqParking;
-
 /* Is there a slot under a limit? */
 typedef enum FairqSlot
 {
@@ -120,7 +102,7 @@ extern FairqSlot fairq_counter_has_slot(FairqCounter *counter, FairqAsOf now,
 extern uint64 fairq_counter_hold(FairqCounter *counter, FairqAsOf now);
 extern void fairq_counter_moved(FairqCounter *counter, FairqAsOf now);
 extern void fairq_counter_let_go(FairqCounter *counter, FairqAsOf now);
-extern FairqParked fairq_counter_leave(FairqCounter *counter, FairqAsOf now,
+extern uint16 fairq_counter_leave(FairqCounter *counter, FairqAsOf now,
 								  int32 n, uint64 count_no);
 extern bool fairq_counter_note(FairqCounter *counter, FairqAsOf now,
 							   uint64 *changes);
@@ -133,9 +115,9 @@ extern bool fairq_counter_summed(FairqCounter *counter, FairqAsOf now,
 								 const FairqSum *sum, int32 running,
 								 bool doubtful, bool exactly);
 extern bool fairq_counter_park(FairqCounter *counter, FairqAsOf now,
-							   FairqParking *parking);
-extern bool fairq_counter_park_since(FairqCounter *counter,
-									 const FairqParked *parked);
+							   int32 limit, int lane,
+							   pg_atomic_uint64 *version,
+							   uint64 version_read);
 extern FairqSlot fairq_counter_within(FairqCounter *counter, FairqAsOf now,
 									  int32 limit);
 extern bool fairq_counter_read(FairqCounter *counter, FairqAsOf now,

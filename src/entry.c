@@ -290,19 +290,6 @@ fairq_entry_claimed(FairqGroup *group, uint32 lane_no, int32 group_no,
 	fairq_entry_unlock(set);
 }
 
-/* Returns since when the group waits by that entry, if it is still the group's. */
-TimestampTz
-fairq_entry_since(FairqGroup *group, uint32 lane_no, int32 group_no)
-{
-	FairqGroupSet *set;
-	TimestampTz since = DT_NOBEGIN;
-
-	if (lock_again(group, lane_no, group_no, &set))
-		since = group->turn.since;
-	fairq_entry_unlock(set);
-	return since;
-}
-
 /* Take one pin off an entry, which has not moved as long as it was pinned. */
 void
 fairq_entry_unpin(FairqGroup *group)

@@ -13,8 +13,6 @@ extern FairqGroup *fairq_entry_lock(FairqLane *lane, int32 group_no,
 									bool create, bool *is_new,
 									FairqGroupSet **set);
 extern void fairq_entry_unlock(FairqGroupSet *set);
-extern TimestampTz fairq_entry_since(FairqGroup *group, uint32 lane_no,
-									 int32 group_no);
 extern void fairq_entry_claimed(FairqGroup *group, uint32 lane_no,
 								int32 group_no, TimestampTz since);
 extern void fairq_entry_unpin(FairqGroup *group);

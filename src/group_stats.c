@@ -3,9 +3,8 @@
  *		fairq.group_stats() and fairq.visible_group_stats(): the groups that wait
  *		longest or run most, and why, of one queue or of each.
  *
- * The groups that wait or run are gone through by their bits (lane_waits.c), in
- * all lanes side by side, which costs little for each.  Those that come first are
- * kept: first those that wait, by the time since when, as far as shared memory
+ * The groups that wait or run are gone through (walk.c), which costs little for
+ * each.  Those that come first are kept: first those that wait, by the time since when, as far as shared memory
  * knows; then those that only run, by how many tasks.  The tables are read of
  * these alone (survey.c), and of some more of which shared memory does not know
  * since when they wait.  If there are fewer than are asked for, those follow that
@@ -18,8 +17,7 @@
  * Looking changes nothing, and is no use of a queue (lanes.c).
  *
  * Locking: an AccessShareLock on the queue and on fairq.task, to the end of the
- * transaction, as lanes.c says why; a lane's lock, shared, for GROUPS_AT_ONCE
- * groups.
+ * transaction, as lanes.c says why; what walk.c says.
  */
 #include "postgres.h"
 
@@ -31,19 +29,16 @@
 #include "args.h"
 #include "compat.h"
 #include "group.h"
-#include "lane_waits.h"
 #include "queue.h"
 #include "reason.h"
 #include "registry.h"
 #include "row.h"
 #include "store.h"
 #include "survey.h"
+#include "walk.h"
 
 PG_FUNCTION_INFO_V1(fairq_group_stats);
 PG_FUNCTION_INFO_V1(fairq_visible_group_stats);
-
-/* groups that are copied under one hold of a lane's lock */
-#define GROUPS_AT_ONCE 32
 
 /* groups that can be asked for */
 #define MOST_GROUPS 1000
@@ -66,16 +61,6 @@ typedef struct Candidate
 	int32		running;		/* if it does not */
 } Candidate;
 
-/* Where the walk through the groups of one lane is. */
-typedef struct Walk
-{
-	FairqLane  *lane;
-	int64		from;			/* seat at which the next copy begins */
-	int			n;
-	int			at;				/* index of the next of those copied */
-	FairqWait	waits[GROUPS_AT_ONCE];
-} Walk;
-
 /* One queue's part of a call. */
 typedef struct Stats
 {
@@ -83,12 +68,10 @@ typedef struct Stats
 	bool		named;			/* whether rows begin with the queue's name */
 	FairqTable *tasks;
 	TimestampTz now;
-	uint32		mapped;			/* number of chunks that are mapped */
 	int			top;			/* groups that are asked for */
 	int			room;			/* groups that are to be kept, for now */
 	int			nunknown;		/* groups that were read since it was not known
 								 * since when they wait */
-	Walk	   *walks;			/* one for each lane */
 	Candidate  *candidates;		/* room of them fit */
 	binaryheap *heap;			/* pointers to these, the last one first */
 } Stats;
@@ -113,28 +96,13 @@ compare_in_heap(Datum a, Datum b, void *arg)
 							  (Candidate *) DatumGetPointer(b));
 }
 
-/* The group that is next in a lane; FAIRQ_ALL_SEATS: none. */
-static int64
-next_of_walk(Stats *stats, Walk *walk)
+/* Take what the lines of a group say. */
+static void
+take_survey(Candidate *candidate, const FairqSurvey *survey)
 {
-	while (walk->at == walk->n && walk->from < FAIRQ_ALL_SEATS)
-	{
-		int			n = fairq_lane_waits(walk->lane, stats->mapped, walk->from,
-										 GROUPS_AT_ONCE, walk->waits);
-
-		CHECK_FOR_INTERRUPTS();
-		if (n < 0)
-		{
-			stats->mapped = fairq_chunks_map(&stats->queue->hints->chunks);
-			continue;
-		}
-		walk->at = 0;
-		walk->n = n;
-		walk->from = n < GROUPS_AT_ONCE ? FAIRQ_ALL_SEATS :
-			walk->waits[n - 1].group_no + INT64CONST(1);
-	}
-	return walk->at < walk->n ? walk->waits[walk->at].group_no :
-		FAIRQ_ALL_SEATS;
+	candidate->since = Min(survey->since, survey->ended);
+	candidate->waits = candidate->since != DT_NOEND;
+	candidate->running = survey->running;
 }
 
 /* Find out of a group what is not known without reading its line. */
@@ -157,10 +125,8 @@ complete_candidate(Stats *stats, Candidate *candidate)
 	if (stats->nunknown++ >= MOST_UNKNOWN)
 		return;
 	fairq_survey(stats->queue, stats->tasks, candidate->group_no, stats->now,
-				 &survey);
-	candidate->waits = survey.waits;
-	candidate->since = survey.since;
-	candidate->running = survey.running;
+				 true, &survey);
+	take_survey(candidate, &survey);
 }
 
 /* Keep the group, if it is one of the first so far. */
@@ -188,31 +154,18 @@ keep_candidate(Stats *stats, Candidate *candidate)
 static void
 walk_groups(Stats *stats)
 {
-	for (;;)
+	FairqWalk  *walk = fairq_walk_begin(stats->queue, DT_NOEND, 0,
+										FAIRQ_ALL_SEATS);
+	FairqWaiter waiter;
+
+	while (fairq_walk_next(walk, &waiter))
 	{
-		int64		next = FAIRQ_ALL_SEATS;
-		Candidate	candidate = {0};
+		Candidate	candidate = {
+			.group_no = waiter.group_no,
+			.waits = waiter.nlanes > 0,
+			.since = waiter.since
+		};
 
-		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-			next = Min(next, next_of_walk(stats, &stats->walks[p]));
-		if (next == FAIRQ_ALL_SEATS)
-			return;
-		candidate.group_no = (int32) next;
-		candidate.since = DT_NOEND;
-		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		{
-			Walk	   *walk = &stats->walks[p];
-
-			if (walk->at == walk->n || walk->waits[walk->at].group_no != next)
-				continue;
-			if (walk->waits[walk->at].waits)
-			{
-				candidate.waits = true;
-				candidate.since = Min(candidate.since,
-									  walk->waits[walk->at].since);
-			}
-			walk->at++;
-		}
 		keep_candidate(stats, &candidate);
 	}
 }
@@ -263,10 +216,6 @@ static void
 keep_groups(Stats *stats)
 {
 	stats->nunknown = 0;
-	stats->mapped = fairq_chunks_map(&stats->queue->hints->chunks);
-	stats->walks = palloc0(sizeof(Walk) * FAIRQ_PRIORITIES);
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		stats->walks[p].lane = fairq_queue_lane(stats->queue, p);
 	stats->candidates = palloc(sizeof(Candidate) * stats->room);
 	stats->heap = binaryheap_allocate(stats->room, compare_in_heap, NULL);
 	walk_groups(stats);
@@ -306,11 +255,9 @@ read_groups(Stats *stats, Shown **shown)
 		CHECK_FOR_INTERRUPTS();
 		candidate->group_no = stats->candidates[i].group_no;
 		fairq_survey(stats->queue, stats->tasks, candidate->group_no,
-					 stats->now, survey);
-		candidate->waits = survey->waits;
-		candidate->since = survey->since;
-		candidate->running = survey->running;
-		n += survey->waits || survey->scheduled || survey->running > 0;
+					 stats->now, true, survey);
+		take_survey(candidate, survey);
+		n += candidate->waits || survey->scheduled || survey->running > 0;
 	}
 	qsort(*shown, n, sizeof(Shown), compare_shown);
 	return n;
@@ -325,7 +272,7 @@ put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 	int32		group_no = shown->candidate.group_no;
 	const FairqSetting *setting = fairq_group_setting(queue, group_no);
 	Datum		key = fairq_group_key(queue, group_no);
-	const char *reason = survey->waits ?
+	const char *reason = shown->candidate.waits ?
 		fairq_reason_name(fairq_reason(queue, group_no)) :
 		survey->scheduled ? fairq_reason_name(FAIRQ_REASON_SCHEDULED) : NULL;
 
@@ -337,7 +284,8 @@ put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 	fairq_put(&row, key, false);
 	fairq_put(&row, reason == NULL ? (Datum) 0 : CStringGetTextDatum(reason),
 			  reason == NULL);
-	fairq_put(&row, TimestampTzGetDatum(survey->since), !survey->waits);
+	fairq_put(&row, TimestampTzGetDatum(shown->candidate.since),
+			  !shown->candidate.waits);
 	fairq_put_int8(&row, survey->ready, false);
 	fairq_put_int4(&row, survey->running, false);
 	fairq_put_int4(&row, setting->limit, setting->limit == FAIRQ_NO_LIMIT);

@@ -11,7 +11,6 @@
 
 #include "account.h"
 #include "address.h"
-#include "ages.h"
 #include "chunks.h"
 #include "counter.h"
 #include "histogram.h"
@@ -64,7 +63,6 @@ typedef struct FairqThrottledGroup
 	FairqNode	node;			/* first field */
 	uint32		generation;		/* 1 + generation of FairqThrottled when it was
 								 * added; 0: it is not in the order */
-	FairqParked waits;			/* how it is counted in the queue's ages */
 } FairqThrottledGroup;
 
 /* In shared memory, part of a lane and under its lock. */
@@ -127,7 +125,6 @@ typedef struct FairqLane
 								 * FAIRQ_NO_SEAT: none */
 		uint64		unparks;	/* unparks of FairqHints up to which parked
 								 * groups were taken back here */
-		FairqRingAges ages;		/* since when groups in the ring wait */
 	}			present;
 
 	/* the turn taken last */
@@ -234,13 +231,8 @@ struct FairqHints
 									 * free one goes on; in the upper half
 									 * group_changes then (group.c) */
 
-	/* parked groups */
-	struct
-	{
-		pg_atomic_uint64 unparks;	/* number of times that all were to be
-									 * taken back */
-		FairqParkedAges ages;	/* since when they wait */
-	}			parked;
+	pg_atomic_uint64 unparks;	/* number of times that all parked groups were
+								 * to be taken back */
 
 	FairqChunks chunks;			/* bits of the groups of all lanes; the first
 								 * ones are in the lanes */

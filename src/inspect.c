@@ -97,11 +97,10 @@ fairq_sql_next_at(PG_FUNCTION_ARGS)
 	int32		group_no = PG_GETARG_INT32(1);
 	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
 	TimestampTz next;
-	bool		of_queue;
 
 	if (queue == NULL || group_no < 0 || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
 		PG_RETURN_NULL();
-	next = fairq_next_at(queue, group_no, &of_queue);
+	next = fairq_next_at(queue, group_no);
 	if (next == DT_NOBEGIN)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(next);

@@ -230,8 +230,6 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		lane->present.seat = by == FAIRQ_BY_TASKS ? seat : PG_INT32_MAX;
 		fairq_order_clear(&lane->order.set);
 		fairq_ledger_begin(&lane->order.ledger, by, now);
-		fairq_ring_begins(&lane->present.ages);
-		lane->present.ages.known_at = now;
 		lane->turn.addr = FAIRQ_ADDR_NONE;
 		lane->turn.left = 0;
 		lane->full.seat = FAIRQ_NO_SEAT;
@@ -267,7 +265,7 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 			/* an entry that was made since knew that it knew nothing */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
 			presume_served(lane, group_nos[i], group);
-			let_in(lane, group_nos[i], lane->present.ages.known_at);
+			let_in(lane, group_nos[i]);
 			if (group != NULL)
 				unlock_group(lane, group_nos[i], group, set);
 		}

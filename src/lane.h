@@ -39,8 +39,6 @@ typedef struct FairqLeases
 										 * region; FAIRQ_ADDR_NONE: none */
 	TimestampTz until;			/* end of the lease that ends first; DT_NOEND:
 								 * there are no leases */
-	TimestampTz last;			/* end of the lease that ends last, if that is
-								 * later than until */
 	uint64		searches;		/* searches of the lane when the leases were
 								 * noted, as tasks were taken; 0: they were not
 								 * noted */
@@ -91,7 +89,6 @@ typedef struct FairqTurn
 								 * by now; NULL: none */
 		TimestampTz since;		/* turn.since of the entry, and then of the
 								 * task that was claimed last */
-		uint32		round;		/* round of the lane's ages */
 	}			sets;
 
 	bool		searcher;		/* true: what this call finds due and expired
@@ -319,8 +316,6 @@ extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
 extern void fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn,
 								const FairqFindings *findings);
-extern void fairq_lane_note_claimed(FairqLane *lane, uint32 lane_no,
-									const FairqTurn *turn);
 extern bool fairq_lane_cut_short(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern void fairq_lane_unserve(FairqLane *lane, uint32 lane_no,
@@ -329,16 +324,11 @@ extern void fairq_lane_stopped(FairqLane *lane, uint32 lane_no,
 							   const FairqTurn *turn);
 extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
-extern bool fairq_lane_park(FairqLane *lane, uint32 lane_no,
+extern void fairq_lane_park(FairqLane *lane, uint32 lane_no,
 							FairqTurn *turn, uint64 version,
-							FairqCounter *counter, int32 limit,
-							FairqParked *parked_as);
-extern void fairq_lane_parked_since(FairqLane *lane, FairqCounter *counter,
-									FairqParked *parked);
+							FairqCounter *counter, int32 limit);
 extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
-extern void fairq_unpark(FairqHints *hints, int32 group_no,
-						 const FairqParked *parked);
-extern uint64 fairq_parked_epoch(FairqHints *hints);
+extern void fairq_unpark(FairqHints *hints, int32 group_no, uint16 lanes);
 extern void fairq_unpark_all(FairqHints *hints);
 
 extern bool fairq_lane_throttle(FairqLane *lane, uint32 lane_no,

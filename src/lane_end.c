@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
@@ -59,7 +58,7 @@ give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
 		group->turn.unused = false;
 	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
 	if (has(lane, FAIRQ_RING, group_no))
-		let_in(lane, group_no, DT_NOEND);
+		let_in(lane, group_no);
 }
 
 /* Has the group's last turn come to nothing, and is no call at it any more? */
@@ -275,22 +274,6 @@ fairq_lane_cut_short(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 	return cut;
 }
 
-/*
- * Note that the group was served a task at this turn, which says since when.  The lane
- * is not locked.
- */
-void
-fairq_lane_note_claimed(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
-{
-	TimestampTz since = turn->sets.since;
-
-	if (turn->sets.entry == NULL)
-		return;
-	fairq_entry_claimed(turn->sets.entry, lane_no, turn->group_no, since);
-	if (turn->queued.more || turn->queued.next < turn->queued.n)
-		fairq_ring_waits(&lane->present.ages, turn->sets.round, since);
-}
-
 /* Put back what is left of what was taken for a turn, which is over or not. */
 static void
 put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
@@ -318,7 +301,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		}
 		else
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
-		let_in(lane, group_no, turn->sets.since);
+		let_in(lane, group_no);
 	}
 	if (findings != NULL)
 	{
@@ -335,7 +318,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 			/* claims at other turns of the call have raised it since */
 			if (group->turn.published)
 				group->turn.since = Min(group->turn.since, turn->sets.since);
-			let_in(lane, group_no, waits_since(lane, group_no, group));
+			let_in(lane, group_no);
 		}
 	}
 	if (!turn->state.parked)
@@ -400,85 +383,43 @@ fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 
 /* --------------------------------------------------------------------- */
 
-/* The present epoch of parked groups: those of older ones are parked no more. */
-uint64
-fairq_parked_epoch(FairqHints *hints)
-{
-	FairqDomain *domain = fairq_domain_at(hints->lanes[0].domain);
-
-	return pg_atomic_read_u64(&domain->resets) +
-		pg_atomic_read_u64(&hints->parked.unparks);
-}
-
 /* Take all parked groups back, if that was asked for since the last time. */
 void
 fairq_lane_unpark_if_asked(FairqLane *lane)
 {
-	uint64		unparks = pg_atomic_read_u64(&fairq_hints_of(lane)->parked.unparks);
+	uint64		unparks = pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
 
 	if (lane->present.unparks == unparks)
 		return;
-	if (lane->seats.n[FAIRQ_PARKED] + lane->seats.n[FAIRQ_THROTTLED] > 0)
-	{
-		if (lane->seats.n[FAIRQ_RING] == 0)
-			fairq_ring_begins(&lane->present.ages);
-		ring_waits(lane, fairq_parked_since(&fairq_hints_of(lane)->parked.ages,
-											epoch_of(lane)));
-	}
 	lane->present.unparks = unparks;
 	fairq_seats_unpark(lane, FAIRQ_PARKED, lane->present.seat);
 	fairq_lane_unthrottle_all(lane);
 }
 
 /*
- * A time that was written down, at most as late as now: by the clock of a machine of
- * before a restore it may be to come, for years.
+ * Park the group, as there is no slot for another running task of it, by settings
+ * of that version; unless they are not in effect any more, or there may be a slot.
+ * An expired task needs no other slot, so then it is not, unless nothing of the
+ * group may run.
  */
-static TimestampTz
-not_to_come(TimestampTz since)
-{
-	return since <= GetCurrentStatementStartTimestamp() ? since :
-		Min(since, GetCurrentTimestamp());
-}
-
-/*
- * Park the group, as there is no slot for another running task of it.  version
- * is that of the settings that say so.  False if they are not in effect any
- * more, or there may be a slot.  An expired task needs no other slot, so then
- * it is not, unless nothing of the group may run.  *parked_as says how the group is
- * counted in the queue's ages; it is not noted if since when it waits is not known.
- */
-bool
+void
 fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-				uint64 version, FairqCounter *counter, int32 limit,
-				FairqParked *parked_as)
+				uint64 version, FairqCounter *counter, int32 limit)
 {
 	FairqHints *hints = fairq_hints_of(lane);
 	int32		group_no = turn->group_no;
-	FairqParking parking = {
-		.limit = limit,
-		.lane = lane->priority,
-		.version = &hints->versions.now,
-		.version_read = version,
-		.since = DT_NOBEGIN
-	};
-	bool		parked = false;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 		fairq_lane_unpark_if_asked(lane);
-	parking.epoch = epoch_of(lane);
-	if (turn->sets.entry != NULL)
-		parking.since = not_to_come(fairq_entry_since(turn->sets.entry, lane_no,
-													  group_no));
 	if (lane->recovery.lane_no == lane_no &&
 		(limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
-		fairq_counter_park(counter, fairq_lane_as_of(lane), &parking))
+		fairq_counter_park(counter, fairq_lane_as_of(lane), limit,
+						   lane->priority, &hints->versions.now, version))
 	{
 		FairqGroupSet *set;
 		FairqGroup *group = lock_group(lane, group_no, false, &set);
 
-		parked = true;
 		take_out(lane, group_no);
 		fairq_seats_add(lane, FAIRQ_PARKED, group_no);
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
@@ -492,15 +433,6 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 			unlock_group(lane, group_no, group, set);
 	}
 	LWLockRelease(&lane->lock);
-	if (parked && parking.removed.noted)
-		fairq_parked_remove(&hints->parked.ages, &parking.removed);
-	if (parked && parking.added.noted)
-		fairq_parked_add(&hints->parked.ages, &parking.added);
-	parked_as->noted = parking.since != DT_NOBEGIN;
-	parked_as->paused = limit == 0;
-	parked_as->since = parking.since;
-	parked_as->epoch = parking.epoch;
-	return parked;
 }
 
 /*
@@ -517,7 +449,6 @@ fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	FairqHints *hints = fairq_hints_of(lane);
 	FairqOrder *order = &lane->seats.throttled.order;
 	int32		group_no = turn->group_no;
-	TimestampTz since = DT_NOBEGIN;
 	bool		first = false;
 	int64		next = 0;
 	uint32		mapped;
@@ -536,8 +467,6 @@ fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		FairqGroupSet *set;
 		FairqGroup *group = lock_group(lane, group_no, false, &set);
 
-		if (group != NULL)
-			since = group->turn.since;
 		take_out(lane, group_no);
 		fairq_seats_add(lane, FAIRQ_THROTTLED, group_no);
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
@@ -549,24 +478,10 @@ fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		}
 		if (group != NULL)
 			unlock_group(lane, group_no, group, set);
-		/* if it is not known, it waits by now */
-		first = fairq_lane_throttled_add(lane, group_no, Max(until, next),
-										 since == DT_NOBEGIN ? lane->clock :
-										 not_to_come(since));
+		first = fairq_lane_throttled_add(lane, group_no, Max(until, next));
 	}
 	LWLockRelease(&lane->lock);
 	return first;
-}
-
-/* Note since when the group waits that was parked so when that was not known. */
-void
-fairq_lane_parked_since(FairqLane *lane, FairqCounter *counter,
-						FairqParked *parked)
-{
-	parked->noted = true;
-	parked->since = not_to_come(parked->since);
-	if (fairq_counter_park_since(counter, parked))
-		fairq_parked_add(&fairq_hints_of(lane)->parked.ages, parked);
 }
 
 /* The first parked group at or behind that seat; all chunks are mapped. */
@@ -585,12 +500,8 @@ fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
 
 /* Take the group back into service in these lanes: it has a slot again. */
 void
-fairq_unpark(FairqHints *hints, int32 group_no, const FairqParked *parked)
+fairq_unpark(FairqHints *hints, int32 group_no, uint16 lanes)
 {
-	uint16		lanes = parked->lanes;
-
-	if (parked->noted)
-		fairq_parked_remove(&hints->parked.ages, parked);
 	for (int priority = 0; lanes != 0; priority++, lanes >>= 1)
 	{
 		FairqLane  *lane = &hints->lanes[priority];
@@ -601,7 +512,7 @@ fairq_unpark(FairqHints *hints, int32 group_no, const FairqParked *parked)
 		if (is_begun(lane) && has(lane, FAIRQ_PARKED, group_no))
 		{
 			fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
-			let_in(lane, group_no, parked->noted ? parked->since : DT_NOBEGIN);
+			let_in(lane, group_no);
 		}
 		LWLockRelease(&lane->lock);
 	}
@@ -614,5 +525,5 @@ fairq_unpark(FairqHints *hints, int32 group_no, const FairqParked *parked)
 void
 fairq_unpark_all(FairqHints *hints)
 {
-	pg_atomic_fetch_add_u64(&hints->parked.unparks, 1);
+	pg_atomic_fetch_add_u64(&hints->unparks, 1);
 }

@@ -34,7 +34,7 @@ extern void fairq_lane_note_published(FairqLane *lane, int32 group_no,
 									  FairqGroup *group);
 extern void fairq_lane_unpark_if_asked(FairqLane *lane);
 extern bool fairq_lane_throttled_add(FairqLane *lane, int32 group_no,
-									 int64 until, TimestampTz since);
+									 int64 until);
 extern void fairq_lane_throttled_clear(FairqLane *lane);
 extern void fairq_lane_unthrottle_all(FairqLane *lane);
 
@@ -128,35 +128,13 @@ is_out(FairqLane *lane, int32 group_no)
 		!has(lane, FAIRQ_THROTTLED, group_no);
 }
 
-/* The epoch of what is parked in the lane. */
-static inline uint64
-epoch_of(FairqLane *lane)
-{
-	return lane->recovery.resets + lane->present.unparks;
-}
-
-/* Note that groups of the ring wait since then; DT_NOBEGIN: not known. */
+/* Put a group that may have something ready into the ring, and maybe in front. */
 static inline void
-ring_waits(FairqLane *lane, TimestampTz since)
-{
-	FairqRingAges *ages = &lane->present.ages;
-
-	fairq_ring_waits(ages, pg_atomic_read_u32(&ages->round), since);
-}
-
-/*
- * Put a group that may have something ready, and waits since then, into the ring,
- * and maybe in front.
- */
-static inline void
-let_in(FairqLane *lane, int32 group_no, TimestampTz since)
+let_in(FairqLane *lane, int32 group_no)
 {
 	if (has(lane, FAIRQ_PARKED, group_no) ||
 		has(lane, FAIRQ_THROTTLED, group_no))
 		return;
-	if (lane->seats.n[FAIRQ_RING] == 0)
-		fairq_ring_begins(&lane->present.ages);
-	ring_waits(lane, since);
 	fairq_seats_add(lane, FAIRQ_RING, group_no);
 	if (group_no <= lane->present.seat && !has(lane, FAIRQ_SERVED, group_no))
 		fairq_seats_add(lane, FAIRQ_FRONT, group_no);

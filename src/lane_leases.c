@@ -30,7 +30,6 @@ fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 {
 	if (leases->until == DT_NOEND)
 		return;
-	fairq_times_lease_ends(&lane->times, Max(leases->until, leases->last));
 	presume_served(lane, group_no, group);
 	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
 	fairq_seats_lower_deadline(lane, group_no, leases->until);
@@ -78,7 +77,7 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 {
 	fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
 	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
-	let_in(lane, group_no, lane->clock);
+	let_in(lane, group_no);
 	/* by time, its rank is another one from now on */
 	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
 		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
@@ -120,9 +119,6 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped)
 		(int64) pg_atomic_read_u64(&lane->times.deadline) <= now)
 	{
 		lane->clock = Max(lane->clock, now);
-		if (lane->seats.n[FAIRQ_RING] == 0)
-			fairq_ring_begins(&lane->present.ages);
-		ring_waits(lane, pg_atomic_read_u64(&lane->times.deadline));
 		fairq_times_deadline(&lane->times,
 							 fairq_seats_lapse(lane, now, lane->present.seat,
 											   &ngroups));
@@ -143,7 +139,6 @@ fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 	FairqGroupSet *set;
 	FairqGroup *group;
 
-	fairq_times_lease_ends(&lane->times, Max(leases->until, leases->last));
 	/* what is read here is not older than what we have made visible */
 	pg_memory_barrier();
 	if (leases->searches == pg_atomic_read_u64(&lane->searches) &&

@@ -26,10 +26,6 @@
  * goes on under another hold of the lock.  By time such a group comes again: while
  * nothing can be had of it, it saves up nothing.
  *
- * A round, in which each group is served that was in the set when it began, is only
- * for ages (ages.c): the next one begins when the last of them was, or has left the
- * set, and no group has yet to be added to it.
- *
  * By cost, a charge stays when the pop is rolled back, as a turn is used (README,
  * "Fairness").  By time, pending changes say what the transaction has begun, which
  * an abort undoes, and ended, which a commit charges (FairqWork).  Accounts are lost
@@ -163,32 +159,6 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 	fairq_order_add(&lane->order.set, group_no);
 }
 
-/* For that group the round need not go on: it is served, or leaves the set. */
-static void
-round_is_over_for(FairqLane *lane, int32 group_no)
-{
-	FairqLedger *ledger = &lane->order.ledger;
-	FairqAccount *account = account_of(lane, group_no);
-
-	if (account->round == ledger->round)
-		return;
-	account->round = ledger->round;
-	ledger->left--;
-}
-
-/* Begin another round, if this one is over for all. */
-static void
-maybe_next_round(FairqLane *lane)
-{
-	FairqLedger *ledger = &lane->order.ledger;
-
-	if (ledger->left > 0 || lane->seats.n[FAIRQ_FRONT] > 0)
-		return;
-	ledger->round++;
-	ledger->left = lane->order.set.n;
-	fairq_ring_next_round(&lane->present.ages);
-}
-
 /*
  * Take back how far the call has come in a level, if a group was added before that
  * since which it does not pass over.
@@ -254,10 +224,7 @@ next_behind(FairqLane *lane, FairqVisits *visits, const FairqRank *behind,
 		else
 		{
 			if (!has(lane, FAIRQ_RING, next))
-			{
-				round_is_over_for(lane, next);
 				(void) remove_from_order(lane, next);
-			}
 			if (visits != NULL)
 				fairq_visits_come_to(visits, &rank);
 			/* only what is noted counts, so that each search gets further */
@@ -322,8 +289,7 @@ add_those_in_front(FairqLane *lane, TimestampTz now)
 		FairqAccount *account = account_of(lane, group_no);
 
 		/* it may have lapsed, and be in the set at another rank */
-		if (!remove_from_order(lane, group_no))
-			account->round = ledger->round;
+		(void) remove_from_order(lane, group_no);
 		fairq_seats_remove(lane, FAIRQ_FRONT, group_no);
 		fairq_account_comes(ledger, account, group_no, least,
 							moment(lane, group_no, now));
@@ -430,13 +396,11 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 {
 	FairqAccount *account = account_of(lane, turn->group_no);
 
-	round_is_over_for(lane, turn->group_no);
 	(void) remove_from_order(lane, turn->group_no);
 	account->weight = taking->weight_of(taking->arg, turn->group_no);
 	fairq_account_charge(&lane->order.ledger, account, &turn->charge,
 						 moment(lane, turn->group_no, taking->order.now));
 	add_to_order(lane, turn->group_no, has(lane, FAIRQ_RING, turn->group_no));
-	maybe_next_round(lane);
 }
 
 /*

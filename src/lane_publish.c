@@ -70,7 +70,7 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	fairq_seats_add(lane, FAIRQ_DUE, group_no);
 	if (group != NULL)
 		fairq_lane_note_published(lane, group_no, group);
-	let_in(lane, group_no, fairq_due_time(addr));
+	let_in(lane, group_no);
 	if (group == NULL)
 	{
 		/* a new entry looks for all that has fallen due */
@@ -205,7 +205,7 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		else if (had_nothing)
 			fairq_seats_remove(lane, FAIRQ_LATE, group_no);
-		let_in(lane, group_no, since);
+		let_in(lane, group_no);
 		if (group != NULL)
 			unlock_group(lane, group_no, group, set);
 	}

@@ -164,7 +164,6 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 		else
 			taking->window.past++;
 		lane->present.seat = FAIRQ_NO_SEAT;
-		fairq_ring_next_round(&lane->present.ages);
 	}
 	if (next->left == 0 && !next->in_front)
 		lane->present.seat = next->group_no;
@@ -218,7 +217,6 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 										FAIRQ_MAX_TURNS);
 	turn->sets.entry = group;
 	turn->sets.since = group->turn.since;
-	turn->sets.round = pg_atomic_read_u32(&lane->present.ages.round);
 	turn->searcher = false;
 	turn->charge.tie = 0;
 	turn->charge.now = taking->order.now;
@@ -591,7 +589,7 @@ fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 	if (lane->recovery.lane_no == lane_no)
 	{
 		group = lock_group(lane, group_no, false, &set);
-		let_in(lane, group_no, group != NULL ? group->turn.since : DT_NOBEGIN);
+		let_in(lane, group_no);
 		if (group != NULL)
 		{
 			fairq_hand_vanished(group, addr);

@@ -12,12 +12,7 @@
  * be mapped, which can fail, and a start is given back at a transaction's end,
  * too.
  *
- * Throttled groups are counted in the ages of the queue's parked groups (ages.c), by
- * the same epochs, as both are taken back together when settings change.  One that is
- * taken back before its time is counted until it leaves the order.
- *
- * Locking: the lane's lock, exclusively; under it the spinlock of the ages.  Records
- * are made and mapped before.
+ * Locking: the lane's lock, exclusively.  Records are made and mapped before.
  */
 #include "postgres.h"
 
@@ -48,31 +43,23 @@ note_first(FairqLane *lane)
 						record_of(lane, first)->node.rank.amount.whole);
 }
 
-/* Take the group out of the order, if it is there, and out of the ages. */
+/* Take the group out of the order, if it is there. */
 static void
 remove_from_order(FairqLane *lane, int32 group_no)
 {
 	FairqThrottledGroup *record = record_of(lane, group_no);
 
 	if (record->generation == lane->seats.throttled.generation + 1)
-	{
 		fairq_order_remove(&lane->seats.throttled.order, group_no);
-		if (record->waits.noted)
-			fairq_parked_remove(&fairq_hints_of(lane)->parked.ages,
-								&record->waits);
-	}
 	record->generation = 0;
-	record->waits.noted = false;
 }
 
 /*
- * Throttle a group until that time of the monotonic clock, of which no task has
- * waited since before since.  Its record is there, and all are mapped.  Returns
- * whether it is the first that comes back.
+ * Throttle a group until that time of the monotonic clock.  Its record is there, and
+ * all are mapped.  Returns whether it is the first that comes back.
  */
 bool
-fairq_lane_throttled_add(FairqLane *lane, int32 group_no, int64 until,
-						 TimestampTz since)
+fairq_lane_throttled_add(FairqLane *lane, int32 group_no, int64 until)
 {
 	FairqThrottledGroup *record = record_of(lane, group_no);
 
@@ -81,10 +68,6 @@ fairq_lane_throttled_add(FairqLane *lane, int32 group_no, int64 until,
 	record->node.rank.amount.whole = until;
 	record->node.rank.tie = (uint64) group_no;
 	record->generation = lane->seats.throttled.generation + 1;
-	record->waits.noted = record->waits.paused = true;
-	record->waits.since = since;
-	record->waits.epoch = epoch_of(lane);
-	fairq_parked_add(&fairq_hints_of(lane)->parked.ages, &record->waits);
 	fairq_order_add(&lane->seats.throttled.order, group_no);
 	fairq_seats_add(lane, FAIRQ_THROTTLED, group_no);
 	note_first(lane);
@@ -107,8 +90,7 @@ take_back(FairqLane *lane, int32 group_no)
 	FairqGroup *group = lock_group(lane, group_no, false, &set);
 
 	fairq_seats_remove(lane, FAIRQ_THROTTLED, group_no);
-	let_in(lane, group_no,
-		   group == NULL ? DT_NOBEGIN : waits_since(lane, group_no, group));
+	let_in(lane, group_no);
 	if (group != NULL)
 		unlock_group(lane, group_no, group, set);
 }

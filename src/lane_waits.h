@@ -12,6 +12,8 @@ typedef struct FairqWait
 {
 	int32		group_no;		/* the group's number */
 	bool		waits;			/* true: it may have something ready */
+	bool		due;			/* true: it is in the set "due" */
+	bool		throttled;		/* true: it is in the set "throttled" */
 	TimestampTz since;			/* time before which nothing ready of it waits;
 								 * DT_NOBEGIN: not known */
 	bool		leased;			/* true: tasks of it may be running */
@@ -34,18 +36,13 @@ typedef struct FairqWait
 								 * FAIRQ_ADDR_NONE: none */
 } FairqWait;
 
-extern int	fairq_lane_waits(FairqLane *lane, uint32 mapped, int64 from,
-							 int most, FairqWait *waits);
-extern int	fairq_lane_ring_waits(FairqLane *lane, uint32 mapped, int64 from,
-								  int most, FairqWait *waits);
+extern int	fairq_lane_waits(FairqLane *lane, uint32 mapped,
+							 TimestampTz ended_by, int64 from, int most,
+							 FairqWait *waits);
+extern int32 fairq_lane_nwaiting(FairqLane *lane, int64 *next);
 extern bool fairq_lane_is_throttled(FairqLane *lane, uint32 mapped,
 									int32 group_no);
-extern int32 fairq_lane_throttled(FairqLane *lane);
-extern TimestampTz fairq_lane_oldest(FairqLane *lane, int32 *nring);
-extern TimestampTz fairq_lane_fell_due(FairqLane *lane, TimestampTz now);
 extern bool fairq_lane_is_searched(FairqLane *lane);
-extern bool fairq_lane_leases_ended(FairqLane *lane, TimestampTz now,
-									TimestampTz *last);
 extern bool fairq_lane_wait_of(FairqLane *lane, uint32 mapped, int32 group_no,
 							   FairqWait *wait);
 

@@ -110,7 +110,6 @@ init_leases(FairqLeases *leases)
 		leases->high[r] = FAIRQ_ADDR_NONE;
 	}
 	leases->until = DT_NOEND;
-	leases->last = DT_NOBEGIN;
 	leases->searches = PG_UINT64_MAX;
 }
 
@@ -174,7 +173,6 @@ add_leases(FairqLeases *leases, const FairqLeases *more)
 		leases->high[r] = Max(leases->high[r], more->high[r]);
 	}
 	leases->until = Min(leases->until, more->until);
-	leases->last = Max(leases->last, more->last);
 	leases->searches = Min(leases->searches, more->searches);
 }
 

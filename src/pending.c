@@ -377,7 +377,6 @@ add_lease(FairqLeases *leases, int64 addr, TimestampTz until, uint64 searches)
 	leases->low[region] = Min(leases->low[region], addr);
 	leases->high[region] = Max(leases->high[region], addr);
 	leases->until = Min(leases->until, until);
-	leases->last = Max(leases->last, until);
 	leases->searches = Min(leases->searches, searches);
 }
 

@@ -7,6 +7,7 @@
 
 #include "queue.h"
 
+/* In their order: the first one that is so counts. */
 typedef enum FairqReason
 {
 	FAIRQ_REASON_NONE,			/* not known, or nothing waits */
@@ -22,9 +23,9 @@ typedef enum FairqReason
 	FAIRQ_REASON_SCHEDULED		/* the time has not come */
 } FairqReason;
 
-extern bool fairq_queue_is_full(FairqQueue *queue);
-extern TimestampTz fairq_next_at(FairqQueue *queue, int32 group_no,
-								 bool *of_queue);
+extern TimestampTz fairq_next_at(FairqQueue *queue, int32 group_no);
+extern FairqReason fairq_queue_reason(FairqQueue *queue);
+extern FairqReason fairq_group_reason(FairqQueue *queue, int32 group_no);
 extern FairqReason fairq_reason(FairqQueue *queue, int32 group_no);
 extern const char *fairq_reason_name(FairqReason reason);
 

@@ -194,7 +194,6 @@ init_lane(FairqLane *lane, int priority)
 	lane->seats.first_deadline = PG_INT64_MAX;
 	fairq_lane_throttled_init(lane);
 	fairq_times_init(&lane->times);
-	fairq_ring_ages_init(&lane->present.ages);
 	pg_atomic_init_u64(&lane->narrowing.n, 0);
 	pg_atomic_init_u64(&lane->searches, 1);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
@@ -223,8 +222,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u64(&hints->census.last_void, 0);
 	pg_atomic_init_u64(&hints->census.last_skipping, 0);
 	pg_atomic_init_u64(&hints->free_number, 0);
-	pg_atomic_init_u64(&hints->parked.unparks, 0);
-	fairq_parked_ages_init(&hints->parked.ages);
+	pg_atomic_init_u64(&hints->unparks, 0);
 	fairq_chunks_free(&hints->chunks);
 	hints->entry.born = fairq_monotonic();
 	hints->entry.replayed = RecoveryInProgress();

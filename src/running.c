@@ -37,7 +37,6 @@
 #include "registry.h"
 #include "running.h"
 #include "shadow.h"
-#include "survey.h"
 
 /* how often a call waits to count, for what is done in a moment */
 #define COUNT_WAITS 16
@@ -187,7 +186,7 @@ let_go_of_row(void)
 void
 fairq_slot_in_group_back(void)
 {
-	FairqParked parked;
+	uint16		parked;
 
 	if (!call.group.slot)
 		return;
@@ -197,7 +196,7 @@ fairq_slot_in_group_back(void)
 								 call.group.count_no);
 	let_go_of_group();
 	/* another call may have found no slot because of ours */
-	fairq_unpark(call.queue->hints, call.group.no, &parked);
+	fairq_unpark(call.queue->hints, call.group.no, parked);
 }
 
 /*
@@ -500,24 +499,6 @@ fairq_slot_in_queue(FairqTable *tasks)
 }
 
 /*
- * Park the group whose turn that is.  If it is not known since when the group waits
- * its line is read for that: seldom, since the first claim says so.
- */
-static void
-park(FairqLane *lane, uint32 lane_no, FairqTurn *turn, int32 limit,
-	 FairqTable *tasks)
-{
-	FairqParked parked;
-
-	if (fairq_lane_park(lane, lane_no, turn, call.queue->as_of.version,
-						call.group.counter, limit, &parked) &&
-		!parked.noted &&
-		fairq_survey_since(call.queue, tasks, lane->priority, turn,
-						   &parked.since))
-		fairq_lane_parked_since(lane, call.group.counter, &parked);
-}
-
-/*
  * Put the group whose turn that is aside until then, since none of its tasks may
  * start; not by settings that only we know.
  */
@@ -667,7 +648,8 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	turn->state.kept_out = slot == FAIRQ_SLOT_NONE &&
 		fairq_has_changed_settings();
 	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->state.kept_out)
-		park(lane, lane_no, turn, limit, tasks);
+		fairq_lane_park(lane, lane_no, turn, call.queue->as_of.version,
+						call.group.counter, limit);
 	if (slot == FAIRQ_SLOT_FREE && !start_in_group(lane, lane_no, turn, true))
 		slot = FAIRQ_SLOT_NONE;
 	fairq_counter_unpin(call.group.counter);

@@ -43,7 +43,7 @@
  * it the meaning of a field: sessions that have an old library and such as
  * have a new one must not share it.
  */
-#define LAYOUT 22
+#define LAYOUT 23
 
 /* name of the segment */
 #define SEGMENT "fairq"

@@ -136,7 +136,7 @@ typedef struct FairqGroup
 								 * taken */
 		TimestampTz since;		/* time before which no ready task of the
 								 * group waits; DT_NOBEGIN: not known;
-								 * meaningful if it has any (ages.c) */
+								 * meaningful if it has any (waiting.c) */
 	}			turn;
 
 	int32		tail_count;		/* number of tasks at tail */

@@ -1,11 +1,11 @@
 /*
  * stats.c
- *		fairq.stats: who waits, and since when, at no cost.
+ *		fairq.stats: who waits, and since when, at little cost.
  *
  * A row for each queue with which the caller may do anything.  It reads shared
- * memory and settings only, whatever is queued, and no task.  What depends on groups
- * is NULL for a caller that may not monitor the queue: by a task of its own it would
- * find out whether there is a group of a name that it guesses.
+ * memory and settings, and the tasks that have waited longest (waiting.c).  What
+ * depends on groups is NULL for a caller that may not monitor the queue: by a task of
+ * its own it would find out whether there is a group of a name that it guesses.
  *
  * Locking: the tally's lock, shared (tally.c); what waiting.c says.
  */
@@ -52,15 +52,17 @@ static void
 put_groups(FairqRow *row, FairqQueue *queue)
 {
 	bool		hidden = !fairq_may(queue, FAIRQ_PRIV_MONITOR);
-	FairqWaiting waiting;
+	FairqWaiting waiting = {.ready = DT_NOEND, .limited = DT_NOEND};
 
-	fairq_waiting(queue, &waiting);
-	fairq_put_int4(row, waiting.nready, hidden || !waiting.known);
-	fairq_put_int4(row, waiting.nlimited, hidden || !waiting.known);
+	if (!hidden)
+		fairq_waiting(queue, &waiting);
+	fairq_put_int4(row, waiting.nready, !waiting.known);
+	fairq_put_int4(row, waiting.nlimited, !waiting.known);
 	fairq_put_int4(row, queue->groups.npaused, hidden);
-	fairq_put_int4(row, waiting.nthrottled, hidden || !waiting.known);
-	put_age(row, hidden ? DT_NOEND : waiting.ready);
-	put_age(row, hidden ? DT_NOEND : waiting.limited);
+	fairq_put_int4(row, waiting.nthrottled, !waiting.known);
+	put_age(row, waiting.ready);
+	put_age(row, waiting.limited);
+	fairq_put(row, BoolGetDatum(waiting.sampled), !waiting.known);
 }
 
 /*

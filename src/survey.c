@@ -42,6 +42,8 @@ typedef struct Look
 	int			priority;
 	int32		group_no;
 	TimestampTz now;
+	bool		counts;			/* tasks are counted */
+	bool		counts_running;
 	FairqSurvey *survey;
 } Look;
 
@@ -85,14 +87,6 @@ next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
 			return true;
 	}
 	return false;
-}
-
-/* Note a task that waits since then. */
-static void
-waits_since(FairqSurvey *survey, TimestampTz since)
-{
-	survey->since = survey->waits ? Min(survey->since, since) : since;
-	survey->waits = true;
 }
 
 /*
@@ -150,18 +144,22 @@ look_at_queued(const Look *look, const FairqWait *wait)
 	if (wait->from >= FAIRQ_RETRIES)
 		return;
 	scan = begin_stretch(look, wait->from, FAIRQ_RETRIES);
-	while (ready <= MOST_COUNTED && next_task(scan, look->now, &task, &more))
+	while (ready <= (look->counts ? MOST_COUNTED : 0) &&
+		   next_task(scan, look->now, &task, &more))
 	{
 		if (task.running)
 			continue;
 		if (ready++ == 0)
 		{
 			first = task.addr;
-			waits_since(look->survey, Max(task.enqueued_at, task.run_at));
+			look->survey->since = Min(look->survey->since,
+									  Max(task.enqueued_at, task.run_at));
 		}
 	}
 	fairq_scan_end(scan);
-	if (first != FAIRQ_ADDR_NONE && (more || ready > MOST_COUNTED))
+	look->survey->unsure |= more && ready == 0;
+	if (first != FAIRQ_ADDR_NONE && look->counts &&
+		(more || ready > MOST_COUNTED))
 		ready = Max(ready, estimate(look, wait, first));
 	look->survey->ready += ready;
 }
@@ -172,7 +170,7 @@ look_at_timed(const Look *look, const FairqWait *wait, FairqRegion region)
 {
 	FairqScan  *scan;
 	FairqTask	task;
-	bool		more;
+	bool		more = false;
 
 	if (wait->due_from[region] == FAIRQ_ADDR_MAX)
 		return;
@@ -185,19 +183,16 @@ look_at_timed(const Look *look, const FairqWait *wait, FairqRegion region)
 		if (task.run_at > look->now)
 			look->survey->scheduled = true;
 		else
-			waits_since(look->survey, task.run_at);
+			look->survey->since = Min(look->survey->since, task.run_at);
 		break;
 	}
+	look->survey->unsure |= more;
 	fairq_scan_end(scan);
 }
 
-/*
- * Look for running tasks of a region: with counts, how many there are; and since
- * when the first has expired.
- */
+/* Look for running tasks of a region: count them, and find the expired ones. */
 static void
-look_at_running(const Look *look, const FairqWait *wait, FairqRegion region,
-				bool counts)
+look_at_running(const Look *look, const FairqWait *wait, FairqRegion region)
 {
 	int64		end = region == FAIRQ_REGION_QUEUED ?
 		Min(wait->run_high, FAIRQ_RETRIES - 1) + 1 :
@@ -213,9 +208,9 @@ look_at_running(const Look *look, const FairqWait *wait, FairqRegion region,
 	{
 		if (!task.running)
 			continue;
-		look->survey->running += counts;
+		look->survey->running += look->counts_running;
 		if (task.lease_until <= look->now)
-			waits_since(look->survey, task.lease_until);
+			look->survey->ended = Min(look->survey->ended, task.lease_until);
 	}
 	fairq_scan_end(scan);
 }
@@ -269,67 +264,43 @@ read_all(FairqWait *wait)
 	wait->run_high = FAIRQ_RETRIES - 1;
 }
 
-/* Look at all lanes of a group. */
-void
-fairq_survey(FairqQueue *queue, FairqTable *tasks, int32 group_no,
-			 TimestampTz now, FairqSurvey *survey)
+/* Look at a lane of the group. */
+static void
+look_at_lane(const Look *look)
 {
-	bool		counts;
+	FairqWait	wait;
 
-	memset(survey, 0, sizeof(*survey));
-	counts = !fairq_survey_counter(queue, group_no, &survey->running);
-	if (counts)
-		survey->running = 0;
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-	{
-		Look		look = {
-			.tasks = tasks,
-			.queue = queue,
-			.priority = p,
-			.group_no = group_no,
-			.now = now,
-			.survey = survey
-		};
-		FairqWait	wait;
-
-		if (!copy_wait(&look, &wait))
-			read_all(&wait);
-		if (wait.waits)
-			look_at_queued(&look, &wait);
-		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-			look_at_timed(&look, &wait, r);
-		for (int r = 0; r < FAIRQ_REGIONS; r++)
-			if (wait.deadline <= now || (counts && wait.leased))
-				look_at_running(&look, &wait, r, counts);
-	}
+	if (!copy_wait(look, &wait))
+		read_all(&wait);
+	if (wait.waits)
+		look_at_queued(look, &wait);
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		look_at_timed(look, &wait, r);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		if (wait.deadline <= look->now || (look->counts_running && wait.leased))
+			look_at_running(look, &wait, r);
 }
 
-/*
- * Read since when the group waits in the lane whose turn that is, of which nothing
- * was served.  False if nothing ready is found.
- */
-bool
-fairq_survey_since(FairqQueue *queue, FairqTable *tasks, int priority,
-				   const FairqTurn *turn, TimestampTz *since)
+/* Look at all lanes of a group; without counts, only since when tasks wait. */
+void
+fairq_survey(FairqQueue *queue, FairqTable *tasks, int32 group_no,
+			 TimestampTz now, bool counts, FairqSurvey *survey)
 {
-	FairqSurvey survey = {0};
 	Look		look = {
 		.tasks = tasks,
 		.queue = queue,
-		.priority = priority,
-		.group_no = turn->group_no,
-		.now = GetCurrentTimestamp(),
-		.survey = &survey
+		.group_no = group_no,
+		.now = now,
+		.counts = counts,
+		.survey = survey
 	};
-	FairqWait	wait;
 
-	if (!copy_wait(&look, &wait))
-		return false;
-	/* what the turn has taken the group's entry has not */
-	if (turn->queued.next < turn->queued.n)
-		wait.from = Min(wait.from, turn->queued.items[turn->queued.next].addr);
-	look_at_queued(&look, &wait);
-	look_at_timed(&look, &wait, FAIRQ_REGION_SCHEDULED);
-	*since = survey.since;
-	return survey.waits;
+	memset(survey, 0, sizeof(*survey));
+	survey->since = survey->ended = DT_NOEND;
+	look.counts_running = counts &&
+		!fairq_survey_counter(queue, group_no, &survey->running);
+	if (look.counts_running)
+		survey->running = 0;
+	for (look.priority = 0; look.priority < FAIRQ_PRIORITIES; look.priority++)
+		look_at_lane(&look);
 }

@@ -10,10 +10,13 @@
 
 typedef struct FairqSurvey
 {
-	bool		waits;			/* true: some task of the group is ready, has
-								 * fallen due or has expired */
-	TimestampTz since;			/* time since which the first of these waits;
-								 * meaningful if waits */
+	TimestampTz since;			/* time since which the first task waits that
+								 * is ready or has fallen due; DT_NOEND: there
+								 * is none */
+	bool		unsure;			/* true: there may be such a task all the same,
+								 * behind many that are gone */
+	TimestampTz ended;			/* time at which the first lease ended;
+								 * DT_NOEND: no task has expired */
 	bool		scheduled;		/* true: some task waits for its time */
 	int64		ready;			/* number of tasks that are queued and not
 								 * running; an estimate, if there are many */
@@ -22,11 +25,8 @@ typedef struct FairqSurvey
 } FairqSurvey;
 
 extern void fairq_survey(FairqQueue *queue, FairqTable *tasks,
-						 int32 group_no, TimestampTz now,
+						 int32 group_no, TimestampTz now, bool counts,
 						 FairqSurvey *survey);
-extern bool fairq_survey_since(FairqQueue *queue, FairqTable *tasks,
-							   int priority, const FairqTurn *turn,
-							   TimestampTz *since);
 extern bool fairq_survey_counter(FairqQueue *queue, int32 group_no,
 								 int32 *running);
 

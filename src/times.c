@@ -19,17 +19,12 @@
  *			After a restart a lease is in it once the census has come by its
  *			task (census.c).
  *
- * last_end	When all leases are over that were noted so far, those of tasks that have
- *			ended and such as were extended since, too.  A deadline that has passed
- *			may be that of a lease which was extended; when this has passed, too,
- *			no task that is running has a lease (waiting.c).
- *
  * Nothing is missed: only one backend at a time searches.  The lowest timer
  * that is entered meanwhile is kept apart (timers_since), and timers are not
  * raised past it.
  *
  * Locking: all is written under the lane's lock, by the caller; what is atomic
- * is read without it, and last_end is raised without it.  Nothing here allocates or fails.
+ * is read without it.  Nothing here allocates or fails.
  */
 #include "postgres.h"
 
@@ -77,18 +72,6 @@ fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
 	pg_atomic_write_u64(&times->deadline, (uint64) deadline);
 }
 
-/* Note that a lease ends then.  Needs no lock. */
-void
-fairq_times_lease_ends(FairqTimes *times, TimestampTz at)
-{
-	uint64		present = pg_atomic_read_u64(&times->last_end);
-
-	while (at > (TimestampTz) present &&
-		   !pg_atomic_compare_exchange_u64(&times->last_end, &present,
-										   (uint64) at))
-		;
-}
-
 /*
  * Have all timed tasks searched for: nothing is known of them.  The deadline
  * stays: of leases nothing is forgotten, though there may be more.
@@ -108,7 +91,6 @@ void
 fairq_times_init(FairqTimes *times)
 {
 	pg_atomic_init_u64(&times->deadline, (uint64) DT_NOEND);
-	pg_atomic_init_u64(&times->last_end, (uint64) DT_NOBEGIN);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		pg_atomic_init_u64(&times->timers[r], 0);
 	fairq_times_forget(times);

@@ -15,10 +15,6 @@ typedef struct FairqTimes
 {
 	pg_atomic_uint64 deadline;	/* TimestampTz before which no lease ends;
 								 * DT_NOEND: there is none */
-	pg_atomic_uint64 last_end;	/* TimestampTz from which on none of the
-								 * leases goes on that were noted so far;
-								 * DT_NOBEGIN: none was.  Raised without the
-								 * lock */
 	pg_atomic_uint64 timers[FAIRQ_REGIONS]; /* address in each timed region
 											 * below which no task waits for
 											 * its time, but of groups in the
@@ -44,7 +40,6 @@ extern void fairq_times_scheduled(FairqTimes *times, int64 addr);
 extern bool fairq_times_passed(FairqTimes *times, int64 addr);
 extern int64 fairq_times_first(FairqTimes *times, FairqRegion region);
 extern void fairq_times_deadline(FairqTimes *times, TimestampTz deadline);
-extern void fairq_times_lease_ends(FairqTimes *times, TimestampTz at);
 extern bool fairq_times_due(FairqTimes *times, TimestampTz now);
 extern TimestampTz fairq_times_next(FairqTimes *times);
 extern bool fairq_times_begin(FairqTimes *times, FairqTimerSearch *search);

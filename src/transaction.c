@@ -129,14 +129,14 @@ leave_counters(FairqPending *pending, int32 n)
 	else if (pending->leaves.counter != NULL && (n > 0 || pending->settings))
 	{
 		FairqAsOf	now = fairq_lane_as_of(pending->lane);
-		FairqParked parked;
+		uint16		parked;
 
 		/* in this order: counter.c, rule 8 */
 		parked = fairq_counter_leave(pending->leaves.counter, now, n,
 									 pending->leaves.count_no);
 		(void) fairq_counter_leave(&hints->running, now, n,
 								   pending->leaves.queue_count_no);
-		fairq_unpark(hints, pending->group_no, &parked);
+		fairq_unpark(hints, pending->group_no, parked);
 		if (pending->leaves.of_retried)
 			fairq_unthrottle(hints, pending->group_no, FAIRQ_ALL_LANES);
 		/* others, too, may have waited for a slot in the queue */

@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 
 #include "claim.h"
+#include "entry.h"
 #include "retry.h"
 #include "running.h"
 #include "stall.h"
@@ -376,8 +377,9 @@ end_turn(FairqService *s, FairqCourse *course)
 	}
 	/* nothing below can fail: an error above has the turn given back */
 	turn->state.done = true;
-	if (course->claimed)
-		fairq_lane_note_claimed(s->lane, s->taken.lane_no, turn);
+	if (course->claimed && turn->sets.entry != NULL)
+		fairq_entry_claimed(turn->sets.entry, s->taken.lane_no,
+							turn->group_no, turn->sets.since);
 	turn->state.stopped = course->not_now &&
 		turn->tasks.served < turn->tasks.want;
 	if (course->search || turn->queued.next < turn->queued.n ||

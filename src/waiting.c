@@ -3,180 +3,98 @@
  *		How many groups of a queue wait, and since when: those that have a free
  *		slot, and those that have none.
  *
- * The sets of a lane and its ages (ages.c) say it at once, but for one thing: a
- * group whose last slot is taken, or that is paused, stays in the ring until a pop
- * comes by, and until then its tasks seem to have a slot.  Beside workers that are
- * all busy no pop comes by.  So where there are limits and the ring has few groups,
- * each of these is asked for its slot.  Where it has many, either many tasks are
- * running, so that pops come by, or many groups do have a slot: then what the ring
- * says is near enough.
+ * A call walks through the groups that wait (walk.c), MOST_LOOKED of them at
+ * most.  A group's settings and counters tell what keeps it back (reason.c).
+ * Its entry tells since when, at the earliest, its first task has waited.
+ * That is, if the group had nothing and a task was published, the time at
+ * which that one became ready; from then on the time of the task that was
+ * claimed last at a turn of the group, queued or scheduled.  For a line is
+ * served in the order in which its tasks became ready, except for late
+ * commits.  A task that is published with an earlier time, because it was put
+ * back, takes the time back.
  *
- * What time makes ready is put into the ring by a call, and where all workers are
- * gone there is none.  So timed tasks count from the time at which the first fell
- * due, whosever it is: their groups are not known.
+ * So the time is at most one task too early; or it is wrong altogether,
+ * because the sets do not hear of tasks that are cancelled, purged or put off.
+ * So the call reads the group with the earliest time (survey.c), which gives
+ * the truth, then the next group, until the earliest time is a true one: that
+ * is the oldest task.  Mostly these are one or two groups.  A group without an
+ * entry, after a restart or because other groups needed the entry, has no
+ * time, and is read first.  The call reads MOST_READ groups at most.  Then it
+ * shows the oldest of these, or if there is none the earliest time of the
+ * others.
  *
- * Of leases that have ended a lane knows less, as one that is extended or whose task
- * has ended stays in the deadline until a call comes by.  But if all that were noted
- * are over by now, and commits have counted tasks that run, then these wait, at least
- * since the last of all was over.  As long as one may go on nothing is said: a worker
- * is there then, or was until a moment ago.  A task that has expired has its slots
- * already, so but for a pause it is as one that has a slot.
+ * Expired tasks are found likewise, by the deadlines of leases.  Such a
+ * deadline alone is never shown, as the lease may have been extended.  Due
+ * tasks that no call has come by are in no set; they are read off the index by
+ * time.
  *
- * The sets do not hear of a task that is cancelled, purged or put off.  So if commits
- * say that none is ready, and nothing in the sets is due or has lapsed, no group
- * waits.  Beside tasks that are ready a group whose own are gone counts until a pop
- * comes by.
+ * If more groups wait than a call may look at, it begins with those whose
+ * turns come next, which have not been served for longest.  It estimates the
+ * numbers by the part that it has looked at.
  *
- * A queue of which shared memory knows no priority has who knows what in the table.
- * That is not known, unless commits say that it has no tasks at all.
+ * A queue of which shared memory knows no priority may have anything in the
+ * table.  So nothing is known, unless commits say that it has no tasks at all.
  *
- * Locking: AccessShareLock on the queue for the time, as groups' bits are freed
- * with its hints; if that cannot be had at once, the ring has to do.  The lanes'
- * locks, shared, for some groups at a time.
+ * Looking changes nothing.
+ *
+ * Locking: an AccessShareLock on the queue for the time, because groups' bits
+ * are freed with its hints.  If that is not available the queue is being
+ * dropped, and nothing is known.  An AccessShareLock on fairq.task, to the end
+ * of the transaction.  What walk.c and survey.c say.
  */
 #include "postgres.h"
 
+#include "lib/binaryheap.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-#include "lane_view.h"
+#include "catalog.h"
 #include "lane_waits.h"
 #include "reason.h"
 #include "registry.h"
-#include "seats.h"
+#include "store.h"
+#include "survey.h"
 #include "waiting.h"
+#include "walk.h"
 
-/* groups that are asked for their slots, at most, and those at a time */
-#define MOST_ASKED 1000
-#define ASKED_AT_ONCE 32
+/* groups that are looked at, at most: about 5 ms */
+#define MOST_LOOKED 10000
 
-/* Note a group that waits since then. */
-static void
-note_group(FairqQueue *queue, const FairqWait *wait, FairqWaiting *waiting)
+/* groups that are read for the age of each kind, at most: about 2 ms */
+#define MOST_READ 100
+
+/* index entries that are read for due tasks in a timed region, at most */
+#define MOST_DUE 1000
+
+/* A group that was looked at. */
+typedef struct Looked
 {
-	FairqReason reason = fairq_reason(queue, wait->group_no);
+	int32		group_no;
+	FairqReason own;			/* what keeps the group back, of its own */
+	FairqReason reason;			/* the same, or what keeps all back */
+	bool		waits;			/* it may have something ready */
+	bool		read;			/* the times are true */
+	TimestampTz since;			/* since when tasks wait for a slot, at the
+								 * earliest; DT_NOEND: none does */
+	TimestampTz ended;			/* when a lease has ended, at the earliest */
+} Looked;
 
-	/* an expired task has its slot already, but no start */
-	if (reason == FAIRQ_REASON_WORKERS || reason == FAIRQ_REASON_NONE ||
-		((reason == FAIRQ_REASON_LIMIT || reason == FAIRQ_REASON_QUEUE_LIMIT) &&
-		 wait->deadline == DT_NOBEGIN))
-	{
-		waiting->nready++;
-		waiting->ready = Min(waiting->ready, wait->since);
-		return;
-	}
-	if (reason == FAIRQ_REASON_LIMIT)
-		waiting->nlimited++;
-	else if (reason == FAIRQ_REASON_RATE || reason == FAIRQ_REASON_RETRY)
-		waiting->nthrottled++;
-	else if (fairq_group_setting(queue, wait->group_no)->limit != 0)
-		/* what keeps it back is the queue, as look_at_rings() counts it */
-		waiting->nready++;
-	waiting->limited = Min(waiting->limited, wait->since);
-}
-
-/*
- * Ask each group in the ring of a lane.  False if they are too many, or it is not
- * known since when one waits.
- */
-static bool
-ask_lane(FairqQueue *queue, FairqLane *lane, int *nasked,
-		 FairqWaiting *waiting)
+/* A look at a queue. */
+typedef struct Look
 {
-	FairqChunks *chunks = &queue->hints->chunks;
-	uint32		mapped = fairq_chunks_map(chunks);
-	int64		from = 0;
-
-	while (*nasked <= MOST_ASKED)
-	{
-		FairqWait	waits[ASKED_AT_ONCE];
-		int			n = fairq_lane_ring_waits(lane, mapped, from,
-											  ASKED_AT_ONCE, waits);
-
-		CHECK_FOR_INTERRUPTS();
-		if (n < 0)
-		{
-			mapped = fairq_chunks_map(chunks);
-			continue;
-		}
-		for (int i = 0; i < n; i++)
-		{
-			if (waits[i].since == DT_NOBEGIN)
-				return false;
-			note_group(queue, &waits[i], waiting);
-		}
-		*nasked += n;
-		if (n < ASKED_AT_ONCE)
-			return true;
-		from = waits[n - 1].group_no + INT64CONST(1);
-	}
-	return false;
-}
-
-/* Ask each group in the ring.  False if that cannot be done. */
-static bool
-ask_groups(FairqQueue *queue, FairqWaiting *waiting)
-{
-	int32		id = queue->id;
-	int			nasked = 0;
-	bool		all;
-
-	if (!queue->limited ||
-		!fairq_queue_try_lock(queue, AccessShareLock))
-		return false;
-	/* it may have been dropped before we had the lock */
-	all = fairq_shmem_find_queue(id) == queue->hints;
-	for (int p = 0; p < FAIRQ_PRIORITIES && all; p++)
-		all = ask_lane(queue, fairq_queue_lane(queue, p), &nasked, waiting);
-	fairq_queue_id_unlock(id, AccessShareLock);
-	return all;
-}
-
-/* Does the queue keep all of its groups back, whatever theirs is? */
-static bool
-is_shut(FairqQueue *queue)
-{
-	return queue->paused || fairq_queue_is_full(queue) ||
-		fairq_queue_is_held(queue, GetCurrentTimestamp()) ||
-		(queue->starts.pace.gap != 0 &&
-		 fairq_counter_next_start(&queue->hints->running,
-								  &queue->starts.pace) != 0);
-}
-
-/* Note what has fallen due since a call came by, if any timed task is there. */
-static void
-note_fallen_due(FairqQueue *queue, FairqWaiting *waiting)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz *since = is_shut(queue) ?
-		&waiting->limited : &waiting->ready;
-	int64		n[FAIRQ_TALLIES];
-
-	if (fairq_tally_read(&queue->hints->tally, n) &&
-		n[FAIRQ_TALLY_SCHEDULED] <= 0)
-		return;
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		*since = Min(*since,
-					 fairq_lane_fell_due(fairq_queue_lane(queue, p), now));
-}
-
-/* Note running tasks whose leases have all ended since a call came by. */
-static void
-note_leases_ended(FairqQueue *queue, FairqWaiting *waiting)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz *since = queue->paused ? &waiting->limited : &waiting->ready;
-	TimestampTz last = DT_NOBEGIN;
-	bool		ended = false;
-	int64		n[FAIRQ_TALLIES];
-
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		ended |= fairq_lane_leases_ended(fairq_queue_lane(queue, p), now,
-										 &last);
-	if (ended && last <= now && fairq_tally_read(&queue->hints->tally, n) &&
-		n[FAIRQ_TALLY_RUNNING] > 0)
-		*since = Min(*since, last);
-}
+	FairqQueue *queue;
+	FairqTable *tasks;
+	TimestampTz now;
+	FairqReason of_queue;		/* what keeps all groups back */
+	bool		none_ready;		/* no task stands at a turn */
+	bool		cut;			/* there are more groups than are looked at */
+	int			nvisited;
+	int64		nwaits;			/* number of lanes in which these wait, in all */
+	int			n;
+	int			room;			/* so many fit into groups */
+	Looked	   *groups;
+	FairqWaiting *waiting;
+} Look;
 
 /* Is anything known of the queue's groups, or of its having no tasks? */
 static bool
@@ -195,86 +113,314 @@ is_known(FairqQueue *queue)
 	return all == 0;
 }
 
-/* Take what the lanes say of their rings. */
+/* Note a group that waits, or of which a lease may have ended. */
 static void
-look_at_rings(FairqQueue *queue, FairqWaiting *waiting)
+note_group(Look *look, const FairqWaiter *waiter)
 {
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-	{
-		int32		nring;
-		TimestampTz oldest = fairq_lane_oldest(fairq_queue_lane(queue, p),
-											   &nring);
+	Looked		looked = {.group_no = waiter->group_no, .since = DT_NOEND};
 
-		waiting->nready += nring;
-		waiting->ready = Min(waiting->ready, oldest);
-	}
-	if (is_shut(queue))
+	looked.waits = waiter->nlanes > 0 &&
+		(!look->none_ready || waiter->due || waiter->deadline == DT_NOBEGIN);
+	if (looked.waits && (!look->none_ready || waiter->due))
+		looked.since = waiter->since;
+	looked.ended = waiter->deadline <= look->now ? waiter->deadline : DT_NOEND;
+	if (looked.since == DT_NOEND && looked.ended == DT_NOEND)
+		return;
+	looked.own = fairq_group_reason(look->queue, looked.group_no);
+	if (looked.own == FAIRQ_REASON_WORKERS && waiter->throttled &&
+		look->queue->retries.in_order)
+		looked.own = FAIRQ_REASON_RETRY;
+	looked.reason = Min(looked.own, look->of_queue);
+	if (look->n == look->room)
 	{
-		waiting->limited = waiting->ready;
-		waiting->ready = DT_NOEND;
+		look->room *= 2;
+		look->groups = repalloc(look->groups, look->room * sizeof(Looked));
 	}
+	look->groups[look->n++] = looked;
 }
 
-/* How many groups are throttled, in each priority, and not to be taken back. */
-static int32
-count_throttled(FairqQueue *queue)
+/* Look at the groups from one seat to another, if they are not too many. */
+static void
+look_at_groups(Look *look, int64 from, int64 end)
 {
-	int32		n = 0;
+	FairqWalk  *walk = fairq_walk_begin(look->queue, look->now, from, end);
+	FairqWaiter waiter;
 
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		n += fairq_lane_throttled(fairq_queue_lane(queue, p));
-	return n;
+	while (fairq_walk_next(walk, &waiter))
+	{
+		if (look->nvisited == MOST_LOOKED)
+		{
+			look->cut = true;
+			break;
+		}
+		look->nvisited++;
+		look->nwaits += waiter.nlanes;
+		note_group(look, &waiter);
+	}
+	pfree(walk);
 }
 
 /*
- * Is it known that no group has anything that waits, but what time makes ready without
- * a call?  Lanes do not hear of it if the last one is cancelled, purged or put off.
+ * Look at the groups, beginning behind the seat that service has passed last in
+ * the lane in which most wait.  Returns how many wait in each lane, in all.
  */
-static bool
-nothing_waits(FairqQueue *queue)
+static int64
+look_at_all(Look *look)
 {
-	int64		n[FAIRQ_TALLIES];
+	int64		all = 0;
+	int64		from = 0;
+	int32		most = 0;
 
-	if (!fairq_tally_read(&queue->hints->tally, n) || n[FAIRQ_TALLY_READY] > 0)
-		return false;
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
-		FairqLaneView view;
+		int64		next;
+		int32		n = fairq_lane_nwaiting(fairq_queue_lane(look->queue, p),
+											&next);
 
-		fairq_lane_view(fairq_queue_lane(queue, p), &view);
-		if (view.n[FAIRQ_DUE] > 0 || view.n[FAIRQ_LAPSED] > 0)
-			return false;
+		all += n;
+		if (n > most)
+			from = next;
+		most = Max(most, n);
 	}
-	return true;
+	look_at_groups(look, from, FAIRQ_ALL_SEATS);
+	if (!look->cut)
+		look_at_groups(look, 0, from);
+	return all;
 }
 
-/* Note the groups that calls have come by. */
-static void
-note_groups(FairqQueue *queue, FairqWaiting *waiting)
+/* --------------------------------------------------------------------- */
+
+/* Which tasks are compared. */
+typedef struct Part
 {
-	const FairqWaiting none = *waiting;
-	FairqParkedAges *parked = &queue->hints->parked.ages;
-	uint64		epoch = fairq_parked_epoch(queue->hints);
+	bool		expired;		/* those that have expired, and no others */
+	bool		ready;			/* those that may be claimed, or else the others */
+} Part;
 
-	if (!ask_groups(queue, waiting))
-	{
-		*waiting = none;
-		look_at_rings(queue, waiting);
-	}
-	waiting->nthrottled += count_throttled(queue);
-	waiting->nlimited += fairq_parked_count(parked, epoch);
-	waiting->limited = Min(waiting->limited,
-						   fairq_parked_since(parked, epoch));
+/* May a task be claimed, for all that keeps it back? */
+static bool
+may_claim(FairqReason reason, bool expired)
+{
+	/* an expired one has its slots already */
+	return reason == FAIRQ_REASON_WORKERS || reason == FAIRQ_REASON_NONE ||
+		(expired && (reason == FAIRQ_REASON_LIMIT ||
+					 reason == FAIRQ_REASON_QUEUE_LIMIT));
 }
 
-/* Find who waits in a queue, and since when.  It reads shared memory alone. */
+/* Since when a group has such tasks; DT_NOEND: it has none. */
+static TimestampTz
+time_of(const Looked *group, const Part *part)
+{
+	if (may_claim(group->reason, part->expired) != part->ready)
+		return DT_NOEND;
+	return part->expired ? group->ended : group->since;
+}
+
+/* The earliest time comes first. */
+static int
+compare_times(Datum a, Datum b, void *arg)
+{
+	TimestampTz of_a = time_of((Looked *) DatumGetPointer(a), arg);
+	TimestampTz of_b = time_of((Looked *) DatumGetPointer(b), arg);
+
+	return of_a < of_b ? 1 : of_a > of_b ? -1 : 0;
+}
+
+/* All groups with such tasks, in a heap. */
+static binaryheap *
+make_heap(Look *look, Part *part)
+{
+	binaryheap *heap = binaryheap_allocate(Max(look->n, 1), compare_times,
+										   part);
+
+	for (int i = 0; i < look->n; i++)
+		if (time_of(&look->groups[i], part) != DT_NOEND)
+			binaryheap_add_unordered(heap, PointerGetDatum(&look->groups[i]));
+	binaryheap_build(heap);
+	return heap;
+}
+
+/* Read the lines of a group. */
+static void
+read_group(Look *look, Looked *group)
+{
+	FairqSurvey survey;
+
+	CHECK_FOR_INTERRUPTS();
+	fairq_survey(look->queue, look->tasks, group->group_no, look->now, false,
+				 &survey);
+	group->read = true;
+	group->ended = survey.ended;
+	if (survey.since != DT_NOEND || !survey.unsure)
+		group->since = survey.since;
+	else if (group->since == DT_NOBEGIN)
+		group->since = look->now;
+}
+
+/* Since when the oldest of such tasks waits; DT_NOEND: there is none. */
+static TimestampTz
+find_oldest(Look *look, Part part)
+{
+	binaryheap *heap = make_heap(look, &part);
+	TimestampTz oldest = DT_NOEND;
+
+	for (int nread = 0; heap->bh_size > 0; nread++)
+	{
+		Datum		first = binaryheap_first(heap);
+		Looked	   *group = (Looked *) DatumGetPointer(first);
+		TimestampTz time = time_of(group, &part);
+
+		if (group->read || nread == MOST_READ)
+		{
+			look->waiting->sampled |= !group->read;
+			/* it may have gone on running, and what is not known may be any time */
+			if (group->read || (oldest == DT_NOEND && !part.expired &&
+								time != DT_NOBEGIN))
+				oldest = time;
+			break;
+		}
+		read_group(look, group);
+		time = time_of(group, &part);
+		oldest = Min(oldest, time);
+		if (time == DT_NOEND)
+			(void) binaryheap_remove_first(heap);
+		else
+			binaryheap_replace_first(heap, first);
+	}
+	binaryheap_free(heap);
+	return oldest;
+}
+
+/* The same of all tasks that may be claimed; with !ready, of the others. */
+static TimestampTz
+find_oldest_of_all(Look *look, bool ready)
+{
+	TimestampTz lacks_slot = find_oldest(look, (Part) {false, ready});
+	TimestampTz has_slot = find_oldest(look, (Part) {true, ready});
+
+	return Min(lacks_slot, has_slot);
+}
+
+/* Note a task that is due, and no call has come by. */
+static void
+note_due(Look *look, const FairqTask *task)
+{
+	FairqReason own = fairq_group_reason(look->queue, task->group_no);
+	TimestampTz *oldest = may_claim(Min(own, look->of_queue), false) ?
+		&look->waiting->ready : &look->waiting->limited;
+
+	if (!task->running && !fairq_is_outdated(task, look->now))
+		*oldest = Min(*oldest, task->run_at);
+}
+
+/* Look for such tasks in a timed region of a lane. */
+static void
+look_at_due(Look *look, int priority, FairqRegion region)
+{
+	FairqLane  *lane = fairq_queue_lane(look->queue, priority);
+	int64		from = fairq_times_first(&lane->times, region);
+	int64		end = fairq_due_end(region, look->now);
+	FairqKey	keys[] = {
+		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(look->queue->id,
+													priority))},
+		{2, FAIRQ_GE, Int64GetDatum(from)},
+		{2, FAIRQ_LT, Int64GetDatum(end)}
+	};
+	FairqScan  *scan;
+	FairqRowState state;
+
+	if (from >= end || !fairq_lane_is_begun(lane))
+		return;
+	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_TIME, keys,
+						   lengthof(keys), MOST_DUE);
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END &&
+		   state != FAIRQ_ROW_LATER)
+	{
+		FairqTask	task;
+
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		note_due(look, &task);
+	}
+	fairq_scan_end(scan);
+}
+
+/* Count a group that waits, by what keeps it back. */
+static void
+count_group(const Looked *group, FairqWaiting *waiting)
+{
+	bool		expired = group->ended == DT_NOBEGIN ||
+		(group->read && group->ended != DT_NOEND);
+
+	if (!group->waits || (group->read && group->since == DT_NOEND && !expired))
+		return;
+	if (group->own == FAIRQ_REASON_LIMIT && !expired)
+		waiting->nlimited++;
+	else if (group->own == FAIRQ_REASON_RATE ||
+			 group->own == FAIRQ_REASON_RETRY)
+		waiting->nthrottled++;
+	else if (group->own != FAIRQ_REASON_PAUSED)
+		waiting->nready++;
+}
+
+/* Of so many, if only a part was looked at. */
+static int32
+estimate(int32 n, int64 part, int64 all)
+{
+	return (int32) Min((double) n * Max(all, part) / Max(part, 1),
+					   PG_INT32_MAX);
+}
+
+/* Look at a queue that is locked. */
+static void
+look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
+{
+	Look		look = {
+		.queue = queue,
+		.now = GetCurrentTimestamp(),
+		.of_queue = fairq_queue_reason(queue),
+		.room = 64,
+		.waiting = waiting
+	};
+	int64		n[FAIRQ_TALLIES];
+	int64		all;
+
+	look.none_ready = fairq_tally_read(&queue->hints->tally, n) &&
+		n[FAIRQ_TALLY_READY] <= 0;
+	look.groups = palloc(look.room * sizeof(Looked));
+	all = look_at_all(&look);
+	look.tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	waiting->sampled = look.cut;
+	waiting->ready = find_oldest_of_all(&look, true);
+	waiting->limited = find_oldest_of_all(&look, false);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+			look_at_due(&look, p, r);
+	fairq_table_close(look.tasks);
+	for (int i = 0; i < look.n; i++)
+		count_group(&look.groups[i], waiting);
+	if (look.cut)
+	{
+		waiting->nready = estimate(waiting->nready, look.nwaits, all);
+		waiting->nlimited = estimate(waiting->nlimited, look.nwaits, all);
+		waiting->nthrottled = estimate(waiting->nthrottled, look.nwaits, all);
+	}
+	pfree(look.groups);
+}
+
+/* Find who waits in a queue, and since when. */
 void
 fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 {
+	int32		id = queue->id;
+
 	*waiting = (FairqWaiting) {.ready = DT_NOEND, .limited = DT_NOEND};
-	if (!nothing_waits(queue))
-		note_groups(queue, waiting);
-	note_fallen_due(queue, waiting);
-	note_leases_ended(queue, waiting);
-	waiting->known = is_known(queue);
+	if (!is_known(queue) || !fairq_queue_try_lock(queue, AccessShareLock))
+		return;
+	/* it may have been dropped before we had the lock */
+	waiting->known = fairq_shmem_find_queue(id) == queue->hints;
+	if (waiting->known)
+		look_at_queue(queue, waiting);
+	fairq_queue_id_unlock(id, AccessShareLock);
 }

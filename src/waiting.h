@@ -11,15 +11,19 @@
 typedef struct FairqWaiting
 {
 	bool		known;			/* false: shared memory knows nothing of the
-								 * queue's groups, and there may be some */
+								 * queue's groups, and there may be some; all
+								 * else is undefined */
+	bool		sampled;		/* true: not all of them were looked at; the
+								 * numbers are estimates, and other tasks may
+								 * be older */
 	int32		nready;			/* number of groups that may have something
 								 * ready, and are neither paused nor known to
-								 * lack a slot under a limit of theirs, in
-								 * each priority */
+								 * lack a slot under a limit of theirs, nor
+								 * throttled */
 	int32		nlimited;		/* number of groups without a slot that are not
-								 * paused, likewise */
+								 * paused */
 	int32		nthrottled;		/* number of groups of which no task may start
-								 * yet, likewise */
+								 * yet */
 	TimestampTz ready;			/* time since which the oldest task waits that
 								 * has a slot; DT_NOEND: there is none */
 	TimestampTz limited;		/* the same of tasks that have none */

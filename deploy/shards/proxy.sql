@@ -572,6 +572,7 @@ BEGIN
 			running bigint, groups_active int, groups_limited int,
 			groups_paused int, groups_throttled int,
 			oldest_ready interval, oldest_limited interval,
+			groups_sampled boolean,
 			wait_p50 interval, wait_p95 interval, wait_p99 interval,
 			run_p50 interval, run_p95 interval, run_p99 interval,
 			wait_histogram bigint[], run_histogram bigint[],
