@@ -3,7 +3,9 @@
  *		Queues and groups are made, changed, paused, purged and dropped here.
  *
  * Settings are written through SPI (store_spi.c), so triggers tell others of
- * them (changed.c), as of those that are changed by hand.
+ * them (changed.c), as of those that are changed by hand.  A list says of each
+ * setting how its argument is checked, and which value takes it away.  What a
+ * call does not give has the table's default, or stays as it is.
  *
  * Locking: see queue.c.  drop_queue, and alter_queue with a block_length, wait
  * for all transactions that have worked on the queue, and the queue's users
@@ -12,6 +14,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -42,97 +45,193 @@ PG_FUNCTION_INFO_V1(fairq_reset_hints);
 /* as fairq_is_timed() says it */
 #define HAS_TURN "addr < (1::bigint << 62)"
 
+/* most settings of a queue, and what else is written with them */
+#define MOST_ARGS 19
+
 /* no time at all is as if there were none: not retained, or failed ones without end */
-#define RETAIN(interval) "nullif(" interval ", interval '0')"
+#define NO_TIME "interval '0'"
 
-static int64
-arg_block_length(FunctionCallInfo fcinfo, int n, int64 def)
+/* A setting of queues or groups: its column, and its argument in SQL. */
+typedef struct Setting
 {
-	return fairq_check_int("block_length",
-						   PG_ARGISNULL(n) ? def : PG_GETARG_INT64(n), 1,
-						   PG_INT64_MAX);
-}
+	const char *name;
+	Oid			type;
+	int			least;
+	int64		most;			/* of an interval, in years */
+	const char *none;			/* value that takes it away; NULL: none does */
+	const char *instead;		/* what is written then; NULL: NULL */
+} Setting;
 
-/* A limit, if it is given; 0, where it is allowed, takes the limit away. */
-static FairqSqlArg
-arg_limit(FunctionCallInfo fcinfo, int n, const char *name, int32 low)
+/* What of a row a call gives: columns, and SQL for what is written into them. */
+typedef struct Given
 {
-	FairqSqlArg arg = fairq_sql_int4((int32) FAIRQ_ARG_INT(n, name, low, low,
-														   PG_INT32_MAX));
+	FairqSqlArg args[MOST_ARGS];
+	int			nargs;
+	StringInfoData columns;
+	StringInfoData values;
+} Given;
 
-	arg.isnull = PG_ARGISNULL(n);
-	return arg;
-}
+/* as create_queue() and alter_queue() have them, after the queue's name */
+static const Setting queue_settings[] = {
+	{"concurrency", INT4OID, 1, PG_INT32_MAX, "0"},
+	{"max_running", INT4OID, 1, PG_INT32_MAX, "0"},
+	{"lease", INTERVALOID, 1, 100},
+	{"max_attempts", INT4OID, 1, PG_INT32_MAX},
+	{"backoff", INTERVALOID, 0, 100},
+	{"retain", INTERVALOID, 0, 100, NO_TIME},
+	{"notify", BOOLOID},
+	{"block_length", INT8OID, 1, PG_INT64_MAX},
+	{"fair_by", TEXTOID},
+	{"rate", INT4OID, 1, PG_INT32_MAX, "0"},
+	{"per", INTERVALOID, 1, 1},
+	{"burst", INT4OID, 1, PG_INT32_MAX},
+	{"max_rate", INT4OID, 1, PG_INT32_MAX, "0"},
+	{"shares", INT4ARRAYOID, 1, FAIRQ_PRIORITIES, "'{}'"},
+	{"in_order", BOOLOID},
+	{"retain_failed", INTERVALOID, 0, 100, NO_TIME},
+	{"max_run", INTERVALOID, 1, 100, NO_TIME}
+};
 
-/* A time of 0 or more, if it is given. */
-static FairqSqlArg
-arg_delay(FunctionCallInfo fcinfo, int n, const char *name)
+/* as set_group() has them, after the group's key */
+static const Setting group_settings[] = {
+	{"concurrency", INT4OID, 1, PG_INT32_MAX, "0"},
+	{"weight", INT4OID, 1, FAIRQ_MAX_WEIGHT, "0", "1"},
+	{"rate", INT4OID, 1, PG_INT32_MAX, "0"}
+};
+
+static void
+check_fair_by(text *arg)
 {
-	if (PG_ARGISNULL(n))
-		return fairq_sql_interval(NULL);
-	(void) fairq_check_delay(name, PG_GETARG_INTERVAL_P(n));
-	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
-}
+	char	   *value = text_to_cstring(arg);
 
-/* Of what all groups are to get the same, if it is given. */
-static FairqSqlArg
-arg_fair_by(FunctionCallInfo fcinfo, int n)
-{
-	FairqSqlArg arg = fairq_sql_text(NULL);
-	char	   *value;
-
-	arg.isnull = PG_ARGISNULL(n);
-	if (arg.isnull)
-		return arg;
-	value = text_to_cstring(PG_GETARG_TEXT_PP(n));
 	if (strcmp(value, "tasks") != 0 && strcmp(value, "cost") != 0 &&
 		strcmp(value, "time") != 0)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
 				errmsg("fair_by must be tasks, cost or time"),
 				errdetail("The value is \"%s\".", value));
-	return fairq_sql_text(PG_GETARG_TEXT_PP(n));
 }
 
-/* Shares of priorities, if they are given; none, where it is allowed. */
-static FairqSqlArg
-arg_shares(FunctionCallInfo fcinfo, int n, int least)
+static void
+check_shares(FunctionCallInfo fcinfo, int n, int least, int64 most)
 {
-	FairqSqlArg arg = {INT4ARRAYOID, (Datum) 0, true};
 	Datum	   *values;
-	int			nvalues;
+	int			nvalues = fairq_arg_array(fcinfo, n, "shares", INT4OID,
+										  &values, NULL);
 
-	if (PG_ARGISNULL(n))
-		return arg;
-	nvalues = fairq_arg_array(fcinfo, n, "shares", INT4OID, &values, NULL);
-	(void) fairq_check_int("the number of shares", nvalues, least,
-						   FAIRQ_PRIORITIES);
+	(void) fairq_check_int("the number of shares", nvalues, least, most);
 	for (int i = 0; i < nvalues; i++)
 		(void) fairq_check_int("each of shares", DatumGetInt32(values[i]), 1,
 							   FAIRQ_MAX_SHARE);
-	arg.value = PG_GETARG_DATUM(n);
-	arg.isnull = false;
-	return arg;
 }
 
-/* The span of time of rates, if it is given. */
-static FairqSqlArg
-arg_per(FunctionCallInfo fcinfo, int n)
+/* Check an argument that is given.  A new queue has nothing to be taken away. */
+static void
+check_setting(FunctionCallInfo fcinfo, int n, const Setting *setting,
+			  bool is_new)
 {
-	if (PG_ARGISNULL(n))
-		return fairq_sql_interval(NULL);
-	fairq_check_per(PG_GETARG_INTERVAL_P(n));
-	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
+	int			least = setting->none == NULL || is_new ? setting->least : 0;
+
+	switch (setting->type)
+	{
+		case INT4OID:
+			(void) fairq_check_int(setting->name, PG_GETARG_INT32(n), least,
+								   setting->most);
+			break;
+		case INT8OID:
+			(void) fairq_check_int(setting->name, PG_GETARG_INT64(n), least,
+								   setting->most);
+			break;
+		case INTERVALOID:
+			(void) fairq_check_span(setting->name, PG_GETARG_INTERVAL_P(n),
+									least, (int) setting->most);
+			break;
+		case TEXTOID:
+			check_fair_by(PG_GETARG_TEXT_PP(n));
+			break;
+		case INT4ARRAYOID:
+			check_shares(fcinfo, n, least, setting->most);
+			break;
+	}
 }
 
-/* The longest run of a task, of at least so many microseconds; 0: any. */
-static FairqSqlArg
-arg_max_run(FunctionCallInfo fcinfo, int n, int64 least)
+/* Begin with the columns that say which row it is, whose values come later. */
+static void
+begin_given(Given *given, const char *columns, const char *values, int nargs)
 {
-	if (PG_ARGISNULL(n))
-		return fairq_sql_interval(NULL);
-	fairq_check_max_run(PG_GETARG_INTERVAL_P(n), least);
-	return fairq_sql_interval(PG_GETARG_INTERVAL_P(n));
+	given->nargs = nargs;
+	initStringInfo(&given->columns);
+	initStringInfo(&given->values);
+	appendStringInfoString(&given->columns, columns);
+	appendStringInfoString(&given->values, values);
+}
+
+/* Give a value.  If it is none, what is instead is written. */
+static void
+give(Given *given, const char *column, FairqSqlArg arg, const char *none,
+	 const char *instead)
+{
+	Assert(given->nargs < MOST_ARGS);
+	given->args[given->nargs++] = arg;
+	appendStringInfo(&given->columns, ", %s", column);
+	if (none == NULL)
+		appendStringInfo(&given->values, ", $%d", given->nargs);
+	else
+		appendStringInfo(&given->values, ", coalesce(nullif($%d, %s), %s)",
+						 given->nargs, none,
+						 instead == NULL ? "NULL" : instead);
+}
+
+/* Check the arguments from that one on, and add those that are given. */
+static void
+give_args(Given *given, FunctionCallInfo fcinfo, int first,
+		  const Setting *settings, int nsettings, bool is_new)
+{
+	for (int i = 0; i < nsettings; i++)
+	{
+		const Setting *setting = &settings[i];
+		FairqSqlArg arg = {setting->type, PG_GETARG_DATUM(first + i), false};
+
+		if (PG_ARGISNULL(first + i))
+			continue;
+		check_setting(fcinfo, first + i, setting, is_new);
+		give(given, setting->name, arg, setting->none, setting->instead);
+	}
+}
+
+/* Write what is given of a queue. */
+static void
+change_queue(FairqQueue *queue, Given *given)
+{
+	given->args[0] = fairq_sql_int4(queue->id);
+	fairq_sql(psprintf("UPDATE fairq.queue SET (%s) = ROW(%s)"
+					   " WHERE queue_id = $1",
+					   given->columns.data, given->values.data),
+			  given->args, given->nargs, NULL);
+	fairq_notify(queue);
+}
+
+/*
+ * Write what is given of a group, or of the queue (-1).  A group's row that says
+ * nothing goes away.
+ */
+static void
+change_group(FairqQueue *queue, int32 group_no, Given *given)
+{
+	given->args[0] = fairq_sql_int4(queue->id);
+	given->args[1] = fairq_sql_int4(group_no);
+	fairq_sql(psprintf("INSERT INTO fairq.group_setting (%s) VALUES (%s)"
+					   " ON CONFLICT (queue_id, group_no)"
+					   " DO UPDATE SET (%s) = ROW(%s)",
+					   given->columns.data, given->values.data,
+					   given->columns.data, given->values.data),
+			  given->args, given->nargs, NULL);
+	fairq_sql("DELETE FROM fairq.group_setting"
+			  " WHERE queue_id = $1 AND group_no = $2"
+			  " AND concurrency IS NULL AND weight = 1 AND NOT paused"
+			  " AND rate IS NULL AND held_until IS NULL",
+			  given->args, 2, NULL);
+	fairq_notify(queue);
 }
 
 /* Can a queue with that concurrency, 0: any, be in order? */
@@ -149,16 +248,13 @@ check_in_order(int32 concurrency)
 				errhint("Set concurrency to 1, too."));
 }
 
-/* Can that queue, with that concurrency, if it is given? */
+/* Can that queue, with that concurrency? */
 static void
-check_in_order_of(FairqQueue *queue, const FairqSqlArg *concurrency)
+check_in_order_of(FairqQueue *queue, int32 limit)
 {
-	int32		limit = queue->groups.others.setting.limit;
 	FairqSqlArg id = fairq_sql_int4(queue->id);
 	int64		most = 0;
 
-	if (!concurrency->isnull)
-		limit = DatumGetInt32(concurrency->value);
 	check_in_order(limit == FAIRQ_NO_LIMIT ? 0 : limit);
 	fairq_sql("SELECT max(concurrency)::bigint FROM fairq.group_setting"
 			  " WHERE queue_id = $1",
@@ -196,21 +292,16 @@ make_queue_hints(int32 queue_id)
 
 /* Insert the row of a new queue.  Returns its id; 0: there is one of that name. */
 static int64
-insert_queue(const char *name, const FairqSqlArg *args, int nargs)
+insert_queue(const char *name, const Given *given)
 {
 	int64		id = 0;
 
 	if (!fairq_queue_create_begin(name))
 		return 0;
-	fairq_sql("INSERT INTO fairq.queue"
-			  " (name, block_length, lease, concurrency, max_running,"
-			  " max_attempts, backoff, retain, notify, fair_by, rate, per,"
-			  " burst, max_rate, shares, in_order, retain_failed, max_run)"
-			  " VALUES ($1, $2, $3, $4, $5, $6, $7, " RETAIN("$8") ", $9,"
-			  " coalesce($10, 'tasks'), $11, coalesce($12, '1 minute'),"
-			  " coalesce($13, 1), $14, $15, $16, " RETAIN("$17") ", $18)"
-			  " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
-			  args, nargs, &id);
+	fairq_sql(psprintf("INSERT INTO fairq.queue (%s) VALUES (%s)"
+					   " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
+					   given->columns.data, given->values.data),
+			  given->args, given->nargs, &id);
 	fairq_queue_create_end(name);
 	return id;
 }
@@ -219,40 +310,19 @@ Datum
 fairq_create_queue(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	Interval	lease = {.time = 5 * SECS_PER_MINUTE * USECS_PER_SEC};
-	Interval	backoff = {.time = USECS_PER_SEC};
-	FairqSqlArg args[] = {
-		fairq_sql_text(name),
-		fairq_sql_int8(arg_block_length(fcinfo, 8, 1024 * 1024)),
-		fairq_sql_interval(&lease),
-		arg_limit(fcinfo, 1, "concurrency", 1),
-		arg_limit(fcinfo, 2, "max_running", 1),
-		fairq_sql_int4(FAIRQ_ARG_INT(4, "max_attempts", 20, 1, PG_INT32_MAX)),
-		arg_delay(fcinfo, 5, "backoff"),
-		arg_delay(fcinfo, 6, "retain"),
-		fairq_sql_bool(FAIRQ_ARG_BOOL(7)),
-		arg_fair_by(fcinfo, 9),
-		arg_limit(fcinfo, 10, "rate", 1),
-		arg_per(fcinfo, 11),
-		arg_limit(fcinfo, 12, "burst", 1),
-		arg_limit(fcinfo, 13, "max_rate", 1),
-		arg_shares(fcinfo, 14, 1),
-		fairq_sql_bool(FAIRQ_ARG_BOOL(15)),
-		arg_delay(fcinfo, 16, "retain_failed"),
-		arg_max_run(fcinfo, 17, 1)
-	};
+	char	   *cname = text_to_cstring(name);
+	Given		given;
 	int64		id;
 
+	begin_given(&given, "name", "$1", 1);
+	given.args[0] = fairq_sql_text(name);
 	(void) fairq_check_text("queue", name, 1, FAIRQ_MAX_QUEUE_NAME);
-	if (!PG_ARGISNULL(3))
-		lease = *PG_GETARG_INTERVAL_P(3);
-	fairq_check_lease(&lease);
-	if (args[6].isnull)
-		args[6] = fairq_sql_interval(&backoff);
-	if (DatumGetBool(args[15].value))
-		check_in_order(args[3].isnull ? 0 : DatumGetInt32(args[3].value));
+	give_args(&given, fcinfo, 1, queue_settings, lengthof(queue_settings),
+			  true);
+	if (FAIRQ_ARG_BOOL(15))
+		check_in_order(PG_ARGISNULL(1) ? 0 : PG_GETARG_INT32(1));
 	fairq_writes("fairq.create_queue()");
-	id = insert_queue(text_to_cstring(name), args, lengthof(args));
+	id = insert_queue(cname, &given);
 	if (id != 0)
 	{
 		make_queue_hints((int32) id);
@@ -261,11 +331,11 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	else if (FAIRQ_ARG_BOOL(PG_NARGS() - 1))
 		ereport(NOTICE,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
-				errmsg("queue \"%s\" already exists, skipping", text_to_cstring(name)));
+				errmsg("queue \"%s\" already exists, skipping", cname));
 	else
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
-				errmsg("queue \"%s\" already exists", text_to_cstring(name)));
+				errmsg("queue \"%s\" already exists", cname));
 	PG_RETURN_VOID();
 }
 
@@ -316,112 +386,23 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	bool		readdressing = !PG_ARGISNULL(8);
 	FairqQueue *queue;
-	int64		block_length;
-	FairqSqlArg args[18];
+	Given		given;
 
-	args[3] = arg_limit(fcinfo, 1, "concurrency", 0);
-	args[4] = arg_limit(fcinfo, 2, "max_running", 0);
-	args[5] = arg_limit(fcinfo, 4, "max_attempts", 1);
-	args[6] = arg_delay(fcinfo, 5, "backoff");
-	args[7] = arg_delay(fcinfo, 6, "retain");
-	args[8] = fairq_sql_bool(PG_ARGISNULL(7) ? false : PG_GETARG_BOOL(7));
-	args[8].isnull = PG_ARGISNULL(7);
-	args[9] = arg_fair_by(fcinfo, 9);
-	args[10] = arg_limit(fcinfo, 10, "rate", 0);
-	args[11] = arg_per(fcinfo, 11);
-	args[12] = arg_limit(fcinfo, 12, "burst", 1);
-	args[13] = arg_limit(fcinfo, 13, "max_rate", 0);
-	args[14] = arg_shares(fcinfo, 14, 0);
-	args[15] = fairq_sql_bool(PG_ARGISNULL(15) ? false : PG_GETARG_BOOL(15));
-	args[15].isnull = PG_ARGISNULL(15);
-	args[16] = arg_delay(fcinfo, 16, "retain_failed");
-	args[17] = arg_max_run(fcinfo, 17, 0);
-	if (!PG_ARGISNULL(3))
-		fairq_check_lease(PG_GETARG_INTERVAL_P(3));
-	(void) arg_block_length(fcinfo, 8, 1);
+	begin_given(&given, "queue_id", "$1", 1);
+	give_args(&given, fcinfo, 1, queue_settings, lengthof(queue_settings),
+			  false);
 	fairq_writes("fairq.alter_queue()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE,
 							readdressing ? AccessExclusiveLock :
 							ShareUpdateExclusiveLock);
-	if (args[15].isnull ? queue->retries.in_order : DatumGetBool(args[15].value))
-		check_in_order_of(queue, &args[3]);
-	block_length = arg_block_length(fcinfo, 8, queue->block_length);
-	if (block_length != queue->block_length)
-		readdress(queue, block_length);
-	args[0] = fairq_sql_int4(queue->id);
-	args[1] = fairq_sql_int8(block_length);
-	args[2] = fairq_sql_interval(PG_ARGISNULL(3) ? NULL : PG_GETARG_INTERVAL_P(3));
-	fairq_sql("UPDATE fairq.queue SET block_length = $2,"
-			  " lease = coalesce($3, lease),"
-			  " concurrency = nullif(coalesce($4, concurrency), 0),"
-			  " max_running = nullif(coalesce($5, max_running), 0),"
-			  " max_attempts = coalesce($6, max_attempts),"
-			  " backoff = coalesce($7, backoff),"
-			  " retain = " RETAIN("coalesce($8, retain)") ","
-			  " notify = coalesce($9, notify),"
-			  " fair_by = coalesce($10, fair_by),"
-			  " rate = nullif(coalesce($11, rate), 0),"
-			  " per = coalesce($12, per), burst = coalesce($13, burst),"
-			  " max_rate = nullif(coalesce($14, max_rate), 0),"
-			  " shares = nullif(coalesce($15, shares), '{}'),"
-			  " in_order = coalesce($16, in_order),"
-			  " retain_failed = " RETAIN("coalesce($17, retain_failed)") ","
-			  " max_run = " RETAIN("coalesce($18, max_run)")
-			  " WHERE queue_id = $1",
-			  args, lengthof(args), NULL);
-	fairq_notify(queue);
+	if (PG_ARGISNULL(15) ? queue->retries.in_order : PG_GETARG_BOOL(15))
+		check_in_order_of(queue, PG_ARGISNULL(1) ?
+						  queue->groups.others.setting.limit :
+						  PG_GETARG_INT32(1));
+	if (readdressing && PG_GETARG_INT64(8) != queue->block_length)
+		readdress(queue, PG_GETARG_INT64(8));
+	change_queue(queue, &given);
 	PG_RETURN_VOID();
-}
-
-/* What is to differ for a group from the queue's settings; NULL: keep. */
-typedef struct Difference
-{
-	FairqSqlArg concurrency;	/* 0: none */
-	FairqSqlArg weight;			/* 0: none */
-	FairqSqlArg paused;
-	FairqSqlArg rate;			/* 0: none */
-	FairqSqlArg held_until;		/* -infinity: none */
-} Difference;
-
-static const Difference keep = {
-	{INT4OID, 0, true}, {INT4OID, 0, true}, {BOOLOID, 0, true},
-	{INT4OID, 0, true}, {TIMESTAMPTZOID, 0, true}
-};
-
-/*
- * Write what differs for a group from the queue's settings.  A row that says
- * nothing goes away.
- */
-static void
-set_group(FairqQueue *queue, int32 group_no, const Difference *change)
-{
-	FairqSqlArg args[] = {
-		fairq_sql_int4(queue->id),
-		fairq_sql_int4(group_no),
-		change->concurrency,
-		change->weight,
-		change->paused,
-		change->rate,
-		change->held_until
-	};
-
-	fairq_sql("INSERT INTO fairq.group_setting AS s"
-			  " (queue_id, group_no, concurrency, weight, paused, rate, held_until)"
-			  " VALUES ($1, $2, nullif($3, 0), coalesce(nullif($4, 0), 1),"
-			  " coalesce($5, false), nullif($6, 0), nullif($7, '-infinity'))"
-			  " ON CONFLICT (queue_id, group_no) DO UPDATE SET"
-			  " concurrency = nullif(coalesce($3, s.concurrency), 0),"
-			  " weight = coalesce(nullif(coalesce($4, s.weight), 0), 1),"
-			  " paused = coalesce($5, s.paused),"
-			  " rate = nullif(coalesce($6, s.rate), 0),"
-			  " held_until = nullif(coalesce($7, s.held_until), '-infinity')",
-			  args, lengthof(args), NULL);
-	fairq_sql("DELETE FROM fairq.group_setting"
-			  " WHERE queue_id = $1 AND group_no = $2"
-			  " AND concurrency IS NULL AND weight = 1 AND NOT paused"
-			  " AND rate IS NULL AND held_until IS NULL",
-			  args, 2, NULL);
-	fairq_notify(queue);
 }
 
 /*
@@ -439,48 +420,45 @@ group_to_set(FairqQueue *queue, text *group_key)
 	return fairq_group_no(queue, group_key, true);
 }
 
-/* Pause or resume a whole queue, or one group. */
+/*
+ * Change a setting of a whole queue, or of one group: of one that does not exist,
+ * if the change makes it.
+ */
 static void
-set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
+change_one(FunctionCallInfo fcinfo, const char *function, bool makes,
+		   const char *column, FairqSqlArg arg)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	bool		of_group = !PG_ARGISNULL(1);
 	FairqQueue *queue;
+	Given		given;
 
 	fairq_writes(function);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
-	if (PG_ARGISNULL(1))
-	{
-		FairqSqlArg args[] = {
-			fairq_sql_int4(queue->id),
-			fairq_sql_bool(paused)
-		};
-
-		fairq_sql("UPDATE fairq.queue SET paused = $2 WHERE queue_id = $1",
-				  args, lengthof(args), NULL);
-		fairq_notify(queue);
-	}
+	begin_given(&given, of_group ? "queue_id, group_no" : "queue_id",
+				of_group ? "$1, $2" : "$1", of_group ? 2 : 1);
+	give(&given, column, arg, NULL, NULL);
+	if (of_group)
+		change_group(queue, makes ?
+					 group_to_set(queue, PG_GETARG_TEXT_PP(1)) :
+					 fairq_existing_group(queue, PG_GETARG_TEXT_PP(1)), &given);
 	else
-	{
-		text	   *group_key = PG_GETARG_TEXT_PP(1);
-		Difference	change = keep;
-
-		change.paused = fairq_sql_bool(paused);
-		set_group(queue, paused ? group_to_set(queue, group_key) :
-				  fairq_existing_group(queue, group_key), &change);
-	}
+		change_queue(queue, &given);
 }
 
 Datum
 fairq_pause(PG_FUNCTION_ARGS)
 {
-	set_paused(fcinfo, "fairq.pause()", true);
+	change_one(fcinfo, "fairq.pause()", true, "paused",
+			   fairq_sql_bool(true));
 	PG_RETURN_VOID();
 }
 
 Datum
 fairq_resume(PG_FUNCTION_ARGS)
 {
-	set_paused(fcinfo, "fairq.resume()", false);
+	change_one(fcinfo, "fairq.resume()", false, "paused",
+			   fairq_sql_bool(false));
 	PG_RETURN_VOID();
 }
 
@@ -491,40 +469,19 @@ fairq_resume(PG_FUNCTION_ARGS)
 Datum
 fairq_hold(PG_FUNCTION_ARGS)
 {
-	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	TimestampTz until = PG_ARGISNULL(2) ? DT_NOBEGIN :
 		PG_GETARG_TIMESTAMPTZ(2);
-	FairqQueue *queue;
 	bool		holds = until > GetCurrentTimestamp();
 
+	fairq_arg_needed(fcinfo, 0, "queue");
 	if (until == DT_NOEND)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
 				errmsg("until must not be infinity"),
 				errhint("Use fairq.pause()."));
-	fairq_writes("fairq.hold()");
-	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
-	if (PG_ARGISNULL(1))
-	{
-		FairqSqlArg args[] = {
-			fairq_sql_int4(queue->id),
-			{TIMESTAMPTZOID, TimestampTzGetDatum(until), !holds}
-		};
-
-		fairq_sql("UPDATE fairq.queue SET held_until = $2 WHERE queue_id = $1",
-				  args, lengthof(args), NULL);
-		fairq_notify(queue);
-	}
-	else
-	{
-		text	   *group_key = PG_GETARG_TEXT_PP(1);
-		Difference	change = keep;
-
-		change.held_until.value = TimestampTzGetDatum(holds ? until : DT_NOBEGIN);
-		change.held_until.isnull = false;
-		set_group(queue, holds ? group_to_set(queue, group_key) :
-				  fairq_existing_group(queue, group_key), &change);
-	}
+	change_one(fcinfo, "fairq.hold()", holds, "held_until",
+			   (FairqSqlArg) {TIMESTAMPTZOID, TimestampTzGetDatum(until),
+			   !holds});
 	PG_RETURN_VOID();
 }
 
@@ -533,24 +490,20 @@ fairq_set_group(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
-	Difference	change = keep;
 	FairqQueue *queue;
+	Given		given;
 	int32		group_no;
 
-	change.concurrency = arg_limit(fcinfo, 2, "concurrency", 0);
-	change.weight = fairq_sql_int4((int32) FAIRQ_ARG_INT(3, "weight", 0, 0,
-														 FAIRQ_MAX_WEIGHT));
-	change.weight.isnull = PG_ARGISNULL(3);
-	change.rate = arg_limit(fcinfo, 4, "rate", 0);
+	begin_given(&given, "queue_id, group_no", "$1, $2", 2);
+	give_args(&given, fcinfo, 2, group_settings, lengthof(group_settings),
+			  false);
 	fairq_writes("fairq.set_group()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
-	if (queue->retries.in_order && !change.concurrency.isnull &&
-		DatumGetInt32(change.concurrency.value) > 1)
-		check_in_order(DatumGetInt32(change.concurrency.value));
+	if (queue->retries.in_order && !PG_ARGISNULL(2) && PG_GETARG_INT32(2) > 1)
+		check_in_order(PG_GETARG_INT32(2));
 	group_no = group_to_set(queue, group_key);
-	if (!change.concurrency.isnull || !change.weight.isnull ||
-		!change.rate.isnull)
-		set_group(queue, group_no, &change);
+	if (given.nargs > 2)
+		change_group(queue, group_no, &given);
 	PG_RETURN_VOID();
 }
 
@@ -626,6 +579,10 @@ fairq_purge(PG_FUNCTION_ARGS)
 Datum
 fairq_drop_queue(PG_FUNCTION_ARGS)
 {
+	static const char *const tables[] = {
+		"dedup", "archive", "group_setting", "group_number", "queue_privilege",
+		"queue"
+	};
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	bool		force = FAIRQ_ARG_BOOL(1);
 	FairqQueue *queue;
@@ -652,15 +609,9 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 	fairq_pending_dropped(queue->hints);
 	fairq_pending_removed(queue->hints);
 	delete_tasks(queue, -1, true);
-	fairq_sql("DELETE FROM fairq.dedup WHERE queue_id = $1", args, 1, NULL);
-	fairq_sql("DELETE FROM fairq.archive WHERE queue_id = $1", args, 1, NULL);
-	fairq_sql("DELETE FROM fairq.group_setting WHERE queue_id = $1", args, 1,
-			  NULL);
-	fairq_sql("DELETE FROM fairq.group_number WHERE queue_id = $1", args, 1,
-			  NULL);
-	fairq_sql("DELETE FROM fairq.queue_privilege WHERE queue_id = $1", args, 1,
-			  NULL);
-	fairq_sql("DELETE FROM fairq.queue WHERE queue_id = $1", args, 1, NULL);
+	for (int i = 0; i < (int) lengthof(tables); i++)
+		fairq_sql(psprintf("DELETE FROM fairq.%s WHERE queue_id = $1", tables[i]),
+				  args, 1, NULL);
 	PG_RETURN_BOOL(true);
 }
 

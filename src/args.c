@@ -22,9 +22,11 @@
 #include "store.h"
 #include "wake.h"
 
-/* a lifetime, in microseconds; infinity is more */
-#define MAX_INTERVAL (100.0 * 366 * USECS_PER_DAY)
-#define MAX_PER (366.0 * USECS_PER_DAY)
+/* a lifetime, in years */
+#define LIFETIME 100
+
+/* a year, in microseconds */
+#define YEAR (366.0 * USECS_PER_DAY)
 
 /* An argument that must be given. */
 void
@@ -57,71 +59,45 @@ fairq_check_int(const char *name, int64 value, int64 low, int64 high)
 }
 
 static void
-refuse_lease(const Interval *lease)
+refuse_span(const char *name, const Interval *value, bool more_than_0,
+			int years)
 {
 	ereport(ERROR,
 			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-			errmsg("lease must be longer than 0 and at most 100 years"),
+			errmsg("%s must be %s %d year%s", name,
+				   more_than_0 ? "longer than 0 and at most" :
+				   "between 0 and", years, years == 1 ? "" : "s"),
 			errdetail("The value is %s.",
 					  DatumGetCString(DirectFunctionCall1(interval_out,
-														  IntervalPGetDatum(lease)))));
+														  IntervalPGetDatum(value)))));
+}
+
+/*
+ * An interval of at least so many microseconds, 0 or 1, and at most so many years;
+ * infinity is more.  Its length in microseconds.
+ */
+int64
+fairq_check_span(const char *name, const Interval *value, int least, int years)
+{
+	double		length = fairq_interval_length(value);
+
+	if (length < least || length > years * YEAR)
+		refuse_span(name, value, least > 0, years);
+	return (int64) length;
 }
 
 /* A lease that ends, and ends later than it begins, within a lifetime. */
 void
 fairq_check_lease(const Interval *lease)
 {
-	if (fairq_interval_length(lease) < 1 ||
-		fairq_interval_length(lease) > MAX_INTERVAL)
-		refuse_lease(lease);
+	(void) fairq_check_span("lease", lease, 1, LIFETIME);
 }
 
 /* A time to wait, maybe none.  Its length in microseconds. */
 int64
 fairq_check_delay(const char *name, const Interval *delay)
 {
-	double		length = fairq_interval_length(delay);
-
-	if (length < 0 || length > MAX_INTERVAL)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("%s must be between 0 and 100 years", name),
-				errdetail("The value is %s.",
-						  DatumGetCString(DirectFunctionCall1(interval_out,
-															  IntervalPGetDatum(delay)))));
-	return (int64) length;
-}
-
-/* The span of time of rates. */
-void
-fairq_check_per(const Interval *per)
-{
-	double		length = fairq_interval_length(per);
-
-	if (length < 1 || length > MAX_PER)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("per must be longer than 0 and at most 1 year"),
-				errdetail("The value is %s.",
-						  DatumGetCString(DirectFunctionCall1(interval_out,
-															  IntervalPGetDatum(per)))));
-}
-
-/* The longest run of a task, of at least so many microseconds; 0: any. */
-void
-fairq_check_max_run(const Interval *max_run, int64 least)
-{
-	double		length = fairq_interval_length(max_run);
-
-	if (length < least || length > MAX_INTERVAL)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				least > 0 ?
-				errmsg("max_run must be longer than 0 and at most 100 years") :
-				errmsg("max_run must be between 0 and 100 years"),
-				errdetail("The value is %s.",
-						  DatumGetCString(DirectFunctionCall1(interval_out,
-															  IntervalPGetDatum(max_run)))));
+	return fairq_check_span(name, delay, 0, LIFETIME);
 }
 
 /* The end of a lease taken now, of a task that was popped at that time. */
@@ -142,7 +118,7 @@ fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 													IntervalPGetDatum(lease)));
 	/* months and days of either sign may cancel out */
 	if (until <= now)
-		refuse_lease(lease);
+		refuse_span("lease", lease, true, LIFETIME);
 	return Min(until, fairq_last_lease_end(queue, popped_at));
 }
 

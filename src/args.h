@@ -17,8 +17,9 @@ extern void fairq_arg_needed(FunctionCallInfo fcinfo, int n, const char *name);
 extern text *fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name);
 extern int64 fairq_check_int(const char *name, int64 value, int64 low,
 							 int64 high);
+extern int64 fairq_check_span(const char *name, const Interval *value,
+							  int least, int years);
 extern void fairq_check_lease(const Interval *lease);
-extern void fairq_check_max_run(const Interval *max_run, int64 least);
 extern TimestampTz fairq_arg_lease(FunctionCallInfo fcinfo, int n,
 								   const FairqQueue *queue,
 								   TimestampTz popped_at, TimestampTz now);
@@ -29,7 +30,6 @@ extern text *fairq_check_text(const char *name, text *value, int least,
 							  int most);
 extern text *fairq_check_key(text *key);
 extern float fairq_check_cost(float cost);
-extern void fairq_check_per(const Interval *per);
 extern int64 fairq_check_delay(const char *name, const Interval *delay);
 extern void fairq_check_lengths(const char *name, int n,
 								const char *other_name, int other_n);

@@ -45,29 +45,20 @@ arg_privilege(FunctionCallInfo fcinfo, int n)
 	return name;
 }
 
-static Oid
-arg_role(FunctionCallInfo fcinfo, int n)
-{
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				errmsg("role must not be NULL"));
-	return PG_GETARG_OID(n);
-}
-
 /* With what privilege, of which role, on which queue: what all of them need. */
 static FairqQueue *
 arg_row(FunctionCallInfo fcinfo, const char *function, FairqSqlArg *args)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	Oid			role = arg_role(fcinfo, 1);
-	char	   *privilege = arg_privilege(fcinfo, 2);
+	char	   *privilege;
 	FairqQueue *queue;
 
+	fairq_arg_needed(fcinfo, 1, "role");
+	privilege = arg_privilege(fcinfo, 2);
 	fairq_writes(function);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
 	args[0] = fairq_sql_int4(queue->id);
-	args[1] = fairq_sql_role(role);
+	args[1] = fairq_sql_role(PG_GETARG_OID(1));
 	args[2] = fairq_sql_text(cstring_to_text(privilege));
 	return queue;
 }
