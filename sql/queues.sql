@@ -257,6 +257,17 @@ SELECT fairq.drop_queue('queues_g');
 SELECT string_agg(payload #>> '{}', ' ') FROM (
 	SELECT * FROM fairq.pop('queues_f', 10) UNION ALL SELECT * FROM fairq.pop('queues_h', 10)) t;
 
+-- a backend keeps a table of groups' settings only where groups have some
+CREATE FUNCTION pg_temp.tables() RETURNS bigint LANGUAGE sql AS $$
+	SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'fairq settings of groups'
+$$;
+SELECT pg_temp.tables() AS before, fairq.create_queue('queues_i') \gset
+SELECT fairq.enqueue('queues_i', 'a') > 0 AS ok, (SELECT count(*) FROM fairq.pop('queues_i')) AS popped;
+SELECT pg_temp.tables() - :before AS tables;
+SELECT fairq.set_group('queues_i', 'a', weight => 2);
+SELECT count(*) FROM fairq.pop('queues_i');
+SELECT pg_temp.tables() - :before AS tables;
+
 -- nothing is left of what was dropped
 SELECT fairq.drop_queue(queue, true)
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;

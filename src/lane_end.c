@@ -95,13 +95,17 @@ was_published_since(FairqLane *lane, const FairqGroup *group,
 }
 
 /*
- * Let the call that takes the next turn go on with this one, in the middle of
- * which the call had to stop, unless another one has already.
+ * Let the call that takes the next turn go on with this one: a call had to stop in
+ * the middle of it, or has begun no part of what another one has left; and no other
+ * call has gone on with it already.
  */
 static void
-go_on_later(FairqLane *lane, const FairqTurn *turn)
+go_on_later(FairqLane *lane, const FairqTurn *turn, bool over)
 {
-	if (turn->state.stopped && is_last_part(lane, turn))
+	bool		goes_on = turn->tasks.served > 0 ? turn->state.stopped :
+		!over && turn->state.continued;
+
+	if (goes_on && is_last_part(lane, turn))
 		lane->turn.left = turn->tasks.left - turn->tasks.served;
 }
 
@@ -126,10 +130,14 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 			fairq_lane_order_back(lane, turn, over);
 		return;
 	}
-	if (turn->in_full ||
-		fairq_block(turn->addr,
-					lane->recovery.block_length) != lane->present.block)
+	if (turn->in_full)
 		return;
+	if (fairq_block(turn->addr,
+					lane->recovery.block_length) != lane->present.block)
+	{
+		go_on_later(lane, turn, over);
+		return;
+	}
 	if (known)
 	{
 		group->turn.parts--;
@@ -140,16 +148,16 @@ end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
 	}
 	if (turn->tasks.served > 0)
 	{
-		go_on_later(lane, turn);
+		go_on_later(lane, turn, over);
 		return;
 	}
 	if (known ? came_to_nothing(group) && published :
 		published && !turn->state.continued && cut_short(lane, turn))
 		give_back(lane, turn->group_no, group);
-	else if (!over && turn->state.continued && is_last_part(lane, turn))
-		lane->turn.left = turn->tasks.left;
 	else if (over && turn->locked.n > 0)
 		(void) cut_short(lane, turn);
+	else
+		go_on_later(lane, turn, over);
 }
 
 /*

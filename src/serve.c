@@ -108,14 +108,15 @@
 #define MOST_BACK 16
 
 /*
- * What the call in progress owes to sessions that wait: it has moved the timers past
- * what it has found, so no other call finds that.
+ * What the call in progress owes to others: it has moved the timers past what it has
+ * found, and taken the marks of lanes to begin with, so no other call finds these.
  */
 static struct
 {
-	FairqWakeup *wakeup;		/* of its queue; NULL: no call is in progress */
+	FairqHints *hints;			/* of its queue; NULL: no call is in progress */
 	int64		found;			/* tasks and groups of which something was
 								 * found due */
+	uint32		lanes;			/* lanes that it is to begin with */
 }			owed;
 
 static int32
@@ -505,7 +506,6 @@ serve_by_shares(FairqService *s)
 static void
 serve_alone(FairqService *s)
 {
-	FairqShares *shares = &s->queue->hints->shares;
 	int64		max_tasks = s->call.max_tasks;
 	bool		only_alone = s->call.only_alone;
 	uint32		lanes;
@@ -513,7 +513,8 @@ serve_alone(FairqService *s)
 	if (s->call.peek || s->call.has_some || s->got.served > 0 ||
 		!fairq_begins_alone(s->queue))
 		return;
-	lanes = pg_atomic_exchange_u32(&shares->first, 0);
+	lanes = pg_atomic_exchange_u32(&s->queue->hints->shares.first, 0);
+	owed.lanes = lanes;
 	s->call.only_alone = true;
 	for (s->priority = 0; s->priority < FAIRQ_PRIORITIES; s->priority++)
 	{
@@ -526,6 +527,7 @@ serve_alone(FairqService *s)
 			serve_lane(s);
 		}
 	}
+	owed.lanes = 0;
 	/* what the call passed by here is to be served now */
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 		fairq_visits_init(&s->visits[p]);
@@ -583,8 +585,9 @@ serve_queue(FairqService *s)
 	int			counts = 0;
 	bool		old;
 
-	owed.wakeup = &s->queue->hints->wakeup;
+	owed.hints = s->queue->hints;
 	owed.found = 0;
+	owed.lanes = 0;
 
 	/* what is running is found by all pops, a part by each */
 	if (!s->queue->paused && !s->call.foresees)
@@ -630,9 +633,9 @@ serve_queue(FairqService *s)
 
 	/* what this call has not taken, or its caller will not, is for others */
 	if (owed.found > s->got.served)
-		fairq_wake(owed.wakeup,
+		fairq_wake(&owed.hints->wakeup,
 				   owed.found - s->got.served - (s->got.peeked ? 1 : 0));
-	owed.wakeup = NULL;
+	owed.hints = NULL;
 }
 
 /*
@@ -643,9 +646,13 @@ serve_queue(FairqService *s)
 static void
 end_call(void)
 {
-	if (owed.wakeup != NULL)
-		fairq_wake(owed.wakeup, Min(owed.found, PG_INT32_MAX - 1) + 1);
-	owed.wakeup = NULL;
+	if (owed.hints != NULL)
+	{
+		pg_atomic_fetch_or_u32(&owed.hints->shares.first, owed.lanes);
+		fairq_wake(&owed.hints->wakeup,
+				   Min(owed.found, PG_INT32_MAX - 1) + 1);
+	}
+	owed.hints = NULL;
 	fairq_shadow_end();
 }
 

@@ -72,6 +72,25 @@ count_entry(FairqSettings *settings, const Entry *entry, int n)
 		settings->nlimiting += n;
 }
 
+/* Begin with no settings.  A table is only made for the first one. */
+static void
+forget_all(FairqSettings *settings)
+{
+	if (settings->own != NULL)
+		hash_destroy(settings->own);
+	settings->own = NULL;
+	settings->nlimiting = settings->npaused = 0;
+}
+
+static void
+make_table(FairqSettings *settings)
+{
+	HASHCTL		ctl = {.keysize = sizeof(int32),.entrysize = sizeof(Entry)};
+
+	settings->own = hash_create("fairq settings of groups", 16, &ctl,
+								HASH_ELEM | HASH_BLOBS);
+}
+
 /* Keep what the row says that the scan is at. */
 static void
 put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
@@ -79,10 +98,12 @@ put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
 	int32		group_no = int_or(slot, SETTING_GROUP_NO, 0);
 	bool		isnull;
 	bool		found;
-	Entry	   *entry = hash_search(settings->own, &group_no, HASH_ENTER,
-									&found);
+	Entry	   *entry;
 	Datum		value;
 
+	if (settings->own == NULL)
+		make_table(settings);
+	entry = hash_search(settings->own, &group_no, HASH_ENTER, &found);
 	if (found)
 		count_entry(settings, entry, -1);
 	entry->again = again;
@@ -97,31 +118,23 @@ put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
 	count_entry(settings, entry, 1);
 }
 
+/* The entry of a group; NULL: it has no settings of its own. */
+static Entry *
+find_entry(const FairqSettings *settings, int32 group_no)
+{
+	return settings->own == NULL ? NULL :
+		hash_search(settings->own, &group_no, HASH_FIND, NULL);
+}
+
 static void
 remove_entry(FairqSettings *settings, int32 group_no)
 {
-	Entry	   *entry = hash_search(settings->own, &group_no, HASH_FIND, NULL);
+	Entry	   *entry = find_entry(settings, group_no);
 
 	if (entry == NULL)
 		return;
 	count_entry(settings, entry, -1);
 	(void) hash_search(settings->own, &group_no, HASH_REMOVE, NULL);
-}
-
-/* Make an empty table, instead of the one that there is. */
-static void
-make_table(FairqSettings *settings)
-{
-	HASHCTL		ctl = {0};
-
-	if (settings->own != NULL)
-		hash_destroy(settings->own);
-	settings->own = NULL;
-	settings->nlimiting = settings->npaused = 0;
-	ctl.keysize = sizeof(int32);
-	ctl.entrysize = sizeof(Entry);
-	settings->own = hash_create("fairq settings of groups", 16, &ctl,
-								HASH_ELEM | HASH_BLOBS);
 }
 
 static int
@@ -179,22 +192,15 @@ read_rows(FairqSettings *settings, FairqScan *scan, bool again)
 		put_entry(settings, fairq_scan_slot(scan), again);
 }
 
-/* Read the settings of all groups of the queue. */
-void
-fairq_settings_read_all(FairqSettings *settings, int32 queue_id)
+/* Read those again that the second scan has not found. */
+static void
+read_missed(FairqSettings *settings, int32 queue_id)
 {
-	FairqTable *table = fairq_table_open(fairq_catalog()->setting,
-										 AccessShareLock);
-	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue_id)};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, &key, 1,
-										false);
 	HASH_SEQ_STATUS walk;
 	Entry	   *entry;
 
-	make_table(settings);
-	read_rows(settings, scan, false);
-	fairq_scan_again(scan, &key, 1);
-	read_rows(settings, scan, true);
+	if (settings->own == NULL)
+		return;
 	hash_seq_init(&walk, settings->own);
 	while ((entry = hash_seq_search(&walk)) != NULL)
 	{
@@ -204,6 +210,23 @@ fairq_settings_read_all(FairqSettings *settings, int32 queue_id)
 		if (!entry->again)
 			(void) fairq_settings_read(settings, queue_id, &group_no, 1);
 	}
+}
+
+/* Read the settings of all groups of the queue. */
+void
+fairq_settings_read_all(FairqSettings *settings, int32 queue_id)
+{
+	FairqTable *table = fairq_table_open(fairq_catalog()->setting,
+										 AccessShareLock);
+	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue_id)};
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, &key, 1,
+										false);
+
+	forget_all(settings);
+	read_rows(settings, scan, false);
+	fairq_scan_again(scan, &key, 1);
+	read_rows(settings, scan, true);
+	read_missed(settings, queue_id);
 	settings->changed.n = 0;
 	fairq_scan_end(scan);
 	fairq_table_close(table);
@@ -280,8 +303,7 @@ in_effect(const FairqSettings *settings, Entry *entry)
 const FairqSetting *
 fairq_setting_of(const FairqSettings *settings, int32 group_no)
 {
-	Entry	   *entry = settings->own == NULL ? NULL :
-		hash_search(settings->own, &group_no, HASH_FIND, NULL);
+	Entry	   *entry = find_entry(settings, group_no);
 
 	return entry == NULL ? &settings->others.setting :
 		in_effect(settings, entry);
@@ -291,7 +313,7 @@ fairq_setting_of(const FairqSettings *settings, int32 group_no)
 void
 fairq_settings_walk(const FairqSettings *settings, FairqSettingsWalk *walk)
 {
-	walk->settings = settings;
+	walk->settings = settings->own == NULL ? NULL : settings;
 	if (settings->own != NULL)
 		hash_seq_init(&walk->status, settings->own);
 }
@@ -300,7 +322,7 @@ fairq_settings_walk(const FairqSettings *settings, FairqSettingsWalk *walk)
 const FairqSetting *
 fairq_settings_next(FairqSettingsWalk *walk)
 {
-	Entry	   *entry = walk->settings->own == NULL ? NULL :
+	Entry	   *entry = walk->settings == NULL ? NULL :
 		hash_seq_search(&walk->status);
 
 	return entry == NULL ? NULL : in_effect(walk->settings, entry);

@@ -55,7 +55,8 @@ typedef struct FairqSettings
 /* A walk through the groups that have settings of their own. */
 typedef struct FairqSettingsWalk
 {
-	const FairqSettings *settings;	/* settings of the queue */
+	const FairqSettings *settings;	/* settings of the queue; NULL: no group
+									 * has any */
 	HASH_SEQ_STATUS status;		/* how far it is */
 } FairqSettingsWalk;
 
