@@ -39,19 +39,11 @@ fairq_add_end(FairqEnqueue *e, bool any)
 		fairq_written();
 }
 
-static void
-put_column(Datum *values, bool *nulls, AttrNumber attno, Datum value,
-		   bool isnull)
-{
-	values[attno - 1] = value;
-	nulls[attno - 1] = isnull;
-}
-
 /* Put what is passed by reference; 0: NULL. */
 static void
 put_if_any(Datum *values, bool *nulls, AttrNumber attno, Datum value)
 {
-	put_column(values, nulls, attno, value, DatumGetPointer(value) == NULL);
+	fairq_set_column(values, nulls, attno, value, DatumGetPointer(value) == NULL);
 }
 
 /*
@@ -70,44 +62,44 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, new->run_at, new->id) :
 		fairq_assign_address(e->queue, new->priority, group_no, e->tasks);
 
-	put_column(values, nulls, TASK_ID, Int64GetDatum(new->id), false);
-	put_column(values, nulls, TASK_ADDR, Int64GetDatum(addr), false);
-	put_column(values, nulls, TASK_ENQUEUED_AT,
+	fairq_set_column(values, nulls, TASK_ID, Int64GetDatum(new->id), false);
+	fairq_set_column(values, nulls, TASK_ADDR, Int64GetDatum(addr), false);
+	fairq_set_column(values, nulls, TASK_ENQUEUED_AT,
 			   TimestampTzGetDatum(new->enqueued_at), false);
-	put_column(values, nulls, TASK_QUEUE_ID, Int32GetDatum(e->queue->id),
+	fairq_set_column(values, nulls, TASK_QUEUE_ID, Int32GetDatum(e->queue->id),
 			   false);
-	put_column(values, nulls, TASK_GROUP_NO, Int32GetDatum(group_no), false);
-	put_column(values, nulls, TASK_LANE,
+	fairq_set_column(values, nulls, TASK_GROUP_NO, Int32GetDatum(group_no), false);
+	fairq_set_column(values, nulls, TASK_LANE,
 			   Int32GetDatum(fairq_task_lane(e->queue->id, new->priority)),
 			   false);
-	put_column(values, nulls, TASK_PRIORITY, Int16GetDatum(new->priority),
+	fairq_set_column(values, nulls, TASK_PRIORITY, Int16GetDatum(new->priority),
 			   false);
-	put_column(values, nulls, TASK_CANCELLED, BoolGetDatum(false), false);
-	put_column(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->attempt),
+	fairq_set_column(values, nulls, TASK_CANCELLED, BoolGetDatum(false), false);
+	fairq_set_column(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->attempt),
 			   false);
-	put_column(values, nulls, TASK_LEASE_UNTIL, (Datum) 0, true);
-	put_column(values, nulls, TASK_POPPED_AT,
+	fairq_set_column(values, nulls, TASK_LEASE_UNTIL, (Datum) 0, true);
+	fairq_set_column(values, nulls, TASK_POPPED_AT,
 			   TimestampTzGetDatum(new->popped_at), new->popped_at == 0);
-	put_column(values, nulls, TASK_RUN_AT,
+	fairq_set_column(values, nulls, TASK_RUN_AT,
 			   TimestampTzGetDatum(scheduled ? new->run_at : new->put_back_at),
 			   !scheduled && new->put_back_at == DT_NOBEGIN);
-	put_column(values, nulls, TASK_MAX_ATTEMPTS,
+	fairq_set_column(values, nulls, TASK_MAX_ATTEMPTS,
 			   Int32GetDatum(new->max_attempts), new->max_attempts == 0);
-	put_column(values, nulls, TASK_RELEASED, Int32GetDatum(new->attempt),
+	fairq_set_column(values, nulls, TASK_RELEASED, Int32GetDatum(new->attempt),
 			   new->attempt == 0);
-	put_column(values, nulls, TASK_LAPSES, (Datum) 0, true);
-	put_column(values, nulls, TASK_COST, Float4GetDatum(new->cost),
+	fairq_set_column(values, nulls, TASK_LAPSES, (Datum) 0, true);
+	fairq_set_column(values, nulls, TASK_COST, Float4GetDatum(new->cost),
 			   new->cost == 0);
-	put_column(values, nulls, TASK_PAYLOAD, new->payload, false);
-	put_column(values, nulls, TASK_WORKER, (Datum) 0, true);
+	fairq_set_column(values, nulls, TASK_PAYLOAD, new->payload, false);
+	fairq_set_column(values, nulls, TASK_WORKER, (Datum) 0, true);
 	put_if_any(values, nulls, TASK_DEDUP_KEY, new->dedup.key);
 	put_if_any(values, nulls, TASK_ERROR, new->error);
 	put_if_any(values, nulls, TASK_HEADERS, new->headers);
-	put_column(values, nulls, TASK_PROGRESS, (Datum) 0, true);
-	put_column(values, nulls, TASK_UNTIL_STARTED, BoolGetDatum(true),
+	fairq_set_column(values, nulls, TASK_PROGRESS, (Datum) 0, true);
+	fairq_set_column(values, nulls, TASK_UNTIL_STARTED, BoolGetDatum(true),
 			   !new->dedup.until_started);
 	put_if_any(values, nulls, TASK_DEDUP_FOR, new->dedup.held_for);
-	put_column(values, nulls, TASK_EXPIRES_AT,
+	fairq_set_column(values, nulls, TASK_EXPIRES_AT,
 			   TimestampTzGetDatum(new->expires_at),
 			   new->expires_at == DT_NOEND);
 	pending = fairq_pending(lane, group_no);

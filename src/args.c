@@ -100,6 +100,14 @@ fairq_check_delay(const char *name, const Interval *delay)
 	return fairq_check_span(name, delay, 0, LIFETIME);
 }
 
+/* A time to wait in microseconds; none, if it is not given. */
+int64
+fairq_arg_delay(FunctionCallInfo fcinfo, int n, const char *name, int64 none)
+{
+	return PG_ARGISNULL(n) ? none :
+		fairq_check_delay(name, PG_GETARG_INTERVAL_P(n));
+}
+
 /* The end of a lease taken now, of a task that was popped at that time. */
 TimestampTz
 fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
@@ -201,6 +209,24 @@ fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 					errmsg("%s must not contain NULL", name),
 					errdetail("Element %d is NULL.", i + 1));
 	return count;
+}
+
+/*
+ * An array that has a value for each element of another one; NULL: it is not given.
+ * Without nullsp there must be no NULLs among them.
+ */
+Datum *
+fairq_arg_of_each(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
+				  const char *of_name, int length, bool **nullsp)
+{
+	Datum	   *values;
+
+	if (PG_ARGISNULL(n))
+		return NULL;
+	fairq_check_lengths(of_name, length, name,
+						fairq_arg_array(fcinfo, n, name, type, &values,
+										nullsp));
+	return values;
 }
 
 /* The names of queues that are worked on in one call.  Returns how many. */

@@ -25,6 +25,12 @@ extern TimestampTz fairq_arg_lease(FunctionCallInfo fcinfo, int n,
 								   TimestampTz popped_at, TimestampTz now);
 extern int	fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name,
 							Oid type, Datum **values, bool **nullsp);
+extern Datum *fairq_arg_of_each(FunctionCallInfo fcinfo, int n,
+								const char *name, Oid type,
+								const char *of_name, int length,
+								bool **nullsp);
+extern int64 fairq_arg_delay(FunctionCallInfo fcinfo, int n, const char *name,
+							 int64 none);
 extern int	fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names);
 extern text *fairq_check_text(const char *name, text *value, int least,
 							  int most);

@@ -71,14 +71,6 @@ fairq_group_number_changed(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(NULL);
 }
 
-static int32
-int_of(TupleTableSlot *slot, AttrNumber attno)
-{
-	bool		isnull;
-
-	return DatumGetInt32(slot_getattr(slot, attno, &isnull));
-}
-
 static text *
 name_of(TupleTableSlot *slot)
 {
@@ -90,7 +82,7 @@ name_of(TupleTableSlot *slot)
 static bool
 is_same_queue(TupleTableSlot *old, TupleTableSlot *new)
 {
-	return int_of(old, QUEUE_ID) == int_of(new, QUEUE_ID) &&
+	return fairq_int_of(old, QUEUE_ID, 0) == fairq_int_of(new, QUEUE_ID, 0) &&
 		fairq_text_equal(name_of(old), name_of(new));
 }
 
@@ -101,7 +93,7 @@ is_same_queue(TupleTableSlot *old, TupleTableSlot *new)
 static void
 queue_changed(TupleTableSlot *slot, bool gone)
 {
-	FairqHints *hints = fairq_shmem_find_queue(int_of(slot, QUEUE_ID));
+	FairqHints *hints = fairq_shmem_find_queue(fairq_int_of(slot, QUEUE_ID, 0));
 
 	if (hints == NULL)
 		fairq_pending_unknown_settings();
@@ -118,7 +110,7 @@ queue_changed(TupleTableSlot *slot, bool gone)
 static void
 queue_added(TupleTableSlot *slot)
 {
-	int32		queue_id = int_of(slot, QUEUE_ID);
+	int32		queue_id = fairq_int_of(slot, QUEUE_ID, 0);
 	FairqHints *hints = fairq_shmem_find_queue(queue_id);
 
 	if (hints != NULL)
@@ -129,7 +121,7 @@ queue_added(TupleTableSlot *slot)
 static void
 setting_changed(TupleTableSlot *slot, bool of_group)
 {
-	int32		queue_id = int_of(slot, SETTING_QUEUE_ID);
+	int32		queue_id = fairq_int_of(slot, SETTING_QUEUE_ID, 0);
 	FairqHints *hints = fairq_shmem_find_queue(queue_id);
 
 	StaticAssertDecl((int) SETTING_QUEUE_ID == (int) PRIVILEGE_QUEUE_ID,
@@ -143,7 +135,7 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 	}
 	else if (of_group)
 	{
-		int32		group_no = int_of(slot, SETTING_GROUP_NO);
+		int32		group_no = fairq_int_of(slot, SETTING_GROUP_NO, 0);
 
 		fairq_pending_settings(hints, group_no);
 		fairq_queue_group_changed(queue_id, group_no);

@@ -10,8 +10,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
@@ -21,6 +19,7 @@
 #include "dedup.h"
 #include "errors.h"
 #include "ids.h"
+#include "row.h"
 #include "unique.h"
 
 PG_FUNCTION_INFO_V1(fairq_enqueue);
@@ -142,18 +141,13 @@ fairq_enqueue(PG_FUNCTION_ARGS)
 Datum
 fairq_enqueue_or_find(PG_FUNCTION_ARGS)
 {
-	TupleDesc	desc;
+	FairqRow	row = {0};
 	bool		added;
-	Datum		values[2];
-	bool		nulls[2] = {false, false};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	values[0] = Int64GetDatum(enqueue(fcinfo, "fairq.enqueue_or_find()",
-									  &added));
-	values[1] = BoolGetDatum(added);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
-													  values, nulls)));
+	fairq_put_int8(&row, enqueue(fcinfo, "fairq.enqueue_or_find()", &added),
+				   false);
+	fairq_put(&row, BoolGetDatum(added), false);
+	PG_RETURN_DATUM(fairq_row_result(fcinfo, &row));
 }
 
 /* fairq.find(queue, dedup_key) */

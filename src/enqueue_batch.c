@@ -138,16 +138,14 @@ take_keys(FairqEnqueue *e, Batch *batch)
 	pfree(sorted);
 }
 
-/* Read an array that has a value for each task; if it is given, or must be. */
+/* Read an array that has a value for each task, if it is given. */
 static void
 arg_of_each(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
-			bool needed, bool may_be_null, int length, OfEach *array)
+			bool may_be_null, const Batch *batch, OfEach *array)
 {
-	if (!needed && PG_ARGISNULL(n))
-		return;
-	fairq_check_lengths("group_keys", length, name,
-						fairq_arg_array(fcinfo, n, name, type, &array->values,
-										may_be_null ? &array->nulls : NULL));
+	array->values = fairq_arg_of_each(fcinfo, n, name, type, "group_keys",
+									  batch->n,
+									  may_be_null ? &array->nulls : NULL);
 }
 
 static void
@@ -155,18 +153,16 @@ read_args(FunctionCallInfo fcinfo, Batch *batch)
 {
 	batch->n = fairq_arg_array(fcinfo, 1, "group_keys", TEXTOID,
 							   &batch->group_keys.values, NULL);
-	arg_of_each(fcinfo, 2, "payloads", JSONBOID, true, false, batch->n,
+	fairq_arg_needed(fcinfo, 2, "payloads");
+	arg_of_each(fcinfo, 2, "payloads", JSONBOID, false, batch,
 				&batch->payloads);
-	arg_of_each(fcinfo, 5, "dedup_keys", TEXTOID, false, true, batch->n,
-				&batch->keys);
-	arg_of_each(fcinfo, 6, "costs", FLOAT4OID, false, false, batch->n,
-				&batch->costs);
-	arg_of_each(fcinfo, 7, "priorities", INT4OID, false, false, batch->n,
+	arg_of_each(fcinfo, 5, "dedup_keys", TEXTOID, true, batch, &batch->keys);
+	arg_of_each(fcinfo, 6, "costs", FLOAT4OID, false, batch, &batch->costs);
+	arg_of_each(fcinfo, 7, "priorities", INT4OID, false, batch,
 				&batch->priorities);
-	arg_of_each(fcinfo, 8, "run_ats", TIMESTAMPTZOID, false, true, batch->n,
+	arg_of_each(fcinfo, 8, "run_ats", TIMESTAMPTZOID, true, batch,
 				&batch->run_ats);
-	arg_of_each(fcinfo, 9, "headers", JSONBOID, false, true, batch->n,
-				&batch->headers);
+	arg_of_each(fcinfo, 9, "headers", JSONBOID, true, batch, &batch->headers);
 	/* 0 is what priority is if it is not given */
 	if (batch->priorities.values != NULL && !PG_ARGISNULL(3) &&
 		PG_GETARG_INT32(3) != 0)

@@ -18,7 +18,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "lib/binaryheap.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -365,12 +364,10 @@ fairq_group_got(PG_FUNCTION_ARGS)
 	int32		group_no = PG_GETARG_INT32(1);
 	FairqQueue *queue = fairq_queue_by_id(id);
 	TimestampTz now = GetCurrentTimestamp();
-	TupleDesc	desc;
 	Lane		lanes[FAIRQ_PRIORITIES];
 	Share		share = {.ahead = -1};
+	FairqRow	row = {0};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	/* the accounts' chunks are found by the number: below 0 there are none */
 	if (queue == NULL || group_no < 0 ||
 		!fairq_may(queue, FAIRQ_PRIV_MONITOR) ||
@@ -385,13 +382,7 @@ fairq_group_got(PG_FUNCTION_ARGS)
 		find_shares(queue, lanes, now, group_no, 1, &share);
 	}
 	fairq_queue_id_unlock(id, AccessShareLock);
-	{
-		Datum		values[] = {
-			Float8GetDatum(share.got), Float8GetDatum(share.ahead)
-		};
-		bool		nulls[] = {!share.any, share.ahead < 0};
-
-		PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
-														  values, nulls)));
-	}
+	put_float8(&row, share.got, !share.any);
+	put_float8(&row, share.ahead, share.ahead < 0);
+	PG_RETURN_DATUM(fairq_row_result(fcinfo, &row));
 }

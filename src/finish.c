@@ -57,49 +57,36 @@ end_call(FairqTable *tasks, bool done)
 }
 
 /*
- * Returns the attempt, if it is given.  One that no lease can have is no
- * error: it is not the present one.
+ * The second argument is an attempt, if it is given.  One that no lease can have is
+ * no error: it is not the present one.
  */
 static int32
-arg_attempt(FunctionCallInfo fcinfo, int n)
+arg_attempt(FunctionCallInfo fcinfo)
 {
-	if (PG_ARGISNULL(n))
-		return FAIRQ_ANY_ATTEMPT;
-	return Max(PG_GETARG_INT32(n), 0);
+	return PG_ARGISNULL(1) ? FAIRQ_ANY_ATTEMPT : Max(PG_GETARG_INT32(1), 0);
 }
 
-/* Returns the work done in microseconds, if it is given; -1: it is not. */
-static int64
-arg_took(FunctionCallInfo fcinfo, int n)
+/*
+ * Begin a call for one task: its id and attempt are the first arguments.  False if
+ * the worker has not got it; else it is locked.
+ */
+static bool
+begin_one(FunctionCallInfo fcinfo, const char *function, FairqFinder find,
+		  FairqAttempt *a)
 {
-	return PG_ARGISNULL(n) ? -1 :
-		fairq_check_delay("took", PG_GETARG_INTERVAL_P(n));
-}
-
-/* Returns the time until a retry in microseconds, if it is given; -1: it is not. */
-static int64
-arg_retry_in(FunctionCallInfo fcinfo, int n)
-{
-	return PG_ARGISNULL(n) ? -1 :
-		fairq_check_delay("retry_in", PG_GETARG_INTERVAL_P(n));
-}
-
-/* Returns the time until a task runs again in microseconds, 0 unless it is given. */
-static int64
-arg_delay(FunctionCallInfo fcinfo, int n)
-{
-	return PG_ARGISNULL(n) ? 0 :
-		fairq_check_delay("delay", PG_GETARG_INTERVAL_P(n));
+	*a = begin_call(function);
+	return !PG_ARGISNULL(0) &&
+		find(a, PG_GETARG_INT64(0), arg_attempt(fcinfo));
 }
 
 Datum
 fairq_complete(PG_FUNCTION_ARGS)
 {
 	FairqAttempt a;
-	int32		attempt = arg_attempt(fcinfo, 1);
+	int32		attempt = arg_attempt(fcinfo);
 	Datum		result = PG_ARGISNULL(2) ? (Datum) 0 :
 		PointerGetDatum(PG_GETARG_JSONB_P(2));
-	int64		took = arg_took(fcinfo, 3);
+	int64		took = fairq_arg_delay(fcinfo, 3, "took", -1);
 	bool		done;
 
 	a = begin_call("fairq.complete()");
@@ -113,18 +100,14 @@ Datum
 fairq_fail(PG_FUNCTION_ARGS)
 {
 	FairqAttempt a;
-	int32		attempt = arg_attempt(fcinfo, 1);
 	const text *error = PG_ARGISNULL(2) ? NULL : PG_GETARG_TEXT_PP(2);
-	int64		retry_in = arg_retry_in(fcinfo, 3);
-	bool		dead = PG_ARGISNULL(4) ? false : PG_GETARG_BOOL(4);
-	int64		took = arg_took(fcinfo, 5);
-	bool		done;
+	int64		retry_in = fairq_arg_delay(fcinfo, 3, "retry_in", -1);
+	int64		took = fairq_arg_delay(fcinfo, 5, "took", -1);
+	bool		done = begin_one(fcinfo, "fairq.fail()",
+								 fairq_find_attempt_to_end, &a);
 
-	a = begin_call("fairq.fail()");
-	done = !PG_ARGISNULL(0) &&
-		fairq_find_attempt_to_end(&a, PG_GETARG_INT64(0), attempt);
 	if (done)
-		fairq_fail_attempt(&a, error, retry_in, dead, took);
+		fairq_fail_attempt(&a, error, retry_in, FAIRQ_ARG_BOOL(4), took);
 	end_call(a.tasks, done);
 	PG_RETURN_BOOL(done && !a.task.cancelled);
 }
@@ -133,13 +116,10 @@ Datum
 fairq_release(PG_FUNCTION_ARGS)
 {
 	FairqAttempt a;
-	int32		attempt = arg_attempt(fcinfo, 1);
-	int64		delay = arg_delay(fcinfo, 2);
-	bool		done;
+	int64		delay = fairq_arg_delay(fcinfo, 2, "delay", 0);
+	bool		done = begin_one(fcinfo, "fairq.release()",
+								 fairq_find_attempt_to_end, &a);
 
-	a = begin_call("fairq.release()");
-	done = !PG_ARGISNULL(0) &&
-		fairq_find_attempt_to_end(&a, PG_GETARG_INT64(0), attempt);
 	if (done)
 		fairq_release_attempt(&a, delay);
 	end_call(a.tasks, done);
@@ -166,15 +146,12 @@ Datum
 fairq_extend(PG_FUNCTION_ARGS)
 {
 	FairqAttempt a;
-	int32		attempt = arg_attempt(fcinfo, 1);
 	bool		done;
 	TimestampTz until = 0;
 
 	if (!PG_ARGISNULL(2))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(2));
-	a = begin_call("fairq.extend()");
-	done = !PG_ARGISNULL(0) &&
-		fairq_find_attempt(&a, PG_GETARG_INT64(0), attempt) &&
+	done = begin_one(fcinfo, "fairq.extend()", fairq_find_attempt, &a) &&
 		!a.task.cancelled && extend(fcinfo, &a, &until);
 	end_call(a.tasks, done);
 	if (!done)
@@ -186,15 +163,11 @@ Datum
 fairq_set_progress(PG_FUNCTION_ARGS)
 {
 	FairqAttempt a;
-	int32		attempt = arg_attempt(fcinfo, 1);
 	Datum		progress = PG_ARGISNULL(2) ? (Datum) 0 :
 		PointerGetDatum(PG_GETARG_JSONB_P(2));
-	bool		done;
+	bool		done = begin_one(fcinfo, "fairq.set_progress()",
+								 fairq_find_attempt, &a) && !a.task.cancelled;
 
-	a = begin_call("fairq.set_progress()");
-	done = !PG_ARGISNULL(0) &&
-		fairq_find_attempt(&a, PG_GETARG_INT64(0), attempt) &&
-		!a.task.cancelled;
 	if (done)
 		fairq_note_progress(&a, progress);
 	end_call(a.tasks, done);
@@ -249,23 +222,6 @@ compare_nths(const void *a, const void *b)
 	return ((const Held *) a)->nth - ((const Held *) b)->nth;
 }
 
-/*
- * Returns an array that has a value for each id, if it is given.  With nulls NULL
- * none of them may be NULL.
- */
-static Datum *
-arg_values(FunctionCallInfo fcinfo, int n, const char *name, Oid type, int length,
-		   bool **nulls)
-{
-	Datum	   *values;
-
-	if (PG_ARGISNULL(n))
-		return NULL;
-	fairq_check_lengths("ids", length, name,
-						fairq_arg_array(fcinfo, n, name, type, &values, nulls));
-	return values;
-}
-
 /* Begin a batch: its ids are the first argument, their attempts the second. */
 static Batch
 begin_batch(FunctionCallInfo fcinfo, const char *function)
@@ -275,7 +231,8 @@ begin_batch(FunctionCallInfo fcinfo, const char *function)
 	Datum	   *attempts;
 
 	batch.n = fairq_arg_array(fcinfo, 0, "ids", INT8OID, &ids, NULL);
-	attempts = arg_values(fcinfo, 1, "attempts", INT4OID, batch.n, NULL);
+	attempts = fairq_arg_of_each(fcinfo, 1, "attempts", INT4OID, "ids",
+								 batch.n, NULL);
 	StaticAssertStmt(sizeof(Held) * FAIRQ_MAX_ELEMENTS <= MaxAllocSize,
 					 "a batch does not fit");
 	batch.items = palloc(sizeof(Held) * Max(batch.n, 1));
@@ -327,8 +284,10 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 {
 	Batch		batch = begin_batch(fcinfo, "fairq.complete_batch()");
 	bool	   *nulls;
-	Datum	   *results = arg_values(fcinfo, 2, "results", JSONBOID, batch.n, &nulls);
-	Datum	   *took = arg_values(fcinfo, 3, "took", INTERVALOID, batch.n, NULL);
+	Datum	   *results = fairq_arg_of_each(fcinfo, 2, "results", JSONBOID,
+											"ids", batch.n, &nulls);
+	Datum	   *took = fairq_arg_of_each(fcinfo, 3, "took", INTERVALOID, "ids",
+										 batch.n, NULL);
 
 	/* none is done if one of these is wrong */
 	for (int i = 0; i < batch.n && took != NULL; i++)
@@ -355,8 +314,9 @@ fairq_fail_batch(PG_FUNCTION_ARGS)
 {
 	Batch		batch = begin_batch(fcinfo, "fairq.fail_batch()");
 	bool	   *nulls;
-	Datum	   *errors = arg_values(fcinfo, 2, "errors", TEXTOID, batch.n, &nulls);
-	int64		retry_in = arg_retry_in(fcinfo, 3);
+	Datum	   *errors = fairq_arg_of_each(fcinfo, 2, "errors", TEXTOID, "ids",
+										   batch.n, &nulls);
+	int64		retry_in = fairq_arg_delay(fcinfo, 3, "retry_in", -1);
 
 	for (int i = 0; i < batch.n; i++)
 	{
@@ -373,7 +333,7 @@ Datum
 fairq_release_batch(PG_FUNCTION_ARGS)
 {
 	Batch		batch = begin_batch(fcinfo, "fairq.release_batch()");
-	int64		delay = arg_delay(fcinfo, 2);
+	int64		delay = fairq_arg_delay(fcinfo, 2, "delay", 0);
 
 	for (int i = 0; i < batch.n; i++)
 		if (find_item(&batch, &batch.items[i], fairq_find_attempt_to_end))

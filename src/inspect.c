@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -23,6 +22,7 @@
 #include "compat.h"
 #include "group.h"
 #include "reason.h"
+#include "row.h"
 #include "store.h"
 #include "store_spi.h"
 #include "visible.h"
@@ -76,18 +76,13 @@ Datum
 fairq_counters(PG_FUNCTION_ARGS)
 {
 	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
-	TupleDesc	desc;
-	Datum		values[FAIRQ_STATS];
-	bool		nulls[FAIRQ_STATS] = {0};
+	FairqRow	row = {0};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_ANY))
 		PG_RETURN_NULL();
 	for (int i = 0; i < FAIRQ_STATS; i++)
-		values[i] = Int64GetDatum(fairq_hints_stat(queue->hints, i));
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
-													  values, nulls)));
+		fairq_put_int8(&row, fairq_hints_stat(queue->hints, i), false);
+	PG_RETURN_DATUM(fairq_row_result(fcinfo, &row));
 }
 
 /* fairq.next_at(queue_id, group_no): NULL: now, or not for the caller to see */

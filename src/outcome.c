@@ -32,13 +32,29 @@
 #include "taken.h"
 #include "transaction.h"
 
-/* Copy a column of the locked task. */
-static void
-copy_column(FairqTable *tasks, AttrNumber from, AttrNumber to, Datum *values,
-			bool *nulls)
+/* The columns that a task keeps in the archive. */
+static const struct
 {
-	values[to - 1] = slot_getattr(tasks->locked.slot, from, &nulls[to - 1]);
-}
+	AttrNumber	of_task;
+	AttrNumber	of_archive;
+}			kept[] = {
+	{TASK_ID, ARCHIVE_ID},
+	{TASK_ENQUEUED_AT, ARCHIVE_ENQUEUED_AT},
+	{TASK_QUEUE_ID, ARCHIVE_QUEUE_ID},
+	{TASK_PRIORITY, ARCHIVE_PRIORITY},
+	{TASK_RUN_AT, ARCHIVE_RUN_AT},
+	{TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS},
+	{TASK_COST, ARCHIVE_COST},
+	{TASK_PAYLOAD, ARCHIVE_PAYLOAD},
+	{TASK_WORKER, ARCHIVE_WORKER},
+	{TASK_DEDUP_KEY, ARCHIVE_DEDUP_KEY},
+	{TASK_ERROR, ARCHIVE_ERROR},
+	{TASK_HEADERS, ARCHIVE_HEADERS},
+	{TASK_PROGRESS, ARCHIVE_PROGRESS},
+	{TASK_UNTIL_STARTED, ARCHIVE_UNTIL_STARTED},
+	{TASK_DEDUP_FOR, ARCHIVE_DEDUP_FOR},
+	{TASK_EXPIRES_AT, ARCHIVE_EXPIRES_AT}
+};
 
 /*
  * Archive a finished task.  A NULL error stands for that of the last attempt;
@@ -51,47 +67,38 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	FairqTable *archived = fairq_table_beside(tasks, &tasks->beside.archive,
 											  fairq_catalog()->archive);
 	Datum		values[ARCHIVE_NATTS];
-	bool		nulls[ARCHIVE_NATTS] = {0};
+	bool		nulls[ARCHIVE_NATTS];
 	Datum		group_key = fairq_group_key(queue, task->group_no);
 
-	copy_column(tasks, TASK_ID, ARCHIVE_ID, values, nulls);
-	copy_column(tasks, TASK_ENQUEUED_AT, ARCHIVE_ENQUEUED_AT, values, nulls);
-	copy_column(tasks, TASK_QUEUE_ID, ARCHIVE_QUEUE_ID, values, nulls);
-	values[ARCHIVE_ATTEMPT - 1] = Int32GetDatum(task->attempt);
-	copy_column(tasks, TASK_PRIORITY, ARCHIVE_PRIORITY, values, nulls);
-	values[ARCHIVE_POPPED_AT - 1] = TimestampTzGetDatum(task->popped_at);
-	nulls[ARCHIVE_POPPED_AT - 1] = task->popped_at == 0;
-	copy_column(tasks, TASK_RUN_AT, ARCHIVE_RUN_AT, values, nulls);
-	copy_column(tasks, TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS, values, nulls);
-	values[ARCHIVE_LAPSES - 1] = Int32GetDatum(task->lapses);
-	nulls[ARCHIVE_LAPSES - 1] = task->lapses == 0;
-	values[ARCHIVE_RELEASED - 1] = Int32GetDatum(task->released);
-	nulls[ARCHIVE_RELEASED - 1] = task->released == 0;
-	copy_column(tasks, TASK_COST, ARCHIVE_COST, values, nulls);
-	copy_column(tasks, TASK_PAYLOAD, ARCHIVE_PAYLOAD, values, nulls);
-	if (task->running)
-		copy_column(tasks, TASK_WORKER, ARCHIVE_WORKER, values, nulls);
-	else
-		nulls[ARCHIVE_WORKER - 1] = true;
-	copy_column(tasks, TASK_DEDUP_KEY, ARCHIVE_DEDUP_KEY, values, nulls);
-	copy_column(tasks, TASK_ERROR, ARCHIVE_ERROR, values, nulls);
-	copy_column(tasks, TASK_HEADERS, ARCHIVE_HEADERS, values, nulls);
-	copy_column(tasks, TASK_PROGRESS, ARCHIVE_PROGRESS, values, nulls);
-	copy_column(tasks, TASK_UNTIL_STARTED, ARCHIVE_UNTIL_STARTED, values,
-				nulls);
-	copy_column(tasks, TASK_DEDUP_FOR, ARCHIVE_DEDUP_FOR, values, nulls);
-	copy_column(tasks, TASK_EXPIRES_AT, ARCHIVE_EXPIRES_AT, values, nulls);
-	if (error != NULL || status == FAIRQ_STATUS_SUCCEEDED)
+	if (DatumGetPointer(group_key) == NULL)
+		group_key = PointerGetDatum(cstring_to_text(""));
+	for (int i = 0; i < (int) lengthof(kept); i++)
 	{
-		values[ARCHIVE_ERROR - 1] = PointerGetDatum(error);
-		nulls[ARCHIVE_ERROR - 1] = error == NULL;
+		AttrNumber	to = kept[i].of_archive;
+
+		values[to - 1] = slot_getattr(tasks->locked.slot, kept[i].of_task,
+									  &nulls[to - 1]);
 	}
-	values[ARCHIVE_FINISHED_AT - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
-	values[ARCHIVE_STATUS - 1] = Int16GetDatum(status);
-	values[ARCHIVE_GROUP_KEY - 1] = DatumGetPointer(group_key) != NULL ? group_key :
-		PointerGetDatum(cstring_to_text(""));
-	values[ARCHIVE_RESULT - 1] = result;
-	nulls[ARCHIVE_RESULT - 1] = DatumGetPointer(result) == NULL;
+	nulls[ARCHIVE_WORKER - 1] |= !task->running;
+	if (error != NULL || status == FAIRQ_STATUS_SUCCEEDED)
+		fairq_set_column(values, nulls, ARCHIVE_ERROR, PointerGetDatum(error),
+						 error == NULL);
+	fairq_set_column(values, nulls, ARCHIVE_FINISHED_AT,
+					 TimestampTzGetDatum(GetCurrentTimestamp()), false);
+	fairq_set_column(values, nulls, ARCHIVE_ATTEMPT,
+					 Int32GetDatum(task->attempt), false);
+	fairq_set_column(values, nulls, ARCHIVE_STATUS, Int16GetDatum(status),
+					 false);
+	fairq_set_column(values, nulls, ARCHIVE_POPPED_AT,
+					 TimestampTzGetDatum(task->popped_at),
+					 task->popped_at == 0);
+	fairq_set_column(values, nulls, ARCHIVE_LAPSES,
+					 Int32GetDatum(task->lapses), task->lapses == 0);
+	fairq_set_column(values, nulls, ARCHIVE_RELEASED,
+					 Int32GetDatum(task->released), task->released == 0);
+	fairq_set_column(values, nulls, ARCHIVE_GROUP_KEY, group_key, false);
+	fairq_set_column(values, nulls, ARCHIVE_RESULT, result,
+					 DatumGetPointer(result) == NULL);
 	fairq_table_insert(archived, values, nulls, ARCHIVE_NATTS);
 }
 

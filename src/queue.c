@@ -260,34 +260,6 @@ lookup_id(const char *name)
 	return id;
 }
 
-static int32
-get_limit(TupleTableSlot *slot, AttrNumber attno)
-{
-	bool		isnull;
-	Datum		value = slot_getattr(slot, attno, &isnull);
-
-	return isnull ? FAIRQ_NO_LIMIT : DatumGetInt32(value);
-}
-
-/* 0: there is none */
-static int32
-get_rate(TupleTableSlot *slot, AttrNumber attno)
-{
-	bool		isnull;
-	Datum		value = slot_getattr(slot, attno, &isnull);
-
-	return isnull ? 0 : DatumGetInt32(value);
-}
-
-static TimestampTz
-get_hold(TupleTableSlot *slot, AttrNumber attno)
-{
-	bool		isnull;
-	Datum		value = slot_getattr(slot, attno, &isnull);
-
-	return isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
-}
-
 /* A grant is a row that is never changed, so one scan does not miss it. */
 static void
 read_grants(FairqQueue *queue)
@@ -374,8 +346,8 @@ read_others(FairqQueue *queue, TupleTableSlot *slot)
 	groups->others.burst = DatumGetInt32(slot_getattr(slot, QUEUE_BURST,
 													  &isnull));
 	setting->weight = 1;
-	setting->limit = get_limit(slot, QUEUE_CONCURRENCY);
-	setting->rate = get_rate(slot, QUEUE_RATE);
+	setting->limit = fairq_int_of(slot, QUEUE_CONCURRENCY, FAIRQ_NO_LIMIT);
+	setting->rate = fairq_int_of(slot, QUEUE_RATE, 0);
 	setting->pace = fairq_pace(setting->rate, groups->others.per,
 							   groups->others.burst);
 	setting->held_until = DT_NOBEGIN;
@@ -403,12 +375,12 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->block_length =
 		DatumGetInt64(slot_getattr(slot, QUEUE_BLOCK_LENGTH, &isnull));
 	queue->paused = DatumGetBool(slot_getattr(slot, QUEUE_PAUSED, &isnull));
-	queue->max_running = get_limit(slot, QUEUE_MAX_RUNNING);
+	queue->max_running = fairq_int_of(slot, QUEUE_MAX_RUNNING, FAIRQ_NO_LIMIT);
 	read_others(queue, slot);
-	queue->starts.pace = fairq_pace(get_rate(slot, QUEUE_MAX_RATE),
+	queue->starts.pace = fairq_pace(fairq_int_of(slot, QUEUE_MAX_RATE, 0),
 									queue->groups.others.per,
 									queue->groups.others.burst);
-	queue->starts.held_until = get_hold(slot, QUEUE_HELD_UNTIL);
+	queue->starts.held_until = fairq_time_of(slot, QUEUE_HELD_UNTIL, DT_NOBEGIN);
 	text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
 													   &isnull)),
 						   queue->name, sizeof(queue->name));

@@ -5,6 +5,7 @@
 #ifndef FAIRQ_ROW_H
 #define FAIRQ_ROW_H
 
+#include "access/htup_details.h"
 #include "funcapi.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
@@ -47,6 +48,19 @@ fairq_put_interval(FairqRow *row, int64 usecs, bool isnull)
 
 	interval->time = usecs;
 	fairq_put(row, IntervalPGetDatum(interval), isnull);
+}
+
+/* The row as a function's one result, of which all columns are put. */
+static inline Datum
+fairq_row_result(FunctionCallInfo fcinfo, FairqRow *row)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	Assert(row->n == desc->natts);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
+											 row->values, row->nulls));
 }
 
 /* Return the row, of which all columns are put. */

@@ -53,15 +53,6 @@ typedef struct Entry
 								 * that follows; 0: not computed yet */
 } Entry;
 
-static int32
-int_or(TupleTableSlot *slot, AttrNumber attno, int32 none)
-{
-	bool		isnull;
-	Datum		value = slot_getattr(slot, attno, &isnull);
-
-	return isnull ? none : DatumGetInt32(value);
-}
-
 /* Count what the entry says, or (-1) said. */
 static void
 count_entry(FairqSettings *settings, const Entry *entry, int n)
@@ -95,11 +86,10 @@ make_table(FairqSettings *settings)
 static void
 put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
 {
-	int32		group_no = int_or(slot, SETTING_GROUP_NO, 0);
+	int32		group_no = fairq_int_of(slot, SETTING_GROUP_NO, 0);
 	bool		isnull;
 	bool		found;
 	Entry	   *entry;
-	Datum		value;
 
 	if (settings->own == NULL)
 		make_table(settings);
@@ -108,13 +98,12 @@ put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
 		count_entry(settings, entry, -1);
 	entry->again = again;
 	entry->version = 0;
-	entry->row.weight = int_or(slot, SETTING_WEIGHT, 1);
-	entry->row.limit = int_or(slot, SETTING_CONCURRENCY, FAIRQ_NO_LIMIT);
-	entry->row.rate = int_or(slot, SETTING_RATE, 0);
+	entry->row.weight = fairq_int_of(slot, SETTING_WEIGHT, 1);
+	entry->row.limit = fairq_int_of(slot, SETTING_CONCURRENCY, FAIRQ_NO_LIMIT);
+	entry->row.rate = fairq_int_of(slot, SETTING_RATE, 0);
 	entry->row.paused = DatumGetBool(slot_getattr(slot, SETTING_PAUSED,
 												  &isnull));
-	value = slot_getattr(slot, SETTING_HELD_UNTIL, &isnull);
-	entry->row.held_until = isnull ? DT_NOBEGIN : DatumGetTimestampTz(value);
+	entry->row.held_until = fairq_time_of(slot, SETTING_HELD_UNTIL, DT_NOBEGIN);
 	count_entry(settings, entry, 1);
 }
 

@@ -5,12 +5,12 @@
 #ifndef FAIRQ_STORE_H
 #define FAIRQ_STORE_H
 
-#include "datatype/timestamp.h"
 #include "executor/tuptable.h"
 #include "storage/block.h"
 #include "storage/lockdefs.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
+#include "utils/timestamp.h"
 
 #include "catalog.h"
 #include "shmem.h"
@@ -338,5 +338,34 @@ extern bool fairq_task_find_nowait(FairqTable *table, int64 id,
 extern bool fairq_task_find(FairqTable *table, int64 id, FairqTask *task);
 extern bool fairq_task_find_locked(FairqTable *table, int64 id,
 								   FairqTask *task);
+
+/* Fill in a column of a row to be. */
+static inline void
+fairq_set_column(Datum *values, bool *nulls, AttrNumber attno, Datum value,
+				 bool isnull)
+{
+	values[attno - 1] = value;
+	nulls[attno - 1] = isnull;
+}
+
+/* A column that is an int, or what it stands for if it is NULL. */
+static inline int32
+fairq_int_of(TupleTableSlot *slot, AttrNumber attno, int32 none)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attno, &isnull);
+
+	return isnull ? none : DatumGetInt32(value);
+}
+
+/* The same of a time. */
+static inline TimestampTz
+fairq_time_of(TupleTableSlot *slot, AttrNumber attno, TimestampTz none)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, attno, &isnull);
+
+	return isnull ? none : DatumGetTimestampTz(value);
+}
 
 #endif							/* FAIRQ_STORE_H */

@@ -568,24 +568,23 @@ fairq_task_put_back(FairqTable *table, FairqTask *task, int64 new_addr,
 	slot_getallattrs(old);
 	memcpy(values, old->tts_values, sizeof(values));
 	memcpy(nulls, old->tts_isnull, sizeof(nulls));
-	values[TASK_ADDR - 1] = Int64GetDatum(new_addr);
-	values[TASK_ATTEMPT - 1] = Int32GetDatum(task->attempt);
+	fairq_set_column(values, nulls, TASK_ADDR, Int64GetDatum(new_addr), false);
+	fairq_set_column(values, nulls, TASK_ATTEMPT, Int32GetDatum(task->attempt),
+					 false);
 	nulls[TASK_LEASE_UNTIL - 1] = true;
-	values[TASK_POPPED_AT - 1] = TimestampTzGetDatum(task->popped_at);
-	nulls[TASK_POPPED_AT - 1] = false;
-	values[TASK_RUN_AT - 1] = TimestampTzGetDatum(run_at);
-	nulls[TASK_RUN_AT - 1] = false;
-	values[TASK_RELEASED - 1] = Int32GetDatum(released);
-	nulls[TASK_RELEASED - 1] = released == 0;
-	values[TASK_LAPSES - 1] = Int32GetDatum(task->lapses);
-	nulls[TASK_LAPSES - 1] = task->lapses == 0;
+	fairq_set_column(values, nulls, TASK_POPPED_AT,
+					 TimestampTzGetDatum(task->popped_at), false);
+	fairq_set_column(values, nulls, TASK_RUN_AT, TimestampTzGetDatum(run_at),
+					 false);
+	fairq_set_column(values, nulls, TASK_RELEASED, Int32GetDatum(released),
+					 released == 0);
+	fairq_set_column(values, nulls, TASK_LAPSES, Int32GetDatum(task->lapses),
+					 task->lapses == 0);
 	nulls[TASK_WORKER - 1] = true;
 	nulls[TASK_DEDUP_KEY - 1] |= !keeps_key;
 	if (error != NULL)
-	{
-		values[TASK_ERROR - 1] = PointerGetDatum(error);
-		nulls[TASK_ERROR - 1] = false;
-	}
+		fairq_set_column(values, nulls, TASK_ERROR, PointerGetDatum(error),
+						 false);
 	task->tid = *fairq_table_insert(table, values, nulls, TASK_NATTS);
 	pg_atomic_fetch_add_u64(&fairq_domain()->moves, 1);
 	task->addr = new_addr;
