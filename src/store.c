@@ -45,6 +45,7 @@
 #include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
+#include "storage/lmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -260,6 +261,14 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 		table->indexes.oids[table->indexes.n++] = lfirst_oid(lc);
 	list_free(indexoids);
 	return table;
+}
+
+/* The same to read it; NULL, if that has to wait for another transaction. */
+FairqTable *
+fairq_table_try_open(Oid relid)
+{
+	return !ConditionalLockRelationOid(relid, AccessShareLock) ? NULL :
+		fairq_table_open(relid, AccessShareLock);
 }
 
 /*

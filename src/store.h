@@ -89,6 +89,7 @@ typedef struct FairqTable
 } FairqTable;
 
 extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);
+extern FairqTable *fairq_table_try_open(Oid relid);
 extern void fairq_table_open_indexes(FairqTable *table);
 extern void fairq_table_close(FairqTable *table);
 extern void fairq_table_leave(FairqTable *table);

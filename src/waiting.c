@@ -40,7 +40,8 @@
  * Locking: an AccessShareLock on the queue for the time, because groups' bits
  * are freed with its hints.  If that is not available the queue is being
  * dropped, and nothing is known.  An AccessShareLock on fairq.task, to the end
- * of the transaction.  What walk.c and survey.c say.
+ * of the transaction; if that is not available, the call reads nothing.  What
+ * walk.c and survey.c say.
  */
 #include "postgres.h"
 
@@ -83,7 +84,7 @@ typedef struct Looked
 typedef struct Look
 {
 	FairqQueue *queue;
-	FairqTable *tasks;
+	FairqTable *tasks;			/* NULL: somebody has it locked */
 	TimestampTz now;
 	FairqReason of_queue;		/* what keeps all groups back */
 	bool		none_ready;		/* no task stands at a turn */
@@ -270,7 +271,7 @@ find_oldest(Look *look, Part part)
 		Looked	   *group = (Looked *) DatumGetPointer(first);
 		TimestampTz time = time_of(group, &part);
 
-		if (group->read || nread == MOST_READ)
+		if (group->read || nread == MOST_READ || look->tasks == NULL)
 		{
 			look->waiting->sampled |= !group->read;
 			/* it may have gone on running, and what is not known may be any time */
@@ -390,14 +391,15 @@ look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 		n[FAIRQ_TALLY_READY] <= 0;
 	look.groups = palloc(look.room * sizeof(Looked));
 	all = look_at_all(&look);
-	look.tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	look.tasks = fairq_table_try_open(fairq_catalog()->task);
 	waiting->sampled = look.cut;
 	waiting->ready = find_oldest_of_all(&look, true);
 	waiting->limited = find_oldest_of_all(&look, false);
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	for (int p = 0; p < FAIRQ_PRIORITIES && look.tasks != NULL; p++)
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 			look_at_due(&look, p, r);
-	fairq_table_close(look.tasks);
+	if (look.tasks != NULL)
+		fairq_table_close(look.tasks);
 	for (int i = 0; i < look.n; i++)
 		count_group(&look.groups[i], waiting);
 	if (look.cut)
