@@ -1,24 +1,11 @@
 /*
  * lane_view.h
- *		What is shown of a lane: copies, of the lane and of its groups.
+ *		What the view fairq.lanes shows of a lane: a copy.
  */
 #ifndef FAIRQ_LANE_VIEW_H
 #define FAIRQ_LANE_VIEW_H
 
 #include "lane.h"
-
-/* Of a group in a lane, what lane_groups() shows; a copy. */
-typedef struct FairqGroupView
-{
-	int32		group_no;		/* the group's number */
-	FairqSeatSet state;			/* the ring, parked or throttled; leased: it
-								 * waits for nothing */
-	int64		next_turn;		/* address of the group's next turn;
-								 * FAIRQ_ADDR_NONE: not known, or there is no
-								 * block left */
-	int64		next_task;		/* address of the first task that the entry
-								 * has; FAIRQ_ADDR_NONE: none */
-} FairqGroupView;
 
 /* Of a lane, what the view fairq.lanes shows; a copy. */
 typedef struct FairqLaneView
@@ -38,7 +25,5 @@ typedef struct FairqLaneView
 } FairqLaneView;
 
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);
-extern int	fairq_lane_view_groups(FairqLane *lane, uint32 mapped, int64 from,
-								   int most, FairqGroupView *views);
 
 #endif							/* FAIRQ_LANE_VIEW_H */

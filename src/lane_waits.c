@@ -43,7 +43,9 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 	wait->group_no = group_no;
 	wait->waits = !is_out(lane, group_no) || !is_known(lane, group_no);
 	wait->due = has(lane, FAIRQ_DUE, group_no);
-	wait->throttled = has(lane, FAIRQ_THROTTLED, group_no);
+	wait->set = has(lane, FAIRQ_RING, group_no) ? FAIRQ_RING :
+		has(lane, FAIRQ_PARKED, group_no) ? FAIRQ_PARKED :
+		has(lane, FAIRQ_THROTTLED, group_no) ? FAIRQ_THROTTLED : FAIRQ_LEASED;
 	wait->leased = has(lane, FAIRQ_LEASED, group_no);
 	wait->deadline = has(lane, FAIRQ_LAPSED, group_no) ? DT_NOBEGIN :
 		wait->leased ? fairq_seats_deadline(lane, group_no) : DT_NOEND;

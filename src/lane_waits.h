@@ -13,7 +13,8 @@ typedef struct FairqWait
 	int32		group_no;		/* the group's number */
 	bool		waits;			/* true: it may have something ready */
 	bool		due;			/* true: it is in the set "due" */
-	bool		throttled;		/* true: it is in the set "throttled" */
+	FairqSeatSet set;			/* the ring, parked or throttled; leased: it is
+								 * in none of these */
 	TimestampTz since;			/* time before which nothing ready of it waits;
 								 * DT_NOBEGIN: not known */
 	bool		leased;			/* true: tasks of it may be running */

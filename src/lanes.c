@@ -3,8 +3,8 @@
  *		fairq.lanes and fairq.lane_groups(): what shared memory holds.
  *
  * The view fairq.lanes has a row for each lane of which shared memory says
- * anything, and fairq.lane_groups() one for each group of a lane that is in
- * any of its sets (seats.c).  Both say what pops go by: a task that is in the
+ * anything, and fairq.lane_groups() one for each group of a lane that waits or
+ * runs (lane_waits.c).  Both say what pops go by: a task that is in the
  * tables and not here is what check_queue() would report.
  *
  * Looking changes nothing, and is no use of a queue: neither a queue's hints
@@ -32,6 +32,7 @@
 #include "args.h"
 #include "compat.h"
 #include "lane_view.h"
+#include "lane_waits.h"
 #include "queue.h"
 #include "registry.h"
 #include "row.h"
@@ -127,35 +128,54 @@ fairq_visible_lanes(PG_FUNCTION_ARGS)
 }
 
 static void
-put_group(ReturnSetInfo *rsinfo, const FairqGroupView *view)
+put_group(ReturnSetInfo *rsinfo, const FairqWait *wait, const Datum *states)
 {
-	static const char *const states[] = {
-		[FAIRQ_RING] = "active",
-		[FAIRQ_PARKED] = "parked",
-		[FAIRQ_THROTTLED] = "throttled",
-		[FAIRQ_LEASED] = "leased"
-	};
 	FairqRow	row = {0};
 
-	fairq_put(&row, Int32GetDatum(view->group_no), false);
-	fairq_put(&row, CStringGetTextDatum(states[view->state]), false);
-	fairq_put_int8(&row, view->next_turn, view->next_turn == FAIRQ_ADDR_NONE);
-	fairq_put_int8(&row, view->next_task, view->next_task == FAIRQ_ADDR_NONE);
+	fairq_put_int4(&row, wait->group_no, false);
+	fairq_put(&row, states[wait->set], false);
+	fairq_put_int8(&row, wait->next_turn, false);
+	fairq_put_int8(&row, wait->from, wait->from == FAIRQ_ADDR_MAX);
 	fairq_put_row(rsinfo, &row);
+}
+
+/* Put all groups of a lane that wait or run. */
+static void
+put_groups(ReturnSetInfo *rsinfo, FairqHints *hints, FairqLane *lane)
+{
+	Datum		states[FAIRQ_SEAT_SETS] = {
+		[FAIRQ_RING] = CStringGetTextDatum("active"),
+		[FAIRQ_PARKED] = CStringGetTextDatum("parked"),
+		[FAIRQ_THROTTLED] = CStringGetTextDatum("throttled"),
+		[FAIRQ_LEASED] = CStringGetTextDatum("leased")
+	};
+	uint32		mapped = fairq_chunks_map(&hints->chunks);
+	int64		from = 0;
+	int			n;
+
+	do
+	{
+		FairqWait	waits[GROUPS_AT_ONCE];
+
+		CHECK_FOR_INTERRUPTS();
+		n = fairq_lane_waits(lane, mapped, DT_NOEND, from, GROUPS_AT_ONCE,
+							 waits);
+		for (int i = 0; i < n; i++)
+			put_group(rsinfo, &waits[i], states);
+		if (n < 0)
+			mapped = fairq_chunks_map(&hints->chunks);
+		else if (n > 0)
+			from = waits[n - 1].group_no + INT64CONST(1);
+	} while (n < 0 || n == GROUPS_AT_ONCE);
 }
 
 /* fairq.lane_groups(queue, priority) */
 Datum
 fairq_lane_groups(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	FairqQueue *queue;
-	FairqHints *hints;
 	int32		priority;
-	int64		from = 0;
-	uint32		mapped;
-	MemoryContext context;
 
 	fairq_arg_needed(fcinfo, 1, "priority");
 	priority = FAIRQ_ARG_INT(1, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
@@ -164,33 +184,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 	if (queue == NULL)
 		return (Datum) 0;
 	fairq_table_close(fairq_table_open(fairq_catalog()->task, AccessShareLock));
-	hints = queue->hints;
-	mapped = fairq_chunks_map(&hints->chunks);
-	context = AllocSetContextCreate(CurrentMemoryContext, "fairq lane groups",
-									ALLOCSET_DEFAULT_SIZES);
-	while (from < FAIRQ_ALL_SEATS)
-	{
-		FairqGroupView views[GROUPS_AT_ONCE];
-		int			n;
-		MemoryContext old;
-
-		CHECK_FOR_INTERRUPTS();
-		n = fairq_lane_view_groups(&hints->lanes[priority], mapped, from,
-								   GROUPS_AT_ONCE, views);
-		if (n < 0)
-		{
-			mapped = fairq_chunks_map(&hints->chunks);
-			continue;
-		}
-		old = MemoryContextSwitchTo(context);
-		for (int i = 0; i < n; i++)
-			put_group(rsinfo, &views[i]);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(context);
-		if (n < GROUPS_AT_ONCE)
-			break;
-		from = views[n - 1].group_no + INT64CONST(1);
-	}
-	MemoryContextDelete(context);
+	put_groups((ReturnSetInfo *) fcinfo->resultinfo, queue->hints,
+			   fairq_queue_lane(queue, priority));
 	return (Datum) 0;
 }

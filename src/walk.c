@@ -93,7 +93,7 @@ static void
 add_wait(FairqWaiter *waiter, const FairqWait *wait)
 {
 	waiter->due |= wait->due;
-	waiter->throttled |= wait->throttled;
+	waiter->throttled |= wait->set == FAIRQ_THROTTLED;
 	waiter->deadline = Min(waiter->deadline, wait->deadline);
 	if (!wait->waits)
 		return;
