@@ -3,7 +3,8 @@
 -- each pop of its histories.  Seen to fail when a group's counter is not copied
 -- (own_counter() in registry_counters.c), nor its bits (fairq_seats_copy()), its entry
 -- (lock_own() in entry.c), its account (copy_account() in lane_order.c), and when claimed
--- tasks are not kept (fairq_shadow_claim() in peek.c).
+-- tasks are not kept (fairq_shadow_claim() in peek.c).  And when throttled groups do not
+-- come back in the copy (come_back() in copy.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off
@@ -126,6 +127,15 @@ SELECT pg_temp.pop('peek_full', 2, '1 ms'), pg_temp.sleep_past(0.01);
 -- whose attempts are used up a pop ends, and leaves their slots when it has
 SELECT pg_temp.pop('peek_full', 10);
 SELECT pg_temp.pop('peek_full', 10);
+
+-- a group that waited for its time is back, in thought
+SELECT fairq.create_queue('peek_rate', rate => 1, per => '1 s');
+SELECT pg_temp.enqueue('peek_rate', 'a1 a2 b1'), pg_temp.sleep_past(1.01);
+SELECT pg_temp.pop('peek_rate'), pg_temp.pop('peek_rate', 1) AS aside, pg_temp.sleep_past(1.01);
+SELECT pg_temp.peek('peek_rate');
+SELECT throttled FROM fairq.lanes WHERE queue = 'peek_rate' AND priority = 0;
+SELECT pg_temp.pop('peek_rate');
+SELECT fairq.drop_queue('peek_rate', true);
 
 -- by cost a group that had nothing owes what it owed as it comes again
 SELECT fairq.create_queue('peek_cost', fair_by => 'cost');

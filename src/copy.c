@@ -13,9 +13,8 @@
  * may have nothing to be had.  Accounts of other groups are copied as they are
  * asked for (lane_order.c).
  *
- * Throttled groups whose time has come are taken back before, as the next call
- * would do it; that is done in the lane itself.  In the copy no other one
- * comes back by the clock.
+ * Throttled groups whose time has come are taken back in the copy, as the next
+ * call would do it.  Later no other one comes back there by the clock.
  *
  * Locking: each lane's lock, shared, for a copy of its bits, and for some
  * accounts at a time.  So the copy is exact if nothing else happens meanwhile.
@@ -35,11 +34,8 @@
  */
 #define MOST_IN_VAIN 1000
 
-/* accounts that are copied under one hold of the lane's lock */
+/* groups of an order that are looked at under one hold of the lane's lock */
 #define AT_ONCE 64
-
-/* throttled groups that are taken back under one hold of it */
-#define MOST_BACK 64
 
 /*
  * Copy the lane and its bits.  False if the copy has not room for all of them.
@@ -66,7 +62,7 @@ typedef struct AccountCopy
 
 /*
  * Copy the accounts of the first groups behind a rank that are in the ordered
- * set, and in the ring.  Returns how many there were.
+ * set.  Returns how many there were.
  */
 static int
 copy_behind(FairqLane *lane, const FairqRank *behind, int most,
@@ -87,24 +83,27 @@ copy_behind(FairqLane *lane, const FairqRank *behind, int most,
 			break;
 		copies[n].group_no = next;
 		copies[n].account = *(FairqAccount *) fairq_order_record(set, next);
-		rank = copies[n].account.node.rank;
-		n += has(lane, FAIRQ_RING, next);
+		rank = copies[n++].account.node.rank;
 	}
 	LWLockRelease(&lane->lock);
 	return n;
 }
 
-/* Have a group in the ordered set of the copy, if it was in the ring. */
-static void
+/*
+ * Have a group in the ordered set of the copy, unless it has left the ring, or
+ * has moved on in the set and was added before.  Returns whether it was added.
+ */
+static bool
 add_group(FairqLane *copy, const AccountCopy *group)
 {
 	if (!has(copy, FAIRQ_RING, group->group_no) ||
 		has(copy, FAIRQ_SERVED, group->group_no))
-		return;
+		return false;
 	*(FairqAccount *) fairq_order_record(&copy->order.set, group->group_no) =
 		group->account;
 	fairq_seats_add(copy, FAIRQ_SERVED, group->group_no);
 	fairq_order_add(&copy->order.set, group->group_no);
+	return true;
 }
 
 /*
@@ -132,8 +131,8 @@ copy_order(FairqLane *lane, FairqLane *copy, int64 most)
 				in_level = 0;
 			}
 			behind = copies[i].account.node.rank;
-			add_group(copy, &copies[i]);
-			if (++in_level == most)
+			in_level += add_group(copy, &copies[i]);
+			if (in_level == most)
 			{
 				behind.amount.whole = PG_INT64_MAX;
 				break;
@@ -142,13 +141,59 @@ copy_order(FairqLane *lane, FairqLane *copy, int64 most)
 	}
 }
 
+/*
+ * Find the first throttled groups behind a rank whose time has come.  Returns
+ * how many there were.
+ */
+static int
+find_back(FairqLane *lane, FairqRank *behind, int64 now, int32 *group_nos)
+{
+	FairqOrder *order = &lane->seats.throttled.order;
+	uint32		mapped = fairq_order_map(order);
+	int			n = 0;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	while (n < AT_ONCE && is_begun(lane) &&
+		   pg_atomic_read_u32(&order->records.made) == mapped)
+	{
+		int32		next = fairq_order_after(order, behind);
+		const FairqNode *node;
+
+		if (next == FAIRQ_NO_NODE)
+			break;
+		node = fairq_order_record(order, next);
+		if (node->rank.amount.whole > now)
+			break;
+		*behind = node->rank;
+		group_nos[n++] = next;
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/* Take those back in the copy. */
+static void
+come_back(FairqLane *lane, FairqLane *copy)
+{
+	FairqRank	behind = {.amount.whole = PG_INT64_MIN};
+	int64		now = fairq_monotonic();
+	int32		group_nos[AT_ONCE];
+	int			n;
+
+	while ((n = find_back(lane, &behind, now, group_nos)) > 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		for (int i = 0; i < n; i++)
+			fairq_unthrottle(fairq_hints_of(copy), group_nos[i],
+							 1 << copy->priority);
+	}
+}
+
 static void
 copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 {
 	FairqChunks *chunks = &fairq_hints_of(lane)->chunks;
 
-	while (fairq_lane_come_back(lane, fairq_chunks_map(chunks), MOST_BACK) > 0)
-		CHECK_FOR_INTERRUPTS();
 	do
 		fairq_chunks_have_like(&fairq_hints_of(copy)->chunks, chunks);
 	while (!copy_bits(lane, copy));
@@ -156,6 +201,8 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 	copy->times.searching = false;
 	fairq_lane_throttled_init(copy);
 	fairq_lane_order_init(copy);
+	if (fairq_lane_next_back(lane) != PG_INT64_MAX)
+		come_back(lane, copy);
 	if (is_begun(copy) && !is_by_turns(copy))
 		copy_order(lane, copy, max_tasks + MOST_IN_VAIN);
 }
