@@ -1099,6 +1099,14 @@ CREATE FUNCTION fairq.check_queue(queue text) RETURNS SETOF text
 COMMENT ON FUNCTION fairq.check_queue(text)
 	IS 'What is wrong with a queue; no row: it is sound.';
 
+CREATE FUNCTION fairq.shared_memory(OUT size bigint, OUT preloaded boolean,
+	OUT entries bigint, OUT entries_used bigint, OUT area bigint,
+	OUT area_used bigint, OUT queues bigint, OUT counters bigint)
+	RETURNS SETOF record AS 'MODULE_PATHNAME', 'fairq_shared_memory'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1;
+COMMENT ON FUNCTION fairq.shared_memory()
+	IS 'How large fairq''s shared memory is, and how much of it all databases of the server use.';
+
 --
 -- Privileges.  Everybody may call the functions, which ask for a privilege on
 -- the queue; nobody has one until it is granted.  The rest is the owner's.
@@ -1108,7 +1116,8 @@ REVOKE ALL ON ALL TABLES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON FUNCTION fairq.create_queue, fairq.set_shard, fairq.reset_hints,
 	fairq.check_tables, fairq.task_changed, fairq.group_number_changed,
-	fairq.settings_changed FROM PUBLIC;
+	fairq.settings_changed, fairq.shared_memory FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION fairq.shared_memory TO pg_read_all_stats;
 GRANT USAGE ON SCHEMA fairq TO PUBLIC;
 GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks, fairq.live_tasks,
 	fairq.finished_tasks, fairq.lanes, fairq.stats, fairq.fairness TO PUBLIC;

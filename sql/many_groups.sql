@@ -1,7 +1,7 @@
 -- One call enqueues in more groups than were once remembered of a transaction
 -- (16,384): each round serves each of them once all the same.
 --
--- Fails when a transaction has fewer pending changes than that (MAX_PENDING in
+-- Fails when a transaction has fewer pending changes than that (FAIRQ_MAX_PENDING in
 -- pending.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

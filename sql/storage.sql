@@ -33,6 +33,18 @@ LANGUAGE sql AS $$
 $$;
 
 --
+-- How large shared memory is
+--
+
+SELECT size = pg_size_bytes(current_setting('fairq.shared_memory')) AS size,
+	area < size AND area_used BETWEEN 1 AND area AS area,
+	entries > 0 AND entries_used BETWEEN 0 AND entries AS entries,
+	queues > 0 AS queues, counters >= 0 AS counters
+FROM fairq.shared_memory();
+ALTER SYSTEM SET fairq.shared_memory = '3MB';
+SET fairq.shared_memory = '48MB';
+
+--
 -- When shared memory is lost
 --
 

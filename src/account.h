@@ -90,8 +90,6 @@ typedef struct FairqWork
 {
 	bool		any;			/* true: there was something of interest */
 	uint32		lane_no;		/* lane_no of the lane when it was noted */
-	uint32		mapped;			/* number of chunks of accounts that the
-								 * backend had mapped then */
 	int32		begun;			/* number of tasks that have begun to count */
 	int64		begun_since;	/* sum of when, in microseconds from since of
 								 * the ledger on */

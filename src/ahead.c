@@ -138,22 +138,6 @@ own_ahead(Look *look, const FairqWait *wait, int32 weight)
 	return begun + Max(look->n - begun, blocks * weight - 1);
 }
 
-/* Copy what is known of a group.  False if the lane is void. */
-static bool
-copy_wait(FairqQueue *queue, FairqLane *lane, int32 group_no, FairqWait *wait)
-{
-	FairqRecovered recovered;
-
-	while (!fairq_lane_wait_of(lane, fairq_chunks_map(&queue->hints->chunks),
-							   group_no, wait))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (!fairq_lane_recovered(lane, &recovered))
-			return false;
-	}
-	return true;
-}
-
 /* Returns how many tasks all other groups are served in a block, at most. */
 static int64
 others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
@@ -173,7 +157,7 @@ others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
 		CHECK_FOR_INTERRUPTS();
 		if (setting->weight == 1 || setting->group_no == own->group_no)
 			continue;
-		if (copy_wait(queue, lane, setting->group_no, &wait) && wait.waits)
+		if (fairq_lane_wait_of(lane, setting->group_no, &wait) && wait.waits)
 			n += setting->weight - 1;
 	}
 	return Max(n, 0);
@@ -205,7 +189,7 @@ fairq_tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
 		return FAIRQ_AHEAD_UNKNOWN;
 	fairq_lane_view(lane, &view);
 	if (!view.begun || view.known < FAIRQ_ALL_SEATS ||
-		!copy_wait(queue, lane, task->group_no, &own))
+		!fairq_lane_wait_of(lane, task->group_no, &own))
 		return FAIRQ_AHEAD_UNKNOWN;
 	n = own_ahead(&look, &own, weight);
 	if (n == FAIRQ_AHEAD_UNKNOWN)

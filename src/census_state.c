@@ -14,11 +14,11 @@
 
 #include "census_state.h"
 
-/* The census that counts for a queue.  It is mapped since the hints are known. */
+/* The census that counts for a queue. */
 FairqCensus *
 fairq_shmem_census(FairqHints *hints)
 {
-	return dsa_get_address(fairq_area(), hints->census.at);
+	return fairq_at(hints->census.at);
 }
 
 void

@@ -217,7 +217,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 		next_hook(access, class_id, object_id, sub_id, arg);
 	/* the state of shared memory keeps no one from dropping it */
 	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
-		fairq_cache() == NULL || !fairq_is_task_table(object_id))
+		fairq_cache.nsets == 0 || !fairq_is_task_table(object_id))
 		return;
 	foreach(lc, fairq_shmem_queues(object_id))
 		fairq_pending_dropped(lfirst(lc));

@@ -239,7 +239,6 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
 	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
 	(void) fairq_pending_show(queue->hints);
-	(void) fairq_chunks_map(&queue->hints->chunks);
 	faults = check_all(queue, tasks);
 	for (int looks = 1; faults != NIL &&
 		 (looks < LOOK_AT_LEAST || GetCurrentTimestamp() < end); looks++)

@@ -7,8 +7,7 @@
  * as many seats as there can be need 26 chunks, and at most half of what is
  * allocated is not used.
  *
- * A chunk is in dynamic shared memory, which a backend has to map, and that can
- * fail.  So a chunk is made and mapped before a lane is locked.
+ * A chunk is made before a lane is locked, as there may be no room for it.
  *
  * Locking: none.  A chunk is put in its place by a compare-and-exchange, and
  * stays there as long as the queue does.
@@ -23,7 +22,6 @@ fairq_chunks_init(FairqChunks *chunks)
 {
 	for (int i = 0; i < FAIRQ_CHUNKS; i++)
 		pg_atomic_init_u64(&chunks->chunk[i], InvalidDsaPointer);
-	pg_atomic_init_u32(&chunks->made, 0);
 }
 
 /* Free all chunks: the queue is gone, and no backend uses them. */
@@ -36,23 +34,11 @@ fairq_chunks_free(FairqChunks *chunks)
 												 InvalidDsaPointer);
 
 		if (DsaPointerIsValid(ptr))
-			dsa_free(fairq_area(), ptr);
+			fairq_free(ptr);
 	}
-	pg_atomic_write_u32(&chunks->made, 0);
 }
 
-/* Returns a chunk, mapped; NULL if it is not there. */
-void *
-fairq_chunk_at(FairqChunks *chunks, int chunk)
-{
-	dsa_pointer ptr = pg_atomic_read_u64(&chunks->chunk[chunk]);
-
-	if (fairq_in_shadow(chunks))
-		return (void *) (uintptr_t) ptr;
-	return DsaPointerIsValid(ptr) ? dsa_get_address(fairq_area(), ptr) : NULL;
-}
-
-/* Make a chunk of a copy, which points to it itself. */
+/* Make a chunk of a copy: it is this backend's, and found as if it were shared. */
 static void
 make_own(FairqChunks *chunks, int chunk, Size size, FairqChunkFill fill)
 {
@@ -60,8 +46,8 @@ make_own(FairqChunks *chunks, int chunk, Size size, FairqChunkFill fill)
 
 	if (fill != NULL)
 		fill(at, chunk);
-	pg_atomic_write_u64(&chunks->chunk[chunk], (uintptr_t) at);
-	pg_atomic_fetch_add_u32(&chunks->made, 1);
+	pg_atomic_write_u64(&chunks->chunk[chunk],
+						(uintptr_t) at - (uintptr_t) fairq_area_base);
 }
 
 /* Make a chunk of that size, unless another backend is quicker; fill may be NULL. */
@@ -71,24 +57,16 @@ fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
 {
 	uint64		none = InvalidDsaPointer;
 	dsa_pointer ptr;
-	void	   *at;
-	ErrorContextCallback callback;
 
 	if (fairq_in_shadow(chunks))
 	{
 		make_own(chunks, chunk, size, fill);
 		return;
 	}
-	fairq_explain_begin(&callback);
-	ptr = dsa_allocate_extended(fairq_area(), size,
-								DSA_ALLOC_HUGE | DSA_ALLOC_ZERO);
-	at = dsa_get_address(fairq_area(), ptr);
-	fairq_explain_end(&callback);
+	ptr = fairq_allocate(size);
 	if (fill != NULL)
-		fill(at, chunk);
+		fill(fairq_at(ptr), chunk);
 	pg_write_barrier();
-	if (pg_atomic_compare_exchange_u64(&chunks->chunk[chunk], &none, ptr))
-		pg_atomic_fetch_add_u32(&chunks->made, 1);
-	else
-		dsa_free(fairq_area(), ptr);
+	if (!pg_atomic_compare_exchange_u64(&chunks->chunk[chunk], &none, ptr))
+		fairq_free(ptr);
 }

@@ -18,7 +18,6 @@
 typedef struct FairqChunks
 {
 	pg_atomic_uint64 chunk[FAIRQ_CHUNKS];	/* dsa_pointers of the chunks */
-	pg_atomic_uint32 made;		/* number of chunks */
 } FairqChunks;
 
 /* The chunk of a seat. */
@@ -43,12 +42,20 @@ fairq_chunk_seats(int chunk)
 	return chunk == 0 ? FAIRQ_FIRST_SEATS : fairq_chunk_first(chunk);
 }
 
+/* Returns a chunk; NULL if it is not there. */
+static inline void *
+fairq_chunk_at(FairqChunks *chunks, int chunk)
+{
+	dsa_pointer ptr = pg_atomic_read_u64(&chunks->chunk[chunk]);
+
+	return DsaPointerIsValid(ptr) ? fairq_at(ptr) : NULL;
+}
+
 /* Fills in a new chunk, which is zero. */
 typedef void (*FairqChunkFill) (void *at, int chunk);
 
 extern void fairq_chunks_init(FairqChunks *chunks);
 extern void fairq_chunks_free(FairqChunks *chunks);
-extern void *fairq_chunk_at(FairqChunks *chunks, int chunk);
 extern void fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
 							 FairqChunkFill fill);
 

@@ -43,11 +43,6 @@ extern PGDLLEXPORT void _PG_init(void);
 #define FAIRQ_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
 
-/* the name came in version 16; a DSA's handle is that of a segment in 15 */
-#ifndef DSA_HANDLE_INVALID
-#define DSA_HANDLE_INVALID ((dsa_handle) DSM_HANDLE_INVALID)
-#endif
-
 static inline IndexScanDesc
 fairq_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
 					  int nkeys)
@@ -240,62 +235,42 @@ fairq_finalize_tupdesc(TupleDesc desc)
 /* of libpq/libpq.h, which wants the headers of GSSAPI, if PostgreSQL has it */
 extern bool pq_check_connection(void);
 
-/* what fills new shared memory */
-#if PG_VERSION_NUM >= 190000
-#define FAIRQ_INIT_ARGS void *ptr, void *arg
-#else
-#define FAIRQ_INIT_ARGS void *ptr
-#endif
-
 /*
- * Named segments of dynamic shared memory.  PostgreSQL has a registry of them
- * from version 17 on.  Before, the handle of a segment lies in the main shared
- * memory, in what is left over there: for that these bytes can be reserved when
- * the server starts.
+ * The handle of a segment that all backends find by that name, invalid at first.
+ * With AddinShmemInitLock.  PostgreSQL has a registry of names from version 17 on.
+ * Before, the handle lies in the main segment, in what is left over there.
  */
 #if PG_VERSION_NUM >= 170000
 
-#define FAIRQ_SEGMENT_IS_RESERVABLE false
-
+#if PG_VERSION_NUM >= 190000
 static inline void
-fairq_request_segment(void)
+fairq_init_handle(void *handle, void *arg)
 {
+	*(dsm_handle *) handle = DSM_HANDLE_INVALID;
 }
-
+#define FAIRQ_INIT_HANDLE(found) fairq_init_handle, found, NULL
+#else
 static inline void
-fairq_reserve_segment(const char *name)
+fairq_init_handle(void *handle)
 {
-	(void) name;
+	*(dsm_handle *) handle = DSM_HANDLE_INVALID;
 }
+#define FAIRQ_INIT_HANDLE(found) fairq_init_handle, found
+#endif
 
-/* The segment of that name, made by init if it is not there yet. */
-static inline void *
-fairq_named_segment(const char *name, size_t size,
-					void (*init) (FAIRQ_INIT_ARGS))
+static inline dsm_handle *
+fairq_shared_handle(const char *name)
 {
 	bool		found;
 
-#if PG_VERSION_NUM >= 190000
-	return GetNamedDSMSegment(name, size, init, &found, NULL);
-#else
-	return GetNamedDSMSegment(name, size, init, &found);
-#endif
+	return GetNamedDSMSegment(name, sizeof(dsm_handle),
+							  FAIRQ_INIT_HANDLE(&found));
 }
 
 #else
 
-#define FAIRQ_SEGMENT_IS_RESERVABLE true
-
-/* In a shmem_request_hook: have room for a segment's handle. */
-static inline void
-fairq_request_segment(void)
-{
-	RequestAddinShmemSpace(CACHELINEALIGN(sizeof(dsm_handle)));
-}
-
-/* Find or make a segment's handle.  With AddinShmemInitLock. */
 static inline dsm_handle *
-fairq_segment_handle(const char *name)
+fairq_shared_handle(const char *name)
 {
 	bool		found;
 	dsm_handle *handle = ShmemInitStruct(name, sizeof(dsm_handle), &found);
@@ -303,49 +278,6 @@ fairq_segment_handle(const char *name)
 	if (!found)
 		*handle = DSM_HANDLE_INVALID;
 	return handle;
-}
-
-/* In a shmem_startup_hook: take that room. */
-static inline void
-fairq_reserve_segment(const char *name)
-{
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	(void) fairq_segment_handle(name);
-	LWLockRelease(AddinShmemInitLock);
-}
-
-/* The segment of that name, made by init if it is not there yet. */
-static inline void *
-fairq_named_segment(const char *name, size_t size,
-					void (*init) (FAIRQ_INIT_ARGS))
-{
-	dsm_handle *handle;
-	dsm_segment *segment;
-
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	handle = fairq_segment_handle(name);
-	if (*handle == DSM_HANDLE_INVALID)
-	{
-		segment = dsm_create(size, 0);
-		init(dsm_segment_address(segment));
-		dsm_pin_segment(segment);
-		dsm_pin_mapping(segment);
-		*handle = dsm_segment_handle(segment);
-	}
-	else
-	{
-		/* it is mapped if an error came after that before */
-		segment = dsm_find_mapping(*handle);
-		if (segment == NULL)
-		{
-			segment = dsm_attach(*handle);
-			if (segment == NULL)
-				elog(ERROR, "could not map dynamic shared memory segment");
-			dsm_pin_mapping(segment);
-		}
-	}
-	LWLockRelease(AddinShmemInitLock);
-	return dsm_segment_address(segment);
 }
 
 #endif

@@ -49,7 +49,7 @@ copy_bits(FairqLane *lane, FairqLane *copy)
 	memcpy(copy, lane, sizeof(FairqLane));
 	all = fairq_seats_copy(copy, lane);
 	LWLockRelease(&lane->lock);
-	LWLockInitialize(&copy->lock, fairq_lane_tranche());
+	LWLockInitialize(&copy->lock, fairq_tranche(FAIRQ_LANE_TRANCHE));
 	return all;
 }
 
@@ -70,12 +70,10 @@ copy_behind(FairqLane *lane, const FairqRank *behind, int most,
 {
 	FairqOrder *set = &lane->order.set;
 	FairqRank	rank = *behind;
-	uint32		mapped = fairq_order_map(set);
 	int			n = 0;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	while (n < most && is_begun(lane) && !is_by_turns(lane) &&
-		   pg_atomic_read_u32(&set->records.made) == mapped)
+	while (n < most && is_begun(lane) && !is_by_turns(lane))
 	{
 		int32		next = fairq_order_after(set, &rank);
 
@@ -149,12 +147,10 @@ static int
 find_back(FairqLane *lane, FairqRank *behind, int64 now, int32 *group_nos)
 {
 	FairqOrder *order = &lane->seats.throttled.order;
-	uint32		mapped = fairq_order_map(order);
 	int			n = 0;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	while (n < AT_ONCE && is_begun(lane) &&
-		   pg_atomic_read_u32(&order->records.made) == mapped)
+	while (n < AT_ONCE && is_begun(lane))
 	{
 		int32		next = fairq_order_after(order, behind);
 		const FairqNode *node;

@@ -197,19 +197,21 @@ starts_matter(const FairqCounter *counter)
 
 /*
  * Would nothing be lost if the counter went away?  One that is made anew has what
- * the census of that number, the last one, has counted: nothing.
+ * the last census has counted: nothing.  NULL: see by the counter alone.
  */
 bool
-fairq_counter_is_idle(FairqCounter *counter, uint64 census)
+fairq_counter_is_idle(FairqCounter *counter, const FairqAsOf *now)
 {
+	bool		known;
 	bool		idle;
 
 	SpinLockAcquire(&counter->mutex);
+	known = counter->known && (now == NULL || counter->as_of >= now->as_of);
 	idle = counter->pins == 0 && counter->holds == 0 &&
 		counter->parked == 0 && !starts_matter(counter);
-	if (counter->known)
+	if (known)
 		idle &= counter->running == 0;
-	else if (counter->census.number >= census)
+	else if (now == NULL || counter->census.number >= now->census)
 		idle &= !counter->census.spent && !counter->census.unsure &&
 			counter->census.found == 0 && counter->census.adds == 0;
 	SpinLockRelease(&counter->mutex);

@@ -91,7 +91,7 @@ typedef enum FairqSlot
 extern void fairq_counter_init(FairqCounter *counter, int64 born);
 extern void fairq_counter_copy(FairqCounter *copy, FairqCounter *counter);
 extern void fairq_counter_begin_starts(FairqCounter *counter, int64 since);
-extern bool fairq_counter_is_idle(FairqCounter *counter, uint64 census);
+extern bool fairq_counter_is_idle(FairqCounter *counter, const FairqAsOf *now);
 extern bool fairq_counter_is_pinned(FairqCounter *counter);
 extern void fairq_counter_pin(FairqCounter *counter);
 extern void fairq_counter_unpin(FairqCounter *counter);

@@ -88,6 +88,6 @@ fairq_domain_index(void)
 FairqDomain *
 fairq_domain(void)
 {
-	fairq_shmem_have();
+	fairq_shmem_attach();
 	return fairq_domain_at(fairq_domain_index());
 }

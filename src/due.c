@@ -177,8 +177,7 @@ fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 
 	if (!fairq_times_due(&lane->times, now))
 		return false;
-	lapsed = fairq_lane_lapse(lane, now,
-							  fairq_chunks_map(&queue->hints->chunks));
+	lapsed = fairq_lane_lapse(lane, now);
 	*found += lapsed;
 	return fairq_find_timed(queue, priority, tasks, now, found) || lapsed > 0;
 }

@@ -16,9 +16,8 @@
  * pinned.  A late group is dear to evict, since it then reads its line from
  * the start, dead entries included.
  *
- * A new cache says only that all ways are free.  The memory of its entries, some
- * 27 MB, is not written before they are given to groups, so that the first call
- * after a restart does not pay for all of it.
+ * A new cache says only that all ways are free.  The memory of its entries, half
+ * of all that fairq shares, is not written before they are given to groups.
  *
  * Locking: a group set's mutex, a spinlock, protects the keys and the entries.
  * It is held for a few instructions, and taken under a lane's lock.  Nothing
@@ -41,25 +40,29 @@ fairq_entry_unlock(FairqGroupSet *set)
 	fairq_stall("entry");
 }
 
+/* The set of a hash: of the same part of all as the hash is of all values. */
+static inline FairqGroupSet *
+set_of(uint32 hash)
+{
+	return &fairq_cache.sets[((uint64) hash * fairq_cache.nsets) >> 32];
+}
+
 /* The two sets that may have a group's entry. */
 static void
 sets_of(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
 {
-	FairqCache *cache = fairq_cache();
 	uint32		hash = hash_combine(murmurhash32(lane_no),
 									murmurhash32((uint32) group_no));
 
-	sets[0] = &cache->sets[hash % FAIRQ_SETS];
-	sets[1] = &cache->sets[murmurhash32(hash) % FAIRQ_SETS];
+	sets[0] = set_of(hash);
+	sets[1] = set_of(murmurhash32(hash));
 }
 
 /* The entries of a set. */
 static inline FairqGroup *
 ways_of(const FairqGroupSet *set)
 {
-	FairqCache *cache = fairq_cache();
-
-	return cache->ways[set - cache->sets];
+	return &fairq_cache.ways[(set - fairq_cache.sets) * FAIRQ_SET_WAYS];
 }
 
 /* How much an entry is worth keeping: 0 if it is free, -1 if it has to stay. */
@@ -259,17 +262,17 @@ static bool
 lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,
 		   FairqGroupSet **set)
 {
-	FairqCache *cache = fairq_cache();
-	int64		n = group - cache->ways[0];
+	Size		size = sizeof(FairqGroup) * FAIRQ_SET_WAYS * fairq_cache.nsets;
+	int64		n = group - fairq_cache.ways;
 	const FairqGroupKey *key;
 
 	/* is it one of a copy? */
-	if ((uintptr_t) group - (uintptr_t) cache->ways >= sizeof(cache->ways))
+	if ((uintptr_t) group - (uintptr_t) fairq_cache.ways >= size)
 	{
 		lock_own_set(set);
 		return true;
 	}
-	*set = &cache->sets[n / FAIRQ_SET_WAYS];
+	*set = &fairq_cache.sets[n / FAIRQ_SET_WAYS];
 	key = &(*set)->keys[n % FAIRQ_SET_WAYS];
 	SpinLockAcquire(&(*set)->mutex);
 	return key->lane_no == lane_no && key->group_no == group_no;
@@ -290,13 +293,26 @@ fairq_entry_claimed(FairqGroup *group, uint32 lane_no, int32 group_no,
 	fairq_entry_unlock(set);
 }
 
+/* How many groups have an entry just now. */
+int64
+fairq_entries_used(void)
+{
+	int64		n = 0;
+
+	for (uint32 i = 0; i < fairq_cache.nsets; i++)
+	{
+		for (int way = 0; way < FAIRQ_SET_WAYS; way++)
+			n += fairq_cache.sets[i].keys[way].lane_no != 0;
+	}
+	return n;
+}
+
 /* Take one pin off an entry, which has not moved as long as it was pinned. */
 void
 fairq_entry_unpin(FairqGroup *group)
 {
-	FairqCache *cache = fairq_cache();
 	FairqGroupSet *set =
-		&cache->sets[(group - cache->ways[0]) / FAIRQ_SET_WAYS];
+		&fairq_cache.sets[(group - fairq_cache.ways) / FAIRQ_SET_WAYS];
 
 	SpinLockAcquire(&set->mutex);
 	group->pins--;

@@ -16,5 +16,6 @@ extern void fairq_entry_unlock(FairqGroupSet *set);
 extern void fairq_entry_claimed(FairqGroup *group, uint32 lane_no,
 								int32 group_no, TimestampTz since);
 extern void fairq_entry_unpin(FairqGroup *group);
+extern int64 fairq_entries_used(void);
 
 #endif							/* FAIRQ_ENTRY_H */

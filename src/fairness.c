@@ -48,8 +48,6 @@ PG_FUNCTION_INFO_V1(fairq_group_got);
 typedef struct Lane
 {
 	FairqLane  *lane;
-	uint32		mapped;			/* number of chunks of accounts that are
-								 * mapped */
 	FairqFairness fairness;		/* how fair it is */
 } Lane;
 
@@ -83,9 +81,7 @@ static void
 look_at_lane(Lane *lane, FairqLane *at, TimestampTz now)
 {
 	lane->lane = at;
-	do
-		lane->mapped = fairq_lane_map_accounts(at);
-	while (!fairq_lane_fairness(at, lane->mapped, now, &lane->fairness));
+	fairq_lane_fairness(at, now, &lane->fairness);
 }
 
 static void
@@ -214,9 +210,7 @@ find_shares(const FairqQueue *queue, Lane *lanes, TimestampTz now,
 		if (!lane->fairness.begun ||
 			lane->fairness.fair_by != queue->shares.fair_by)
 			continue;
-		while (!fairq_lane_served(lane->lane, lane->mapped, now, from, n,
-								  served))
-			lane->mapped = fairq_lane_map_accounts(lane->lane);
+		fairq_lane_served(lane->lane, now, from, n, served);
 		for (int i = 0; i < n; i++)
 			add_share(&shares[i], lane, &served[i]);
 	}
@@ -276,7 +270,6 @@ walk_accounts(Shares *shares)
 static bool
 waits_since(FairqQueue *queue, int32 group_no, TimestampTz *since)
 {
-	uint32		mapped = fairq_chunks_map(&queue->hints->chunks);
 	bool		waits = false;
 
 	*since = DT_NOEND;
@@ -284,8 +277,8 @@ waits_since(FairqQueue *queue, int32 group_no, TimestampTz *since)
 	{
 		FairqWait	wait;
 
-		if (!fairq_lane_wait_of(fairq_queue_lane(queue, p), mapped, group_no,
-								&wait) || !wait.waits)
+		if (!fairq_lane_wait_of(fairq_queue_lane(queue, p), group_no, &wait) ||
+			!wait.waits)
 			continue;
 		waits = true;
 		*since = Min(*since, wait.since);

@@ -22,6 +22,7 @@
 #include "errors.h"
 #include "group.h"
 #include "queue.h"
+#include "registry.h"
 #include "running.h"
 #include "serve.h"
 #include "shmem.h"
@@ -37,11 +38,10 @@ PG_FUNCTION_INFO_V1(fairq_version);
 void
 _PG_init(void)
 {
-	/* there are no settings yet; no other module may make some in our name */
+	fairq_shmem_init();
+	fairq_counters_init();
 	MarkGUCPrefixReserved("fairq");
 	fairq_watch_drops();
-	if (process_shared_preload_libraries_in_progress)
-		fairq_shmem_preload();
 
 	/*
 	 * At the end of a transaction, in this order: turns go back to their lane

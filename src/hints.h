@@ -52,7 +52,6 @@ typedef struct FairqThrottled
 {
 	FairqOrder	order;			/* these groups; the amount of a rank is the
 								 * time by the monotonic clock */
-	uint32		generation;		/* number of times that all were taken out */
 	pg_atomic_uint64 first;		/* time of the first one; PG_INT64_MAX: there is
 								 * none. Written under lock */
 } FairqThrottled;
@@ -61,8 +60,8 @@ typedef struct FairqThrottled
 typedef struct FairqThrottledGroup
 {
 	FairqNode	node;			/* first field */
-	uint32		generation;		/* 1 + generation of FairqThrottled when it was
-								 * added; 0: it is not in the order */
+	bool		listed;			/* true: if it is in the set it is in the
+								 * order; false: in a copy */
 } FairqThrottledGroup;
 
 /* In shared memory, part of a lane and under its lock. */

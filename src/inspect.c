@@ -8,7 +8,7 @@
  * believes (store_spi.c), so it is a query of its own.
  *
  * Locking: AccessShareLock on the queue, where one is given, and on the
- * tables.
+ * tables.  Of shared memory numbers are read while they change.
  */
 #include "postgres.h"
 
@@ -20,8 +20,10 @@
 
 #include "args.h"
 #include "compat.h"
+#include "entry.h"
 #include "group.h"
 #include "reason.h"
+#include "registry.h"
 #include "row.h"
 #include "store.h"
 #include "store_spi.h"
@@ -32,6 +34,7 @@ PG_FUNCTION_INFO_V1(fairq_block_of);
 PG_FUNCTION_INFO_V1(fairq_counters);
 PG_FUNCTION_INFO_V1(fairq_sql_next_at);
 PG_FUNCTION_INFO_V1(fairq_kept_back);
+PG_FUNCTION_INFO_V1(fairq_shared_memory);
 PG_FUNCTION_INFO_V1(fairq_wait_reason);
 PG_FUNCTION_INFO_V1(fairq_visible_groups);
 PG_FUNCTION_INFO_V1(fairq_visible_queues);
@@ -174,4 +177,27 @@ fairq_visible_queues(PG_FUNCTION_ARGS)
 				   " CASE WHEN queue_id = ANY ($2) THEN '{}'"
 				   " ELSE '{\"ready\": null, \"waiting\": null}'::jsonb END) r"
 				   " WHERE q.queue_id IN (SELECT unnest($1))");
+}
+
+/* fairq.shared_memory(): how large it is, and what all databases use of it. */
+Datum
+fairq_shared_memory(PG_FUNCTION_ARGS)
+{
+	FairqRow	row = {0};
+	FairqShmemUse use;
+	FairqRegistryUse registry;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	fairq_registry_use(&registry);
+	fairq_shmem_use(&use);
+	fairq_put_int8(&row, use.size, false);
+	fairq_put(&row, BoolGetDatum(use.reserved), false);
+	fairq_put_int8(&row, (int64) fairq_cache.nsets * FAIRQ_SET_WAYS, false);
+	fairq_put_int8(&row, fairq_entries_used(), false);
+	fairq_put_int8(&row, use.area_size, false);
+	fairq_put_int8(&row, use.allocated + registry.bytes, false);
+	fairq_put_int8(&row, registry.nqueues, false);
+	fairq_put_int8(&row, registry.ncounters, false);
+	fairq_put_row((ReturnSetInfo *) fcinfo->resultinfo, &row);
+	return (Datum) 0;
 }

@@ -76,7 +76,7 @@
  * the group set's mutex, its groups' entries; see README.  Lock order: lane,
  * then the mutex of one group set or of one counter.  Nothing here allocates,
  * waits for anything else or fails, so everything can be called from commit
- * and abort callbacks, for groups whose chunk of bits is mapped.
+ * and abort callbacks, for groups whose chunk of bits is there.
  */
 #include "postgres.h"
 
@@ -201,13 +201,11 @@ void
 fairq_lane_throttled_clear(FairqLane *lane)
 {
 	fairq_order_clear(&lane->seats.throttled.order);
-	lane->seats.throttled.generation++;
 	pg_atomic_write_u64(&lane->seats.throttled.first, PG_INT64_MAX);
 }
 
 /*
- * Begin to recover the lane, unless that has been begun; all chunks are mapped.
- * What is said of it was read after so many resets, and not after that time: that
+ * Begin to recover the lane, unless that has been begun.  What is said of it was read after so many resets, and not after that time: that
  * block is served, up to that seat.  In a lane that is not fair by tasks all seats
  * count as passed, so that who comes is in front, and are known from the first on.
  */
@@ -247,7 +245,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 /*
  * Note a step of recovery: from that state on, to where so many seats are
  * known, these groups have rows.  Nothing is noted if another backend has come
- * further.  The bits of the groups are mapped.
+ * further.  The bits of the groups are there.
  */
 void
 fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,

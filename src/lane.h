@@ -192,18 +192,18 @@ typedef struct FairqTaking
 	TimestampTz lease_until;	/* end of the leases to be; DT_NOEND: nothing
 								 * is leased */
 	bool		peek;			/* true: nothing will be leased or removed */
-	uint32		mapped;			/* number of chunks that the backend has
-								 * mapped */
 
 	/* for lanes that are not fair by tasks */
 	struct
 	{
-		FairqFairBy by;			/* what the backend is ready for: accounts are
-								 * mapped if the lane is not fair by tasks */
+		FairqFairBy by;			/* by what the lane is fair, as far as the
+								 * backend knows */
 		FairqVisits *visits;	/* groups that the call passes over */
 		TimestampTz now;		/* time at which the call began */
 		int			steps;		/* groups that may still be looked at under
 								 * this hold of the lane's lock */
+		bool		lacks;		/* true, a result: a group that comes has no
+								 * account so far */
 	}			order;
 
 	FairqWeightOf weight_of;	/* function that returns a group's weight */
@@ -226,7 +226,8 @@ typedef enum FairqTaken
 	FAIRQ_NOT_NOW,				/* the next turns are past those that may be
 								 * taken */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
-	FAIRQ_NOT_MAPPED,			/* map the chunks, and accounts, and try again */
+	FAIRQ_NOT_READY,			/* see what it is fair by, have accounts, and
+								 * try again */
 	FAIRQ_NOT_FOUND				/* the search has to go on: try again */
 } FairqTaken;
 
@@ -341,7 +342,7 @@ extern bool fairq_lane_throttle(FairqLane *lane, uint32 lane_no,
 #define FAIRQ_ALL_LANES ((1 << FAIRQ_PRIORITIES) - 1)
 
 extern void fairq_lane_throttled_init(FairqLane *lane);
-extern int	fairq_lane_come_back(FairqLane *lane, uint32 mapped, int most);
+extern int	fairq_lane_come_back(FairqLane *lane, int most);
 extern int64 fairq_lane_next_back(FairqLane *lane);
 extern void fairq_unthrottle(FairqHints *hints, int32 group_no, uint16 lanes);
 
@@ -361,7 +362,7 @@ extern void fairq_work_end(FairqLane *lane, int32 group_no,
 
 /* lane_leases.c */
 extern bool fairq_lane_next_leased(FairqLane *lane, int32 *group_no);
-extern int64 fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped);
+extern int64 fairq_lane_lapse(FairqLane *lane, TimestampTz now);
 extern void fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 								  const FairqLeases *leases);
 

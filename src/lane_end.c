@@ -459,24 +459,22 @@ fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	int32		group_no = turn->group_no;
 	bool		first = false;
 	int64		next = 0;
-	uint32		mapped;
 
-	fairq_order_have_one(order, group_no);
-	mapped = fairq_order_map(order);
+	fairq_order_have(order, group_no);
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 		fairq_lane_unpark_if_asked(lane);
 	if (lane->recovery.lane_no == lane_no &&
-		pg_atomic_read_u32(&order->records.made) == mapped &&
 		pg_atomic_read_u64(&hints->versions.now) == version &&
 		(fairq_counter_throttle(counter, pace, lane->priority, &next) ||
 		 until > fairq_monotonic()))
 	{
 		FairqGroupSet *set;
-		FairqGroup *group = lock_group(lane, group_no, false, &set);
+		FairqGroup *group;
 
+		first = fairq_lane_throttled_add(lane, group_no, Max(until, next));
+		group = lock_group(lane, group_no, false, &set);
 		take_out(lane, group_no);
-		fairq_seats_add(lane, FAIRQ_THROTTLED, group_no);
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		if (turn->tasks.served == 0 && !turn->state.parked)
 		{
@@ -486,13 +484,12 @@ fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		}
 		if (group != NULL)
 			unlock_group(lane, group_no, group, set);
-		first = fairq_lane_throttled_add(lane, group_no, Max(until, next));
 	}
 	LWLockRelease(&lane->lock);
 	return first;
 }
 
-/* The first parked group at or behind that seat; all chunks are mapped. */
+/* The first parked group at or behind that seat. */
 bool
 fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
 {

@@ -85,7 +85,7 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 
 /*
  * The first group at or behind that seat of which tasks may be running or expired,
- * but for those at whose turns a call is just looking; all chunks are mapped.
+ * but for those at whose turns a call is just looking.
  */
 bool
 fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
@@ -102,12 +102,9 @@ fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
 	return *group_no != FAIRQ_NO_SEAT;
 }
 
-/*
- * Lapse the groups of which leases may have ended.  Returns how many there were;
- * none, if not all of the lane's chunks are mapped.
- */
+/* Lapse the groups of which leases may have ended.  Returns how many there were. */
 int64
-fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped)
+fairq_lane_lapse(FairqLane *lane, TimestampTz now)
 {
 	int64		ngroups = 0;
 
@@ -115,7 +112,6 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now, uint32 mapped)
 		return 0;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_begun(lane) &&
-		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped &&
 		(int64) pg_atomic_read_u64(&lane->times.deadline) <= now)
 	{
 		lane->clock = Max(lane->clock, now);

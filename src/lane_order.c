@@ -31,13 +31,11 @@
  * an abort undoes, and ended, which a commit charges (FairqWork).  Accounts are lost
  * with the lane: then all groups are even.
  *
- * To change the ordered set records of any groups are touched, so all have to be
- * mapped, which can fail; and there can be more of them since.  The end of a
- * transaction that finds that to be so changes the group's account alone, by time,
- * and puts the group in front: the next call that takes turns gives it its rank
- * (change_apart).
+ * Accounts are had when a group comes, and not before: of most lanes most groups
+ * have none.  A call that meets a group in front without one stops, has it, and
+ * tries again.
  *
- * Locking: the lane's lock, exclusively.  All records are there and mapped before
+ * Locking: the lane's lock, exclusively.  Records are made without it
  * (fairq_lane_have_accounts, prepare).
  */
 #include "postgres.h"
@@ -55,35 +53,6 @@
 /* groups that have left the ring, and are removed before these are added */
 #define MOST_STALE 1000
 
-/* The lane of which this backend has mapped the accounts last, and how many chunks. */
-static struct
-{
-	FairqLane  *lane;
-	uint32		n;
-}			mapped;
-
-/* Are that all chunks of accounts that the lane has? */
-static bool
-is_all(FairqLane *lane, uint32 nchunks)
-{
-	return pg_atomic_read_u32(&lane->order.set.records.made) == nchunks;
-}
-
-/* Lock the lane, when all its accounts are mapped.  Not for callbacks. */
-static void
-lock_mapped(FairqLane *lane)
-{
-	for (;;)
-	{
-		uint32		n = fairq_order_map(&lane->order.set);
-
-		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-		if (is_all(lane, n))
-			return;
-		LWLockRelease(&lane->lock);
-	}
-}
-
 /* Before the lane uses any accounts. */
 void
 fairq_lane_order_init(FairqLane *lane)
@@ -91,18 +60,31 @@ fairq_lane_order_init(FairqLane *lane)
 	fairq_order_init(&lane->order.set, sizeof(FairqAccount));
 }
 
-/* Have accounts for all groups that have bits.  The lane is not locked. */
+/* Have accounts for the groups that are in front.  The lane is not locked. */
 void
 fairq_lane_have_accounts(FairqLane *lane)
 {
-	fairq_order_have(&lane->order.set, &fairq_hints_of(lane)->chunks);
-	mapped.lane = lane;
-	mapped.n = fairq_order_map(&lane->order.set);
+	int64		from = 0;
+
+	for (;;)
+	{
+		int32		group_no;
+		int			chunk;
+
+		LWLockAcquire(&lane->lock, LW_SHARED);
+		group_no = fairq_seats_next(lane, FAIRQ_FRONT, from);
+		LWLockRelease(&lane->lock);
+		if (group_no == FAIRQ_NO_SEAT)
+			return;
+		chunk = fairq_chunk_of(group_no);
+		fairq_order_have(&lane->order.set, group_no);
+		from = fairq_chunk_first(chunk) + fairq_chunk_seats(chunk);
+	}
 }
 
 /*
  * In a copy of a lane: an account that is new there, which is what the lane
- * has.  The lane's accounts are mapped.
+ * has.
  */
 static void
 copy_account(FairqLane *lane, int32 group_no, FairqAccount *account)
@@ -110,7 +92,7 @@ copy_account(FairqLane *lane, int32 group_no, FairqAccount *account)
 	const FairqAccount *real;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	real = fairq_order_record_if_any(&lane->order.set, group_no);
+	real = fairq_order_record(&lane->order.set, group_no);
 	if (real != NULL)
 		*account = *real;
 	LWLockRelease(&lane->lock);
@@ -273,8 +255,11 @@ find_least(FairqLane *lane, TimestampTz now)
 	return n == 0 ? fairq_amount_value(ledger->start) : least;
 }
 
-/* Add groups that have come since to the ordered set. */
-static void
+/*
+ * Add groups that have come since to the ordered set.  False if one has no account
+ * so far.
+ */
+static bool
 add_those_in_front(FairqLane *lane, TimestampTz now)
 {
 	FairqLedger *ledger = &lane->order.ledger;
@@ -282,12 +267,15 @@ add_those_in_front(FairqLane *lane, TimestampTz now)
 	double		least;
 
 	if (group_no == FAIRQ_NO_SEAT)
-		return;
+		return true;
 	least = ledger->fair_by == FAIRQ_BY_TIME ? find_least(lane, now) : 0;
 	for (int i = 0; i < MOST_ADDED && group_no != FAIRQ_NO_SEAT; i++)
 	{
-		FairqAccount *account = account_of(lane, group_no);
+		FairqAccount *account;
 
+		if (fairq_order_record(&lane->order.set, group_no) == NULL)
+			return false;
+		account = account_of(lane, group_no);
 		/* it may have lapsed, and be in the set at another rank */
 		(void) remove_from_order(lane, group_no);
 		fairq_seats_remove(lane, FAIRQ_FRONT, group_no);
@@ -296,6 +284,7 @@ add_those_in_front(FairqLane *lane, TimestampTz now)
 		add_to_order(lane, group_no, true);
 		group_no = fairq_seats_next(lane, FAIRQ_FRONT, group_no);
 	}
+	return true;
 }
 
 /* By time: the group that is next; FAIRQ_NO_NODE: none. */
@@ -335,7 +324,8 @@ next_by_time(FairqLane *lane, FairqTaking *taking)
 
 /*
  * Find the group that is next.  False if there is none; or, with steps of taking below
- * 0, if the search has to go on under another hold of the lock.
+ * 0, if the search has to go on under another hold of the lock; or if taking lacks an
+ * account.
  */
 bool
 fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
@@ -345,7 +335,9 @@ fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
 	int			steps = taking->order.steps;
 
 	ledger->recovering = lane->recovery.known != FAIRQ_ALL_SEATS;
-	add_those_in_front(lane, taking->order.now);
+	taking->order.lacks = !add_those_in_front(lane, taking->order.now);
+	if (taking->order.lacks)
+		return false;
 	heed_all_added(lane, visits);
 	*group_no = ledger->fair_by == FAIRQ_BY_TIME ?
 		next_by_time(lane, taking) :
@@ -404,46 +396,17 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 }
 
 /*
- * After a group's account was changed, whose rank was that, and the set could not
- * be: have the next call that takes turns see to its rank.
- */
-static void
-change_apart(FairqLane *lane, int32 group_no, const FairqRank *rank)
-{
-	if (!has(lane, FAIRQ_SERVED, group_no))
-		return;
-	account_of(lane, group_no)->node.rank = *rank;
-	if (has(lane, FAIRQ_RING, group_no))
-		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
-}
-
-/*
  * Give back what a turn was charged that has come to nothing; it is over, or was not
- * begun.  Of costs, which are the rank, it stays charged if there are accounts that
- * are not mapped.
+ * begun.
  */
 void
 fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
 {
 	int32		group_no = turn->group_no;
 	bool		by_time = lane->order.ledger.fair_by == FAIRQ_BY_TIME;
-	bool		was_in;
-	bool		comes;
+	bool		was_in = remove_from_order(lane, group_no);
+	bool		comes = over && was_in && by_time;
 
-	if (mapped.lane != lane || !is_all(lane, mapped.n))
-	{
-		FairqAccount *account = account_of(lane, group_no);
-		FairqRank	rank = account->node.rank;
-
-		if (!by_time)
-			return;
-		fairq_account_uncharge(&lane->order.ledger, account, &turn->charge,
-							   moment(lane, group_no, turn->charge.now));
-		change_apart(lane, group_no, &rank);
-		return;
-	}
-	was_in = remove_from_order(lane, group_no);
-	comes = over && was_in && by_time;
 	fairq_account_uncharge(&lane->order.ledger, account_of(lane, group_no),
 						   &turn->charge,
 						   moment(lane, group_no, turn->charge.now));
@@ -466,7 +429,9 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 	if (turn->charge.tie != 0 &&
 		fairq_amount_compare(amount, turn->charge.amount) == 0)
 		return;
-	lock_mapped(lane);
+	/* in a full queue the group need not have come */
+	fairq_order_have(&lane->order.set, turn->group_no);
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 	{
 		FairqAccount *account = account_of(lane, turn->group_no);
@@ -515,8 +480,7 @@ prepare(FairqLane *lane, int32 group_no, FairqWork *work, TimestampTz *since)
 		work->begun = work->ended = work->taken = 0;
 		work->begun_since = work->ended_since = work->taken_since = 0;
 	}
-	fairq_order_have_one(&lane->order.set, group_no);
-	work->mapped = fairq_order_map(&lane->order.set);
+	fairq_order_have(&lane->order.set, group_no);
 	/* not before: an error on the way leaves an account that is not there */
 	work->any = true;
 	return true;
@@ -539,7 +503,7 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
 		return;
 	if (in_full)
 	{
-		lock_mapped(lane);
+		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 		if (lane->recovery.lane_no == work->lane_no)
 		{
 			bool		was_in = remove_from_order(lane, group_no);
@@ -582,29 +546,20 @@ fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork *work,
 	work->ended_since += popped_at - since;
 }
 
-/*
- * Apply what a transaction has begun and ended to a group's account.  all_mapped:
- * the ordered set can be changed.
- */
+/* Apply what a transaction has begun and ended to a group's account. */
 static void
 apply_work(FairqLane *lane, int32 group_no, const FairqWork *work,
-		   bool committed, bool all_mapped)
+		   bool committed)
 {
 	FairqLedger *ledger = &lane->order.ledger;
 	FairqAccount *account = account_of(lane, group_no);
-	FairqRank	rank = account->node.rank;
 	FairqMoment at = moment(lane, group_no, GetCurrentTimestamp());
-	bool		was_in = all_mapped && remove_from_order(lane, group_no);
+	bool		was_in = remove_from_order(lane, group_no);
 
 	/* what others have got takes a search, which most ends do without */
 	if (fairq_account_apply(ledger, account, work, committed, at))
-		fairq_account_forgive(ledger, account,
-							  all_mapped ? find_least(lane, at.now) :
-							  fairq_amount_value(ledger->start), at);
-	if (all_mapped)
-		add_to_order(lane, group_no, was_in);
-	else
-		change_apart(lane, group_no, &rank);
+		fairq_account_forgive(ledger, account, find_least(lane, at.now), at);
+	add_to_order(lane, group_no, was_in);
 }
 
 /*
@@ -627,7 +582,6 @@ fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 	}
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_begun(lane) && lane->order.ledger.fair_by == FAIRQ_BY_TIME)
-		apply_work(lane, group_no, work, committed,
-				   is_all(lane, work->mapped));
+		apply_work(lane, group_no, work, committed);
 	LWLockRelease(&lane->lock);
 }

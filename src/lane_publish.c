@@ -90,7 +90,7 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 
 /*
  * Add a timed task of the group that stands there, and has fallen due.  False
- * if the lane was recovered anew since.  The group's bits are mapped.
+ * if the lane was recovered anew since.  The group's bits are there.
  */
 bool
 fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -172,7 +172,7 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 
 /*
  * What follows is said after it is visible, from commit and abort callbacks, of
- * groups whose bits are mapped.
+ * groups whose bits are there.
  */
 
 /*

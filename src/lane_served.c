@@ -21,23 +21,12 @@
 /* groups that are looked at for each end of the set */
 #define MOST_LOOKED_AT 1000
 
-/* Map all accounts of the lane, and the bits of their groups.  Returns how many. */
-uint32
-fairq_lane_map_accounts(FairqLane *lane)
-{
-	uint32		n = fairq_order_map(&lane->order.set);
-
-	pg_read_barrier();
-	(void) fairq_chunks_map(&fairq_hints_of(lane)->chunks);
-	return n;
-}
-
 /* A group's account; NULL: it has none, or one that is void. */
 static const FairqAccount *
 account_if_any(FairqLane *lane, int32 group_no)
 {
 	const FairqAccount *account =
-		fairq_order_record_if_any(&lane->order.set, group_no);
+		fairq_order_record(&lane->order.set, group_no);
 
 	return account != NULL && account->lane_no == lane->recovery.lane_no ?
 		account : NULL;
@@ -92,21 +81,15 @@ find_end(FairqLane *lane, bool most, TimestampTz now, double *end)
 	return found && nlevels == FAIRQ_MOST_LEVELS;
 }
 
-/*
- * Copy how fair the lane is.  False if not all of its accounts, of which so many
- * chunks are, are mapped.
- */
-bool
-fairq_lane_fairness(FairqLane *lane, uint32 mapped, TimestampTz now,
-					FairqFairness *fairness)
+/* Copy how fair the lane is. */
+void
+fairq_lane_fairness(FairqLane *lane, TimestampTz now, FairqFairness *fairness)
 {
 	const FairqLedger *ledger = &lane->order.ledger;
-	bool		is_mapped;
 
 	memset(fairness, 0, sizeof(*fairness));
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	is_mapped = pg_atomic_read_u32(&lane->order.set.records.made) == mapped;
-	fairness->begun = is_mapped && is_begun(lane);
+	fairness->begun = is_begun(lane);
 	if (fairness->begun)
 	{
 		fairness->fair_by = ledger->fair_by;
@@ -121,7 +104,6 @@ fairq_lane_fairness(FairqLane *lane, uint32 mapped, TimestampTz now,
 		fairness->longest = ledger->longest;
 	}
 	LWLockRelease(&lane->lock);
-	return is_mapped;
 }
 
 /* Copy what a group was served, whose account it is. */
@@ -139,20 +121,14 @@ copy_served(FairqLane *lane, const FairqAccount *account, int32 group_no,
 	served->level = account->running / account->weight;
 }
 
-/*
- * Copy what so many groups were served, from that seat on; all are of one chunk.
- * False if not all of the lane's accounts are mapped.
- */
-bool
-fairq_lane_served(FairqLane *lane, uint32 mapped, TimestampTz now, int64 from,
-				  int n, FairqGroupServed *served)
+/* Copy what so many groups were served, from that seat on; all are of one chunk. */
+void
+fairq_lane_served(FairqLane *lane, TimestampTz now, int64 from, int n,
+				  FairqGroupServed *served)
 {
-	bool		is_mapped;
-
 	memset(served, 0, sizeof(*served) * n);
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	is_mapped = pg_atomic_read_u32(&lane->order.set.records.made) == mapped;
-	if (is_mapped && is_begun(lane) && !is_by_turns(lane) &&
+	if (is_begun(lane) && !is_by_turns(lane) &&
 		fairq_chunk_at(&lane->order.set.records,
 					   fairq_chunk_of(from)) != NULL)
 	{
@@ -166,5 +142,4 @@ fairq_lane_served(FairqLane *lane, uint32 mapped, TimestampTz now, int64 from,
 		}
 	}
 	LWLockRelease(&lane->lock);
-	return is_mapped;
 }

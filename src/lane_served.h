@@ -37,10 +37,9 @@ typedef struct FairqGroupServed
 	int32		level;			/* by time, its level */
 } FairqGroupServed;
 
-extern uint32 fairq_lane_map_accounts(FairqLane *lane);
-extern bool fairq_lane_fairness(FairqLane *lane, uint32 mapped,
-								TimestampTz now, FairqFairness *fairness);
-extern bool fairq_lane_served(FairqLane *lane, uint32 mapped, TimestampTz now,
-							  int64 from, int n, FairqGroupServed *served);
+extern void fairq_lane_fairness(FairqLane *lane, TimestampTz now,
+								FairqFairness *fairness);
+extern void fairq_lane_served(FairqLane *lane, TimestampTz now, int64 from,
+							  int n, FairqGroupServed *served);
 
 #endif							/* FAIRQ_LANE_SERVED_H */

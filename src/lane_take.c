@@ -269,12 +269,11 @@ note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 	group->turn.published = false;
 }
 
-/* Has the backend mapped all that is touched when turns are taken? */
+/* Is the lane fair by what the backend believes? */
 static bool
 is_ready_for(FairqLane *lane, const FairqTaking *taking)
 {
-	return is_begun(lane) && lane->order.ledger.fair_by == taking->order.by &&
-		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == taking->mapped;
+	return is_begun(lane) && lane->order.ledger.fair_by == taking->order.by;
 }
 
 /*
@@ -286,6 +285,7 @@ begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 {
 	taking->n = 0;
 	taking->order.steps = MOST_LOOKED;
+	taking->order.lacks = false;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_ready_for(lane, taking))
 	{
@@ -293,7 +293,7 @@ begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 		taking->clock = lane->clock;
 		return true;
 	}
-	*result = is_begun(lane) ? FAIRQ_NOT_MAPPED : FAIRQ_NOT_KNOWN;
+	*result = is_begun(lane) ? FAIRQ_NOT_READY : FAIRQ_NOT_KNOWN;
 	LWLockRelease(&lane->lock);
 	return false;
 }
@@ -326,7 +326,8 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 
 		if (!find_next(lane, taking, &next))
 		{
-			result = taking->order.steps < 0 ? FAIRQ_NOT_FOUND :
+			result = taking->order.lacks ? FAIRQ_NOT_READY :
+				taking->order.steps < 0 ? FAIRQ_NOT_FOUND :
 				lane->recovery.known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
 				FAIRQ_NONE_READY;
 			break;

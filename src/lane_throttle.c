@@ -7,12 +7,7 @@
  * pop comes by it before.  Each call takes back those whose time has come, some
  * at a time.
  *
- * A group that is taken back before its time leaves the set at once, and the
- * order when its time comes, or when it is throttled anew: for that records have to
- * be mapped, which can fail, and a start is given back at a transaction's end,
- * too.
- *
- * Locking: the lane's lock, exclusively.  Records are made and mapped before.
+ * Locking: the lane's lock, exclusively.  A record is made before.
  */
 #include "postgres.h"
 
@@ -43,33 +38,39 @@ note_first(FairqLane *lane)
 						record_of(lane, first)->node.rank.amount.whole);
 }
 
-/* Take the group out of the order, if it is there. */
+/* The group is throttled no more, if it was. */
 static void
-remove_from_order(FairqLane *lane, int32 group_no)
+remove_group(FairqLane *lane, int32 group_no)
 {
-	FairqThrottledGroup *record = record_of(lane, group_no);
+	FairqThrottledGroup *record;
 
-	if (record->generation == lane->seats.throttled.generation + 1)
+	if (!has(lane, FAIRQ_THROTTLED, group_no))
+		return;
+	fairq_seats_remove(lane, FAIRQ_THROTTLED, group_no);
+	record = record_of(lane, group_no);
+	/* a copy of the lane has the set, and not the order */
+	if (record->listed)
 		fairq_order_remove(&lane->seats.throttled.order, group_no);
-	record->generation = 0;
+	record->listed = false;
+	note_first(lane);
 }
 
 /*
- * Throttle a group until that time of the monotonic clock.  Its record is there, and
- * all are mapped.  Returns whether it is the first that comes back.
+ * Throttle a group until that time of the monotonic clock.  Its record is there.
+ * Returns whether it is the first that comes back.
  */
 bool
 fairq_lane_throttled_add(FairqLane *lane, int32 group_no, int64 until)
 {
 	FairqThrottledGroup *record = record_of(lane, group_no);
 
-	remove_from_order(lane, group_no);
+	remove_group(lane, group_no);
+	fairq_seats_add(lane, FAIRQ_THROTTLED, group_no);
 	memset(&record->node, 0, sizeof(FairqNode));
 	record->node.rank.amount.whole = until;
 	record->node.rank.tie = (uint64) group_no;
-	record->generation = lane->seats.throttled.generation + 1;
+	record->listed = true;
 	fairq_order_add(&lane->seats.throttled.order, group_no);
-	fairq_seats_add(lane, FAIRQ_THROTTLED, group_no);
 	note_first(lane);
 	return fairq_order_first(&lane->seats.throttled.order) == group_no;
 }
@@ -87,9 +88,10 @@ static void
 take_back(FairqLane *lane, int32 group_no)
 {
 	FairqGroupSet *set;
-	FairqGroup *group = lock_group(lane, group_no, false, &set);
+	FairqGroup *group;
 
-	fairq_seats_remove(lane, FAIRQ_THROTTLED, group_no);
+	remove_group(lane, group_no);
+	group = lock_group(lane, group_no, false, &set);
 	let_in(lane, group_no);
 	if (group != NULL)
 		unlock_group(lane, group_no, group, set);
@@ -97,32 +99,23 @@ take_back(FairqLane *lane, int32 group_no)
 
 /*
  * Take groups back whose time has come, so many at most.  Returns how many; more
- * may have to be looked for.  So many chunks of the groups' bits are mapped.
+ * may have to be looked for.
  */
 int
-fairq_lane_come_back(FairqLane *lane, uint32 mapped, int most)
+fairq_lane_come_back(FairqLane *lane, int most)
 {
 	FairqThrottled *throttled = &lane->seats.throttled;
 	int64		first = (int64) pg_atomic_read_u64(&throttled->first);
 	int64		now;
-	uint32		records;
 	int			n = 0;
 
 	if (first == PG_INT64_MAX || first > (now = fairq_monotonic()))
 		return 0;
-	records = fairq_order_map(&throttled->order);
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	while (n < most && is_begun(lane) &&
-		   pg_atomic_read_u32(&throttled->order.records.made) == records &&
-		   pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped &&
 		   (int64) pg_atomic_read_u64(&throttled->first) <= now)
 	{
-		int32		group_no = fairq_order_first(&throttled->order);
-
-		remove_from_order(lane, group_no);
-		note_first(lane);
-		if (has(lane, FAIRQ_THROTTLED, group_no))
-			take_back(lane, group_no);
+		take_back(lane, fairq_order_first(&throttled->order));
 		n++;
 	}
 	LWLockRelease(&lane->lock);

@@ -72,13 +72,12 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 
 /*
  * Copy what is known of the first groups at or behind that seat that wait; or run,
- * if a lease in the lane may have ended by that time.  Returns how many there were;
- * -1 if not all of the lane's chunks are mapped.  Of a lane that is void nothing is
- * known.
+ * if a lease in the lane may have ended by that time.  Returns how many there were.
+ * Of a lane that is void nothing is known.
  */
 int
-fairq_lane_waits(FairqLane *lane, uint32 mapped, TimestampTz ended_by,
-				 int64 from, int most, FairqWait *waits)
+fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
+				 FairqWait *waits)
 {
 	int64		next[FAIRQ_SEAT_SETS];
 	uint32		sets = WAITING;
@@ -89,9 +88,7 @@ fairq_lane_waits(FairqLane *lane, uint32 mapped, TimestampTz ended_by,
 	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
 		next[set] = -1;
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	if (pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) != mapped)
-		n = -1;
-	while (n >= 0 && n < most && is_begun(lane))
+	while (n < most && is_begun(lane))
 	{
 		int64		first = fairq_seats_next_of(lane, sets, next, from);
 
@@ -132,34 +129,28 @@ is_to_unpark(FairqLane *lane)
 		pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
 }
 
-/*
- * Copy what is known of one group.  False if nothing is: the lane is void, or not
- * all of its chunks are mapped.
- */
+/* Copy what is known of one group.  False if the lane is void. */
 bool
-fairq_lane_wait_of(FairqLane *lane, uint32 mapped, int32 group_no,
-				   FairqWait *wait)
+fairq_lane_wait_of(FairqLane *lane, int32 group_no, FairqWait *wait)
 {
 	bool		known;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	known = is_begun(lane) &&
-		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped;
+	known = is_begun(lane);
 	if (known)
 		copy_wait(lane, group_no, wait);
 	LWLockRelease(&lane->lock);
 	return known;
 }
 
-/* Is the group throttled, as far as is known?  So many chunks are mapped. */
+/* Is the group throttled, as far as is known? */
 bool
-fairq_lane_is_throttled(FairqLane *lane, uint32 mapped, int32 group_no)
+fairq_lane_is_throttled(FairqLane *lane, int32 group_no)
 {
 	bool		throttled;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	throttled = is_begun(lane) && !is_to_unpark(lane) &&
-		pg_atomic_read_u32(&fairq_hints_of(lane)->chunks.made) == mapped &&
 		has(lane, FAIRQ_THROTTLED, group_no);
 	LWLockRelease(&lane->lock);
 	return throttled;

@@ -37,14 +37,12 @@ typedef struct FairqWait
 								 * FAIRQ_ADDR_NONE: none */
 } FairqWait;
 
-extern int	fairq_lane_waits(FairqLane *lane, uint32 mapped,
-							 TimestampTz ended_by, int64 from, int most,
-							 FairqWait *waits);
+extern int	fairq_lane_waits(FairqLane *lane, TimestampTz ended_by,
+							 int64 from, int most, FairqWait *waits);
 extern int32 fairq_lane_nwaiting(FairqLane *lane, int64 *next);
-extern bool fairq_lane_is_throttled(FairqLane *lane, uint32 mapped,
-									int32 group_no);
+extern bool fairq_lane_is_throttled(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_is_searched(FairqLane *lane);
-extern bool fairq_lane_wait_of(FairqLane *lane, uint32 mapped, int32 group_no,
+extern bool fairq_lane_wait_of(FairqLane *lane, int32 group_no,
 							   FairqWait *wait);
 
 #endif							/* FAIRQ_LANE_WAITS_H */

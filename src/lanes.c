@@ -141,7 +141,7 @@ put_group(ReturnSetInfo *rsinfo, const FairqWait *wait, const Datum *states)
 
 /* Put all groups of a lane that wait or run. */
 static void
-put_groups(ReturnSetInfo *rsinfo, FairqHints *hints, FairqLane *lane)
+put_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
 {
 	Datum		states[FAIRQ_SEAT_SETS] = {
 		[FAIRQ_RING] = CStringGetTextDatum("active"),
@@ -149,7 +149,6 @@ put_groups(ReturnSetInfo *rsinfo, FairqHints *hints, FairqLane *lane)
 		[FAIRQ_THROTTLED] = CStringGetTextDatum("throttled"),
 		[FAIRQ_LEASED] = CStringGetTextDatum("leased")
 	};
-	uint32		mapped = fairq_chunks_map(&hints->chunks);
 	int64		from = 0;
 	int			n;
 
@@ -158,15 +157,12 @@ put_groups(ReturnSetInfo *rsinfo, FairqHints *hints, FairqLane *lane)
 		FairqWait	waits[GROUPS_AT_ONCE];
 
 		CHECK_FOR_INTERRUPTS();
-		n = fairq_lane_waits(lane, mapped, DT_NOEND, from, GROUPS_AT_ONCE,
-							 waits);
+		n = fairq_lane_waits(lane, DT_NOEND, from, GROUPS_AT_ONCE, waits);
 		for (int i = 0; i < n; i++)
 			put_group(rsinfo, &waits[i], states);
-		if (n < 0)
-			mapped = fairq_chunks_map(&hints->chunks);
-		else if (n > 0)
+		if (n > 0)
 			from = waits[n - 1].group_no + INT64CONST(1);
-	} while (n < 0 || n == GROUPS_AT_ONCE);
+	} while (n == GROUPS_AT_ONCE);
 }
 
 /* fairq.lane_groups(queue, priority) */
@@ -184,7 +180,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 	if (queue == NULL)
 		return (Datum) 0;
 	fairq_table_close(fairq_table_open(fairq_catalog()->task, AccessShareLock));
-	put_groups((ReturnSetInfo *) fcinfo->resultinfo, queue->hints,
+	put_groups((ReturnSetInfo *) fcinfo->resultinfo,
 			   fairq_queue_lane(queue, priority));
 	return (Datum) 0;
 }

@@ -18,8 +18,8 @@
  * (shadow.c) are there as they are asked for: a set has more of them than a
  * copy has groups.
  *
- * Locking: the lane's lock, exclusively; shared, to look.  Chunks of records are
- * made and mapped before (fairq_order_have); all else here does not allocate, wait or fail.
+ * Locking: the lane's lock, exclusively; shared, to look.  A record is made before
+ * (fairq_order_have); all else here does not allocate, wait or fail.
  */
 #include "postgres.h"
 
@@ -29,16 +29,6 @@
 
 #include "order.h"
 #include "shadow.h"
-
-/*
- * The nodes that a function comes by: it looks up a chunk once, and not for each of
- * the nodes, of which there are dozens.
- */
-typedef struct
-{
-	FairqOrder *order;
-	char	   *chunk[FAIRQ_CHUNKS];	/* mapped; NULL: not looked up so far */
-} Nodes;
 
 /* units of FairqAmount.part in a whole */
 #define PARTS 4294967296.0
@@ -75,81 +65,26 @@ fairq_order_init(FairqOrder *order, Size size)
 	fairq_chunks_init(&order->records);
 }
 
-static void
-have_chunk(FairqOrder *order, int chunk)
+/* Make sure that there is a record of a seat. */
+void
+fairq_order_have(FairqOrder *order, int32 seat)
 {
+	int			chunk = fairq_chunk_of(seat);
+
 	while (!fairq_in_shadow(order) &&
 		   fairq_chunk_at(&order->records, chunk) == NULL)
 		fairq_chunk_make(&order->records, chunk,
 						 fairq_chunk_seats(chunk) * order->size, NULL);
 }
 
-/* Make sure that there is a record of a seat, and that it is mapped here. */
-void
-fairq_order_have_one(FairqOrder *order, int32 seat)
-{
-	have_chunk(order, fairq_chunk_of(seat));
-}
-
-/*
- * Make sure that there are records, and that they are mapped here, for the first
- * seats and for each chunk that there is of others.
- */
-void
-fairq_order_have(FairqOrder *order, FairqChunks *like)
-{
-	for (int chunk = 0; chunk < FAIRQ_CHUNKS; chunk++)
-	{
-		if (chunk == 0 || fairq_chunk_at(like, chunk) != NULL)
-			have_chunk(order, chunk);
-	}
-}
-
-/* Map all chunks of records that there are.  Returns how many. */
-uint32
-fairq_order_map(FairqOrder *order)
-{
-	uint32		made = pg_atomic_read_u32(&order->records.made);
-
-	for (int chunk = 0; chunk < FAIRQ_CHUNKS; chunk++)
-		(void) fairq_chunk_at(&order->records, chunk);
-	return made;
-}
-
-/* The record of a seat; NULL: there is none. */
+/* The record of a seat that has none: in a copy there is one by now. */
 void *
-fairq_order_record_if_any(FairqOrder *order, int32 seat)
+fairq_order_own_record(FairqOrder *order, int32 seat)
 {
-	return fairq_chunk_at(&order->records, fairq_chunk_of(seat)) == NULL ? NULL :
-		fairq_order_record(order, seat);
-}
-
-/* The record of a seat. */
-void *
-fairq_order_record(FairqOrder *order, int32 seat)
-{
-	int			chunk = fairq_chunk_of(seat);
-	char	   *records = fairq_chunk_at(&order->records, chunk);
 	bool		is_new;
 
-	Assert(records != NULL || fairq_in_shadow(order));
-	if (records == NULL)
-		return fairq_shadow_part(order, seat, order->size, &is_new);
-	return records + (seat - fairq_chunk_first(chunk)) * order->size;
-}
-
-static inline FairqNode *
-node_at(Nodes *nodes, int32 seat)
-{
-	int			chunk = fairq_chunk_of(seat);
-
-	if (nodes->chunk[chunk] == NULL)
-		nodes->chunk[chunk] = fairq_chunk_at(&nodes->order->records, chunk);
-	if (nodes->chunk[chunk] == NULL)
-		return fairq_order_record(nodes->order, seat);
-	return (FairqNode *) (nodes->chunk[chunk] +
-						  (seat - fairq_chunk_first(chunk)) *
-						  nodes->order->size);
+	return fairq_in_shadow(order) ?
+		fairq_shadow_part(order, seat, order->size, &is_new) : NULL;
 }
 
 /* Does the node of one seat stand above that of the other in a tree? */
@@ -166,8 +101,7 @@ is_above(int32 seat, int32 other)
 void
 fairq_order_add(FairqOrder *order, int32 seat)
 {
-	Nodes		nodes = {.order = order};
-	FairqNode  *node = node_at(&nodes, seat);
+	FairqNode  *node = fairq_order_record(order, seat);
 	int32	   *link = &order->root;
 	int32	   *low = &node->left;
 	int32	   *high = &node->right;
@@ -176,7 +110,7 @@ fairq_order_add(FairqOrder *order, int32 seat)
 	node->added = node->latest = ++order->added;
 	while (*link != FAIRQ_NO_NODE && is_above(*link, seat))
 	{
-		FairqNode  *above = node_at(&nodes, *link);
+		FairqNode  *above = fairq_order_record(order, *link);
 
 		above->latest = order->added;
 		link = fairq_rank_compare(&node->rank, &above->rank) < 0 ?
@@ -188,7 +122,7 @@ fairq_order_add(FairqOrder *order, int32 seat)
 	/* the subtree that was there is split into what is lower and higher */
 	while (at != FAIRQ_NO_NODE)
 	{
-		FairqNode  *below = node_at(&nodes, at);
+		FairqNode  *below = fairq_order_record(order, at);
 
 		if (fairq_rank_compare(&below->rank, &node->rank) < 0)
 		{
@@ -211,15 +145,14 @@ fairq_order_add(FairqOrder *order, int32 seat)
 void
 fairq_order_remove(FairqOrder *order, int32 seat)
 {
-	Nodes		nodes = {.order = order};
-	FairqNode  *node = node_at(&nodes, seat);
+	FairqNode  *node = fairq_order_record(order, seat);
 	int32	   *link = &order->root;
 	int32		low = node->left;
 	int32		high = node->right;
 
 	while (*link != seat)
 	{
-		FairqNode  *above = node_at(&nodes, *link);
+		FairqNode  *above = fairq_order_record(order, *link);
 
 		link = fairq_rank_compare(&node->rank, &above->rank) < 0 ?
 			&above->left : &above->right;
@@ -229,8 +162,8 @@ fairq_order_remove(FairqOrder *order, int32 seat)
 	/* its subtrees are merged, and take its place */
 	while (low != FAIRQ_NO_NODE && high != FAIRQ_NO_NODE)
 	{
-		FairqNode  *lower = node_at(&nodes, low);
-		FairqNode  *higher = node_at(&nodes, high);
+		FairqNode  *lower = fairq_order_record(order, low);
+		FairqNode  *higher = fairq_order_record(order, high);
 		uint64		latest = Max(lower->latest, higher->latest);
 
 		if (is_above(low, high))
@@ -264,25 +197,28 @@ fairq_order_clear(FairqOrder *order)
 int32
 fairq_order_first(FairqOrder *order)
 {
-	Nodes		nodes = {.order = order};
-	int32		at = order->root;
+	int32		first = FAIRQ_NO_NODE;
 
-	while (at != FAIRQ_NO_NODE && node_at(&nodes, at)->left != FAIRQ_NO_NODE)
-		at = node_at(&nodes, at)->left;
-	return at;
+	for (int32 at = order->root; at != FAIRQ_NO_NODE;)
+	{
+		FairqNode  *node = fairq_order_record(order, at);
+
+		first = at;
+		at = node->left;
+	}
+	return first;
 }
 
 /* The group next to that rank, behind it or before it; FAIRQ_NO_NODE: none. */
 static inline int32
 next_to(FairqOrder *order, const FairqRank *rank, bool behind)
 {
-	Nodes		nodes = {.order = order};
 	int32		at = order->root;
 	int32		found = FAIRQ_NO_NODE;
 
 	while (at != FAIRQ_NO_NODE)
 	{
-		FairqNode  *node = node_at(&nodes, at);
+		FairqNode  *node = fairq_order_record(order, at);
 		int			compared = fairq_rank_compare(&node->rank, rank);
 		bool		beyond = behind ? compared > 0 : compared < 0;
 
@@ -303,18 +239,18 @@ fairq_order_after(FairqOrder *order, const FairqRank *rank)
 
 /* The first group of a subtree behind that rank that was added since. */
 static int32
-added_after(Nodes *nodes, int32 at, const FairqRank *rank, uint64 since)
+added_after(FairqOrder *order, int32 at, const FairqRank *rank, uint64 since)
 {
 	while (at != FAIRQ_NO_NODE)
 	{
-		FairqNode  *node = node_at(nodes, at);
+		FairqNode  *node = fairq_order_record(order, at);
 
 		if (node->latest <= since)
 			return FAIRQ_NO_NODE;
 		if (fairq_rank_compare(&node->rank, rank) > 0)
 		{
 			/* it is as deep as the tree at most */
-			int32		lower = added_after(nodes, node->left, rank, since);
+			int32		lower = added_after(order, node->left, rank, since);
 
 			if (lower != FAIRQ_NO_NODE)
 				return lower;
@@ -333,9 +269,8 @@ added_after(Nodes *nodes, int32 at, const FairqRank *rank, uint64 since)
 int32
 fairq_order_added_after(FairqOrder *order, const FairqRank *rank, uint64 since)
 {
-	Nodes		nodes = {.order = order};
 
-	return added_after(&nodes, order->root, rank, since);
+	return added_after(order, order->root, rank, since);
 }
 
 /* The last group before that rank; FAIRQ_NO_NODE: none. */

@@ -103,14 +103,23 @@ fairq_rank_compare(const FairqRank *a, const FairqRank *b)
 	return a->tie < b->tie ? -1 : a->tie > b->tie;
 }
 
+extern void *fairq_order_own_record(FairqOrder *order, int32 seat);
+
+/* The record of a seat; NULL: there is none. */
+static inline void *
+fairq_order_record(FairqOrder *order, int32 seat)
+{
+	int			chunk = fairq_chunk_of(seat);
+	char	   *records = fairq_chunk_at(&order->records, chunk);
+
+	return records == NULL ? fairq_order_own_record(order, seat) :
+		records + (seat - fairq_chunk_first(chunk)) * order->size;
+}
+
 extern FairqAmount fairq_amount(double value);
 extern double fairq_amount_value(FairqAmount amount);
 extern void fairq_order_init(FairqOrder *order, Size size);
-extern void fairq_order_have(FairqOrder *order, FairqChunks *like);
-extern uint32 fairq_order_map(FairqOrder *order);
-extern void fairq_order_have_one(FairqOrder *order, int32 seat);
-extern void *fairq_order_record(FairqOrder *order, int32 seat);
-extern void *fairq_order_record_if_any(FairqOrder *order, int32 seat);
+extern void fairq_order_have(FairqOrder *order, int32 seat);
 extern void fairq_order_add(FairqOrder *order, int32 seat);
 extern void fairq_order_remove(FairqOrder *order, int32 seat);
 extern void fairq_order_clear(FairqOrder *order);

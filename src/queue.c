@@ -617,7 +617,6 @@ fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
 		if (again == id && (queue = lookup_queue(id)) != NULL)
 		{
 			check_privilege(queue, any_privilege);
-			fairq_shmem_make_room();
 			return queue;
 		}
 		UnlockDatabaseObject(queue_relid, id, 0, lockmode);

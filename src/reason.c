@@ -162,11 +162,8 @@ fairq_group_reason(FairqQueue *queue, int32 group_no)
 static bool
 is_put_aside(FairqQueue *queue, int32 group_no)
 {
-	uint32		mapped = fairq_chunks_map(&queue->hints->chunks);
-
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		if (fairq_lane_is_throttled(fairq_queue_lane(queue, p), mapped,
-									group_no))
+		if (fairq_lane_is_throttled(fairq_queue_lane(queue, p), group_no))
 			return true;
 	return false;
 }

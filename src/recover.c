@@ -228,7 +228,6 @@ begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks)
 	for (int i = 0; i < lengthof(scans); i++)
 		if (scans[i] != NULL)
 			fairq_scan_end(scans[i]);
-	(void) fairq_chunks_map(&queue->hints->chunks);
 	fairq_lane_recover_begin(lane, resets, GetCurrentTimestamp(),
 							 queue->block_length, queue->shares.fair_by, block, seat);
 	elog(DEBUG1, "reading priority %d of queue \"%s\" off its table: service goes on at seat " INT64_FORMAT " of block " INT64_FORMAT,

@@ -17,8 +17,7 @@
  *	 which holds no lock; and those in the backends' caches (queue.c), by which
  *	 only the version is read, and the version never goes back.  So hints at
  *	 which a session sleeps are kept in a list of their own ("dropped") until
- *	 it has left.  The bits of the queue's groups (seats.c) are freed when the
- *	 hints are given again.
+ *	 it has left.  Then what was had for the queue's groups is freed (chunks.c).
  *
  * - when the extension or its database is gone.  No backend with this library is
  *	 told of that (DROP DATABASE is said in another database), so such hints are
@@ -54,11 +53,8 @@
 #include "registry_internal.h"
 #include "seats.h"
 
-/*
- * Hints that are allocated together: 68 kB.  By itself each would take three
- * pages of the DSA, 12 kB.
- */
-#define HINTS_AT_ONCE 8
+/* bytes that hints take in the area: whole pages of the allocator */
+#define HINTS_SIZE TYPEALIGN(4096, sizeof(FairqHints))
 
 /* how often extensions that are gone are looked for because of a full cache */
 #define SWEEP_EVERY (INT64CONST(1) * USECS_PER_SEC)
@@ -92,12 +88,12 @@ open_table(dshash_table **table, dsa_pointer *handle, size_t entry_size)
 
 	if (*table != NULL)
 		return;
-	params.tranche_id = fairq_area_tranche();
+	params.tranche_id = fairq_tranche(FAIRQ_AREA_TRANCHE);
 	if (DsaPointerIsValid(*handle))
-		*table = dshash_attach(fairq_view.area, &params, *handle, NULL);
+		*table = dshash_attach(fairq_area(), &params, *handle, NULL);
 	else
 	{
-		*table = dshash_create(fairq_view.area, &params, NULL);
+		*table = dshash_create(fairq_area(), &params, NULL);
 		*handle = dshash_get_hash_table_handle(*table);
 	}
 }
@@ -109,7 +105,7 @@ fairq_registry_attach(void)
 
 	if (fairq_view.extensions != NULL)
 		return;
-	fairq_view.area = fairq_area();
+	fairq_shmem_attach();
 	fairq_view.registry = fairq_registry_shared();
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
@@ -125,7 +121,37 @@ fairq_registry_attach(void)
 
 /* --------------------------------------------------------------------- */
 
-/* Put hints, which are mapped, into a list.  Cannot fail. */
+/* Error context: the error is the allocator's, for a table in the area. */
+static void
+explain(void *arg)
+{
+	if (geterrcode() == ERRCODE_OUT_OF_MEMORY)
+		(void) fairq_errfull();
+}
+
+/* Find or make an entry, which is locked. */
+void *
+fairq_registry_insert(dshash_table *table, const FairqQueueKey *key,
+					  bool *found)
+{
+	ErrorContextCallback callback = {
+		.callback = explain,
+		.previous = error_context_stack
+	};
+	void	   *entry = dshash_find(table, key, true);
+
+	*found = entry != NULL;
+	if (entry != NULL)
+		return entry;
+	/* if there is no room for it, what can be freed is freed here */
+	fairq_free(fairq_allocate(sizeof(FairqCounterEntry)));
+	error_context_stack = &callback;
+	entry = dshash_find_or_insert(table, key, found);
+	error_context_stack = callback.previous;
+	return entry;
+}
+
+/* Put hints into a list. */
 static void
 push_hints(dsa_pointer *list, FairqHints *hints)
 {
@@ -144,7 +170,7 @@ pop_hints(dsa_pointer *list)
 	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
 	if (DsaPointerIsValid(*list))
 	{
-		hints = dsa_get_address(fairq_view.area, *list);
+		hints = fairq_at(*list);
 		*list = hints->entry.next;
 	}
 	LWLockRelease(&fairq_view.registry->lock);
@@ -160,24 +186,29 @@ init_once(FairqHints *hints, dsa_pointer self)
 	fairq_chunks_init(&hints->chunks);
 	fairq_wakeup_init(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-	{
-		LWLockInitialize(&hints->lanes[priority].lock, fairq_lane_tranche());
-		fairq_chunks_init(&hints->lanes[priority].seats.throttled.order.records);
-	}
+		LWLockInitialize(&hints->lanes[priority].lock, fairq_tranche(FAIRQ_LANE_TRANCHE));
 }
 
-static void
+/*
+ * Make hints.  As they are never freed, some of the area is left for what is had
+ * for groups.
+ */
+static FairqHints *
 make_hints(void)
 {
-	dsa_pointer ptr = dsa_allocate0(fairq_view.area,
-									sizeof(FairqHints) * HINTS_AT_ONCE);
-	FairqHints *hints = dsa_get_address(fairq_view.area, ptr);
+	pg_atomic_uint32 *nhints = &fairq_view.registry->nhints;
+	dsa_pointer ptr = fairq_allocate(sizeof(FairqHints));
 
-	for (int i = 0; i < HINTS_AT_ONCE; i++)
+	if ((pg_atomic_fetch_add_u32(nhints, 1) + 1) * HINTS_SIZE >
+		fairq_area_size() / 3 * 2)
 	{
-		init_once(&hints[i], ptr + sizeof(FairqHints) * i);
-		push_hints(&fairq_view.registry->free, &hints[i]);
+		pg_atomic_fetch_sub_u32(nhints, 1);
+		fairq_free(ptr);
+		ereport(ERROR, fairq_errfull(),
+				errdetail("Queues may take two thirds of what is not the cache of groups."));
 	}
+	init_once(fairq_at(ptr), ptr);
+	return fairq_at(ptr);
 }
 
 static void
@@ -223,7 +254,6 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	pg_atomic_init_u64(&hints->census.last_skipping, 0);
 	pg_atomic_init_u64(&hints->free_number, 0);
 	pg_atomic_init_u64(&hints->unparks, 0);
-	fairq_chunks_free(&hints->chunks);
 	hints->entry.born = fairq_monotonic();
 	hints->entry.replayed = RecoveryInProgress();
 	fairq_counter_init(&hints->running, hints->entry.born);
@@ -232,10 +262,20 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 		fairq_histogram_init(&hints->histograms[i]);
 	fairq_wakeup_begin(&hints->wakeup, fairq_domain_index());
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-	{
-		fairq_chunks_free(&hints->lanes[priority].order.set.records);
-		fairq_chunks_free(&hints->lanes[priority].seats.throttled.order.records);
 		init_lane(&hints->lanes[priority], priority);
+}
+
+/* Free what was had for the queue's groups. */
+static void
+free_chunks(FairqHints *hints)
+{
+	fairq_chunks_free(&hints->chunks);
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+	{
+		FairqLane  *lane = &hints->lanes[priority];
+
+		fairq_chunks_free(&lane->order.set.records);
+		fairq_chunks_free(&lane->seats.throttled.order.records);
 	}
 }
 
@@ -252,7 +292,7 @@ pop_dropped(FairqQueueKey *key)
 	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
 	while (found == NULL && DsaPointerIsValid(*at))
 	{
-		FairqHints *hints = dsa_get_address(fairq_view.area, *at);
+		FairqHints *hints = fairq_at(*at);
 
 		if (fairq_wakeup_is_left(&hints->wakeup))
 		{
@@ -293,16 +333,8 @@ fairq_reclaim_dropped(void)
 
 	while ((hints = pop_dropped(&key)) != NULL)
 	{
-		PG_TRY();
-		{
-			remove_entry(&key, hints->entry.self);
-		}
-		PG_CATCH();
-		{
-			push_hints(&fairq_view.registry->dropped, hints);
-			PG_RE_THROW();
-		}
-		PG_END_TRY();
+		remove_entry(&key, hints->entry.self);
+		free_chunks(hints);
 		push_hints(&fairq_view.registry->free, hints);
 	}
 }
@@ -313,9 +345,8 @@ take_free(void)
 	FairqHints *hints;
 
 	fairq_reclaim_dropped();
-	while ((hints = pop_hints(&fairq_view.registry->free)) == NULL)
-		make_hints();
-	return hints;
+	hints = pop_hints(&fairq_view.registry->free);
+	return hints != NULL ? hints : make_hints();
 }
 
 /*
@@ -399,7 +430,7 @@ release_queues(const FairqQueueKey *extension)
 	{
 		if (fairq_is_of_extension(&entry->key, extension))
 		{
-			FairqHints *hints = dsa_get_address(fairq_view.area, entry->hints);
+			FairqHints *hints = fairq_at(entry->hints);
 			FairqQueueKey key = entry->key;
 
 			dshash_delete_current(&status);
@@ -419,7 +450,7 @@ delete_extension(const FairqQueueKey *key)
 		return;
 	census = extension->census;
 	dshash_delete_entry(fairq_view.extensions, extension);
-	dsa_free(fairq_view.area, census);
+	fairq_free(census);
 }
 
 /*
@@ -484,18 +515,17 @@ enter_extension(void)
 
 	if (entered == key.task)
 		return;
-	census = dsa_allocate0(fairq_view.area,
-						   TALLY_OFFSET + fairq_tally_size());
-	fairq_census_state_init(dsa_get_address(fairq_view.area, census));
-	fairq_tally_init(dsa_get_address(fairq_view.area, census + TALLY_OFFSET),
+	census = fairq_allocate(TALLY_OFFSET + fairq_tally_size());
+	fairq_census_state_init(fairq_at(census));
+	fairq_tally_init(fairq_at(census + TALLY_OFFSET),
 					 fairq_domain_index());
 	PG_TRY();
 	{
-		extension = dshash_find_or_insert(fairq_view.extensions, &key, &found);
+		extension = fairq_registry_insert(fairq_view.extensions, &key, &found);
 	}
 	PG_CATCH();
 	{
-		dsa_free(fairq_view.area, census);
+		fairq_free(census);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -504,7 +534,7 @@ enter_extension(void)
 	own_census = extension->census;
 	dshash_release_lock(fairq_view.extensions, extension);
 	if (found)
-		dsa_free(fairq_view.area, census);
+		fairq_free(census);
 	else
 		fairq_shmem_sweep();
 	entered = key.task;
@@ -534,12 +564,9 @@ find_queue(const FairqQueueKey *key)
 		return NULL;
 	ptr = entry->hints;
 	dshash_release_lock(fairq_view.queues, entry);
-	hints = dsa_get_address(fairq_view.area, ptr);
+	hints = fairq_at(ptr);
 	if (is_of_queue(hints, key))
-	{
-		(void) fairq_shmem_census(hints);
 		return hints;
-	}
 	remove_entry(key, ptr);
 	return NULL;
 }
@@ -558,7 +585,7 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 	PG_TRY();
 	{
 		init_hints(hints, key);
-		entry = dshash_find_or_insert(fairq_view.queues, key, &found);
+		entry = fairq_registry_insert(fairq_view.queues, key, &found);
 	}
 	PG_CATCH();
 	{
@@ -578,7 +605,7 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 	if (!found)
 		return hints;
 	push_hints(&fairq_view.registry->free, hints);
-	return dsa_get_address(fairq_view.area, ptr);
+	return fairq_at(ptr);
 }
 
 /*
@@ -607,9 +634,7 @@ fairq_shmem_queue(int32 queue_id)
 {
 	FairqQueueKey key = fairq_key(queue_id, -1);
 	FairqHints *hints;
-	ErrorContextCallback callback;
 
-	fairq_explain_begin(&callback);
 	fairq_registry_attach();
 	hints = find_queue(&key);
 	if (hints == NULL)
@@ -619,7 +644,6 @@ fairq_shmem_queue(int32 queue_id)
 	}
 	if (hints->entry.replayed && !RecoveryInProgress())
 		end_replay(hints);
-	fairq_explain_end(&callback);
 	return hints;
 }
 
@@ -629,8 +653,6 @@ fairq_shmem_find_queue(int32 queue_id)
 {
 	FairqQueueKey key = fairq_key(queue_id, -1);
 
-	if (!fairq_area_is_made())
-		return NULL;
 	fairq_registry_attach();
 	return find_queue(&key);
 }
@@ -647,8 +669,6 @@ fairq_shmem_queues(Oid task)
 	FairqQueueEntry *entry;
 	List	   *all = NIL;
 
-	if (!fairq_area_is_made())
-		return NIL;
 	fairq_registry_attach();
 	dshash_seq_init(&status, fairq_view.queues, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
@@ -657,13 +677,31 @@ fairq_shmem_queues(Oid task)
 
 		if (!fairq_is_of_extension(&entry->key, &key))
 			continue;
-		hints = dsa_get_address(fairq_view.area, entry->hints);
+		hints = fairq_at(entry->hints);
 		if (is_of_queue(hints, &entry->key))
-		{
-			(void) fairq_shmem_census(hints);
 			all = lappend(all, hints);
-		}
 	}
 	dshash_seq_term(&status);
 	return all;
+}
+
+/*
+ * What there is of all databases.  The allocator rounds an entry up to a size of
+ * its own, and each has a bucket or two, so the bytes are not exact.
+ */
+void
+fairq_registry_use(FairqRegistryUse *use)
+{
+	const int64 overhead = 48;
+	dshash_seq_status status;
+
+	fairq_registry_attach();
+	use->nqueues = 0;
+	dshash_seq_init(&status, fairq_view.queues, false);
+	while (dshash_seq_next(&status) != NULL)
+		use->nqueues++;
+	dshash_seq_term(&status);
+	use->ncounters = pg_atomic_read_u32(&fairq_view.registry->ncounters);
+	use->bytes = use->nqueues * (sizeof(FairqQueueEntry) + overhead) +
+		use->ncounters * (sizeof(FairqCounterEntry) + overhead);
 }

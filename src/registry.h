@@ -9,11 +9,20 @@
 
 #include "lane.h"
 
+/* What the registry has of all databases. */
+typedef struct FairqRegistryUse
+{
+	int64		nqueues;		/* number of queues */
+	int64		ncounters;		/* number of counters of groups */
+	int64		bytes;			/* bytes that its hash tables take, about */
+} FairqRegistryUse;
+
+extern void fairq_registry_use(FairqRegistryUse *use);
 extern FairqHints *fairq_shmem_queue(int32 queue_id);
 extern FairqHints *fairq_shmem_find_queue(int32 queue_id);
 extern List *fairq_shmem_queues(Oid task);
 extern void fairq_shmem_release(FairqHints *hints);
-extern void fairq_shmem_make_room(void);
+extern void fairq_counters_init(void);
 extern FairqCounter *fairq_shmem_counter(FairqHints *hints, int32 group_no);
 extern FairqCounter *fairq_shmem_find_counter(FairqHints *hints,
 											  int32 group_no);

@@ -4,8 +4,8 @@
  *
  * A counter is freed when it is idle and not pinned; one of a queue that is gone
  * also if it is not idle.  Such counters are looked for whenever there are twice
- * as many as the last time left, which costs a constant time per new one, and by the
- * next call after one that found no memory.
+ * as many as the last time left, which costs a constant time per new one, and when
+ * shared memory is full.
  *
  * Locking: a partition of the table of counters, before one of queues, and a
  * lane's lock; see registry.c.
@@ -30,19 +30,19 @@ lock_queue_of(const FairqQueueKey *key)
 }
 
 /*
- * The number of the last census that counts for the queue of a counter.  False if
- * the queue is gone: then the counter may be freed, though it is not idle.
+ * What is void of the counters of a counter's queue.  False if the queue is gone:
+ * then the counter may be freed, though it is not idle.
  */
 static bool
-read_census(const FairqQueueKey *key, uint64 *census)
+read_as_of(const FairqQueueKey *key, FairqAsOf *now)
 {
 	FairqQueueEntry *entry = lock_queue_of(key);
 	FairqHints *hints;
 
 	if (entry == NULL)
 		return false;
-	hints = dsa_get_address(fairq_view.area, entry->hints);
-	*census = pg_atomic_read_u64(&fairq_shmem_census(hints)->number);
+	hints = fairq_at(entry->hints);
+	*now = fairq_lane_as_of(&hints->lanes[0]);
 	dshash_release_lock(fairq_view.queues, entry);
 	return true;
 }
@@ -51,13 +51,13 @@ read_census(const FairqQueueKey *key, uint64 *census)
 static bool
 is_of_no_use(FairqCounterEntry *entry)
 {
-	uint64		census;
+	FairqAsOf	now;
 
-	if (fairq_counter_is_idle(&entry->counter, 0))
+	if (fairq_counter_is_idle(&entry->counter, NULL))
 		return true;
 	return !fairq_counter_is_pinned(&entry->counter) &&
-		(!read_census(&entry->key, &census) ||
-		 fairq_counter_is_idle(&entry->counter, census));
+		(!read_as_of(&entry->key, &now) ||
+		 fairq_counter_is_idle(&entry->counter, &now));
 }
 
 /* It is freed, so its queue has it no more.  It is locked in its table. */
@@ -69,13 +69,14 @@ forget_counter(const FairqQueueKey *key)
 
 	if (entry == NULL)
 		return;
-	hints = dsa_get_address(fairq_view.area, entry->hints);
+	hints = fairq_at(entry->hints);
 	LWLockAcquire(&hints->lanes[0].lock, LW_EXCLUSIVE);
 	fairq_seats_remove(&hints->lanes[0], FAIRQ_COUNTED, key->group_no);
 	LWLockRelease(&hints->lanes[0].lock);
 	dshash_release_lock(fairq_view.queues, entry);
 }
 
+/* Free the counters that are idle, and what queues had that are gone. */
 static void
 free_idle_counters(void)
 {
@@ -101,12 +102,9 @@ free_idle_counters(void)
 						Max(FAIRQ_MANY_COUNTERS, 2 * left));
 }
 
-/*
- * Free what is only kept for its next use, if there is much of it, or a call found no
- * memory of late (explain() in shmem.c): then it may be all that is in the way.
- */
-void
-fairq_shmem_make_room(void)
+/* Free what is only kept for its next use, if there is much of it. */
+static void
+free_if_many(void)
 {
 	if (pg_atomic_read_u32(&fairq_view.registry->ncounters) >=
 		pg_atomic_read_u32(&fairq_view.registry->many_counters))
@@ -165,12 +163,10 @@ have_counter(FairqHints *hints, int32 group_no)
 	FairqQueueKey key = fairq_key(hints->entry.key.queue_id, group_no);
 	FairqCounterEntry *entry;
 	bool		found;
-	ErrorContextCallback callback;
 
-	fairq_explain_begin(&callback);
 	fairq_registry_attach();
-	fairq_shmem_make_room();
-	entry = dshash_find_or_insert(fairq_view.counters, &key, &found);
+	free_if_many();
+	entry = fairq_registry_insert(fairq_view.counters, &key, &found);
 	if (!found)
 	{
 		fairq_counter_init(&entry->counter, hints->entry.born);
@@ -178,7 +174,6 @@ have_counter(FairqHints *hints, int32 group_no)
 	}
 	fairq_counter_pin(&entry->counter);
 	dshash_release_lock(fairq_view.counters, entry);
-	fairq_explain_end(&callback);
 	return &entry->counter;
 }
 
@@ -213,7 +208,7 @@ fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 	return &entry->counter;
 }
 
-/* The first group at or behind that seat that has a counter; all chunks are mapped. */
+/* The first group at or behind that seat that has a counter. */
 bool
 fairq_shmem_next_counter(FairqHints *hints, int32 *group_no)
 {
@@ -252,4 +247,11 @@ fairq_shmem_counters(int32 queue_id, int32 **group_nos)
 	}
 	dshash_seq_term(&status);
 	return n;
+}
+
+/* Once per backend: say what can be freed when shared memory is full. */
+void
+fairq_counters_init(void)
+{
+	fairq_when_full(free_idle_counters);
 }

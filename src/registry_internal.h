@@ -24,7 +24,6 @@ typedef struct FairqCounterEntry
 /* This backend's view of the registry; NULL until it has attached. */
 typedef struct FairqRegistryView
 {
-	dsa_area   *area;			/* area with all of it */
 	FairqRegistry *registry;	/* handles and lists */
 	dshash_table *queues;		/* FairqQueueEntry, by key */
 	dshash_table *counters;		/* FairqCounterEntry, by key */
@@ -34,6 +33,8 @@ typedef struct FairqRegistryView
 extern FairqRegistryView fairq_view;
 
 extern void fairq_registry_attach(void);
+extern void *fairq_registry_insert(dshash_table *table,
+								   const FairqQueueKey *key, bool *found);
 extern void fairq_reclaim_dropped(void);
 extern bool fairq_is_of_extension(const FairqQueueKey *key,
 								  const FairqQueueKey *extension);

@@ -304,7 +304,6 @@ sum_groups(FairqAsOf now, FairqTable *tasks, FairqCounting *counting)
 	FairqHints *hints = call.queue->hints;
 	bool		known = true;
 
-	(void) fairq_chunks_map(&hints->chunks);
 	for (int32 group_no = 0; fairq_shmem_next_counter(hints, &group_no); group_no++)
 	{
 		CHECK_FOR_INTERRUPTS();

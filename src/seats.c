@@ -14,9 +14,8 @@
  * Besides, there is a deadline for each word of seats: of the groups of these
  * seats that are in the set of leased ones no lease ends earlier.
  *
- * A chunk is made and mapped (fairq_chunks_have, for one seat; fairq_chunks_map,
- * for all) before a lane is locked; all else here only touches what is mapped,
- * and does not allocate, wait or fail.
+ * A chunk is made (fairq_chunks_have) before a lane is locked; all else here does
+ * not allocate, wait or fail.
  *
  * Locking: the lane's lock, exclusively to change anything.  Whether a group
  * is leased, and a deadline, may be read without it; lane_leases.c says when.
@@ -33,18 +32,6 @@
 #define SET_WORDS(chunk) (WORDS(chunk) + SUMMARY_WORDS(chunk))
 #define LANE_WORDS(chunk) (FAIRQ_SEAT_SETS * SET_WORDS(chunk) + WORDS(chunk))
 
-/*
- * Whose part of which chunk was used last, and where that is.  It stays there as
- * long as the queue does, that is, at least to the end of the transaction; and in
- * each transaction a chunk is mapped before it is used.
- */
-static struct
-{
-	FairqLane  *lane;
-	int			chunk;
-	uint64	   *part;
-}			last;
-
 /* Fill in a new chunk: there is no deadline. */
 static void
 fill_chunk(void *at, int chunk)
@@ -59,13 +46,12 @@ fill_chunk(void *at, int chunk)
 	}
 }
 
-/* Make sure that there are bits for a group, and that they are mapped here. */
+/* Make sure that there are bits for a group. */
 void
 fairq_chunks_have(FairqChunks *chunks, int32 seat)
 {
 	int			chunk = fairq_chunk_of(seat);
 
-	last.lane = NULL;
 	if (chunk == 0)
 		return;
 	while (fairq_chunk_at(chunks, chunk) == NULL)
@@ -84,34 +70,13 @@ fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like)
 			fairq_chunks_have(chunks, (int32) fairq_chunk_first(chunk));
 }
 
-/* Map all chunks that there are.  Returns how many. */
-uint32
-fairq_chunks_map(FairqChunks *chunks)
-{
-	uint32		made = pg_atomic_read_u32(&chunks->made);
-
-	last.lane = NULL;
-	pg_read_barrier();
-	for (int i = 1, n = 0; i < FAIRQ_CHUNKS && n < made; i++)
-		n += fairq_chunk_at(chunks, i) != NULL;
-	return made;
-}
-
 /* Where a lane's part of a chunk is; NULL if the chunk is not there. */
 static inline uint64 *
 lane_part(FairqLane *lane, int chunk)
 {
-	if (last.lane != lane || last.chunk != chunk)
-	{
-		uint64	   *words = fairq_chunk_at(&fairq_hints_of(lane)->chunks, chunk);
+	uint64	   *words = fairq_chunk_at(&fairq_hints_of(lane)->chunks, chunk);
 
-		if (words == NULL)
-			return NULL;
-		last.lane = lane;
-		last.chunk = chunk;
-		last.part = words + LANE_WORDS(chunk) * lane->priority;
-	}
-	return last.part;
+	return words == NULL ? NULL : words + LANE_WORDS(chunk) * lane->priority;
 }
 
 /* The summary of a set, behind its words. */
@@ -123,9 +88,7 @@ summary_of(uint64 *words, int chunk)
 
 /* --------------------------------------------------------------------- */
 
-/*
- * Empty all sets but those of leases and counters.  The chunks are mapped.
- */
+/* Empty all sets but those of leases and counters. */
 void
 fairq_seats_init(FairqLane *lane)
 {

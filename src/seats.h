@@ -9,7 +9,6 @@
 
 extern void fairq_chunks_have(FairqChunks *chunks, int32 seat);
 extern void fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like);
-extern uint32 fairq_chunks_map(FairqChunks *chunks);
 
 extern void fairq_seats_init(FairqLane *lane);
 extern bool fairq_seats_copy(FairqLane *copy, FairqLane *lane);

@@ -132,7 +132,7 @@ weight_of(void *queue, int32 group_no)
 static bool
 find_due(FairqService *s)
 {
-	int			n = fairq_lane_come_back(s->lane, s->mapped, MOST_BACK);
+	int			n = fairq_lane_come_back(s->lane, MOST_BACK);
 
 	owed.found += n;
 	return fairq_find_due(s->queue, s->priority, s->tasks, s->call.now,
@@ -146,7 +146,6 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->wanted = s->call.max_tasks - s->got.served;
 	taking->lease_until = s->call.lease_until;
 	taking->peek = s->call.peek;
-	taking->mapped = s->mapped;
 	taking->order.by = s->by;
 	taking->order.visits = &s->visits[s->priority];
 	taking->order.now = s->call.now;
@@ -158,20 +157,14 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->arg = s->queue;
 }
 
-/*
- * Map what is touched when turns of the lane are taken.  False if no recovery of it
- * has begun.
- */
+/* See by what the lane is fair.  False if no recovery of it has begun. */
 static bool
-map_lane(FairqService *s)
+look_at_lane(FairqService *s)
 {
 	FairqRecovered recovered;
 	bool		begun = fairq_lane_recovered(s->lane, &recovered);
 
-	s->mapped = fairq_chunks_map(&s->queue->hints->chunks);
 	s->by = recovered.fair_by;
-	if (s->by != FAIRQ_BY_TASKS)
-		fairq_lane_have_accounts(s->lane);
 	return begun;
 }
 
@@ -190,12 +183,13 @@ make_ready(FairqService *s, FairqTaken taken)
 		case FAIRQ_NOT_FOUND:
 			fairq_visits_have_room(&s->visits[s->priority]);
 			return true;
-		case FAIRQ_NOT_MAPPED:
+		case FAIRQ_NOT_READY:
+			fairq_lane_have_accounts(s->lane);
 			break;
 		default:
 			return false;
 	}
-	(void) map_lane(s);
+	(void) look_at_lane(s);
 	return true;
 }
 
@@ -388,7 +382,7 @@ static void
 serve_lane(FairqService *s)
 {
 	int64		last_block = -1;
-	bool		begun = map_lane(s);
+	bool		begun = look_at_lane(s);
 
 	if (begun && is_fair_otherwise(s))
 	{

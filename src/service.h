@@ -77,11 +77,8 @@ typedef struct FairqService
 
 	FairqLane  *lane;			/* present lane */
 	int			priority;		/* priority of the lane */
-	uint32		mapped;			/* number of chunks that this backend has
-								 * mapped */
 	FairqFairBy by;				/* by what the present lane is fair, as far as
-								 * this backend knows: accounts are mapped for
-								 * that */
+								 * this backend knows */
 	FairqVisits visits[FAIRQ_PRIORITIES];	/* groups that the call passes over,
 											 * of each lane that is not fair by
 											 * tasks */

@@ -1,38 +1,37 @@
 /*
  * shmem.c
- *		Shared memory, had on demand: no shared_preload_libraries.
+ *		Shared memory: one block of fixed size.
  *
- * A control struct lies in a segment of dynamic shared memory that is found by
- * name.  From version 17 on PostgreSQL's registry of such segments has it.
- * Before, its handle lies in the slack of the main shared memory segment, which
- * is small, and shared with the lock table, which gives nothing back: if that
- * has filled before fairq's first use there may be no room for the handle until
- * a restart.  With fairq in shared_preload_libraries that room is reserved at
- * the server's start, which is all that this does.
+ * All that fairq shares lies in one block, whose size is fairq.shared_memory.
+ * With fairq in shared_preload_libraries the block is part of the main segment.
+ * Otherwise the first backend that needs it makes a segment of dynamic shared
+ * memory, and pins it; the others find its handle by name (compat.h).
  *
- * Behind the control struct stands a pinned DSA area with the groups, a cache of
- * fixed size, and with what registry.c keeps there.
+ * At the beginning of the block are structs that are always there.  Behind them,
+ * in its first half, is the cache of what is known of groups (entry.c).  The
+ * rest is an area of PostgreSQL's allocator, a DSA made in place: queues, sets
+ * of groups, counters.  That area is not allowed any further segment.  So
+ * nothing is mapped after a backend has attached, and whoever has a pointer can
+ * follow it, in callbacks, too.
  *
- * Each backend maps what it may touch before it notes a change of it.  So
- * commit and abort callbacks can follow pointers into the area without
- * allocating, attaching or failing.
+ * When the area is full, what needs more of it ends in an error before it has
+ * changed anything.  The ends of transactions need none.
  *
  * All of it can be lost at any time (a crash, an immediate shutdown) and is
  * then read off the tables again.  Whose what is, by keys, is domain.c's affair.
  *
- * Where an allocation fails (dynamic shared memory is a file system, and can be
- * full), nothing is left behind that the next attempt would trip over, and the
- * error says what can be done.
- *
- * Locking: control->lock is held while the area is made, and nothing else is
- * taken under it but locks of the DSA.  Which lock protects what else is said
- * in README, under "What is in shared memory, and its locks".
+ * Locking: AddinShmemInitLock while the segment is made or found.  Which lock
+ * protects what is said in README, under "What is in shared memory, and its
+ * locks".
  */
 #include "postgres.h"
+
+#include <limits.h>
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/dsa.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "compat.h"
@@ -45,30 +44,94 @@
  */
 #define LAYOUT 23
 
-/* name of the segment */
-#define SEGMENT "fairq"
+/* name of the block, or of its handle */
+#define NAME "fairq"
 
-typedef struct Control
+/* fairq.shared_memory, in MB: at first, and at least */
+#define DEFAULT_SIZE 24
+#define LEAST_SIZE 4
+
+/* not more than an area can have in one segment */
+#define MOST_SIZE (SIZEOF_SIZE_T > 4 ? 1024 * 1024 / 2 : 64)
+
+#define MEGABYTE ((Size) 1024 * 1024)
+
+/* The beginning of the block. */
+typedef struct Arena
 {
-	uint32		layout;			/* LAYOUT of the library that made it */
-	LWLock		lock;
-	int			control_tranche;
-	int			area_tranche;
-	int			lane_tranche;
-	int			tally_tranche;
+	uint32		layout;			/* LAYOUT of the library that made it; first
+								 * field */
+	int			tranches[FAIRQ_TRANCHES];
+	Size		size;			/* bytes of the block */
+	Size		area;			/* where the area begins in it */
+	uint32		nsets;			/* number of sets in the cache */
+	pg_atomic_uint64 allocated; /* bytes that fairq_allocate() has given out */
 	pg_atomic_uint32 next_lane_no;
 	FairqDomain domains[FAIRQ_DOMAINS];
-	/* these are under lock, and constant once area is valid */
-	dsa_handle	area;
-	dsa_pointer cache;
 	FairqRegistry registry;
-} Control;
+} Arena;
+
+/* What stands before each allocation. */
+typedef union Header
+{
+	Size		size;			/* bytes, this included */
+	char		aligned[MAXIMUM_ALIGNOF];
+} Header;
+
+static const char *const tranche_names[] = {
+	[FAIRQ_REGISTRY_TRANCHE] = "fairq",
+	[FAIRQ_AREA_TRANCHE] = "fairq_area",
+	[FAIRQ_LANE_TRANCHE] = "fairq_lane",
+	[FAIRQ_TALLY_TRANCHE] = "fairq_tally"
+};
+
+/* fairq.shared_memory */
+static int	size_mb = DEFAULT_SIZE;
+
+/* the block in the main segment; NULL: there is none */
+static Arena *reserved = NULL;
 
 /* this backend's view */
-static Control *control = NULL;
-static MemoryContext area_context = NULL;
+static Arena *arena = NULL;
 static dsa_area *area = NULL;
-static FairqCache *cache = NULL;
+FairqCache	fairq_cache;
+char	   *fairq_area_base = NULL;
+
+/* frees what it can of the area */
+static void (*make_room) (void) = NULL;
+
+static shmem_request_hook_type next_request = NULL;
+static shmem_startup_hook_type next_startup = NULL;
+
+/* --------------------------------------------------------------------- */
+
+/* Where the sets of the cache are, and its entries behind them. */
+static FairqGroupSet *
+sets_of(Arena *a)
+{
+	return (FairqGroupSet *) ((char *) a + CACHELINEALIGN(sizeof(Arena)));
+}
+
+static FairqGroup *
+ways_of(Arena *a)
+{
+	return (FairqGroup *) CACHELINEALIGN(sets_of(a) + a->nsets);
+}
+
+static void
+init_domain(FairqDomain *domain)
+{
+	pg_atomic_init_u64(&domain->resets, 0);
+	pg_atomic_init_u64(&domain->forgets, 0);
+	pg_atomic_init_u64(&domain->uncounted, 0);
+	pg_atomic_init_u64(&domain->moves, 0);
+	pg_atomic_init_u64(&domain->group_changes, 0);
+	pg_atomic_init_u64(&domain->settings, 0);
+	ConditionVariableInit(&domain->several);
+	SpinLockInit(&domain->ids.mutex);
+	domain->ids.left = 0;
+	domain->ids.source.lsn = InvalidXLogRecPtr;
+}
 
 static void
 init_registry(FairqRegistry *r, int tranche)
@@ -76,6 +139,7 @@ init_registry(FairqRegistry *r, int tranche)
 	LWLockInitialize(&r->lock, tranche);
 	r->queues = r->counters = r->extensions = InvalidDsaPointer;
 	r->free = r->dropped = InvalidDsaPointer;
+	pg_atomic_init_u32(&r->nhints, 0);
 	pg_atomic_init_u32(&r->ncounters, 0);
 	pg_atomic_init_u32(&r->many_counters, FAIRQ_MANY_COUNTERS);
 	pg_atomic_init_u32(&r->crowded, 0);
@@ -83,257 +147,292 @@ init_registry(FairqRegistry *r, int tranche)
 	pg_atomic_init_u64(&r->tenures, 0);
 }
 
+/*
+ * All ways are free.  Memory of entries is left untouched: a new block does not
+ * cost what an old one has come to.
+ */
 static void
-init_control(FAIRQ_INIT_ARGS)
+init_cache(Arena *a)
 {
-	Control    *c = ptr;
+	FairqGroupSet *sets = sets_of(a);
 
-	c->layout = LAYOUT;
-	c->control_tranche = fairq_new_tranche("fairq");
-	c->area_tranche = fairq_new_tranche("fairq_area");
-	c->lane_tranche = fairq_new_tranche("fairq_lane");
-	c->tally_tranche = fairq_new_tranche("fairq_tally");
-	LWLockInitialize(&c->lock, c->control_tranche);
-	pg_atomic_init_u32(&c->next_lane_no, 1);
-	for (int i = 0; i < FAIRQ_DOMAINS; i++)
-	{
-		pg_atomic_init_u64(&c->domains[i].resets, 0);
-		pg_atomic_init_u64(&c->domains[i].forgets, 0);
-		pg_atomic_init_u64(&c->domains[i].uncounted, 0);
-		pg_atomic_init_u64(&c->domains[i].moves, 0);
-		pg_atomic_init_u64(&c->domains[i].group_changes, 0);
-		pg_atomic_init_u64(&c->domains[i].settings, 0);
-		ConditionVariableInit(&c->domains[i].several);
-		SpinLockInit(&c->domains[i].ids.mutex);
-		c->domains[i].ids.left = 0;
-		c->domains[i].ids.source.lsn = InvalidXLogRecPtr;
-	}
-	c->area = DSA_HANDLE_INVALID;
-	init_registry(&c->registry, c->control_tranche);
+#ifdef FAIRQ_SETS
+	/* tests build with few, so that entries are evicted all the time */
+	a->nsets = FAIRQ_SETS;
+#else
+	a->nsets = a->size / 2 /
+		(sizeof(FairqGroupSet) + FAIRQ_SET_WAYS * sizeof(FairqGroup));
+#endif
+	memset(sets, 0, sizeof(FairqGroupSet) * a->nsets);
+	for (uint32 i = 0; i < a->nsets; i++)
+		SpinLockInit(&sets[i].mutex);
 }
 
-static shmem_request_hook_type next_request = NULL;
-static shmem_startup_hook_type next_startup = NULL;
-
+/* All of the block that is left is one area, for as long as the server runs. */
 static void
-request_segment(void)
+init_area(Arena *a)
+{
+	char	   *place = (char *)
+		CACHELINEALIGN(ways_of(a) + (Size) a->nsets * FAIRQ_SET_WAYS);
+	Size		size = (char *) a + a->size - place;
+	dsa_area   *made =
+		dsa_create_in_place(place, size, a->tranches[FAIRQ_AREA_TRANCHE], NULL);
+
+	dsa_pin(made);
+	dsa_set_size_limit(made, size);
+	dsa_detach(made);
+	a->area = place - (char *) a;
+	pg_atomic_init_u64(&a->allocated, 0);
+}
+
+/* Fill in a new block. */
+static void
+init_arena(Arena *a, Size size)
+{
+	a->layout = LAYOUT;
+	for (int i = 0; i < FAIRQ_TRANCHES; i++)
+		a->tranches[i] = fairq_new_tranche(tranche_names[i]);
+	a->size = size;
+	pg_atomic_init_u32(&a->next_lane_no, 1);
+	for (int i = 0; i < FAIRQ_DOMAINS; i++)
+		init_domain(&a->domains[i]);
+	init_registry(&a->registry, a->tranches[FAIRQ_REGISTRY_TRANCHE]);
+	init_cache(a);
+	init_area(a);
+}
+
+/* --------------------------------------------------------------------- */
+
+/* When the server starts: have the block be part of the main segment. */
+static void
+request_block(void)
 {
 	if (next_request)
 		next_request();
-	fairq_request_segment();
+	RequestAddinShmemSpace(size_mb * MEGABYTE);
 }
 
+/* The main segment is new; or, if processes are not forked, another's. */
 static void
-reserve_segment(void)
+reserve_block(void)
 {
+	bool		found;
+
 	if (next_startup)
 		next_startup();
-	fairq_reserve_segment(SEGMENT);
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	reserved = ShmemInitStruct(NAME, size_mb * MEGABYTE, &found);
+	if (!found)
+		init_arena(reserved, size_mb * MEGABYTE);
+	LWLockRelease(AddinShmemInitLock);
 }
 
-/* When the server starts: reserve room that may be lacking later. */
+/* When the library is loaded: the setting, and what the server is to reserve. */
 void
-fairq_shmem_preload(void)
+fairq_shmem_init(void)
 {
+	bool		preload = process_shared_preload_libraries_in_progress;
+
+	DefineCustomIntVariable("fairq.shared_memory",
+							"Sets the size of fairq's shared memory.",
+							"It has that size from the first use after the server's start on.",
+							&size_mb, DEFAULT_SIZE, LEAST_SIZE, MOST_SIZE,
+							preload ? PGC_POSTMASTER : PGC_SIGHUP,
+							GUC_UNIT_MB, NULL, NULL, NULL);
+	if (!preload)
+		return;
 	next_request = shmem_request_hook;
-	shmem_request_hook = request_segment;
+	shmem_request_hook = request_block;
 	next_startup = shmem_startup_hook;
-	shmem_startup_hook = reserve_segment;
+	shmem_startup_hook = reserve_block;
 }
 
-/*
- * Error context: what to do when shared memory cannot be had.  The next call frees
- * idle counters first (fairq_shmem_make_room()).
- */
+/* The segment that has the block; it is made if it is not there. */
+static Arena *
+find_segment(void)
+{
+	dsm_handle *handle;
+	dsm_segment *segment;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	handle = fairq_shared_handle(NAME);
+	if (*handle == DSM_HANDLE_INVALID)
+	{
+		segment = dsm_create(size_mb * MEGABYTE, 0);
+		init_arena(dsm_segment_address(segment), size_mb * MEGABYTE);
+		dsm_pin_segment(segment);
+		dsm_pin_mapping(segment);
+		*handle = dsm_segment_handle(segment);
+	}
+	else if ((segment = dsm_find_mapping(*handle)) == NULL)
+	{
+		segment = dsm_attach(*handle);
+		if (segment == NULL)
+			elog(ERROR, "could not map dynamic shared memory segment");
+		dsm_pin_mapping(segment);
+	}
+	LWLockRelease(AddinShmemInitLock);
+	return dsm_segment_address(segment);
+}
+
+/* Error context: what to do when the block cannot be had. */
 static void
 explain(void *arg)
 {
-	if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_INSUFFICIENT_RESOURCES)
-		return;
-	if (control != NULL)
-		pg_atomic_write_u32(&control->registry.many_counters, 0);
-	else if (FAIRQ_SEGMENT_IS_RESERVABLE &&
-			 geterrcode() == ERRCODE_OUT_OF_MEMORY)
+	if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES)
+		errhint("fairq needs %d MB of shared memory (fairq.shared_memory). Make dynamic shared memory larger (in a container, that of /dev/shm), or add fairq to shared_preload_libraries and restart the server.",
+				size_mb);
+}
+
+/* Have the block, and fail if it is another version's. */
+static void
+attach_arena(void)
+{
+	arena = reserved != NULL ? reserved : find_segment();
+	if (arena->layout != LAYOUT)
 	{
-		errhint("If the lock table has filled since the server started, add fairq to shared_preload_libraries, which reserves room for it, and restart the server.");
-		return;
-	}
-	errhint("If it is dynamic shared memory that is full, make it larger (in a container, that of /dev/shm), or drop queues that are not used.");
-}
-
-/*
- * From here to fairq_explain_end(), errors for want of memory tell what can be
- * done about it.
- */
-void
-fairq_explain_begin(ErrorContextCallback *callback)
-{
-	callback->callback = explain;
-	callback->arg = NULL;
-	callback->previous = error_context_stack;
-	error_context_stack = callback;
-}
-
-void
-fairq_explain_end(ErrorContextCallback *callback)
-{
-	error_context_stack = callback->previous;
-}
-
-static Control *
-attach_control(void)
-{
-	ErrorContextCallback callback;
-	Control    *c;
-
-	fairq_explain_begin(&callback);
-	c = fairq_named_segment(SEGMENT, sizeof(Control), init_control);
-	fairq_explain_end(&callback);
-	if (c->layout != LAYOUT)
+		arena = NULL;
 		ereport(ERROR,
 				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				errmsg("shared memory was set up by another version of fairq"),
 				errhint("Restart the server."));
-	fairq_register_tranche(c->control_tranche, "fairq");
-	fairq_register_tranche(c->area_tranche, "fairq_area");
-	fairq_register_tranche(c->lane_tranche, "fairq_lane");
-	fairq_register_tranche(c->tally_tranche, "fairq_tally");
-	return c;
+	}
+	for (int i = 0; i < FAIRQ_TRANCHES; i++)
+		fairq_register_tranche(arena->tranches[i], tranche_names[i]);
 }
 
-/* All ways are free.  Memory of entries is left untouched; see entry.c. */
-static dsa_pointer
-make_cache(dsa_area *dsa)
-{
-	dsa_pointer ptr = dsa_allocate_extended(dsa, sizeof(FairqCache),
-											DSA_ALLOC_HUGE);
-	FairqCache *made = dsa_get_address(dsa, ptr);
-
-	memset(made->sets, 0, sizeof(made->sets));
-	for (int i = 0; i < FAIRQ_SETS; i++)
-		SpinLockInit(&made->sets[i].mutex);
-	return ptr;
-}
-
-/*
- * Attach to the area, or make it.  An error on the way destroys a new one: it
- * is not pinned yet.
- */
 static void
 attach_area(void)
 {
-	MemoryContext oldcontext;
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	char	   *place = (char *) arena + arena->area;
 
-	if (control == NULL)
-		control = attach_control();
-	if (area == NULL)
-	{
-		/* what an attempt that has failed has allocated */
-		if (area_context != NULL)
-			MemoryContextReset(area_context);
-		else
-			area_context = AllocSetContextCreate(TopMemoryContext,
-												 "fairq shared memory",
-												 ALLOCSET_DEFAULT_SIZES);
-		oldcontext = MemoryContextSwitchTo(area_context);
-		LWLockAcquire(&control->lock, LW_EXCLUSIVE);
-		if (control->area == DSA_HANDLE_INVALID)
-		{
-			dsa_area   *new_area = dsa_create(control->area_tranche);
-
-			control->cache = make_cache(new_area);
-			dsa_pin(new_area);
-			dsa_pin_mapping(new_area);
-			control->area = dsa_get_handle(new_area);
-			area = new_area;
-		}
-		else
-		{
-			dsa_area   *old_area = dsa_attach(control->area);
-
-			dsa_pin_mapping(old_area);
-			area = old_area;
-		}
-		LWLockRelease(&control->lock);
-		MemoryContextSwitchTo(oldcontext);
-	}
-	cache = dsa_get_address(area, control->cache);
+	area = dsa_attach_in_place(place, NULL);
+	dsa_pin_mapping(area);
+	before_shmem_exit(dsa_on_shmem_exit_release_in_place,
+					  PointerGetDatum(place));
+	MemoryContextSwitchTo(old);
+	fairq_area_base = place;
 }
 
-/* Has any backend made the area? */
-bool
-fairq_area_is_made(void)
+/* Attach to shared memory, which is made if it is not there. */
+void
+fairq_shmem_attach(void)
 {
-	bool		made;
+	ErrorContextCallback callback = {
+		.callback = explain,
+		.previous = error_context_stack
+	};
 
-	if (cache != NULL)
-		return true;
-	if (control == NULL)
-		control = attach_control();
-	LWLockAcquire(&control->lock, LW_SHARED);
-	made = control->area != DSA_HANDLE_INVALID;
-	LWLockRelease(&control->lock);
-	return made;
+	if (fairq_cache.nsets > 0)
+		return;
+	error_context_stack = &callback;
+	if (arena == NULL)
+		attach_arena();
+	if (area == NULL)
+		attach_area();
+	error_context_stack = callback.previous;
+	fairq_cache.sets = sets_of(arena);
+	fairq_cache.ways = ways_of(arena);
+	fairq_cache.nsets = arena->nsets;
 }
 
-/* The area; it is made if it is not there. */
+/* --------------------------------------------------------------------- */
+
 dsa_area *
 fairq_area(void)
 {
-	if (cache == NULL)
-	{
-		ErrorContextCallback callback;
-
-		fairq_explain_begin(&callback);
-		attach_area();
-		fairq_explain_end(&callback);
-	}
 	return area;
+}
+
+Size
+fairq_area_size(void)
+{
+	return arena->size - arena->area;
+}
+
+/* Have that function called when the area is full, to free what it can. */
+void
+fairq_when_full(void (*free_some) (void))
+{
+	make_room = free_some;
+}
+
+/* For ereport(), or in an error's context: the area is full. */
+int
+fairq_errfull(void)
+{
+	errcode(ERRCODE_DISK_FULL);
+	errmsg("fairq's shared memory is full");
+	errhint("Set fairq.shared_memory to more than %d MB and restart the server, or drop queues that are not used.",
+			(int) (arena->size / MEGABYTE));
+	return 0;
+}
+
+/*
+ * Allocate memory, all of it zero.  If it is full, what is kept for its next use
+ * is freed first, for which no lock may be held.
+ */
+dsa_pointer
+fairq_allocate(Size size)
+{
+	const int	flags = DSA_ALLOC_HUGE | DSA_ALLOC_ZERO | DSA_ALLOC_NO_OOM;
+	Header	   *header;
+	dsa_pointer ptr;
+
+	size += sizeof(Header);
+	ptr = dsa_allocate_extended(area, size, flags);
+	if (!DsaPointerIsValid(ptr))
+	{
+		make_room();
+		ptr = dsa_allocate_extended(area, size, flags);
+	}
+	if (!DsaPointerIsValid(ptr))
+		ereport(ERROR, fairq_errfull(),
+				errdetail("Failed to allocate %zu bytes.", size));
+	header = fairq_at(ptr);
+	Assert(header == dsa_get_address(area, ptr));
+	header->size = size;
+	pg_atomic_fetch_add_u64(&arena->allocated, size);
+	return ptr + sizeof(Header);
+}
+
+/* Cannot fail. */
+void
+fairq_free(dsa_pointer ptr)
+{
+	Header	   *header = fairq_at(ptr - sizeof(Header));
+
+	pg_atomic_fetch_sub_u64(&arena->allocated, header->size);
+	dsa_free(area, ptr - sizeof(Header));
+}
+
+void
+fairq_shmem_use(FairqShmemUse *use)
+{
+	use->size = arena->size;
+	use->area_size = fairq_area_size();
+	use->allocated = pg_atomic_read_u64(&arena->allocated);
+	use->reserved = arena == reserved;
 }
 
 FairqRegistry *
 fairq_registry_shared(void)
 {
-	return &control->registry;
+	return &arena->registry;
 }
 
 int
-fairq_area_tranche(void)
+fairq_tranche(FairqTranche tranche)
 {
-	return control->area_tranche;
-}
-
-int
-fairq_lane_tranche(void)
-{
-	return control->lane_tranche;
-}
-
-int
-fairq_tally_tranche(void)
-{
-	return control->tally_tranche;
-}
-
-/* Have the control struct, so that its domains can be asked for. */
-void
-fairq_shmem_have(void)
-{
-	if (control == NULL)
-		control = attach_control();
+	return arena->tranches[tranche];
 }
 
 /* For callbacks, which must not look up anything. */
 FairqDomain *
 fairq_domain_at(int32 index)
 {
-	return &control->domains[index];
-}
-
-FairqCache *
-fairq_cache(void)
-{
-	return cache;
+	return &arena->domains[index];
 }
 
 uint32
@@ -343,7 +442,7 @@ fairq_new_lane_no(void)
 
 	/* 0 means "none"; it comes by again after four billion recoveries */
 	do
-		lane_no = pg_atomic_fetch_add_u32(&control->next_lane_no, 1);
+		lane_no = pg_atomic_fetch_add_u32(&arena->next_lane_no, 1);
 	while (lane_no == 0);
 	return lane_no;
 }
@@ -352,6 +451,6 @@ fairq_new_lane_no(void)
 void
 fairq_say_crowded(void)
 {
-	if (pg_atomic_read_u32(&control->registry.crowded) == 0)
-		pg_atomic_write_u32(&control->registry.crowded, 1);
+	if (pg_atomic_read_u32(&arena->registry.crowded) == 0)
+		pg_atomic_write_u32(&arena->registry.crowded, 1);
 }

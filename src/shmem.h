@@ -1,6 +1,6 @@
 /*
  * shmem.h
- *		Shared memory, had on demand: no shared_preload_libraries.
+ *		Shared memory: one block of fixed size.
  */
 #ifndef FAIRQ_SHMEM_H
 #define FAIRQ_SHMEM_H
@@ -195,11 +195,6 @@ typedef struct FairqGroup
 
 #define FAIRQ_SET_WAYS 8
 
-/* tests build with few, so that entries are evicted all the time */
-#ifndef FAIRQ_SETS
-#define FAIRQ_SETS 8192
-#endif
-
 /* The group and lane of an entry. */
 typedef struct FairqGroupKey
 {
@@ -217,15 +212,17 @@ typedef struct FairqGroupSet
 } FairqGroupSet;
 
 /*
- * The cache of entries.  The entries are apart from the sets, which are a
- * fiftieth of the cache and all of it that is written when it is made: what an
- * entry holds is undefined until the entry has a key.
+ * This backend's view of the cache of entries.  The entries are apart from the
+ * sets, which are a fiftieth of the cache and all of it that is written when it
+ * is made: what an entry holds is undefined until the entry has a key.
  */
 typedef struct FairqCache
 {
-	FairqGroupSet sets[FAIRQ_SETS]; /* keys of all entries */
-	FairqGroup	ways[FAIRQ_SETS][FAIRQ_SET_WAYS];	/* entries; under their
-													 * set's mutex */
+	uint32		nsets;			/* number of sets; 0: this backend has not
+								 * attached so far */
+	FairqGroupSet *sets;		/* keys of all entries */
+	FairqGroup *ways;			/* FAIRQ_SET_WAYS entries for each set; under
+								 * their set's mutex */
 } FairqCache;
 
 /*
@@ -245,7 +242,7 @@ typedef struct FairqQueueKey
 /* counters past which those are looked for that can be freed */
 #define FAIRQ_MANY_COUNTERS 16384
 
-/* The registry of queues and counters; see registry.c.  Part of Control. */
+/* The registry of queues and counters; see registry.c.  Part of Arena. */
 typedef struct FairqRegistry
 {
 	LWLock		lock;			/* lock of the handles, the lists, and keys in
@@ -260,9 +257,10 @@ typedef struct FairqRegistry
 	dsa_pointer free;			/* list of hints of no queue */
 	dsa_pointer dropped;		/* list of hints of queues that are gone */
 	/* without the lock */
+	pg_atomic_uint32 nhints;	/* number of hints, be they a queue's or not */
 	pg_atomic_uint32 ncounters; /* number of counters of groups */
 	pg_atomic_uint32 many_counters; /* number of counters from which on idle ones
-									 * are freed; 0: a call found no memory */
+									 * are freed */
 	pg_atomic_uint32 crowded;	/* 1: a group found no entry in the cache; 0:
 								 * not so far */
 	pg_atomic_uint64 swept_at;	/* time of the last search for extensions that
@@ -275,19 +273,52 @@ typedef struct FairqCensus FairqCensus;
 typedef struct FairqHints FairqHints;
 typedef struct FairqCounter FairqCounter;
 
-extern void fairq_shmem_preload(void);
-extern void fairq_shmem_have(void);
+/* Tranches of LWLocks, by what they are of. */
+typedef enum FairqTranche
+{
+	FAIRQ_REGISTRY_TRANCHE,
+	FAIRQ_AREA_TRANCHE,
+	FAIRQ_LANE_TRANCHE,
+	FAIRQ_TALLY_TRANCHE,
+	FAIRQ_TRANCHES				/* number of these */
+} FairqTranche;
+
+/* What fairq.shared_memory() says of the block as a whole. */
+typedef struct FairqShmemUse
+{
+	int64		size;			/* bytes of the block */
+	int64		area_size;		/* bytes of the area */
+	int64		allocated;		/* bytes of it that fairq_allocate() has given
+								 * out */
+	bool		reserved;		/* true: it is part of the main segment */
+} FairqShmemUse;
+
+extern FairqCache fairq_cache;
+extern char *fairq_area_base;
+
+/*
+ * What an allocation points to.  The area never has a second segment, so an
+ * address in it is an offset from its beginning.
+ */
+static inline void *
+fairq_at(dsa_pointer ptr)
+{
+	return (void *) ((uintptr_t) fairq_area_base + (uintptr_t) ptr);
+}
+
+extern void fairq_shmem_init(void);
+extern void fairq_shmem_attach(void);
 extern FairqDomain *fairq_domain_at(int32 index);
-extern FairqCache *fairq_cache(void);
-extern bool fairq_area_is_made(void);
 extern dsa_area *fairq_area(void);
+extern Size fairq_area_size(void);
+extern dsa_pointer fairq_allocate(Size size);
+extern void fairq_free(dsa_pointer ptr);
+extern void fairq_when_full(void (*free_some) (void));
+extern int	fairq_errfull(void);
 extern FairqRegistry *fairq_registry_shared(void);
-extern int	fairq_area_tranche(void);
-extern int	fairq_lane_tranche(void);
-extern int	fairq_tally_tranche(void);
+extern int	fairq_tranche(FairqTranche tranche);
 extern void fairq_say_crowded(void);
-extern void fairq_explain_begin(struct ErrorContextCallback *callback);
-extern void fairq_explain_end(struct ErrorContextCallback *callback);
 extern uint32 fairq_new_lane_no(void);
+extern void fairq_shmem_use(FairqShmemUse *use);
 
 #endif							/* FAIRQ_SHMEM_H */

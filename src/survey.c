@@ -232,24 +232,6 @@ fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 	return known;
 }
 
-/* Copy what is known of the group.  False if the lane is void. */
-static bool
-copy_wait(const Look *look, FairqWait *wait)
-{
-	FairqLane  *lane = fairq_queue_lane(look->queue, look->priority);
-	FairqChunks *chunks = &look->queue->hints->chunks;
-	uint32		mapped;
-
-	do
-	{
-		mapped = fairq_chunks_map(chunks);
-		if (fairq_lane_wait_of(lane, mapped, look->group_no, wait))
-			return true;
-		/* or else another chunk was made meanwhile */
-	} while (fairq_chunks_map(chunks) != mapped);
-	return false;
-}
-
 /* What has to be read of a group of a lane that is void: all. */
 static void
 read_all(FairqWait *wait)
@@ -270,7 +252,8 @@ look_at_lane(const Look *look)
 {
 	FairqWait	wait;
 
-	if (!copy_wait(look, &wait))
+	if (!fairq_lane_wait_of(fairq_queue_lane(look->queue, look->priority),
+							look->group_no, &wait))
 		read_all(&wait);
 	if (wait.waits)
 		look_at_queued(look, &wait);

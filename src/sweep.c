@@ -127,7 +127,6 @@ fairq_expire_all(FairqQueue *queue, int64 most)
 	/* what is leased is known after these two, also in our own transaction */
 	(void) fairq_census_finish(queue, sweep.tasks);
 	(void) fairq_pending_show(queue->hints);
-	(void) fairq_chunks_map(&queue->hints->chunks);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		expire_in_lane(&sweep, priority);
 	if (sweep.ended > 0)

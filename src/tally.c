@@ -99,7 +99,7 @@ void
 fairq_tally_init(FairqTally *tally, int32 domain)
 {
 	memset(tally, 0, sizeof(FairqTally));
-	LWLockInitialize(&tally->lock, fairq_tally_tranche());
+	LWLockInitialize(&tally->lock, fairq_tranche(FAIRQ_TALLY_TRANCHE));
 	tally->domain = domain;
 	pg_atomic_init_u64(&tally->number, 0);
 	pg_atomic_init_u64(&tally->known, PG_UINT64_MAX);
@@ -116,11 +116,11 @@ fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 	memset(queue->n, 0, sizeof(queue->n));
 }
 
-/* The tally that the queue is part of.  It is mapped since the hints are known. */
+/* The tally that the queue is part of.  */
 static FairqTally *
 tally_of(FairqQueueTally *queue)
 {
-	return dsa_get_address(fairq_area(), queue->tally);
+	return fairq_at(queue->tally);
 }
 
 /* Add to the numbers of a queue.  The tally's lock is held. */

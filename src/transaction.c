@@ -16,8 +16,7 @@
  *
  * Locking: the callbacks take lanes' locks, one at a time.  They must neither
  * fail (an ERROR there would be a PANIC) nor allocate: all memory is had when
- * the change is noted, and all shared memory they touch is mapped by then.  That
- * is also true of what other modules do at the end (FairqEnding), which fairq.c
+ * the change is noted.  That is also true of what other modules do at the end (FairqEnding), which fairq.c
  * has registered in the order in which it is called.
  */
 #include "postgres.h"
@@ -122,6 +121,8 @@ leave_counters(FairqPending *pending, int32 n)
 			/* in this order: census.c */
 			pg_atomic_fetch_add_u64(&domain->uncounted, 1);
 			pg_atomic_fetch_add_u64(&hints->uncounted, 1);
+			/* counters that are void can be freed once another one has begun */
+			pg_atomic_fetch_add_u64(&domain->forgets, 1);
 		}
 		if (pending->uncounted || pending->settings)
 			fairq_unpark_all(hints);

@@ -532,7 +532,6 @@ fairq_glance(FairqService *s)
 {
 	FairqTurn	turn;
 	FairqTaking taking = {
-		.mapped = s->mapped,
 		.order.by = s->by,
 		.order.visits = &s->visits[s->priority],
 		.order.now = s->call.now

@@ -9,7 +9,7 @@
 #include "storage/spin.h"
 
 /* changes that are kept; a backend that missed more reads all settings */
-#define FAIRQ_CHANGES_KEPT 512
+#define FAIRQ_CHANGES_KEPT 256
 
 /* What changed, if it is not a group's settings, which is the group's number. */
 #define FAIRQ_QUEUE_CHANGED (-1)	/* the queue's own settings, or privileges */

@@ -32,7 +32,6 @@ typedef struct Path
 struct FairqWalk
 {
 	FairqQueue *queue;
-	uint32		mapped;			/* number of chunks that are mapped */
 	TimestampTz ended_by;
 	int64		end;			/* seat at which the walk ends */
 	Path		paths[FAIRQ_PRIORITIES];
@@ -49,7 +48,6 @@ fairq_walk_begin(FairqQueue *queue, TimestampTz ended_by, int64 from,
 	FairqWalk  *walk = palloc(sizeof(FairqWalk));
 
 	walk->queue = queue;
-	walk->mapped = fairq_chunks_map(&queue->hints->chunks);
 	walk->ended_by = ended_by;
 	walk->end = end;
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
@@ -69,16 +67,10 @@ next_in_lane(FairqWalk *walk, int priority)
 	while (path->at == path->n && path->from < walk->end)
 	{
 		int			n = fairq_lane_waits(fairq_queue_lane(walk->queue, priority),
-										 walk->mapped, walk->ended_by,
-										 path->from, GROUPS_AT_ONCE,
-										 path->waits);
+										 walk->ended_by, path->from,
+										 GROUPS_AT_ONCE, path->waits);
 
 		CHECK_FOR_INTERRUPTS();
-		if (n < 0)
-		{
-			walk->mapped = fairq_chunks_map(&walk->queue->hints->chunks);
-			continue;
-		}
 		path->at = 0;
 		path->n = n;
 		path->from = n < GROUPS_AT_ONCE ? FAIRQ_ALL_SEATS :

@@ -22,6 +22,7 @@ max_worker_processes = 1
 max_wal_senders = 0
 autovacuum = off
 fsync = off
+fairq.shared_memory = 192MB
 CONF
 $node->start;
 # fairq has its own share of the memory on first use: before locks take it all.

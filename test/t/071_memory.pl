@@ -1,0 +1,135 @@
+# Shared memory has a size: fairq.shared_memory, in the main segment or in one of
+# dynamic shared memory.  When it is full, the call that needs more of it ends in an
+# error, and has changed nothing; all else goes on, and what becomes free is used.
+#
+# Broken on purpose to see it fail: nothing limited the area (init_area() in shmem.c),
+# so it got more memory; and counters that are void were not freed
+# (fairq_counter_is_idle() in counter.c), so no group had a counter any more.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib $FindBin::Bin;
+use Load;
+use Test::More;
+
+my $node = new_server('memory', 'fairq.shared_memory' => '16MB', synchronous_commit => 'off');
+
+sub sql
+{
+	return $node->safe_psql('postgres', $_[0]);
+}
+
+# The error of a statement, with its SQLSTATE.
+sub error
+{
+	my (undef, undef, $error) = $node->psql('postgres', $_[0],
+		extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	return $error;
+}
+
+sub is_full
+{
+	my ($error, $name) = @_;
+	like($error, qr/ERROR:  53100: fairq's shared memory is full.*HINT:  Set fairq\.shared_memory to more than/s, $name);
+	return;
+}
+
+# Enqueue a task for each of so many groups, and pop so many as there is room for.
+sub fill
+{
+	my ($queue, $groups) = @_;
+	my ($popped, $error) = (0, '');
+
+	sql(qq{SELECT fairq.create_queue('$queue', concurrency => 1);
+		SELECT count(*) FROM fairq.enqueue_batch('$queue', ARRAY(SELECT 'g' || n FROM generate_series(1, $groups) n),
+			array_fill('1'::jsonb, '{$groups}'))});
+	while ($error eq '' && $popped < $groups)
+	{
+		my $status;
+		my $n;
+		($status, $n, $error) = $node->psql('postgres', qq{SELECT count(*) FROM fairq.pop('$queue', 1000)},
+			extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+		$popped += $n if $status == 0;
+		last if $status == 0 && $n == 0;
+	}
+	return ($popped, $error);
+}
+
+# All that is running is completed, in one transaction.
+my $complete = q{SELECT cardinality(fairq.complete_batch((SELECT coalesce(array_agg(id), '{}')
+	FROM fairq.tasks WHERE queue = '%s' AND status = 'running')))};
+
+# Pop and complete until nothing is left.
+sub rest
+{
+	my ($queue) = @_;
+	my $popped = 0;
+
+	while ((my $n = sql("SELECT count(*) FROM fairq.pop('$queue', 1000)")) > 0)
+	{
+		sql(sprintf $complete, $queue);
+		$popped += $n;
+	}
+	return sql("SELECT count(*) FROM fairq.tasks WHERE queue = '$queue'");
+}
+
+is(sql('SELECT size, preloaded, queues FROM fairq.shared_memory()'),
+	16 * 1024 * 1024 . '|f|0', 'a segment of that size');
+is(sql(q{SELECT context FROM fairq.version(), pg_settings WHERE name = 'fairq.shared_memory'}),
+	'sighup', 'which no session sets');
+sql(q{ALTER SYSTEM SET fairq.shared_memory = '33MB'; SELECT pg_reload_conf()});
+is(sql('SELECT size FROM fairq.shared_memory()'), 16 * 1024 * 1024, 'it keeps its size');
+
+# Queues.
+sql(q{SELECT fairq.create_queue('other'), fairq.create_queue('running', concurrency => 1);
+	SELECT fairq.enqueue('running', g) FROM unnest('{a,b}'::text[]) g;
+	SELECT id FROM fairq.pop('running')});
+is_full(error(q{DO $$ BEGIN FOR i IN 1 .. 1000 LOOP
+	PERFORM fairq.create_queue('q' || i); COMMIT; END LOOP; END $$}), 'full of queues');
+my $queues = sql('SELECT count(*) FROM fairq.queue');
+cmp_ok($queues, '>', 200, 'there is room for some');
+is(sql('SELECT queues FROM fairq.shared_memory()'), $queues, 'the one that failed is not there');
+is(sql(q{SELECT area_used BETWEEN area * 0.5 AND area * 0.7 FROM fairq.shared_memory()}), 't', 'which do not take all of it');
+is(sql(q{SELECT fairq.enqueue('other', 'x') > 0; SELECT fairq.complete(id, attempt) FROM fairq.pop('other')}),
+	"t\nt", 'all else goes on');
+is(sql(q{SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'running' AND status = 'running';
+	SELECT group_key FROM fairq.pop('running'); SELECT fairq.check_queue('running')}), "t\nb",
+	'... limits, too');
+is(sql(q{SELECT fairq.drop_queue('q1'), fairq.drop_queue('q2'); SELECT fairq.create_queue('q1')}), "t|t\n",
+	'what is dropped makes room');
+sql(q{SELECT count(fairq.drop_queue(name)) FROM (SELECT name FROM fairq.queue WHERE name ~ '^q' OFFSET 0) q});
+
+# Counters of groups that run at a time.
+my ($popped, $error) = fill('limited', 30000);
+is_full($error, 'full of counters');
+cmp_ok($popped, '>', 3000, 'there is room for many');
+is(sql(q{SELECT fairq.check_queue('limited')}), '', 'the queue is sound');
+is(sql(sprintf $complete, 'limited'), '0', 'the tasks end, all at once');
+is(rest('limited'), 0, 'the others have their turns');
+is(sql(q{SELECT fairq.check_queue('limited')}), '', 'and the queue is sound');
+sql(q{SELECT fairq.drop_queue('limited')});
+
+# So many that the transaction which ends them all does not keep them apart.
+$node->restart;
+is(sql('SELECT size FROM fairq.shared_memory()'), 33 * 1024 * 1024, 'another size after a restart');
+($popped, $error) = fill('limited', 100000);
+is_full($error, 'full of more counters');
+cmp_ok($popped, '>', 66000, 'there is room for more');
+is(sql(sprintf $complete, 'limited'), '0', 'the tasks end, all at once');
+is(rest('limited'), 0, 'the others have their turns');
+is(sql(q{SELECT fairq.check_queue('limited')}), '', 'and the queue is sound');
+
+# In the main segment.
+sql(q{ALTER SYSTEM SET fairq.shared_memory = '16MB'});
+$node->append_conf('postgresql.conf', q{shared_preload_libraries = 'fairq'});
+$node->restart;
+is(sql('SELECT size, preloaded FROM fairq.shared_memory()'), 16 * 1024 * 1024 . '|t', 'reserved at the start');
+is(sql(q{SELECT context FROM fairq.version(), pg_settings WHERE name = 'fairq.shared_memory'}), 'postmaster', '... by that setting');
+is_full(error(q{DO $$ BEGIN FOR i IN 1 .. 1000 LOOP
+	PERFORM fairq.create_queue('q' || i); COMMIT; END LOOP; END $$}), 'full of queues');
+crash($node);
+is(sql(q{SELECT fairq.enqueue('other', 'x') > 0; SELECT group_key FROM fairq.pop('other')}), "t\nx", 'after a crash');
+like(error(q{SET fairq.shared_memory = '9MB'}), qr/55P02/, 'no session changes it');
+
+$node->stop;
+done_testing();
