@@ -98,10 +98,8 @@ OBJS = \
 	src/reason.o \
 	src/retry.o \
 	src/survey.o \
-	src/count.o \
-	src/census.o \
-	src/tally_count.o \
-	src/census_state.o \
+	src/load.o \
+	src/held.o \
 	src/queue.o \
 	src/settings.o \
 	src/acl.o \

@@ -879,7 +879,7 @@ COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, who waits and 
 COMMENT ON COLUMN fairq.stats.groups_active IS 'Groups that may have something ready. NULL if nothing is known of the queue: after a restart until the next call or fairq.maintain(), and on a standby. Also NULL for a role that may not monitor the queue.';
 COMMENT ON COLUMN fairq.stats.groups_limited IS 'Groups without a free slot under a limit of theirs. NULL: as groups_active.';
 COMMENT ON COLUMN fairq.stats.groups_sampled IS 'Too many groups wait to look at each. The columns groups_active, groups_limited and groups_throttled are estimates then, and other tasks may be older than oldest_ready and oldest_limited say. NULL: as groups_active.';
-COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that stand at a turn and are not running, also those that a limit keeps back. Commits keep this number; NULL until all tasks have been counted, by fairq.maintain() or by a pop while the table is small.';
+COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that stand at a turn and are not running, also those that a limit keeps back. Commits keep this number; NULL for a moment after a restart, until one pass over the table has found it.';
 COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that stand at a time and are not running: for later or for a retry, also due ones that no pop has taken yet. NULL: as ready.';
 COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, also those whose lease has expired and which no call has noticed yet. NULL: as ready.';
 

@@ -2,7 +2,7 @@
 -- settings is taken back, whatever else the transaction does to the row.
 --
 -- Broken on purpose to see it fail: changed settings took no parked group back
--- (leave_counters() in transaction.c).
+-- (publish_rest() in transaction.c).
 \set VERBOSITY sqlstate
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

@@ -109,8 +109,7 @@ SELECT pg_temp.pop('full_vain', 10, per_group => 1, lease => '1 hour');
 COMMIT;
 SELECT * FROM fairq.check_queue('full_vain');
 
--- Becoming one: how many are running is not known, and there are more groups than
--- are counted one by one, so a census finds it, within the pop.
+-- Becoming one: how many are running is not known, so it is loaded within the pop.
 SELECT fairq.create_queue('full_first');
 SELECT count(*) FROM fairq.enqueue_batch('full_first',
 	ARRAY(SELECT 'g' || i FROM generate_series(1, 2000) i), array_fill('1'::jsonb, ARRAY[2000]));

@@ -3,7 +3,7 @@
 -- after a sleep that is longer.  Seen to fail when the take-over of an expired lease
 -- needs no start (fairq_take_over() in claim.c), when groups are forgotten with their
 -- starts (group_is_used() in maintain.c), when a change of a group's rate or hold does
--- not take it back (leave_counters() in transaction.c); ages, when throttled groups
+-- not take it back (publish_rest() in transaction.c); ages, when throttled groups
 -- are in none (fairq_lane_throttled_add()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

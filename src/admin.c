@@ -22,11 +22,11 @@
 #include "compat.h"
 #include "errors.h"
 #include "group.h"
+#include "load.h"
 #include "outcome.h"
 #include "registry.h"
 #include "store.h"
 #include "store_spi.h"
-#include "tally_count.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_create_queue);
@@ -280,7 +280,7 @@ make_queue_hints(int32 queue_id)
 		fairq_starts_init(&hints->running.starts, FAIRQ_LONG_AGO);
 		fairq_pending_created(hints);
 		fairq_queue_tally_empty(&hints->tally);
-		fairq_count_no_tasks(&hints->tally);
+		fairq_load_first(&hints->tally);
 	}
 	PG_CATCH();
 	{

@@ -23,6 +23,7 @@
 
 #include <math.h>
 
+#include "access/xact.h"
 #include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
@@ -137,8 +138,6 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 		}
 		lane = fairq_queue_lane(a->queue, task.priority);
 		pending = fairq_pending(lane, task.group_no);
-		fairq_hold_begin(a->queue, lane, task.group_no);
-		/* don't wait while the counter is held */
 		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
 		{
 			pending->stats[FAIRQ_STAT_COMPLETED]++;
@@ -147,12 +146,11 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 			fairq_attempt_ended(a->queue, pending, &task);
 			fairq_pending_leased_at_abort(pending, task.addr,
 										  task.lease_until);
-			fairq_hold_end(pending);
+			fairq_slot_is_left(a->queue, task.group_no);
 			sample_run(a->queue, &task);
 			notify_slots(a->queue);
 			return true;
 		}
-		fairq_hold_end(NULL);
 		/* a transaction has the row: have it locked, and look again */
 		locked = true;
 	}
@@ -310,56 +308,37 @@ fairq_release_attempt(FairqAttempt *a, int64 delay)
 	run_again(a, delay, NULL, false);
 }
 
-/* Begin to change the row of a task that goes on running. */
+/* Note until when a task is leased that goes on running: it is about to be changed. */
 static void
-begin_change(FairqAttempt *a, TimestampTz lease_until)
+note_lease(FairqAttempt *a, TimestampTz lease_until)
 {
 	FairqLane  *lane = fairq_queue_lane(a->queue, a->task.priority);
 	FairqPending *pending = fairq_pending(lane, a->task.group_no);
 
 	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
 	fairq_pending_leased_at_commit(pending, a->task.addr, lease_until, 0);
-
-	/* it may be moved, and a count must not miss it */
-	fairq_hold_begin(a->queue, lane, a->task.group_no);
-}
-
-/* End that: the row was there before. */
-static void
-end_change(FairqAttempt *a, const ItemPointerData *before)
-{
-	fairq_hold_written(&a->task, before);
-	fairq_hold_end(NULL);
 }
 
 /* The lease is to end then. */
 void
 fairq_extend_attempt(FairqAttempt *a, TimestampTz until)
 {
-	ItemPointerData before = a->task.tid;
-
-	begin_change(a, until);
+	note_lease(a, until);
 	fairq_task_extend(a->tasks, &a->task, until);
-	end_change(a, &before);
 }
 
 /* The worker says how far it is. */
 void
 fairq_note_progress(FairqAttempt *a, Datum progress)
 {
-	ItemPointerData before = a->task.tid;
-
-	begin_change(a, a->task.lease_until);
+	note_lease(a, a->task.lease_until);
 	fairq_task_progress(a->tasks, &a->task, progress);
-	end_change(a, &before);
 }
 
 /* The task is taken back; if it is running, its worker is told. */
 void
 fairq_cancel_task(FairqAttempt *a)
 {
-	ItemPointerData before = a->task.tid;
-
 	if (!a->task.running)
 	{
 		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_CANCELLED, NULL,
@@ -368,7 +347,6 @@ fairq_cancel_task(FairqAttempt *a)
 	}
 	if (a->task.cancelled)
 		return;
-	begin_change(a, a->task.lease_until);
+	note_lease(a, a->task.lease_until);
 	fairq_task_cancel(a->tasks, &a->task);
-	end_change(a, &before);
 }

@@ -10,7 +10,7 @@
  * - Whatever falls due will be looked for then, or its group is in the set of
  *	 those of which something has.
  * - A group is parked only if there is no slot for it.
- * - A counter's count, if it is not doubtful, is what the rows say.
+ * - A counter, if it is known, has committed what the rows say.
  * - The tally of the queue, if it is known, is what the rows say.
  *
  * While others work, each may be violated for a moment: the end of a
@@ -31,6 +31,7 @@
 #include "args.h"
 #include "compat.h"
 #include "group.h"
+#include "held.h"
 #include "registry.h"
 #include "running.h"
 #include "shown.h"
@@ -94,13 +95,12 @@ check_parked(FairqQueue *queue, int priority, List *faults)
 		int32		limit = fairq_group_setting(queue, group_no)->limit;
 		FairqCounter *counter = fairq_shmem_counter(queue->hints, group_no);
 		int32		running;
-		bool		doubtful;
 
 		if (limit == FAIRQ_NO_LIMIT ||
 			(limit > 0 &&
-			 fairq_counter_read(counter, fairq_lane_as_of(lane), &running,
-								&doubtful) &&
-			 !doubtful && running < limit))
+			 fairq_counter_read(counter, fairq_tally_now(&queue->hints->tally),
+								&running) &&
+			 running < limit))
 			faults = lappend(faults,
 							 psprintf("group number %d is parked in priority %d, though there is room for it",
 									  group_no, priority));
@@ -111,19 +111,84 @@ check_parked(FairqQueue *queue, int priority, List *faults)
 	return faults;
 }
 
-static List *
-check_counter(FairqQueue *queue, int32 group_no, FairqCounter *counter,
-			  FairqTable *tasks, List *faults)
+/* Append a number to the text of an array. */
+static void
+append_number(StringInfo text, int32 number)
 {
-	int32		counted;
-	int32		rows;
+	appendStringInfo(text, "%s%d", text->len == 0 ? "{" : ",", number);
+}
 
-	if (fairq_running_is_off(queue, group_no, counter, tasks, &counted, &rows))
-		faults = lappend(faults, group_no < 0 ?
-						 psprintf("%d tasks are counted as running, but %d are",
-								  counted, rows) :
-						 psprintf("%d tasks of group number %d are counted as running, but %d are",
-								  counted, group_no, rows));
+/*
+ * Read what counters have committed, of the queue (-1) and of its groups, and
+ * add what our own transaction has changed; as texts of arrays.  False if they
+ * are not known, or our transaction has changed rows by SQL.
+ */
+static bool
+read_counters(FairqQueue *queue, StringInfo numbers, StringInfo committed)
+{
+	FairqHints *hints = queue->hints;
+	int32	   *group_nos;
+	int			n = fairq_shmem_counters(queue->id, &group_nos);
+	bool		known = !fairq_has_changed_rows();
+
+	initStringInfo(numbers);
+	initStringInfo(committed);
+	for (int i = -1; i < n && known; i++)
+	{
+		int32		group_no = i < 0 ? -1 : group_nos[i];
+		FairqCounter *counter = i < 0 ? &hints->running :
+			fairq_shmem_counter(hints, group_no);
+		int32		leased;
+
+		known = fairq_counter_committed(counter, fairq_tally_now(&hints->tally),
+										&leased);
+		if (i >= 0)
+			fairq_counter_unpin(counter);
+		append_number(numbers, group_no);
+		append_number(committed, leased + fairq_held_running(hints, group_no));
+	}
+	appendStringInfoChar(numbers, '}');
+	appendStringInfoChar(committed, '}');
+	pfree(group_nos);
+	return known;
+}
+
+/*
+ * Compare counters with the rows that are leased, between two readings of the
+ * same numbers.  One that is not there has 0.
+ */
+static List *
+check_counters(FairqQueue *queue, List *faults)
+{
+	List	   *found = NIL;
+
+	for (int tries = 0; tries < COUNT_AT_MOST; tries++)
+	{
+		StringInfoData numbers;
+		StringInfoData before;
+		StringInfoData after;
+		FairqSqlArg args[3];
+
+		if (!read_counters(queue, &numbers, &before))
+			return faults;
+		args[0] = fairq_sql_int4(queue->id);
+		args[1] = fairq_sql_text(cstring_to_text(numbers.data));
+		args[2] = fairq_sql_text(cstring_to_text(before.data));
+		found = fairq_sql_texts("SELECT CASE WHEN group_no < 0"
+								" THEN format('%s tasks are counted as running, but %s are', counted, n)"
+								" ELSE format('%s tasks of group number %s are counted as running, but %s are',"
+								" counted, group_no, n) END"
+								" FROM (SELECT group_no, coalesce(c.counted, 0) AS counted, coalesce(r.n, 0) AS n"
+								" FROM unnest($2::int[], $3::int[]) AS c(group_no, counted)"
+								" FULL JOIN (SELECT coalesce(group_no, -1) AS group_no, count(*) AS n"
+								" FROM fairq.task WHERE queue_id = $1 AND lease_until IS NOT NULL"
+								" GROUP BY ROLLUP (group_no)) AS r USING (group_no)) AS v"
+								" WHERE counted <> n",
+								args, lengthof(args));
+		if (found == NIL || (read_counters(queue, &numbers, &after) &&
+							 strcmp(before.data, after.data) == 0))
+			return list_concat(faults, found);
+	}
 	return faults;
 }
 
@@ -141,9 +206,9 @@ read_tallies(FairqQueue *queue, int64 *n)
 }
 
 /*
- * Compare the numbers of tasks with a count of the rows between two readings of
- * the same numbers.  A fault says how far they are off: what is only late, as
- * others work, differs from one look to the next.
+ * Compare the numbers of tasks with a count of the rows between two readings
+ * of the same numbers.  A fault says how far they are off: what is only late,
+ * as others work, differs from one look to the next.
  */
 static List *
 check_tallies(FairqQueue *queue, List *faults)
@@ -183,8 +248,6 @@ static List *
 check_all(FairqQueue *queue, FairqTable *tasks)
 {
 	List	   *faults = NIL;
-	int32	   *group_nos;
-	int			ngroups = fairq_shmem_counters(queue->id, &group_nos);
 
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
@@ -194,17 +257,7 @@ check_all(FairqQueue *queue, FairqTable *tasks)
 			faults = check_parked(queue, priority, faults);
 		}
 	}
-	for (int i = 0; i < ngroups; i++)
-	{
-		FairqCounter *counter = fairq_shmem_counter(queue->hints,
-													group_nos[i]);
-
-		faults = check_counter(queue, group_nos[i], counter, tasks, faults);
-		fairq_counter_unpin(counter);
-	}
-	pfree(group_nos);
-	faults = check_tallies(queue, faults);
-	return check_counter(queue, -1, &queue->hints->running, tasks, faults);
+	return check_counters(queue, check_tallies(queue, faults));
 }
 
 static bool

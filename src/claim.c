@@ -244,8 +244,8 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 }
 
 /*
- * May an expired task go on running, with another worker?  Its counters are
- * held.  By settings that are old that is not for us to say.
+ * May an expired task go on running, with another worker?  By settings that are
+ * old that is not for us to say.
  */
 static FairqSlot
 runs_on(FairqService *s, const FairqTask *task)
@@ -254,7 +254,7 @@ runs_on(FairqService *s, const FairqTask *task)
 		return FAIRQ_SLOT_UNKNOWN;
 	if (task->cancelled || fairq_attempts_used_up(s->queue, task))
 		return FAIRQ_SLOT_NONE;
-	return fairq_hold_within_limits();
+	return fairq_within_limits(task->group_no);
 }
 
 /*
@@ -272,10 +272,7 @@ is_left(FairqService *s, const FairqTask *task)
 		 task->lease_until > s->taken.by - FAIRQ_LEFT_TO_OTHERS);
 }
 
-/*
- * Lock an expired task, of which the counters are held; *slot says whether it may run
- * on.
- */
+/* Lock an expired task; *slot says whether it may run on. */
 static FairqClaimResult
 lock_expired(FairqService *s, FairqTask *task, FairqSlot *slot)
 {
@@ -294,7 +291,6 @@ lock_expired(FairqService *s, FairqTask *task, FairqSlot *slot)
 static FairqClaimResult
 end_expired(FairqService *s, FairqTask *task)
 {
-	fairq_hold_end(NULL);
 	if (s->call.foresees)
 		fairq_shadow_claim(task->id);
 	else
@@ -312,19 +308,15 @@ static FairqClaimResult
 peek_at_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqClaimResult result = FAIRQ_LOCKED;
-	FairqSlot	slot;
+	FairqSlot	slot = runs_on(s, task);
 
-	fairq_hold_begin(s->queue, s->lane, task->group_no);
-	slot = runs_on(s, task);
 	if (slot == FAIRQ_SLOT_NONE && s->call.ends)
 	{
 		result = lock_expired(s, task, &slot);
 		if (result == FAIRQ_CLAIMED && slot == FAIRQ_SLOT_NONE)
 			return end_expired(s, task);
-		fairq_hold_end(NULL);
 		return result == FAIRQ_GONE ? FAIRQ_GONE : FAIRQ_LOCKED;
 	}
-	fairq_hold_end(NULL);
 	if (slot != FAIRQ_SLOT_NONE)
 		return fairq_start_expired(s->lane, s->taken.lane_no, turn) ?
 			peek_at_task(s, task, true) : FAIRQ_LOCKED;
@@ -342,7 +334,6 @@ peek_at_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
 static void
 serve_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
-	ItemPointerData before = task->tid;
 	TimestampTz popped_at = task->popped_at;
 	int64		took = fairq_leased_for(task, task->lease_until);
 	FairqPending *pending = fairq_pending(s->lane, task->group_no);
@@ -359,12 +350,7 @@ serve_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
 	if (!task->running)
 	{
 		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
-		fairq_hold_end(pending);
-	}
-	else
-	{
-		fairq_hold_written(task, &before);
-		fairq_hold_end(NULL);
+		fairq_slot_is_left(s->queue, task->group_no);
 	}
 }
 
@@ -374,7 +360,6 @@ foresee_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	task->lapses++;
 	(void) serve_task(s, task, turn, NULL);
-	fairq_hold_end(NULL);
 }
 
 /*
@@ -392,28 +377,25 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 
 	if (s->call.peek)
 		return peek_at_expired(s, task, turn);
-	fairq_hold_begin(s->queue, s->lane, task->group_no);
 	if (is_left(s, task) ||
 		(runs_on(s, task) == FAIRQ_SLOT_FREE &&
 		 !fairq_start_expired(s->lane, s->taken.lane_no, turn)))
 	{
-		fairq_hold_end(NULL);
 		s->left = true;
 		return FAIRQ_LOCKED;
 	}
 	fairq_stall("claim");
 	result = lock_expired(s, task, &slot);
-	if (result != FAIRQ_CLAIMED)
+	if (result != FAIRQ_CLAIMED || slot == FAIRQ_SLOT_NONE)
 	{
-		fairq_hold_end(NULL);
-		return result;
+		fairq_start_expired_done();
+		return result == FAIRQ_CLAIMED ? end_expired(s, task) : result;
 	}
-	if (slot == FAIRQ_SLOT_NONE)
-		return end_expired(s, task);
 	/* nothing can fail once it is served */
 	if (s->call.foresees)
 		foresee_expired(s, task, turn);
 	else
 		serve_expired(s, task, turn);
+	fairq_start_expired_done();
 	return FAIRQ_CLAIMED;
 }

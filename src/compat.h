@@ -18,6 +18,7 @@
 #include "storage/lmgr.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "utils/guc.h"
 #include "utils/wait_event.h"
 #if PG_VERSION_NUM >= 170000
 #include "storage/dsm_registry.h"
@@ -300,6 +301,15 @@ fairq_index_fetch_begin(Relation rel)
 	return table_index_fetch_begin(rel, 0);
 #else
 	return table_index_fetch_begin(rel);
+#endif
+}
+
+/* Version 17 has a timeout of transactions, also of background workers. */
+static inline void
+fairq_no_transaction_timeout(void)
+{
+#if PG_VERSION_NUM >= 170000
+	SetConfigOption("transaction_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
 #endif
 }
 

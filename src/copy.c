@@ -219,7 +219,7 @@ fairq_copy_queue(const FairqQueue *queue, int64 max_tasks)
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 		copy_lane(&hints->lanes[p], &copy->lanes[p], max_tasks);
 	pg_atomic_write_u64(&copy->versions.now, queue->as_of.version);
-	pg_atomic_write_u32(&copy->calls, 0);
+	pg_atomic_write_u32(&copy->tally.calls, 0);
 	SpinLockInit(&copy->versions.mutex);
 	fairq_counter_copy(&copy->running, &hints->running);
 	fairq_shares_copy(&copy->shares, &hints->shares);

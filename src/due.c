@@ -15,7 +15,7 @@
  * goes on is kept in shared memory (times.c).
  *
  * Of leases that have ended only the deadlines are looked at, in the lane,
- * which takes a moment.  Those of before a restart the census finds (census.c).
+ * which takes a moment.  Those of before a restart a load finds (load.c).
  *
  * Locking: one backend at a time searches a lane, which is a flag in it.  The
  * flag is taken back at the end of the step, at the latest by the callbacks at

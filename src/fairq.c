@@ -15,19 +15,18 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
-#include "census.h"
 #include "changed.h"
 #include "compat.h"
 #include "due.h"
 #include "errors.h"
 #include "group.h"
+#include "load.h"
 #include "queue.h"
 #include "registry.h"
 #include "running.h"
 #include "serve.h"
 #include "shmem.h"
 #include "taken.h"
-#include "tally_count.h"
 #include "transaction.h"
 #include "turns.h"
 
@@ -51,8 +50,7 @@ _PG_init(void)
 	fairq_transactions_init();
 	fairq_turns_init();
 	fairq_running_init();
-	fairq_census_init();
-	fairq_tally_count_init();
+	fairq_load_init();
 	fairq_taken_init();
 	fairq_due_init();
 	fairq_serve_init();

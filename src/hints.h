@@ -32,7 +32,6 @@ typedef enum FairqSeatSet
 	FAIRQ_THROTTLED,
 	FAIRQ_LATE,
 	FAIRQ_DUE,
-	FAIRQ_COUNTED,
 	FAIRQ_LAPSED,
 	FAIRQ_LEASED,
 	FAIRQ_SEAT_SETS
@@ -197,6 +196,8 @@ struct FairqHints
 		int64		born;		/* when they became the queue's, by the
 								 * monotonic clock; FAIRQ_LONG_AGO: with the
 								 * queue. Constant once a task can start */
+		uint64		tenure;		/* number of the queue's tenure; constant while
+								 * the queue is there */
 		bool		replayed;	/* true: they are of a standby, where no task
 								 * can start; under the registry's lock */
 		dsa_pointer next;		/* next hints in a list of the registry; under
@@ -204,28 +205,6 @@ struct FairqHints
 	}			entry;
 
 	FairqVersions versions;		/* versions of the settings */
-	pg_atomic_uint64 uncounted; /* number of times that counters missed what
-								 * ended; in the upper half the number of this
-								 * tenure */
-	pg_atomic_uint32 limited;	/* 1: each call counts running tasks; 0: none
-								 * need; never goes back */
-	pg_atomic_uint32 calls;		/* number of calls in progress that do not
-								 * count */
-
-	/* the census, and for which ones the queue is not counted */
-	struct
-	{
-		dsa_pointer at;			/* the extension's FairqCensus; constant while
-								 * the queue is there */
-		pg_atomic_uint64 last_void; /* number of the last census that is void
-									 * for the queue's counters;
-									 * FAIRQ_EACH_CENSUS: the next ones are,
-									 * too */
-		pg_atomic_uint64 last_skipping; /* number of the last census that
-										 * passed over rows of the queue; 0:
-										 * none */
-	}			census;
-
 	pg_atomic_uint64 free_number;	/* group number at which the search for a
 									 * free one goes on; in the upper half
 									 * group_changes then (group.c) */
@@ -235,7 +214,8 @@ struct FairqHints
 
 	FairqChunks chunks;			/* bits of the groups of all lanes; the first
 								 * ones are in the lanes */
-	FairqQueueTally tally;		/* how many tasks there are */
+	FairqQueueTally tally;		/* how many tasks there are, and since when
+								 * running ones are counted */
 	FairqCounter running;		/* counter of the whole queue */
 	FairqShares shares;			/* what the lanes have got of their shares */
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and

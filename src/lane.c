@@ -50,7 +50,7 @@
  * a newcomer: either can cost the group its turn in this block.
  *
  * Recovery of a lane, after a restart or when rows were changed behind fairq's
- * back, begins with all sets empty but leased, lapsed and counted, and from
+ * back, begins with all sets empty but leased and lapsed, and from
  * that moment on what is published counts.  Then each group that has any row
  * gets its bits (recover.c).  That is done in steps, in the order of the
  * turns, from the seat behind the position on, and round; a seat that a step
@@ -66,7 +66,7 @@
  * block, and the group is in front when its task is published.
  *
  * Leases and the reach are another matter: recovery keeps what is noted of
- * them, and the census finds what is not (census.c).  A group that is leased
+ * them, and a load finds what is not (load.c).  A group that is leased
  * or lapsed for nothing costs a search.
  *
  * Taking turns is lane_take.c's affair, their end lane_end.c's; leases are in
@@ -115,22 +115,6 @@ fairq_lane_init_entry(FairqLane *lane, int32 group_no, FairqGroup *group)
 		FAIRQ_ADDR_NONE;
 }
 
-/*
- * Returns as of when counters are known now, or void.  It is read in this
- * order since a census begins by being given its number (census.c).
- */
-FairqAsOf
-fairq_lane_as_of(FairqLane *lane)
-{
-	FairqHints *hints = fairq_hints_of(lane);
-	uint64		resets = pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
-	FairqAsOf	now;
-
-	now.as_of = resets + pg_atomic_read_u64(&hints->uncounted);
-	fairq_census_look(hints, resets, &now);
-	return now;
-}
-
 /* Raise the reach of the lane: a task is running there, or about to. */
 void
 fairq_lane_reaches(FairqLane *lane, int64 addr)
@@ -147,14 +131,6 @@ fairq_lane_reaches(FairqLane *lane, int64 addr)
 		;
 }
 
-/* Has a census come by all that was running when the hints became void? */
-bool
-fairq_lane_reach_is_known(FairqLane *lane)
-{
-	return fairq_census_has_passed(fairq_hints_of(lane),
-								   pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets));
-}
-
 /*
  * The highest address of a region at which a task may be running.  If that is not
  * known, it is the last one.
@@ -162,7 +138,7 @@ fairq_lane_reach_is_known(FairqLane *lane)
 int64
 fairq_lane_reach(FairqLane *lane, FairqRegion region)
 {
-	if (fairq_lane_reach_is_known(lane))
+	if (fairq_tally_has_passed(&fairq_hints_of(lane)->tally))
 		return reach_of(lane, region);
 	return region + 1 < FAIRQ_REGIONS ? fairq_region_from(region + 1) - 1 :
 		FAIRQ_ADDR_MAX - 1;

@@ -5,7 +5,7 @@
 #ifndef FAIRQ_LANE_H
 #define FAIRQ_LANE_H
 
-#include "census_state.h"
+#include "hints.h"
 #include "seats.h"
 #include "visits.h"
 
@@ -273,9 +273,7 @@ typedef struct FairqRecovered
 /* lane.c */
 extern bool fairq_lane_is_begun(FairqLane *lane);
 extern bool fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered);
-extern FairqAsOf fairq_lane_as_of(FairqLane *lane);
 extern void fairq_lane_reaches(FairqLane *lane, int64 addr);
-extern bool fairq_lane_reach_is_known(FairqLane *lane);
 extern int64 fairq_lane_reach(FairqLane *lane, FairqRegion region);
 extern void fairq_lane_recover_begin(FairqLane *lane, uint64 resets,
 									 TimestampTz now, int64 block_length,

@@ -422,7 +422,7 @@ fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_lane_unpark_if_asked(lane);
 	if (lane->recovery.lane_no == lane_no &&
 		(limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
-		fairq_counter_park(counter, fairq_lane_as_of(lane), limit,
+		fairq_counter_park(counter, fairq_tally_now(&hints->tally), limit,
 						   lane->priority, &hints->versions.now, version))
 	{
 		FairqGroupSet *set;

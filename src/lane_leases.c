@@ -126,7 +126,7 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now)
 /*
  * Add leases of the group's tasks.  Mostly they were noted when the tasks were
  * taken, and still are.  They count also before a recovery of the lane has
- * begun: the census does not come by again.
+ * begun: the load does not come by again.
  */
 void
 fairq_lane_add_leases(FairqLane *lane, int32 group_no,

@@ -163,7 +163,7 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 			  (group->due.n > 0 && group->due.region == region &&
 			   group->due.items[0].addr <= addr)));
 	will_look |= !is_begun(lane) ||
-		(running && fairq_census_is_due(fairq_hints_of(lane)));
+		(running && !fairq_tally_has_passed(&fairq_hints_of(lane)->tally));
 	if (group != NULL)
 		fairq_entry_unlock(set);
 	LWLockRelease(&lane->lock);

@@ -13,8 +13,7 @@
 static bool
 is_shown(bool begun, FairqSeatSet set)
 {
-	return set == FAIRQ_LAPSED || set == FAIRQ_LEASED ||
-		(set != FAIRQ_COUNTED && begun);
+	return set == FAIRQ_LAPSED || set == FAIRQ_LEASED || begun;
 }
 
 /* For the view fairq.lanes: copy what is known of the lane. */

@@ -54,12 +54,12 @@
 #include "group.h"
 #include "lane_waits.h"
 #include "line.h"
+#include "load.h"
 #include "recover.h"
 #include "registry.h"
 #include "store_spi.h"
 #include "sweep.h"
 #include "taken.h"
-#include "tally_count.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_expire_leases);
@@ -474,7 +474,7 @@ read_tasks(const List *ids)
 		queue = fairq_queue_by_id(id);
 		if (queue != NULL)
 		{
-			fairq_count_tasks(queue, tasks, true);
+			fairq_load_here(queue, tasks);
 			make_known(queue, tasks);
 		}
 		fairq_queue_id_unlock(id, AccessShareLock);

@@ -205,7 +205,7 @@ publish_scheduled(FairqLane *lane, int32 group_no, int64 addr, bool again)
 
 /*
  * Forget a lane: all of it is to be read off the table again, and its leases
- * by another census.
+ * by another load.
  */
 static void
 forget_lane(FairqLane *lane)

@@ -127,7 +127,7 @@ fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 	bool		expired = task->took == FAIRQ_TOOK_LEASE;
 
 	/* the group may have been put aside in another priority until it would run */
-	pending->leaves.of_retried |= queue->retries.in_order &&
+	pending->ends_retried |= queue->retries.in_order &&
 		fairq_region(task->addr) == FAIRQ_REGION_RETRIED;
 	fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
 	fairq_work_ended(pending->lane, pending->group_no, &pending->work,
@@ -175,7 +175,6 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	{
 		fairq_attempt_ended(queue, pending, task);
 		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
-		fairq_hold_begin(queue, lane, task->group_no);
 	}
 	else
 	{
@@ -188,7 +187,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	if (fairq_task_delete(tasks, task, true) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not delete a locked task");
 	if (task->running)
-		fairq_hold_end(pending);
+		fairq_slot_is_left(queue, task->group_no);
 }
 
 /*
@@ -235,11 +234,10 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	addr = fairq_assign_again(queue, tasks, task, retried, &run_at);
 	pending = fairq_pending(lane, task->group_no);
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
-	fairq_hold_begin(queue, lane, task->group_no);
 	fairq_attempt_ended(queue, pending, task);
 	fairq_task_return(tasks, task, addr, run_at, error, retried);
 	fairq_publish_again(pending, task, run_at, false);
-	fairq_hold_end(pending);
+	fairq_slot_is_left(queue, task->group_no);
 }
 
 /* Returns how many more attempts a task may have, beside those so far. */

@@ -28,6 +28,7 @@
 #include "common/hashfn.h"
 #include "utils/memutils.h"
 
+#include "held.h"
 #include "pending_internal.h"
 #include "registry.h"
 
@@ -49,7 +50,6 @@ static int32 unshown = NO_INDEX;
 
 static bool own_tasks = false;	/* some change makes tasks ready at commit */
 static bool to_undo = false;	/* some change has ready_at_abort */
-static bool to_leave = false;	/* some change has a counter to leave */
 static bool own_settings = false;	/* settings were changed */
 
 /* the reservations whose rows are being written */
@@ -195,7 +195,7 @@ fairq_pending_forget(void)
 	max_stack = 0;
 	fairq_news_forget();
 	unshown = NO_INDEX;
-	own_tasks = to_undo = to_leave = false;
+	own_tasks = to_undo = false;
 	own_settings = false;
 }
 
@@ -228,9 +228,7 @@ merge_into_lane_pending_below(int index)
 		below->queue.dropped |= pending->queue.dropped;
 		below->queue.created |= pending->queue.created;
 		below->queue.removed |= pending->queue.removed;
-		below->uncounted |= pending->uncounted;
-		below->leaves.at_commit += pending->leaves.at_commit;
-		below->leaves.at_abort += pending->leaves.at_abort;
+		below->ends_retried |= pending->ends_retried;
 		below->work.any |= pending->work.any;
 		for (int c = 0; c < FAIRQ_STATS; c++)
 			below->stats[c] += pending->stats[c];
@@ -530,6 +528,18 @@ fairq_pending_highest(FairqLane *lane, int32 group_no)
 	return highest;
 }
 
+/* Have the group taken back into service at the end, if it is parked. */
+static void
+take_back_at_end(FairqHints *hints, int32 group_no)
+{
+	FairqCounter *counter;
+
+	fairq_held_room(true);
+	counter = fairq_shmem_counter(hints, group_no);
+	fairq_held_note(hints, group_no, counter, 0, 0);
+	fairq_counter_unpin(counter);
+}
+
 /*
  * Note that settings of a group, or of the queue (-1), are changed.  Other
  * backends must not park a group by the old settings once the new ones are
@@ -551,8 +561,8 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 	pending->settings = true;
 	/* of so many groups that they are not kept apart */
 	pending->queue.all_settings |= pending->group_no != group_no;
-	if (pending->group_no >= 0 && pending->leaves.counter == NULL)
-		pending->leaves.counter = fairq_shmem_counter(hints, group_no);
+	if (pending->group_no >= 0)
+		take_back_at_end(hints, group_no);
 }
 
 /* Note that settings of any groups of the queue are changed. */
@@ -608,100 +618,6 @@ bool
 fairq_has_changed_settings(void)
 {
 	return own_settings;
-}
-
-/*
- * Note that tasks of the group stop running if we commit, or if we abort.  The
- * counter is pinned by the caller, and by the change as well from now on.  It
- * is NULL if the queue has no limits as yet.
- */
-void
-fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
-					 uint64 count_no,
-					 uint64 queue_count_no, int32 at_commit, int32 at_abort)
-{
-	to_leave = true;
-	if (pending->group_no < 0)
-	{
-		pending->uncounted = true;
-		pending->leaves.at_commit += at_commit;
-		pending->leaves.at_abort += at_abort;
-		return;
-	}
-	if (pending->leaves.counter == NULL && counter != NULL)
-	{
-		fairq_counter_pin(counter);
-		pending->leaves.counter = counter;
-	}
-	if (pending->leaves.at_commit == 0 && pending->leaves.at_abort == 0)
-	{
-		pending->leaves.count_no = count_no;
-		pending->leaves.queue_count_no = queue_count_no;
-	}
-	if (pending->leaves.count_no != count_no)
-		pending->leaves.count_no = FAIRQ_MIXED_COUNTS;
-	if (pending->leaves.queue_count_no != queue_count_no)
-		pending->leaves.queue_count_no = FAIRQ_MIXED_COUNTS;
-	pending->leaves.at_commit += at_commit;
-	pending->leaves.at_abort += at_abort;
-}
-
-/*
- * Has the transaction ended tasks of groups that are not kept apart?  Those that it
- * has claimed it sees in the table.
- */
-static bool
-is_hidden(const FairqPending *pending)
-{
-	return pending->uncounted && pending->leaves.at_commit > 0;
-}
-
-static bool
-add_running(const FairqPending *pending, int32 *running, bool *doubtful)
-{
-	*running += pending->leaves.at_commit;
-	*doubtful |= pending->leaves.at_commit > 0 || pending->leaves.at_abort > 0;
-	return !is_hidden(pending);
-}
-
-/*
- * Count the tasks of the group, or of the queue (-1), that count as running
- * though we don't see them any more.  It is doubtful if some of that may be
- * counted twice.  False if that is not known.
- */
-bool
-fairq_pending_running(FairqHints *hints, int32 group_no, int32 *running,
-					  bool *doubtful)
-{
-	*running = 0;
-	if (!to_leave)
-		return true;
-	if (group_no < 0)
-	{
-		for (int i = 0; i < nstack; i++)
-		{
-			if (fairq_hints_of(stack[i].lane) == hints &&
-				!add_running(&stack[i], running, doubtful))
-				return false;
-		}
-		return true;
-	}
-	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-	{
-		FairqLane  *lane = &hints->lanes[priority];
-
-		for (FairqPending *p = topmost_pending(lane, -1); p != NULL;
-			 p = pending_below(p))
-		{
-			if (is_hidden(p))
-				return false;
-			*doubtful |= p->uncounted;
-		}
-		for (FairqPending *p = topmost_pending(lane, group_no); p != NULL;
-			 p = pending_below(p))
-			(void) add_running(p, running, doubtful);
-	}
-	return true;
 }
 
 /* Add what this transaction has changed so far of how many tasks there are. */

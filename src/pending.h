@@ -78,34 +78,14 @@ typedef struct FairqPending
 								 * back */
 	}			queue;
 
-	bool		uncounted;		/* true, of a lane: counters will have missed
-								 * something */
-
-	/* slots that tasks leave; of a lane, the numbers alone */
-	struct
-	{
-		FairqCounter *counter;	/* the group's counter, pinned; NULL: none */
-		uint64		count_no;	/* count_no of the counter when it was entered
-								 * or held; FAIRQ_MIXED_COUNTS: of several
-								 * counts */
-		uint64		queue_count_no; /* count_no of the queue's counter,
-									 * likewise */
-		int32		at_commit;	/* number of tasks that stop running at a
-								 * commit */
-		int32		at_abort;	/* number of tasks that stop running at an
-								 * abort */
-		bool		of_retried;	/* true: of one for which the group was put
-								 * aside, in a queue that is in order */
-	}			leaves;
-
+	bool		ends_retried;	/* true: a commit ends a task for which the
+								 * group was put aside, in a queue that is in
+								 * order */
 	uint32		stats[FAIRQ_STATS]; /* number of each event, counted at a
 									 * commit */
 	int64		tally[FAIRQ_TALLIES];	/* number of tasks more, or less, that
 										 * there are after a commit */
 } FairqPending;
-
-/* a count_no that no count has */
-#define FAIRQ_MIXED_COUNTS PG_UINT64_MAX
 
 /* Note that so many tasks more count as that, if we commit. */
 static inline void
@@ -141,11 +121,6 @@ extern void fairq_pending_removed(FairqHints *hints);
 extern void fairq_pending_granted(FairqHints *hints);
 extern void fairq_pending_dropped(FairqHints *hints);
 extern bool fairq_has_changed_settings(void);
-extern void fairq_pending_leaves(FairqPending *pending, FairqCounter *counter,
-								 uint64 count_no, uint64 queue_count_no,
-								 int32 at_commit, int32 at_abort);
-extern bool fairq_pending_running(FairqHints *hints, int32 group_no,
-								  int32 *running, bool *doubtful);
 extern void fairq_pending_tallies(FairqHints *hints, int64 *n);
 
 #endif							/* FAIRQ_PENDING_H */

@@ -27,7 +27,6 @@
 #include "outcome.h"
 #include "serve.h"
 #include "taken.h"
-#include "tally_count.h"
 #include "transaction.h"
 
 #define CLAIM_NATTS 12
@@ -166,7 +165,6 @@ serve_claims(Claims *claims, FairqTable *tasks, int64 max_tasks, int64 per_group
 	bool		stopped;
 
 	claims->queue_name = CStringGetTextDatum(claims->queue->name);
-	fairq_count_few_tasks(claims->queue, tasks);
 	served = fairq_serve(claims->queue, tasks, &call, &stopped);
 	claims->any |= served > 0;
 	return stopped ? 0 : max_tasks - served;

@@ -9,10 +9,8 @@
  * for a pop: there are too few workers, or the group's turn has not come.
  *
  * It is found in settings and counters, and no task is read.  A counter that is
- * not known says nothing: so after a restart, or when rows were changed behind
- * fairq's back, the tasks wait for a pop, which counts them.  A counter that is
- * doubtful keeps pops away as one that is not, until it is counted anew.  On a
- * standby no pop will ever count, so there limits give no reason.
+ * not known says nothing: so for a moment after a restart, and on a standby, limits
+ * give no reason.
  *
  * Looking changes nothing: no counter is made.
  *
@@ -32,11 +30,10 @@
 static bool
 is_full(FairqQueue *queue, FairqCounter *counter, int32 limit)
 {
-	FairqAsOf	now = fairq_lane_as_of(fairq_queue_lane(queue, 0));
 	int32		running;
-	bool		doubtful;
 
-	return fairq_counter_read(counter, now, &running, &doubtful) &&
+	return fairq_counter_read(counter, fairq_tally_now(&queue->hints->tally),
+							  &running) &&
 		running >= limit;
 }
 
@@ -85,7 +82,8 @@ group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
 	if (setting->pace.gap == 0)
 		return setting->held_until;
 	counter = fairq_shmem_find_counter(queue->hints, group_no);
-	fairq_counter_init(&none, queue->hints->entry.born);
+	fairq_counter_init(&none, queue->hints->entry.tenure,
+					   queue->hints->entry.born);
 	start = start_at(fairq_counter_next_start(counter != NULL ? counter : &none,
 											  &setting->pace), now);
 	if (counter != NULL)

@@ -25,7 +25,7 @@
  * not pay for all groups.  Only one that finds no group ready has to know them
  * all.
  *
- * What is running, and until when, the census finds (census.c).
+ * What is running, and until when, a load finds (load.c).
  *
  * Locking: none while the table is read.  Only the step that goes on where the
  * last one has ended is noted.

@@ -29,7 +29,7 @@
  *
  * The number of a queue that is gone can come back, with the rows of a dump.  So
  * hints that were given back are not found any more, and new ones begin with a
- * number that makes counters of the same queue void (fairq_lane_as_of()).
+ * number that makes counters of the same queue void (registry_counters.c).
  *
  * If an allocation fails, nothing is half there: what is needed for an entry is
  * had before the entry is made.
@@ -62,19 +62,15 @@
 typedef struct ExtensionEntry
 {
 	FairqQueueKey key;			/* queue_id is 0 */
-	dsa_pointer census;			/* its FairqCensus, and behind it its
-								 * FairqTally */
+	dsa_pointer tally;			/* its FairqTally */
 } ExtensionEntry;
-
-/* where the tally of an extension is, from its census on */
-#define TALLY_OFFSET MAXALIGN(sizeof(FairqCensus))
 
 /* this backend's view */
 FairqRegistryView fairq_view;
 
 /* the extension that this backend has entered, or found entered */
 static Oid	entered = InvalidOid;
-static dsa_pointer own_census = InvalidDsaPointer;
+static dsa_pointer own_tally = InvalidDsaPointer;
 
 /* Attach to a table, or make it; it stays as it is if this has been done. */
 static void
@@ -243,20 +239,13 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	LWLockRelease(&fairq_view.registry->lock);
 	fairq_version_up(&hints->versions, FAIRQ_ALL_CHANGED);
 	/* counters that have outlived a queue of the same number are void */
-	pg_atomic_init_u64(&hints->uncounted,
-					   pg_atomic_add_fetch_u64(&fairq_view.registry->tenures, 1) << 32);
-	pg_atomic_init_u32(&hints->limited, 0);
-	pg_atomic_init_u32(&hints->calls, 0);
-	hints->census.at = own_census;
-	fairq_queue_tally_init(&hints->tally, own_census + TALLY_OFFSET);
-	/* no call has used it yet without counting */
-	pg_atomic_init_u64(&hints->census.last_void, 0);
-	pg_atomic_init_u64(&hints->census.last_skipping, 0);
+	hints->entry.tenure = pg_atomic_add_fetch_u64(&fairq_view.registry->tenures, 1);
+	fairq_queue_tally_init(&hints->tally, own_tally);
 	pg_atomic_init_u64(&hints->free_number, 0);
 	pg_atomic_init_u64(&hints->unparks, 0);
 	hints->entry.born = fairq_monotonic();
 	hints->entry.replayed = RecoveryInProgress();
-	fairq_counter_init(&hints->running, hints->entry.born);
+	fairq_counter_init(&hints->running, hints->entry.tenure, hints->entry.born);
 	fairq_shares_init(&hints->shares);
 	for (int i = 0; i < FAIRQ_SPANS; i++)
 		fairq_histogram_init(&hints->histograms[i]);
@@ -444,13 +433,13 @@ static void
 delete_extension(const FairqQueueKey *key)
 {
 	ExtensionEntry *extension = dshash_find(fairq_view.extensions, key, true);
-	dsa_pointer census;
+	dsa_pointer tally;
 
 	if (extension == NULL)
 		return;
-	census = extension->census;
+	tally = extension->tally;
 	dshash_delete_entry(fairq_view.extensions, extension);
-	fairq_free(census);
+	fairq_free(tally);
 }
 
 /*
@@ -510,14 +499,13 @@ enter_extension(void)
 {
 	FairqQueueKey key = fairq_key(0, -1);
 	ExtensionEntry *extension;
-	dsa_pointer census;
+	dsa_pointer tally;
 	bool		found;
 
 	if (entered == key.task)
 		return;
-	census = fairq_allocate(TALLY_OFFSET + fairq_tally_size());
-	fairq_census_state_init(fairq_at(census));
-	fairq_tally_init(fairq_at(census + TALLY_OFFSET),
+	tally = fairq_allocate(fairq_tally_size());
+	fairq_tally_init(fairq_at(tally),
 					 fairq_domain_index());
 	PG_TRY();
 	{
@@ -525,16 +513,16 @@ enter_extension(void)
 	}
 	PG_CATCH();
 	{
-		fairq_free(census);
+		fairq_free(tally);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	if (!found)
-		extension->census = census;
-	own_census = extension->census;
+		extension->tally = tally;
+	own_tally = extension->tally;
 	dshash_release_lock(fairq_view.extensions, extension);
 	if (found)
-		fairq_free(census);
+		fairq_free(tally);
 	else
 		fairq_shmem_sweep();
 	entered = key.task;
@@ -594,16 +582,14 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 	}
 	PG_END_TRY();
 	if (!found)
-	{
 		entry->hints = hints->entry.self;
-		/* a census that did not find the queue here has written that before */
-		pg_atomic_write_u64(&hints->census.last_skipping,
-							pg_atomic_read_u64(&fairq_shmem_census(hints)->skipping));
-	}
 	ptr = entry->hints;
 	dshash_release_lock(fairq_view.queues, entry);
 	if (!found)
+	{
+		fairq_queue_tally_entered(&hints->tally);
 		return hints;
+	}
 	push_hints(&fairq_view.registry->free, hints);
 	return fairq_at(ptr);
 }

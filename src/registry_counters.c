@@ -7,42 +7,33 @@
  * as many as the last time left, which costs a constant time per new one, and when
  * shared memory is full.
  *
- * Locking: a partition of the table of counters, before one of queues, and a
- * lane's lock; see registry.c.
+ * Locking: a partition of the table of counters, before one of queues; see
+ * registry.c.
  */
 #include "postgres.h"
 
 #include "domain.h"
 #include "registry_internal.h"
-#include "seats.h"
 #include "shadow.h"
 
 /*
- * The entry of the queue of a counter, locked shared; NULL if the queue is gone.
- */
-static FairqQueueEntry *
-lock_queue_of(const FairqQueueKey *key)
-{
-	FairqQueueKey queue = *key;
-
-	queue.group_no = -1;
-	return dshash_find(fairq_view.queues, &queue, false);
-}
-
-/*
- * What is void of the counters of a counter's queue.  False if the queue is gone:
- * then the counter may be freed, though it is not idle.
+ * The number of the last load, and the tenure of the hints of a counter's queue.
+ * False if the queue is gone: then the counter may be freed, though it is not idle.
  */
 static bool
-read_as_of(const FairqQueueKey *key, FairqAsOf *now)
+read_queue_of(const FairqQueueKey *key, uint64 *number, uint64 *tenure)
 {
-	FairqQueueEntry *entry = lock_queue_of(key);
+	FairqQueueKey queue = *key;
+	FairqQueueEntry *entry;
 	FairqHints *hints;
 
+	queue.group_no = -1;
+	entry = dshash_find(fairq_view.queues, &queue, false);
 	if (entry == NULL)
 		return false;
 	hints = fairq_at(entry->hints);
-	*now = fairq_lane_as_of(&hints->lanes[0]);
+	*number = pg_atomic_read_u64(&fairq_tally_of(&hints->tally)->number);
+	*tenure = hints->entry.tenure;
 	dshash_release_lock(fairq_view.queues, entry);
 	return true;
 }
@@ -51,29 +42,15 @@ read_as_of(const FairqQueueKey *key, FairqAsOf *now)
 static bool
 is_of_no_use(FairqCounterEntry *entry)
 {
-	FairqAsOf	now;
+	uint64		number;
+	uint64		tenure;
 
-	if (fairq_counter_is_idle(&entry->counter, NULL))
+	if (fairq_counter_is_idle(&entry->counter, 0))
 		return true;
 	return !fairq_counter_is_pinned(&entry->counter) &&
-		(!read_as_of(&entry->key, &now) ||
-		 fairq_counter_is_idle(&entry->counter, &now));
-}
-
-/* It is freed, so its queue has it no more.  It is locked in its table. */
-static void
-forget_counter(const FairqQueueKey *key)
-{
-	FairqQueueEntry *entry = lock_queue_of(key);
-	FairqHints *hints;
-
-	if (entry == NULL)
-		return;
-	hints = fairq_at(entry->hints);
-	LWLockAcquire(&hints->lanes[0].lock, LW_EXCLUSIVE);
-	fairq_seats_remove(&hints->lanes[0], FAIRQ_COUNTED, key->group_no);
-	LWLockRelease(&hints->lanes[0].lock);
-	dshash_release_lock(fairq_view.queues, entry);
+		(!read_queue_of(&entry->key, &number, &tenure) ||
+		 tenure != entry->counter.tenure ||
+		 fairq_counter_is_idle(&entry->counter, number));
 }
 
 /* Free the counters that are idle, and what queues had that are gone. */
@@ -90,7 +67,6 @@ free_idle_counters(void)
 	{
 		if (is_of_no_use(entry))
 		{
-			forget_counter(&entry->key);
 			dshash_delete_current(&status);
 			pg_atomic_fetch_sub_u32(&fairq_view.registry->ncounters, 1);
 		}
@@ -112,25 +88,6 @@ free_if_many(void)
 }
 
 /*
- * Let the sum of the queue's counters find that of the group, which is pinned.
- * A backend that is about to use the counter looks whether that is done: the
- * one that has made it may not have come so far.  The bit is read without a
- * lock, since it is not taken away before the counter is, and then not found
- * any more.
- */
-static void
-note_counter(FairqHints *hints, int32 group_no)
-{
-	FairqLane  *lane = &hints->lanes[0];
-
-	if (fairq_seats_has(lane, FAIRQ_COUNTED, group_no))
-		return;
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	fairq_seats_add(lane, FAIRQ_COUNTED, group_no);
-	LWLockRelease(&lane->lock);
-}
-
-/*
  * Find the counter of a group in a copy, or make it of what there is.  It is
  * pinned.
  */
@@ -144,7 +101,7 @@ own_counter(FairqHints *copy, int32 group_no)
 
 	if (is_new)
 	{
-		fairq_counter_init(counter, copy->entry.born);
+		fairq_counter_init(counter, copy->entry.tenure, copy->entry.born);
 		real = fairq_shmem_find_counter(fairq_shadow_real(copy), group_no);
 		if (real != NULL)
 		{
@@ -168,10 +125,11 @@ have_counter(FairqHints *hints, int32 group_no)
 	free_if_many();
 	entry = fairq_registry_insert(fairq_view.counters, &key, &found);
 	if (!found)
-	{
-		fairq_counter_init(&entry->counter, hints->entry.born);
 		pg_atomic_fetch_add_u32(&fairq_view.registry->ncounters, 1);
-	}
+	/* one that has outlived a queue of the same number is void */
+	if (!found || entry->counter.tenure != hints->entry.tenure)
+		fairq_counter_init(&entry->counter, hints->entry.tenure,
+						   hints->entry.born);
 	fairq_counter_pin(&entry->counter);
 	dshash_release_lock(fairq_view.counters, entry);
 	return &entry->counter;
@@ -181,13 +139,9 @@ have_counter(FairqHints *hints, int32 group_no)
 FairqCounter *
 fairq_shmem_counter(FairqHints *hints, int32 group_no)
 {
-	FairqCounter *counter;
-
 	fairq_chunks_have(&hints->chunks, group_no);
-	counter = fairq_in_shadow(hints) ? own_counter(hints, group_no) :
+	return fairq_in_shadow(hints) ? own_counter(hints, group_no) :
 		have_counter(hints, group_no);
-	note_counter(hints, group_no);
-	return counter;
 }
 
 /* The same, but NULL if there is none. */
@@ -201,23 +155,16 @@ fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 		return own_counter(hints, group_no);
 	fairq_registry_attach();
 	entry = dshash_find(fairq_view.counters, &key, false);
+	if (entry != NULL && entry->counter.tenure != hints->entry.tenure)
+	{
+		dshash_release_lock(fairq_view.counters, entry);
+		entry = NULL;
+	}
 	if (entry == NULL)
 		return NULL;
 	fairq_counter_pin(&entry->counter);
 	dshash_release_lock(fairq_view.counters, entry);
 	return &entry->counter;
-}
-
-/* The first group at or behind that seat that has a counter. */
-bool
-fairq_shmem_next_counter(FairqHints *hints, int32 *group_no)
-{
-	FairqLane  *lane = &hints->lanes[0];
-
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	*group_no = fairq_seats_next(lane, FAIRQ_COUNTED, *group_no);
-	LWLockRelease(&lane->lock);
-	return *group_no != FAIRQ_NO_SEAT;
 }
 
 /* The groups of a queue that have counters.  Returns how many. */

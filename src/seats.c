@@ -88,14 +88,13 @@ summary_of(uint64 *words, int chunk)
 
 /* --------------------------------------------------------------------- */
 
-/* Empty all sets but those of leases and counters. */
+/* Empty all sets but those of leases. */
 void
 fairq_seats_init(FairqLane *lane)
 {
-	StaticAssertStmt(FAIRQ_COUNTED == FAIRQ_SEAT_SETS - 3 &&
-					 FAIRQ_LAPSED == FAIRQ_SEAT_SETS - 2 &&
+	StaticAssertStmt(FAIRQ_LAPSED == FAIRQ_SEAT_SETS - 2 &&
 					 FAIRQ_LEASED == FAIRQ_SEAT_SETS - 1, "these come last");
-	for (int set = 0; set < FAIRQ_COUNTED; set++)
+	for (int set = 0; set < FAIRQ_LAPSED; set++)
 	{
 		lane->seats.n[set] = 0;
 		lane->seats.first[set] = 0;
@@ -105,7 +104,7 @@ fairq_seats_init(FairqLane *lane)
 		uint64	   *words = lane_part(lane, chunk);
 
 		if (words != NULL)
-			memset(words, 0, FAIRQ_COUNTED * SET_WORDS(chunk) * sizeof(uint64));
+			memset(words, 0, FAIRQ_LAPSED * SET_WORDS(chunk) * sizeof(uint64));
 	}
 }
 

@@ -23,9 +23,9 @@
  * A group that has no slot for another running task is parked: no pop comes by
  * until it has (counter.c).
  *
- * After a restart the census is to find what is running (census.c).  Each call
- * does a step of it; one that finds less than it was asked for (with per_group:
- * nothing) goes on to its end and looks again.
+ * After a restart a load is to find what is running (load.c).  A call that finds
+ * less than it was asked for (with per_group: nothing) waits for that, and looks
+ * again.
  *
  * A queue that is full (max_running) has no turns: only tasks whose leases have
  * expired are served, in rounds of their groups (lane_take.c).
@@ -33,9 +33,7 @@
  * A call returns fewer tasks than it was asked for, though some are ready, if
  *
  * - the queue is paused (serve_lanes() here), or their groups are (counter.c);
- * - the queue is full by max_running, or its counter has no count (running.c);
- * - their groups are full, or their counters have no count (running.c,
- *	 counter.c);
+ * - the queue is full by max_running (running.c), or their groups are (counter.c);
  * - settings have changed since the call read them (running.c); it begins anew,
  *	 here, only if it has nothing yet;
  * - per_group says so: its window of turns (may_take() in lane_take.c), the
@@ -57,9 +55,10 @@
  *	 it, for this turn, what has expired of the group;
  * - they have fallen due, but another call does the step that will find
  *	 them (due.c, times.c), or they have since the call began;
- * - the census goes on: with per_group the call does not finish it once it has
- *	 served something (is_to_count() here), and it can be void again and again
- *	 (census.c);
+ * - counters or leases are not known: with per_group the call does not wait for a
+ *	 load once it has served something (is_to_load() here); loads can be void
+ *	 again and again (load.c), and none counts beside transactions of before the
+ *	 queue's first limit (tally.c);
  * - a whole block of turns came to nothing (IDLE_BLOCKS here, may_take());
  * - no entry of the cache is to be had for their groups, as all are pinned
  *	 (MAX_CROWDED in lane_take.c);
@@ -83,9 +82,9 @@
 
 #include "miscadmin.h"
 
-#include "census.h"
 #include "copy.h"
 #include "due.h"
+#include "load.h"
 #include "registry.h"
 #include "running.h"
 #include "serve.h"
@@ -98,8 +97,8 @@
 /* how often a call looks again for its own transaction's tasks */
 #define MAX_OWN_TRIES 100
 
-/* how often it ends a census: one that had begun, and one that it wants then */
-#define MOST_COUNTS 2
+/* how often it waits for a load: that of leases, and one that it wants then */
+#define MOST_LOADS 2
 
 /* blocks past the last one with a task served, in which a call goes on */
 #define IDLE_BLOCKS 1
@@ -265,7 +264,7 @@ serve_in_full(FairqService *s)
 		if (fairq_queue_is_throttled())
 			return false;
 		if (served || s->got.served >= s->call.max_tasks ||
-			fairq_slot_in_queue(s->tasks))
+			fairq_slot_in_queue())
 			return true;
 		tried_seat = turn->group_no;
 	}
@@ -402,7 +401,7 @@ serve_lane(FairqService *s)
 		FairqTaken	taken;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!fairq_slot_in_queue(s->tasks))
+		if (!fairq_slot_in_queue())
 		{
 			/* with per_group it is either turns or rounds in a full queue */
 			if (fairq_settings_are_old(s->queue) || fairq_queue_is_throttled() ||
@@ -564,28 +563,27 @@ end_scan(FairqScan *scan)
 
 /* Is there less to serve than is wanted, as far as is known what is running? */
 static bool
-is_to_count(FairqService *s)
+is_to_load(FairqService *s)
 {
 	return s->got.served < s->call.max_tasks && !s->got.peeked &&
 		!s->queue->paused && !s->call.foresees &&
 		(s->call.per_group == 0 || s->got.served == 0) &&
-		fairq_census_is_due(s->queue->hints);
+		fairq_load_is_due(s->queue);
 }
 
 static void
 serve_queue(FairqService *s)
 {
 	int32		id;
-	int			counts = 0;
+	int			loads = 0;
 	bool		old;
 
 	owed.hints = s->queue->hints;
 	owed.found = 0;
 	owed.lanes = 0;
 
-	/* what is running is found by all pops, a part by each */
 	if (!s->queue->paused && !s->call.foresees)
-		fairq_census_step(s->queue, s->tasks);
+		fairq_load_begin(s->queue, s->tasks);
 
 	/* by our own settings there may be slots for parked groups */
 	if (fairq_has_changed_settings())
@@ -593,7 +591,7 @@ serve_queue(FairqService *s)
 	for (int tries = 0;; tries++)
 	{
 		serve_lanes(s);
-		/* a census reads them anew, if it comes by this queue */
+		/* a load reads them anew, if it comes by this queue */
 		old = fairq_settings_are_old(s->queue);
 
 		/*
@@ -606,9 +604,9 @@ serve_queue(FairqService *s)
 			fairq_pending_show(s->queue->hints))
 			continue;
 
-		/* groups that were passed over may be served once all are counted */
-		if (is_to_count(s) && counts++ < MOST_COUNTS &&
-			fairq_census_finish(s->queue, s->tasks))
+		/* groups that were passed over may be served once all is known */
+		if (is_to_load(s) && loads++ < MOST_LOADS &&
+			fairq_load_finish(s->queue, s->tasks))
 			continue;
 
 		/* changed limits act at once, also in the middle of a call */
@@ -708,6 +706,8 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, const FairqCall *call)
 	fairq_watch_transaction();
 	/* what our own transaction has done our own pops are shown, too */
 	(void) fairq_pending_show(queue->hints);
+	fairq_load_begin(queue, tasks);
+	(void) fairq_load_finish(queue, tasks);
 	s.queue = fairq_copy_queue(queue, call->max_tasks);
 	s.call.foresees = true;
 	serve_queue(&s);

@@ -42,7 +42,7 @@
  * it the meaning of a field: sessions that have an old library and such as
  * have a new one must not share it.
  */
-#define LAYOUT 23
+#define LAYOUT 24
 
 /* name of the block, or of its handle */
 #define NAME "fairq"
@@ -123,7 +123,6 @@ init_domain(FairqDomain *domain)
 {
 	pg_atomic_init_u64(&domain->resets, 0);
 	pg_atomic_init_u64(&domain->forgets, 0);
-	pg_atomic_init_u64(&domain->uncounted, 0);
 	pg_atomic_init_u64(&domain->moves, 0);
 	pg_atomic_init_u64(&domain->group_changes, 0);
 	pg_atomic_init_u64(&domain->settings, 0);

@@ -46,11 +46,8 @@ typedef struct FairqDomain
 {
 	pg_atomic_uint64 resets;	/* number of times that all hints became
 								 * void */
-	pg_atomic_uint64 forgets;	/* number of requests for another census:
-								 * leases were forgotten, or a queue is to be
-								 * counted */
-	pg_atomic_uint64 uncounted; /* number of times that counters of a queue
-								 * missed what ended */
+	pg_atomic_uint64 forgets;	/* number of times that leases were
+								 * forgotten */
 	pg_atomic_uint64 moves;		/* number of rows that got new index entries
 								 * (store_task.c) */
 	pg_atomic_uint64 group_changes; /* number of times that cached groups
@@ -269,7 +266,6 @@ typedef struct FairqRegistry
 								 * queue's */
 } FairqRegistry;
 
-typedef struct FairqCensus FairqCensus;
 typedef struct FairqHints FairqHints;
 typedef struct FairqCounter FairqCounter;
 

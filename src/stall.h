@@ -12,14 +12,12 @@
  * claim	between the choice of a row and its change, without a lock:
  *			test/suite/claims, test/evict
  * reading	of a group, in the middle, likewise
- * census	after its pages were read, and after each group it has published:
- *			test/evict
  * commit	between the moment at which a commit is visible and its pending
  *			changes: test/suite/tally
  * publish	in the middle of a commit's changes, once those of a group are to be
  *			found: test/suite/together
- * tally	of a count of all tasks, before its numbers are published:
- *			test/suite/tally
+ * load		once its pages are read, and after each group and queue that it has
+ *			published: test/suite/tally, test/evict
  *
  * Tests ask for them by test/stall.py.  Points of one kind are in one file, which
  * counts them.  In other builds there is nothing here.

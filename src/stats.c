@@ -20,6 +20,7 @@
 
 #include "compat.h"
 #include "histogram.h"
+#include "load.h"
 #include "queue.h"
 #include "registry.h"
 #include "row.h"
@@ -28,12 +29,30 @@
 
 PG_FUNCTION_INFO_V1(fairq_visible_stats);
 
+/* Have the numbers of tasks loaded, if they are not known. */
+static void
+load(FairqQueue *queue)
+{
+	FairqTable *tasks;
+
+	if (fairq_tally_is_known(&queue->hints->tally) || RecoveryInProgress())
+		return;
+	tasks = fairq_table_try_open(fairq_catalog()->task);
+	if (tasks == NULL)
+		return;
+	fairq_load_begin(queue, tasks);
+	fairq_table_close(tasks);
+}
+
 /* Put how many tasks are ready, scheduled and running. */
 static void
 put_tallies(FairqRow *row, FairqQueue *queue)
 {
 	int64		n[FAIRQ_TALLIES];
-	bool		known = fairq_tally_read(&queue->hints->tally, n);
+	bool		known;
+
+	load(queue);
+	known = fairq_tally_read(&queue->hints->tally, n);
 
 	for (int i = 0; i < FAIRQ_TALLIES; i++)
 		fairq_put_int8(row, n[i], !known);

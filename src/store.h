@@ -271,11 +271,8 @@ extern int	fairq_task_entries(FairqTable *table, int32 lane, int32 group_no,
 							   int64 from, int most, FairqItem *items,
 							   int64 *end, bool *abreast);
 
-/*
- * what is done with a task on a page; changing: it is being changed
- */
-typedef void (*FairqTaskSeen) (void *arg, const FairqTask *task,
-							   bool changing);
+/* what is done with a task on a page */
+typedef void (*FairqTaskSeen) (void *arg, const FairqTask *task);
 
 extern void fairq_task_pages(FairqTable *table, BlockNumber from,
 							 BlockNumber end, Snapshot as_of,

@@ -220,14 +220,12 @@ bool
 fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 {
 	FairqCounter *counter = fairq_shmem_find_counter(queue->hints, group_no);
-	bool		doubtful;
 	bool		known;
 
 	if (counter == NULL)
 		return false;
 	known = fairq_counter_read(counter,
-							   fairq_lane_as_of(fairq_queue_lane(queue, 0)),
-							   running, &doubtful);
+							   fairq_tally_now(&queue->hints->tally), running);
 	fairq_counter_unpin(counter);
 	return known;
 }

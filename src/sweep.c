@@ -15,7 +15,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "census.h"
+#include "load.h"
 #include "line.h"
 #include "outcome.h"
 #include "shown.h"
@@ -125,7 +125,7 @@ fairq_expire_all(FairqQueue *queue, int64 most)
 
 	begin_sweep(&sweep);
 	/* what is leased is known after these two, also in our own transaction */
-	(void) fairq_census_finish(queue, sweep.tasks);
+	(void) fairq_load_finish(queue, sweep.tasks);
 	(void) fairq_pending_show(queue->hints);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		expire_in_lane(&sweep, priority);

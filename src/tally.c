@@ -1,83 +1,110 @@
 /*
  * tally.c
- *		How many tasks a queue has: numbers that commits keep, and one count that
- *		they begin with.
+ *		How many tasks a queue has: numbers that commits keep, and one pass
+ *		that they begin with.
  *
  * A queue's numbers are exact at each moment at which no transaction has left
- * the array of running ones and not yet ended here.  Nothing is counted when
- * they are asked for.  They are known from the end of a count on, one pass over
- * all rows of fairq.task (tally_count.c), until rows are changed behind fairq's
- * back ("resets" of the domain), or shared memory is lost.
+ * the array of running ones and not yet ended here.  So are the counters of
+ * its running tasks, of the queue and of each group, if it has limits
+ * (counter.c).  Nothing is counted when they are asked for.  They are known
+ * from the end of a load on, one pass over all rows of fairq.task (load.c),
+ * until rows are changed by SQL ("resets" of the domain), or shared memory is
+ * lost.
  *
- * The count goes on beside all work.  It sees the rows as of one snapshot S, and
+ * The load runs beside all work.  It sees the rows as of one snapshot S, and
  * each transaction decides at its end whether S has its changes.  The rules:
  *
- * 1. Under the tally's lock, exclusively, the count takes S, copies what S says
- *	  of transactions, and gives the count a number.  The numbers of a queue
- *	  are of that count, and begin at 0, once they are touched after that.
+ * 1.  Under the tally's lock, exclusively, the load takes S, copies what S says
+ *	  of transactions, and is given a number.  Numbers of a queue and of a
+ *	  counter are of that load, and begin at 0, once they are touched after
+ *	  that.
  *
- * 2. A transaction that commits adds what it has changed after it has left the
+ * 2.  A transaction that commits adds what it has changed after it has left the
  *	  array of running ones, under the lock, shared: all of one queue at once,
- *	  and only if S has not seen it end.
+ *	  and only if S has not seen it end.  A counter hears of the load's number
+ *	  in any case.
  *
- * 3. What S holds stays there after the count is over, until the next one
+ * 3.  What S holds stays there after the load is over, until the next one
  *	  begins.
  *
- * 4. The count adds, of each queue, the rows that S sees of it, to numbers that
- *	  are of its own count.  Numbers are known only when it has come by all
- *	  queues.
+ * 4.  The load adds, of each queue and each counter, the rows that S sees of
+ *	  it, to numbers that are of its own load.  Numbers are known only when it
+ *	  is through with all queues.
  *
- * 5. Those of a queue are known if the count has come by it, or if the queue was
- *	  made after the count began: then it has no rows in S.
+ * 5.  Those of a queue are known if the load has come by it, or if the queue
+ *	  was made after the load began: then it has no rows in S.
  *
  * 6. "resets" is read before S is taken.  What is known is so as long as that
  *	  has not changed.
  *
+ * 7.  A load that is not seen to go on for a while is given up: another one
+ *	  begins, by rule 1, and what the first one finds is added no more.
+ *
  * Why the numbers are right: let T be a transaction that has changed rows and
  * commits.  If S has seen T end, S sees the rows as T has left them.  T may
  * end here before S is taken, and what it adds is gone by rule 1; or after, be
- * it long after, and it adds nothing by rules 2 and 3.  If S has not seen T end,
- * S sees the rows as T has found them.  T leaves the array of running ones after
- * S was taken, since both go by ProcArrayLock, so it ends here after that,
- * finds S, and adds what it has changed; by rule 1 to numbers that are of this
- * count.  So each row is counted by the number of versions that S sees, or by
- * those who have changed it since, and never by both.  What is taken away by
- * rule 1 is by no number: a queue's mutex lets one backend at a time see that
- * its numbers are of an older count, and the lock lets no count begin meanwhile.
+ * it long after, and it adds nothing by rules 2 and 3.  If S has not seen T
+ * end, S sees the rows as T has found them.  T leaves the array of running
+ * ones after S was taken, since both go by ProcArrayLock, so it ends here
+ * after that, finds S, and adds what it has changed; by rule 1 to numbers that
+ * are of this load.  So each row is counted by the number of versions that S
+ * sees, or by those who have changed it since, and never by both.  What is
+ * taken away by rule 1 is by no number: a queue's mutex lets one backend at a
+ * time see that its numbers are of an older load, and the lock lets no load
+ * begin meanwhile.
  *
  * Whether S has seen T end is asked of T's xid alone, that of the whole
- * transaction: S has all of these that were running, also when it has not kept
+ * transaction:  S has all of these that were running, also when it has not kept
  * all subtransactions.  xids have their epochs here, as a transaction can be
- * held up for long between the array and its end.  The transaction that counts has
- * changed no task when S is taken (tally_count.c).  Its own xid, if it has one, is
- * kept as that of one that S has seen running: so what it changes later is added.
+ * held up for long between the array and its end.  The load's own xid, if it
+ * has one, is kept as that of one that S has seen running; and the load reads
+ * rows as of a command before the first one, so it sees none of the changes of
+ * its own transaction.  These are added at the end, as those of others are.
  *
- * A transaction that changes rows by SQL adds nothing, and counts "resets" up at
- * its end.  If S has not seen it end that comes after S was taken, so what was
- * read before differs (rule 6).
+ * A transaction that changes rows by SQL adds nothing, and counts "resets" up
+ * at its end.  If S has not seen it end that comes after S was taken, so what
+ * was read before differs (rule 6).
  *
  * An abort adds nothing: it leaves the rows as they were.  Of a subtransaction
  * that is aborted the pending changes are gone before the commit.
  *
+ * Counters cost each claim a look at its group, so a queue without any limit
+ * has none, but for its numbers.  Its calls only say that they are in progress
+ * ("calls"), and a transaction that claims or ends a task in such a call says
+ * so until its end ("uncounted").  The first call that sees a limit makes the
+ * queue a limited one, for good.  All calls count after that, but it may be
+ * that some transactions still do not.  When these are over, the next load
+ * counts for the queue's counters ("counts_since"), and until then limited
+ * groups wait.
+ *
+ * The rules have an exhaustive model: test/model/load.py.
+ *
  * Locking: the tally's lock, an LWLock; under it ProcArrayLock, for S,
- * XidGenLock, for the epoch of its xids, and a queue's mutex, for a few
- * instructions.  Those who hold it shared add numbers and allocate nothing; so
- * it can be taken at the end of a transaction.
+ * XidGenLock, for the epoch of its xids, and the mutex of a queue or counter,
+ * for a few instructions.  Those who hold it shared add numbers and allocate
+ * nothing; so it can be taken at the end of a transaction.
  */
 #include "postgres.h"
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
 
 #include "tally.h"
 
-/* The count that this backend is at. */
+/* a backend that is not seen for so long is not waited for, in ns */
+#define PATIENCE (INT64CONST(5) * 1000 * 1000 * 1000)
+
+/* The load that this backend is at. */
 static struct
 {
 	FairqTally *tally;			/* NULL: none */
-	uint64		number;			/* number of the count */
+	uint64		number;			/* number of the load */
+	uint64		resets;			/* resets of the domain before the snapshot
+								 * was taken */
+	uint64		passed;			/* the same, and its forgets */
 }			hand;
 
 /* What the transaction that commits has changed of one queue. */
@@ -101,8 +128,13 @@ fairq_tally_init(FairqTally *tally, int32 domain)
 	memset(tally, 0, sizeof(FairqTally));
 	LWLockInitialize(&tally->lock, fairq_tranche(FAIRQ_TALLY_TRANCHE));
 	tally->domain = domain;
+	pg_atomic_init_u64(&tally->begun_at, 0);
+	pg_atomic_init_u64(&tally->seen_at, 0);
+	pg_atomic_init_u64(&tally->asked_at, 0);
 	pg_atomic_init_u64(&tally->number, 0);
 	pg_atomic_init_u64(&tally->known, PG_UINT64_MAX);
+	pg_atomic_init_u64(&tally->passed, PG_UINT64_MAX);
+	pg_atomic_init_u64(&tally->skipping, 0);
 }
 
 /* Begin the numbers of a queue that gets its hints: nothing is known of it. */
@@ -112,15 +144,35 @@ fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 	SpinLockInit(&queue->mutex);
 	queue->tally = tally;
 	queue->number = 0;
-	pg_atomic_init_u64(&queue->counted, 0);
+	pg_atomic_init_u64(&queue->loaded, 0);
+	pg_atomic_init_u64(&queue->passed, PG_UINT64_MAX);
+	/* no call has used it yet without counting */
+	pg_atomic_init_u64(&queue->counts_since, 0);
+	pg_atomic_init_u32(&queue->limited, 0);
+	pg_atomic_init_u32(&queue->calls, 0);
+	pg_atomic_init_u32(&queue->uncounted, 0);
 	memset(queue->n, 0, sizeof(queue->n));
 }
 
 /* The tally that the queue is part of.  */
-static FairqTally *
-tally_of(FairqQueueTally *queue)
+FairqTally *
+fairq_tally_of(FairqQueueTally *queue)
 {
 	return fairq_at(queue->tally);
+}
+
+/* Returns what has to be the same for leases and reaches not to be void. */
+static uint64
+voids_of(const FairqTally *tally, uint64 resets)
+{
+	return resets +
+		pg_atomic_read_u64(&fairq_domain_at(tally->domain)->forgets);
+}
+
+static uint64
+resets_of(const FairqTally *tally)
+{
+	return pg_atomic_read_u64(&fairq_domain_at(tally->domain)->resets);
 }
 
 /* Add to the numbers of a queue.  The tally's lock is held. */
@@ -140,37 +192,100 @@ add(FairqTally *tally, FairqQueueTally *queue, const int64 *n)
 	SpinLockRelease(&queue->mutex);
 }
 
+/* Note that the queue has no task that the last load could have missed. */
+static void
+have_none(FairqTally *tally, FairqQueueTally *queue, uint64 passed)
+{
+	pg_atomic_write_u64(&queue->loaded, pg_atomic_read_u64(&tally->number));
+	pg_atomic_write_u64(&queue->passed, passed);
+}
+
 /*
- * Note that the queue was just made: whenever the last count was begun, it has
+ * Note that the queue was just made: whenever the last load was begun, it has
  * seen no task of the queue.
  */
 void
 fairq_queue_tally_empty(FairqQueueTally *queue)
 {
-	FairqTally *tally = tally_of(queue);
+	FairqTally *tally = fairq_tally_of(queue);
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	pg_atomic_write_u64(&queue->counted, pg_atomic_read_u64(&tally->number));
+	have_none(tally, queue, voids_of(tally, resets_of(tally)));
 	LWLockRelease(&tally->lock);
+}
+
+/*
+ * Note that shared memory knows the queue from now on.  If the last load is
+ * over, and knew all queues of which there were tasks, there was none of this
+ * one.
+ */
+void
+fairq_queue_tally_entered(FairqQueueTally *queue)
+{
+	FairqTally *tally = fairq_tally_of(queue);
+
+	LWLockAcquire(&tally->lock, LW_SHARED);
+	if (pg_atomic_read_u64(&tally->known) != PG_UINT64_MAX &&
+		pg_atomic_read_u64(&tally->skipping) !=
+		pg_atomic_read_u64(&tally->number))
+		have_none(tally, queue, pg_atomic_read_u64(&tally->passed));
+	LWLockRelease(&tally->lock);
+}
+
+/* Are the numbers of the queue known by the load of that number? */
+static bool
+is_known(FairqTally *tally, FairqQueueTally *queue, uint64 number)
+{
+	return pg_atomic_read_u64(&tally->known) == resets_of(tally) &&
+		pg_atomic_read_u64(&queue->loaded) == number &&
+		(!tally->replayed || RecoveryInProgress());
 }
 
 /* Are the numbers of the queue known?  They may not be the next moment. */
 bool
 fairq_tally_is_known(FairqQueueTally *queue)
 {
-	FairqTally *tally = tally_of(queue);
+	FairqTally *tally = fairq_tally_of(queue);
 
-	return pg_atomic_read_u64(&tally->known) ==
-		pg_atomic_read_u64(&fairq_domain_at(tally->domain)->resets) &&
-		pg_atomic_read_u64(&queue->counted) ==
-		pg_atomic_read_u64(&tally->number);
+	return is_known(tally, queue, pg_atomic_read_u64(&tally->number));
+}
+
+/*
+ * Returns by which load counters of the queue are known, if they are.  A
+ * counter that is asked by that is pinned: one that is made later may be of a
+ * load that has begun since, and know nothing of what this one has found.
+ */
+FairqKnown
+fairq_tally_now(FairqQueueTally *queue)
+{
+	FairqTally *tally = fairq_tally_of(queue);
+	FairqKnown	now;
+
+	now.number = pg_atomic_read_u64(&tally->number);
+	pg_read_barrier();
+	now.known = is_known(tally, queue, now.number) &&
+		pg_atomic_read_u64(&queue->counts_since) < now.number;
+	return now;
+}
+
+/*
+ * Has a load come by all tasks of the queue since its leases and reaches were
+ * last void?
+ */
+bool
+fairq_tally_has_passed(FairqQueueTally *queue)
+{
+	FairqTally *tally = fairq_tally_of(queue);
+
+	return pg_atomic_read_u64(&queue->passed) ==
+		voids_of(tally, resets_of(tally));
 }
 
 /* Read the numbers of the queue.  False if they are not known; then *n is any. */
 bool
 fairq_tally_read(FairqQueueTally *queue, int64 *n)
 {
-	FairqTally *tally = tally_of(queue);
+	FairqTally *tally = fairq_tally_of(queue);
 	bool		known;
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
@@ -218,7 +333,7 @@ fairq_tally_committed(void)
 
 	if (sum.queue == NULL)
 		return;
-	tally = tally_of(sum.queue);
+	tally = fairq_tally_of(sum.queue);
 	LWLockAcquire(&tally->lock, LW_SHARED);
 	if (!is_seen(tally,
 				 U64FromFullTransactionId(GetTopFullTransactionIdIfAny())))
@@ -253,6 +368,111 @@ fairq_tally_commit(FairqQueueTally *queue, const int64 *n)
 
 /* --------------------------------------------------------------------- */
 
+/*
+ * Make each load void for the queue's counters until no call or transaction is
+ * in progress that does not count: such a call is about to begin, unless the
+ * queue is limited.  The caller looks after this whether the queue is limited,
+ * and a backend that relies on a counter looks before: so one of them sees the
+ * other.
+ */
+static void
+count_nothing(FairqQueueTally *queue)
+{
+	if (pg_atomic_read_u64(&queue->counts_since) != FAIRQ_NO_LOAD)
+		pg_atomic_write_u64(&queue->counts_since, FAIRQ_NO_LOAD);
+	pg_memory_barrier();
+}
+
+/*
+ * Does the next load count for the queue's counters, or has the last one?
+ * From when all that did not count is over: a transaction counts as uncounted
+ * before its call is over.
+ */
+bool
+fairq_tally_counts(FairqQueueTally *queue)
+{
+	uint64		none = FAIRQ_NO_LOAD;
+	uint64		number;
+
+	if (pg_atomic_read_u64(&queue->counts_since) != FAIRQ_NO_LOAD)
+		return true;
+	if (pg_atomic_read_u32(&queue->limited) == 0 ||
+		pg_atomic_read_u32(&queue->calls) != 0)
+		return false;
+	pg_memory_barrier();
+	if (pg_atomic_read_u32(&queue->uncounted) != 0)
+		return false;
+	pg_memory_barrier();
+	number = pg_atomic_read_u64(&fairq_tally_of(queue)->number);
+	(void) pg_atomic_compare_exchange_u64(&queue->counts_since, &none, number);
+	return true;
+}
+
+/* Have all calls count from now on: the queue has a limit. */
+void
+fairq_tally_limit(FairqQueueTally *queue)
+{
+	if (pg_atomic_read_u32(&queue->limited) == 0)
+		(void) pg_atomic_fetch_or_u32(&queue->limited, 1);
+}
+
+/*
+ * Begin a call; limited: by the settings that it knows.  Returns whether it
+ * counts running tasks.
+ */
+bool
+fairq_tally_call_begin(FairqQueueTally *queue, bool limited)
+{
+	if (limited)
+		fairq_tally_limit(queue);
+	if (pg_atomic_read_u32(&queue->limited) == 0)
+	{
+		/*
+		 * count the call first, then look again; a backend that relies on
+		 * counters does it the other way round
+		 */
+		pg_atomic_fetch_add_u32(&queue->calls, 1);
+		count_nothing(queue);
+		if (pg_atomic_read_u32(&queue->limited) == 0)
+			return false;
+		pg_atomic_fetch_sub_u32(&queue->calls, 1);
+	}
+	(void) fairq_tally_counts(queue);
+	return true;
+}
+
+/* End a call that does not count. */
+void
+fairq_tally_call_end(FairqQueueTally *queue)
+{
+	pg_atomic_fetch_sub_u32(&queue->calls, 1);
+}
+
+/*
+ * For callbacks: have no load begin until fairq_tally_leave(), as our
+ * transaction, which has committed, adds to counters of the queue.  Returns
+ * the number of the load by which it does; without *adds the load has seen
+ * what it has done, and it adds nothing.
+ */
+uint64
+fairq_tally_enter(FairqQueueTally *queue, bool *adds)
+{
+	FairqTally *tally = fairq_tally_of(queue);
+
+	LWLockAcquire(&tally->lock, LW_SHARED);
+	*adds = !is_seen(tally,
+					 U64FromFullTransactionId(GetTopFullTransactionIdIfAny()));
+	return pg_atomic_read_u64(&tally->number);
+}
+
+void
+fairq_tally_leave(FairqQueueTally *queue)
+{
+	LWLockRelease(&fairq_tally_of(queue)->lock);
+}
+
+/* --------------------------------------------------------------------- */
+
 static int
 compare_xids(const void *a, const void *b)
 {
@@ -276,72 +496,150 @@ keep_snapshot(FairqTally *tally, Snapshot snapshot)
 	tally->nrunning = snapshot->xcnt;
 	for (int i = 0; i < tally->nrunning; i++)
 		tally->running[i] = snapshot->xip[i] - snapshot->xmin;
-	/* a snapshot has room for all others */
+	/* a snapshot has room for all others, none of them ours */
 	if (TransactionIdIsValid(own) && TransactionIdPrecedes(own, snapshot->xmax))
 		tally->running[tally->nrunning++] = own - snapshot->xmin;
 	qsort(tally->running, tally->nrunning, sizeof(uint32), compare_xids);
 }
 
+/* Is a backend at a load? */
+bool
+fairq_tally_is_busy(FairqTally *tally)
+{
+	int64		seen_at = (int64) pg_atomic_read_u64(&tally->seen_at);
+
+	return seen_at != 0 && fairq_monotonic() < seen_at + PATIENCE;
+}
+
 /*
- * Begin a count.  Returns the snapshot as of which rows are to be counted, which
+ * Begin a load.  Returns the snapshot as of which rows are to be read, which
  * is registered; NULL if another backend is at it.  The table of tasks is
- * locked, and our transaction has changed none.
+ * locked.
  */
 Snapshot
 fairq_tally_begin(FairqQueueTally *queue)
 {
-	FairqTally *tally = tally_of(queue);
+	FairqTally *tally = fairq_tally_of(queue);
 	Snapshot	snapshot;
 
 	Assert(hand.tally == NULL);
 	/* whatever can fail has been done once */
 	(void) GetLatestSnapshot();
 	LWLockAcquire(&tally->lock, LW_EXCLUSIVE);
-	if (tally->counting)
+	if (fairq_tally_is_busy(tally))
 	{
 		LWLockRelease(&tally->lock);
 		return NULL;
 	}
 	hand.tally = tally;
-	tally->counting = true;
+	pg_atomic_write_u64(&tally->begun_at, fairq_monotonic());
+	pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
 	hand.number = pg_atomic_add_fetch_u64(&tally->number, 1);
 	pg_atomic_write_u64(&tally->known, PG_UINT64_MAX);
-	tally->resets =
-		pg_atomic_read_u64(&fairq_domain_at(tally->domain)->resets);
+	tally->replayed = RecoveryInProgress();
+	hand.resets = resets_of(tally);
+	hand.passed = voids_of(tally, hand.resets);
 	pg_read_barrier();
 	snapshot = GetLatestSnapshot();
+	/* what our own transaction has changed is not there */
+	snapshot->curcid = FirstCommandId;
 	keep_snapshot(tally, snapshot);
 	LWLockRelease(&tally->lock);
 	return RegisterSnapshot(snapshot);
 }
 
-/* Add what the count has found of a queue, which the caller has locked. */
+/* Note that our load goes on.  False if another one has begun. */
+bool
+fairq_tally_goes_on(void)
+{
+	FairqTally *tally = hand.tally;
+	bool		is_ours;
+
+	LWLockAcquire(&tally->lock, LW_SHARED);
+	is_ours = pg_atomic_read_u64(&tally->number) == hand.number;
+	if (is_ours)
+		pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
+	LWLockRelease(&tally->lock);
+	return is_ours;
+}
+
+/*
+ * Does our load count for the counters of a queue of which something runs?
+ * limited: by its settings.  If it has no limit, the counters do without what
+ * was found.
+ */
+bool
+fairq_tally_takes_load(FairqQueueTally *queue, bool limited)
+{
+	if (limited)
+		fairq_tally_limit(queue);
+	if (pg_atomic_read_u32(&queue->limited) == 0)
+		count_nothing(queue);
+	return pg_atomic_read_u64(&queue->counts_since) < hand.number;
+}
+
+/* Add running tasks that the load has found to a counter, which is pinned. */
+void
+fairq_tally_add(FairqCounter *counter, int32 n)
+{
+	FairqTally *tally = hand.tally;
+
+	LWLockAcquire(&tally->lock, LW_SHARED);
+	if (pg_atomic_read_u64(&tally->number) == hand.number)
+		fairq_counter_add(counter, hand.number, n);
+	LWLockRelease(&tally->lock);
+}
+
+/*
+ * Add what the load has found of a queue, which the caller has locked.  All
+ * else that it has found of the queue is published.
+ */
 void
 fairq_tally_found(FairqQueueTally *queue, const int64 *n)
 {
 	FairqTally *tally = hand.tally;
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	add(tally, queue, n);
-	pg_atomic_write_u64(&queue->counted, hand.number);
+	if (pg_atomic_read_u64(&tally->number) == hand.number)
+	{
+		add(tally, queue, n);
+		pg_atomic_write_u64(&queue->loaded, hand.number);
+		pg_atomic_write_u64(&queue->passed, hand.passed);
+	}
 	LWLockRelease(&tally->lock);
 }
 
 /*
- * End the count.  Without counted it has come to nothing.  For callbacks, too:
- * there may be none.
+ * Note that the load passes over tasks of a queue that shared memory does not
+ * know.  A backend that enters the queue into it looks at what is written here.
  */
 void
-fairq_tally_end(bool counted)
+fairq_tally_skip(void)
+{
+	pg_atomic_write_u64(&hand.tally->skipping, hand.number);
+}
+
+/*
+ * End the load.  If it is not over it has come to nothing.  For callbacks,
+ * too: there may be none.
+ */
+void
+fairq_tally_end(bool over)
 {
 	FairqTally *tally = hand.tally;
 
 	if (tally == NULL)
 		return;
 	LWLockAcquire(&tally->lock, LW_EXCLUSIVE);
-	tally->counting = false;
-	if (counted)
-		pg_atomic_write_u64(&tally->known, tally->resets);
+	if (pg_atomic_read_u64(&tally->number) == hand.number)
+	{
+		pg_atomic_write_u64(&tally->seen_at, 0);
+		if (over)
+		{
+			pg_atomic_write_u64(&tally->known, hand.resets);
+			pg_atomic_write_u64(&tally->passed, hand.passed);
+		}
+	}
 	LWLockRelease(&tally->lock);
 	hand.tally = NULL;
 }

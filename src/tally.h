@@ -7,6 +7,7 @@
 
 #include "utils/snapshot.h"
 
+#include "counter.h"
 #include "shmem.h"
 
 /* As what a task counts. */
@@ -18,10 +19,13 @@ typedef enum FairqTallied
 	FAIRQ_TALLIES				/* number of these */
 } FairqTallied;
 
+/* No load counts running tasks for the queue, also not the next one. */
+#define FAIRQ_NO_LOAD PG_UINT64_MAX
+
 /*
- * In shared memory, one for each extension: what the last count of all tasks
- * goes by.  All but the atomics is under lock, and what is atomic is written
- * under it.
+ * In shared memory, one for each extension: what the last load goes by.  All
+ * but the atomics is under lock, and what is atomic is written under it, but
+ * for skipping and asked_at.
  */
 typedef struct FairqTally
 {
@@ -29,13 +33,24 @@ typedef struct FairqTally
 								 * numbers of queues while it is held */
 	int32		domain;			/* index of the extension's FairqDomain;
 								 * constant */
-	bool		counting;		/* true: a backend is at it */
-	pg_atomic_uint64 number;	/* number of the count that was begun last; 0:
+	bool		replayed;		/* true: the load was begun on a standby */
+	pg_atomic_uint64 begun_at;	/* time at which the last load was begun, by the
+								 * monotonic clock; 0: there was none */
+	pg_atomic_uint64 seen_at;	/* time at which the backend that loads was last
+								 * seen at it, likewise; 0: no backend is at
+								 * it */
+	pg_atomic_uint64 asked_at;	/* time at which a worker was last asked to
+								 * load, likewise; 0: none was */
+	pg_atomic_uint64 number;	/* number of the load that was begun last; 0:
 								 * none */
 	pg_atomic_uint64 known;		/* resets of the domain with which the numbers
 								 * are known; PG_UINT64_MAX: they are not */
-	uint64		resets;			/* resets of the domain before the snapshot
-								 * was taken */
+	pg_atomic_uint64 passed;	/* resets and forgets of the domain, added up,
+								 * before the last load that is over;
+								 * PG_UINT64_MAX: none is */
+	pg_atomic_uint64 skipping;	/* number of the last load that passed over
+								 * tasks of a queue that shared memory did not
+								 * know */
 	uint64		xmin;			/* xid, with its epoch, below which the
 								 * snapshot has seen all transactions end */
 	uint64		xmax;			/* xid, with its epoch, from which on it has
@@ -53,12 +68,24 @@ typedef struct FairqQueueTally
 								 * tally's lock held */
 	dsa_pointer tally;			/* the extension's FairqTally; constant while
 								 * the queue is there */
-	uint64		number;			/* number of the count since which n counts */
-	pg_atomic_uint64 counted;	/* number of the last count that has counted
+	uint64		number;			/* number of the load since which n counts */
+	pg_atomic_uint64 loaded;	/* number of the last load that has counted
 								 * the queue, or began before there was a task
 								 * of it; 0: none; written under the tally's
 								 * lock */
-	int64		n[FAIRQ_TALLIES];	/* number of tasks; without counted, what
+	pg_atomic_uint64 passed;	/* resets and forgets of the domain, added up,
+								 * before that load; PG_UINT64_MAX: none */
+	pg_atomic_uint64 counts_since;	/* number of the last load that has not
+									 * counted for the queue's counters;
+									 * FAIRQ_NO_LOAD: the next one won't,
+									 * either */
+	pg_atomic_uint32 limited;	/* 1: each call counts running tasks; 0: none
+								 * need; never goes back */
+	pg_atomic_uint32 calls;		/* number of calls in progress that do not
+								 * count */
+	pg_atomic_uint32 uncounted; /* number of transactions in progress of which
+								 * such a call has claimed or ended a task */
+	int64		n[FAIRQ_TALLIES];	/* number of tasks; without loaded, what
 									 * transactions have changed since */
 } FairqQueueTally;
 
@@ -73,12 +100,29 @@ extern Size fairq_tally_size(void);
 extern void fairq_tally_init(FairqTally *tally, int32 domain);
 extern void fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally);
 extern void fairq_queue_tally_empty(FairqQueueTally *queue);
+extern void fairq_queue_tally_entered(FairqQueueTally *queue);
+extern FairqTally *fairq_tally_of(FairqQueueTally *queue);
+extern FairqKnown fairq_tally_now(FairqQueueTally *queue);
 extern bool fairq_tally_is_known(FairqQueueTally *queue);
+extern bool fairq_tally_has_passed(FairqQueueTally *queue);
 extern bool fairq_tally_read(FairqQueueTally *queue, int64 *n);
 extern void fairq_tally_commit(FairqQueueTally *queue, const int64 *n);
 extern void fairq_tally_committed(void);
+
+extern void fairq_tally_limit(FairqQueueTally *queue);
+extern bool fairq_tally_call_begin(FairqQueueTally *queue, bool limited);
+extern void fairq_tally_call_end(FairqQueueTally *queue);
+extern bool fairq_tally_counts(FairqQueueTally *queue);
+extern uint64 fairq_tally_enter(FairqQueueTally *queue, bool *adds);
+extern void fairq_tally_leave(FairqQueueTally *queue);
+
+extern bool fairq_tally_is_busy(FairqTally *tally);
 extern Snapshot fairq_tally_begin(FairqQueueTally *queue);
+extern bool fairq_tally_goes_on(void);
+extern bool fairq_tally_takes_load(FairqQueueTally *queue, bool limited);
+extern void fairq_tally_add(FairqCounter *counter, int32 n);
 extern void fairq_tally_found(FairqQueueTally *queue, const int64 *n);
-extern void fairq_tally_end(bool counted);
+extern void fairq_tally_skip(void);
+extern void fairq_tally_end(bool over);
 
 #endif							/* FAIRQ_TALLY_H */

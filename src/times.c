@@ -16,8 +16,8 @@
  *			(seats.c), and this is the lowest of these.  When the deadline of
  *			64 groups has passed, those of them that are leased have lapsed,
  *			and their leases are looked at when their turns come (turn_due.c).
- *			After a restart a lease is in it once the census has come by its
- *			task (census.c).
+ *			After a restart a lease is in it once a load has come by its
+ *			task (load.c).
  *
  * Nothing is missed: only one backend at a time searches.  The lowest timer
  * that is entered meanwhile is kept apart (timers_since), and timers are not

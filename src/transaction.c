@@ -24,6 +24,7 @@
 #include "access/xact.h"
 
 #include "domain.h"
+#include "held.h"
 #include "pending_internal.h"
 #include "registry.h"
 #include "samples.h"
@@ -104,53 +105,24 @@ publish_versions(int first)
 }
 
 /*
- * Publish what else a change says: n tasks are not running any more; settings or
- * the queue itself have changed.
+ * Publish what else a change says: settings or the queue itself have changed, or
+ * that has ended for which the group was put aside.
  */
 static void
-leave_counters(FairqPending *pending, int32 n)
+publish_rest(FairqPending *pending, bool committed)
 {
 	FairqHints *hints = fairq_hints_of(pending->lane);
+	bool		back = pending->settings ||
+		(committed && pending->ends_retried);
 
-	if (pending->group_no < 0)
-	{
-		if (pending->uncounted)
-		{
-			FairqDomain *domain = fairq_domain_at(pending->lane->domain);
-
-			/* in this order: census.c */
-			pg_atomic_fetch_add_u64(&domain->uncounted, 1);
-			pg_atomic_fetch_add_u64(&hints->uncounted, 1);
-			/* counters that are void can be freed once another one has begun */
-			pg_atomic_fetch_add_u64(&domain->forgets, 1);
-		}
-		if (pending->uncounted || pending->settings)
-			fairq_unpark_all(hints);
-	}
-	else if (pending->leaves.counter != NULL && (n > 0 || pending->settings))
-	{
-		FairqAsOf	now = fairq_lane_as_of(pending->lane);
-		uint16		parked;
-
-		/* in this order: counter.c, rule 8 */
-		parked = fairq_counter_leave(pending->leaves.counter, now, n,
-									 pending->leaves.count_no);
-		(void) fairq_counter_leave(&hints->running, now, n,
-								   pending->leaves.queue_count_no);
-		fairq_unpark(hints, pending->group_no, parked);
-		if (pending->leaves.of_retried)
-			fairq_unthrottle(hints, pending->group_no, FAIRQ_ALL_LANES);
-		/* others, too, may have waited for a slot in the queue */
-		fairq_wake(&hints->wakeup, n);
-	}
-	if (pending->group_no >= 0 && pending->settings)
+	if (back && pending->group_no < 0)
+		fairq_unpark_all(hints);
+	else if (back)
 		fairq_unthrottle(hints, pending->group_no, FAIRQ_ALL_LANES);
 	if (pending->queue.dropped)
 		fairq_wake_all(&hints->wakeup);
 	else if (pending->settings)
 		fairq_wake_chain(&hints->wakeup);
-	if (pending->leaves.counter != NULL)
-		fairq_counter_unpin(pending->leaves.counter);
 }
 
 static void
@@ -179,9 +151,7 @@ apply_pending(FairqPending *pending, bool committed)
 						   true);
 	}
 	fairq_work_end(lane, pending->group_no, &pending->work, committed);
-	leave_counters(pending,
-				   committed ? pending->leaves.at_commit :
-				   pending->leaves.at_abort);
+	publish_rest(pending, committed);
 	nready = committed ? pending->at_commit.nready : pending->at_abort.nready;
 	if (nready > 0)
 		fairq_wake(&fairq_hints_of(lane)->wakeup, nready);
@@ -214,11 +184,12 @@ settle(bool committed, bool all)
 }
 
 /*
- * Apply the changes from an index on, the last one first.  The hints of queues
- * that are gone by that are given back after all changes of them.
+ * Apply the changes from an index on, which are those of the subtransaction, or
+ * all, the last one first.  The hints of queues that are gone by that are given
+ * back after all changes of them.
  */
 static void
-apply_from(int first, bool committed)
+apply_from(int first, SubTransactionId sub, bool committed)
 {
 	int			end = fairq_pending_count();
 
@@ -232,6 +203,7 @@ apply_from(int first, bool committed)
 		fairq_news_release(&pending->at_abort.news);
 	}
 	fairq_tally_committed();
+	fairq_held_end(sub, committed);
 	/* those that were taken off stay where they were */
 	for (int i = first; i < end; i++)
 	{
@@ -252,7 +224,7 @@ apply_all(bool committed)
 	end_call();
 	/* as long as the queues' hints are theirs */
 	fairq_samples_end(committed);
-	apply_from(0, committed);
+	apply_from(0, InvalidSubTransactionId, committed);
 	fairq_pending_forget();
 	fairq_shown_forget();
 	written_at = changed_at = groups_changed_at = 0;
@@ -298,6 +270,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		fairq_pending_sub_committed(sub, parent);
+		fairq_held_sub_committed(sub, parent);
 		fairq_samples_sub_end(sub, parent, true);
 		end_level(true);
 	}
@@ -309,7 +282,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		while (first > 0 && fairq_pending_at(first - 1)->sub == sub)
 			first--;
 		fairq_samples_sub_end(sub, parent, false);
-		apply_from(first, false);
+		apply_from(first, sub, false);
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
 		settle(false, false);

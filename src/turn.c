@@ -432,7 +432,7 @@ find_slot(FairqService *s, FairqCourse *course)
 	FairqTurn  *turn = course->turn;
 	bool		may_park = !course->expired.have &&
 		course->expired.locked == FAIRQ_ADDR_MAX;
-	bool		in_queue = !turn->in_full && fairq_slot_in_queue(s->tasks);
+	bool		in_queue = !turn->in_full && fairq_slot_in_queue();
 	bool		in_group = fairq_slot_in_group(s->lane, s->taken.lane_no, turn,
 											   may_park, s->tasks);
 

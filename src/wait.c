@@ -40,6 +40,7 @@
 #include "args.h"
 #include "compat.h"
 #include "domain.h"
+#include "load.h"
 #include "serve.h"
 #include "store_spi.h"
 #include "transaction.h"
@@ -79,7 +80,7 @@ next_due(FairqQueue *queue)
 
 	if (fairq_queue_is_held(queue, now))
 		return queue->paused ? DT_NOEND : queue->starts.held_until;
-	if (!queue->paused && fairq_census_is_due(queue->hints))
+	if (!queue->paused && fairq_load_is_due(queue))
 		return DT_NOBEGIN;
 	for (int priority = 0; priority < FAIRQ_PRIORITIES && !queue->paused;
 		 priority++)

@@ -10,10 +10,10 @@ strict          with a claim never more tasks run than the limit says that was
                 from its claim until its end is visible.
 too little      a counter that is known says no less than the truth.
 not exact       when all is quiet (every transaction is over, or idle), a
-                known counter that is not doubtful says the truth.
+                known counter says the truth.
 stranded        when all is quiet, and a task is ready, and there is room by
                 the truth and the settings that are committed, then a pop
-                serves it.
+                serves it; unless a transaction is open that does not count.
 """
 
 from collections import deque
@@ -21,21 +21,21 @@ from collections import deque
 import protocol
 from protocol import (ABSENT, CALLS, ENDS, GONE, IN_CALL, IRREGULAR, NO_LIMIT,
                       NOBODY, NOT_NOW, OWN, READY, REGULAR, RULES, RUNNING,
-                      SHARED, SPARE)
+                      SHARED)
 
-__all__ = ["Model", "RULES", "SCENARIOS", "SPARE", "size"]
+__all__ = ["Model", "RULES", "SCENARIOS", "size"]
 
 # Each has the limit, the rows, and what else is shared where that is not as
 # usual; then the transactions of each backend, one after the other.
 A, W, R = ABSENT, READY, RUNNING                # W: waits, ready
 LIMITED = {"limited": 1, "group": IRREGULAR}
-COUNTED = {**LIMITED, "known": 1, "count_no": 1}
+COUNTED = {**LIMITED, "known": 1}
 
 
 def limit(c, rows, base=COUNTED, **other):
     shared = {**base, "limits": (c,), **other}
     if shared.get("known"):
-        shared.setdefault("running", rows.count(RUNNING))
+        shared.setdefault("committed", rows.count(RUNNING))
     shared["rows"] = tuple((row, NOBODY, ABSENT) for row in rows)
     return shared
 
@@ -47,13 +47,13 @@ def unlimited(rows):
 SCENARIOS = {
     "two pops": (
         limit(1, [W, W]), ["pop any", "pop any"]),
-    "two pops, not counted": (
+    "two pops, not loaded": (
         limit(1, [W, W], LIMITED), ["pop any", "pop any"]),
-    "two takes, not counted": (
+    "two takes, not loaded": (
         limit(1, [W, W], LIMITED), ["take any", "take any"]),
     "pop and complete": (
         limit(1, [R, W]), ["pop any", "complete:0 any"]),
-    "pop and complete, not counted": (
+    "pop and complete, not loaded": (
         limit(1, [R, W], LIMITED), ["pop any", "complete:0 any"]),
     "pop and two completes": (
         limit(2, [R, R, W], LIMITED),
@@ -79,7 +79,7 @@ SCENARIOS = {
         limit(1, [W, W, W], LIMITED), ["pop complete:0 pop any", "pop any"]),
     "take, take": (
         limit(2, [W, W, W], LIMITED), ["take take any", "pop end"]),
-    "counted in between": (
+    "loaded in between": (
         limit(2, [R, W, W], LIMITED),
         ["pop reset_hints pop end", "pop end"]),
     "release and pop again": (
@@ -117,7 +117,7 @@ SCENARIOS = {
         limit(1, [W, W]), ["set_group:0 pop any", "pop end"]),
     "resume": (
         limit(0, [W, W]), ["set_group:1 any", "pop end"]),
-    "resume, never counted": (
+    "resume, never loaded": (
         limit(0, [W], LIMITED), ["set_group:99 any", "pop end"]),
     "pause and resume": (
         limit(1, [W]), ["set_group:0 commit set_group:1 commit", "pop end"]),
@@ -249,10 +249,11 @@ class Model:
         truth = sum(map(protocol.is_running, s.rows))
         ready = any(row[0] == READY and row[1] == NOBODY for row in s.rows)
         fault = None
-        if (s.known and s.as_of == s.resets and not s.doubtful and
-                s.running != truth):
-            fault = f"not exact: {s.running} for {truth}"
-        elif ready and truth < s.limits[-1] and not self.pop_serves(shared):
+        if (s.known and s.as_of == s.resets and
+                protocol.running(s) != truth):
+            fault = f"not exact: {protocol.running(s)} for {truth}"
+        elif (ready and truth < s.limits[-1] and not s.uncounted
+              and not self.pop_serves(shared)):
             fault = f"stranded: {truth} running, limited to {s.limits[-1]}"
         self.quiet[shared] = fault
         return fault
@@ -281,8 +282,8 @@ def too_little(shared):
     s = Record(SHARED, shared)
     if s.known and s.as_of == s.resets and not s.too_late:
         truth = sum(map(protocol.is_running, s.rows))
-        if s.running < truth:
-            return f"too little: {s.running} for {truth}"
+        if protocol.running(s) < truth:
+            return f"too little: {protocol.running(s)} for {truth}"
     return None
 
 
@@ -293,7 +294,7 @@ def trace(came, state):
         changed = [
             f"{field} {value}"
             for field, old, value in zip(SHARED, before[0], state[0])
-            if old != value and field not in ("changes", "lock")]
+            if old != value and field != "lock"]
         kind = before[1][number][KIND]
         name = name if kind in ENDS else f"{kind}: {name}"
         lines.append(f"{'    ' * number}{number + 1} {name:<28} "

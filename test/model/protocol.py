@@ -21,8 +21,9 @@ What is left out, and why nothing is lost by that:
   parked by it.
 - A look at a row and its claim are one step: a row that has changed in between
   is passed over as one that was not ready.
-- A count that fails is not tried again, and its group is passed over: in C it
-  may fail as often.
+- A load is one step, for load.py has its steps; but it may come between the
+  moment at which an end is visible and its steps here.  One that is not to be
+  had yet is not tried again, and the group is passed over.
 - A pop is for one task, and ends if the group has none.  One that goes on is
   like a second call.
 
@@ -34,7 +35,6 @@ NO_LIMIT = 99
 ABSENT, READY, RUNNING, GONE = range(4)         # a row
 REGULAR, IRREGULAR, PARKED = range(3)           # the group, in its lane
 NOBODY = -1
-MIXED_COUNTS = -1
 NO_TURN = -1
 NOT_NOW = object()
 
@@ -45,10 +45,11 @@ SHARED = {
     # in effect, as the version says; who is changing them, and to what
     "limits": (NO_LIMIT,), "announced": 0, "setter": NOBODY, "setting": 0,
     # struct FairqHints, FairqDomain
-    "version": 1, "limited": 0, "calls": 0, "resets": 0,
-    # struct FairqCounter
-    "known": 0, "doubtful": 0, "parked": 0, "running": 0, "holds": 0,
-    "as_of": 0, "count_no": 0, "changes": 0,
+    "version": 1, "limited": 0, "calls": 0, "uncounted": 0, "resets": 0,
+    # struct FairqCounter; of whose ends the load has seen what it does not add,
+    # and those that it would not
+    "known": 0, "parked": 0, "committed": 0, "open": 0, "as_of": 0,
+    "seen": 0, "late": 0,
     # struct FairqLane, and the group in it
     "lock": NOBODY, "lane_no": 0, "lane_resets": 0, "missed_ready": 0,
     "group": REGULAR, "group_version": 0,
@@ -60,61 +61,39 @@ OWN = {
     # the queue in the cache, as read
     "most": NO_LIMIT, "version": 0,
     # the call in progress
-    "counted": 0, "since": 0, "count_no": 0, "tried": 0, "lane_no": 0,
-    "turn": 0,
-    "row": 0, "changes": 0, "as_of": 0, "running": 0, "doubtful": 0,
-    "bits": 0,
+    "counted": 0, "since": 0, "tried": 0, "lane_no": 0, "turn": 0, "row": 0,
+    "as_of": 0, "running": 0, "changed": 0, "bits": 0,
     # the transaction's pending changes
-    "ready": 0, "undone": 0, "settings": 0, "foreign": 0, "at_commit": 0,
-    "at_abort": 0, "pending_no": 0, "in_pending": 0, "silent": 0,
-    "silent_at_commit": 0, "committed": 0,
+    "ready": 0, "undone": 0, "settings": 0, "foreign": 0, "slots": 0,
+    "leased": 0, "committed": 0,
 }
-IN_CALL = ("counted", "since", "count_no", "tried", "lane_no", "turn", "row",
-           "changes", "as_of", "running", "doubtful", "bits")
+IN_CALL = ("counted", "since", "tried", "lane_no", "turn", "row", "as_of",
+           "running", "changed", "bits")
 
 # What makes it sound.  Each can be left out.
 RULES = {
-    "enter_in_mutex": "the check of the limit and the count are one",
-    "leave_after": "a task leaves when its end is visible, not before",
-    "holds": "nothing is counted while a row is being written",
-    "enter_voids": "to enter voids a count in progress",
-    "leave_voids": "to leave voids a count in progress",
-    "hold_voids": "to hold voids a count in progress",
-    "in_hands": "a row in somebody's hands counts as running",
-    "in_hands_doubtful": "and makes the count doubtful",
-    "mismatch": "who leaves by another count's number changes nothing",
-    "mismatch_doubtful": "but makes the counter doubtful",
-    "mixed": "pending changes of several counts leave by none of them",
-    "count_again": "if a doubtful counter is full, the rows are counted again",
-    "park_not_doubtful": "nobody is parked by a doubtful counter",
+    "enter_in_mutex": "the check of the limit and the slot are one",
+    "leave_after": "a slot is closed when the end is visible, not before",
+    "seen": "what the load has seen is not added to what it has found",
     "park_in_mutex": "the last check and the mark as parked are one",
     "park_version": "nobody is parked by settings of another version",
     "park_version_in_mutex": "the version is read under the counter's mutex",
     "park_not_pending": "nobody is parked by settings that are not committed",
-    "leave_unparks": "who leaves takes the parked group back",
-    "back_unparks": "so does who gives a place back",
+    "leave_unparks": "who closes a slot takes the parked group back",
+    "back_unparks": "so does who gives a slot back",
     "version_after": "the version goes up after the settings are visible",
     "version_first": "and before the parked group is taken back",
     "settings_unpark": "who changed the settings takes the group back",
     "settings_order": "settings: the version is read before the rows",
     "settings_again": "and again between enter and claim",
-    "own_finished": "what we have finished ourselves is added to our count",
-    "own_doubtful": "and our own work makes our count doubtful",
-    "own_silent": "so does work of our own that nobody counted",
     "limited": "who sees a limit makes the queue a limited one",
-    "calls": "nothing is counted during calls that don't count",
+    "calls": "no load counts during calls that don't count",
+    "uncounted": "nor during transactions with such calls",
     "limited_again": "a call that won't count says so, then looks again",
     "ready_after": "ready is said when it is visible",
     "ready_version": "ready counts the group's version up",
     "undone": "an abort says ready, too",
     "as_of": "a reset voids the counter",
-}
-
-
-# Of these, one does what the other does: a fault needs both to be left out.
-SPARE = {
-    "leave_voids": "hold_voids",
-    "own_doubtful": "mismatch_doubtful",
 }
 
 
@@ -139,20 +118,20 @@ def refresh(rules, s, as_of):
     if s.as_of < as_of and "as_of" in rules:
         s.as_of = as_of
         s.known = 0
-        s.changes += 1
+
+
+def running(s):
+    return s.committed + s.open
 
 
 def enter(rules, s, p, me):
     refresh(rules, s, s.resets)
-    p.count_no = 0
     if not s.known:
         if p.most == 0:
             return no_room(rules, p)
         if p.most != NO_LIMIT:
-            return "count_calls" if not p.tried else "running_end"
-    elif p.most != NO_LIMIT and s.running >= p.most:
-        if "count_again" in rules and s.doubtful and p.most > 0:
-            return "count_calls" if not p.tried else "running_end"
+            return "load" if not p.tried else "running_end"
+    elif p.most != NO_LIMIT and running(s) >= p.most:
         return no_room(rules, p)
     elif "enter_in_mutex" not in rules:
         return "enter_unprotected"
@@ -160,12 +139,7 @@ def enter(rules, s, p, me):
 
 
 def enter_unprotected(rules, s, p, me):
-    if s.known:
-        s.running += 1
-        p.count_no = s.count_no
-    s.holds += 1
-    if "enter_voids" in rules:
-        s.changes += 1
+    s.open += 1
     p.since = s.announced
     p.row = 0
     return "settings_are_old" if "settings_again" in rules else "claim"
@@ -177,15 +151,6 @@ def no_room(rules, p):
     return "lane_park"
 
 
-def hold(rules, s, p, me):
-    refresh(rules, s, s.resets)
-    s.holds += 1
-    if "hold_voids" in rules:
-        s.changes += 1
-    p.count_no = s.count_no if s.known else 0
-    return "task_delete"
-
-
 def settings_are_old(rules, s, p, me):
     if s.version == p.version:
         return "claim"
@@ -193,70 +158,14 @@ def settings_are_old(rules, s, p, me):
     return "place_back" if p.counted else "running_end"
 
 
-def let_go(rules, s, p, me):
-    s.holds -= 1
-    return "running_end"
-
-
-def leave(rules, s, n, count_no, unpark):
-    refresh(rules, s, s.resets)
-    if s.known and (s.count_no == count_no or "mismatch" not in rules):
-        s.running -= n
-    elif n > 0 and "mismatch_doubtful" in rules:
-        s.doubtful = 1
-    if "leave_voids" in rules:
-        s.changes += 1
-    if not unpark:
-        return 0
-    parked, s.parked = s.parked, 0
-    return parked
-
-
-def count_calls(rules, s, p, me):
+def load(rules, s, p, me):
+    """All of one, if it counts; else the group is passed over."""
     p.tried = 1
-    p.as_of = s.resets
-    return "running_end" if s.calls and "calls" in rules else "limit_note"
-
-
-def limit_note(rules, s, p, me):
-    refresh(rules, s, p.as_of)
-    if s.holds and "holds" in rules:
+    if (s.calls and "calls" in rules or
+            s.uncounted and "uncounted" in rules):
         return "running_end"
-    p.changes = s.changes
-    # fairq_pending_running()
-    p.running = p.at_commit if "own_finished" in rules else 0
-    leaves_some = p.at_commit > 0 or p.at_abort > 0
-    p.doubtful = int(leaves_some and "own_doubtful" in rules)
-    if "own_silent" in rules and p.silent:
-        p.running += p.silent_at_commit
-        p.doubtful = 1
-    p.row = 0
-    return "count_row"
-
-
-def count_row(rules, s, p, me):
-    was, who, now = s.rows[p.row]
-    if who in (NOBODY, me):
-        p.running += visible(s.rows[p.row], me) == RUNNING
-    elif was != ABSENT or now != READY:
-        if "in_hands" in rules:
-            p.running += 1
-        else:
-            p.running += was == RUNNING and now != GONE
-        if "in_hands_doubtful" in rules:
-            p.doubtful = 1
-    p.row += 1
-    return "count_row" if p.row < len(s.rows) else "limit_counted"
-
-
-def limit_counted(rules, s, p, me):
-    refresh(rules, s, p.as_of)
-    if (s.holds and "holds" in rules) or s.changes != p.changes:
-        return "running_end"
-    s.running, s.known, s.doubtful = p.running, 1, p.doubtful
-    s.count_no += 1
-    s.changes += 1
-    p.running = p.doubtful = p.changes = p.as_of = 0
+    s.committed = sum(row[0] == RUNNING for row in s.rows)
+    s.seen, s.known, s.as_of = s.late, 1, s.resets
     return "enter"
 
 
@@ -298,8 +207,7 @@ def lane_park(rules, s, p, me):
 
 def limit_park(rules, s, p, me):
     refresh(rules, s, s.resets)
-    full = p.most == 0 or (s.known and s.running >= p.most and
-                           not (s.doubtful and "park_not_doubtful" in rules))
+    full = p.most == 0 or (s.known and running(s) >= p.most)
     if (full and "park_version" in rules and
             "park_version_in_mutex" in rules and s.version != p.version):
         full = False
@@ -402,24 +310,41 @@ def limited_again(rules, s, p, me):
 
 
 def first_of_call(p):
-    if p.kind in ("pop", "take"):
-        return "lane_note"
-    return "hold" if p.counted else "task_delete"
+    return "lane_note" if p.kind in ("pop", "take") else "slot_is_left"
+
+
+def slot_is_left(rules, s, p, me):
+    """A task has ended, and its row shows that."""
+    note(p, 0, -1)
+    return "running_end"
 
 
 def running_end(rules, s, p, me):
-    if not p.counted:
-        s.calls -= 1
+    if p.counted:
+        return "next"
+    if p.changed:
+        s.uncounted |= 1 << me
+    return "calls_down"
+
+
+def calls_down(rules, s, p, me):
+    s.calls -= 1
     return "next"
 
 
+def note(p, slots, leased):
+    """What the end changes in the counter; or that nothing is counted."""
+    if not p.counted:
+        p.changed = 1
+        return
+    p.slots += slots
+    p.leased += leased
+
+
 def place_back(rules, s, p, me):
-    p.bits = leave(rules, s, 1, p.count_no, "back_unparks" in rules)
-    return "place_back_let_go"
-
-
-def place_back_let_go(rules, s, p, me):
-    s.holds -= 1
+    s.open -= 1
+    if "back_unparks" in rules:
+        p.bits, s.parked = s.parked, 0
     return "place_back_unpark" if p.bits else "lane_settle"
 
 
@@ -470,35 +395,20 @@ def claim(rules, s, p, me):
     set_row(s, p.row, (row[0], me, GONE if p.kind == "take" else RUNNING))
     p.served += 1
     p.undone = int("undone" in rules)
-    add_pending(rules, p, int(p.kind == "take"), 1)
+    note(p, 1, int(p.kind == "pop"))
     # strict: by the settings that were in effect since it entered
     most = s.setting if s.setter == me else max(s.limits[p.since:])
     count = sum(map(is_running, s.rows))
     if count > most:
         p.fault = f"strict: {count} running, limited to {most}"
-    return "let_go" if p.counted else "running_end"
-
-
-def add_pending(rules, p, at_commit, at_abort):
-    """fairq_pending_leaves()."""
-    if not p.counted:
-        p.silent = 1
-        p.silent_at_commit += at_commit
-        return
-    if p.in_pending and p.pending_no != p.count_no and "mixed" in rules:
-        p.pending_no = MIXED_COUNTS
-    else:
-        p.pending_no = p.count_no
-    p.in_pending = 1
-    p.at_commit += at_commit
-    p.at_abort += at_abort
+    return "running_end"
 
 
 def task_find(rules, s, p, me):
     row = s.rows[p.row]
     if row[1] not in (NOBODY, me):
         return NOT_NOW
-    return "running_begin" if visible(row, me) == RUNNING else "next"
+    return "task_delete" if visible(row, me) == RUNNING else "next"
 
 
 def task_delete(rules, s, p, me):
@@ -506,11 +416,11 @@ def task_delete(rules, s, p, me):
     row = s.rows[p.row]
     if row[1] not in (NOBODY, me):
         return NOT_NOW
-    if visible(row, me) == RUNNING:
-        set_row(s, p.row, (row[0], me, READY if p.kind == "release" else GONE))
-        p.ready |= p.kind == "release"
-        add_pending(rules, p, 1, 0)
-    return "let_go" if p.counted else "running_end"
+    if visible(row, me) != RUNNING:
+        return "next"
+    set_row(s, p.row, (row[0], me, READY if p.kind == "release" else GONE))
+    p.ready |= p.kind == "release"
+    return "running_begin"
 
 
 def table_insert(rules, s, p, me):
@@ -549,7 +459,7 @@ def foreign(rules, s, p, me):
 
 def end_steps(rules, p):
     """What the end of the transaction consists of, in this order."""
-    n = p.at_commit if p.committed else p.at_abort
+    n = p.slots or p.leased and p.committed
     ready = p.ready if p.committed else p.undone
     say_ready = ["say_ready"] if ready else []
     version = ["version_up"] if p.settings else []
@@ -565,7 +475,7 @@ def end_steps(rules, p):
         early, back = early + back, []
     late = version + back if "version_first" in rules else back + version
     reset = ["say_reset"] if p.foreign else []
-    return (early + ["be_visible"] + say_ready + late + reset
+    return (early + ["be_visible"] + say_ready + late + ["over"] + reset
             + ["unlock", "next"])
 
 
@@ -581,6 +491,7 @@ def be_visible(rules, s, p, me):
     if s.setter == me and p.committed:
         s.limits += (s.setting,)
     s.too_late += p.foreign
+    s.late |= 1 << me
     return next_of_end(rules, p)
 
 
@@ -597,8 +508,21 @@ def version_up(rules, s, p, me):
 
 
 def say_leave(rules, s, p, me):
-    p.bits = leave(rules, s, p.at_commit if p.committed else p.at_abort,
-                   p.pending_no, "leave_unparks" in rules or p.settings)
+    refresh(rules, s, s.resets)
+    s.open -= p.slots
+    if p.committed and not ("seen" in rules and s.seen & 1 << me):
+        s.committed += p.leased
+    # what has not seen it by now has it added
+    s.late &= ~(1 << me)
+    if "leave_unparks" in rules or p.settings:
+        p.bits, s.parked = s.parked, 0
+    return next_of_end(rules, p)
+
+
+def over(rules, s, p, me):
+    s.uncounted &= ~(1 << me)
+    s.late &= ~(1 << me)
+    s.seen &= ~(1 << me)
     return next_of_end(rules, p)
 
 

@@ -16,7 +16,9 @@ session if fewer tasks run than its limit says, by the settings that the
 session acts by: its own uncommitted ones, else the committed ones.  (Room for
 sure: a task that a transaction releases and claims again is two until that
 ends, and what another open transaction purges may count, too, since who counts
-rows cannot tell what it did with them.)  The queue has room likewise.  Expired
+rows cannot tell what it did with them.  None of a limited group, beside a
+transaction that had changed tasks before the queue got its first limit.)  The
+queue has room likewise.  Expired
 tasks need no room, but that no more run than the limit says.
 
 A *service* is one task in the result of a pop or take; services are ordered by
@@ -189,7 +191,13 @@ class Model(Life):
             self.commit(session)
             self.single = None
 
+    def _see_limits(self, session):
+        if not self.limited and self.settings_of(session).are_limits():
+            self.limited = True
+            self.uncounted = {s for s, undo in self.undo.items() if undo}
+
     def _check_claims(self, session, wanted, claims, per_group, take, lease):
+        self._see_limits(session)
         available = self.available(session)
         due = min(wanted, available)
         self._see_stop(session, claims)
@@ -341,6 +349,7 @@ class Model(Life):
     def restarted(self):
         self.forget()
         self.shares_of = None
+        self.limited = False
 
     # ---- who may be served
 
@@ -368,11 +377,15 @@ class Model(Life):
         limit = self.settings_of(session).limit(group)
         if limit is None:
             return NO_LIMIT
+        if self.uncounted:
+            return -1
         return limit - self._counts(group).most(session)
 
     def _queue_places(self, session):
         most = self.settings_of(session).max_running
-        return NO_LIMIT if most is None else most - self.total.most(session)
+        if most is None:
+            return NO_LIMIT
+        return -1 if self.uncounted else most - self.total.most(session)
 
     def _too_many(self, session, group):
         return (self._places(session, group) < 0

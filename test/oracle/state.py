@@ -102,6 +102,11 @@ class Settings:
         vars(other).update(vars(self), **values)
         return other
 
+    def are_limits(self):
+        return bool(self.concurrency is not None
+                    or self.max_running is not None
+                    or self.concurrency_of or self.paused_groups)
+
     def limit(self, group):
         if self.paused or group in self.paused_groups:
             return 0

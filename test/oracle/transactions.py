@@ -21,6 +21,8 @@ class Transactions:
         self.settings = Settings()
         self.pending = {}       # session: settings that it has not committed
         self.counts = {}        # group: what counts as running
+        self.limited = False    # a call has seen a limit, so all calls count
+        self.uncounted = set()  # sessions in transactions of before that
         self.total = Counts()   # the same of the queue
         self.groups = set()     # those that had a committed task
         self.seats = {}         # group: as seen in its turns
@@ -35,6 +37,7 @@ class Transactions:
 
     def commit(self, session):
         del self.savepoints[session]
+        self.uncounted.discard(session)
         self.settings = self.pending.pop(session, self.settings)
         for task, _ in self.undo.pop(session):
             if task is None or task.owner != session:
@@ -44,6 +47,7 @@ class Transactions:
     def rollback(self, session):
         self._undo_to(session, 0)
         del self.undo[session], self.savepoints[session]
+        self.uncounted.discard(session)
 
     def savepoint(self, session):
         self.savepoints[session].append(len(self.undo[session]))

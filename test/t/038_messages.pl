@@ -19,7 +19,7 @@ sub messages
 	my ($sql) = @_;
 	my $before = -s $node->logfile;
 	$node->safe_psql('postgres', "SET log_min_messages = debug2; $sql");
-	return join '', grep { /DEBUG: .*(queue "q"|group|census)/ } split /^/m,
+	return join '', grep { /DEBUG: .*(queue "q"|group|load)/ } split /^/m,
 	  slurp_file($node->logfile, $before);
 }
 
@@ -36,8 +36,8 @@ unlike(messages(q{SELECT fairq.pop('q', 1)}),
 
 $node->restart;
 like(messages(q{SELECT pg_sleep(0.01); SELECT fairq.pop('q', 5, '1 ms')}),
-	qr/the census has found \d running tasks in 1 page/,
-	'running tasks are counted after a restart');
+	qr/the load has found \d running tasks/,
+	'running tasks are found after a restart');
 
 my $expired = messages(q{SELECT pg_sleep(0.01); SELECT fairq.pop('q', 5, '1 ms')});
 like($expired,

@@ -3,9 +3,9 @@
 #
 # Broken on purpose to see it fail: each search began at the first group
 # (fairq_visits_passed() in visits.c said NULL); groups that were added before those
-# that the call had passed were not heeded (heed_added() in lane_order.c); what a
-# transaction of very many groups has claimed counted as hidden (is_hidden() in
-# pending.c).
+# that the call had passed were not heeded (heed_added() in lane_order.c); slots were
+# noted by pending changes, which do not keep very many groups apart (fairq_held_note()
+# in held.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -2,8 +2,8 @@
 # an open transaction doesn't, and waiting tasks whose slot had been freed, or
 # was about to be, are served.
 #
-# Broken on purpose to see it fail: what the census found running did not count
-# (count_group() in census.c); a claim looked only in its own priority for a task that
+# Broken on purpose to see it fail: what the load found running did not count
+# (publish_group() in load.c); a claim looked only in its own priority for a task that
 # is to be retried (fairq_group_retries() in retry.c).
 use strict;
 use warnings FATAL => 'all';

@@ -1,12 +1,12 @@
-# What was running before a restart is counted by pops, each of which looks at a
-# part of the table (census.c).  Meanwhile, and whatever happens in between, no
-# limit is exceeded; and nobody who was passed over has to wait for others.
+# What was running before a restart is found by one pass over the table, by a
+# background worker if it is large, or by the call that needs it if there is no room
+# for a worker (load.c).  Meanwhile, and whatever happens in between, no limit is
+# exceeded; and nobody who was passed over has to wait for others.
 #
-# Fails when what our own transaction has changed is not seen (is_seen() in
-# store_pages.c), when a table that was rewritten is gone on with (goes_on()), when a
-# queue that is being dropped is not passed over but taken as counted (skip_queue()),
-# when no line is counted before a census has begun (fairq_counter_was_long()), and
-# when a pop does not go on to the end (is_to_count() in serve.c).
+# Fails when a load sees what its own transaction has changed (fairq_tally_begin() in
+# tally.c), when a queue that is being dropped is taken as loaded (publish_queue() in
+# load.c), when a call does not load if there is no worker (fairq_load_finish()), and
+# when a pop does not wait for the load (is_to_load() in serve.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -14,7 +14,8 @@ use lib $FindBin::Bin;
 use Load;
 use Test::More;
 
-my $node = new_server('census', autovacuum => 'off');
+my $workers = 8;
+my $node = new_server('load', autovacuum => 'off');
 
 sub sql
 {
@@ -22,8 +23,8 @@ sub sql
 	return $node->safe_psql('postgres', $sql);
 }
 
-# Does the call come to the end of the census?
-sub goes_to_the_end
+# Does the call load by itself?
+sub loads
 {
 	my ($sql) = @_;
 	my ($out, $err);
@@ -32,7 +33,7 @@ sub goes_to_the_end
 		'postgres', "SET client_min_messages = debug1; $sql",
 		stdout => \$out,
 		stderr => \$err);
-	return $err =~ /the census has found/ ? 1 : 0;
+	return $err =~ /the load has found/ ? 1 : 0;
 }
 
 sub enqueue
@@ -43,7 +44,16 @@ sub enqueue
 	  . " array_fill('1'::jsonb, ARRAY[$n]));";
 }
 
-# A step, or a few: there is enough to be served.
+# Tasks of 1 kB each.
+sub large
+{
+	my ($queue, $n) = @_;
+	return "SELECT count(*) FROM fairq.enqueue_batch('$queue',"
+	  . " ARRAY(SELECT 'o' || i % 20 FROM generate_series(1, $n) i),"
+	  . " array_fill(to_jsonb(repeat('x', 1000)), ARRAY[$n]));";
+}
+
+# There is enough to be served.
 sub pop_others
 {
 	my ($n) = @_;
@@ -54,13 +64,12 @@ my $pop = "SELECT count(*) FROM fairq.pop('limited', 100);";
 my $running =
   "SELECT count(*) FROM fairq.tasks WHERE queue = 'limited' AND status = 'running' AND group_key = 'long';";
 
-# "long" has more tasks than are counted beside the census, and 3 of them run,
-# far behind in the table.
+# More than a call loads by itself.  Of "long" 3 tasks run, far behind in the table.
 sql("SELECT fairq.create_queue('limited', concurrency => 3, lease => '1 hour');"
 	  . "SELECT fairq.create_queue('others', lease => '1 hour');"
 	  . "SELECT fairq.create_queue('expired', lease => '1 microsecond');"
 	  . "SELECT fairq.create_queue('full', max_running => 2, lease => '1 hour');"
-	  . enqueue('others', 'o', 40000)
+	  . large('others', 70000)
 	  . enqueue('expired', 'e', 3000)
 	  . "SELECT count(*) FROM fairq.pop('expired', 30);"
 	  . "SELECT count(*) FROM fairq.enqueue_batch('limited', array_fill('long'::text, ARRAY[5000]), array_fill('1'::jsonb, ARRAY[5000]));"
@@ -70,19 +79,31 @@ sql("SELECT fairq.create_queue('limited', concurrency => 3, lease => '1 hour');"
 	  . $pop);
 is(sql($running), '3', 'up to the limit');
 
-crash($node);
-is(goes_to_the_end(pop_others(3)), 0, 'who is served takes a step');
-is(sql($pop), '0', 'the limit holds');
-is(goes_to_the_end($pop), 0, 'and nothing is left to be counted');
-is(sql("SELECT count(*) FROM fairq.pop('full', 10)"),
-	'0', 'so does that of a queue');
-is( sql("SELECT count(*) FILTER (WHERE attempt = 2) FROM fairq.pop('expired', 40)"
-	),
-	'30',
-	'leases of before are known');
+foreach (0, 1)
+{
+	my $what = $workers ? 'a worker' : 'no worker';
 
-# A slot that was left is given away by the pop that counts, and by the one who
-# waits for it.
+	crash($node);
+	is(loads(pop_others(3)), 0, "$what: who is served does not load");
+	is(loads($pop), $workers ? 0 : 1, "$what: who is not does if there is none");
+	is(sql($pop), '0', "$what: the limit holds");
+	is(sql("SELECT count(*) FROM fairq.pop('full', 10)"),
+		'0', "$what: so does that of a queue");
+	cmp_ok(sql("SELECT count(*) FILTER (WHERE attempt > 1) FROM fairq.pop('expired', 40)"),
+		'>', 0, "$what: leases of before are known");
+	# it is shown as soon as it is known
+	crash($node);
+	sql('SELECT count(*) FROM fairq.stats') if $workers;
+	sql('SELECT fairq.maintain()') if !$workers;
+	ok( $node->poll_query_until('postgres',
+			"SELECT count(running) = count(*) FROM fairq.stats"),
+		"$what: and so are the numbers of tasks");
+	$workers = $_ ? 8 : 0;
+	$node->append_conf('postgresql.conf', "max_worker_processes = $workers");
+	$node->restart;
+}
+
+# A slot that was left is given away by the first pop, and found by a wait.
 sub complete_one
 {
 	return
@@ -90,29 +111,29 @@ sub complete_one
 }
 sql(complete_one());
 crash($node);
-is(sql($pop), '1', 'whose place is free is served by the pop that counts');
+is(sql($pop), '1', 'whose place is free is served by the first pop');
 sql(complete_one());
 crash($node);
 is(sql("CALL fairq.wait('limited', '10 seconds')"),
-	't', 'who waits counts, too');
-is(goes_to_the_end($pop), 0, 'to the end');
+	't', 'who waits finds it, too');
+is(sql($pop), '1', 'and there is something');
 is(sql($running), '3', 'up to the limit again');
 
-# A short line is counted at once, also by the first call of all.
+# The first call of all is served, too.
 sql("SELECT fairq.create_queue('short'), fairq.set_group('short', 'x', concurrency => 1);"
-	  . "SELECT fairq.enqueue('short', g) FROM unnest('{x,y}'::text[]) g;");
+	  . "SELECT fairq.enqueue('short', 'x');");
 crash($node);
 is(sql("SELECT group_key FROM fairq.pop('short')"),
-	'x', 'who has few rows is not passed over');
+	'x', 'the first call of all');
 
-# Two sessions, each with its steps; one of them is cancelled in one.
+# Some calls are cancelled while they wait.
 crash($node);
 my @sessions = map { $node->background_psql('postgres') } 1 .. 2;
 $_->query_safe(pop_others(2)) foreach @sessions, @sessions;
 $node->psql('postgres',
 	"SET statement_timeout = '1ms'; $pop" . pop_others(20));
-is(sql($pop), '0', 'shared steps: the limit holds');
-is(sql($running), '3', 'shared steps: and is not exceeded');
+is(sql($pop), '0', 'cancelled: the limit holds');
+is(sql($running), '3', 'cancelled: and is not exceeded');
 
 # What our own transaction has changed is running, for the others.
 crash($node);
@@ -137,13 +158,13 @@ is(sql($running), '3', 'rewritten: and is not exceeded');
 crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe("BEGIN; SELECT fairq.drop_queue('limited', force => true)");
-is(goes_to_the_end("SELECT count(*) FROM fairq.pop('expired', 1000000)"),
-	1, 'dropped: nobody waits for it');
+cmp_ok(sql("SET statement_timeout = '60s'; SELECT count(*) FROM fairq.pop('expired', 1000000)"),
+	'>', 0, 'dropped: nobody waits for it');
 $sessions[0]->query_safe('ROLLBACK');
 is(sql($pop), '0', 'dropped and back: the limit holds');
 is(sql($running), '3', 'dropped and back: and is not exceeded');
 
-# Rows are changed by SQL again and again: there is a way without a census.
+# Rows are changed by SQL again and again, so each load is void.
 my $changing = $node->background_psql('postgres');
 $changing->query_until(
 	qr/started/, q{\echo started

@@ -1,0 +1,255 @@
+/*
+ * held.c
+ *		What the end of a transaction changes in counters of running tasks.
+ *
+ * A transaction holds a slot in a queue and a group for each task that it has
+ * claimed.  At its end the slots are closed, and a commit adds how many tasks
+ * more, or less, are leased by it (counter.c, rule 3).  Of each group that is
+ * noted here: what a subtransaction has done lies on top of its parent's, and
+ * goes with it.  Notes are not merged but with the one before, so nothing is
+ * searched for; and there are as many as it takes.
+ *
+ * In a queue without limits nothing is counted; then it is noted that the
+ * transaction has claimed or ended tasks there, as no load counts for the
+ * queue's counters before it is over (tally.c).
+ *
+ * Locking: the tally's lock, shared; under it counters' mutexes.  What is
+ * called at the end neither fails nor allocates.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/memutils.h"
+
+#include "held.h"
+#include "lane.h"
+
+/* What was done in a group, by a subtransaction. */
+typedef struct Held
+{
+	FairqHints *hints;			/* hints of the queue */
+	int32		group_no;		/* number of the group */
+	SubTransactionId sub;		/* subtransaction that has done it */
+	FairqCounter *counter;		/* counter of the group, pinned */
+	int32		slots;			/* number of slots that are held */
+	int32		running;		/* number of tasks that are leased more, or
+								 * less, if it commits */
+	uint16		parked;			/* lanes that have parked the group, once the
+								 * slots are closed */
+	int32		freed;			/* number of slots that are free by that */
+} Held;
+
+/* A queue in which tasks were claimed or ended, and not counted. */
+typedef struct Uncounted
+{
+	FairqHints *hints;			/* hints of the queue */
+	SubTransactionId sub;		/* first subtransaction that has */
+} Uncounted;
+
+/* both in TopTransactionContext */
+static Held *held = NULL;
+static int	nheld = 0;
+static int	max_held = 0;
+static Uncounted *uncounted = NULL;
+static int	nuncounted = 0;
+static int	max_uncounted = 0;
+
+/* A larger array, or the first one. */
+static void *
+grow(void *array, int *max, Size size)
+{
+	int			n = *max == 0 ? 8 : *max * 2;
+
+	array = array == NULL ?
+		MemoryContextAlloc(TopTransactionContext, size * n) :
+		repalloc_huge(array, size * n);
+	*max = n;
+	return array;
+}
+
+/* Have room for one more note, of what is counted or is not. */
+void
+fairq_held_room(bool counted)
+{
+	if (counted && nheld == max_held)
+		held = grow(held, &max_held, sizeof(Held));
+	if (!counted && nuncounted == max_uncounted)
+		uncounted = grow(uncounted, &max_uncounted, sizeof(Uncounted));
+}
+
+/*
+ * Note that so many slots are held in the group, and that so many of its tasks
+ * more are leased if we commit.  Its counter is pinned by the caller, and by
+ * the note as well from now on.  There is room.
+ */
+void
+fairq_held_note(FairqHints *hints, int32 group_no, FairqCounter *counter,
+				int32 slots, int32 running)
+{
+	SubTransactionId sub = GetCurrentSubTransactionId();
+	Held	   *last = nheld == 0 ? NULL : &held[nheld - 1];
+
+	if (last == NULL || last->counter != counter || last->sub != sub)
+	{
+		Assert(nheld < max_held);
+		fairq_counter_pin(counter);
+		last = &held[nheld++];
+		*last = (Held)
+		{
+			.hints = hints,
+			.group_no = group_no,
+			.sub = sub,
+			.counter = counter
+		};
+	}
+	last->slots += slots;
+	last->running += running;
+}
+
+/* Has the transaction claimed or ended tasks of the queue, and not counted? */
+bool
+fairq_held_is_uncounted(FairqHints *hints)
+{
+	for (int i = nuncounted - 1; i >= 0; i--)
+		if (uncounted[i].hints == hints)
+			return true;
+	return false;
+}
+
+/* Note that it has, in a call that is in progress.  There is room. */
+void
+fairq_held_uncounted(FairqHints *hints)
+{
+	if (fairq_held_is_uncounted(hints))
+		return;
+	Assert(nuncounted < max_uncounted);
+	pg_atomic_fetch_add_u32(&hints->tally.uncounted, 1);
+	uncounted[nuncounted++] = (Uncounted)
+	{
+		.hints = hints,
+		.sub = GetCurrentSubTransactionId()
+	};
+}
+
+/*
+ * How many tasks of the group, or of the queue (-1), are leased more by what
+ * this transaction has done.
+ */
+int32
+fairq_held_running(FairqHints *hints, int32 group_no)
+{
+	int32		running = 0;
+
+	for (int i = 0; i < nheld; i++)
+		if (held[i].hints == hints &&
+			(group_no < 0 || held[i].group_no == group_no))
+			running += held[i].running;
+	return running;
+}
+
+/* A subtransaction has committed: what it has done is its parent's. */
+void
+fairq_held_sub_committed(SubTransactionId sub, SubTransactionId parent)
+{
+	for (int i = nheld - 1; i >= 0 && held[i].sub == sub; i--)
+		held[i].sub = parent;
+	for (int i = nuncounted - 1; i >= 0 && uncounted[i].sub == sub; i--)
+		uncounted[i].sub = parent;
+}
+
+/* Close slots, and add what was changed, as of the present load. */
+static void
+commit_from(int first)
+{
+	FairqQueueTally *entered = NULL;
+	uint64		number = 0;
+	bool		adds = false;
+
+	for (int i = first; i < nheld; i++)
+	{
+		FairqHints *hints = held[i].hints;
+		int32		running;
+
+		/* there may be two extensions, one after the other */
+		if (entered == NULL || entered->tally != hints->tally.tally)
+		{
+			if (entered != NULL)
+				fairq_tally_leave(entered);
+			entered = &hints->tally;
+			number = fairq_tally_enter(entered, &adds);
+		}
+		running = adds ? held[i].running : 0;
+		held[i].parked = fairq_counter_ended(held[i].counter, number,
+											 held[i].slots, running);
+		(void) fairq_counter_ended(&hints->running, number, held[i].slots,
+								   running);
+		held[i].freed = held[i].slots - running;
+	}
+	if (entered != NULL)
+		fairq_tally_leave(entered);
+}
+
+/* Close slots that come to nothing. */
+static void
+abort_from(int first)
+{
+	for (int i = first; i < nheld; i++)
+	{
+		held[i].parked = fairq_counter_ended(held[i].counter, 0,
+											 held[i].slots, 0);
+		(void) fairq_counter_ended(&held[i].hints->running, 0, held[i].slots,
+								   0);
+		held[i].freed = held[i].slots;
+	}
+}
+
+/* Queues in which nothing was counted may be counted from now on. */
+static void
+end_uncounted(SubTransactionId sub)
+{
+	while (nuncounted > 0 && (sub == InvalidSubTransactionId ||
+							  uncounted[nuncounted - 1].sub == sub))
+	{
+		FairqHints *hints = uncounted[--nuncounted].hints;
+
+		pg_atomic_fetch_sub_u32(&hints->tally.uncounted, 1);
+		/* sessions may wait for that */
+		if (pg_atomic_read_u32(&hints->tally.limited) != 0)
+			fairq_wake_chain(&hints->wakeup);
+	}
+}
+
+/*
+ * For callbacks: the subtransaction, or the whole transaction
+ * (InvalidSubTransactionId), has ended, and that is visible.  Groups that were
+ * parked are taken back, and waiters are woken.
+ */
+void
+fairq_held_end(SubTransactionId sub, bool committed)
+{
+	int			first = nheld;
+
+	while (first > 0 && (sub == InvalidSubTransactionId ||
+						 held[first - 1].sub == sub))
+		first--;
+	if (committed)
+		commit_from(first);
+	else
+		abort_from(first);
+	for (int i = first; i < nheld; i++)
+	{
+		fairq_unpark(held[i].hints, held[i].group_no, held[i].parked);
+		/* others, too, may have waited for a slot in the queue */
+		if (held[i].freed > 0)
+			fairq_wake(&held[i].hints->wakeup, held[i].freed);
+		fairq_counter_unpin(held[i].counter);
+	}
+	nheld = first;
+	end_uncounted(sub);
+	if (sub != InvalidSubTransactionId)
+		return;
+	/* their memory goes with the transaction */
+	held = NULL;
+	uncounted = NULL;
+	max_held = max_uncounted = 0;
+}

@@ -1,0 +1,21 @@
+/*
+ * held.h
+ *		What the end of a transaction changes in counters of running tasks.
+ */
+#ifndef FAIRQ_HELD_H
+#define FAIRQ_HELD_H
+
+#include "hints.h"
+
+extern void fairq_held_room(bool counted);
+extern void fairq_held_note(FairqHints *hints, int32 group_no,
+							FairqCounter *counter, int32 slots,
+							int32 running);
+extern bool fairq_held_is_uncounted(FairqHints *hints);
+extern void fairq_held_uncounted(FairqHints *hints);
+extern int32 fairq_held_running(FairqHints *hints, int32 group_no);
+extern void fairq_held_sub_committed(SubTransactionId sub,
+									 SubTransactionId parent);
+extern void fairq_held_end(SubTransactionId sub, bool committed);
+
+#endif							/* FAIRQ_HELD_H */

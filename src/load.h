@@ -1,0 +1,19 @@
+/*
+ * load.h
+ *		What is running, and how many tasks there are, found by one pass.
+ */
+#ifndef FAIRQ_LOAD_H
+#define FAIRQ_LOAD_H
+
+#include "queue.h"
+#include "store.h"
+
+extern bool fairq_load_is_due(FairqQueue *queue);
+extern void fairq_load_begin(FairqQueue *queue, FairqTable *tasks);
+extern bool fairq_load_finish(FairqQueue *queue, FairqTable *tasks);
+extern void fairq_load_here(FairqQueue *queue, FairqTable *tasks);
+extern void fairq_load_first(FairqQueueTally *tally);
+extern PGDLLEXPORT void fairq_load_main(Datum arg);
+extern void fairq_load_init(void);
+
+#endif							/* FAIRQ_LOAD_H */
