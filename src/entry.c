@@ -7,7 +7,7 @@
  * the group's turn comes; which groups have anything at all is known without
  * them (seats.c).  In two cases it costs the group its turn in the present
  * block, too: after a turn that came to nothing and is not given back yet, and
- * if the group is a newcomer (README, "Recovery").
+ * if the group is a newcomer (README, "One restart").
  *
  * An entry lies in one of the two group sets that its key leads to, so that
  * they fill up evenly.  A group set has eight ways.  A new entry takes a free

@@ -90,8 +90,8 @@ typedef enum FairqStat
 } FairqStat;
 
 /*
- * A lane.  In shared memory, part of FairqHints.  Protected by lock, but for
- * the constants and what is atomic: see README, "What is in shared memory".
+ * A lane.  In shared memory, part of FairqHints.  Protected by lock,
+ * except the constants and what is atomic.
  */
 typedef struct FairqLane
 {
@@ -180,7 +180,8 @@ typedef struct FairqLane
 
 /*
  * What shared memory knows of a queue.  Never moved; given to another queue
- * when this one is dropped (registry.c).
+ * when this one is dropped (registry.c).  Each part says what protects it;
+ * what is atomic needs no lock.
  */
 struct FairqHints
 {

@@ -20,9 +20,8 @@
  * All of it can be lost at any time (a crash, an immediate shutdown) and is
  * then read off the tables again.  Whose what is, by keys, is domain.c's affair.
  *
- * Locking: AddinShmemInitLock while the segment is made or found.  Which lock
- * protects what is said in README, under "What is in shared memory, and its
- * locks".
+ * Locking: AddinShmemInitLock while the segment is made or found.  The
+ * comments of the structs say what protects each field; README has the order.
  */
 #include "postgres.h"
 
@@ -56,7 +55,10 @@
 
 #define MEGABYTE ((Size) 1024 * 1024)
 
-/* The beginning of the block. */
+/*
+ * The beginning of the block.  Constant once it is made, except what is
+ * atomic, and the domains and the registry, which say what protects them.
+ */
 typedef struct Arena
 {
 	uint32		layout;			/* LAYOUT of the library that made it; first

@@ -12,7 +12,10 @@
 /* queues that a session may wait at, at most */
 #define FAIRQ_MAX_WAITS 100
 
-/* In shared memory, part of a queue's hints. */
+/*
+ * In shared memory, part of a queue's hints.  Without a lock: domain is set
+ * before the queue has waiters, and all else but sleepers is atomic.
+ */
 typedef struct FairqWakeup
 {
 	ConditionVariable sleepers; /* what waiters at this queue alone sleep on */
