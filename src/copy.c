@@ -27,6 +27,7 @@
 #include "lane_internal.h"
 #include "lane_order.h"
 #include "shadow.h"
+#include "stall.h"
 
 /*
  * groups of a level, beside as many as tasks are wanted, that are copied in
@@ -62,10 +63,11 @@ typedef struct AccountCopy
 
 /*
  * Copy the accounts of the first groups behind a rank that are in the ordered
- * set.  Returns how many there were.
+ * set.  Returns how many there were.  If another recovery of the lane has begun
+ * since its bits were copied there are none: accounts are those of a recovery.
  */
 static int
-copy_behind(FairqLane *lane, const FairqRank *behind, int most,
+copy_behind(FairqLane *lane, uint32 lane_no, const FairqRank *behind,
 			AccountCopy *copies)
 {
 	FairqOrder *set = &lane->order.set;
@@ -73,7 +75,7 @@ copy_behind(FairqLane *lane, const FairqRank *behind, int most,
 	int			n = 0;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	while (n < most && is_begun(lane) && !is_by_turns(lane))
+	while (n < AT_ONCE && lane->recovery.lane_no == lane_no)
 	{
 		int32		next = fairq_order_after(set, &rank);
 
@@ -117,7 +119,8 @@ copy_order(FairqLane *lane, FairqLane *copy, int64 most)
 	int			n;
 
 	fairq_seats_clear(copy, FAIRQ_SERVED);
-	while ((n = copy_behind(lane, &behind, AT_ONCE, copies)) > 0)
+	while ((n = copy_behind(lane, copy->recovery.lane_no, &behind,
+							copies)) > 0)
 	{
 		CHECK_FOR_INTERRUPTS();
 		for (int i = 0; i < n; i++)
@@ -199,6 +202,7 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 	fairq_lane_order_init(copy);
 	if (fairq_lane_next_back(lane) != PG_INT64_MAX)
 		come_back(lane, copy);
+	fairq_stall("copy");
 	if (is_begun(copy) && !is_by_turns(copy))
 		copy_order(lane, copy, max_tasks + MOST_IN_VAIN);
 }
