@@ -678,7 +678,7 @@ fairq_shmem_queues(Oid task)
 void
 fairq_registry_use(FairqRegistryUse *use)
 {
-	const int64 overhead = 48;
+	const int64 overhead = 32;
 	dshash_seq_status status;
 
 	fairq_registry_attach();
