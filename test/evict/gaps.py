@@ -141,7 +141,7 @@ class Gaps:
             self.rows("SELECT fairq.pop(%s)", queue)
         self.rows("SELECT fairq.reset_hints()")
         result = []
-        thread, stall = self.begin_pop("load", 2, 10, result)
+        thread, stall = self.begin_pop("load", 1, 10, result)
         if not stall.is_reached():
             return "it was not held up"
         self.locker.execute("BEGIN; SELECT fairq.drop_queue('q', true)")
