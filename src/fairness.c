@@ -4,9 +4,8 @@
  *		fair by tasks, and who is served how much.
  *
  * Both read shared memory only, and no task.  The view costs the same whatever is
- * queued, and whatever groups there are.  group_shares() goes through the accounts
- * of all groups of the queue, in all lanes side by side; it keeps those that have
- * got most, and looks at more of these alone.  What a queue by tasks would have to say of it is kept nowhere, so that its
+ * queued, and whatever groups there are.  group_shares() goes through the groups
+ * that wait or run (walk.c), and keeps those that have got most.  What a queue by tasks would have to say of it is kept nowhere, so that its
  * turns cost nothing more; there the view says how many groups are ready.
  *
  * Looking changes nothing, and is no use of a queue (lanes.c).
@@ -14,11 +13,10 @@
  * Locking: an AccessShareLock on the queue and on fairq.task, as lanes.c says why;
  * but what is behind the view fairq.groups has the former only if it can be had at
  * once, since that view waits for no queue that is being dropped.  A lane's lock,
- * shared, for GROUPS_AT_ONCE groups.
+ * shared, for each group.
  */
 #include "postgres.h"
 
-#include "lib/binaryheap.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -27,19 +25,17 @@
 #include "compat.h"
 #include "group.h"
 #include "lane_served.h"
-#include "lane_waits.h"
 #include "queue.h"
 #include "registry.h"
 #include "row.h"
 #include "store.h"
 #include "survey.h"
+#include "top.h"
+#include "walk.h"
 
 PG_FUNCTION_INFO_V1(fairq_visible_fairness);
 PG_FUNCTION_INFO_V1(fairq_group_shares);
 PG_FUNCTION_INFO_V1(fairq_group_got);
-
-/* groups that are copied under one hold of a lane's lock; chunks are multiples */
-#define GROUPS_AT_ONCE 64
 
 /* groups that can be asked for */
 #define MOST_GROUPS 1000
@@ -56,25 +52,14 @@ typedef struct Share
 {
 	int32		group_no;		/* the group's number */
 	bool		any;			/* true: it has an account in some lane */
-	bool		present;		/* true: it may have tasks that are ready or
-								 * running */
 	double		got;			/* what it has got, per weight */
 	double		ahead;			/* by how much it is ahead of who has got
 								 * least; -1: not known, or there is no other */
 	int32		running;		/* by time, number of its running tasks */
 	int32		level;			/* by time, its level where that is highest */
+	TimestampTz since;			/* since when it waits; not finite: it does
+								 * not, or it is not known */
 } Share;
-
-/* A call of group_shares(). */
-typedef struct Shares
-{
-	FairqQueue *queue;
-	TimestampTz now;
-	Lane		lanes[FAIRQ_PRIORITIES];
-	int			top;			/* groups that are asked for */
-	Share	   *shares;			/* top of them fit */
-	binaryheap *heap;			/* pointers to these, the last one first */
-} Shares;
 
 /* Have a lane to look at, and see how fair it is. */
 static void
@@ -155,38 +140,25 @@ fairq_visible_fairness(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-/* Does one come before the other?  Then below 0. */
+/* Those come first that have got most. */
 static int
-compare_shares(const Share *a, const Share *b)
+compare_shares(const void *a, const void *b)
 {
-	if (a->got != b->got)
-		return a->got > b->got ? -1 : 1;
-	return a->group_no < b->group_no ? -1 : a->group_no > b->group_no;
-}
+	const Share *x = a;
+	const Share *y = b;
 
-static int
-compare_in_heap(Datum a, Datum b, void *arg)
-{
-	return compare_shares((Share *) DatumGetPointer(a),
-						  (Share *) DatumGetPointer(b));
-}
-
-static int
-compare_sorted(const void *a, const void *b)
-{
-	return compare_shares(a, b);
+	if (x->got != y->got)
+		return x->got > y->got ? -1 : 1;
+	return x->group_no < y->group_no ? -1 : x->group_no > y->group_no;
 }
 
 /* Add what a group was served in a lane. */
 static void
-add_share(Share *share, const Lane *lane, const FairqGroupServed *served)
+add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
 {
-	const FairqFairness *f = &lane->fairness;
-
 	if (!served->any)
 		return;
 	share->any = true;
-	share->present |= served->present;
 	share->got += served->got;
 	share->running += served->running;
 	share->level = Max(share->level, served->level);
@@ -194,110 +166,44 @@ add_share(Share *share, const Lane *lane, const FairqGroupServed *served)
 		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));
 }
 
-/* Find what some groups were served in all lanes, from that seat on. */
-static void
-find_shares(const FairqQueue *queue, Lane *lanes, TimestampTz now,
-			int64 from, int n, Share *shares)
+/* Find what a group was served in all lanes. */
+static Share
+find_share(const FairqQueue *queue, Lane *lanes, TimestampTz now,
+		   int32 group_no)
 {
-	FairqGroupServed served[GROUPS_AT_ONCE];
+	Share		share = {.group_no = group_no,.ahead = -1};
 
-	for (int i = 0; i < n; i++)
-		shares[i] = (Share) {.group_no = (int32) from + i,.ahead = -1};
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
 		Lane	   *lane = &lanes[p];
+		FairqGroupServed served;
 
 		if (!lane->fairness.begun ||
 			lane->fairness.fair_by != queue->shares.fair_by)
 			continue;
-		fairq_lane_served(lane->lane, now, from, n, served);
-		for (int i = 0; i < n; i++)
-			add_share(&shares[i], lane, &served[i]);
+		fairq_lane_served(lane->lane, now, group_no, &served);
+		add_share(&share, &lane->fairness, &served);
 	}
+	return share;
 }
 
-/* Keep the group, if it is one of the first so far. */
+/* See how fair all lanes of a queue are. */
 static void
-keep_share(Shares *shares, const Share *share)
+look_at_lanes(FairqQueue *queue, TimestampTz now, Lane *lanes)
 {
-	Share	   *last;
-
-	if (shares->heap->bh_size < shares->top)
-	{
-		last = &shares->shares[shares->heap->bh_size];
-		*last = *share;
-		binaryheap_add(shares->heap, PointerGetDatum(last));
-		return;
-	}
-	last = (Share *) DatumGetPointer(binaryheap_first(shares->heap));
-	if (compare_shares(share, last) >= 0)
-		return;
-	*last = *share;
-	binaryheap_replace_first(shares->heap, PointerGetDatum(last));
-}
-
-/* Go through the groups that have accounts. */
-static void
-walk_accounts(Shares *shares)
-{
-	for (int chunk = 0; chunk < FAIRQ_CHUNKS; chunk++)
-	{
-		int64		from = fairq_chunk_first(chunk);
-		int64		end = from + fairq_chunk_seats(chunk);
-		bool		any = false;
-
-		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-			any |= fairq_chunk_at(&shares->lanes[p].lane->order.set.records,
-								  chunk) != NULL;
-		for (; any && from < end; from += GROUPS_AT_ONCE)
-		{
-			Share		found[GROUPS_AT_ONCE];
-
-			CHECK_FOR_INTERRUPTS();
-			find_shares(shares->queue, shares->lanes, shares->now, from,
-						GROUPS_AT_ONCE, found);
-			for (int i = 0; i < GROUPS_AT_ONCE; i++)
-				if (found[i].present)
-					keep_share(shares, &found[i]);
-		}
-	}
-}
-
-/*
- * Since when the group's first ready task waits.  False: it has none, or it is not
- * known.
- */
-static bool
-waits_since(FairqQueue *queue, int32 group_no, TimestampTz *since)
-{
-	bool		waits = false;
-
-	*since = DT_NOEND;
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-	{
-		FairqWait	wait;
-
-		if (!fairq_lane_wait_of(fairq_queue_lane(queue, p), group_no, &wait) ||
-			!wait.waits)
-			continue;
-		waits = true;
-		*since = Min(*since, wait.since);
-	}
-	return waits && *since != DT_NOBEGIN;
+		look_at_lane(&lanes[p], fairq_queue_lane(queue, p), now);
 }
 
 static void
-put_share(ReturnSetInfo *rsinfo, const Shares *shares, const Share *share)
+put_share(ReturnSetInfo *rsinfo, FairqQueue *queue, const Share *share)
 {
 	FairqRow	row = {0};
-	FairqQueue *queue = shares->queue;
 	bool		by_time = queue->shares.fair_by == FAIRQ_BY_TIME;
 	Datum		key = fairq_group_key(queue, share->group_no);
 	int32		running = share->running;
 	bool		counted = by_time ||
 		fairq_survey_counter(queue, share->group_no, &running);
-	TimestampTz since;
-	bool		waits = waits_since(queue, share->group_no, &since);
 
 	/* its number was freed meanwhile */
 	if (DatumGetPointer(key) == NULL)
@@ -307,7 +213,8 @@ put_share(ReturnSetInfo *rsinfo, const Shares *shares, const Share *share)
 	put_float8(&row, share->ahead, share->ahead < 0);
 	fairq_put_int4(&row, running, !counted);
 	fairq_put_int4(&row, share->level, !by_time);
-	fairq_put(&row, TimestampTzGetDatum(since), !waits);
+	fairq_put(&row, TimestampTzGetDatum(share->since),
+			  TIMESTAMP_NOT_FINITE(share->since));
 	fairq_put_row(rsinfo, &row);
 }
 
@@ -315,19 +222,25 @@ put_share(ReturnSetInfo *rsinfo, const Shares *shares, const Share *share)
 static void
 put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top)
 {
-	Shares		shares = {.queue = queue,.now = GetCurrentTimestamp(),.top = top};
 	FairqTable *tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
-	int			n;
+	FairqTop	first = fairq_top(sizeof(Share), top, compare_shares);
+	FairqWalk  *walk = fairq_walk_begin(queue, DT_NOEND, 0, FAIRQ_ALL_SEATS);
+	TimestampTz now = GetCurrentTimestamp();
+	Lane		lanes[FAIRQ_PRIORITIES];
+	FairqWaiter waiter;
 
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		look_at_lane(&shares.lanes[p], fairq_queue_lane(queue, p), shares.now);
-	shares.shares = palloc(sizeof(Share) * top);
-	shares.heap = binaryheap_allocate(top, compare_in_heap, NULL);
-	walk_accounts(&shares);
-	n = shares.heap->bh_size;
-	qsort(shares.shares, n, sizeof(Share), compare_sorted);
-	for (int i = 0; i < n; i++)
-		put_share(rsinfo, &shares, &shares.shares[i]);
+	look_at_lanes(queue, now, lanes);
+	while (fairq_walk_next(walk, &waiter))
+	{
+		Share		share = find_share(queue, lanes, now, waiter.group_no);
+
+		share.since = waiter.since;
+		if (share.any)
+			fairq_top_put(&first, &share);
+	}
+	fairq_top_cut(&first);
+	for (int i = 0; i < first.n; i++)
+		put_share(rsinfo, queue, &((Share *) first.items)[i]);
 	fairq_table_close(tasks);
 }
 
@@ -370,9 +283,8 @@ fairq_group_got(PG_FUNCTION_ARGS)
 	/* it may have been dropped before we had the lock */
 	if (fairq_shmem_find_queue(id) == queue->hints)
 	{
-		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-			look_at_lane(&lanes[p], fairq_queue_lane(queue, p), now);
-		find_shares(queue, lanes, now, group_no, 1, &share);
+		look_at_lanes(queue, now, lanes);
+		share = find_share(queue, lanes, now, group_no);
 	}
 	fairq_queue_id_unlock(id, AccessShareLock);
 	put_float8(&row, share.got, !share.any);

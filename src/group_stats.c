@@ -4,10 +4,10 @@
  *		longest or run most, and why, of one queue or of each.
  *
  * The groups that wait or run are gone through (walk.c), which costs little for
- * each.  Those that come first are kept: first those that wait, by the time since when, as far as shared memory
- * knows; then those that only run, by how many tasks.  The tables are read of
- * these alone (survey.c), and of some more of which shared memory does not know
- * since when they wait.  If there are fewer than are asked for, those follow that
+ * each.  Those that come first are kept: first those that wait, by the time since
+ * when, as far as shared memory knows; then those that only run, by how many
+ * tasks.  The tables are read of these alone (survey.c), and of some more of which
+ * shared memory does not know since when they wait.  If there are fewer than are asked for, those follow that
  * only have tasks whose time has not come, by the first of these tasks.
  *
  * Of some the tables know better: all that they have is outdated, say.  If that
@@ -21,7 +21,6 @@
  */
 #include "postgres.h"
 
-#include "lib/binaryheap.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -35,6 +34,7 @@
 #include "row.h"
 #include "store.h"
 #include "survey.h"
+#include "top.h"
 #include "walk.h"
 
 PG_FUNCTION_INFO_V1(fairq_group_stats);
@@ -72,28 +72,23 @@ typedef struct Stats
 	int			room;			/* groups that are to be kept, for now */
 	int			nunknown;		/* groups that were read since it was not known
 								 * since when they wait */
-	Candidate  *candidates;		/* room of them fit */
-	binaryheap *heap;			/* pointers to these, the last one first */
+	FairqTop	kept;			/* room of them, as candidates */
 } Stats;
 
-/* Does one come before the other?  Then below 0. */
+/* Those come first that wait, longest first; then those that run most. */
 static int
-compare_candidates(const Candidate *a, const Candidate *b)
+compare_candidates(const void *a, const void *b)
 {
-	if (a->waits != b->waits)
-		return a->waits ? -1 : 1;
-	if (a->waits && a->since != b->since)
-		return a->since < b->since ? -1 : 1;
-	if (!a->waits && a->running != b->running)
-		return a->running > b->running ? -1 : 1;
-	return a->group_no < b->group_no ? -1 : a->group_no > b->group_no;
-}
+	const Candidate *x = a;
+	const Candidate *y = b;
 
-static int
-compare_in_heap(Datum a, Datum b, void *arg)
-{
-	return compare_candidates((Candidate *) DatumGetPointer(a),
-							  (Candidate *) DatumGetPointer(b));
+	if (x->waits != y->waits)
+		return x->waits ? -1 : 1;
+	if (x->waits && x->since != y->since)
+		return x->since < y->since ? -1 : 1;
+	if (!x->waits && x->running != y->running)
+		return x->running > y->running ? -1 : 1;
+	return x->group_no < y->group_no ? -1 : x->group_no > y->group_no;
 }
 
 /* Take what the lines of a group say. */
@@ -133,21 +128,15 @@ complete_candidate(Stats *stats, Candidate *candidate)
 static void
 keep_candidate(Stats *stats, Candidate *candidate)
 {
-	Candidate  *last;
-
 	complete_candidate(stats, candidate);
-	if (stats->heap->bh_size < stats->room)
-	{
-		last = &stats->candidates[stats->heap->bh_size];
-		*last = *candidate;
-		binaryheap_add(stats->heap, PointerGetDatum(last));
-		return;
-	}
-	last = (Candidate *) DatumGetPointer(binaryheap_first(stats->heap));
-	if (compare_candidates(candidate, last) >= 0)
-		return;
-	*last = *candidate;
-	binaryheap_replace_first(stats->heap, PointerGetDatum(last));
+	fairq_top_put(&stats->kept, candidate);
+}
+
+/* The groups that are kept so far. */
+static Candidate *
+kept(const Stats *stats)
+{
+	return (Candidate *) stats->kept.items;
 }
 
 /* Go through the groups that wait or run. */
@@ -168,13 +157,14 @@ walk_groups(Stats *stats)
 
 		keep_candidate(stats, &candidate);
 	}
+	fairq_top_cut(&stats->kept);
 }
 
 static bool
 is_kept(const Stats *stats, int32 group_no)
 {
-	for (int i = 0; i < stats->heap->bh_size; i++)
-		if (stats->candidates[i].group_no == group_no)
+	for (int i = 0; i < stats->kept.n; i++)
+		if (kept(stats)[i].group_no == group_no)
 			return true;
 	return false;
 }
@@ -194,7 +184,7 @@ add_scheduled(Stats *stats, int priority)
 									   TIMED_ENTRIES * stats->room);
 	FairqRowState state;
 
-	while (stats->heap->bh_size < stats->room &&
+	while (stats->kept.n < stats->room &&
 		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END &&
 		   state != FAIRQ_ROW_LATER)
 	{
@@ -211,13 +201,13 @@ add_scheduled(Stats *stats, int priority)
 	fairq_scan_end(scan);
 }
 
-/* Have the heap keep those of all groups that come first. */
+/* Keep those of all groups that come first. */
 static void
 keep_groups(Stats *stats)
 {
 	stats->nunknown = 0;
-	stats->candidates = palloc(sizeof(Candidate) * stats->room);
-	stats->heap = binaryheap_allocate(stats->room, compare_in_heap, NULL);
+	stats->kept = fairq_top(sizeof(Candidate), stats->room,
+							compare_candidates);
 	walk_groups(stats);
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 		add_scheduled(stats, p);
@@ -230,13 +220,6 @@ typedef struct Shown
 	FairqSurvey survey;
 } Shown;
 
-static int
-compare_shown(const void *a, const void *b)
-{
-	return compare_candidates(&((const Shown *) a)->candidate,
-							  &((const Shown *) b)->candidate);
-}
-
 /*
  * Read the lines of those that are kept.  Returns how many have something; these are
  * the first of *shown, in their order.
@@ -246,20 +229,21 @@ read_groups(Stats *stats, Shown **shown)
 {
 	int			n = 0;
 
-	*shown = palloc0(sizeof(Shown) * Max(stats->heap->bh_size, 1));
-	for (int i = 0; i < stats->heap->bh_size; i++)
+	*shown = palloc0(sizeof(Shown) * Max(stats->kept.n, 1));
+	for (int i = 0; i < stats->kept.n; i++)
 	{
 		Candidate  *candidate = &(*shown)[n].candidate;
 		FairqSurvey *survey = &(*shown)[n].survey;
 
 		CHECK_FOR_INTERRUPTS();
-		candidate->group_no = stats->candidates[i].group_no;
+		candidate->group_no = kept(stats)[i].group_no;
 		fairq_survey(stats->queue, stats->tasks, candidate->group_no,
 					 stats->now, true, survey);
 		take_survey(candidate, survey);
 		n += candidate->waits || survey->scheduled || survey->running > 0;
 	}
-	qsort(*shown, n, sizeof(Shown), compare_shown);
+	/* a candidate is what they begin with */
+	qsort(*shown, n, sizeof(Shown), compare_candidates);
 	return n;
 }
 
@@ -311,8 +295,7 @@ put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 	{
 		keep_groups(&stats);
 		n = read_groups(&stats, &shown);
-		if (n >= top || stats.heap->bh_size < stats.room ||
-			stats.room == MOST_KEPT)
+		if (n >= top || stats.kept.n < stats.room || stats.room == MOST_KEPT)
 			break;
 		stats.room = Min(stats.room * 2, MOST_KEPT);
 	}

@@ -10,8 +10,7 @@
  *
  * Copies only: nothing is changed.
  *
- * Locking: the lane's lock, shared, for one lane or for as many groups as the caller
- * asks for at a time.
+ * Locking: the lane's lock, shared, for one lane or one group at a time.
  */
 #include "postgres.h"
 
@@ -106,40 +105,23 @@ fairq_lane_fairness(FairqLane *lane, TimestampTz now, FairqFairness *fairness)
 	LWLockRelease(&lane->lock);
 }
 
-/* Copy what a group was served, whose account it is. */
-static void
-copy_served(FairqLane *lane, const FairqAccount *account, int32 group_no,
-			TimestampTz now, FairqGroupServed *served)
-{
-	served->any = true;
-	served->present = account->running > 0 ||
-		has(lane, FAIRQ_RING, group_no) || has(lane, FAIRQ_PARKED, group_no) ||
-		has(lane, FAIRQ_THROTTLED, group_no) ||
-		has(lane, FAIRQ_LEASED, group_no);
-	served->got = got_of(lane, account, now);
-	served->running = account->running;
-	served->level = account->running / account->weight;
-}
-
-/* Copy what so many groups were served, from that seat on; all are of one chunk. */
+/* Copy what a group was served. */
 void
-fairq_lane_served(FairqLane *lane, TimestampTz now, int64 from, int n,
+fairq_lane_served(FairqLane *lane, TimestampTz now, int32 group_no,
 				  FairqGroupServed *served)
 {
-	memset(served, 0, sizeof(*served) * n);
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	if (is_begun(lane) && !is_by_turns(lane) &&
-		fairq_chunk_at(&lane->order.set.records,
-					   fairq_chunk_of(from)) != NULL)
-	{
-		for (int i = 0; i < n; i++)
-		{
-			const FairqAccount *account = account_if_any(lane,
-														 (int32) from + i);
+	const FairqAccount *account = NULL;
 
-			if (account != NULL)
-				copy_served(lane, account, (int32) from + i, now, &served[i]);
-		}
+	memset(served, 0, sizeof(*served));
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	if (is_begun(lane) && !is_by_turns(lane))
+		account = account_if_any(lane, group_no);
+	if (account != NULL)
+	{
+		served->any = true;
+		served->got = got_of(lane, account, now);
+		served->running = account->running;
+		served->level = account->running / account->weight;
 	}
 	LWLockRelease(&lane->lock);
 }

@@ -30,8 +30,6 @@ typedef struct FairqGroupServed
 {
 	bool		any;			/* true: it has an account; false: all else is
 								 * undefined */
-	bool		present;		/* true: it may have tasks that are ready or
-								 * running */
 	double		got;			/* what it has got, per weight */
 	int32		running;		/* by time, number of its running tasks */
 	int32		level;			/* by time, its level */
@@ -39,7 +37,7 @@ typedef struct FairqGroupServed
 
 extern void fairq_lane_fairness(FairqLane *lane, TimestampTz now,
 								FairqFairness *fairness);
-extern void fairq_lane_served(FairqLane *lane, TimestampTz now, int64 from,
-							  int n, FairqGroupServed *served);
+extern void fairq_lane_served(FairqLane *lane, TimestampTz now,
+							  int32 group_no, FairqGroupServed *served);
 
 #endif							/* FAIRQ_LANE_SERVED_H */
