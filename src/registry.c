@@ -186,25 +186,64 @@ init_once(FairqHints *hints, dsa_pointer self)
 }
 
 /*
- * Make hints.  As they are never freed, some of the area is left for what is had
- * for groups.
+ * Would so many more hints be too many?  As they are never freed, some of the
+ * area is left for what groups need.
+ */
+static bool
+are_too_many(uint32 more)
+{
+	uint64		n = pg_atomic_read_u32(&fairq_view.registry->nhints) + more;
+
+	return n * HINTS_SIZE > fairq_area_size() / 3 * 2;
+}
+
+/* Allocate so many hints; InvalidDsaPointer if there is no room. */
+static dsa_pointer
+allocate_hints(uint32 n)
+{
+	dsa_pointer ptr = InvalidDsaPointer;
+
+	if (n == 1)
+		ptr = fairq_allocate(sizeof(FairqHints));
+	else if (!are_too_many(n))
+		ptr = fairq_allocate_if_free(sizeof(FairqHints) * n);
+	if (DsaPointerIsValid(ptr) && are_too_many(n))
+	{
+		fairq_free(ptr);
+		ptr = InvalidDsaPointer;
+	}
+	if (n == 1 && !DsaPointerIsValid(ptr))
+		ereport(ERROR, fairq_errfull(),
+				errdetail("Queues may take two thirds of what is not the cache of groups."));
+	return ptr;
+}
+
+/*
+ * Make hints, so many at once that they take a 16th of the area, or fewer if
+ * there is no room.  They are never freed.  One by one they would lie between
+ * what their groups have, and leave no large piece free once that is freed.
  */
 static FairqHints *
 make_hints(void)
 {
-	pg_atomic_uint32 *nhints = &fairq_view.registry->nhints;
-	dsa_pointer ptr = fairq_allocate(sizeof(FairqHints));
+	uint32		n = Max(4, fairq_area_size() / 16 / HINTS_SIZE);
+	dsa_pointer ptr = allocate_hints(n);
+	FairqHints *all;
 
-	if ((pg_atomic_fetch_add_u32(nhints, 1) + 1) * HINTS_SIZE >
-		fairq_area_size() / 3 * 2)
+	while (!DsaPointerIsValid(ptr))
 	{
-		pg_atomic_fetch_sub_u32(nhints, 1);
-		fairq_free(ptr);
-		ereport(ERROR, fairq_errfull(),
-				errdetail("Queues may take two thirds of what is not the cache of groups."));
+		n /= 2;
+		ptr = allocate_hints(n);
 	}
-	init_once(fairq_at(ptr), ptr);
-	return fairq_at(ptr);
+	pg_atomic_fetch_add_u32(&fairq_view.registry->nhints, n);
+	all = fairq_at(ptr);
+	for (uint32 i = 0; i < n; i++)
+	{
+		init_once(&all[i], ptr + sizeof(FairqHints) * i);
+		if (i > 0)
+			push_hints(&fairq_view.registry->free, &all[i]);
+	}
+	return all;
 }
 
 static void

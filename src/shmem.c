@@ -374,32 +374,43 @@ fairq_errfull(void)
 	return 0;
 }
 
-/*
- * Allocate memory, all of it zero.  If it is full, what is kept for its next use
- * is freed first, for which no lock may be held.
- */
+/* Allocate memory, all of it zero; InvalidDsaPointer if there is not so much. */
 dsa_pointer
-fairq_allocate(Size size)
+fairq_allocate_if_free(Size size)
 {
-	const int	flags = DSA_ALLOC_HUGE | DSA_ALLOC_ZERO | DSA_ALLOC_NO_OOM;
 	Header	   *header;
 	dsa_pointer ptr;
 
 	size += sizeof(Header);
-	ptr = dsa_allocate_extended(area, size, flags);
+	ptr = dsa_allocate_extended(area, size,
+								DSA_ALLOC_HUGE | DSA_ALLOC_ZERO | DSA_ALLOC_NO_OOM);
 	if (!DsaPointerIsValid(ptr))
-	{
-		make_room();
-		ptr = dsa_allocate_extended(area, size, flags);
-	}
-	if (!DsaPointerIsValid(ptr))
-		ereport(ERROR, fairq_errfull(),
-				errdetail("Failed to allocate %zu bytes.", size));
+		return InvalidDsaPointer;
 	header = fairq_at(ptr);
 	Assert(header == dsa_get_address(area, ptr));
 	header->size = size;
 	pg_atomic_fetch_add_u64(&arena->allocated, size);
 	return ptr + sizeof(Header);
+}
+
+/*
+ * The same, or an error.  If it is full, what is kept for its next use is freed
+ * first, for which no lock may be held.
+ */
+dsa_pointer
+fairq_allocate(Size size)
+{
+	dsa_pointer ptr = fairq_allocate_if_free(size);
+
+	if (!DsaPointerIsValid(ptr))
+	{
+		make_room();
+		ptr = fairq_allocate_if_free(size);
+	}
+	if (!DsaPointerIsValid(ptr))
+		ereport(ERROR, fairq_errfull(),
+				errdetail("Failed to allocate %zu bytes.", size));
+	return ptr;
 }
 
 /* Cannot fail. */

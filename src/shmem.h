@@ -308,6 +308,7 @@ extern FairqDomain *fairq_domain_at(int32 index);
 extern dsa_area *fairq_area(void);
 extern Size fairq_area_size(void);
 extern dsa_pointer fairq_allocate(Size size);
+extern dsa_pointer fairq_allocate_if_free(Size size);
 extern void fairq_free(dsa_pointer ptr);
 extern void fairq_when_full(void (*free_some) (void));
 extern int	fairq_errfull(void);

@@ -83,6 +83,18 @@ is(sql(q{SELECT context FROM fairq.version(), pg_settings WHERE name = 'fairq.sh
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '24MB'; SELECT pg_reload_conf()});
 is(sql('SELECT size FROM fairq.shared_memory()'), 16 * 1024 * 1024, 'it keeps its size');
 
+# What many queues' groups had makes room for those of one.
+is_full(error(q{DO $$ BEGIN FOR i IN 1 .. 200 LOOP
+	PERFORM fairq.create_queue('x' || i); COMMIT;
+	PERFORM count(*) FROM fairq.enqueue_batch('x' || i, ARRAY(SELECT 'g' || n FROM generate_series(1, 3000) n),
+		array_fill('1'::jsonb, '{3000}')); COMMIT;
+	END LOOP; END $$}), 'full of groups');
+sql(q{SELECT count(fairq.drop_queue(name, true)) FROM (SELECT name FROM fairq.queue WHERE name ~ '^x' OFFSET 0) x});
+is(sql(q{SELECT fairq.create_queue('wide');
+	SELECT count(*) FROM fairq.enqueue_batch('wide', ARRAY(SELECT 'g' || n FROM generate_series(1, 120000) n),
+		array_fill('1'::jsonb, '{120000}'))}), "\n120000", 'one queue has the room that many had');
+sql(q{SELECT fairq.drop_queue('wide', true)});
+
 # Queues.
 sql(q{SELECT fairq.create_queue('other'), fairq.create_queue('running', concurrency => 1);
 	SELECT fairq.enqueue('running', g) FROM unnest('{a,b}'::text[]) g;
