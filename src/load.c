@@ -283,15 +283,45 @@ publish_to(FairqHints *hints, const QueueLoad *load, bool limited)
 }
 
 /*
+ * The same, but false if shared memory is full and the call is for another
+ * queue: then this queue is not known, and all others are.
+ */
+static bool
+publish_if_room(FairqHints *hints, const QueueLoad *load, bool limited,
+				bool own)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool done = true;
+
+	PG_TRY();
+	{
+		publish_to(hints, load, limited);
+	}
+	PG_CATCH();
+	{
+		if (own || geterrcode() != ERRCODE_DISK_FULL)
+			PG_RE_THROW();
+		/* a hash table that cannot grow leaves its locks, and no others are held */
+		LWLockReleaseAll();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		done = false;
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/*
  * Publish what was found of a queue, if it can be locked at once.  With make,
  * also if shared memory does not know the queue yet.
  */
 static void
-publish_queue(const QueueLoad *load, bool make)
+publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)
 {
 	int32		id = load->queue_id;
 	FairqHints *hints = NULL;
 	FairqQueue *queue = NULL;
+	bool		done = false;
 
 	if (fairq_queue_id_try_lock(id, AccessShareLock))
 	{
@@ -302,16 +332,17 @@ publish_queue(const QueueLoad *load, bool make)
 		if (queue != NULL)
 			hints = queue->hints;
 		if (hints != NULL && (queue != NULL || load->groups == NULL))
-			publish_to(hints, load, queue != NULL && queue->limited);
+			done = publish_if_room(hints, load, queue != NULL && queue->limited,
+								   !is_worker && &hints->tally == of_call);
 		fairq_queue_id_unlock(id, AccessShareLock);
 	}
-	if (hints == NULL)
+	if (hints == NULL || !done)
 		fairq_tally_skip();
 }
 
 /* Publish what was found of each queue. */
 static void
-publish(Load *load, bool make)
+publish(Load *load, const FairqQueueTally *of_call, bool make)
 {
 	HASH_SEQ_STATUS status;
 	QueueLoad  *queue;
@@ -326,7 +357,7 @@ publish(Load *load, bool make)
 	{
 		CHECK_FOR_INTERRUPTS();
 		(void) fairq_tally_goes_on();
-		publish_queue(queue, make);
+		publish_queue(queue, of_call, make);
 		running += queue->n[FAIRQ_TALLY_RUNNING];
 	}
 	elog(DEBUG1, "the load has found " INT64_FORMAT " running tasks", running);
@@ -363,7 +394,7 @@ load_pages(FairqQueueTally *tally, FairqTable *tasks, bool make)
 	UnregisterSnapshot(snapshot);
 	fairq_stall("load");
 	if (over)
-		publish(&load, make);
+		publish(&load, tally, make);
 	fairq_tally_end(over);
 	hash_destroy(load.groups);
 	hash_destroy(load.queues);

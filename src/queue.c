@@ -796,14 +796,15 @@ fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode)
 {
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, queue_relid, id, 0);
+	/* not queue_relid: a worker that loads has not looked up any queue so far */
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_catalog()->queue, id, 0);
 	return LockAcquire(&tag, lockmode, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 void
 fairq_queue_id_unlock(int32 id, LOCKMODE lockmode)
 {
-	UnlockDatabaseObject(queue_relid, id, 0, lockmode);
+	UnlockDatabaseObject(fairq_catalog()->queue, id, 0, lockmode);
 }
 
 /* All queues that there are. */

@@ -134,6 +134,18 @@ is(sql(sprintf $complete, 'limited'), '0', 'the tasks end, all at once');
 is(rest('limited'), 0, 'the others have their turns');
 is(sql(q{SELECT fairq.check_queue('limited')}), '', 'and the queue is sound');
 
+# A queue that has no room after a restart keeps no other one from its tasks.
+sql(q{SELECT fairq.create_queue('wide', concurrency => 1), fairq.create_queue('near', concurrency => 1);
+	SELECT count(*) FROM fairq.enqueue_batch('wide', ARRAY(SELECT 'g' || n FROM generate_series(1, 140000) n),
+		array_fill('1'::jsonb, '{140000}'));
+	DELETE FROM fairq.task WHERE id NOT IN (SELECT min(id) FROM fairq.task UNION SELECT max(id) FROM fairq.task);
+	SELECT id FROM fairq.pop('wide', 5);
+	SELECT fairq.enqueue('near', g) FROM unnest('{a,b}'::text[]) g; SELECT id FROM fairq.pop('near');
+	ALTER SYSTEM SET fairq.shared_memory = '4MB'});
+$node->restart;
+is(sql(q{SELECT group_key FROM fairq.pop('near')}), 'b', 'a limited queue beside one that has no room');
+is_full(error(q{SELECT id FROM fairq.pop('wide')}), '... whose own calls say so');
+
 # In the main segment.
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '16MB'});
 $node->append_conf('postgresql.conf', q{shared_preload_libraries = 'fairq'});
