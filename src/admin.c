@@ -280,7 +280,6 @@ make_queue_hints(int32 queue_id)
 		fairq_starts_init(&hints->running.starts, FAIRQ_LONG_AGO);
 		fairq_pending_created(hints);
 		fairq_queue_tally_empty(&hints->tally);
-		fairq_load_first(&hints->tally);
 	}
 	PG_CATCH();
 	{
@@ -288,6 +287,8 @@ make_queue_hints(int32 queue_id)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	/* an error from here on has them given back by the abort, and once only */
+	fairq_load_first(&hints->tally);
 }
 
 /* Insert the row of a new queue.  Returns its id; 0: there is one of that name. */

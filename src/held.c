@@ -183,7 +183,8 @@ commit_from(int first)
 											 held[i].slots, running);
 		(void) fairq_counter_ended(&hints->running, number, held[i].slots,
 								   running);
-		held[i].freed = held[i].slots - running;
+		/* also if the load has seen it: who waits may have looked before */
+		held[i].freed = held[i].slots - held[i].running;
 	}
 	if (entered != NULL)
 		fairq_tally_leave(entered);

@@ -333,7 +333,7 @@ publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)
 			hints = queue->hints;
 		if (hints != NULL && (queue != NULL || load->groups == NULL))
 			done = publish_if_room(hints, load, queue != NULL && queue->limited,
-								   !is_worker && &hints->tally == of_call);
+								   &hints->tally == of_call);
 		fairq_queue_id_unlock(id, AccessShareLock);
 	}
 	if (hints == NULL || !done)
@@ -375,16 +375,21 @@ make_table(const char *name, Size keysize, Size entrysize)
 	return hash_create(name, 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/* Load.  False if another backend is at it. */
+/*
+ * Load, for the sake of a queue, or in a worker of none.  False if another
+ * backend is at it.  The tally is found by the table: the hints of a queue that
+ * is not locked may belong to another database by now.
+ */
 static bool
-load_pages(FairqQueueTally *tally, FairqTable *tasks, bool make)
+load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
 {
+	FairqTally *tally = fairq_shmem_tally(RelationGetRelid(tasks->rel));
 	Load		load = {.last = NULL};
 	Snapshot	snapshot;
 	bool		over;
 
 	fairq_watch_transaction();
-	snapshot = fairq_tally_begin(tally);
+	snapshot = tally == NULL ? NULL : fairq_tally_begin(tally);
 	if (snapshot == NULL)
 		return false;
 	load.queues = make_table("fairq queues", sizeof(int32), sizeof(QueueLoad));
@@ -394,7 +399,7 @@ load_pages(FairqQueueTally *tally, FairqTable *tasks, bool make)
 	UnregisterSnapshot(snapshot);
 	fairq_stall("load");
 	if (over)
-		publish(&load, tally, make);
+		publish(&load, of_call, make);
 	fairq_tally_end(over);
 	hash_destroy(load.groups);
 	hash_destroy(load.queues);
@@ -408,16 +413,12 @@ static void
 load_in_worker(Oid task)
 {
 	FairqTable *tasks;
-	List	   *known;
 
 	tasks = fairq_extension_exists() && fairq_catalog()->task == task ?
 		fairq_table_try_open(task) : NULL;
 	if (tasks == NULL)
 		return;
-	known = fairq_shmem_queues(task);
-	if (known != NIL)
-		(void) load_pages(&((FairqHints *) linitial(known))->tally, tasks,
-						  false);
+	(void) load_pages(NULL, tasks, false);
 	fairq_table_close(tasks);
 }
 

@@ -567,6 +567,23 @@ enter_extension(void)
 	entered = key.task;
 }
 
+/* The tally of the extension that has that fairq.task, which is locked; or NULL. */
+FairqTally *
+fairq_shmem_tally(Oid task)
+{
+	FairqQueueKey key = fairq_key_of(task, 0, -1);
+	ExtensionEntry *extension;
+	dsa_pointer tally;
+
+	fairq_registry_attach();
+	extension = dshash_find(fairq_view.extensions, &key, false);
+	if (extension == NULL)
+		return NULL;
+	tally = extension->tally;
+	dshash_release_lock(fairq_view.extensions, extension);
+	return fairq_at(tally);
+}
+
 /* Are these hints still of that queue? */
 static bool
 is_of_queue(FairqHints *hints, const FairqQueueKey *key)

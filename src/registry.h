@@ -20,6 +20,7 @@ typedef struct FairqRegistryUse
 extern void fairq_registry_use(FairqRegistryUse *use);
 extern FairqHints *fairq_shmem_queue(int32 queue_id);
 extern FairqHints *fairq_shmem_find_queue(int32 queue_id);
+extern FairqTally *fairq_shmem_tally(Oid task);
 extern List *fairq_shmem_queues(Oid task);
 extern void fairq_shmem_release(FairqHints *hints);
 extern void fairq_counters_init(void);

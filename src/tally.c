@@ -517,9 +517,8 @@ fairq_tally_is_busy(FairqTally *tally)
  * locked.
  */
 Snapshot
-fairq_tally_begin(FairqQueueTally *queue)
+fairq_tally_begin(FairqTally *tally)
 {
-	FairqTally *tally = fairq_tally_of(queue);
 	Snapshot	snapshot;
 
 	Assert(hand.tally == NULL);
@@ -616,7 +615,13 @@ fairq_tally_found(FairqQueueTally *queue, const int64 *n)
 void
 fairq_tally_skip(void)
 {
-	pg_atomic_write_u64(&hand.tally->skipping, hand.number);
+	FairqTally *tally = hand.tally;
+
+	LWLockAcquire(&tally->lock, LW_SHARED);
+	/* not over what a load says that has begun since */
+	if (pg_atomic_read_u64(&tally->number) == hand.number)
+		pg_atomic_write_u64(&tally->skipping, hand.number);
+	LWLockRelease(&tally->lock);
 }
 
 /*

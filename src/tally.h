@@ -117,7 +117,7 @@ extern uint64 fairq_tally_enter(FairqQueueTally *queue, bool *adds);
 extern void fairq_tally_leave(FairqQueueTally *queue);
 
 extern bool fairq_tally_is_busy(FairqTally *tally);
-extern Snapshot fairq_tally_begin(FairqQueueTally *queue);
+extern Snapshot fairq_tally_begin(FairqTally *tally);
 extern bool fairq_tally_goes_on(void);
 extern bool fairq_tally_takes_load(FairqQueueTally *queue, bool limited);
 extern void fairq_tally_add(FairqCounter *counter, int32 n);
