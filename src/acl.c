@@ -41,8 +41,8 @@ fairq_privilege_named(const char *name)
 }
 
 /* May the current user do anything at all, with any queue? */
-bool
-fairq_is_owner(void)
+static bool
+is_owner(void)
 {
 	return has_privs_of_role(GetUserId(), fairq_catalog()->owner);
 }
@@ -66,7 +66,7 @@ fairq_grants_allow(const FairqGrant *grants, int ngrants, int any)
 	if ((any & FAIRQ_PRIV_MONITOR) &&
 		has_privs_of_role(GetUserId(), ROLE_PG_MONITOR))
 		return true;
-	return fairq_is_owner();
+	return is_owner();
 }
 
 /* Write the row (queue_id, role, privilege), unless it is there. */
@@ -87,6 +87,6 @@ fairq_grant_creator(int32 queue_id)
 		fairq_sql_text(cstring_to_text("manage"))
 	};
 
-	if (!fairq_is_owner())
+	if (!is_owner())
 		fairq_write_grant(args);
 }

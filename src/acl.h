@@ -27,7 +27,6 @@ typedef struct FairqGrant
 } FairqGrant;
 
 extern FairqPrivilege fairq_privilege_named(const char *name);
-extern bool fairq_is_owner(void);
 extern bool fairq_grants_allow(const FairqGrant *grants, int ngrants, int any);
 extern void fairq_write_grant(const FairqSqlArg *args);
 extern void fairq_grant_creator(int32 queue_id);

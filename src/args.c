@@ -211,6 +211,17 @@ fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 	return count;
 }
 
+/* Two arrays have to be of one length. */
+static void
+check_lengths(const char *name, int n, const char *other_name, int other_n)
+{
+	if (n != other_n)
+		ereport(ERROR,
+				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				errmsg("%s and %s must have the same length", name, other_name),
+				errdetail("The arrays have %d and %d elements.", n, other_n));
+}
+
 /*
  * An array that has a value for each element of another one; NULL: it is not given.
  * Without nullsp there must be no NULLs among them.
@@ -223,9 +234,8 @@ fairq_arg_of_each(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 
 	if (PG_ARGISNULL(n))
 		return NULL;
-	fairq_check_lengths(of_name, length, name,
-						fairq_arg_array(fcinfo, n, name, type, &values,
-										nullsp));
+	check_lengths(of_name, length, name,
+				  fairq_arg_array(fcinfo, n, name, type, &values, nullsp));
 	return values;
 }
 
@@ -242,17 +252,6 @@ fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names)
 					   FAIRQ_MAX_WAITS),
 				errdetail("The array has %d elements.", count));
 	return count;
-}
-
-void
-fairq_check_lengths(const char *name, int n, const char *other_name,
-					int other_n)
-{
-	if (n != other_n)
-		ereport(ERROR,
-				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				errmsg("%s and %s must have the same length", name, other_name),
-				errdetail("The arrays have %d and %d elements.", n, other_n));
 }
 
 void

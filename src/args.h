@@ -37,8 +37,6 @@ extern text *fairq_check_text(const char *name, text *value, int least,
 extern text *fairq_check_key(text *key);
 extern float fairq_check_cost(float cost);
 extern int64 fairq_check_delay(const char *name, const Interval *delay);
-extern void fairq_check_lengths(const char *name, int n,
-								const char *other_name, int other_n);
 extern void fairq_refuse_both(const char *one, const char *other);
 extern TimestampTz fairq_arg_run_at(FunctionCallInfo fcinfo, int run_at, int delay);
 extern void fairq_writes(const char *function);

@@ -107,8 +107,8 @@ fairq_held_note(FairqHints *hints, int32 group_no, FairqCounter *counter,
 }
 
 /* Has the transaction claimed or ended tasks of the queue, and not counted? */
-bool
-fairq_held_is_uncounted(FairqHints *hints)
+static bool
+is_uncounted(FairqHints *hints)
 {
 	for (int i = nuncounted - 1; i >= 0; i--)
 		if (uncounted[i].hints == hints)
@@ -120,7 +120,7 @@ fairq_held_is_uncounted(FairqHints *hints)
 void
 fairq_held_uncounted(FairqHints *hints)
 {
-	if (fairq_held_is_uncounted(hints))
+	if (is_uncounted(hints))
 		return;
 	Assert(nuncounted < max_uncounted);
 	pg_atomic_fetch_add_u32(&hints->tally.uncounted, 1);

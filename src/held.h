@@ -11,7 +11,6 @@ extern void fairq_held_room(bool counted);
 extern void fairq_held_note(FairqHints *hints, int32 group_no,
 							FairqCounter *counter, int32 slots,
 							int32 running);
-extern bool fairq_held_is_uncounted(FairqHints *hints);
 extern void fairq_held_uncounted(FairqHints *hints);
 extern int32 fairq_held_running(FairqHints *hints, int32 group_no);
 extern void fairq_held_sub_committed(SubTransactionId sub,

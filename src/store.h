@@ -170,7 +170,6 @@ extern void fairq_scan_more(FairqScan *scan);
 extern int	fairq_scan_left(FairqScan *scan);
 extern int64 fairq_scan_reached(FairqScan *scan);
 extern int32 fairq_scan_next_group(FairqScan *scan);
-extern int	fairq_scan_count(FairqScan *scan, int most);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
 extern bool fairq_scan_next_current(FairqScan *scan);
 extern bool fairq_scan_find_current(FairqScan *scan, const FairqKey *keys,
@@ -178,7 +177,6 @@ extern bool fairq_scan_find_current(FairqScan *scan, const FairqKey *keys,
 extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
 extern TransactionId fairq_scan_changer(FairqScan *scan);
 extern bool fairq_scan_is_own(FairqScan *scan);
-extern bool fairq_scan_is_deleted(FairqScan *scan);
 extern void fairq_scan_end(FairqScan *scan);
 
 /* the cost of a task that has none of its own */

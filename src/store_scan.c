@@ -214,20 +214,6 @@ fairq_scan_next_group(FairqScan *scan)
 }
 
 /*
- * How many entries there are, whatever their rows are, but no more than most.  The
- * scan is of no use any more until fairq_scan_again().
- */
-int
-fairq_scan_count(FairqScan *scan, int most)
-{
-	int			n = 0;
-
-	while (n < most && next_entry(scan))
-		n++;
-	return n;
-}
-
-/*
  * Look at the row of the entry, or another version of it; FAIRQ_ROW_END if
  * there is none any more.
  */
@@ -334,25 +320,6 @@ fairq_scan_is_own(FairqScan *scan)
 									   &isnull);
 
 	return TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin));
-}
-
-/*
- * Of a row that was returned as FAIRQ_ROW_INSERTING: has its transaction
- * deleted or changed it again?
- */
-bool
-fairq_scan_is_deleted(FairqScan *scan)
-{
-	HeapTupleHeader header = ExecFetchSlotHeapTuple(scan->slot, false,
-													NULL)->t_data;
-	TransactionId xmax;
-
-	if ((header->t_infomask & HEAP_XMAX_INVALID) ||
-		HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask))
-		return false;
-	/* a subtransaction may have, and be rolled back */
-	xmax = HeapTupleHeaderGetUpdateXid(header);
-	return TransactionIdIsValid(xmax) && !TransactionIdDidAbort(xmax);
 }
 
 /*
