@@ -156,7 +156,9 @@ SELECT * FROM pg_temp.show('lanes_many');
 
 -- the others are known again, too, once a call comes by
 SELECT count(*) FROM fairq.pop('lanes');
-SELECT count(*) FROM fairq.pop('lanes_limit');
+-- (for more than it has, so that it comes to the last lane)
+SELECT count(*) FROM fairq.pop('lanes_limit', 5);
+SELECT fairq.enqueue('lanes_limit', 'c', priority => 3) > 0 AS ok;
 
 --
 -- What it is not: a use.  A queue that shared memory does not know stays so.
