@@ -103,9 +103,9 @@ class Settings:
         return other
 
     def are_limits(self):
-        return bool(self.concurrency is not None
-                    or self.max_running is not None
-                    or self.concurrency_of or self.paused_groups)
+        return (self.concurrency is not None or self.max_running is not None
+                or any(self.concurrency_of.values())
+                or bool(self.paused_groups))
 
     def limit(self, group):
         if self.paused or group in self.paused_groups:
