@@ -47,103 +47,7 @@ ifneq ($(filter-out prepare test test-all demo bench bench-full bench-plots dist
 EXTENSION = fairq
 DATA = fairq--1.0.sql
 MODULE_big = fairq
-OBJS = \
-	src/fairq.o \
-	src/args.o \
-	src/shard.o \
-	src/enqueue.o \
-	src/enqueue_batch.o \
-	src/pop.o \
-	src/finish.o \
-	src/queued.o \
-	src/wait.o \
-	src/maintain.o \
-	src/failed.o \
-	src/sweep.o \
-	src/admin.o \
-	src/changed.o \
-	src/privilege.o \
-	src/inspect.o \
-	src/stats.o \
-	src/group_stats.o \
-	src/fairness.o \
-	src/lanes.o \
-	src/check.o \
-	src/address.o \
-	src/unique.o \
-	src/add.o \
-	src/visible.o \
-	src/waiting.o \
-	src/walk.o \
-	src/attempt.o \
-	src/outcome.o \
-	src/taken.o \
-	src/change.o \
-	src/shares.o \
-	src/ids.o \
-	src/dedup.o \
-	src/due.o \
-	src/assign.o \
-	src/line.o \
-	src/serve.o \
-	src/turn.o \
-	src/peek.o \
-	src/copy.o \
-	src/shadow.o \
-	src/ahead.o \
-	src/turn_due.o \
-	src/turns.o \
-	src/claim.o \
-	src/running.o \
-	src/reason.o \
-	src/retry.o \
-	src/survey.o \
-	src/load.o \
-	src/held.o \
-	src/queue.o \
-	src/settings.o \
-	src/acl.o \
-	src/group.o \
-	src/lane_publish.o \
-	src/lane_view.o \
-	src/lane_waits.o \
-	src/lane_served.o \
-	src/lane_take.o \
-	src/lane_order.o \
-	src/visits.o \
-	src/lane_end.o \
-	src/lane_throttle.o \
-	src/lane_leases.o \
-	src/lane.o \
-	src/entry.o \
-	src/hand.o \
-	src/recover.o \
-	src/seats.o \
-	src/chunks.o \
-	src/order.o \
-	src/account.o \
-	src/counter.o \
-	src/times.o \
-	src/histogram.o \
-	src/tally.o \
-	src/versions.o \
-	src/wake.o \
-	src/transaction.o \
-	src/shown.o \
-	src/pending.o \
-	src/news.o \
-	src/samples.o \
-	src/registry_counters.o \
-	src/registry.o \
-	src/domain.o \
-	src/shmem.o \
-	src/catalog.o \
-	src/store_task.o \
-	src/store_scan.o \
-	src/store_pages.o \
-	src/store.o \
-	src/store_check.o \
-	src/store_spi.o
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
 
 REGRESS = $(sort $(basename $(notdir $(wildcard sql/*.sql))))
 REGRESS_OPTS = --encoding=UTF8 --no-locale
@@ -175,7 +79,7 @@ endif
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
 	-Wno-missing-field-initializers -Wno-clobbered
 # the library's version is that of the SQL that it is for
-PG_CPPFLAGS = -DFAIRQ_VERSION='$(shell sed -n "s/^default_version = '\(.*\)'/\"\1\"/p" fairq.control)'
+PG_CPPFLAGS = $(addprefix -I,$(sort $(dir $(wildcard src/*/*.h)))) -DFAIRQ_VERSION='$(shell sed -n "s/^default_version = '\(.*\)'/\"\1\"/p" fairq.control)'
 ifeq ($(WERROR),1)
 PG_CFLAGS += -Werror
 endif
@@ -219,6 +123,6 @@ endif
 
 include $(PGXS)
 
-$(OBJS): $(wildcard src/*.h)
+$(OBJS): $(wildcard src/*/*.h)
 
 endif

@@ -1,4 +1,4 @@
-"""Backends that are held up: src/stall.h, for tests that do something in a gap."""
+"""Backends that are held up: src/base/stall.h, for tests that do something in a gap."""
 
 import os
 import subprocess

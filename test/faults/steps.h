@@ -22,7 +22,7 @@
 #include "lib/stringinfo.h"
 #include "storage/lwlock.h"
 
-#include "../../src/shadow.h"
+#include "shadow.h"
 
 #define FAIRQ_MAX_STEPS 20000
 

@@ -1,6 +1,6 @@
 """The limits: all interleavings of short transactions.
 
-The protocol (src/counter.c, running.c, lane_end.c, transaction.c) is written down in
+The protocol (src/base/counter.c, running.c, lane_end.c, transaction.c) is written down in
 protocol.py as atomic steps.  Here each scenario, a few tasks and the
 transactions of two or three backends, is explored: every state that any order
 of the steps can lead to, once.  Promised is

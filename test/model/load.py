@@ -1,6 +1,6 @@
 """The load: how many tasks there are, and run, by commits and one pass.
 
-A queue has one group, and a few tasks that are ready or running (src/load.c,
+A queue has one group, and a few tasks that are ready or running (src/serve/load.c,
 counter.c, running.c).  Its numbers of tasks are kept by commits.  The group's
 counter has two: committed, the running tasks as commits have them; and open,
 the slots of transactions that have not ended here.  A load reads all rows as

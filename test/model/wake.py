@@ -1,4 +1,4 @@
-"""Waking those who wait: who looks, who is told, who is forgotten (src/wake.c).
+"""Waking those who wait: who looks, who is told, who is forgotten (src/base/wake.c).
 
 Producers make tasks ready, and call waiters.  A waiter that looks and finds a task
 leaves, and its client pops one, or is gone.  Promised is

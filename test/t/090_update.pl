@@ -47,9 +47,9 @@ sub change
 
 sub make_version
 {
-	change('src/fairq.c', qr/cstring_to_text\(FAIRQ_VERSION\)/,
+	change('src/sql/fairq.c', qr/cstring_to_text\(FAIRQ_VERSION\)/,
 		'cstring_to_text("1.1")');
-	append_to_file("$temp/tree/src/fairq.c", <<'C');
+	append_to_file("$temp/tree/src/sql/fairq.c", <<'C');
 PG_FUNCTION_INFO_V1(fairq_added);
 
 Datum
