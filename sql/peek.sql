@@ -186,9 +186,10 @@ SELECT fairq.create_queue('peek_flat');
 SELECT pg_temp.enqueue('peek_flat', 'a1 b1 c1 d1 e1 f1 g1 h1 i1 j1 a2 b2 c2 d2 e2 f2 g2 h2 i2 j2');
 SELECT pg_temp.pop('peek_flat', 3);
 SELECT pg_temp.buffers('peek_flat') > 0;
-SELECT pg_temp.buffers('peek_flat') AS few \gset
+-- the least of some: the server may have to read its own catalogs again
+SELECT min(pg_temp.buffers('peek_flat')) AS few FROM generate_series(1, 5) \gset
 SELECT count(*) FROM fairq.enqueue_batch('peek_flat', array(SELECT left(md5((i % 5000)::text), 4) FROM generate_series(1, 30000) i), array_fill('1'::jsonb, ARRAY[30000]));
-SELECT pg_temp.buffers('peek_flat') AS many \gset
+SELECT min(pg_temp.buffers('peek_flat')) AS many FROM generate_series(1, 5) \gset
 -- an index has got one level more, which is read once for each group
 SELECT :many < :few + 20 AS flat, :few < 100 AS few;
 SELECT fairq.drop_queue('peek_flat', true);
