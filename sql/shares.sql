@@ -1,16 +1,16 @@
 -- Shares of priorities: whose task each service is, to the task; who comes banks
 -- nothing; what else decides that goes on.  Seen to fail when a lane that comes
--- begins with what it had got (start_of() in shares.c), when equal ones are served
--- by other numbers than theirs (share_choose() there), when what was not served
--- is not given back (share_settle() there), nor after an error (end_call() in
+-- begins with what it had got (find_starts() in shares.c), when equal ones are served
+-- by other numbers than theirs (is_before() there), when what was not served
+-- is not given back (settle_charge() there), nor after an error (end_call() in
 -- turns.c), when a run of a lane is as long as the call, and when the turns of a window
 -- are of several lanes (serve_by_shares() and is_over() in serve.c), when peek() takes
 -- all for even (fairq_shares_copy() in shares.c); when virtual time goes on for all tasks
--- of a window (share_settle() there); by cost, when each task is charged as one, and when
--- lanes are chosen for many tasks (fairq_charge_of(), fairq_most_of_share() in service.h);
+-- of a window (settle_charge() there); by cost, when each task is charged as one, and when
+-- lanes are chosen for many tasks (fairq_charge_of() in service.h, choose_lane() in serve.c);
 -- by time, when who comes is given nothing, or is not the first of equals, when new shares
 -- don't make all even, and when levels are left out (find_got(), is_before(),
--- level_of() in shares.c), and when peek() leaves out what would run by then.
+-- key_of() in shares.c), and when peek() leaves out what would run by then.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -34,8 +34,9 @@
  * one lane, it goes on for the first task only: so the other lanes keep what they
  * lack.
  *
- * The arithmetic is exact, but that a lane which begins at virtual time is
- * charged up to one part in FAIRQ_CHARGE_ONE of a task.  The products are below
+ * The arithmetic is exact: sums of rounded 1/s_p would differ where three tasks of a
+ * share of 3 equal two of a share of 2.  Only a lane that begins at virtual time is
+ * charged up to one part in FAIRQ_CHARGE_ONE of a task more.  The products are below
  * 2^61, and a lane's whole rounds last longer than any server.
  *
  * In a queue that is fair by time a lane is served by the rule by which groups are
@@ -47,40 +48,47 @@
  * Shares are those of the settings' latest version that a caller has come with.
  * When they are others, and after a restart, all lanes are even.
  *
- * Locking: a spinlock, for some comparisons.  The functions of a state
- * are called under the lock.
+ * Locking: a spinlock, for some comparisons.  All but the last three functions
+ * are called under it.
  */
 #include "postgres.h"
 
 #include "account.h"
 #include "shares.h"
 
-/* A lane's charges that make a whole. */
-static inline int64
-round_of(int32 share)
+/* by time, E until a task has ended: 30 years, so that levels alone count */
+#define NONE_HAS_ENDED 1e15
+
+/*
+ * A lane is next that is before all others: what is compared, as it is when a
+ * choice begins.
+ */
+typedef struct Choice
 {
-	return share * FAIRQ_CHARGE_ONE;
-}
+	const FairqShares *shares;
+	FairqGot	start[FAIRQ_PRIORITIES];	/* what each lane has got, virtual
+											 * time at least */
+
+	/* by time */
+	const FairqLaneWork *works; /* what the lanes have worked; NULL: the queue
+								 * is not fair by time */
+	int32		least_share;	/* the least of the shares */
+	double		longest;		/* E: the longest task of late of all */
+	double		got[FAIRQ_PRIORITIES];	/* what they have got per share, and
+										 * been given */
+} Choice;
 
 static FairqGot
 add(FairqGot got, int32 share, int64 charge)
 {
-	int64		part;
+	int64		round = share * FAIRQ_CHARGE_ONE;
+	int64		part = got.part + charge;
+	int64		rounds = part / round - (part % round < 0 ? 1 : 0);
 
-	got.whole += charge / round_of(share);
-	part = got.part + charge % round_of(share);
-	if (part < 0)
+	return (FairqGot)
 	{
-		got.whole--;
-		part += round_of(share);
-	}
-	else if (part >= round_of(share))
-	{
-		got.whole++;
-		part -= round_of(share);
-	}
-	got.part = part;
-	return got;
+		.whole = got.whole + rounds,.part = part - rounds * round
+	};
 }
 
 /* Less than 0, 0 or more, as the one has got less, the same or more. */
@@ -95,24 +103,208 @@ compare(FairqGot a, int32 share_a, FairqGot b, int32 share_b)
 	return left < right ? -1 : left > right;
 }
 
-/* What the lane has got, virtual time at least. */
-static FairqGot
-start_of(const FairqShareState *state, int priority)
+/* Find what the lanes have got, virtual time at least. */
+static void
+find_starts(const FairqShareAccounts *accounts, Choice *c)
 {
-	int32		share = state->share[priority];
-	FairqGot	start = state->got[priority];
-	int32		other = state->reached.share;
+	FairqGot	reached = accounts->reached.got;
+	int32		other = accounts->reached.share;
 
-	if (other > 0 &&
-		compare(start, share, state->reached.got, other) < 0)
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
-		start.whole = state->reached.got.whole;
-		start.part = 0;
+		int32		share = c->shares->share[p];
+
+		c->start[p] = accounts->got[p];
 		/* rounded up, which may be a whole round */
-		start = add(start, share,
-					(state->reached.got.part * share + other - 1) / other);
+		if (share > 0 && other > 0 &&
+			compare(accounts->got[p], share, reached, other) < 0)
+			c->start[p] = add((FairqGot) {.whole = reached.whole}, share,
+							  (reached.part * share + other - 1) / other);
 	}
-	return start;
+}
+
+/* By time: an amount per share, where the least of the shares is one. */
+static double
+per_share(const Choice *c, int priority, double amount)
+{
+	return amount * c->least_share / c->shares->share[priority];
+}
+
+/*
+ * By time: what is least of the lane that is next, with so many more of its tasks
+ * running.
+ */
+static double
+key_of(const Choice *c, int priority, int64 more)
+{
+	const FairqLaneWork *work = &c->works[priority];
+	int64		running = work->running + (work->counts ? more : 0);
+	int64		level = running * c->least_share / c->shares->share[priority];
+
+	return c->got[priority] + 2 * c->longest * level;
+}
+
+/* By time: of equal lanes one is next that had nothing, and may come. */
+static bool
+is_before_by_time(const Choice *c, int priority, int64 more, int other)
+{
+	const bool *idle = c->shares->accounts.idle;
+	double		key = key_of(c, priority, more);
+	double		other_key = key_of(c, other, 0);
+	bool		comes = more == 0 && idle[priority];
+
+	if (key != other_key)
+		return key < other_key;
+	return comes != idle[other] ? comes : priority < other;
+}
+
+/* Is a lane before another, after so many tasks more? */
+static bool
+is_before(const Choice *c, int priority, int64 more, int other)
+{
+	const int32 *share = c->shares->share;
+	FairqGot	got = c->start[priority];
+	int			order;
+
+	if (c->works != NULL)
+		return is_before_by_time(c, priority, more, other);
+	if (more > 0)
+		got = add(got, share[priority], more * FAIRQ_CHARGE_ONE);
+	order = compare(got, share[priority], c->start[other], share[other]);
+	return order != 0 ? order < 0 : priority < other;
+}
+
+/*
+ * By time: find what the lanes have got.  One that had nothing, or is recovered anew,
+ * has been given as much as the least of the others, and owes some of the longest
+ * tasks at most.
+ */
+static void
+find_got(FairqShareAccounts *accounts, Choice *c)
+{
+	const int32 *share = c->shares->share;
+	int64		running = 0;
+	double		least = -1;
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		if (share[p] == 0)
+			continue;
+		if (c->least_share == 0 || share[p] < c->least_share)
+			c->least_share = share[p];
+		running += c->works[p].running;
+		c->longest = Max(c->longest, c->works[p].longest);
+	}
+	if (c->longest == 0)
+		c->longest = NONE_HAS_ENDED;
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		double		worked;
+
+		if (share[p] == 0)
+			continue;
+		worked = per_share(c, p, c->works[p].got);
+		/* it was recovered anew, or shares are new: it begins even */
+		if (accounts->lane_no[p] != c->works[p].lane_no)
+		{
+			accounts->lane_no[p] = c->works[p].lane_no;
+			accounts->given[p] = -worked;
+			accounts->idle[p] = true;
+		}
+		c->got[p] = accounts->given[p] + worked;
+		if (!accounts->idle[p] && (least < 0 || c->got[p] < least))
+			least = Max(c->got[p], 0);
+	}
+	for (int p = 0; p < FAIRQ_PRIORITIES && least >= 0; p++)
+		if (accounts->idle[p])
+			c->got[p] = Min(Max(c->got[p], least),
+							least + (FAIRQ_MOST_OWED + 2.0 * running) * c->longest);
+}
+
+/*
+ * Choose the lane that is next, without those in that set; and how often in a row, at
+ * most so often.  False if no lane with a share is left.
+ */
+static bool
+choose(const Choice *c, uint32 without, int64 most, FairqShareRun *run)
+{
+	int			first = -1;
+	int			second = -1;
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		if (c->shares->share[p] == 0 || (without & ((uint32) 1 << p)) != 0)
+			continue;
+		if (first < 0 || is_before(c, p, 0, first))
+		{
+			second = first;
+			first = p;
+		}
+		else if (second < 0 || is_before(c, p, 0, second))
+			second = p;
+	}
+	run->priority = first;
+	run->most = 1;
+	while (first >= 0 && run->most < most &&
+		   (second < 0 || is_before(c, first, run->most, second)))
+		run->most++;
+	return first >= 0;
+}
+
+/* Charge the lane of a run for so many tasks; by time what it is given is noted. */
+static void
+charge(FairqShareAccounts *accounts, const Choice *c, int64 n,
+	   FairqShareRun *run)
+{
+	int			p = run->priority;
+
+	run->epoch = c->shares->epoch;
+	run->by_time = c->works != NULL;
+	if (run->by_time)
+	{
+		run->given = c->got[p] - per_share(c, p, c->works[p].got);
+		return;
+	}
+	run->charged = n * FAIRQ_CHARGE_ONE;
+	run->from = c->start[p];
+	accounts->got[p] = add(run->from, c->shares->share[p], run->charged);
+}
+
+/* By time: note whether the lane of a run had something. */
+static void
+settle_by_time(FairqShareAccounts *accounts, const FairqShareRun *run,
+			   int64 served)
+{
+	bool	   *idle = &accounts->idle[run->priority];
+
+	if (served > 0 && *idle)
+		accounts->given[run->priority] = run->given;
+	*idle = served == 0;
+}
+
+/* What was charged for tasks that were not served goes back. */
+static void
+settle_charge(FairqShares *shares, const FairqShareRun *run, int64 served,
+			  int64 charge)
+{
+	FairqShareAccounts *accounts = &shares->accounts;
+	FairqGot   *got = &accounts->got[run->priority];
+	int32		share = shares->share[run->priority];
+	FairqGot	last;
+
+	*got = add(*got, share, charge - run->charged);
+	if (served == 0)
+		return;
+	/* of a window of turns all but the first are not served in this order */
+	last = served > run->most ? run->from :
+		add(run->from, share, charge - charge / served);
+	if (accounts->reached.share == 0 ||
+		compare(last, share, accounts->reached.got,
+				accounts->reached.share) > 0)
+	{
+		accounts->reached.got = last;
+		accounts->reached.share = share;
+	}
 }
 
 /*
@@ -120,288 +312,16 @@ start_of(const FairqShareState *state, int priority)
  * are even.
  */
 static void
-share_begin(FairqShareState *state, const int32 *share, uint64 version)
+have_shares(FairqShares *shares, const int32 *share, uint64 version)
 {
-	if (version < state->version)
+	if (version < shares->version)
 		return;
-	if (memcmp(state->share, share, sizeof(state->share)) != 0)
-	{
-		uint32		epoch = state->epoch + 1;
-
-		memset(state, 0, sizeof(FairqShareState));
-		memcpy(state->share, share, sizeof(state->share));
-		state->epoch = epoch;
-	}
-	state->version = version;
-}
-
-/*
- * Choose the lane that has got least, by what they were charged; and how often in a
- * row, at most so often, if each claim charges one task.  It is charged for all of
- * these.
- */
-static bool
-choose_by_charge(FairqShareState *state, uint32 without, int64 most,
-				 FairqShareRun *run)
-{
-	FairqGot	start[FAIRQ_PRIORITIES];
-	FairqGot	got;
-	int64		each = most > 0 ? FAIRQ_CHARGE_ONE : 0;
-	int			first = -1;
-	int			second = -1;
-
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-	{
-		if (state->share[p] == 0 || (without & ((uint32) 1 << p)) != 0)
-			continue;
-		start[p] = start_of(state, p);
-		if (first < 0 || compare(start[p], state->share[p],
-								 start[first], state->share[first]) < 0)
-		{
-			second = first;
-			first = p;
-		}
-		else if (second < 0 || compare(start[p], state->share[p],
-									   start[second], state->share[second]) < 0)
-			second = p;
-	}
-	if (first < 0)
-		return false;
-	run->priority = first;
-	run->from = got = start[first];
-	run->most = 0;
-	do
-	{
-		int			order;
-
-		got = add(got, state->share[first], each);
-		run->most++;
-		if (second < 0)
-			continue;
-		order = compare(got, state->share[first],
-						start[second], state->share[second]);
-		if (order > 0 || (order == 0 && second < first))
-			break;
-	} while (run->most < most);
-	run->charged = run->most * each;
-	state->got[first] = got;
-	return true;
-}
-
-/* --------------------------------------------------------------------- */
-
-/* By time: the lanes that are chosen from. */
-typedef struct Lanes
-{
-	const FairqLaneWork *works; /* what they have worked */
-	int32		least_share;	/* the least of the shares */
-	int64		running;		/* number of running tasks of all */
-	double		longest;		/* E: the longest task of late of all; 0: none
-								 * has ended */
-	double		got[FAIRQ_PRIORITIES];	/* what they have got per share, and
-										 * been given */
-} Lanes;
-
-/* By time: had the lane nothing when it was chosen last? */
-static bool
-is_idle(const FairqShareState *state, int priority)
-{
-	return (state->time.idle & ((uint32) 1 << priority)) != 0;
-}
-
-/* A lane's running tasks per share, and so many more, rounded down. */
-static int64
-level_of(const FairqShareState *state, const Lanes *lanes, int priority,
-		 int64 more)
-{
-	const FairqLaneWork *work = &lanes->works[priority];
-
-	if (!work->counts)
-		more = 0;
-	return (work->running + more) * lanes->least_share /
-		state->share[priority];
-}
-
-/* What a lane's tasks have worked, per share. */
-static double
-per_share(const FairqShareState *state, const Lanes *lanes, int priority)
-{
-	return lanes->works[priority].got * lanes->least_share /
-		state->share[priority];
-}
-
-/*
- * Is a lane before another, with so many more tasks running?  Before any task has
- * ended, levels alone count.  Of equal ones that is which had nothing, and may come.
- */
-static bool
-is_before(const FairqShareState *state, const Lanes *lanes, int priority,
-		  int64 more, int other)
-{
-	int64		level = level_of(state, lanes, priority, more);
-	int64		other_level = level_of(state, lanes, other, 0);
-	double		got = lanes->got[priority] + 2 * lanes->longest * level;
-	double		other_got = lanes->got[other] + 2 * lanes->longest * other_level;
-	bool		idle = more == 0 && is_idle(state, priority);
-
-	if (lanes->longest == 0 && level != other_level)
-		return level < other_level;
-	if (got != other_got)
-		return got < other_got;
-	return idle != is_idle(state, other) ? idle : priority < other;
-}
-
-/*
- * Find what the lanes have got.  One that had nothing, or is recovered anew, has
- * been given as much as the least of the others, and owes some of the longest tasks
- * at most.
- */
-static void
-find_got(FairqShareState *state, const FairqLaneWork *works, Lanes *lanes)
-{
-	double		least = -1;
-	double		most;
-
-	memset(lanes, 0, sizeof(*lanes));
-	lanes->works = works;
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-	{
-		if (state->share[p] == 0)
-			continue;
-		if (lanes->least_share == 0 || state->share[p] < lanes->least_share)
-			lanes->least_share = state->share[p];
-		lanes->running += works[p].running;
-		lanes->longest = Max(lanes->longest, works[p].longest);
-	}
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-	{
-		if (state->share[p] == 0)
-			continue;
-		/* it was recovered anew, or shares are new: it begins even */
-		if (state->time.lane_no[p] != works[p].lane_no)
-		{
-			state->time.lane_no[p] = works[p].lane_no;
-			state->time.given[p] = -per_share(state, lanes, p);
-			state->time.idle |= (uint32) 1 << p;
-		}
-		lanes->got[p] = state->time.given[p] + per_share(state, lanes, p);
-		if (!is_idle(state, p) && (least < 0 || lanes->got[p] < least))
-			least = Max(lanes->got[p], 0);
-	}
-	most = least + (FAIRQ_MOST_OWED + 2.0 * lanes->running) * lanes->longest;
-	for (int p = 0; p < FAIRQ_PRIORITIES && least >= 0; p++)
-	{
-		if (!is_idle(state, p))
-			continue;
-		lanes->got[p] = Max(lanes->got[p], least);
-		if (lanes->longest > 0)
-			lanes->got[p] = Min(lanes->got[p], most);
-	}
-}
-
-/*
- * Choose the lane that is next by the time of its tasks; and how often in a row, at
- * most so often: each task that is claimed runs.
- */
-static bool
-choose_by_time(FairqShareState *state, const FairqLaneWork *works,
-			   uint32 without, int64 most, FairqShareRun *run)
-{
-	Lanes		lanes;
-	int			first = -1;
-	int			second = -1;
-
-	find_got(state, works, &lanes);
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-	{
-		if (state->share[p] == 0 || (without & ((uint32) 1 << p)) != 0)
-			continue;
-		if (first < 0 || is_before(state, &lanes, p, 0, first))
-		{
-			second = first;
-			first = p;
-		}
-		else if (second < 0 || is_before(state, &lanes, p, 0, second))
-			second = p;
-	}
-	if (first < 0)
-		return false;
-	run->priority = first;
-	run->charged = 0;
-	run->given = lanes.got[first] - per_share(state, &lanes, first);
-	run->most = 1;
-	while (run->most < most &&
-		   (second < 0 ||
-			is_before(state, &lanes, first, run->most, second)))
-		run->most++;
-	return true;
-}
-
-/* --------------------------------------------------------------------- */
-
-/*
- * Choose the lane that is served next, without those in that set of priorities;
- * and how often in a row, at most so often; with 0, once, and what is charged is
- * known when it is settled.  works: of a queue that is fair by
- * time; else NULL.  False if no lane with a share is left.
- */
-static bool
-share_choose(FairqShareState *state, const FairqLaneWork *works,
-			 uint32 without, int64 most, FairqShareRun *run)
-{
-	run->epoch = state->epoch;
-	run->by_time = works != NULL;
-	return works == NULL ? choose_by_charge(state, without, most, run) :
-		choose_by_time(state, works, without, most, run);
-}
-
-/* By time: note whether the lane of a run had something. */
-static void
-settle_by_time(FairqShareState *state, const FairqShareRun *run,
-			   int64 served)
-{
-	uint32		lane = (uint32) 1 << run->priority;
-
-	if (served == 0)
-		state->time.idle |= lane;
-	else if ((state->time.idle & lane) != 0)
-	{
-		state->time.idle &= ~lane;
-		state->time.given[run->priority] = run->given;
-	}
-}
-
-/*
- * Of the run so many tasks were served, which charge so much.  What was charged
- * for others goes back.
- */
-static void
-share_settle(FairqShareState *state, const FairqShareRun *run,
-			 int64 served, int64 charge)
-{
-	int32		share = state->share[run->priority];
-	FairqGot	last;
-
-	if (run->epoch != state->epoch)
+	shares->version = version;
+	if (memcmp(shares->share, share, sizeof(shares->share)) == 0)
 		return;
-	if (run->by_time)
-	{
-		settle_by_time(state, run, served);
-		return;
-	}
-	state->got[run->priority] = add(state->got[run->priority], share,
-									charge - run->charged);
-	if (served == 0)
-		return;
-	/* of a window of turns all but the first are not served in this order */
-	last = served > run->most ? run->from :
-		add(run->from, share, charge - charge / served);
-	if (state->reached.share == 0 ||
-		compare(last, share, state->reached.got, state->reached.share) > 0)
-	{
-		state->reached.got = last;
-		state->reached.share = share;
-	}
+	memcpy(shares->share, share, sizeof(shares->share));
+	memset(&shares->accounts, 0, sizeof(FairqShareAccounts));
+	shares->epoch++;
 }
 
 /* --------------------------------------------------------------------- */
@@ -410,41 +330,59 @@ share_settle(FairqShareState *state, const FairqShareRun *run,
 void
 fairq_shares_init(FairqShares *shares)
 {
+	memset(shares, 0, sizeof(FairqShares));
 	pg_atomic_init_u32(&shares->first, 0);
 	SpinLockInit(&shares->mutex);
-	memset(&shares->state, 0, sizeof(FairqShareState));
 }
 
 void
 fairq_shares_copy(FairqShares *copy, FairqShares *shares)
 {
 	SpinLockAcquire(&shares->mutex);
-	copy->state = shares->state;
+	*copy = *shares;
 	SpinLockRelease(&shares->mutex);
 	SpinLockInit(&copy->mutex);
 }
 
-/* As share_choose(), with these shares. */
+/*
+ * Choose the lane that is served next, without those in that set of priorities;
+ * and how often in a row, at most so often; with 0, once, and what is charged is
+ * known when it is settled.  It is charged for all of these.  works: of a queue that
+ * is fair by time; else NULL.  False if no lane with a share is left.
+ */
 bool
 fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
 					const FairqLaneWork *works, uint32 without, int64 most,
 					FairqShareRun *run)
 {
+	Choice		c = {.shares = shares,.works = works};
 	bool		chosen;
 
 	SpinLockAcquire(&shares->mutex);
-	share_begin(&shares->state, share, version);
-	chosen = share_choose(&shares->state, works, without, most, run);
+	have_shares(shares, share, version);
+	if (works != NULL)
+		find_got(&shares->accounts, &c);
+	else
+		find_starts(&shares->accounts, &c);
+	chosen = choose(&c, without, most, run);
+	if (chosen)
+		charge(&shares->accounts, &c, most > 0 ? run->most : 0, run);
 	SpinLockRelease(&shares->mutex);
 	return chosen;
 }
 
-/* As share_settle(). */
+/*
+ * Of the run so many tasks were served, which charge so much.  What was charged
+ * for others goes back.
+ */
 void
 fairq_shares_settle(FairqShares *shares, const FairqShareRun *run,
 					int64 served, int64 charge)
 {
 	SpinLockAcquire(&shares->mutex);
-	share_settle(&shares->state, run, served, charge);
+	if (run->epoch == shares->epoch && run->by_time)
+		settle_by_time(&shares->accounts, run, served);
+	else if (run->epoch == shares->epoch)
+		settle_charge(shares, run, served, charge);
 	SpinLockRelease(&shares->mutex);
 }

@@ -40,44 +40,40 @@ typedef struct FairqLaneWork
 								 * none has ended */
 } FairqLaneWork;
 
-/* Who has got what. */
-typedef struct FairqShareState
+/* What the lanes of a queue have got: each has an account. */
+typedef struct FairqShareAccounts
 {
-	uint64		version;		/* version of the settings that the shares are
-								 * of */
-	uint32		epoch;			/* number of times that all lanes were made
-								 * even */
-	int32		share[FAIRQ_PRIORITIES];	/* shares of the lanes; 0: none */
 	FairqGot	got[FAIRQ_PRIORITIES];	/* what each lane has got */
 
 	/* virtual time: what the lane served last had got before */
 	struct
 	{
 		FairqGot	got;		/* that lane's */
-		int32		share;		/* its share */
+		int32		share;		/* its share; 0: none was served */
 	}			reached;
 
 	/* in queues that are fair by time */
-	struct
-	{
-		uint32		lane_no[FAIRQ_PRIORITIES];	/* lane_no of the lanes, as they
-												 * were chosen last */
-		double		given[FAIRQ_PRIORITIES];	/* microseconds per share that
-												 * were given to them as they
-												 * came */
-		uint32		idle;		/* lanes that had nothing when they were chosen
-								 * last; bits */
-	}			time;
-} FairqShareState;
+	uint32		lane_no[FAIRQ_PRIORITIES];	/* lane_no of the lanes, as they
+											 * were chosen last */
+	double		given[FAIRQ_PRIORITIES];	/* microseconds per share that were
+											 * given to them as they came */
+	bool		idle[FAIRQ_PRIORITIES]; /* true: they had nothing when they
+										 * were chosen last */
+} FairqShareAccounts;
 
 /* In shared memory, part of FairqHints. */
 typedef struct FairqShares
 {
-	slock_t		mutex;			/* protects state */
 	pg_atomic_uint32 first;		/* lanes without a share with which the next
 								 * call begins, as one has stopped there
 								 * before a task that is served alone; bits */
-	FairqShareState state;		/* who has got what */
+	slock_t		mutex;			/* protects all below */
+	uint32		epoch;			/* number of times that all lanes were made
+								 * even */
+	uint64		version;		/* version of the settings that the shares are
+								 * of */
+	int32		share[FAIRQ_PRIORITIES];	/* shares of the lanes; 0: none */
+	FairqShareAccounts accounts;	/* who has got what */
 } FairqShares;
 
 /* Some services of one lane in a row. */
@@ -88,10 +84,9 @@ typedef struct FairqShareRun
 	bool		by_time;		/* true: the queue is fair by time */
 	double		given;			/* by time, microseconds per share that the
 								 * lane has been given if it is served */
-	int64		charged;		/* what the lane was charged for them; by time
-								 * nothing */
-	FairqGot	from;			/* what it had got before */
-	uint32		epoch;			/* epoch of the state then */
+	int64		charged;		/* not by time, what it was charged for them */
+	FairqGot	from;			/* likewise, what it had got before */
+	uint32		epoch;			/* epoch of the shares then */
 } FairqShareRun;
 
 extern void fairq_shares_init(FairqShares *shares);

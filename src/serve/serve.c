@@ -442,20 +442,26 @@ fairq_begins_alone(FairqQueue *queue)
 }
 
 /*
- * Choose a lane by shares, and how many tasks in a row it is served at most.
+ * Choose a lane by shares, and how many tasks in a row it is served at most: those of
+ * which it is known what they charge; 0: one, of which it is not.  NULL: there is none.
  */
-static bool
-choose_lane(FairqService *s, uint32 without, int64 most, FairqShareRun *run)
+static const FairqShareRun *
+choose_lane(FairqService *s, uint32 without, int64 most)
 {
 	FairqQueue *queue = s->queue;
-	FairqLaneWork works[FAIRQ_PRIORITIES];
-	bool		by_time = fairq_lane_works(queue, s->call.now, works);
+	FairqLaneWork works[FAIRQ_PRIORITIES] = {0};
+	bool		by_time = queue->shares.fair_by == FAIRQ_BY_TIME;
 
-	if (s->call.per_group > 0)
+	for (int p = 0; by_time && p < FAIRQ_PRIORITIES; p++)
+		if (queue->shares.of[p] > 0)
+			fairq_lane_work(fairq_queue_lane(queue, p), s->call.now, &works[p]);
+	if (queue->shares.fair_by == FAIRQ_BY_COST)
+		most = 0;
+	else if (s->call.per_group > 0)
 		most = 1;
 	return fairq_turns_of_share(queue->hints, queue->shares.of,
 								queue->as_of.version, by_time ? works : NULL,
-								without, fairq_most_of_share(queue, most), run);
+								without, most);
 }
 
 /*
@@ -468,25 +474,25 @@ serve_by_shares(FairqService *s)
 {
 	int64		max_tasks = s->call.max_tasks;
 	uint32		without = 0;
-	FairqShareRun run;
+	const FairqShareRun *run;
 
 	while (!is_over(s) &&
-		   choose_lane(s, without,
-					   Min(max_tasks - s->got.served, FAIRQ_MAX_TURNS), &run))
+		   (run = choose_lane(s, without, Min(max_tasks - s->got.served,
+											  FAIRQ_MAX_TURNS))) != NULL)
 	{
 		int64		served = s->got.served;
 		int64		charge = s->got.charge;
 
 		/* the turns of a window are of one lane */
 		if (s->call.per_group == 0)
-			s->call.max_tasks = served + run.most;
-		s->priority = run.priority;
+			s->call.max_tasks = served + run->most;
+		s->priority = run->priority;
 		s->lane = fairq_queue_lane(s->queue, s->priority);
 		serve_lane(s);
 		served = s->got.served - served;
 		fairq_turns_share_used(served, s->got.charge - charge);
-		if (served < run.most)
-			without |= (uint32) 1 << run.priority;
+		if (served < run->most)
+			without |= (uint32) 1 << run->priority;
 		s->call.max_tasks = s->got.stopped ? s->got.served : max_tasks;
 	}
 }

@@ -135,30 +135,4 @@ fairq_charge_of(const FairqQueue *queue, const FairqTask *task)
 	return Max(1, (int64) ((double) task->cost * FAIRQ_CHARGE_ONE));
 }
 
-/*
- * How many tasks of a lane can be chosen in a row by shares, at most: it has to be
- * known what each of them charges.  0: one, of which it is not.
- */
-static inline int64
-fairq_most_of_share(const FairqQueue *queue, int64 most)
-{
-	return queue->shares.fair_by == FAIRQ_BY_COST ? 0 : most;
-}
-
-/*
- * Find what the lanes that have shares have worked; of others nothing is known.  False
- * if the queue is not fair by time.
- */
-static inline bool
-fairq_lane_works(FairqQueue *queue, TimestampTz now, FairqLaneWork *works)
-{
-	if (queue->shares.fair_by != FAIRQ_BY_TIME)
-		return false;
-	memset(works, 0, FAIRQ_PRIORITIES * sizeof(FairqLaneWork));
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		if (queue->shares.of[p] > 0)
-			fairq_lane_work(fairq_queue_lane(queue, p), now, &works[p]);
-	return true;
-}
-
 #endif							/* FAIRQ_SERVICE_H */

@@ -61,21 +61,19 @@ static struct
 }			share_run;
 
 /*
- * Choose a lane by shares, as fairq_shares_choose() does.  Until the caller says
- * what has come of it, the lane's charge is in flight.
+ * Choose a lane by shares, as fairq_shares_choose() does; NULL: there is none.  Until
+ * the caller says what has come of it, the lane's charge is in flight.
  */
-bool
+const FairqShareRun *
 fairq_turns_of_share(FairqHints *hints, const int32 *share, uint64 version,
-					 const FairqLaneWork *works, uint32 without, int64 most,
-					 FairqShareRun *run)
+					 const FairqLaneWork *works, uint32 without, int64 most)
 {
 	Assert(share_run.shares == NULL);
 	if (!fairq_shares_choose(&hints->shares, share, version, works, without,
 							 most, &share_run.run))
-		return false;
+		return NULL;
 	share_run.shares = &hints->shares;
-	*run = share_run.run;
-	return true;
+	return &share_run.run;
 }
 
 /* So many tasks of that lane were served, and charge so much. */

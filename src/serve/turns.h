@@ -7,10 +7,11 @@
 
 #include "lane.h"
 
-extern bool fairq_turns_of_share(FairqHints *hints, const int32 *share,
-								 uint64 version, const FairqLaneWork *works,
-								 uint32 without, int64 most,
-								 FairqShareRun *run);
+extern const FairqShareRun *fairq_turns_of_share(FairqHints *hints,
+												 const int32 *share,
+												 uint64 version,
+												 const FairqLaneWork *works,
+												 uint32 without, int64 most);
 extern void fairq_turns_share_used(int64 served, int64 charge);
 extern FairqTaken fairq_turns_take(FairqLane *lane, FairqTaking *taking);
 extern FairqTaken fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
