@@ -52,11 +52,9 @@ static List *
 check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))}
-	};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
-										lengthof(keys), false);
+	Datum		of_lane = Int32GetDatum(fairq_task_lane(queue->id, priority));
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP,
+										fairq_range(of_lane), false);
 	FairqRowState state;
 
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)

@@ -173,15 +173,11 @@ is_kept(const Stats *stats, int32 group_no)
 static void
 add_scheduled(Stats *stats, int priority)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(stats->queue->id,
-													priority))},
-		{2, FAIRQ_GE, Int64GetDatum(FAIRQ_RETRIES)},
-		{2, FAIRQ_LT, Int64GetDatum(FAIRQ_ADDR_MAX)}
-	};
-	FairqScan  *scan = fairq_scan_some(stats->tasks, FAIRQ_TASK_BY_TIME, keys,
-									   lengthof(keys),
-									   TIMED_ENTRIES * stats->room);
+	int32		lane = fairq_task_lane(stats->queue->id, priority);
+	FairqScan  *scan = fairq_scan_some(stats->tasks, FAIRQ_TASK_BY_TIME,
+									   fairq_range_times(lane, FAIRQ_RETRIES,
+														 FAIRQ_ADDR_MAX),
+									   false, TIMED_ENTRIES * stats->room);
 	FairqRowState state;
 
 	while (stats->kept.n < stats->room &&

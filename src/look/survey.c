@@ -51,16 +51,11 @@ typedef struct Look
 static FairqScan *
 begin_stretch(const Look *look, int64 from, int64 end)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(look->queue->id,
-													look->priority))},
-		{2, FAIRQ_EQ, Int32GetDatum(look->group_no)},
-		{3, FAIRQ_GE, Int64GetDatum(from)},
-		{3, FAIRQ_LT, Int64GetDatum(end)}
-	};
+	int32		lane = fairq_task_lane(look->queue->id, look->priority);
 
-	return fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP, keys,
-						   lengthof(keys), MOST_ENTRIES);
+	return fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP,
+						   fairq_range_line(lane, look->group_no, from, end),
+						   false, MOST_ENTRIES);
 }
 
 /*

@@ -321,19 +321,15 @@ look_at_due(Look *look, int priority, FairqRegion region)
 	FairqLane  *lane = fairq_queue_lane(look->queue, priority);
 	int64		from = fairq_times_first(&lane->times, region);
 	int64		end = fairq_due_end(region, look->now);
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(look->queue->id,
-													priority))},
-		{2, FAIRQ_GE, Int64GetDatum(from)},
-		{2, FAIRQ_LT, Int64GetDatum(end)}
-	};
 	FairqScan  *scan;
 	FairqRowState state;
 
 	if (from >= end || !fairq_lane_is_begun(lane))
 		return;
-	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_TIME, keys,
-						   lengthof(keys), MOST_DUE);
+	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_TIME,
+						   fairq_range_times(fairq_task_lane(look->queue->id,
+															 priority),
+											 from, end), false, MOST_DUE);
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END &&
 		   state != FAIRQ_ROW_LATER)
 	{

@@ -68,21 +68,17 @@ comes_before(const Look *look, const FairqTask *task, FairqRowState state,
 static void
 count_stretch(Look *look, int64 from, int64 end, bool expired)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(look->queue->id,
-													look->task->priority))},
-		{2, FAIRQ_EQ, Int32GetDatum(look->task->group_no)},
-		{3, FAIRQ_GE, Int64GetDatum(from)},
-		{3, FAIRQ_LT, Int64GetDatum(end)}
-	};
+	const FairqTask *own = look->task;
+	int32		lane = fairq_task_lane(look->queue->id, own->priority);
 	FairqScan  *scan;
 	FairqRowState state;
 
 	look->first = FAIRQ_ADDR_NONE;
 	if (from >= end || look->more)
 		return;
-	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP, keys,
-						   lengthof(keys), look->budget);
+	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP,
+						   fairq_range_line(lane, own->group_no, from, end),
+						   false, look->budget);
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		FairqTask	task;

@@ -82,13 +82,8 @@ search_region(const Search *search, FairqTable *tasks, FairqRegion region,
 			  int64 from)
 {
 	int64		end = fairq_due_end(region, search->now);
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(search->queue->id,
-													search->priority))},
-		{2, FAIRQ_GE, Int64GetDatum(from)},
-		{2, FAIRQ_LT, Int64GetDatum(fairq_region_from(region) +
-									(FAIRQ_TIMED_SIZE - 1))}
-	};
+	int32		lane = fairq_task_lane(search->queue->id, search->priority);
+	int64		last = fairq_region_from(region) + (FAIRQ_TIMED_SIZE - 1);
 	FairqScan  *scan;
 	int64		next = FAIRQ_ADDR_MAX;
 	int64		npublished = 0;
@@ -96,7 +91,8 @@ search_region(const Search *search, FairqTable *tasks, FairqRegion region,
 
 	if (from >= end)
 		return from;
-	scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_TIME, keys, lengthof(keys),
+	scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_TIME,
+						   fairq_range_times(lane, from, last), false,
 						   STEP_ENTRIES);
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{

@@ -83,13 +83,11 @@ bool
 fairq_group_has_earlier(FairqQueue *queue, FairqTable *tasks,
 						const FairqTask *task, TimestampTz now, bool *changing)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, task->priority))},
-		{2, FAIRQ_EQ, Int32GetDatum(task->group_no)},
-		{3, FAIRQ_LT, Int64GetDatum(task->addr + 1)}
-	};
-	FairqScan  *scan = fairq_scan_some_back(tasks, FAIRQ_TASK_BY_GROUP, keys,
-											lengthof(keys), MOST_BACK);
+	int32		lane = fairq_task_lane(queue->id, task->priority);
+	FairqScan  *scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_GROUP,
+									   fairq_range_line(lane, task->group_no, 0,
+														task->addr + 1),
+									   true, MOST_BACK);
 	FairqRowState state;
 	bool		any = false;
 

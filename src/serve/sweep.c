@@ -144,15 +144,12 @@ fairq_finish_all_outdated(FairqQueue *queue)
 		.is_over = fairq_is_outdated,
 		.end = fairq_finish_outdated
 	};
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_LT, (Datum) 0}
-	};
+	FairqRange	range = fairq_range(Int32GetDatum(queue->id));
 
 	begin_sweep(&sweep);
-	keys[1].value = TimestampTzGetDatum(sweep.now);
-	sweep.scan = fairq_scan_begin(sweep.tasks, FAIRQ_TASK_BY_EXPIRES_AT, keys,
-								  lengthof(keys), false);
+	range = fairq_range_before(range, TimestampTzGetDatum(sweep.now));
+	sweep.scan = fairq_scan_begin(sweep.tasks, FAIRQ_TASK_BY_EXPIRES_AT, range,
+								  false);
 	end_found(&sweep, false);
 	return end_sweep(&sweep);
 }

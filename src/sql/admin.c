@@ -512,12 +512,10 @@ static int64
 delete_in_lane(FairqQueue *queue, int priority, int32 group_no, bool force,
 			   FairqTable *tasks)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
-	};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
-										group_no < 0 ? 1 : 2, false);
+	Datum		lane = Int32GetDatum(fairq_task_lane(queue->id, priority));
+	FairqRange	range = group_no < 0 ? fairq_range(lane) :
+		fairq_range_2(lane, Int32GetDatum(group_no));
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, range, false);
 	FairqRowState state;
 	int64		deleted = 0;
 

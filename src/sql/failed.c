@@ -127,10 +127,6 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	FairqEnqueue e = {.ready = false};
 	FairqTable *archived;
 	FairqScan  *scan;
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, (Datum) 0},
-		{2, FAIRQ_EQ, Int16GetDatum(FAIRQ_STATUS_FAILED)}
-	};
 	FairqRowState state;
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
 											   "fairq task",
@@ -143,9 +139,10 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	e.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	archived = fairq_table_beside(e.tasks, &e.tasks->beside.archive,
 								  fairq_catalog()->archive);
-	keys[0].value = Int32GetDatum(e.queue->id);
-	scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_STATUS, keys,
-							lengthof(keys), false);
+	scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_STATUS,
+							fairq_range_2(Int32GetDatum(e.queue->id),
+										  Int16GetDatum(FAIRQ_STATUS_FAILED)),
+							false);
 	while (redriven < most &&
 		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
@@ -180,9 +177,8 @@ fairq_redrive(PG_FUNCTION_ARGS)
 static FairqScan *
 find_failed(FairqEnqueue *e, FairqTable *archived, int64 id)
 {
-	FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(id)};
-	FairqScan  *scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_ID, &key, 1,
-										false);
+	FairqScan  *scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_ID,
+										fairq_range(Int64GetDatum(id)), false);
 	FairqRowState state;
 
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)

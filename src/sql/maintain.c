@@ -118,7 +118,7 @@ typedef struct TasksLook
 {
 	FairqScan  *scan;
 	int			nlanes;
-	int32		lanes[FAIRQ_PRIORITIES];
+	Datum		lanes[FAIRQ_PRIORITIES];
 } TasksLook;
 
 /*
@@ -126,33 +126,25 @@ typedef struct TasksLook
  * it?
  */
 static bool
-has_any(FairqScan *scan, int32 lane, FairqBound bound, int32 group_no)
+has_any(FairqScan *scan, FairqRange groups)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(lane)},
-		{2, bound, Int32GetDatum(group_no)}
-	};
-
-	fairq_scan_again(scan, keys, lengthof(keys));
+	fairq_scan_again(scan, groups);
 	return fairq_scan_next(scan) != FAIRQ_ROW_END;
 }
 
 static TasksLook
 begin_look(FairqTable *tasks, int32 queue_id)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(0)},
-		{2, FAIRQ_EQ, Int32GetDatum(0)}
-	};
+	Datum		all = Int32GetDatum(0);
 	TasksLook	look = {0};
 
-	look.scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
-								 lengthof(keys), false);
+	look.scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP,
+								 fairq_range_2(all, all), false);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
-		int32		lane = fairq_task_lane(queue_id, priority);
+		Datum		lane = Int32GetDatum(fairq_task_lane(queue_id, priority));
 
-		if (has_any(look.scan, lane, FAIRQ_GE, 0))
+		if (has_any(look.scan, fairq_range_from(fairq_range(lane), all)))
 			look.lanes[look.nlanes++] = lane;
 	}
 	return look;
@@ -163,7 +155,8 @@ group_has_tasks(const TasksLook *look, int32 group_no)
 {
 	for (int i = 0; i < look->nlanes; i++)
 	{
-		if (has_any(look->scan, look->lanes[i], FAIRQ_EQ, group_no))
+		if (has_any(look->scan,
+					fairq_range_2(look->lanes[i], Int32GetDatum(group_no))))
 			return true;
 	}
 	return false;
@@ -204,8 +197,8 @@ static UnusedGroup *
 delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 			  int *n, bool *written)
 {
-	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
-	FairqScan  *scan = fairq_scan_begin(numbers, FAIRQ_NUMBER_BY_NO, &key, 1,
+	FairqRange	of_queue = fairq_range(Int32GetDatum(queue->id));
+	FairqScan  *scan = fairq_scan_begin(numbers, FAIRQ_NUMBER_BY_NO, of_queue,
 										false);
 	TasksLook	look = begin_look(tasks, queue->id);
 	int			max = 64;

@@ -129,20 +129,19 @@ typedef enum FairqIndex
 /* rows that are inserted together, at most */
 #define FAIRQ_MAX_ROWS 100
 
-/* A bound on one column of an index. */
-typedef enum FairqBound
+/*
+ * What a scan looks for: rows with these values in the first columns of the
+ * index, and one of a range in the next column.
+ */
+typedef struct FairqRange
 {
-	FAIRQ_EQ,
-	FAIRQ_GE,
-	FAIRQ_LT
-} FairqBound;
-
-typedef struct FairqKey
-{
-	int			column;			/* column of the index, from 1 */
-	FairqBound	bound;			/* kind of bound */
-	Datum		value;			/* value of the bound */
-} FairqKey;
+	int			nequal;			/* number of values in equal */
+	Datum		equal[2];		/* values of the first columns */
+	bool		has_low;		/* true: low counts */
+	bool		has_high;		/* true: high counts */
+	Datum		low;			/* the least value of the range */
+	Datum		high;			/* the least value past it */
+} FairqRange;
 
 typedef enum FairqRowState
 {
@@ -155,25 +154,79 @@ typedef enum FairqRowState
 
 typedef struct FairqScan FairqScan;
 
+/* All rows with that value. */
+static inline FairqRange
+fairq_range(Datum value)
+{
+	return (FairqRange)
+	{
+		.nequal = 1,.equal = {value}
+	};
+}
+
+/* All rows with these values. */
+static inline FairqRange
+fairq_range_2(Datum first, Datum second)
+{
+	return (FairqRange)
+	{
+		.nequal = 2,.equal = {first, second}
+	};
+}
+
+/* Those at or past a value in the next column. */
+static inline FairqRange
+fairq_range_from(FairqRange range, Datum low)
+{
+	range.has_low = true;
+	range.low = low;
+	return range;
+}
+
+/* Those before a value in the next column. */
+static inline FairqRange
+fairq_range_before(FairqRange range, Datum high)
+{
+	range.has_high = true;
+	range.high = high;
+	return range;
+}
+
+/* By group: a stretch of a group's line. */
+static inline FairqRange
+fairq_range_line(int32 lane, int32 group_no, int64 from, int64 end)
+{
+	FairqRange	range = fairq_range_2(Int32GetDatum(lane),
+									  Int32GetDatum(group_no));
+
+	return fairq_range_before(fairq_range_from(range, Int64GetDatum(from)),
+							  Int64GetDatum(end));
+}
+
+/* By time: a stretch of a lane's timed tasks. */
+static inline FairqRange
+fairq_range_times(int32 lane, int64 from, int64 end)
+{
+	FairqRange	range = fairq_range(Int32GetDatum(lane));
+
+	return fairq_range_before(fairq_range_from(range, Int64GetDatum(from)),
+							  Int64GetDatum(end));
+}
+
 extern FairqScan *fairq_scan_begin(FairqTable *table, FairqIndex index,
-								   const FairqKey *keys, int nkeys,
-								   bool backward);
-extern FairqScan *fairq_scan_in_order(FairqTable *table, FairqIndex index,
-									  const FairqKey *keys, int nkeys);
-extern void fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys);
+								   FairqRange range, bool backward);
+extern FairqScan *fairq_scan_in_order(FairqScan *scan, FairqTable *table,
+									  FairqIndex index, FairqRange range);
+extern void fairq_scan_again(FairqScan *scan, FairqRange range);
 extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
-								  const FairqKey *keys, int nkeys, int budget);
-extern FairqScan *fairq_scan_some_back(FairqTable *table, FairqIndex index,
-									   const FairqKey *keys, int nkeys,
-									   int budget);
+								  FairqRange range, bool backward, int budget);
 extern void fairq_scan_more(FairqScan *scan);
 extern int	fairq_scan_left(FairqScan *scan);
 extern int64 fairq_scan_reached(FairqScan *scan);
 extern int32 fairq_scan_next_group(FairqScan *scan);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
 extern bool fairq_scan_next_current(FairqScan *scan);
-extern bool fairq_scan_find_current(FairqScan *scan, const FairqKey *keys,
-									int nkeys);
+extern bool fairq_scan_find_current(FairqScan *scan, FairqRange range);
 extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
 extern TransactionId fairq_scan_changer(FairqScan *scan);
 extern bool fairq_scan_is_own(FairqScan *scan);

@@ -37,55 +37,62 @@
 #define MAX_ABREAST 4096
 
 static RegProcedure
-bound_function(Oid type, FairqBound bound)
+bound_function(Oid type, StrategyNumber bound)
 {
 	switch (type)
 	{
 		case INT2OID:
-			Assert(bound == FAIRQ_EQ);
+			Assert(bound == BTEqualStrategyNumber);
 			return F_INT2EQ;
 		case INT4OID:
-			return bound == FAIRQ_EQ ? F_INT4EQ :
-				bound == FAIRQ_GE ? F_INT4GE : F_INT4LT;
+			return bound == BTEqualStrategyNumber ? F_INT4EQ :
+				bound == BTLessStrategyNumber ? F_INT4LT : F_INT4GE;
 		case INT8OID:
-			return bound == FAIRQ_EQ ? F_INT8EQ :
-				bound == FAIRQ_GE ? F_INT8GE : F_INT8LT;
+			return bound == BTEqualStrategyNumber ? F_INT8EQ :
+				bound == BTLessStrategyNumber ? F_INT8LT : F_INT8GE;
 		case TEXTOID:
-			Assert(bound == FAIRQ_EQ);
+			Assert(bound == BTEqualStrategyNumber);
 			return F_TEXTEQ;
 		case TIMESTAMPTZOID:
-			Assert(bound == FAIRQ_LT);
+			Assert(bound == BTLessStrategyNumber);
 			return F_TIMESTAMPTZ_LT;
 		default:
 			elog(ERROR, "no comparison for type %u", type);
 	}
 }
 
+/* Bound a column of the index, from 0 on. */
 static void
-fill_keys(Relation index, const FairqKey *keys, int nkeys, ScanKey scankeys)
+fill_key(Relation index, int column, StrategyNumber bound, Datum value,
+		 ScanKey key)
 {
-	static const StrategyNumber strategy[] = {
-		[FAIRQ_EQ] = BTEqualStrategyNumber,
-		[FAIRQ_GE] = BTGreaterEqualStrategyNumber,
-		[FAIRQ_LT] = BTLessStrategyNumber
-	};
+	Oid			type = TupleDescAttr(RelationGetDescr(index), column)->atttypid;
 
-	for (int i = 0; i < nkeys; i++)
-	{
-		int			att = keys[i].column - 1;
-		Oid			type = TupleDescAttr(RelationGetDescr(index), att)->atttypid;
+	ScanKeyEntryInitialize(key, 0, column + 1, bound, InvalidOid,
+						   index->rd_indcollation[column],
+						   bound_function(type, bound), value);
+}
 
-		ScanKeyEntryInitialize(&scankeys[i], 0, keys[i].column,
-							   strategy[keys[i].bound], InvalidOid,
-							   index->rd_indcollation[att],
-							   bound_function(type, keys[i].bound),
-							   keys[i].value);
-	}
+/* Returns how many keys there are. */
+static int
+fill_keys(Relation index, const FairqRange *range, ScanKey keys)
+{
+	int			n = 0;
+
+	for (; n < range->nequal; n++)
+		fill_key(index, n, BTEqualStrategyNumber, range->equal[n], &keys[n]);
+	if (range->has_low)
+		fill_key(index, range->nequal, BTGreaterEqualStrategyNumber, range->low,
+				 &keys[n++]);
+	if (range->has_high)
+		fill_key(index, range->nequal, BTLessStrategyNumber, range->high,
+				 &keys[n++]);
+	return n;
 }
 
 static FairqScan *
-scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
-		   int nkeys, bool backward, int budget, bool in_order)
+scan_begin(FairqTable *table, FairqIndex which, const FairqRange *range,
+		   bool backward, int budget, bool in_order)
 {
 	static const int addr_columns[FAIRQ_INDEXES] = {
 		[FAIRQ_TASK_BY_TIME] = 2,
@@ -93,7 +100,8 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
 	};
 	FairqScan  *scan = palloc0(sizeof(FairqScan));
 	Relation	index = fairq_find_index(table, which);
-	ScanKeyData scankeys[FAIRQ_MAX_KEYS + 1];
+	ScanKeyData keys[FAIRQ_MAX_KEYS];
+	int			nkeys = fill_keys(index, range, keys);
 	MemoryContext old = MemoryContextSwitchTo(table->context);
 
 	scan->table = table;
@@ -109,24 +117,29 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
 	scan->addr_column = addr_columns[which];
 	/* to know the address there without a look at the row */
 	scan->desc->xs_want_itup = budget < PG_INT32_MAX || in_order;
-	fill_keys(index, keys, nkeys, scankeys);
-	index_rescan(scan->desc, scankeys, nkeys, NULL, 0);
+	index_rescan(scan->desc, keys, nkeys, NULL, 0);
 	return scan;
 }
 
 FairqScan *
-fairq_scan_begin(FairqTable *table, FairqIndex which, const FairqKey *keys,
-				 int nkeys, bool backward)
+fairq_scan_begin(FairqTable *table, FairqIndex which, FairqRange range,
+				 bool backward)
 {
-	return scan_begin(table, which, keys, nkeys, backward, PG_INT32_MAX, false);
+	return scan_begin(table, which, &range, backward, PG_INT32_MAX, false);
 }
 
-/* A scan for fairq_task_next(). */
+/*
+ * A scan for fairq_task_next(): that one begun again, with the same number of
+ * bounds; or a new one, if it is NULL.
+ */
 FairqScan *
-fairq_scan_in_order(FairqTable *table, FairqIndex which, const FairqKey *keys,
-					int nkeys)
+fairq_scan_in_order(FairqScan *scan, FairqTable *table, FairqIndex which,
+					FairqRange range)
 {
-	return scan_begin(table, which, keys, nkeys, false, PG_INT32_MAX, true);
+	if (scan == NULL)
+		return scan_begin(table, which, &range, false, PG_INT32_MAX, true);
+	fairq_scan_again(scan, range);
+	return scan;
 }
 
 /*
@@ -135,18 +148,10 @@ fairq_scan_in_order(FairqTable *table, FairqIndex which, const FairqKey *keys,
  * enough.
  */
 FairqScan *
-fairq_scan_some(FairqTable *table, FairqIndex which, const FairqKey *keys,
-				int nkeys, int budget)
+fairq_scan_some(FairqTable *table, FairqIndex which, FairqRange range,
+				bool backward, int budget)
 {
-	return scan_begin(table, which, keys, nkeys, false, budget, false);
-}
-
-/* The same, backward. */
-FairqScan *
-fairq_scan_some_back(FairqTable *table, FairqIndex which, const FairqKey *keys,
-					 int nkeys, int budget)
-{
-	return scan_begin(table, which, keys, nkeys, true, budget, false);
+	return scan_begin(table, which, &range, backward, budget, false);
 }
 
 /* Let the scan look at one entry more than its budget says. */
@@ -173,17 +178,17 @@ fairq_scan_reached(FairqScan *scan)
 									   scan->desc->xs_itupdesc, &isnull));
 }
 
-/* Begin the scan again, with the same number of keys and other values. */
+/* Begin the scan again, with the same number of bounds and other values. */
 void
-fairq_scan_again(FairqScan *scan, const FairqKey *keys, int nkeys)
+fairq_scan_again(FairqScan *scan, FairqRange range)
 {
-	ScanKeyData scankeys[FAIRQ_MAX_KEYS + 1];
+	ScanKeyData keys[FAIRQ_MAX_KEYS];
+	int			nkeys = fill_keys(scan->desc->indexRelation, &range, keys);
 
 	ExecClearTuple(scan->slot);
 	scan->at_entry = scan->at_end = false;
 	scan->nabreast = scan->next_abreast = 0;
-	fill_keys(scan->desc->indexRelation, keys, nkeys, scankeys);
-	index_rescan(scan->desc, scankeys, nkeys, NULL, 0);
+	index_rescan(scan->desc, keys, nkeys, NULL, 0);
 }
 
 /* Go on to the next entry.  An index that has come to its end would start anew. */
@@ -295,15 +300,15 @@ fairq_scan_next_current(FairqScan *scan)
 }
 
 /*
- * Have the scan at the current row of those keys.  A concurrent update can hide
+ * Have the scan at the current row of that range.  A concurrent update can hide
  * a row from one dirty scan, and hardly from several.
  */
 bool
-fairq_scan_find_current(FairqScan *scan, const FairqKey *keys, int nkeys)
+fairq_scan_find_current(FairqScan *scan, FairqRange range)
 {
 	for (int tries = 0; tries < 3; tries++)
 	{
-		fairq_scan_again(scan, keys, nkeys);
+		fairq_scan_again(scan, range);
 		if (fairq_scan_next_current(scan))
 			return true;
 	}
@@ -606,27 +611,16 @@ int
 fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,
 				   int most, FairqItem *items, int64 *end, bool *abreast)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(lane)},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_GE, Int64GetDatum(from)},
-		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_RETRIES)}
-	};
-	FairqScan  *scan = table->entries;
+	MemoryContext old = MemoryContextSwitchTo(table->context);
+	FairqScan  *scan = table->entries =
+		fairq_scan_in_order(table->entries, table, FAIRQ_TASK_BY_GROUP,
+							fairq_range_line(lane, group_no, from,
+											 FAIRQ_RETRIES));
 	int			n = 0;
 
+	MemoryContextSwitchTo(old);
 	*abreast = false;
 	*end = FAIRQ_ADDR_MAX;
-	if (scan == NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(table->context);
-
-		scan = table->entries = fairq_scan_in_order(table, FAIRQ_TASK_BY_GROUP,
-													keys, lengthof(keys));
-		MemoryContextSwitchTo(old);
-	}
-	else
-		fairq_scan_again(scan, keys, lengthof(keys));
 	while (next_entry(scan))
 	{
 		int64		addr = fairq_scan_reached(scan);

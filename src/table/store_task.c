@@ -685,7 +685,7 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 FairqScan *
 fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
 {
-	FairqKey	key = {1, FAIRQ_EQ, Int64GetDatum(id)};
+	FairqRange	range = fairq_range(Int64GetDatum(id));
 	uint64		before = *moves;
 
 	*moves = pg_atomic_read_u64(&fairq_domain()->moves);
@@ -693,10 +693,9 @@ fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
 		return NULL;
 	pg_read_barrier();
 	if (table->by_id == NULL)
-		table->by_id = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, &key, 1,
-										false);
+		table->by_id = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, range, false);
 	else
-		fairq_scan_again(table->by_id, &key, 1);
+		fairq_scan_again(table->by_id, range);
 	return table->by_id;
 }
 

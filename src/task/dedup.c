@@ -51,13 +51,8 @@ open_keys(FairqTable *tasks)
 static FairqScan *
 scan_key(FairqTable *keys, int32 queue_id, Datum key)
 {
-	FairqKey	scankeys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
-		{2, FAIRQ_EQ, key}
-	};
-
-	return fairq_scan_begin(keys, FAIRQ_DEDUP_BY_KEY, scankeys,
-							lengthof(scankeys), false);
+	return fairq_scan_begin(keys, FAIRQ_DEDUP_BY_KEY,
+							fairq_range_2(Int32GetDatum(queue_id), key), false);
 }
 
 /* What fairq.dedup has of a key. */
@@ -344,8 +339,8 @@ int64
 fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks)
 {
 	FairqTable *keys = open_keys(tasks);
-	FairqKey	scankey = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
-	FairqScan  *scan = fairq_scan_begin(keys, FAIRQ_DEDUP_BY_KEY, &scankey, 1,
+	FairqScan  *scan = fairq_scan_begin(keys, FAIRQ_DEDUP_BY_KEY,
+										fairq_range(Int32GetDatum(queue->id)),
 										false);
 	FairqRowState state;
 	int64		forgotten = 0;

@@ -194,12 +194,10 @@ static int32
 find_group_key(FairqTable *table, FairqQueue *queue, text *key,
 			   bool *committed)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_EQ, PointerGetDatum(key)}
-	};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_KEY, keys,
-										lengthof(keys), false);
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_KEY,
+										fairq_range_2(Int32GetDatum(queue->id),
+													  PointerGetDatum(key)),
+										false);
 	FairqRowState state;
 	int32		group_no = -1;
 
@@ -226,25 +224,21 @@ find_group_key(FairqTable *table, FairqQueue *queue, text *key,
 static int32
 next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_GE, (Datum) 0},
-		{2, FAIRQ_LT, (Datum) 0}
-	};
+	FairqRange	of_queue = fairq_range(Int32GetDatum(queue->id));
 	FairqScan  *scan = NULL;
 	int32		free_no = from;
 	int32		end = from;
 
 	while (free_no == end && end < limit)
 	{
+		FairqRange	step = fairq_range_from(of_queue, Int32GetDatum(free_no));
+
 		end = Min((int64) end + WALK_STEP, limit);
-		keys[1].value = Int32GetDatum(free_no);
-		keys[2].value = Int32GetDatum(end);
+		step = fairq_range_before(step, Int32GetDatum(end));
 		if (scan == NULL)
-			scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, keys,
-									lengthof(keys), false);
+			scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, step, false);
 		else
-			fairq_scan_again(scan, keys, lengthof(keys));
+			fairq_scan_again(scan, step);
 		while (fairq_scan_next(scan) != FAIRQ_ROW_END)
 		{
 			bool		isnull;
@@ -291,12 +285,10 @@ first_free_number(FairqTable *table, FairqQueue *queue, int32 limit)
 static bool
 is_used(FairqTable *table, FairqQueue *queue, int32 group_no)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)}
-	};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, keys,
-										lengthof(keys), false);
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO,
+										fairq_range_2(Int32GetDatum(queue->id),
+													  Int32GetDatum(group_no)),
+										false);
 	bool		used = fairq_scan_next(scan) != FAIRQ_ROW_END;
 
 	fairq_scan_end(scan);
@@ -307,8 +299,8 @@ static int32
 new_number(FairqTable *table, FairqQueue *queue)
 {
 	int32		limit = (int32) Min(queue->block_length, PG_INT32_MAX);
-	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, &key, 1,
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO,
+										fairq_range(Int32GetDatum(queue->id)),
 										true);
 	int64		next = 0;
 	int32		group_no;
@@ -487,12 +479,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	NumberEntry *entry;
 	FairqTable *table;
 	FairqScan  *scan;
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue->id)},
-		{2, FAIRQ_GE, Int32GetDatum(group_no)},
-		{2, FAIRQ_LT, (Datum) 0}
-	};
-	int			nkeys = 2;
+	FairqRange	range = fairq_range(Int32GetDatum(queue->id));
 	text	   *key = NULL;
 	bool		again = false;
 	bool		in_recovery = RecoveryInProgress();
@@ -504,10 +491,11 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 		return PointerGetDatum(entry->key);
 
 	end = (int64) group_no + read_ahead(queue, group_no);
+	range = fairq_range_from(range, Int32GetDatum(group_no));
 	if (end <= PG_INT32_MAX)
-		keys[nkeys++].value = Int32GetDatum((int32) end);
+		range = fairq_range_before(range, Int32GetDatum((int32) end));
 	table = fairq_table_open(cached_relid, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, keys, nkeys, false);
+	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, range, false);
 	for (;;)
 	{
 		FairqRowState state = fairq_scan_next(scan);
@@ -520,7 +508,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 			if (again || key != NULL)
 				break;
 			again = true;
-			fairq_scan_again(scan, keys, nkeys);
+			fairq_scan_again(scan, range);
 			continue;
 		}
 		no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan), NUMBER_GROUP_NO,

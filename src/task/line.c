@@ -24,18 +24,8 @@ FairqScan *
 fairq_line_search(FairqScan *scan, FairqTable *tasks, int32 lane,
 				  int32 group_no, int64 from, int64 end)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(lane)},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_GE, Int64GetDatum(from)},
-		{3, FAIRQ_LT, Int64GetDatum(end)}
-	};
-
-	if (scan == NULL)
-		return fairq_scan_in_order(tasks, FAIRQ_TASK_BY_GROUP, keys,
-								   lengthof(keys));
-	fairq_scan_again(scan, keys, lengthof(keys));
-	return scan;
+	return fairq_scan_in_order(scan, tasks, FAIRQ_TASK_BY_GROUP,
+							   fairq_range_line(lane, group_no, from, end));
 }
 
 /*
@@ -45,18 +35,13 @@ fairq_line_search(FairqScan *scan, FairqTable *tasks, int32 lane,
 int32
 fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(lane)},
-		{2, FAIRQ_GE, Int32GetDatum((int32) seat)}
-	};
+	FairqRange	of_lane = fairq_range(Int32GetDatum(lane));
 
 	if (seat > PG_INT32_MAX)
 		return FAIRQ_NO_SEAT;
-	if (*scan == NULL)
-		*scan = fairq_scan_in_order(tasks, FAIRQ_TASK_BY_GROUP, keys,
-									lengthof(keys));
-	else
-		fairq_scan_again(*scan, keys, lengthof(keys));
+	*scan = fairq_scan_in_order(*scan, tasks, FAIRQ_TASK_BY_GROUP,
+								fairq_range_from(of_lane,
+												 Int32GetDatum((int32) seat)));
 	return fairq_scan_next_group(*scan);
 }
 
@@ -67,13 +52,9 @@ fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
 FairqTail
 fairq_line_tail(FairqTable *tasks, int32 lane, int32 group_no, int most)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(lane)},
-		{2, FAIRQ_EQ, Int32GetDatum(group_no)},
-		{3, FAIRQ_LT, Int64GetDatum(FAIRQ_RETRIES)}
-	};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
-										lengthof(keys), true);
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP,
+										fairq_range_line(lane, group_no, 0,
+														 FAIRQ_RETRIES), true);
 	FairqTail	tail = {FAIRQ_ADDR_NONE, 0};
 
 	while (tail.count <= most && fairq_scan_next(scan) != FAIRQ_ROW_END)

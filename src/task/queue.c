@@ -218,14 +218,19 @@ settle(bool committed, bool all)
 		told_in = InvalidSubTransactionId;
 }
 
+static FairqScan *
+scan_name(FairqTable *table, const char *name)
+{
+	return fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME,
+							fairq_range(CStringGetTextDatum(name)), false);
+}
+
 /* 0 if there is none; ids start at 1. */
 static int32
 read_id(const char *name)
 {
 	FairqTable *table = fairq_table_open(queue_relid, AccessShareLock);
-	FairqKey	key = {1, FAIRQ_EQ, CStringGetTextDatum(name)};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, &key, 1,
-										false);
+	FairqScan  *scan = scan_name(table, name);
 	int32		id = 0;
 	bool		isnull;
 
@@ -266,9 +271,9 @@ read_grants(FairqQueue *queue)
 {
 	FairqTable *table = fairq_table_open(fairq_catalog()->privilege,
 										 AccessShareLock);
-	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue->id)};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_PRIVILEGE_BY_QUEUE, &key,
-										1, false);
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_PRIVILEGE_BY_QUEUE,
+										fairq_range(Int32GetDatum(queue->id)),
+										false);
 
 	if (queue->grants.list)
 		pfree(queue->grants.list);
@@ -520,7 +525,7 @@ lookup_queue(int32 id)
 	FairqQueue *queue = hash_search(queues, &id, HASH_FIND, NULL);
 	FairqQueue *entered = NULL;
 	FairqTable *table;
-	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(id)};
+	FairqRange	range = fairq_range(Int32GetDatum(id));
 	FairqScan  *scan;
 	Stale		stale;
 
@@ -532,8 +537,8 @@ lookup_queue(int32 id)
 		return queue;
 	}
 	table = fairq_table_open(queue_relid, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, &key, 1, false);
-	if (fairq_scan_find_current(scan, &key, 1))
+	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, range, false);
+	if (fairq_scan_find_current(scan, range))
 	{
 		FairqHints *hints = fairq_shmem_queue(id);
 
@@ -544,7 +549,7 @@ lookup_queue(int32 id)
 		}
 		/* what was committed before its version was counted up is read now */
 		pg_read_barrier();
-		if (fairq_scan_find_current(scan, &key, 1))
+		if (fairq_scan_find_current(scan, range))
 		{
 			entered = enter_queue(id, hints, fairq_scan_slot(scan), &stale);
 			read_stale(entered, &stale);
@@ -705,9 +710,8 @@ fairq_queue_is_own(int32 id)
 {
 	FairqTable *table = fairq_table_open(fairq_catalog()->queue,
 										 AccessShareLock);
-	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(id)};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, &key, 1,
-										false);
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID,
+										fairq_range(Int32GetDatum(id)), false);
 	bool		own = fairq_scan_next_current(scan) && fairq_scan_is_own(scan);
 
 	fairq_scan_end(scan);
@@ -730,9 +734,7 @@ static bool
 name_exists(const char *name, TransactionId *creator)
 {
 	FairqTable *table = fairq_table_open(queue_relid, AccessShareLock);
-	FairqKey	key = {1, FAIRQ_EQ, CStringGetTextDatum(name)};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, &key, 1,
-										false);
+	FairqScan  *scan = scan_name(table, name);
 	FairqRowState state;
 	bool		exists = false;
 
@@ -813,8 +815,8 @@ fairq_queue_ids(void)
 {
 	FairqTable *table = fairq_table_open(fairq_catalog()->queue,
 										 AccessShareLock);
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, NULL, 0,
-										false);
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME,
+										(FairqRange) {0}, false);
 	List	   *ids = NIL;
 	bool		isnull;
 

@@ -110,11 +110,9 @@ block_from(FairqScan *scans[2], FairqQueue *queue, int priority,
 static int32
 last_group(FairqQueue *queue, int priority, FairqTable *tasks)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(fairq_task_lane(queue->id, priority))}
-	};
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, keys,
-										lengthof(keys), true);
+	Datum		lane = Int32GetDatum(fairq_task_lane(queue->id, priority));
+	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP,
+										fairq_range(lane), true);
 	FairqTask	task;
 	int32		group_no = FAIRQ_NO_SEAT;
 

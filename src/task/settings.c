@@ -143,10 +143,7 @@ int
 fairq_settings_read(FairqSettings *settings, int32 queue_id, int32 *group_nos,
 					int n)
 {
-	FairqKey	keys[] = {
-		{1, FAIRQ_EQ, Int32GetDatum(queue_id)},
-		{2, FAIRQ_EQ, (Datum) 0}
-	};
+	FairqRange	range = fairq_range_2(Int32GetDatum(queue_id), (Datum) 0);
 	FairqTable *table;
 	FairqScan  *scan;
 	int			nread = 0;
@@ -155,14 +152,13 @@ fairq_settings_read(FairqSettings *settings, int32 queue_id, int32 *group_nos,
 		return 0;
 	qsort(group_nos, n, sizeof(int32), compare_group_nos);
 	table = fairq_table_open(fairq_catalog()->setting, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, keys,
-							lengthof(keys), false);
+	scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, range, false);
 	for (int i = 0; i < n; i++)
 	{
 		if (i > 0 && group_nos[i] == group_nos[i - 1])
 			continue;
-		keys[1].value = Int32GetDatum(group_nos[i]);
-		if (fairq_scan_find_current(scan, keys, lengthof(keys)))
+		range.equal[1] = Int32GetDatum(group_nos[i]);
+		if (fairq_scan_find_current(scan, range))
 			put_entry(settings, fairq_scan_slot(scan), true);
 		else
 			remove_entry(settings, group_nos[i]);
@@ -207,13 +203,13 @@ fairq_settings_read_all(FairqSettings *settings, int32 queue_id)
 {
 	FairqTable *table = fairq_table_open(fairq_catalog()->setting,
 										 AccessShareLock);
-	FairqKey	key = {1, FAIRQ_EQ, Int32GetDatum(queue_id)};
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, &key, 1,
+	FairqRange	range = fairq_range(Int32GetDatum(queue_id));
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, range,
 										false);
 
 	forget_all(settings);
 	read_rows(settings, scan, false);
-	fairq_scan_again(scan, &key, 1);
+	fairq_scan_again(scan, range);
 	read_rows(settings, scan, true);
 	read_missed(settings, queue_id);
 	settings->changed.n = 0;
