@@ -13,6 +13,7 @@
 
 #include "compat.h"
 #include "queue.h"
+#include "store.h"
 #include "store_spi.h"
 #include "visible.h"
 
@@ -28,7 +29,6 @@ fairq_visible_ids(int any_privilege)
 	TupleTableSlot *slot;
 	ArrayBuildState *ids = initArrayResult(INT4OID, CurrentMemoryContext,
 										   false);
-	bool		isnull;
 
 	TupleDescInitEntry(desc, 1, "queue_id", INT4OID, -1, 0);
 	fairq_finalize_tupdesc(desc);
@@ -36,7 +36,7 @@ fairq_visible_ids(int any_privilege)
 	fairq_sql_view("SELECT queue_id FROM fairq.queue", NULL, 0, store);
 	while (tuplestore_gettupleslot(store, true, false, slot))
 	{
-		Datum		id = slot_getattr(slot, 1, &isnull);
+		Datum		id = fairq_column(slot, 1);
 		FairqQueue *queue = fairq_queue_by_id(DatumGetInt32(id));
 
 		if (queue != NULL && fairq_may(queue, any_privilege))

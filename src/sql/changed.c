@@ -74,9 +74,7 @@ fairq_group_number_changed(PG_FUNCTION_ARGS)
 static text *
 name_of(TupleTableSlot *slot)
 {
-	bool		isnull;
-
-	return DatumGetTextPP(slot_getattr(slot, QUEUE_NAME, &isnull));
+	return DatumGetTextPP(fairq_column(slot, QUEUE_NAME));
 }
 
 static bool

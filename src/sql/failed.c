@@ -39,12 +39,12 @@ PG_FUNCTION_INFO_V1(fairq_purge_failed);
 static Datum
 copy_of(TupleTableSlot *slot, AttrNumber attno)
 {
-	bool		isnull;
-	Datum		value = slot_getattr(slot, attno, &isnull);
+	Datum		value = fairq_column(slot, attno);
 	int16		typlen = TupleDescAttr(slot->tts_tupleDescriptor,
 									   attno - 1)->attlen;
 
-	return isnull ? (Datum) 0 : datumCopy(value, false, typlen);
+	return DatumGetPointer(value) == NULL ? value :
+		datumCopy(value, false, typlen);
 }
 
 /* A text that is looked at. */
@@ -65,31 +65,25 @@ static bool
 redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 {
 	ItemPointerData tid = slot->tts_tid;
-	bool		isnull;
 	FairqNewTask new = {
-		.id = DatumGetInt64(slot_getattr(slot, ARCHIVE_ID, &isnull)),
+		.id = DatumGetInt64(fairq_column(slot, ARCHIVE_ID)),
+		.enqueued_at = fairq_time_of(slot, ARCHIVE_ENQUEUED_AT, 0),
+		.popped_at = fairq_time_of(slot, ARCHIVE_POPPED_AT, 0),
+		.attempt = fairq_int_of(slot, ARCHIVE_ATTEMPT, 0),
+		.max_attempts = fairq_int_of(slot, ARCHIVE_MAX_ATTEMPTS, 0),
+		.cost = DatumGetFloat4(fairq_column(slot, ARCHIVE_COST)),
+		.priority = DatumGetInt16(fairq_column(slot, ARCHIVE_PRIORITY)),
 		.group_key = DatumGetTextPP(copy_text(slot, ARCHIVE_GROUP_KEY)),
 		.payload = copy_of(slot, ARCHIVE_PAYLOAD),
 		.headers = copy_of(slot, ARCHIVE_HEADERS),
 		.dedup.key = copy_text(slot, ARCHIVE_DEDUP_KEY),
 		.dedup.held_for = copy_of(slot, ARCHIVE_DEDUP_FOR),
+		.dedup.until_started = !slot_attisnull(slot, ARCHIVE_UNTIL_STARTED),
 		.error = copy_of(slot, ARCHIVE_ERROR),
 		.run_at = DT_NOBEGIN,
 		.expires_at = DT_NOEND,
 		.put_back_at = GetCurrentTimestamp()
 	};
-
-	new.enqueued_at = DatumGetTimestampTz(slot_getattr(slot, ARCHIVE_ENQUEUED_AT,
-													   &isnull));
-	new.popped_at = DatumGetTimestampTz(slot_getattr(slot, ARCHIVE_POPPED_AT,
-													 &isnull));
-	new.attempt = DatumGetInt32(slot_getattr(slot, ARCHIVE_ATTEMPT, &isnull));
-	new.max_attempts =
-		DatumGetInt32(slot_getattr(slot, ARCHIVE_MAX_ATTEMPTS, &isnull));
-	new.cost = DatumGetFloat4(slot_getattr(slot, ARCHIVE_COST, &isnull));
-	new.priority = DatumGetInt16(slot_getattr(slot, ARCHIVE_PRIORITY, &isnull));
-	(void) slot_getattr(slot, ARCHIVE_UNTIL_STARTED, &isnull);
-	new.dedup.until_started = !isnull;
 
 	/* so that no other call redrives it, whatever comes of the key */
 	if (!fairq_table_lock(archived, &tid))
@@ -108,11 +102,9 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 static bool
 is_of_group(TupleTableSlot *slot, text *group_key)
 {
-	bool		isnull;
-	text	   *key = DatumGetTextPP(slot_getattr(slot, ARCHIVE_GROUP_KEY,
-												  &isnull));
+	Datum		key = fairq_column(slot, ARCHIVE_GROUP_KEY);
 
-	return fairq_text_equal(key, group_key);
+	return fairq_text_equal(DatumGetTextPP(key), group_key);
 }
 
 /* fairq.redrive(queue, group_key, max_tasks) */
@@ -184,15 +176,12 @@ find_failed(FairqEnqueue *e, FairqTable *archived, int64 id)
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		TupleTableSlot *slot = fairq_scan_slot(scan);
-		bool		isnull;
 
 		if (state != FAIRQ_ROW_LIVE ||
-			DatumGetInt16(slot_getattr(slot, ARCHIVE_STATUS, &isnull)) !=
+			DatumGetInt16(fairq_column(slot, ARCHIVE_STATUS)) !=
 			FAIRQ_STATUS_FAILED)
 			continue;
-		e->queue = fairq_queue_use_id(DatumGetInt32(slot_getattr(slot,
-																 ARCHIVE_QUEUE_ID,
-																 &isnull)),
+		e->queue = fairq_queue_use_id(fairq_int_of(slot, ARCHIVE_QUEUE_ID, 0),
 									  FAIRQ_PRIV_MANAGE);
 		if (e->queue != NULL)
 			return scan;

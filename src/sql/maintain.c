@@ -211,10 +211,7 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		TupleTableSlot *slot = fairq_scan_slot(scan);
-		bool		isnull;
-		int32		group_no =
-			DatumGetInt32(slot_getattr(slot, NUMBER_GROUP_NO,
-									   &isnull));
+		int32		group_no = fairq_int_of(slot, NUMBER_GROUP_NO, 0);
 		bool		again = group_no == last;
 
 		/* of a group that is just made there is nothing to forget */
@@ -236,9 +233,8 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 			unused = repalloc_huge(unused, sizeof(UnusedGroup) * max);
 		}
 		unused[*n].group_no = group_no;
-		unused[(*n)++].key = DatumGetTextPCopy(slot_getattr(slot,
-														   NUMBER_GROUP_KEY,
-														   &isnull));
+		unused[(*n)++].key = DatumGetTextPCopy(fairq_column(slot,
+														   NUMBER_GROUP_KEY));
 		fairq_table_delete(numbers, &slot->tts_tid);
 		*written = true;
 	}

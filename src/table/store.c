@@ -450,11 +450,10 @@ static void
 find_parts(FairqTable *table, TupleTableSlot *slot, bool in_part[PARTS])
 {
 	bool		is_task = fairq_catalog_is_task(RelationGetRelid(table->rel));
-	bool		isnull;
 
 	in_part[PART_WHOLE] = true;
 	in_part[PART_TIMED] = is_task &&
-		fairq_is_timed(DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull)));
+		fairq_is_timed(DatumGetInt64(fairq_column(slot, TASK_ADDR)));
 	in_part[PART_WITH_EXPIRES_AT] = is_task && !slot_attisnull(slot, TASK_EXPIRES_AT);
 }
 

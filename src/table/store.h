@@ -397,6 +397,15 @@ fairq_set_column(Datum *values, bool *nulls, AttrNumber attno, Datum value,
 	nulls[attno - 1] = isnull;
 }
 
+/* A column of a row; 0: it is NULL. */
+static inline Datum
+fairq_column(TupleTableSlot *slot, AttrNumber attno)
+{
+	bool		isnull;
+
+	return slot_getattr(slot, attno, &isnull);
+}
+
 /* A column that is an int, or what it stands for if it is NULL. */
 static inline int32
 fairq_int_of(TupleTableSlot *slot, AttrNumber attno, int32 none)

@@ -472,11 +472,9 @@ fairq_task_has(TupleTableSlot *slot, AttrNumber attno)
 bool
 fairq_task_keyed(TupleTableSlot *slot)
 {
-	bool		isnull;
-
 	return fairq_task_has(slot, TASK_DEDUP_KEY) &&
 		(!fairq_task_has(slot, TASK_UNTIL_STARTED) ||
-		 DatumGetInt32(slot_getattr(slot, TASK_ATTEMPT, &isnull)) == 0);
+		 fairq_int_of(slot, TASK_ATTEMPT, 0) == 0);
 }
 
 /*
@@ -490,26 +488,22 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	slot_getsomeattrs(slot, TASK_COST);
 	task->tid = slot->tts_tid;
 	ItemPointerSetInvalid(&task->root);
-	task->id = DatumGetInt64(slot_getattr(slot, TASK_ID, &isnull));
-	task->addr = DatumGetInt64(slot_getattr(slot, TASK_ADDR, &isnull));
-	task->enqueued_at =
-		DatumGetTimestampTz(slot_getattr(slot, TASK_ENQUEUED_AT, &isnull));
-	task->queue_id = DatumGetInt32(slot_getattr(slot, TASK_QUEUE_ID, &isnull));
-	task->group_no = DatumGetInt32(slot_getattr(slot, TASK_GROUP_NO, &isnull));
-	task->attempt = DatumGetInt32(slot_getattr(slot, TASK_ATTEMPT, &isnull));
-	task->priority = DatumGetInt16(slot_getattr(slot, TASK_PRIORITY, &isnull));
+	task->id = DatumGetInt64(fairq_column(slot, TASK_ID));
+	task->addr = DatumGetInt64(fairq_column(slot, TASK_ADDR));
+	task->enqueued_at = fairq_time_of(slot, TASK_ENQUEUED_AT, 0);
+	task->queue_id = fairq_int_of(slot, TASK_QUEUE_ID, 0);
+	task->group_no = fairq_int_of(slot, TASK_GROUP_NO, 0);
+	task->attempt = fairq_int_of(slot, TASK_ATTEMPT, 0);
+	task->priority = DatumGetInt16(fairq_column(slot, TASK_PRIORITY));
 	task->lease_until =
 		DatumGetTimestampTz(slot_getattr(slot, TASK_LEASE_UNTIL, &isnull));
 	task->running = !isnull;
-	task->popped_at =
-		DatumGetTimestampTz(slot_getattr(slot, TASK_POPPED_AT, &isnull));
-	task->run_at =
-		DatumGetTimestampTz(slot_getattr(slot, TASK_RUN_AT, &isnull));
-	task->cancelled = DatumGetBool(slot_getattr(slot, TASK_CANCELLED, &isnull));
-	task->released = DatumGetInt32(slot_getattr(slot, TASK_RELEASED, &isnull));
-	task->lapses = DatumGetInt32(slot_getattr(slot, TASK_LAPSES, &isnull));
-	task->max_attempts =
-		DatumGetInt32(slot_getattr(slot, TASK_MAX_ATTEMPTS, &isnull));
+	task->popped_at = fairq_time_of(slot, TASK_POPPED_AT, 0);
+	task->run_at = fairq_time_of(slot, TASK_RUN_AT, 0);
+	task->cancelled = DatumGetBool(fairq_column(slot, TASK_CANCELLED));
+	task->released = fairq_int_of(slot, TASK_RELEASED, 0);
+	task->lapses = fairq_int_of(slot, TASK_LAPSES, 0);
+	task->max_attempts = fairq_int_of(slot, TASK_MAX_ATTEMPTS, 0);
 	task->took = -1;
 	task->taken = false;
 	task->cost = DatumGetFloat4(slot_getattr(slot, TASK_COST, &isnull));
@@ -518,7 +512,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 		task->cost = FAIRQ_USUAL_COST;
 
 	task->expires_at = !fairq_task_has(slot, TASK_EXPIRES_AT) ? DT_NOEND :
-		DatumGetTimestampTz(slot_getattr(slot, TASK_EXPIRES_AT, &isnull));
+		fairq_time_of(slot, TASK_EXPIRES_AT, 0);
 	task->keyed = fairq_task_keyed(slot);
 	task->until_started = task->keyed &&
 		fairq_task_has(slot, TASK_UNTIL_STARTED);

@@ -70,13 +70,8 @@ typedef struct KeyRow
 static void
 read_key(TupleTableSlot *slot, KeyRow *row)
 {
-	bool		isnull;
-
-	row->id = DatumGetInt64(slot_getattr(slot, DEDUP_TASK_ID, &isnull));
-	row->free_at =
-		DatumGetTimestampTz(slot_getattr(slot, DEDUP_FREE_AT, &isnull));
-	if (isnull)
-		row->free_at = DT_NOEND;
+	row->id = DatumGetInt64(fairq_column(slot, DEDUP_TASK_ID));
+	row->free_at = fairq_time_of(slot, DEDUP_FREE_AT, DT_NOEND);
 	row->tid = slot->tts_tid;
 }
 
@@ -102,13 +97,12 @@ look_up_key(FairqTable *keys, int32 queue_id, Datum key)
 static bool
 has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 {
-	bool		isnull;
-	Datum		value = slot_getattr(slot, TASK_DEDUP_KEY, &isnull);
+	Datum		value = fairq_column(slot, TASK_DEDUP_KEY);
 
 	return fairq_task_keyed(slot) &&
 		DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID, value,
 											 key)) &&
-		DatumGetInt32(slot_getattr(slot, TASK_QUEUE_ID, &isnull)) == queue_id;
+		fairq_int_of(slot, TASK_QUEUE_ID, 0) == queue_id;
 }
 
 /*
@@ -280,12 +274,11 @@ fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
 static TimestampTz
 held_until(FairqTable *tasks)
 {
-	bool		isnull;
 	Datum		held_for;
 
 	if (!fairq_task_has(tasks->locked.slot, TASK_DEDUP_FOR))
 		return DT_NOBEGIN;
-	held_for = slot_getattr(tasks->locked.slot, TASK_DEDUP_FOR, &isnull);
+	held_for = fairq_column(tasks->locked.slot, TASK_DEDUP_FOR);
 	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
 												   TimestampTzGetDatum(GetCurrentTimestamp()),
 												   held_for));
@@ -300,8 +293,7 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task, bool started)
 {
 	FairqTable *keys = open_keys(tasks);
 	TimestampTz until = started ? held_until(tasks) : DT_NOBEGIN;
-	bool		isnull;
-	Datum		key = slot_getattr(tasks->locked.slot, TASK_DEDUP_KEY, &isnull);
+	Datum		key = fairq_column(tasks->locked.slot, TASK_DEDUP_KEY);
 	FairqScan  *scan = scan_key(keys, task->queue_id, key);
 	FairqRowState state;
 	bool		found = false;
@@ -349,13 +341,12 @@ fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks)
 	{
 		TupleTableSlot *slot = fairq_scan_slot(scan);
 		KeyRow		row;
-		bool		isnull;
 
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		read_key(slot, &row);
-		if (is_void(tasks, queue->id, slot_getattr(slot, DEDUP_KEY, &isnull), &row,
-					0, row.id) &&
+		if (is_void(tasks, queue->id, fairq_column(slot, DEDUP_KEY), &row, 0,
+					row.id) &&
 			fairq_table_lock(keys, &row.tid))
 		{
 			fairq_table_delete(keys, &row.tid);

@@ -186,6 +186,21 @@ remember_key(FairqQueue *queue, text *key, int32 group_no)
 	entry->group_no = group_no;
 }
 
+/* The number in the row that the scan is at. */
+static int32
+no_at(FairqScan *scan)
+{
+	return fairq_int_of(fairq_scan_slot(scan), NUMBER_GROUP_NO, 0);
+}
+
+/* A copy of the key there. */
+static text *
+key_at(FairqScan *scan)
+{
+	return DatumGetTextPCopy(fairq_column(fairq_scan_slot(scan),
+										  NUMBER_GROUP_KEY));
+}
+
 /*
  * Look for the key.  Returns its number or -1; *committed tells whether a row
  * of it is committed, or our own.
@@ -204,10 +219,7 @@ find_group_key(FairqTable *table, FairqQueue *queue, text *key,
 	*committed = false;
 	while (!*committed && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
-		bool		isnull;
-
-		group_no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
-											  NUMBER_GROUP_NO, &isnull));
+		group_no = no_at(scan);
 		*committed = state == FAIRQ_ROW_LIVE;
 		if (*committed && fairq_scan_is_own(scan))
 			uncommitted = true;
@@ -241,10 +253,7 @@ next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
 			fairq_scan_again(scan, step);
 		while (fairq_scan_next(scan) != FAIRQ_ROW_END)
 		{
-			bool		isnull;
-			int32		group_no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
-															  NUMBER_GROUP_NO,
-															  &isnull));
+			int32		group_no = no_at(scan);
 
 			if (group_no > free_no)
 				break;
@@ -304,12 +313,9 @@ new_number(FairqTable *table, FairqQueue *queue)
 										true);
 	int64		next = 0;
 	int32		group_no;
-	bool		isnull;
 
 	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
-		next = (int64) DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
-												  NUMBER_GROUP_NO,
-												  &isnull)) + 1;
+		next = no_at(scan) + INT64CONST(1);
 	fairq_scan_end(scan);
 	group_no = next < limit ? (int32) next :
 		first_free_number(table, queue, limit);
@@ -453,11 +459,8 @@ static text *
 remember_number(FairqQueue *queue, int32 group_no, FairqScan *scan)
 {
 	NumberId	id = {queue->id, group_no};
-	bool		isnull;
 	MemoryContext old = MemoryContextSwitchTo(cache_context);
-	text	   *key = DatumGetTextPCopy(slot_getattr(fairq_scan_slot(scan),
-													 NUMBER_GROUP_KEY,
-													 &isnull));
+	text	   *key = key_at(scan);
 	bool		found;
 	NumberEntry *entry = hash_search(by_number, &id, HASH_ENTER, &found);
 
@@ -499,7 +502,6 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	for (;;)
 	{
 		FairqRowState state = fairq_scan_next(scan);
-		bool		isnull;
 		int32		no;
 
 		if (state == FAIRQ_ROW_END)
@@ -511,8 +513,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 			fairq_scan_again(scan, range);
 			continue;
 		}
-		no = DatumGetInt32(slot_getattr(fairq_scan_slot(scan), NUMBER_GROUP_NO,
-										&isnull));
+		no = no_at(scan);
 		/* all rows of a number say the same, also one that is just freed */
 		if (state == FAIRQ_ROW_LIVE && !in_recovery &&
 			changes == pg_atomic_read_u64(&fairq_domain()->group_changes))
@@ -523,8 +524,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 				key = found;
 		}
 		else if (no == group_no && key == NULL)
-			key = DatumGetTextPCopy(slot_getattr(fairq_scan_slot(scan),
-												 NUMBER_GROUP_KEY, &isnull));
+			key = key_at(scan);
 	}
 	fairq_scan_end(scan);
 	fairq_table_close(table);

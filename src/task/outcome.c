@@ -198,11 +198,9 @@ static void
 put_back(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		 TimestampTz run_at, const text *error, bool retried)
 {
-	bool		isnull;
 	bool		keeps_key = !task->keyed || task->until_started ||
 		fairq_dedup_take(queue, tasks,
-						 slot_getattr(tasks->locked.slot, TASK_DEDUP_KEY,
-									  &isnull),
+						 fairq_column(tasks->locked.slot, TASK_DEDUP_KEY),
 						 task->id, true) == task->id;
 	int64		addr = fairq_assign_again(queue, tasks, task, retried, &run_at);
 

@@ -232,11 +232,9 @@ read_id(const char *name)
 	FairqTable *table = fairq_table_open(queue_relid, AccessShareLock);
 	FairqScan  *scan = scan_name(table, name);
 	int32		id = 0;
-	bool		isnull;
 
 	if (fairq_scan_next_current(scan))
-		id = DatumGetInt32(slot_getattr(fairq_scan_slot(scan), QUEUE_ID,
-										&isnull));
+		id = fairq_int_of(fairq_scan_slot(scan), QUEUE_ID, 0);
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 	return id;
@@ -282,19 +280,16 @@ read_grants(FairqQueue *queue)
 	while (fairq_scan_next_current(scan))
 	{
 		TupleTableSlot *slot = fairq_scan_slot(scan);
+		Datum		privilege = fairq_column(slot, PRIVILEGE_PRIVILEGE);
 		FairqGrant *grant;
-		bool		isnull;
 
 		queue->grants.list = queue->grants.list == NULL ?
 			MemoryContextAlloc(TopMemoryContext, sizeof(FairqGrant)) :
 			repalloc(queue->grants.list,
 					 sizeof(FairqGrant) * (queue->grants.n + 1));
 		grant = &queue->grants.list[queue->grants.n++];
-		grant->role = DatumGetObjectId(slot_getattr(slot, PRIVILEGE_ROLE,
-													&isnull));
-		grant->privilege =
-			fairq_privilege_named(TextDatumGetCString(slot_getattr(slot, PRIVILEGE_PRIVILEGE,
-																   &isnull)));
+		grant->role = DatumGetObjectId(fairq_column(slot, PRIVILEGE_ROLE));
+		grant->privilege = fairq_privilege_named(TextDatumGetCString(privilege));
 	}
 	fairq_scan_end(scan);
 	fairq_table_close(table);
@@ -337,19 +332,25 @@ read_shares(FairqQueue *queue, TupleTableSlot *slot)
 	}
 }
 
+/* The length of an interval; NULL: 0. */
+static double
+length_of(TupleTableSlot *slot, AttrNumber attno)
+{
+	Datum		value = fairq_column(slot, attno);
+
+	return DatumGetPointer(value) == NULL ? 0 :
+		fairq_interval_length(DatumGetIntervalP(value));
+}
+
 /* Read what groups have that have no settings of their own. */
 static void
 read_others(FairqQueue *queue, TupleTableSlot *slot)
 {
 	FairqSettings *groups = &queue->groups;
 	FairqSetting *setting = &groups->others.setting;
-	bool		isnull;
 
-	groups->others.per =
-		fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_PER,
-															 &isnull)));
-	groups->others.burst = DatumGetInt32(slot_getattr(slot, QUEUE_BURST,
-													  &isnull));
+	groups->others.per = length_of(slot, QUEUE_PER);
+	groups->others.burst = fairq_int_of(slot, QUEUE_BURST, 1);
 	setting->weight = 1;
 	setting->limit = fairq_int_of(slot, QUEUE_CONCURRENCY, FAIRQ_NO_LIMIT);
 	setting->rate = fairq_int_of(slot, QUEUE_RATE, 0);
@@ -374,35 +375,23 @@ is_limited(const FairqQueue *queue)
 static void
 read_queue(FairqQueue *queue, TupleTableSlot *slot)
 {
-	bool		isnull;
-	Datum		max_run;
-
-	queue->block_length =
-		DatumGetInt64(slot_getattr(slot, QUEUE_BLOCK_LENGTH, &isnull));
-	queue->paused = DatumGetBool(slot_getattr(slot, QUEUE_PAUSED, &isnull));
+	queue->block_length = DatumGetInt64(fairq_column(slot, QUEUE_BLOCK_LENGTH));
+	queue->paused = DatumGetBool(fairq_column(slot, QUEUE_PAUSED));
 	queue->max_running = fairq_int_of(slot, QUEUE_MAX_RUNNING, FAIRQ_NO_LIMIT);
 	read_others(queue, slot);
 	queue->starts.pace = fairq_pace(fairq_int_of(slot, QUEUE_MAX_RATE, 0),
 									queue->groups.others.per,
 									queue->groups.others.burst);
 	queue->starts.held_until = fairq_time_of(slot, QUEUE_HELD_UNTIL, DT_NOBEGIN);
-	text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, QUEUE_NAME,
-													   &isnull)),
+	text_to_cstring_buffer(DatumGetTextPP(fairq_column(slot, QUEUE_NAME)),
 						   queue->name, sizeof(queue->name));
-	queue->retries.lease = *DatumGetIntervalP(slot_getattr(slot, QUEUE_LEASE, &isnull));
-	queue->retries.max_attempts =
-		DatumGetInt32(slot_getattr(slot, QUEUE_MAX_ATTEMPTS, &isnull));
-	queue->retries.backoff = (int64)
-		fairq_interval_length(DatumGetIntervalP(slot_getattr(slot, QUEUE_BACKOFF,
-															 &isnull)));
-	max_run = slot_getattr(slot, QUEUE_MAX_RUN, &isnull);
-	queue->retries.max_run = isnull ? 0 :
-		(int64) fairq_interval_length(DatumGetIntervalP(max_run));
-	queue->retries.in_order =
-		DatumGetBool(slot_getattr(slot, QUEUE_IN_ORDER, &isnull));
-	queue->notify = DatumGetBool(slot_getattr(slot, QUEUE_NOTIFY, &isnull));
-	(void) slot_getattr(slot, QUEUE_RETAIN, &isnull);
-	queue->retains = !isnull;
+	queue->retries.lease = *DatumGetIntervalP(fairq_column(slot, QUEUE_LEASE));
+	queue->retries.max_attempts = fairq_int_of(slot, QUEUE_MAX_ATTEMPTS, 1);
+	queue->retries.backoff = (int64) length_of(slot, QUEUE_BACKOFF);
+	queue->retries.max_run = (int64) length_of(slot, QUEUE_MAX_RUN);
+	queue->retries.in_order = DatumGetBool(fairq_column(slot, QUEUE_IN_ORDER));
+	queue->notify = DatumGetBool(fairq_column(slot, QUEUE_NOTIFY));
+	queue->retains = !slot_attisnull(slot, QUEUE_RETAIN);
 	read_shares(queue, slot);
 	queue->shares.fair_by = get_fair_by(slot);
 }
@@ -818,11 +807,10 @@ fairq_queue_ids(void)
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME,
 										(FairqRange) {0}, false);
 	List	   *ids = NIL;
-	bool		isnull;
 
 	while (fairq_scan_next_current(scan))
-		ids = lappend_int(ids, DatumGetInt32(slot_getattr(fairq_scan_slot(scan),
-														  QUEUE_ID, &isnull)));
+		ids = lappend_int(ids, fairq_int_of(fairq_scan_slot(scan), QUEUE_ID,
+											0));
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 	return ids;

@@ -87,7 +87,6 @@ static void
 put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
 {
 	int32		group_no = fairq_int_of(slot, SETTING_GROUP_NO, 0);
-	bool		isnull;
 	bool		found;
 	Entry	   *entry;
 
@@ -101,8 +100,7 @@ put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
 	entry->row.weight = fairq_int_of(slot, SETTING_WEIGHT, 1);
 	entry->row.limit = fairq_int_of(slot, SETTING_CONCURRENCY, FAIRQ_NO_LIMIT);
 	entry->row.rate = fairq_int_of(slot, SETTING_RATE, 0);
-	entry->row.paused = DatumGetBool(slot_getattr(slot, SETTING_PAUSED,
-												  &isnull));
+	entry->row.paused = DatumGetBool(fairq_column(slot, SETTING_PAUSED));
 	entry->row.held_until = fairq_time_of(slot, SETTING_HELD_UNTIL, DT_NOBEGIN);
 	count_entry(settings, entry, 1);
 }
