@@ -390,11 +390,18 @@ extern bool fairq_task_find_locked(FairqTable *table, int64 id,
 
 /* Fill in a column of a row to be. */
 static inline void
-fairq_set_column(Datum *values, bool *nulls, AttrNumber attno, Datum value,
-				 bool isnull)
+fairq_set(Datum *values, bool *nulls, AttrNumber attno, Datum value)
 {
 	values[attno - 1] = value;
-	nulls[attno - 1] = isnull;
+	nulls[attno - 1] = false;
+}
+
+/* The same, where 0 stands for NULL. */
+static inline void
+fairq_set_if_any(Datum *values, bool *nulls, AttrNumber attno, Datum value)
+{
+	values[attno - 1] = value;
+	nulls[attno - 1] = value == (Datum) 0;
 }
 
 /* A column of a row; 0: it is NULL. */

@@ -568,23 +568,18 @@ fairq_task_put_back(FairqTable *table, FairqTask *task, int64 new_addr,
 	slot_getallattrs(old);
 	memcpy(values, old->tts_values, sizeof(values));
 	memcpy(nulls, old->tts_isnull, sizeof(nulls));
-	fairq_set_column(values, nulls, TASK_ADDR, Int64GetDatum(new_addr), false);
-	fairq_set_column(values, nulls, TASK_ATTEMPT, Int32GetDatum(task->attempt),
-					 false);
+	fairq_set(values, nulls, TASK_ADDR, Int64GetDatum(new_addr));
+	fairq_set(values, nulls, TASK_ATTEMPT, Int32GetDatum(task->attempt));
 	nulls[TASK_LEASE_UNTIL - 1] = true;
-	fairq_set_column(values, nulls, TASK_POPPED_AT,
-					 TimestampTzGetDatum(task->popped_at), false);
-	fairq_set_column(values, nulls, TASK_RUN_AT, TimestampTzGetDatum(run_at),
-					 false);
-	fairq_set_column(values, nulls, TASK_RELEASED, Int32GetDatum(released),
-					 released == 0);
-	fairq_set_column(values, nulls, TASK_LAPSES, Int32GetDatum(task->lapses),
-					 task->lapses == 0);
+	fairq_set(values, nulls, TASK_POPPED_AT,
+			  TimestampTzGetDatum(task->popped_at));
+	fairq_set(values, nulls, TASK_RUN_AT, TimestampTzGetDatum(run_at));
+	fairq_set_if_any(values, nulls, TASK_RELEASED, Int32GetDatum(released));
+	fairq_set_if_any(values, nulls, TASK_LAPSES, Int32GetDatum(task->lapses));
 	nulls[TASK_WORKER - 1] = true;
 	nulls[TASK_DEDUP_KEY - 1] |= !keeps_key;
 	if (error != NULL)
-		fairq_set_column(values, nulls, TASK_ERROR, PointerGetDatum(error),
-						 false);
+		fairq_set(values, nulls, TASK_ERROR, PointerGetDatum(error));
 	task->tid = *fairq_table_insert(table, values, nulls, TASK_NATTS);
 	pg_atomic_fetch_add_u64(&fairq_domain()->moves, 1);
 	task->addr = new_addr;

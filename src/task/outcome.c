@@ -81,24 +81,19 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	}
 	nulls[ARCHIVE_WORKER - 1] |= !task->running;
 	if (error != NULL || status == FAIRQ_STATUS_SUCCEEDED)
-		fairq_set_column(values, nulls, ARCHIVE_ERROR, PointerGetDatum(error),
-						 error == NULL);
-	fairq_set_column(values, nulls, ARCHIVE_FINISHED_AT,
-					 TimestampTzGetDatum(GetCurrentTimestamp()), false);
-	fairq_set_column(values, nulls, ARCHIVE_ATTEMPT,
-					 Int32GetDatum(task->attempt), false);
-	fairq_set_column(values, nulls, ARCHIVE_STATUS, Int16GetDatum(status),
-					 false);
-	fairq_set_column(values, nulls, ARCHIVE_POPPED_AT,
-					 TimestampTzGetDatum(task->popped_at),
-					 task->popped_at == 0);
-	fairq_set_column(values, nulls, ARCHIVE_LAPSES,
-					 Int32GetDatum(task->lapses), task->lapses == 0);
-	fairq_set_column(values, nulls, ARCHIVE_RELEASED,
-					 Int32GetDatum(task->released), task->released == 0);
-	fairq_set_column(values, nulls, ARCHIVE_GROUP_KEY, group_key, false);
-	fairq_set_column(values, nulls, ARCHIVE_RESULT, result,
-					 DatumGetPointer(result) == NULL);
+		fairq_set_if_any(values, nulls, ARCHIVE_ERROR, PointerGetDatum(error));
+	fairq_set(values, nulls, ARCHIVE_FINISHED_AT,
+			  TimestampTzGetDatum(GetCurrentTimestamp()));
+	fairq_set(values, nulls, ARCHIVE_ATTEMPT, Int32GetDatum(task->attempt));
+	fairq_set(values, nulls, ARCHIVE_STATUS, Int16GetDatum(status));
+	fairq_set_if_any(values, nulls, ARCHIVE_POPPED_AT,
+					 TimestampTzGetDatum(task->popped_at));
+	fairq_set_if_any(values, nulls, ARCHIVE_LAPSES,
+					 Int32GetDatum(task->lapses));
+	fairq_set_if_any(values, nulls, ARCHIVE_RELEASED,
+					 Int32GetDatum(task->released));
+	fairq_set(values, nulls, ARCHIVE_GROUP_KEY, group_key);
+	fairq_set_if_any(values, nulls, ARCHIVE_RESULT, result);
 	fairq_table_insert(archived, values, nulls, ARCHIVE_NATTS);
 }
 
