@@ -331,14 +331,22 @@ lock_after_all(FairqTable *table, const FairqTask *task)
 	return lock_to_claim(table, &again);
 }
 
+/* A column that a new version of a row has otherwise. */
+typedef struct Change
+{
+	AttrNumber	attno;
+	Datum		value;
+	bool		isnull;
+} Change;
+
 /*
- * Write the version of the row in which the given columns differ.  The row is
+ * Write the version of the row in which these columns differ.  The row is
  * locked, or at most its tuple lock is held: then it can be lost, to a rival
  * that has changed it, or merely locked it, or is about to do more than that.
  */
 static FairqClaimResult
-update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
-			  const Datum *values, const bool *nulls, int nchanged)
+update_locked(FairqTable *table, FairqTask *task, const Change *changes,
+			  int nchanges)
 {
 	TupleTableSlot *old = table->locked.slot;
 	TupleTableSlot *slot = fairq_new_slot(table);
@@ -358,10 +366,10 @@ update_locked(FairqTable *table, FairqTask *task, const AttrNumber *changed,
 	slot_getallattrs(old);
 	memcpy(slot->tts_values, old->tts_values, sizeof(Datum) * natts);
 	memcpy(slot->tts_isnull, old->tts_isnull, sizeof(bool) * natts);
-	for (int i = 0; i < nchanged; i++)
+	for (int i = 0; i < nchanges; i++)
 	{
-		slot->tts_values[changed[i] - 1] = values[i];
-		slot->tts_isnull[changed[i] - 1] = nulls[i];
+		slot->tts_values[changes[i].attno - 1] = changes[i].value;
+		slot->tts_isnull[changes[i].attno - 1] = changes[i].isnull;
 	}
 	ExecStoreVirtualTuple(slot);
 
@@ -398,23 +406,16 @@ FairqClaimResult
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
 				 TimestampTz lease_until, Datum worker, bool worker_isnull)
 {
-	const AttrNumber changed[] = {
-		TASK_LEASE_UNTIL, TASK_POPPED_AT, TASK_ATTEMPT, TASK_LAPSES, TASK_WORKER
+	const Change changes[] = {
+		{TASK_LEASE_UNTIL, TimestampTzGetDatum(lease_until)},
+		{TASK_POPPED_AT, TimestampTzGetDatum(popped_at)},
+		{TASK_ATTEMPT, Int32GetDatum(task->attempt + 1)},
+		{TASK_LAPSES, Int32GetDatum(task->lapses), task->lapses == 0},
+		{TASK_WORKER, worker, worker_isnull}
 	};
-	const Datum values[] = {
-		TimestampTzGetDatum(lease_until),
-		TimestampTzGetDatum(popped_at),
-		Int32GetDatum(task->attempt + 1),
-		Int32GetDatum(task->lapses),
-		worker
-	};
-	const bool	nulls[] = {
-		false, false, false, task->lapses == 0, worker_isnull
-	};
-	FairqClaimResult result;
+	FairqClaimResult result = update_locked(table, task, changes,
+											lengthof(changes));
 
-	result = update_locked(table, task, changed, values, nulls,
-						   lengthof(changed));
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	task->attempt++;
@@ -434,26 +435,19 @@ void
 fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 				  TimestampTz run_at, const text *error, bool counts)
 {
-	const AttrNumber changed[] = {
-		TASK_ADDR, TASK_LEASE_UNTIL, TASK_WORKER, TASK_RELEASED, TASK_LAPSES,
-		TASK_RUN_AT, TASK_ERROR
-	};
 	int32		released = task->released + (counts ? 0 : 1);
-	const Datum values[] = {
-		Int64GetDatum(new_addr),
-		(Datum) 0,
-		(Datum) 0,
-		Int32GetDatum(released),
-		Int32GetDatum(task->lapses),
-		TimestampTzGetDatum(run_at),
-		PointerGetDatum(error)
-	};
-	const bool	nulls[] = {
-		false, true, true, released == 0, task->lapses == 0, false, false
+	const Change changes[] = {
+		{TASK_ADDR, Int64GetDatum(new_addr)},
+		{TASK_LEASE_UNTIL, .isnull = true},
+		{TASK_WORKER, .isnull = true},
+		{TASK_RELEASED, Int32GetDatum(released), released == 0},
+		{TASK_LAPSES, Int32GetDatum(task->lapses), task->lapses == 0},
+		{TASK_RUN_AT, TimestampTzGetDatum(run_at)},
+		{TASK_ERROR, PointerGetDatum(error)}
 	};
 
-	(void) update_locked(table, task, changed, values, nulls,
-						 error == NULL ? lengthof(changed) - 1 : lengthof(changed));
+	(void) update_locked(table, task, changes,
+						 lengthof(changes) - (error == NULL ? 1 : 0));
 	task->addr = new_addr;
 	task->released = released;
 	task->running = false;
@@ -467,23 +461,19 @@ void
 fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,
 				  TimestampTz run_at, const FairqContent *content)
 {
-	const AttrNumber changed[] = {
-		TASK_ADDR, TASK_RUN_AT, TASK_PAYLOAD, TASK_HEADERS, TASK_EXPIRES_AT
-	};
-	const Datum values[] = {
-		Int64GetDatum(addr),
-		TimestampTzGetDatum(run_at),
-		content == NULL ? (Datum) 0 : content->payload,
-		content == NULL ? (Datum) 0 : content->headers,
-		content == NULL ? (Datum) 0 : TimestampTzGetDatum(content->expires_at)
-	};
-	const bool	nulls[] = {
-		false, run_at == 0, false, DatumGetPointer(values[3]) == NULL,
-		content == NULL || content->expires_at == DT_NOEND
+	const FairqContent none = {0};
+	const FairqContent *c = content == NULL ? &none : content;
+	const Change changes[] = {
+		{TASK_ADDR, Int64GetDatum(addr)},
+		{TASK_RUN_AT, TimestampTzGetDatum(run_at), run_at == 0},
+		{TASK_PAYLOAD, c->payload},
+		{TASK_HEADERS, c->headers, DatumGetPointer(c->headers) == NULL},
+		{TASK_EXPIRES_AT, TimestampTzGetDatum(c->expires_at),
+		c->expires_at == DT_NOEND}
 	};
 
-	(void) update_locked(table, task, changed, values, nulls,
-						 content == NULL ? 2 : lengthof(changed));
+	(void) update_locked(table, task, changes,
+						 content == NULL ? 2 : lengthof(changes));
 	task->addr = addr;
 	task->run_at = run_at;
 }
@@ -493,7 +483,9 @@ static void
 update_column(FairqTable *table, FairqTask *task, AttrNumber attno, Datum value,
 			  bool isnull)
 {
-	(void) update_locked(table, task, &attno, &value, &isnull, 1);
+	const Change change = {attno, value, isnull};
+
+	(void) update_locked(table, task, &change, 1);
 }
 
 /* Write that the locked task keeps running, until then. */
