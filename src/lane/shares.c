@@ -48,7 +48,10 @@
  * Shares are those of the settings' latest version that a caller has come with.
  * When they are others, and after a restart, all lanes are even.
  *
- * Locking: a spinlock, for some comparisons.  All but the last three functions
+ * What a call has chosen is kept here, in static memory, until the call says what
+ * was served of it, or its end does (turns.c).
+ *
+ * Locking: a spinlock, for some comparisons.  All but the last four functions
  * are called under it.
  */
 #include "postgres.h"
@@ -77,6 +80,13 @@ typedef struct Choice
 	double		got[FAIRQ_PRIORITIES];	/* what they have got per share, and
 										 * been given */
 } Choice;
+
+/* What the call in progress was given last; charged is in flight. */
+static struct
+{
+	FairqShares *shares;		/* NULL: none */
+	FairqShareRun run;
+}			in_flight;
 
 static FairqGot
 add(FairqGot got, int32 share, int64 charge)
@@ -348,16 +358,17 @@ fairq_shares_copy(FairqShares *copy, FairqShares *shares)
  * Choose the lane that is served next, without those in that set of priorities;
  * and how often in a row, at most so often; with 0, once, and what is charged is
  * known when it is settled.  It is charged for all of these.  works: of a queue that
- * is fair by time; else NULL.  False if no lane with a share is left.
+ * is fair by time; else NULL.  NULL: no lane with a share is left.
  */
-bool
+const FairqShareRun *
 fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
-					const FairqLaneWork *works, uint32 without, int64 most,
-					FairqShareRun *run)
+					const FairqLaneWork *works, uint32 without, int64 most)
 {
 	Choice		c = {.shares = shares,.works = works};
+	FairqShareRun *run = &in_flight.run;
 	bool		chosen;
 
+	Assert(in_flight.shares == NULL);
 	SpinLockAcquire(&shares->mutex);
 	have_shares(shares, share, version);
 	if (works != NULL)
@@ -368,17 +379,25 @@ fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
 	if (chosen)
 		charge(&shares->accounts, &c, most > 0 ? run->most : 0, run);
 	SpinLockRelease(&shares->mutex);
-	return chosen;
+	if (!chosen)
+		return NULL;
+	in_flight.shares = shares;
+	return run;
 }
 
 /*
- * Of the run so many tasks were served, which charge so much.  What was charged
- * for others goes back.
+ * Of what the call was given last, if any, so many tasks were served, which charge
+ * so much.  What was charged for others goes back.
  */
 void
-fairq_shares_settle(FairqShares *shares, const FairqShareRun *run,
-					int64 served, int64 charge)
+fairq_shares_settle(int64 served, int64 charge)
 {
+	FairqShares *shares = in_flight.shares;
+	const FairqShareRun *run = &in_flight.run;
+
+	if (shares == NULL)
+		return;
+	in_flight.shares = NULL;
 	SpinLockAcquire(&shares->mutex);
 	if (run->epoch == shares->epoch && run->by_time)
 		settle_by_time(&shares->accounts, run, served);

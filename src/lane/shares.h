@@ -91,11 +91,11 @@ typedef struct FairqShareRun
 
 extern void fairq_shares_init(FairqShares *shares);
 extern void fairq_shares_copy(FairqShares *copy, FairqShares *shares);
-extern bool fairq_shares_choose(FairqShares *shares, const int32 *share,
-								uint64 version, const FairqLaneWork *works,
-								uint32 without, int64 most,
-								FairqShareRun *run);
-extern void fairq_shares_settle(FairqShares *shares, const FairqShareRun *run,
-								int64 served, int64 charge);
+extern const FairqShareRun *fairq_shares_choose(FairqShares *shares,
+												const int32 *share,
+												uint64 version,
+												const FairqLaneWork *works,
+												uint32 without, int64 most);
+extern void fairq_shares_settle(int64 served, int64 charge);
 
 #endif							/* FAIRQ_SHARES_H */

@@ -459,9 +459,9 @@ choose_lane(FairqService *s, uint32 without, int64 most)
 		most = 0;
 	else if (s->call.per_group > 0)
 		most = 1;
-	return fairq_turns_of_share(queue->hints, queue->shares.of,
-								queue->as_of.version, by_time ? works : NULL,
-								without, most);
+	return fairq_shares_choose(&queue->hints->shares, queue->shares.of,
+							   queue->as_of.version, by_time ? works : NULL,
+							   without, most);
 }
 
 /*
@@ -490,7 +490,7 @@ serve_by_shares(FairqService *s)
 		s->lane = fairq_queue_lane(s->queue, s->priority);
 		serve_lane(s);
 		served = s->got.served - served;
-		fairq_turns_share_used(served, s->got.charge - charge);
+		fairq_shares_settle(served, s->got.charge - charge);
 		if (served < run->most)
 			without |= (uint32) 1 << run->priority;
 		s->call.max_tasks = s->got.stopped ? s->got.served : max_tasks;

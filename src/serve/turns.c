@@ -7,7 +7,7 @@
  * forgotten it.  So the turns are kept here, in static memory, and what is
  * left of them is given back when the call is through with them, or an error
  * or the end of the session has ended it (transaction.c).  So is what a lane
- * was charged for tasks that are not served yet, in a queue with shares.
+ * was charged for tasks that are not served yet, in a queue with shares (shares.c).
  *
  * Locking: what lane.c takes.  Nothing here fails, and only the list of doubtful
  * turns allocates, never in a callback.
@@ -52,40 +52,6 @@ static struct
 	int			most;
 	DoubtfulTurn *turns;		/* in TopMemoryContext, kept for later calls */
 }			doubtful;
-
-/* The lane that the call is serving by its share. */
-static struct
-{
-	FairqShares *shares;		/* NULL: none */
-	FairqShareRun run;
-}			share_run;
-
-/*
- * Choose a lane by shares, as fairq_shares_choose() does; NULL: there is none.  Until
- * the caller says what has come of it, the lane's charge is in flight.
- */
-const FairqShareRun *
-fairq_turns_of_share(FairqHints *hints, const int32 *share, uint64 version,
-					 const FairqLaneWork *works, uint32 without, int64 most)
-{
-	Assert(share_run.shares == NULL);
-	if (!fairq_shares_choose(&hints->shares, share, version, works, without,
-							 most, &share_run.run))
-		return NULL;
-	share_run.shares = &hints->shares;
-	return &share_run.run;
-}
-
-/* So many tasks of that lane were served, and charge so much. */
-void
-fairq_turns_share_used(int64 served, int64 charge)
-{
-	FairqShares *shares = share_run.shares;
-
-	share_run.shares = NULL;
-	if (shares != NULL)
-		fairq_shares_settle(shares, &share_run.run, served, charge);
-}
 
 static FairqTaken
 keep_taken(FairqLane *lane, const FairqTaking *taking, FairqTaken result)
@@ -279,7 +245,7 @@ end_call(void)
 	 * One is charged: a lane with a row that fails again and again must not be
 	 * the next one each time.
 	 */
-	fairq_turns_share_used(1, FAIRQ_CHARGE_ONE);
+	fairq_shares_settle(1, FAIRQ_CHARGE_ONE);
 }
 
 static const FairqEnding ending = {.end_call = end_call};

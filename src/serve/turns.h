@@ -7,12 +7,6 @@
 
 #include "lane.h"
 
-extern const FairqShareRun *fairq_turns_of_share(FairqHints *hints,
-												 const int32 *share,
-												 uint64 version,
-												 const FairqLaneWork *works,
-												 uint32 without, int64 most);
-extern void fairq_turns_share_used(int64 served, int64 charge);
 extern FairqTaken fairq_turns_take(FairqLane *lane, FairqTaking *taking);
 extern FairqTaken fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
 										   int32 tried_seat, int32 *nlapsed);
