@@ -4,7 +4,7 @@
 -- needs no start (fairq_take_over() in claim.c), when groups are forgotten with their
 -- starts (group_is_used() in maintain.c), when a change of a group's rate or hold does
 -- not take it back (publish_rest() in transaction.c); ages, when throttled groups
--- are in none (fairq_lane_throttled_add()).
+-- are in none (throttle() in lane_aside.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -239,7 +239,7 @@ fairq_held_end(SubTransactionId sub, bool committed)
 		abort_from(first);
 	for (int i = first; i < nheld; i++)
 	{
-		fairq_unpark(held[i].hints, held[i].group_no, held[i].parked);
+		fairq_take_back(held[i].hints, held[i].group_no, held[i].parked);
 		/* others, too, may have waited for a slot in the queue */
 		if (held[i].freed > 0)
 			fairq_wake(&held[i].hints->wakeup, held[i].freed);

@@ -116,9 +116,9 @@ publish_rest(FairqPending *pending, bool committed)
 		(committed && pending->ends_retried);
 
 	if (back && pending->group_no < 0)
-		fairq_unpark_all(hints);
+		fairq_take_all_back(hints);
 	else if (back)
-		fairq_unthrottle(hints, pending->group_no, FAIRQ_ALL_LANES);
+		fairq_take_back(hints, pending->group_no, FAIRQ_ALL_LANES);
 	if (pending->queue.dropped)
 		fairq_wake_all(&hints->wakeup);
 	else if (pending->settings)

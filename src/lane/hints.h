@@ -26,7 +26,7 @@
 typedef enum FairqSeatSet
 {
 	FAIRQ_RING,
-	FAIRQ_FRONT,
+	FAIRQ_TODO,
 	FAIRQ_SERVED,
 	FAIRQ_PARKED,
 	FAIRQ_THROTTLED,
@@ -43,26 +43,6 @@ typedef enum FairqSeatSet
 /* past all seats */
 #define FAIRQ_ALL_SEATS (INT64CONST(1) << 31)
 
-/*
- * In shared memory, part of a lane and under its lock: the throttled groups, by the
- * time until which they are.
- */
-typedef struct FairqThrottled
-{
-	FairqOrder	order;			/* these groups; the amount of a rank is the
-								 * time by the monotonic clock */
-	pg_atomic_uint64 first;		/* time of the first one; PG_INT64_MAX: there is
-								 * none. Written under lock */
-} FairqThrottled;
-
-/* What is kept of a group that is, or was, throttled. */
-typedef struct FairqThrottledGroup
-{
-	FairqNode	node;			/* first field */
-	bool		listed;			/* true: if it is in the set it is in the
-								 * order; false: in a copy */
-} FairqThrottledGroup;
-
 /* In shared memory, part of a lane and under its lock. */
 typedef struct FairqSeats
 {
@@ -70,7 +50,15 @@ typedef struct FairqSeats
 	uint64		first[FAIRQ_SEAT_SETS]; /* bits of the first seats, per set */
 	int64		first_deadline; /* deadline of the first seats; see
 								 * fairq_seats_deadline() */
-	FairqThrottled throttled;	/* when throttled groups come back */
+
+	/* when throttled groups come back, by the monotonic clock */
+	struct
+	{
+		FairqOrder	order;		/* these groups, by time; the tie of one that
+								 * is not there is 0 */
+		pg_atomic_uint64 first; /* time of the first one; PG_INT64_MAX: there
+								 * is none. Written under lock */
+	}			back;
 } FairqSeats;
 
 /* What is counted of each lane, in the order of the columns of fairq.counters(). */
@@ -210,8 +198,8 @@ struct FairqHints
 									 * free one goes on; in the upper half
 									 * group_changes then (group.c) */
 
-	pg_atomic_uint64 unparks;	/* number of times that all parked groups were
-								 * to be taken back */
+	pg_atomic_uint64 unparks;	/* number of times that all groups that are
+								 * aside were to be taken back */
 
 	FairqChunks chunks;			/* bits of the groups of all lanes; the first
 								 * ones are in the lanes */

@@ -17,15 +17,16 @@
  *
  * served	It has had its turn in the present block.
  *
- * front	It is in the ring, has not been served in the present block, and
- *			its seat was passed: it has come, or come again, since.  The groups
- *			in front are served before the others go on, in the order of their
- *			seats, each at its turn in the present block; the seat passed last
- *			stays.  So a group that comes is next, and still none has two turns
+ * todo		It is in the ring, and has not been served in the present block.
+ *			The lowest seat is next.  So a group that comes, or comes again,
+ *			when its seat was passed is served before the others go on, in
+ *			front; the seat passed last stays.  And still none has two turns
  *			in a block.
  *
  * parked	It has no slot for another running task (counter.c).  Then it is
  *			not in the ring, and no pop comes by, until there is a slot.
+ *
+ * throttled No task of it may start before a time (lane_aside.c), likewise.
  *
  * late		A task of it that is ready may stand below its next turn: one that
  *			was committed late, or put back, or a group that was parked has
@@ -172,18 +173,18 @@ fairq_lane_is_begun(FairqLane *lane)
 	return fairq_lane_recovered(lane, &recovered);
 }
 
-/* Take all groups out of the order: the set is emptied as well. */
+/* Nobody comes back by the clock: the set is emptied as well. */
 void
-fairq_lane_throttled_clear(FairqLane *lane)
+fairq_lane_aside_clear(FairqLane *lane)
 {
-	fairq_order_clear(&lane->seats.throttled.order);
-	pg_atomic_write_u64(&lane->seats.throttled.first, PG_INT64_MAX);
+	fairq_order_clear(&lane->seats.back.order);
+	pg_atomic_write_u64(&lane->seats.back.first, PG_INT64_MAX);
 }
 
 /*
  * Begin to recover the lane, unless that has been begun.  What is said of it was read after so many resets, and not after that time: that
  * block is served, up to that seat.  In a lane that is not fair by tasks all seats
- * count as passed, so that who comes is in front, and are known from the first on.
+ * count as passed, and are known from the first on.
  */
 void
 fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
@@ -209,7 +210,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		lane->full.seat = FAIRQ_NO_SEAT;
 		lane->full.left = 0;
 		fairq_seats_init(lane);
-		fairq_lane_throttled_clear(lane);
+		fairq_lane_aside_clear(lane);
 		fairq_times_forget(&lane->times);
 		/* entries are made anew, and know less than what was noted before */
 		pg_atomic_write_u64(&lane->searches,

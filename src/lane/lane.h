@@ -261,6 +261,16 @@ typedef struct FairqFindings
 								 * served */
 } FairqFindings;
 
+/* Why no task of a group may start. */
+typedef struct FairqCause
+{
+	uint64		version;		/* version of the settings that say so */
+	FairqCounter *counter;		/* the group's counter */
+	int32		limit;			/* how many tasks may run, if that is why */
+	const FairqPace *pace;		/* how often tasks may start, if it is a matter
+								 * of time; NULL: there is no slot */
+} FairqCause;
+
 /* How far the recovery of a lane has come; see FairqLane. */
 typedef struct FairqRecovered
 {
@@ -323,26 +333,20 @@ extern void fairq_lane_stopped(FairqLane *lane, uint32 lane_no,
 							   const FairqTurn *turn);
 extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
-extern void fairq_lane_park(FairqLane *lane, uint32 lane_no,
-							FairqTurn *turn, uint64 version,
-							FairqCounter *counter, int32 limit);
-extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
-extern void fairq_unpark(FairqHints *hints, int32 group_no, uint16 lanes);
-extern void fairq_unpark_all(FairqHints *hints);
 
-extern bool fairq_lane_throttle(FairqLane *lane, uint32 lane_no,
-								FairqTurn *turn, uint64 version,
-								FairqCounter *counter, const FairqPace *pace,
-								int64 until);
-
-/* lane_throttle.c */
+/* lane_aside.c */
 /* bits of all lanes of a queue */
 #define FAIRQ_ALL_LANES ((1 << FAIRQ_PRIORITIES) - 1)
 
-extern void fairq_lane_throttled_init(FairqLane *lane);
+extern void fairq_lane_aside_init(FairqLane *lane);
+extern bool fairq_lane_put_aside(FairqLane *lane, uint32 lane_no,
+								 FairqTurn *turn, const FairqCause *cause,
+								 int64 until);
+extern void fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes);
+extern void fairq_take_all_back(FairqHints *hints);
 extern int	fairq_lane_come_back(FairqLane *lane, int most);
 extern int64 fairq_lane_next_back(FairqLane *lane);
-extern void fairq_unthrottle(FairqHints *hints, int32 group_no, uint16 lanes);
+extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
 
 /* lane_order.c */
 extern void fairq_lane_have_accounts(FairqLane *lane);

@@ -1,6 +1,6 @@
 /*
  * lane_end.c
- *		The end of a turn: what was not used goes back; and parking.
+ *		The end of a turn: what was not used goes back.
  *
  * A turn that was given back is the group's again, if the block is still the
  * present one.  So is one that came to nothing: by whom that is given back, when,
@@ -118,8 +118,9 @@ go_on_later(FairqLane *lane, const FairqTurn *turn, bool over)
  * NULL, or another one than it was: then there is nothing to be had but what
  * the bits say.
  */
-static void
-end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
+void
+fairq_lane_end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
+					bool over)
 {
 	bool		known = group != NULL && group->turn.parts > 0;
 	bool		published = !over || !has(lane, FAIRQ_RING, turn->group_no);
@@ -330,7 +331,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		}
 	}
 	if (!turn->state.parked)
-		end_part(lane, group, turn, over);
+		fairq_lane_end_part(lane, group, turn, over);
 	if (group != NULL)
 		unlock_group(lane, group_no, group, set);
 	if (turn->in_full)
@@ -387,148 +388,4 @@ fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 		lane->turn.left = turn->tasks.left - turn->tasks.served;
 	}
 	LWLockRelease(&lane->lock);
-}
-
-/* --------------------------------------------------------------------- */
-
-/* Take all parked groups back, if that was asked for since the last time. */
-void
-fairq_lane_unpark_if_asked(FairqLane *lane)
-{
-	uint64		unparks = pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
-
-	if (lane->present.unparks == unparks)
-		return;
-	lane->present.unparks = unparks;
-	fairq_seats_unpark(lane, FAIRQ_PARKED, lane->present.seat);
-	fairq_lane_unthrottle_all(lane);
-}
-
-/*
- * Park the group, as there is no slot for another running task of it, by settings
- * of that version; unless they are not in effect any more, or there may be a slot.
- * An expired task needs no other slot, so then it is not, unless nothing of the
- * group may run.
- */
-void
-fairq_lane_park(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-				uint64 version, FairqCounter *counter, int32 limit)
-{
-	FairqHints *hints = fairq_hints_of(lane);
-	int32		group_no = turn->group_no;
-
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-		fairq_lane_unpark_if_asked(lane);
-	if (lane->recovery.lane_no == lane_no &&
-		(limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
-		fairq_counter_park(counter, fairq_tally_now(&hints->tally), limit,
-						   lane->priority, &hints->versions.now, version))
-	{
-		FairqGroupSet *set;
-		FairqGroup *group = lock_group(lane, group_no, false, &set);
-
-		take_out(lane, group_no);
-		fairq_seats_add(lane, FAIRQ_PARKED, group_no);
-		fairq_seats_add(lane, FAIRQ_LATE, group_no);
-		if (turn->tasks.served == 0)
-		{
-			/* at once: when the turn ends it may be in the ring again */
-			end_part(lane, group, turn, false);
-			turn->state.parked = true;
-		}
-		if (group != NULL)
-			unlock_group(lane, group_no, group, set);
-	}
-	LWLockRelease(&lane->lock);
-}
-
-/*
- * Throttle the group until that time of the monotonic clock, or until by its
- * counter a task of it may start, whichever is later.  version is that of the
- * settings that say so.  False if they are not in effect any more, or a task may
- * start.  Returns true if no throttled group comes back earlier.
- */
-bool
-fairq_lane_throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-					uint64 version, FairqCounter *counter,
-					const FairqPace *pace, int64 until)
-{
-	FairqHints *hints = fairq_hints_of(lane);
-	FairqOrder *order = &lane->seats.throttled.order;
-	int32		group_no = turn->group_no;
-	bool		first = false;
-	int64		next = 0;
-
-	fairq_order_have(order, group_no);
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-		fairq_lane_unpark_if_asked(lane);
-	if (lane->recovery.lane_no == lane_no &&
-		pg_atomic_read_u64(&hints->versions.now) == version &&
-		(fairq_counter_throttle(counter, pace, lane->priority, &next) ||
-		 until > fairq_monotonic()))
-	{
-		FairqGroupSet *set;
-		FairqGroup *group;
-
-		first = fairq_lane_throttled_add(lane, group_no, Max(until, next));
-		group = lock_group(lane, group_no, false, &set);
-		take_out(lane, group_no);
-		fairq_seats_add(lane, FAIRQ_LATE, group_no);
-		if (turn->tasks.served == 0 && !turn->state.parked)
-		{
-			/* as fairq_lane_park() does it */
-			end_part(lane, group, turn, false);
-			turn->state.parked = true;
-		}
-		if (group != NULL)
-			unlock_group(lane, group_no, group, set);
-	}
-	LWLockRelease(&lane->lock);
-	return first;
-}
-
-/* The first parked group at or behind that seat. */
-bool
-fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
-{
-	int32		next;
-
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	fairq_lane_unpark_if_asked(lane);
-	next = fairq_seats_next(lane, FAIRQ_PARKED, *group_no);
-	LWLockRelease(&lane->lock);
-	*group_no = next;
-	return next != FAIRQ_NO_SEAT;
-}
-
-/* Take the group back into service in these lanes: it has a slot again. */
-void
-fairq_unpark(FairqHints *hints, int32 group_no, uint16 lanes)
-{
-	for (int priority = 0; lanes != 0; priority++, lanes >>= 1)
-	{
-		FairqLane  *lane = &hints->lanes[priority];
-
-		if ((lanes & 1) == 0)
-			continue;
-		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-		if (is_begun(lane) && has(lane, FAIRQ_PARKED, group_no))
-		{
-			fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
-			let_in(lane, group_no);
-		}
-		LWLockRelease(&lane->lock);
-	}
-}
-
-/*
- * Have the next call that takes turns take all parked groups back: there may
- * be a slot for each.
- */
-void
-fairq_unpark_all(FairqHints *hints)
-{
-	pg_atomic_fetch_add_u64(&hints->unparks, 1);
 }

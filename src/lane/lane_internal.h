@@ -15,8 +15,10 @@
 #include "seats.h"
 
 struct FairqLeases;
+struct FairqTurn;
 
 /* lane.c */
+extern void fairq_lane_aside_clear(FairqLane *lane);
 extern void fairq_lane_init_entry(FairqLane *lane, int32 group_no,
 								  FairqGroup *group);
 
@@ -32,11 +34,11 @@ extern void fairq_lane_has_lapsed(FairqLane *lane, int32 group_no);
 /* lane_end.c */
 extern void fairq_lane_note_published(FairqLane *lane, int32 group_no,
 									  FairqGroup *group);
+extern void fairq_lane_end_part(FairqLane *lane, FairqGroup *group,
+								const struct FairqTurn *turn, bool over);
+
+/* lane_aside.c */
 extern void fairq_lane_unpark_if_asked(FairqLane *lane);
-extern bool fairq_lane_throttled_add(FairqLane *lane, int32 group_no,
-									 int64 until);
-extern void fairq_lane_throttled_clear(FairqLane *lane);
-extern void fairq_lane_unthrottle_all(FairqLane *lane);
 
 /* Has a recovery begun, since all was void?  Then what is published counts. */
 static inline bool
@@ -82,7 +84,7 @@ is_unsure(FairqLane *lane, int32 group_no)
 static inline void
 presume_served(FairqLane *lane, int32 group_no, const FairqGroup *group)
 {
-	if (is_unsure(lane, group_no) && !has(lane, FAIRQ_FRONT, group_no) &&
+	if (is_unsure(lane, group_no) && !has(lane, FAIRQ_TODO, group_no) &&
 		(group == NULL || !group->newcomer))
 		fairq_seats_add(lane, FAIRQ_SERVED, group_no);
 }
@@ -119,32 +121,37 @@ next_turn(FairqLane *lane, int32 group_no)
 	return group_no + lane->recovery.block_length * next_block(lane, group_no);
 }
 
-/* Is the group neither in the ring nor parked nor throttled? */
+/* Is the group out of the ring until it is taken back? */
+static inline bool
+is_aside(FairqLane *lane, int32 group_no)
+{
+	return has(lane, FAIRQ_PARKED, group_no) ||
+		has(lane, FAIRQ_THROTTLED, group_no);
+}
+
+/* Is the group neither in the ring nor aside? */
 static inline bool
 is_out(FairqLane *lane, int32 group_no)
 {
-	return !has(lane, FAIRQ_RING, group_no) &&
-		!has(lane, FAIRQ_PARKED, group_no) &&
-		!has(lane, FAIRQ_THROTTLED, group_no);
+	return !has(lane, FAIRQ_RING, group_no) && !is_aside(lane, group_no);
 }
 
-/* Put a group that may have something ready into the ring, and maybe in front. */
+/* Put a group that may have something ready into the ring. */
 static inline void
 let_in(FairqLane *lane, int32 group_no)
 {
-	if (has(lane, FAIRQ_PARKED, group_no) ||
-		has(lane, FAIRQ_THROTTLED, group_no))
+	if (is_aside(lane, group_no))
 		return;
 	fairq_seats_add(lane, FAIRQ_RING, group_no);
-	if (group_no <= lane->present.seat && !has(lane, FAIRQ_SERVED, group_no))
-		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
+	if (!has(lane, FAIRQ_SERVED, group_no))
+		fairq_seats_add(lane, FAIRQ_TODO, group_no);
 }
 
 static inline void
 take_out(FairqLane *lane, int32 group_no)
 {
 	fairq_seats_remove(lane, FAIRQ_RING, group_no);
-	fairq_seats_remove(lane, FAIRQ_FRONT, group_no);
+	fairq_seats_remove(lane, FAIRQ_TODO, group_no);
 }
 
 /* Is there nothing to serve of the group, as far as is known? */
@@ -197,11 +204,10 @@ static inline void
 unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
 			 FairqGroupSet *set)
 {
-	bool		parked = has(lane, FAIRQ_PARKED, group_no) ||
-		has(lane, FAIRQ_THROTTLED, group_no);
+	bool		aside = is_aside(lane, group_no);
 
-	group->sets.idle = !parked && !has(lane, FAIRQ_RING, group_no);
-	group->sets.late = parked ||
+	group->sets.idle = !aside && !has(lane, FAIRQ_RING, group_no);
+	group->sets.late = aside ||
 		(!group->sets.idle &&
 		 fairq_hand_low(group) < next_turn(lane, group_no));
 	if (group->sets.late)

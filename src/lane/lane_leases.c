@@ -80,7 +80,7 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 	let_in(lane, group_no);
 	/* by time, its rank is another one from now on */
 	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
-		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
+		fairq_seats_add(lane, FAIRQ_TODO, group_no);
 }
 
 /*
@@ -116,8 +116,7 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now)
 	{
 		lane->clock = Max(lane->clock, now);
 		fairq_times_deadline(&lane->times,
-							 fairq_seats_lapse(lane, now, lane->present.seat,
-											   &ngroups));
+							 fairq_seats_lapse(lane, now, &ngroups));
 	}
 	LWLockRelease(&lane->lock);
 	return ngroups;

@@ -12,7 +12,7 @@
  *
  * served	It is in the ordered set, at the rank that its account says.
  *
- * front	It is in the ring, and has come, or come again; or, by time, has lapsed.
+ * todo		It is in the ring, and has come, or come again; or, by time, has lapsed.
  *			The next call that takes turns adds it to the ordered set, or does so
  *			anew.  So who publishes a task, or takes many groups back into the
  *			ring, sets bits as everywhere, and needs no account.
@@ -32,7 +32,7 @@
  * with the lane: then all groups are even.
  *
  * Accounts are had when a group comes, and not before: of most lanes most groups
- * have none.  A call that meets a group in front without one stops, has it, and
+ * have none.  A call that meets a group that comes without one stops, has it, and
  * tries again.
  *
  * Locking: the lane's lock, exclusively.  Records are made without it
@@ -60,7 +60,7 @@ fairq_lane_order_init(FairqLane *lane)
 	fairq_order_init(&lane->order.set, sizeof(FairqAccount));
 }
 
-/* Have accounts for the groups that are in front.  The lane is not locked. */
+/* Have accounts for the groups that come.  The lane is not locked. */
 void
 fairq_lane_have_accounts(FairqLane *lane)
 {
@@ -72,7 +72,7 @@ fairq_lane_have_accounts(FairqLane *lane)
 		int			chunk;
 
 		LWLockAcquire(&lane->lock, LW_SHARED);
-		group_no = fairq_seats_next(lane, FAIRQ_FRONT, from);
+		group_no = fairq_seats_next(lane, FAIRQ_TODO, from);
 		LWLockRelease(&lane->lock);
 		if (group_no == FAIRQ_NO_SEAT)
 			return;
@@ -260,10 +260,10 @@ find_least(FairqLane *lane, TimestampTz now)
  * so far.
  */
 static bool
-add_those_in_front(FairqLane *lane, TimestampTz now)
+add_those_that_come(FairqLane *lane, TimestampTz now)
 {
 	FairqLedger *ledger = &lane->order.ledger;
-	int32		group_no = fairq_seats_next(lane, FAIRQ_FRONT, 0);
+	int32		group_no = fairq_seats_next(lane, FAIRQ_TODO, 0);
 	double		least;
 
 	if (group_no == FAIRQ_NO_SEAT)
@@ -278,11 +278,11 @@ add_those_in_front(FairqLane *lane, TimestampTz now)
 		account = account_of(lane, group_no);
 		/* it may have lapsed, and be in the set at another rank */
 		(void) remove_from_order(lane, group_no);
-		fairq_seats_remove(lane, FAIRQ_FRONT, group_no);
+		fairq_seats_remove(lane, FAIRQ_TODO, group_no);
 		fairq_account_comes(ledger, account, group_no, least,
 							moment(lane, group_no, now));
 		add_to_order(lane, group_no, true);
-		group_no = fairq_seats_next(lane, FAIRQ_FRONT, group_no);
+		group_no = fairq_seats_next(lane, FAIRQ_TODO, group_no);
 	}
 	return true;
 }
@@ -335,7 +335,7 @@ fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
 	int			steps = taking->order.steps;
 
 	ledger->recovering = lane->recovery.known != FAIRQ_ALL_SEATS;
-	taking->order.lacks = !add_those_in_front(lane, taking->order.now);
+	taking->order.lacks = !add_those_that_come(lane, taking->order.now);
 	if (taking->order.lacks)
 		return false;
 	heed_all_added(lane, visits);
@@ -411,7 +411,7 @@ fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
 						   &turn->charge,
 						   moment(lane, group_no, turn->charge.now));
 	if (comes && has(lane, FAIRQ_RING, group_no))
-		fairq_seats_add(lane, FAIRQ_FRONT, group_no);
+		fairq_seats_add(lane, FAIRQ_TODO, group_no);
 	else
 		add_to_order(lane, group_no, was_in && !comes);
 }

@@ -76,7 +76,8 @@ typedef struct NextTurn
 	int64		block;
 	int64		addr;
 	int32		left;			/* of a turn that was begun, or 0 */
-	bool		in_front;
+	int64		from;			/* no group below has a turn to come in the
+								 * block */
 } NextTurn;
 
 /*
@@ -88,7 +89,6 @@ static bool
 find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 {
 	next->left = 0;
-	next->in_front = false;
 	next->block = lane->present.block;
 	if (!is_by_turns(lane))
 	{
@@ -105,11 +105,7 @@ find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 		next->left = lane->turn.left;
 		return true;
 	}
-	next->group_no = fairq_seats_next(lane, FAIRQ_FRONT, 0);
-	next->in_front = next->group_no != FAIRQ_NO_SEAT;
-	if (!next->in_front)
-		next->group_no = fairq_seats_next(lane, FAIRQ_RING,
-										  lane->present.seat + INT64CONST(1));
+	next->group_no = fairq_seats_next(lane, FAIRQ_TODO, next->from);
 	if (next->group_no == FAIRQ_NO_SEAT)
 	{
 		next->group_no = fairq_seats_next(lane, FAIRQ_RING, 0);
@@ -117,6 +113,7 @@ find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 			return false;
 		next->block++;
 	}
+	next->from = next->group_no;
 	/* past the last block the last one is served again */
 	next->addr = fairq_address(next->group_no, next->block,
 							   lane->recovery.block_length);
@@ -134,8 +131,9 @@ is_covered(FairqLane *lane, const NextTurn *next)
 
 	if (!is_by_turns(lane))
 		return fairq_lane_order_is_covered(lane, next->group_no);
-	if (lane->recovery.known == FAIRQ_ALL_SEATS || next->in_front ||
-		next->left > 0)
+	if (lane->recovery.known == FAIRQ_ALL_SEATS || next->left > 0 ||
+		(next->block == lane->present.block &&
+		 next->group_no <= lane->present.seat))
 		return true;
 	if (next->block > lane->recovery.block)
 		seats += FAIRQ_ALL_SEATS;
@@ -156,8 +154,7 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 		return;
 	if (next->block != lane->present.block)
 	{
-		fairq_seats_clear(lane, FAIRQ_SERVED);
-		fairq_seats_clear(lane, FAIRQ_FRONT);
+		fairq_seats_begin_block(lane);
 		if (fairq_address(next->group_no, next->block,
 						  lane->recovery.block_length) != FAIRQ_ADDR_NONE)
 			lane->present.block = next->block;
@@ -165,14 +162,13 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 			taking->window.past++;
 		lane->present.seat = FAIRQ_NO_SEAT;
 	}
-	if (next->left == 0 && !next->in_front)
-		lane->present.seat = next->group_no;
-	fairq_seats_remove(lane, FAIRQ_FRONT, next->group_no);
+	lane->present.seat = Max(lane->present.seat, next->group_no);
+	fairq_seats_remove(lane, FAIRQ_TODO, next->group_no);
 }
 
 /*
  * The lowest address of the call's turns, if it takes that one, too.  That can be
- * the one that comes last: a group in front is in the same block as all so far.
+ * the one that comes last: it may be in the same block as all so far.
  */
 static int64
 first_with(const FairqTaking *taking, const NextTurn *next)
@@ -307,6 +303,7 @@ FairqTaken
 fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 {
 	FairqTaken	result = FAIRQ_TAKEN;
+	NextTurn	next = {0};
 	int64		begun_in;
 	bool		any_search = false;
 	int			crowded = 0;
@@ -319,7 +316,6 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 	while (taking->n < taking->most && taking->wanted > 0)
 	{
 		FairqTurn  *turn = &taking->turns[taking->n];
-		NextTurn	next;
 		FairqGroupSet *set;
 		FairqGroup *group;
 		bool		taken;
@@ -392,7 +388,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 bool
 fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 {
-	NextTurn	next;
+	NextTurn	next = {0};
 	FairqGroupSet *set;
 	FairqGroup *group = NULL;
 

@@ -34,5 +34,9 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 	view->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
 	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
 		view->n[set] = is_shown(view->begun, set) ? lane->seats.n[set] : 0;
+	/* in front of those that service has not come to in this block */
+	if (view->begun)
+		view->n[FAIRQ_TODO] = fairq_seats_count(lane, FAIRQ_TODO,
+												lane->present.seat);
 	LWLockRelease(&lane->lock);
 }

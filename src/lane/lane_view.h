@@ -21,7 +21,8 @@ typedef struct FairqLaneView
 	int64		turn;			/* turn.addr of the lane */
 	int64		timers[FAIRQ_REGIONS];	/* timers of the lane */
 	TimestampTz deadline;		/* deadline of the lane */
-	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set */
+	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set; of
+									 * FAIRQ_TODO, of those in front */
 } FairqLaneView;
 
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);

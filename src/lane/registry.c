@@ -258,7 +258,7 @@ init_lane(FairqLane *lane, int priority)
 	lane->clock = DT_NOBEGIN;
 	fairq_lane_order_init(lane);
 	lane->seats.first_deadline = PG_INT64_MAX;
-	fairq_lane_throttled_init(lane);
+	fairq_lane_aside_init(lane);
 	fairq_times_init(&lane->times);
 	pg_atomic_init_u64(&lane->narrowing.n, 0);
 	pg_atomic_init_u64(&lane->searches, 1);
@@ -303,7 +303,7 @@ free_chunks(FairqHints *hints)
 		FairqLane  *lane = &hints->lanes[priority];
 
 		fairq_chunks_free(&lane->order.set.records);
-		fairq_chunks_free(&lane->seats.throttled.order.records);
+		fairq_chunks_free(&lane->seats.back.order.records);
 	}
 }
 

@@ -329,6 +329,38 @@ fairq_seats_clear(FairqLane *lane, FairqSeatSet set)
 	lane->seats.n[set] = 0;
 }
 
+typedef struct Count
+{
+	FairqSeatSet set;
+	int64		last;
+	int32		n;
+} Count;
+
+static void
+count_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
+		   void *arg)
+{
+	Count	   *count = arg;
+	uint64		bits = first_set[count->set * stride];
+
+	/* but for those behind the last seat */
+	if (count->last - seat < 63)
+		bits &= count->last < seat ? 0 :
+			(UINT64CONST(2) << (count->last - seat)) - 1;
+	count->n += pg_popcount64(bits);
+}
+
+/* The number of groups of a set up to that seat. */
+int32
+fairq_seats_count(FairqLane *lane, FairqSeatSet set, int32 last)
+{
+	Count		count = {.set = set,.last = last};
+
+	if (lane->seats.n[set] > 0)
+		for_each_word(lane, set, count_word, &count);
+	return count.n;
+}
+
 /* Add bits to a word of a set, and tell the summary. */
 static void
 add_bits(FairqLane *lane, FairqSeatSet set, uint64 *first_set, int64 stride,
@@ -347,55 +379,53 @@ add_bits(FairqLane *lane, FairqSeatSet set, uint64 *first_set, int64 stride,
 	}
 }
 
-/* Of a word of seats, the bits of those up to a seat. */
-static uint64
-up_to(int64 seat, int64 last)
+static void
+begin_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
+		   void *arg)
 {
-	return last < seat ? 0 : last - seat >= 63 ? ~UINT64CONST(0) :
-		(UINT64CONST(2) << (last - seat)) - 1;
+	first_set[FAIRQ_SERVED * stride] = 0;
+	add_bits(lane, FAIRQ_TODO, first_set, stride, seat,
+			 first_set[FAIRQ_RING * stride]);
 }
 
 /*
- * Put groups of a word into the ring, and those whose seats service has passed
- * in front.
+ * Begin a block: no group of the ring has been served in it.  All had been in the
+ * last one, so a look at those that had is enough.
  */
-static void
-let_in_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
-			uint64 bits, int32 passed)
+void
+fairq_seats_begin_block(FairqLane *lane)
 {
-	add_bits(lane, FAIRQ_RING, first_set, stride, seat, bits);
-	add_bits(lane, FAIRQ_FRONT, first_set, stride, seat,
-			 bits & ~first_set[FAIRQ_SERVED * stride] & up_to(seat, passed));
+	Assert(lane->seats.n[FAIRQ_TODO] == 0);
+	for_each_word(lane, FAIRQ_SERVED, begin_word, NULL);
+	lane->seats.n[FAIRQ_SERVED] = 0;
 }
 
-typedef struct Unpark
+/* Put groups of a word into the ring. */
+static void
+let_in_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
+			uint64 bits)
 {
-	FairqSeatSet set;
-	int32		passed;
-} Unpark;
+	add_bits(lane, FAIRQ_RING, first_set, stride, seat, bits);
+	add_bits(lane, FAIRQ_TODO, first_set, stride, seat,
+			 bits & ~first_set[FAIRQ_SERVED * stride]);
+}
 
 static void
 unpark_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 			void *arg)
 {
-	FairqSeatSet set = ((Unpark *) arg)->set;
+	FairqSeatSet set = *(FairqSeatSet *) arg;
 
-	let_in_word(lane, first_set, stride, seat, first_set[set * stride],
-				((Unpark *) arg)->passed);
+	let_in_word(lane, first_set, stride, seat, first_set[set * stride]);
 	first_set[set * stride] = 0;
 }
 
-/*
- * Put all groups that are parked, or throttled, into the ring again; and in front, if they have not
- * been served and stand at the seat that service has passed last, or before.
- */
+/* Put all groups that are in a set, parked or throttled, into the ring again. */
 void
-fairq_seats_unpark(FairqLane *lane, FairqSeatSet set, int32 passed)
+fairq_seats_unpark(FairqLane *lane, FairqSeatSet set)
 {
-	Unpark		unpark = {.set = set, .passed = passed};
-
 	if (lane->seats.n[set] > 0)
-		for_each_word(lane, set, unpark_word, &unpark);
+		for_each_word(lane, set, unpark_word, &set);
 	lane->seats.n[set] = 0;
 }
 
@@ -431,7 +461,6 @@ fairq_seats_lower_deadline(FairqLane *lane, int32 seat, int64 deadline)
 typedef struct Lapse
 {
 	int64		now;
-	int32		passed;
 	int64		next;
 	int64		ngroups;
 } Lapse;
@@ -455,9 +484,9 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	add_bits(lane, FAIRQ_LAPSED, first_set, stride, seat, bits);
 	/* a throttled one is looked at when its time has come */
 	let_in_word(lane, first_set, stride, seat,
-				bits & ~first_set[FAIRQ_THROTTLED * stride], lapse->passed);
+				bits & ~first_set[FAIRQ_THROTTLED * stride]);
 	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
-		add_bits(lane, FAIRQ_FRONT, first_set, stride, seat,
+		add_bits(lane, FAIRQ_TODO, first_set, stride, seat,
 				 bits & ~first_set[FAIRQ_THROTTLED * stride]);
 	/* a parked group has a slot for an expired task already */
 	lane->seats.n[FAIRQ_PARKED] -=
@@ -472,9 +501,9 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
  * many groups there were.
  */
 int64
-fairq_seats_lapse(FairqLane *lane, int64 now, int32 passed, int64 *ngroups)
+fairq_seats_lapse(FairqLane *lane, int64 now, int64 *ngroups)
 {
-	Lapse		lapse = {.now = now, .passed = passed, .next = PG_INT64_MAX};
+	Lapse		lapse = {.now = now,.next = PG_INT64_MAX};
 
 	if (lane->seats.n[FAIRQ_LEASED] > 0)
 		for_each_word(lane, FAIRQ_LEASED, lapse_word, &lapse);

@@ -21,12 +21,12 @@ extern int32 fairq_seats_next(FairqLane *lane, FairqSeatSet set,
 extern int64 fairq_seats_next_of(FairqLane *lane, uint32 sets, int64 *next,
 								 int64 from);
 extern void fairq_seats_clear(FairqLane *lane, FairqSeatSet set);
-extern void fairq_seats_unpark(FairqLane *lane, FairqSeatSet set,
-							   int32 passed);
+extern int32 fairq_seats_count(FairqLane *lane, FairqSeatSet set, int32 last);
+extern void fairq_seats_begin_block(FairqLane *lane);
+extern void fairq_seats_unpark(FairqLane *lane, FairqSeatSet set);
 extern int64 fairq_seats_deadline(FairqLane *lane, int32 seat);
 extern void fairq_seats_lower_deadline(FairqLane *lane, int32 seat,
 									   int64 deadline);
-extern int64 fairq_seats_lapse(FairqLane *lane, int64 now, int32 passed,
-							   int64 *ngroups);
+extern int64 fairq_seats_lapse(FairqLane *lane, int64 now, int64 *ngroups);
 
 #endif							/* FAIRQ_SEATS_H */

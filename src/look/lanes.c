@@ -46,7 +46,7 @@ PG_FUNCTION_INFO_V1(fairq_lane_groups);
 
 /* The sets that are shown, in the order of their columns. */
 static const FairqSeatSet shown_sets[] = {
-	FAIRQ_RING, FAIRQ_FRONT, FAIRQ_SERVED, FAIRQ_PARKED,
+	FAIRQ_RING, FAIRQ_TODO, FAIRQ_SERVED, FAIRQ_PARKED,
 	FAIRQ_THROTTLED, FAIRQ_LATE, FAIRQ_DUE, FAIRQ_LEASED, FAIRQ_LAPSED
 };
 

@@ -149,7 +149,7 @@ copy_order(FairqLane *lane, FairqLane *copy, int64 most)
 static int
 find_back(FairqLane *lane, FairqRank *behind, int64 now, int32 *group_nos)
 {
-	FairqOrder *order = &lane->seats.throttled.order;
+	FairqOrder *order = &lane->seats.back.order;
 	int			n = 0;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
@@ -183,8 +183,8 @@ come_back(FairqLane *lane, FairqLane *copy)
 	{
 		CHECK_FOR_INTERRUPTS();
 		for (int i = 0; i < n; i++)
-			fairq_unthrottle(fairq_hints_of(copy), group_nos[i],
-							 1 << copy->priority);
+			fairq_take_back(fairq_hints_of(copy), group_nos[i],
+							1 << copy->priority);
 	}
 }
 
@@ -198,7 +198,7 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 	while (!copy_bits(lane, copy));
 	/* what another backend is at is not done here */
 	copy->times.searching = false;
-	fairq_lane_throttled_init(copy);
+	fairq_lane_aside_init(copy);
 	fairq_lane_order_init(copy);
 	if (fairq_lane_next_back(lane) != PG_INT64_MAX)
 		come_back(lane, copy);

@@ -593,7 +593,7 @@ serve_queue(FairqService *s)
 
 	/* by our own settings there may be slots for parked groups */
 	if (fairq_has_changed_settings())
-		fairq_unpark_all(s->queue->hints);
+		fairq_take_all_back(s->queue->hints);
 	for (int tries = 0;; tries++)
 	{
 		serve_lanes(s);

@@ -84,9 +84,9 @@ static void
 group_start_back(void)
 {
 	if (call.group.start.taken)
-		fairq_unthrottle(call.queue->hints, call.group.no,
-						 fairq_counter_unstart(call.group.counter,
-											   &call.group.start));
+		fairq_take_back(call.queue->hints, call.group.no,
+						fairq_counter_unstart(call.group.counter,
+											  &call.group.start));
 }
 
 /* The same of the queue: others may have found none because of ours. */
@@ -114,7 +114,7 @@ fairq_slot_in_group_back(void)
 	parked = fairq_counter_ended(call.group.counter, 0, 1, 0);
 	unpin_group();
 	/* another call may have found no slot because of ours */
-	fairq_unpark(call.queue->hints, call.group.no, parked);
+	fairq_take_back(call.queue->hints, call.group.no, parked);
 }
 
 /*
@@ -221,12 +221,17 @@ static void
 throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		 const FairqSetting *setting, int64 until)
 {
+	FairqCause	cause = {
+		.version = call.queue->as_of.version,
+		.counter = call.group.counter,
+		.pace = &setting->pace
+	};
+
 	turn->state.throttled = true;
 	turn->state.kept_out = fairq_has_changed_settings();
 	/* one that is only looked at is none that could be ended */
 	if (turn->state.begun && !turn->state.kept_out &&
-		fairq_lane_throttle(lane, lane_no, turn, call.queue->as_of.version,
-							call.group.counter, &setting->pace, until) &&
+		fairq_lane_put_aside(lane, lane_no, turn, &cause, until) &&
 		!call.peeks)
 		fairq_wake_in_time(&call.queue->hints->wakeup,
 						   fairq_wall_time(until, GetCurrentTimestamp()));
@@ -358,8 +363,12 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	turn->state.kept_out = slot == FAIRQ_SLOT_NONE &&
 		fairq_has_changed_settings();
 	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->state.kept_out)
-		fairq_lane_park(lane, lane_no, turn, call.queue->as_of.version,
-						call.group.counter, limit);
+		(void) fairq_lane_put_aside(lane, lane_no, turn, &(FairqCause)
+									{
+										.version = call.queue->as_of.version,
+										.counter = call.group.counter,
+										.limit = limit
+									}, 0);
 	if (slot == FAIRQ_SLOT_FREE && !start_in_group(lane, lane_no, turn, true))
 		slot = FAIRQ_SLOT_NONE;
 	unpin_group();

@@ -4,7 +4,7 @@ One queue, one lane, one group, a few tasks, a few backends.  A step is what
 happens at once for everybody else: a section of code under a spinlock, an
 access to an atomic, a look at a row or a write of one, the moment at which a
 transaction's end becomes visible.  A section under the lane's lock is one step
-but for fairq_lane_park(), which takes a counter's mutex in the middle, and so
+but for fairq_lane_put_aside(), which takes a counter's mutex in the middle, and so
 holds the lock over two.  Steps bear the names of the functions in C.
 
 A state is a tuple: what is shared, then each backend's own.  A step is a
