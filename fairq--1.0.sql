@@ -9,7 +9,7 @@ COMMENT ON SCHEMA fairq IS 'A fair queue for tasks of many tenants.';
 --
 -- Tables.  They hold the truth; what is in shared memory is read off them.
 -- The C code knows their columns by number (src/store.h), and refuses tables
--- that have what it would bypass (src/store_check.c): a column, a NOT NULL or a
+-- that have what it would bypass (src/base/catalog.c): a column, a NOT NULL or a
 -- check constraint that is added here has to be added there.
 --
 

@@ -1,7 +1,7 @@
 -- What shared memory holds of lanes and their groups, as fairq.lanes and
 -- fairq.lane_groups() show it.  Seen to fail when what is void is shown (is_shown()
 -- in lane_view.c), when the groups of one set only are gone through
--- (fairq_lane_waits() in lane_waits.c), and when looking makes a queue's hints.
+-- (fairq_lane_waits() in lane_view.c), and when looking makes a queue's hints.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off

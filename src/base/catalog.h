@@ -1,6 +1,6 @@
 /*
  * catalog.h
- *		fairq's tables: their OIDs, and the numbers of their columns.
+ *		fairq's tables: their OIDs, the numbers of their columns, their check.
  */
 #ifndef FAIRQ_CATALOG_H
 #define FAIRQ_CATALOG_H
@@ -194,5 +194,6 @@ extern bool fairq_is_task_table(Oid relid);
 extern bool fairq_catalog_has(Oid relid);
 extern bool fairq_catalog_is_task(Oid relid);
 extern Relation fairq_open_relation(Oid relid, LOCKMODE lockmode);
+extern void fairq_catalog_check(Relation rel, bool writes);
 
 #endif							/* FAIRQ_CATALOG_H */

@@ -1,6 +1,6 @@
 /*
  * shmem.c
- *		Shared memory: one block of fixed size.
+ *		Shared memory: one block of fixed size, and what of it is this extension's.
  *
  * All that fairq shares lies in one block, whose size is fairq.shared_memory.
  * With fairq in shared_preload_libraries the block is part of the main segment.
@@ -18,7 +18,12 @@
  * changed anything.  The ends of transactions need none.
  *
  * All of it can be lost at any time (a crash, an immediate shutdown) and is
- * then read off the tables again.  Whose what is, by keys, is domain.c's affair.
+ * then read off the tables again.
+ *
+ * What is kept of an extension is found by a key: the database's OID and birth,
+ * and the OID of fairq.task.  So neither an extension that was dropped and
+ * created again, nor a database that was made anew under its old OID, meets what
+ * was known of the old one.
  *
  * Locking: AddinShmemInitLock while the segment is made or found.  The
  * comments of the structs say what protects each field; README has the order.
@@ -26,13 +31,16 @@
 #include "postgres.h"
 
 #include <limits.h>
+#include <sys/stat.h>
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/dsa.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
+#include "catalog.h"
 #include "compat.h"
 #include "shmem.h"
 
@@ -469,4 +477,77 @@ fairq_say_crowded(void)
 {
 	if (pg_atomic_read_u32(&arena->registry.crowded) == 0)
 		pg_atomic_write_u32(&arena->registry.crowded, 1);
+}
+
+/*
+ * What tells a database from one that had its OID before: the file that CREATE
+ * DATABASE writes, and which does not change.  A backend's database stays the
+ * same.
+ */
+static uint64
+database_born(void)
+{
+	static uint64 born = 0;
+	char		path[MAXPGPATH];
+	struct stat st;
+	uint64		made[3];
+
+	if (born != 0)
+		return born;
+	snprintf(path, sizeof(path), "%s/PG_VERSION", DatabasePath);
+	if (stat(path, &st) != 0)
+		ereport(ERROR,
+				errcode_for_file_access(),
+				errmsg("could not stat file \"%s\": %m", path));
+	made[0] = st.st_ino;
+	made[1] = st.st_mtim.tv_sec;
+	made[2] = st.st_mtim.tv_nsec;
+	born = hash_bytes_extended((const unsigned char *) made, sizeof(made), 0);
+	return born;
+}
+
+/* What belongs to that fairq.task of this database. */
+FairqQueueKey
+fairq_key_of(Oid task, int32 queue_id, int32 group_no)
+{
+	FairqQueueKey key = {
+		.born = database_born(),
+		.database = MyDatabaseId,
+		.task = task,
+		.queue_id = queue_id,
+		.group_no = group_no
+	};
+
+	return key;
+}
+
+FairqQueueKey
+fairq_key(int32 queue_id, int32 group_no)
+{
+	return fairq_key_of(fairq_catalog()->task, queue_id, group_no);
+}
+
+/* Kept until fairq.task is another one: hot paths ask for it row by row. */
+int32
+fairq_domain_index(void)
+{
+	static Oid	known_task = InvalidOid;
+	static int32 index;
+	Oid			task = fairq_catalog()->task;
+
+	if (task != known_task)
+	{
+		FairqQueueKey key = fairq_key_of(task, 0, -1);
+
+		index = hash_bytes((const unsigned char *) &key, sizeof(key)) % FAIRQ_DOMAINS;
+		known_task = task;
+	}
+	return index;
+}
+
+FairqDomain *
+fairq_domain(void)
+{
+	fairq_shmem_attach();
+	return fairq_domain_at(fairq_domain_index());
 }

@@ -305,6 +305,11 @@ fairq_at(dsa_pointer ptr)
 extern void fairq_shmem_init(void);
 extern void fairq_shmem_attach(void);
 extern FairqDomain *fairq_domain_at(int32 index);
+extern FairqQueueKey fairq_key_of(Oid task, int32 queue_id,
+								   int32 group_no);
+extern FairqQueueKey fairq_key(int32 queue_id, int32 group_no);
+extern int32 fairq_domain_index(void);
+extern FairqDomain *fairq_domain(void);
 extern dsa_area *fairq_area(void);
 extern Size fairq_area_size(void);
 extern dsa_pointer fairq_allocate(Size size);

@@ -23,11 +23,11 @@
 
 #include "access/xact.h"
 
-#include "domain.h"
 #include "held.h"
 #include "pending_internal.h"
 #include "registry.h"
 #include "samples.h"
+#include "shmem.h"
 #include "shown.h"
 #include "stall.h"
 #include "transaction.h"

@@ -1,6 +1,6 @@
 /*
  * lane_view.h
- *		What the view fairq.lanes shows of a lane: a copy.
+ *		What a lane knows, copied for those who look.
  */
 #ifndef FAIRQ_LANE_VIEW_H
 #define FAIRQ_LANE_VIEW_H
@@ -25,6 +25,75 @@ typedef struct FairqLaneView
 									 * FAIRQ_TODO, of those in front */
 } FairqLaneView;
 
+/* Of a group in a lane, what says whether it waits or runs; a copy. */
+typedef struct FairqWait
+{
+	int32		group_no;		/* the group's number */
+	bool		waits;			/* true: it may have something ready */
+	bool		due;			/* true: it is in the set "due" */
+	FairqSeatSet set;			/* the ring, parked or throttled; leased: it is
+								 * in none of these */
+	TimestampTz since;			/* time before which nothing ready of it waits;
+								 * DT_NOBEGIN: not known */
+	bool		leased;			/* true: tasks of it may be running */
+	TimestampTz deadline;		/* time before which no lease of it ends;
+								 * DT_NOBEGIN: some may have ended */
+	int64		from;			/* address below which no queued task is ready;
+								 * FAIRQ_ADDR_MAX: none is at all */
+	int64		due_from[FAIRQ_REGIONS];	/* address of each timed region
+											 * below which no task is due, or
+											 * waits for its time;
+											 * FAIRQ_ADDR_MAX: none does */
+	int64		tail;			/* last address given; FAIRQ_ADDR_NONE: none;
+								 * FAIRQ_TAIL_UNKNOWN */
+	int64		next_turn;		/* address of the group's next turn */
+	int64		run_low[FAIRQ_REGIONS]; /* address of each region below which
+										 * no task is running; FAIRQ_ADDR_MAX:
+										 * none is at all */
+	int64		run_high;		/* highest address of the queued region at
+								 * which a task may be running;
+								 * FAIRQ_ADDR_NONE: none */
+} FairqWait;
+
+/*
+ * How fair a lane is; a copy.  Amounts are costs, or seconds of work, per weight.
+ */
+typedef struct FairqFairness
+{
+	bool		begun;			/* true: a recovery of the lane has begun;
+								 * false: all else is undefined */
+	FairqFairBy fair_by;		/* by what the lane is fair */
+	bool		known;			/* true: that recovery is over; false: not all
+								 * groups that are ready are known */
+	int32		nready;			/* number of groups that may have something
+								 * ready */
+	bool		ranked;			/* true: least and most are known */
+	double		least;			/* the least that one of these has got */
+	double		most;			/* the most */
+	double		longest;		/* by time, E in microseconds; 0: not known */
+} FairqFairness;
+
+/* What a group was served in a lane that is not fair by tasks; a copy. */
+typedef struct FairqGroupServed
+{
+	bool		any;			/* true: it has an account; false: all else is
+								 * undefined */
+	double		got;			/* what it has got, per weight */
+	int32		running;		/* by time, number of its running tasks */
+	int32		level;			/* by time, its level */
+} FairqGroupServed;
+
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);
+extern int	fairq_lane_waits(FairqLane *lane, TimestampTz ended_by,
+							 int64 from, int most, FairqWait *waits);
+extern int32 fairq_lane_nwaiting(FairqLane *lane, int64 *next);
+extern bool fairq_lane_is_throttled(FairqLane *lane, int32 group_no);
+extern bool fairq_lane_is_searched(FairqLane *lane);
+extern bool fairq_lane_wait_of(FairqLane *lane, int32 group_no,
+							   FairqWait *wait);
+extern void fairq_lane_fairness(FairqLane *lane, TimestampTz now,
+								FairqFairness *fairness);
+extern void fairq_lane_served(FairqLane *lane, TimestampTz now,
+							  int32 group_no, FairqGroupServed *served);
 
 #endif							/* FAIRQ_LANE_VIEW_H */

@@ -48,10 +48,10 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "domain.h"
 #include "lane_order.h"
 #include "registry_internal.h"
 #include "seats.h"
+#include "shmem.h"
 
 /* bytes that hints take in the area: whole pages of the allocator */
 #define HINTS_SIZE TYPEALIGN(4096, sizeof(FairqHints))

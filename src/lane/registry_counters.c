@@ -12,9 +12,9 @@
  */
 #include "postgres.h"
 
-#include "domain.h"
 #include "registry_internal.h"
 #include "shadow.h"
+#include "shmem.h"
 
 /*
  * The number of the last load, and the tenure of the hints of a counter's queue.

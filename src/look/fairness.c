@@ -5,7 +5,7 @@
  *
  * Both read shared memory only, and no task.  The view costs the same whatever is
  * queued, and whatever groups there are.  group_shares() goes through the groups
- * that wait or run (walk.c), and keeps those that have got most.  What a queue by tasks would have to say of it is kept nowhere, so that its
+ * that wait or run (waiting.c), and keeps those that have got most.  What a queue by tasks would have to say of it is kept nowhere, so that its
  * turns cost nothing more; there the view says how many groups are ready.
  *
  * Looking changes nothing, and is no use of a queue (lanes.c).
@@ -24,14 +24,13 @@
 #include "args.h"
 #include "compat.h"
 #include "group.h"
-#include "lane_served.h"
+#include "lane_view.h"
 #include "queue.h"
 #include "registry.h"
-#include "row.h"
 #include "store.h"
 #include "survey.h"
 #include "top.h"
-#include "walk.h"
+#include "waiting.h"
 
 PG_FUNCTION_INFO_V1(fairq_visible_fairness);
 PG_FUNCTION_INFO_V1(fairq_group_shares);

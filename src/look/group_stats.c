@@ -3,7 +3,7 @@
  *		fairq.group_stats() and fairq.visible_group_stats(): the groups that wait
  *		longest or run most, and why, of one queue or of each.
  *
- * The groups that wait or run are gone through (walk.c), which costs little for
+ * The groups that wait or run are gone through (waiting.c), which costs little for
  * each.  Those that come first are kept: first those that wait, by the time since
  * when, as far as shared memory knows; then those that only run, by how many
  * tasks.  The tables are read of these alone (survey.c), and of some more of which
@@ -17,7 +17,7 @@
  * Looking changes nothing, and is no use of a queue (lanes.c).
  *
  * Locking: an AccessShareLock on the queue and on fairq.task, to the end of the
- * transaction, as lanes.c says why; what walk.c says.
+ * transaction, as lanes.c says why; what waiting.c says.
  */
 #include "postgres.h"
 
@@ -29,13 +29,11 @@
 #include "compat.h"
 #include "group.h"
 #include "queue.h"
-#include "reason.h"
 #include "registry.h"
-#include "row.h"
 #include "store.h"
 #include "survey.h"
 #include "top.h"
-#include "walk.h"
+#include "waiting.h"
 
 PG_FUNCTION_INFO_V1(fairq_group_stats);
 PG_FUNCTION_INFO_V1(fairq_visible_group_stats);

@@ -22,11 +22,10 @@
 #include "compat.h"
 #include "entry.h"
 #include "group.h"
-#include "reason.h"
 #include "registry.h"
-#include "row.h"
 #include "store.h"
 #include "store_spi.h"
+#include "survey.h"
 #include "visible.h"
 
 PG_FUNCTION_INFO_V1(fairq_sql_address);

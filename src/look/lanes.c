@@ -4,7 +4,7 @@
  *
  * The view fairq.lanes has a row for each lane of which shared memory says
  * anything, and fairq.lane_groups() one for each group of a lane that waits or
- * runs (lane_waits.c).  Both say what pops go by: a task that is in the
+ * runs (lane_view.c).  Both say what pops go by: a task that is in the
  * tables and not here is what check_queue() would report.
  *
  * Looking changes nothing, and is no use of a queue: neither a queue's hints
@@ -32,10 +32,8 @@
 #include "args.h"
 #include "compat.h"
 #include "lane_view.h"
-#include "lane_waits.h"
 #include "queue.h"
 #include "registry.h"
-#include "row.h"
 #include "store.h"
 
 PG_FUNCTION_INFO_V1(fairq_visible_lanes);

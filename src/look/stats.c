@@ -18,12 +18,12 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "args.h"
 #include "compat.h"
 #include "histogram.h"
 #include "load.h"
 #include "queue.h"
 #include "registry.h"
-#include "row.h"
 #include "visible.h"
 #include "waiting.h"
 

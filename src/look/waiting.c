@@ -3,8 +3,10 @@
  *		How many groups of a queue wait, and since when: those that have a free
  *		slot, and those that have none.
  *
- * A call walks through the groups that wait (walk.c), MOST_LOOKED of them at
- * most.  A group's settings and counters tell what keeps it back (reason.c).
+ * The groups of a queue that wait or run are walked through in the order of
+ * their numbers, in all lanes side by side (lane_view.c), at a quarter of a
+ * microsecond for each.  A call walks through MOST_LOOKED of them at most.  A
+ * group's settings and counters tell what keeps it back (survey.c).
  * Its entry tells since when, at the earliest, its first task has waited.
  * That is, if the group had nothing and a task was published, the time at
  * which that one became ready; from then on the time of the task that was
@@ -40,8 +42,9 @@
  * Locking: an AccessShareLock on the queue for the time, because groups' bits
  * are freed with its hints.  If that is not available the queue is being
  * dropped, and nothing is known.  An AccessShareLock on fairq.task, to the end
- * of the transaction; if that is not available, the call reads nothing.  What
- * walk.c and survey.c say.
+ * of the transaction; if that is not available, the call reads nothing.  A walk
+ * takes a lane's lock, shared, for GROUPS_AT_ONCE groups; its caller has the
+ * queue locked.  What survey.c says.
  */
 #include "postgres.h"
 
@@ -50,13 +53,15 @@
 #include "utils/timestamp.h"
 
 #include "catalog.h"
-#include "lane_waits.h"
-#include "reason.h"
+#include "lane_view.h"
 #include "registry.h"
+#include "seats.h"
 #include "store.h"
 #include "survey.h"
 #include "waiting.h"
-#include "walk.h"
+
+/* groups that are copied under one hold of a lane's lock */
+#define GROUPS_AT_ONCE 32
 
 /* groups that are looked at, at most: about 5 ms */
 #define MOST_LOOKED 10000
@@ -66,6 +71,108 @@
 
 /* index entries that are read for due tasks in a timed region, at most */
 #define MOST_DUE 1000
+
+/* Where the walk through the groups of one lane is. */
+typedef struct Path
+{
+	int64		from;			/* seat at which the next copy begins */
+	int			n;
+	int			at;				/* index of the next of those copied */
+	FairqWait	waits[GROUPS_AT_ONCE];
+} Path;
+
+struct FairqWalk
+{
+	FairqQueue *queue;
+	TimestampTz ended_by;
+	int64		end;			/* seat at which the walk ends */
+	Path		paths[FAIRQ_PRIORITIES];
+};
+
+/*
+ * Begin to walk from one seat to another: to each group that waits; and to those
+ * that run, in lanes in which a lease may have ended by that time.
+ */
+FairqWalk *
+fairq_walk_begin(FairqQueue *queue, TimestampTz ended_by, int64 from,
+				 int64 end)
+{
+	FairqWalk  *walk = palloc(sizeof(FairqWalk));
+
+	walk->queue = queue;
+	walk->ended_by = ended_by;
+	walk->end = end;
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		walk->paths[p].from = from;
+		walk->paths[p].n = walk->paths[p].at = 0;
+	}
+	return walk;
+}
+
+/* The group that is next in a lane; FAIRQ_ALL_SEATS: none. */
+static int64
+next_in_lane(FairqWalk *walk, int priority)
+{
+	Path	   *path = &walk->paths[priority];
+
+	while (path->at == path->n && path->from < walk->end)
+	{
+		int			n = fairq_lane_waits(fairq_queue_lane(walk->queue, priority),
+										 walk->ended_by, path->from,
+										 GROUPS_AT_ONCE, path->waits);
+
+		CHECK_FOR_INTERRUPTS();
+		path->at = 0;
+		path->n = n;
+		path->from = n < GROUPS_AT_ONCE ? FAIRQ_ALL_SEATS :
+			path->waits[n - 1].group_no + INT64CONST(1);
+	}
+	return path->at < path->n ? path->waits[path->at].group_no :
+		FAIRQ_ALL_SEATS;
+}
+
+/* Add what a lane knows of the group. */
+static void
+add_wait(FairqWaiter *waiter, const FairqWait *wait)
+{
+	waiter->due |= wait->due;
+	waiter->throttled |= wait->set == FAIRQ_THROTTLED;
+	waiter->deadline = Min(waiter->deadline, wait->deadline);
+	if (!wait->waits)
+		return;
+	waiter->nlanes++;
+	waiter->since = Min(waiter->since, wait->since);
+}
+
+/* Go to the next group.  False if there is none. */
+bool
+fairq_walk_next(FairqWalk *walk, FairqWaiter *waiter)
+{
+	int64		next = FAIRQ_ALL_SEATS;
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		int64		in_lane = next_in_lane(walk, p);
+
+		next = Min(next, in_lane);
+	}
+	if (next >= walk->end)
+		return false;
+	*waiter = (FairqWaiter) {
+		.group_no = (int32) next,
+		.since = DT_NOEND,
+		.deadline = DT_NOEND
+	};
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		Path	   *path = &walk->paths[p];
+
+		if (path->at < path->n && path->waits[path->at].group_no == next)
+			add_wait(waiter, &path->waits[path->at++]);
+	}
+	return true;
+}
 
 /* A group that was looked at. */
 typedef struct Looked

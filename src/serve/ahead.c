@@ -32,7 +32,6 @@
 
 #include "ahead.h"
 #include "lane_view.h"
-#include "lane_waits.h"
 
 /* index entries that are read, at most */
 #define MOST_ENTRIES 1000

@@ -31,12 +31,12 @@
 #include "commands/trigger.h"
 #include "utils/builtins.h"
 
+#include "args.h"
 #include "changed.h"
 #include "group.h"
 #include "queue.h"
 #include "registry.h"
 #include "store.h"
-#include "text.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_task_changed);

@@ -19,7 +19,6 @@
 #include "dedup.h"
 #include "errors.h"
 #include "ids.h"
-#include "row.h"
 #include "unique.h"
 
 PG_FUNCTION_INFO_V1(fairq_enqueue);

@@ -27,7 +27,6 @@
 #include "group.h"
 #include "outcome.h"
 #include "store_spi.h"
-#include "text.h"
 #include "transaction.h"
 #include "unique.h"
 

@@ -52,7 +52,7 @@
 #include "dedup.h"
 #include "due.h"
 #include "group.h"
-#include "lane_waits.h"
+#include "lane_view.h"
 #include "line.h"
 #include "load.h"
 #include "recover.h"

@@ -1,6 +1,6 @@
 /*
  * pop.c
- *		fairq.pop, fairq.take.
+ *		fairq.pop, fairq.take; and fairq.peek, which shows what they would return.
  *
  * Which group is next is decided in lane_take.c, which of its tasks in turn.c;
  * serve.c is the call that takes and serves the turns.  Here a chosen task gets
@@ -8,8 +8,14 @@
  * queues are served one after the other, each as by a call of its own, until there
  * are as many tasks as are asked for.
  *
+ * A peek is served as a pop, but on a copy of what shared memory knows
+ * (fairq_foresee()).  Its rows have nothing that a producer gave but the group's
+ * key.
+ *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on fairq.task and
- * the rows that are returned, to the end of the transaction.
+ * the rows that are returned, to the end of the transaction.  A peek takes
+ * AccessShareLock on both: the first holds drop_queue() off, the second DROP
+ * EXTENSION.
  */
 #include "postgres.h"
 
@@ -26,15 +32,20 @@
 #include "group.h"
 #include "outcome.h"
 #include "serve.h"
+#include "shadow.h"
 #include "taken.h"
 #include "transaction.h"
 
 #define CLAIM_NATTS 12
 #define MAX_WORKER 1024
 
+/* tasks that peek shows if the caller does not say how many */
+#define PEEKED_TASKS 10
+
 PG_FUNCTION_INFO_V1(fairq_pop);
 PG_FUNCTION_INFO_V1(fairq_pop_queues);
 PG_FUNCTION_INFO_V1(fairq_take);
+PG_FUNCTION_INFO_V1(fairq_peek);
 
 typedef struct Claims
 {
@@ -282,5 +293,54 @@ fairq_take(PG_FUNCTION_ARGS)
 	tasks = begin_claims(fcinfo, &claims);
 	(void) serve_claims(&claims, tasks, max_tasks, per_group, false);
 	end_claims(&claims, tasks);
+	return (Datum) 0;
+}
+
+/* Put the row of a task that a pop would return, and claim it in thought. */
+static FairqClaimResult
+put_foreseen(FairqTable *tasks, FairqTask *task, void *arg)
+{
+	Claims	   *claims = arg;
+	MemoryContext old = MemoryContextSwitchTo(claims->each);
+	FairqRow	row = {0};
+	Datum		group_key = fairq_group_key(claims->queue, task->group_no);
+
+	fairq_put_int8(&row, task->id, false);
+	fairq_put(&row, group_key, DatumGetPointer(group_key) == NULL);
+	fairq_put_int8(&row, task->turn, false);
+	fairq_put(&row, TimestampTzGetDatum(task->enqueued_at), false);
+	fairq_put_row(claims->rsinfo, &row);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(claims->each);
+	fairq_shadow_claim(task->id);
+	task->running = true;
+	return FAIRQ_CLAIMED;
+}
+
+/* fairq.peek(queue, max_tasks) */
+Datum
+fairq_peek(PG_FUNCTION_ARGS)
+{
+	Claims		claims = {0};
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	FairqCall	call = {
+		.server = put_foreseen,
+		.arg = &claims,
+		.lease_until = DT_NOEND,
+		.max_tasks = FAIRQ_ARG_INT(1, "max_tasks", PEEKED_TASKS, 1,
+								   PG_INT32_MAX)
+	};
+	FairqTable *tasks;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	claims.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	claims.queue = fairq_queue_use(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
+	claims.each = AllocSetContextCreate(CurrentMemoryContext, "fairq peek",
+										ALLOCSET_DEFAULT_SIZES);
+	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	call.now = GetCurrentTimestamp();
+	fairq_foresee(claims.queue, tasks, &call);
+	fairq_table_close(tasks);
+	MemoryContextDelete(claims.each);
 	return (Datum) 0;
 }

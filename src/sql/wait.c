@@ -39,9 +39,9 @@
 
 #include "args.h"
 #include "compat.h"
-#include "domain.h"
 #include "load.h"
 #include "serve.h"
+#include "shmem.h"
 #include "store_spi.h"
 #include "transaction.h"
 

@@ -18,7 +18,7 @@
  * other than unique btree indexes, privileges and row security don't take
  * part.  fairq's own script makes none of these that matters here, but for
  * task.lane, which add.c writes.  A table to which one was added is
- * refused when it is opened (store_check.c); an index that fairq cannot keep
+ * refused when it is opened (catalog.c); an index that fairq cannot keep
  * up, when it is.  What the executor asks about publications is asked here,
  * too: whether they can tell which row was updated or deleted.
  *
@@ -53,7 +53,6 @@
 #include "address.h"
 #include "compat.h"
 #include "errors.h"
-#include "store_check.h"
 #include "store_internal.h"
 
 /* as they were found last; InvalidOid: not looked for, or they may be others */
@@ -137,7 +136,7 @@ fairq_check_use(Relation rel, FairqUse use)
 	{
 		case FAIRQ_TO_READ:
 		case FAIRQ_TO_WRITE:
-			fairq_store_check(rel, use == FAIRQ_TO_WRITE);
+			fairq_catalog_check(rel, use == FAIRQ_TO_WRITE);
 			break;
 		case FAIRQ_TO_UPDATE:
 		case FAIRQ_TO_DELETE:

@@ -31,7 +31,7 @@
 
 #include "address.h"
 #include "compat.h"
-#include "domain.h"
+#include "shmem.h"
 #include "stall.h"
 #include "store_internal.h"
 

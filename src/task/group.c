@@ -36,7 +36,6 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
-#include "domain.h"
 #include "errors.h"
 #include "group.h"
 #include "shmem.h"

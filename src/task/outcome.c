@@ -26,7 +26,6 @@
 #include "assign.h"
 #include "dedup.h"
 #include "group.h"
-#include "ids.h"
 #include "outcome.h"
 #include "running.h"
 #include "taken.h"

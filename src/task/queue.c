@@ -64,10 +64,10 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "domain.h"
 #include "errors.h"
 #include "queue.h"
 #include "registry.h"
+#include "shmem.h"
 #include "store.h"
 #include "transaction.h"
 

@@ -35,7 +35,6 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-#include "domain.h"
 #include "line.h"
 #include "recover.h"
 #include "shmem.h"

@@ -2,7 +2,7 @@
 # met by another, though queues, groups and ids are the same.
 #
 # Broken on purpose to see it fail: keys in shared memory said nothing of the
-# database (fairq_key_of() in domain.c).
+# database (fairq_key_of() in shmem.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -6,7 +6,7 @@
 # fairq_reclaim_dropped() in registry.c), when counters of dropped queues stay
 # (free_idle_counters()), when a new extension doesn't sweep what belongs to those
 # that are gone (enter_extension()), and when keys in shared memory lack the
-# database's birth (fairq_key_of() in domain.c).
+# database's birth (fairq_key_of() in shmem.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -1,6 +1,7 @@
 /*
  * ids.c
- *		Ids of tasks: rising, and taken from a sequence many at a time.
+ *		Ids of tasks: rising, taken from a sequence many at a time, and with the
+ *		number of the database's shard in their high bits.
  *
  * nextval() of fairq.task_id_seq costs as much as an entry in an index.  So each
  * value of the sequence, which steps by more than 1, stands for a chunk of ids:
@@ -32,10 +33,25 @@
  * The step is read from the catalog with each chunk: of a sequence that was
  * altered to another one, chunks are as long as that says.
  *
+ * Shards.  The ids of several databases differ if each has a shard's number:
+ *
+ *		id = shard * 2^43 + 1, 2, 3 ...		(shard from 1 to 1,023)
+ *
+ * So an id says where its task is.  All ids are below 2^53, so JavaScript and
+ * JSON readers keep them exactly.  A database that is no shard counts from 1.
+ * The number is kept in the sequence's own value alone, which goes wherever the
+ * tasks go: into a dump, a base backup, a copy of the database.  It is set
+ * before there are tasks, and only rises, so no id is given twice.  2^43 ids
+ * last a shard for fourteen years at 20,000 tasks a second.  The last KEPT_BACK
+ * are not given, so that concurrent sessions do not reach the next shard's.
+ *
  * Locking: the page's content lock to see how the sequence stands, without a lock
  * on the sequence: the caller has fairq.task open, which owns it.  A spinlock for
- * the chunk.  nextval() locks the sequence to the end of the transaction, as
- * ever.
+ * the chunk.  nextval() locks the sequence to the end of the transaction.
+ * set_shard() locks fairq.task against all that write, to the end of the
+ * transaction.  So it sees every other transaction's task, and whoever waits for
+ * it takes ids of the new number.  fairq_shard(), if a shard is expected, takes a
+ * lock that keeps set_shard() away until then.
  */
 #include "postgres.h"
 
@@ -49,13 +65,21 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "args.h"
 #include "compat.h"
-#include "domain.h"
+#include "errors.h"
 #include "ids.h"
 #include "shmem.h"
 #include "store.h"
+#include "store_spi.h"
 
-/* so many of a shard's ids, at their end, are not given (shard.c) */
+PG_FUNCTION_INFO_V1(fairq_set_shard);
+PG_FUNCTION_INFO_V1(fairq_shard);
+
+/* Shards have numbers from 1 on; 0: the database is no shard. */
+#define MAX_SHARD 1023
+
+/* ids at the end of a shard's that are not given */
 #define KEPT_BACK (INT64CONST(1) << 20)
 
 /* Where this backend has seen the sequence's page. */
@@ -137,18 +161,25 @@ take_ids(FairqIds *ids, int64 *first, int n)
 	return n;
 }
 
+/* What a shard's ids are above. */
+static int64
+shard_begin(int32 shard)
+{
+	return (int64) shard << 43;
+}
+
 /* Of which shard's ids the sequence is; 0: of none's. */
 static int32
 shard_of(int64 value)
 {
-	return value < fairq_shard_begin(1) ||
-		value >= fairq_shard_begin(FAIRQ_MAX_SHARD + 1) ? 0 :
-		(int32) (value / fairq_shard_begin(1));
+	return value < shard_begin(1) ||
+		value >= shard_begin(MAX_SHARD + 1) ? 0 :
+		(int32) (value / shard_begin(1));
 }
 
 /* The same.  The caller has fairq.task open. */
-int32
-fairq_ids_shard(void)
+static int32
+present_shard(void)
 {
 	FairqIdSource stands;
 
@@ -162,7 +193,7 @@ check_shard_end(int64 value)
 {
 	int32		shard = shard_of(value);
 
-	if (shard > 0 && fairq_shard_begin(shard + 1) - value < KEPT_BACK)
+	if (shard > 0 && shard_begin(shard + 1) - value < KEPT_BACK)
 		ereport(ERROR,
 				errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 				errmsg("shard %d has given all its ids", shard),
@@ -246,4 +277,71 @@ fairq_new_id(void)
 
 	fairq_new_ids(&id, 1);
 	return id;
+}
+
+/* Refuse if there are tasks, also finished ones that are kept. */
+static void
+check_no_tasks(void)
+{
+	if (fairq_sql("SELECT 1::bigint WHERE EXISTS (SELECT FROM fairq.task)"
+				  " OR EXISTS (SELECT FROM fairq.archive)",
+				  NULL, 0, NULL) > 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_QUEUE_NOT_EMPTY),
+				errmsg("cannot set the shard because there are tasks"),
+				errdetail("Their ids are not of that shard."),
+				errhint("Set it right after CREATE EXTENSION."));
+}
+
+/* The database is a shard: its ids are of that number from here on. */
+Datum
+fairq_set_shard(PG_FUNCTION_ARGS)
+{
+	int32		shard;
+	int32		present;
+	char	   *sql;
+
+	fairq_arg_needed(fcinfo, 0, "shard");
+	shard = (int32) FAIRQ_ARG_INT(0, "shard", 0, 1, MAX_SHARD);
+	fairq_writes("fairq.set_shard()");
+	fairq_sql("LOCK TABLE fairq.task IN SHARE ROW EXCLUSIVE MODE", NULL, 0,
+			  NULL);
+	present = present_shard();
+	if (present == shard)
+		PG_RETURN_VOID();
+	check_no_tasks();
+	if (shard < present)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("the number of a shard can only rise"),
+				errdetail("The database is shard %d.", present),
+				errhint("DROP EXTENSION fairq and CREATE EXTENSION fairq begin anew."));
+	/* unlike setval() it is undone by a rollback */
+	/* START is for TRUNCATE fairq.task RESTART IDENTITY */
+	sql = psprintf("ALTER SEQUENCE fairq.task_id_seq START WITH " INT64_FORMAT " RESTART",
+				   shard_begin(shard) + 1);
+	fairq_sql(sql, NULL, 0, NULL);
+	PG_RETURN_VOID();
+}
+
+/* Which shard the database is, 0: none.  An error if it is not the expected one. */
+Datum
+fairq_shard(PG_FUNCTION_ARGS)
+{
+	/* what the caller goes on to enqueue is of the shard that it expects */
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
+										 PG_ARGISNULL(0) ? AccessShareLock : RowExclusiveLock);
+	int32		shard = present_shard();
+
+	fairq_table_close(tasks);
+	if (!PG_ARGISNULL(0) && PG_GETARG_INT32(0) != shard)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OTHER_SHARD),
+				shard == 0 ?
+				errmsg("this database is no shard, and not shard %d",
+					   PG_GETARG_INT32(0)) :
+				errmsg("this database is shard %d, and not shard %d", shard,
+					   PG_GETARG_INT32(0)),
+				errhint("Mend the list of shards, or set the number with fairq.set_shard()."));
+	PG_RETURN_INT32(shard);
 }
