@@ -4,8 +4,8 @@
 -- (fairq_is_outdated() in store.h); a pop finished all that it came by
 -- (fairq_leaves_outdated() in claim.c), or looked at all groups that begin with such
 -- tasks; who enqueued with the key of one that had expired was given that one's id
--- (finish_outdated() in unique.c); in order, one was before others
--- (fairq_group_has_earlier() in retry.c); expired leases were left, too, when a hundred
+-- (finish_outdated() in add.c); in order, one was before others
+-- (fairq_line_has_earlier() in line.c); expired leases were left, too, when a hundred
 -- were finished (fairq_leave_expired() in turn_due.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

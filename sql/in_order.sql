@@ -1,7 +1,7 @@
 -- In order: a group whose task is to be retried waits for it, in all priorities, also
 -- after hints were lost; other groups don't.  Seen to fail when a claim does not look
 -- for such a task (waits_for_other() in turn.c), or in its own priority only
--- (fairq_group_retries() in retry.c), when the group is not put aside
+-- (fairq_line_retries() in line.c), when the group is not put aside
 -- (fairq_wait_for_retry() in running.c), and when it stays so after the task was
 -- cancelled (fairq_finish() in outcome.c).
 SET client_min_messages = warning;

@@ -168,7 +168,7 @@ SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'b2');
 SELECT payload, lapses FROM fairq.take('lapses_1', 10);
 SELECT payload, lapses FROM fairq.take('lapses_1', 10);
 -- handed back it stands at a time: calls take turns of several rounds at once where tasks
--- are queued, and would lose those of others (fairq_assign_again() in assign.c)
+-- are queued, and would lose those of others (address_again() in outcome.c)
 SELECT pg_temp.poison('lapses_1', 'b1');
 SELECT fairq.release(id) FROM fairq.pop('lapses_1');
 SELECT pg_temp.add('lapses_1', 'a1 a2 a3 a4 a5 a6 b2 b3 c1 c2 c3 c4');

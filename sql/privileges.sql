@@ -4,7 +4,7 @@
 -- (fairq_grants_allow() in acl.c); one with enqueue found out which groups there are
 -- (fairq_sql_address() in inspect.c), how much they have (fairq_turns_before() in
 -- queued.c), whether they are held (fairq_sql_next_at()), limited
--- (fairq_visible_queues()) or paused (put_groups() in stats.c).
+-- (fairq_visible_queues()) or paused (put_groups() in inspect.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off

@@ -1,7 +1,7 @@
 -- What was enqueued last with a key is what is run, at the turn of the first.
 --
 -- Broken on purpose to see it fail: a replaced task was not published at the commit
--- (fairq_publish_again() in assign.c), one that waits for a retry was retried at once
+-- (publish_again() in outcome.c), one that waits for a retry was retried at once
 -- (fairq_replace_task()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

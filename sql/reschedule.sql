@@ -1,7 +1,7 @@
 -- Tasks that are not running run at another time.
 --
 -- Broken on purpose to see it fail: a retried task became a scheduled one
--- (fairq_assign_again() in assign.c); a task that was moved was not published, and its old
+-- (address_again() in outcome.c); a task that was moved was not published, and its old
 -- place not at an abort (fairq_reschedule_task()).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

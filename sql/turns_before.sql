@@ -2,7 +2,7 @@
 -- that with what is served.
 --
 -- Broken on purpose to see it fail: weights of others were not counted
--- (others_per_block() in ahead.c).
+-- (others_per_block() in queued.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -277,7 +277,7 @@ fairq_group_got(PG_FUNCTION_ARGS)
 	if (queue == NULL || group_no < 0 ||
 		!fairq_may(queue, FAIRQ_PRIV_MONITOR) ||
 		queue->shares.fair_by == FAIRQ_BY_TASKS ||
-		!fairq_queue_try_lock(queue, AccessShareLock))
+		!fairq_queue_id_try_lock(queue->id, AccessShareLock))
 		PG_RETURN_NULL();
 	/* it may have been dropped before we had the lock */
 	if (fairq_shmem_find_queue(id) == queue->hints)

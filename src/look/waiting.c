@@ -521,7 +521,7 @@ fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 	int32		id = queue->id;
 
 	*waiting = (FairqWaiting) {.ready = DT_NOEND, .limited = DT_NOEND};
-	if (!is_known(queue) || !fairq_queue_try_lock(queue, AccessShareLock))
+	if (!is_known(queue) || !fairq_queue_id_try_lock(queue->id, AccessShareLock))
 		return;
 	/* it may have been dropped before we had the lock */
 	waiting->known = fairq_shmem_find_queue(id) == queue->hints;

@@ -144,7 +144,7 @@ fairq_stops_before(FairqService *s, const FairqTask *task,
 	/* what is brought to its end is not served */
 	if (fairq_is_outdated(task, s->call.now) ||
 		(task->running &&
-		 (task->cancelled || fairq_attempts_used_up(s->queue, task))))
+		 (task->cancelled || fairq_attempts_left(s->queue, task) == 0)))
 		return false;
 	again = *task;
 	if (alone)
@@ -252,7 +252,7 @@ runs_on(FairqService *s, const FairqTask *task)
 {
 	if (fairq_settings_are_old(s->queue))
 		return FAIRQ_SLOT_UNKNOWN;
-	if (task->cancelled || fairq_attempts_used_up(s->queue, task))
+	if (task->cancelled || fairq_attempts_left(s->queue, task) == 0)
 		return FAIRQ_SLOT_NONE;
 	return fairq_within_limits(task->group_no);
 }

@@ -1,6 +1,6 @@
 /*
  * due.h
- *		Finding what has fallen due in a lane.
+ *		What time brings: tasks that fall due, and what it ends.
  */
 #ifndef FAIRQ_DUE_H
 #define FAIRQ_DUE_H
@@ -13,6 +13,8 @@ extern bool fairq_find_timed(FairqQueue *queue, int priority,
 							 int64 *found);
 extern bool fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 						   TimestampTz now, int64 *found);
+extern int64 fairq_expire_all(FairqQueue *queue, int64 most);
+extern int64 fairq_finish_all_outdated(FairqQueue *queue);
 extern void fairq_due_init(void);
 
 #endif							/* FAIRQ_DUE_H */

@@ -19,7 +19,7 @@
 
 #include "claim.h"
 #include "entry.h"
-#include "retry.h"
+#include "line.h"
 #include "running.h"
 #include "stall.h"
 #include "turn.h"
@@ -412,9 +412,9 @@ waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
 	if (!s->queue->retries.in_order || chosen == &course->expired ||
 		chosen == &course->due[FAIRQ_REGION_RETRIED])
 		return false;
-	if (!fairq_group_retries(s->queue, s->tasks, turn->group_no, &due_at))
+	if (!fairq_line_retries(s->queue, s->tasks, turn->group_no, &due_at))
 		return chosen == &course->queued &&
-			fairq_group_has_earlier(s->queue, s->tasks, &chosen->task, s->call.now,
+			fairq_line_has_earlier(s->queue, s->tasks, &chosen->task, s->call.now,
 									&course->no_slot);
 	course->no_slot = true;
 	fairq_wait_for_retry(s->lane, s->taken.lane_no, turn, due_at);

@@ -2,8 +2,8 @@
  * enqueue.c
  *		fairq.enqueue, fairq.enqueue_or_find, fairq.find.
  *
- * A task gets an id (ids.c) and is added (add.c), unless another one has its key
- * (unique.c).
+ * A task gets an id (ids.c) and is added, unless another one has its key
+ * (add.c).
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables, to
  * the end of the transaction.
@@ -19,7 +19,6 @@
 #include "dedup.h"
 #include "errors.h"
 #include "ids.h"
-#include "unique.h"
 
 PG_FUNCTION_INFO_V1(fairq_enqueue);
 PG_FUNCTION_INFO_V1(fairq_enqueue_or_find);
@@ -122,7 +121,7 @@ enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 	fairq_add_begin(&e, queue_name);
 	new.enqueued_at = GetCurrentTimestamp();
 	new.run_at = fairq_time_ahead(new.run_at, new.enqueued_at);
-	new.id = fairq_new_id();
+	fairq_new_ids(&new.id, 1);
 	owner = fairq_add_unique(&e, &new, replace, timed);
 	*added = owner == new.id;
 	fairq_add_end(&e, *added || replace);

@@ -27,7 +27,6 @@
 #include "args.h"
 #include "assign.h"
 #include "ids.h"
-#include "unique.h"
 
 PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
 

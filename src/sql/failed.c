@@ -28,7 +28,6 @@
 #include "outcome.h"
 #include "store_spi.h"
 #include "transaction.h"
-#include "unique.h"
 
 PG_FUNCTION_INFO_V1(fairq_redrive);
 PG_FUNCTION_INFO_V1(fairq_redrive_task);

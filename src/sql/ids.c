@@ -270,15 +270,6 @@ fairq_new_ids(int64 *ids, int n)
 	}
 }
 
-int64
-fairq_new_id(void)
-{
-	int64		id;
-
-	fairq_new_ids(&id, 1);
-	return id;
-}
-
 /* Refuse if there are tasks, also finished ones that are kept. */
 static void
 check_no_tasks(void)

@@ -5,7 +5,6 @@
 #ifndef FAIRQ_IDS_H
 #define FAIRQ_IDS_H
 
-extern int64 fairq_new_id(void);
 extern void fairq_new_ids(int64 *ids, int n);
 
 #endif							/* FAIRQ_IDS_H */

@@ -58,7 +58,6 @@
 #include "recover.h"
 #include "registry.h"
 #include "store_spi.h"
-#include "sweep.h"
 #include "taken.h"
 #include "transaction.h"
 
@@ -293,7 +292,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	bool		written = false;
 
 	/* a call that changes settings, or maintains it, too, goes first */
-	if (!fairq_queue_try_lock(queue, ShareUpdateExclusiveLock))
+	if (!fairq_queue_id_try_lock(queue->id, ShareUpdateExclusiveLock))
 		return false;
 	/* its settings may have changed in between */
 	if (fairq_queue_by_id(queue->id) == NULL)
@@ -457,7 +456,7 @@ read_tasks(const List *ids)
 		FairqQueue *queue = fairq_queue_by_id(id);
 
 		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MANAGE) ||
-			!fairq_queue_try_lock(queue, AccessShareLock))
+			!fairq_queue_id_try_lock(queue->id, AccessShareLock))
 			continue;
 		/* it may have been dropped before we had the lock */
 		queue = fairq_queue_by_id(id);

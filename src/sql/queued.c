@@ -2,22 +2,80 @@
  * queued.c
  *		fairq.reschedule, fairq.turns_before: of tasks that are not running.
  *
- * What is done to a task is in change.c, what comes before it in ahead.c.
+ * A task is rescheduled in outcome.c.  How many tasks may be served before one:
  *
- * Locking: RowExclusiveLock on fairq.task, see change.c; to look, AccessShareLock
- * on it and on the queue.
+ * Let k tasks of a group of weight w come before a task of its own.  At each of its
+ * turns the group is served w of these, as long as there are so many, so the task is
+ * served at turn k / w + 1 at the latest.  A group has one turn in each block, and its
+ * next one in this block, or in the next one if it has had that.  No other group
+ * has more than one turn in a block.  So each of these has as many turns at most
+ * as blocks are begun up to that turn, this one among them, and is served its weight at
+ * each.
+ *
+ * What comes before: what the group has queued at lower addresses, what has fallen
+ * due, and tasks whose leases have ended.  They are counted, a bounded number of
+ * them.  If more are queued, their number follows from the addresses: from the first
+ * one's block on there are w at most in each.
+ *
+ * Which groups are served: those in the ring, and those that are parked or
+ * throttled, which may come back.  One that comes later has a turn in each block
+ * from then on.
+ *
+ * The look costs the same whatever is queued, but for one at each group that has a
+ * weight of its own.
+ *
+ * Locking: to reschedule, RowExclusiveLock on fairq.task, AccessShareLock on the
+ * queue and the row, to the end of the transaction; to look, AccessShareLock on
+ * both, and a lane's lock, shared, for moments.
  */
 #include "postgres.h"
 
+#include "common/int.h"
+#include "miscadmin.h"
 #include "utils/timestamp.h"
 
-#include "ahead.h"
 #include "args.h"
-#include "change.h"
+#include "lane_view.h"
+#include "outcome.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_reschedule);
 PG_FUNCTION_INFO_V1(fairq_turns_before);
+
+/* index entries that are read, at most */
+#define MOST_ENTRIES 1000
+
+/* no bound is known */
+#define UNKNOWN (-1)
+
+/* Is the task one that still may begin? */
+static bool
+is_waiting(const FairqTask *task)
+{
+	return !task->running && !fairq_is_outdated(task, GetCurrentTimestamp());
+}
+
+/*
+ * Lock the task with that id, if it is neither running nor outdated, and the caller
+ * has one of these privileges on its queue, which is returned; NULL: there is none.  A
+ * running one is not locked: its worker would have to wait.
+ */
+static FairqQueue *
+find_waiting(FairqTable *tasks, int64 id, int any_privilege,
+			 FairqTask *task)
+{
+	FairqQueue *queue;
+	bool		changing;
+
+	CHECK_FOR_INTERRUPTS();
+	if (!fairq_task_find_nowait(tasks, id, task, &changing))
+		return NULL;
+	queue = fairq_queue_use_id(task->queue_id, any_privilege);
+	if (queue != NULL && fairq_task_find(tasks, id, task) && is_waiting(task) &&
+		fairq_task_find_locked(tasks, id, task) && is_waiting(task))
+		return queue;
+	return NULL;
+}
 
 /* fairq.reschedule(id, run_at) */
 Datum
@@ -31,8 +89,8 @@ fairq_reschedule(PG_FUNCTION_ARGS)
 	fairq_writes("fairq.reschedule()");
 	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
 	if (!PG_ARGISNULL(0))
-		queue = fairq_find_waiting(tasks, PG_GETARG_INT64(0),
-								   FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK, &task);
+		queue = find_waiting(tasks, PG_GETARG_INT64(0),
+							 FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK, &task);
 	if (queue == NULL)
 	{
 		fairq_table_leave(tasks);
@@ -45,12 +103,175 @@ fairq_reschedule(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(true);
 }
 
+/* A look at what comes before a task in its group's line. */
+typedef struct Look
+{
+	FairqQueue *queue;
+	FairqTable *tasks;
+	const FairqTask *task;
+	TimestampTz now;
+	int			budget;			/* index entries that may still be read */
+	bool		more;			/* true: that was not enough */
+	int64		n;				/* tasks that were found */
+	int64		first;			/* address of the first one of the last stretch;
+								 * FAIRQ_ADDR_NONE: none */
+} Look;
+
+/* Is the row that of a task that comes before ours? */
+static bool
+comes_before(const Look *look, const FairqTask *task, FairqRowState state,
+			 bool expired)
+{
+	if (expired)
+		return state == FAIRQ_ROW_LIVE && task->running &&
+			task->lease_until <= look->now;
+	/* what another transaction has in its hands may come back, or be new */
+	return !task->running &&
+		(task->addr != look->task->addr || task->id < look->task->id);
+}
+
+/* Count what comes before our task in a stretch of its group's line. */
+static void
+count_stretch(Look *look, int64 from, int64 end, bool expired)
+{
+	const FairqTask *own = look->task;
+	int32		lane = fairq_task_lane(look->queue->id, own->priority);
+	FairqScan  *scan;
+	FairqRowState state;
+
+	look->first = FAIRQ_ADDR_NONE;
+	if (from >= end || look->more)
+		return;
+	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP,
+						   fairq_range_line(lane, own->group_no, from, end),
+						   false, look->budget);
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+
+		look->more = state == FAIRQ_ROW_LATER;
+		if (look->more)
+			break;
+		fairq_task_read(fairq_scan_slot(scan), &task);
+		if (!comes_before(look, &task, state, expired))
+			continue;
+		if (look->n++ == 0 || look->first == FAIRQ_ADDR_NONE)
+			look->first = task.addr;
+	}
+	look->budget = fairq_scan_left(scan);
+	fairq_scan_end(scan);
+}
+
+/* Count what has expired and what is due. */
+static void
+count_begun(Look *look, const FairqWait *wait)
+{
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		count_stretch(look, wait->due_from[r], fairq_due_end(r, look->now),
+					  false);
+	if (wait->deadline > look->now)
+		return;
+	count_stretch(look, wait->run_low[FAIRQ_REGION_QUEUED],
+				  Min(wait->run_high, FAIRQ_RETRIES - 1) + 1, true);
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		count_stretch(look, wait->run_low[r], fairq_due_end(r, look->now),
+					  true);
+}
+
+/* Returns how many of its group's tasks come before it, at most. */
+static int64
+own_ahead(Look *look, const FairqWait *wait, int32 weight)
+{
+	int64		begun;
+	int64		blocks;
+
+	count_begun(look, wait);
+	if (look->more)
+		return UNKNOWN;
+	begun = look->n;
+	count_stretch(look, Min(wait->from, look->task->addr),
+				  look->task->addr + 1, false);
+	if (!look->more)
+		return look->n;
+	if (look->first == FAIRQ_ADDR_NONE)
+		return UNKNOWN;
+	blocks = fairq_block(look->task->addr, look->queue->block_length) -
+		fairq_block(look->first, look->queue->block_length) + 1;
+	return begun + Max(look->n - begun, blocks * weight - 1);
+}
+
+/* Returns how many tasks all other groups are served in a block, at most. */
+static int64
+others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
+				 const FairqWait *own)
+{
+	FairqSettingsWalk walk;
+	const FairqSetting *setting;
+	int64		n;
+
+	n = (int64) view->n[FAIRQ_RING] + view->n[FAIRQ_PARKED] +
+		view->n[FAIRQ_THROTTLED] - own->waits;
+	fairq_settings_walk(&queue->groups, &walk);
+	while ((setting = fairq_settings_next(&walk)) != NULL)
+	{
+		FairqWait	wait;
+
+		CHECK_FOR_INTERRUPTS();
+		if (setting->weight == 1 || setting->group_no == own->group_no)
+			continue;
+		if (fairq_lane_wait_of(lane, setting->group_no, &wait) && wait.waits)
+			n += setting->weight - 1;
+	}
+	return Max(n, 0);
+}
+
+/*
+ * Returns how many tasks of its priority are served before a task that is queued, at
+ * most; UNKNOWN.  What it relies on is said in the reference.
+ */
+static int64
+tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
+	int32		weight = fairq_group_setting(queue, task->group_no)->weight;
+	Look		look = {
+		.queue = queue,
+		.tasks = tasks,
+		.task = task,
+		.now = GetCurrentTimestamp(),
+		.budget = MOST_ENTRIES
+	};
+	FairqLaneView view;
+	FairqWait	own;
+	int64		n;
+	int64		blocks;
+	int64		others;
+
+	if (queue->shares.fair_by != FAIRQ_BY_TASKS)
+		return UNKNOWN;
+	fairq_lane_view(lane, &view);
+	if (!view.begun || view.known < FAIRQ_ALL_SEATS ||
+		!fairq_lane_wait_of(lane, task->group_no, &own))
+		return UNKNOWN;
+	n = own_ahead(&look, &own, weight);
+	if (n == UNKNOWN)
+		return UNKNOWN;
+	/* its next turn is in the present block, or it has had that */
+	blocks = n / weight + 1 +
+		fairq_block(own.next_turn, queue->block_length) - view.block;
+	if (pg_mul_s64_overflow(blocks, others_per_block(queue, lane, &view, &own),
+							&others) ||
+		pg_add_s64_overflow(n, others, &others))
+		return PG_INT64_MAX;
+	return others;
+}
+
 /* fairq.turns_before(id) */
 Datum
 fairq_turns_before(PG_FUNCTION_ARGS)
 {
 	FairqTable *tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
-	int64		ahead = FAIRQ_AHEAD_UNKNOWN;
+	int64		ahead = UNKNOWN;
 	FairqQueue *queue;
 	FairqTask	task;
 	bool		changing;
@@ -61,9 +282,9 @@ fairq_turns_before(PG_FUNCTION_ARGS)
 		!fairq_is_outdated(&task, GetCurrentTimestamp()) &&
 	/* of the group, which may be another tenant's, it tells how much it has */
 		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_MONITOR)) != NULL)
-		ahead = fairq_tasks_ahead(queue, tasks, &task);
+		ahead = tasks_ahead(queue, tasks, &task);
 	fairq_table_close(tasks);
-	if (ahead == FAIRQ_AHEAD_UNKNOWN)
+	if (ahead == UNKNOWN)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(ahead);
 }

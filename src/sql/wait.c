@@ -28,6 +28,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -42,7 +43,7 @@
 #include "load.h"
 #include "serve.h"
 #include "shmem.h"
-#include "store_spi.h"
+#include "store.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_wait);
@@ -179,7 +180,8 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 	fairq_table_close(tasks);
 	if (ends)
 		PopActiveSnapshot();
-	fairq_procedure_commit();
+	/* and go on in a transaction that has no snapshot yet */
+	SPI_commit();
 	return found;
 }
 
@@ -290,12 +292,13 @@ wait_at(FunctionCallInfo fcinfo, const Datum *names, int n)
 				errhint("Call it in autocommit mode."));
 	fairq_writes("fairq.wait()");
 
-	fairq_procedure_begin();
+	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect_ext failed");
 	/* what the arguments point to need not live as long as this */
 	for (int i = 0; i < n; i++)
 		copies[i] = DatumGetTextPCopy(names[i]);
 	ready = wait_until(end, copies, n) >= 0;
-	fairq_procedure_end();
+	SPI_finish();
 	return result_row(ready);
 }
 

@@ -13,8 +13,6 @@
  * the columns hardly dearer; both then take quadratic time.  So only hash joins
  * are left to it, which take linear time whatever it believes.
  *
- * A procedure that commits by itself does that through SPI, too.
- *
  * Locking: what the statements take.
  */
 #include "postgres.h"
@@ -207,25 +205,4 @@ fairq_sql_texts(const char *sql, const FairqSqlArg *args, int nargs)
 
 	(void) run_plan(sql, args, nargs, read_texts, &texts);
 	return texts.list;
-}
-
-/* A procedure that has been called outside of a transaction block. */
-void
-fairq_procedure_begin(void)
-{
-	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect_ext failed");
-}
-
-/* Commit, and go on in a transaction that has no snapshot yet. */
-void
-fairq_procedure_commit(void)
-{
-	SPI_commit();
-}
-
-void
-fairq_procedure_end(void)
-{
-	SPI_finish();
 }

@@ -71,8 +71,5 @@ extern void fairq_sql_view(const char *sql, const FairqSqlArg *args, int nargs,
 						   Tuplestorestate *store);
 extern List *fairq_sql_texts(const char *sql, const FairqSqlArg *args,
 							 int nargs);
-extern void fairq_procedure_begin(void);
-extern void fairq_procedure_commit(void);
-extern void fairq_procedure_end(void);
 
 #endif							/* FAIRQ_STORE_SPI_H */

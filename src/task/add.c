@@ -1,21 +1,32 @@
 /*
  * add.c
- *		Adding a task: its address, and its row.
+ *		Adding a task: its key, its address, its row.
  *
  * A task gets its address by reservation in shared memory (assign.c); then its
  * row is written.  Between the two nothing is locked, so no backend waits while
  * a large payload is toasted.
  *
+ * A task with a key is added unless another one has the key (dedup.c).  The other
+ * one may be replaced, as long as it is not running: then the task that was
+ * enqueued last is the one that runs.  An outdated task will never run, so it is
+ * finished, and its key is taken.
+ *
  * Locking: the caller has the queue and fairq.task locked, to the end of the
- * transaction.
+ * transaction.  To replace or finish another task, its row is locked, as long.  A
+ * replacement waits for a transaction that is changing the row: that one has an
+ * equal key, or works on that very task.  To finish an outdated task waits for
+ * none: a pop that began it in time may stay open for as long as its work takes.
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "utils/timestamp.h"
 
 #include "add.h"
 #include "assign.h"
+#include "dedup.h"
 #include "group.h"
+#include "outcome.h"
 #include "transaction.h"
 
 /* Begin a call that adds tasks to that queue. */
@@ -112,4 +123,97 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 							  fairq_table_insert(e->tasks, values, nulls,
 												 TASK_NATTS));
 	fairq_pending_written();
+}
+
+/*
+ * Finish the task that has the key, if it is outdated: no worker will ever begin it.
+ * Returns whether it was.
+ */
+static bool
+finish_outdated(FairqEnqueue *e, int64 id)
+{
+	FairqTask	task;
+
+	if (!fairq_dedup_is_outdated(e->tasks, id))
+		return false;
+	if (fairq_task_find_locked(e->tasks, id, &task) && task.keyed &&
+		fairq_is_outdated(&task, GetCurrentTimestamp()))
+	{
+		fairq_finish_outdated(e->queue, e->tasks, &task);
+		fairq_written();
+	}
+	return true;
+}
+
+/*
+ * Take a key for a task, as fairq_dedup_take() does; from a task that is outdated,
+ * too, which is finished by that.
+ */
+int64
+fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait)
+{
+	int64		owner;
+
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		owner = fairq_dedup_take(e->queue, e->tasks, key, id, wait);
+	} while (owner != id && owner != 0 && finish_outdated(e, owner));
+	return owner;
+}
+
+/*
+ * Replace the task that has the key, unless it is running.  False: it has finished, and
+ * the key is free, or held.
+ */
+static bool
+replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
+{
+	FairqContent content = {
+		.payload = new->payload,
+		.headers = new->headers,
+		.expires_at = new->expires_at
+	};
+	FairqTask	task;
+
+	if (!fairq_task_find(e->tasks, id, &task))
+		return false;
+	/* without a lock, for which its worker would have to wait */
+	if (task.running)
+		return true;
+	if (!fairq_task_find_locked(e->tasks, id, &task))
+		return false;
+	/* or it has given up the key, which is held */
+	if (task.running || !task.keyed)
+		return true;
+	e->ready |= fairq_replace_task(e->queue, e->tasks, &task, new->run_at, timed,
+								   &content);
+	return true;
+}
+
+/*
+ * Add a task, unless another one has its key; with replace, that one is replaced.
+ * timed: it was said when the task is to run, be it a time that is past.  Returns the
+ * id of the task that there is then.
+ */
+int64
+fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace,
+				 bool timed)
+{
+	int64		gone = 0;		/* a task that had the key and was not there */
+
+	for (;;)
+	{
+		int64		owner = DatumGetPointer(new->dedup.key) == NULL ? new->id :
+			fairq_take_key(e, new->dedup.key, new->id, true);
+
+		CHECK_FOR_INTERRUPTS();
+		if (owner == new->id)
+			fairq_add_task(e, new);
+		/* one that is gone twice has its key held */
+		if (owner == new->id || !replace || owner == gone ||
+			replace_task(e, owner, new, timed))
+			return owner;
+		gone = owner;
+	}
 }

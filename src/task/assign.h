@@ -11,11 +11,6 @@
 
 extern int64 fairq_assign_address(FairqQueue *queue, int priority,
 								  int32 group_no, FairqTable *tasks);
-extern int64 fairq_assign_again(FairqQueue *queue, FairqTable *tasks,
-								const FairqTask *task, bool retried,
-								TimestampTz *ready_at);
-extern void fairq_publish_again(FairqPending *pending, FairqTask *task,
-								TimestampTz ready_at, bool in_place);
 extern void fairq_assign_insert(FairqTable *tasks);
 
 #endif							/* FAIRQ_ASSIGN_H */

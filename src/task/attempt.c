@@ -282,7 +282,8 @@ fairq_fail_attempt(FairqAttempt *a, const text *error, int64 retry_in, bool dead
 				   int64 took)
 {
 	a->task.took = took;
-	if (!a->task.cancelled && (dead || fairq_attempts_used_up(a->queue, &a->task)))
+	if (!a->task.cancelled &&
+		(dead || fairq_attempts_left(a->queue, &a->task) == 0))
 	{
 		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_FAILED, error,
 					 (Datum) 0);

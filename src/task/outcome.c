@@ -1,6 +1,6 @@
 /*
  * outcome.c
- *		What becomes of a task: finished, or to be run again.
+ *		What becomes of a task: finished, to be run again, or changed.
  *
  * A task that is finished leaves fairq.task, and its dedup_key is free in the
  * same transaction.  It goes to the archive if it has failed, or if its queue
@@ -9,11 +9,17 @@
  * is served before its group's queued tasks.  One that was released is ready
  * at once, at a fresh address behind its group's others, or it is scheduled.
  *
+ * A task that is not running can be changed: when it is to run, and what it is.
+ * One that is put off stands at a time.  One that is ready again stands at a
+ * fresh address, but one that waits for a retry stays among the retried.  The
+ * row that pops know is gone with the commit, which publishes the new one; an
+ * abort publishes the old one, since pops have passed over it meanwhile.
+ *
  * The transaction that ends a lease leaves the task's slot under limits at
- * its commit; if it is rolled back it says of the old lease again
- * (transaction.c).  A task that this transaction has taken has no lease and no row any
- * more (taken.c), and its slot is left already.  If it has failed or is released it
- * is written anew.
+ * its commit; if it is rolled back it notes the old lease again
+ * (transaction.c).  A task that this transaction has taken has no lease and no
+ * row any more (taken.c), and its slot is left already.  If it has failed or is
+ * released it is written anew.
  *
  * Locking: the caller has locked the row: it is in tasks->locked.slot, and what
  * is to be known of it in *task.  The queue is locked, too.
@@ -185,6 +191,63 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
+ * Returns where a task that is there already is to stand, to be ready at *ready_at,
+ * or at once if that is DT_NOBEGIN: then *ready_at is changed to that moment.  One
+ * that is retried comes before its group's queued tasks; one that is not comes behind
+ * them, or is scheduled.
+ *
+ * One that is served alone stands at a time in any case.  A call may stop before it, and
+ * gives the turns behind it back then.  Calls take turns of several blocks at once where
+ * tasks come out of hands, and of one where a group is searched for due tasks; so none
+ * of these turns is of a block that was left.
+ */
+static int64
+address_again(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
+			  bool retried, TimestampTz *ready_at)
+{
+	bool		now = *ready_at == DT_NOBEGIN;
+	bool		timed = retried || task->lapses >= FAIRQ_LAPSES_ALONE;
+
+	if (now)
+	{
+		*ready_at = GetCurrentTimestamp();
+		/* so that it is due by the millisecond, too */
+		if (timed)
+			*ready_at -= *ready_at % 1000;
+	}
+	if (now && !timed)
+		return fairq_assign_address(queue, task->priority, task->group_no,
+									tasks);
+	return fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :
+							FAIRQ_REGION_SCHEDULED, *ready_at, task->id);
+}
+
+/*
+ * Note that the task was written there, for the commit to publish it.  in_place: it
+ * stands where it stood, in a new row, and calls that have come by meanwhile have passed
+ * over it.
+ */
+static void
+publish_again(FairqPending *pending, FairqTask *task,
+			  TimestampTz ready_at, bool in_place)
+{
+	fairq_pending_tally(pending, fairq_tallied_at(task->addr), 1);
+	if (fairq_is_timed(task->addr))
+	{
+		fairq_pending_scheduled(pending, task->addr);
+		return;
+	}
+	fairq_pending_ready_since(pending, ready_at);
+	if (in_place)
+		fairq_pending_stays(pending, task->addr);
+	else
+	{
+		fairq_pending_row_written(0, task->id, &task->tid);
+		fairq_pending_written();
+	}
+}
+
+/*
  * Write a task anew that this transaction has taken.  A key that the task had is taken
  * again, unless the transaction has given that to another task since.
  */
@@ -196,10 +259,10 @@ put_back(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		fairq_dedup_take(queue, tasks,
 						 fairq_column(tasks->locked.slot, TASK_DEDUP_KEY),
 						 task->id, true) == task->id;
-	int64		addr = fairq_assign_again(queue, tasks, task, retried, &run_at);
+	int64		addr = address_again(queue, tasks, task, retried, &run_at);
 
 	fairq_task_put_back(tasks, task, addr, run_at, error, retried, keeps_key);
-	fairq_publish_again(fairq_pending(fairq_queue_lane(queue, task->priority),
+	publish_again(fairq_pending(fairq_queue_lane(queue, task->priority),
 									  task->group_no), task, run_at, false);
 	fairq_taken_ended(task);
 }
@@ -223,12 +286,12 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		put_back(queue, tasks, task, run_at, error, retried);
 		return;
 	}
-	addr = fairq_assign_again(queue, tasks, task, retried, &run_at);
+	addr = address_again(queue, tasks, task, retried, &run_at);
 	pending = fairq_pending(lane, task->group_no);
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	fairq_attempt_ended(queue, pending, task);
 	fairq_task_return(tasks, task, addr, run_at, error, retried);
-	fairq_publish_again(pending, task, run_at, false);
+	publish_again(pending, task, run_at, false);
 	fairq_slot_is_left(queue, task->group_no);
 }
 
@@ -240,12 +303,6 @@ fairq_attempts_left(const FairqQueue *queue, const FairqTask *task)
 		queue->retries.max_attempts;
 
 	return Max(most - (task->attempt - task->released), 0);
-}
-
-bool
-fairq_attempts_used_up(const FairqQueue *queue, const FairqTask *task)
-{
-	return fairq_attempts_left(queue, task) == 0;
 }
 
 /* Finish a locked task that is outdated. */
@@ -265,15 +322,79 @@ fairq_expire(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 				  task->group_no)->stats[FAIRQ_STAT_EXPIRED]++;
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is %s",
 		 task->id, queue->name, task->cancelled ? "cancelled" :
-		 fairq_attempts_used_up(queue, task) ? "failed" : "queued again");
+		 fairq_attempts_left(queue, task) == 0 ? "failed" : "queued again");
 	task->took = FAIRQ_TOOK_LEASE;
 	task->lapses++;
 	if (task->cancelled)
 		fairq_finish(queue, tasks, task, FAIRQ_STATUS_CANCELLED, NULL,
 					 (Datum) 0);
-	else if (fairq_attempts_used_up(queue, task))
+	else if (fairq_attempts_left(queue, task) == 0)
 		fairq_finish(queue, tasks, task, FAIRQ_STATUS_FAILED,
 					 cstring_to_text("lease expired"), (Datum) 0);
 	else
 		fairq_run_again(queue, tasks, task, DT_NOBEGIN, NULL, true);
+}
+
+/*
+ * Change a locked task that is not running: what it is, if that is not NULL, and
+ * when it is run; DT_NOBEGIN: now.  With stays, it keeps its place.
+ */
+static void
+change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+	   TimestampTz run_at, bool stays, const FairqContent *content)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
+	FairqRegion region = fairq_region(task->addr);
+	int64		addr = task->addr;
+	FairqPending *pending;
+
+	if (!stays)
+		addr = address_again(queue, tasks, task,
+								  region == FAIRQ_REGION_RETRIED, &run_at);
+	pending = fairq_pending(lane, task->group_no);
+	fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
+	fairq_pending_ready_at_abort(pending, task, NULL);
+	fairq_task_change(tasks, task, addr, stays ? task->run_at : run_at, content);
+	publish_again(pending, task,
+						stays ? Max(task->enqueued_at, task->run_at) : run_at,
+						stays);
+	/* the group may have been put aside until the task would have been due */
+	if (queue->retries.in_order && region == FAIRQ_REGION_RETRIED && !stays)
+		fairq_pending_settings(queue->hints, task->group_no);
+}
+
+/*
+ * Have a locked task that is not running run at another time, or at once if
+ * that is past.  One that is ready keeps its turn then.  Returns whether something
+ * is ready by that.
+ */
+bool
+fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+					  TimestampTz run_at)
+{
+	if (run_at <= GetCurrentTimestamp())
+		run_at = DT_NOBEGIN;
+	if (run_at == DT_NOBEGIN && !fairq_is_timed(task->addr))
+		return false;
+	change(queue, tasks, task, run_at, false, NULL);
+	return run_at == DT_NOBEGIN;
+}
+
+/*
+ * Have a locked task that is not running be another one, in its place: what
+ * content says, at run_at, or at once if that is DT_NOBEGIN.  One that is ready
+ * then, and was, keeps its turn; one that waits for a retry is tried no earlier by
+ * that, but by a time that is given (timed).  Returns whether something is ready.
+ */
+bool
+fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+				   TimestampTz run_at, bool timed, const FairqContent *content)
+{
+	FairqRegion region = fairq_region(task->addr);
+	bool		stays = run_at == DT_NOBEGIN &&
+		(region == FAIRQ_REGION_QUEUED ||
+		 (region == FAIRQ_REGION_RETRIED && !timed));
+
+	change(queue, tasks, task, run_at, stays, content);
+	return !fairq_is_timed(task->addr) || (run_at == DT_NOBEGIN && !stays);
 }

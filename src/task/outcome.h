@@ -1,6 +1,6 @@
 /*
  * outcome.h
- *		What becomes of a task: finished, or to be run again.
+ *		What becomes of a task: finished, to be run again, or changed.
  */
 #ifndef FAIRQ_OUTCOME_H
 #define FAIRQ_OUTCOME_H
@@ -29,11 +29,14 @@ extern void fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 								const FairqTask *task);
 extern int32 fairq_attempts_left(const FairqQueue *queue,
 								 const FairqTask *task);
-extern bool fairq_attempts_used_up(const FairqQueue *queue,
-								   const FairqTask *task);
 extern void fairq_finish_outdated(FairqQueue *queue, FairqTable *tasks,
 								  FairqTask *task);
 extern void fairq_expire(FairqQueue *queue, FairqTable *tasks,
 						 FairqTask *task);
+extern bool fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks,
+								  FairqTask *task, TimestampTz run_at);
+extern bool fairq_replace_task(FairqQueue *queue, FairqTable *tasks,
+							   FairqTask *task, TimestampTz run_at, bool timed,
+							   const FairqContent *content);
 
 #endif							/* FAIRQ_OUTCOME_H */

@@ -774,14 +774,7 @@ fairq_queue_create_end(const char *name)
 	UnlockDatabaseObject(queue_relid, hash_of_name(name), 1, ExclusiveLock);
 }
 
-/* Have a lock on the queue, if that can be had at once. */
-bool
-fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode)
-{
-	return fairq_queue_id_try_lock(queue->id, lockmode);
-}
-
-/* The same of a queue by its id. */
+/* Have a lock on the queue of that id, if that can be had at once. */
 bool
 fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode)
 {

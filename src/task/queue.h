@@ -100,7 +100,6 @@ extern bool fairq_may(const FairqQueue *queue, int any);
 extern bool fairq_queue_create_begin(const char *name);
 extern void fairq_queue_create_end(const char *name);
 extern List *fairq_queue_ids(void);
-extern bool fairq_queue_try_lock(FairqQueue *queue, LOCKMODE lockmode);
 extern bool fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_changed(void);

@@ -4,7 +4,7 @@
 #
 # Broken on purpose to see it fail: what the load found running did not count
 # (publish_group() in load.c); a claim looked only in its own priority for a task that
-# is to be retried (fairq_group_retries() in retry.c).
+# is to be retried (fairq_line_retries() in line.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
