@@ -1,7 +1,7 @@
 -- Batches whose tasks have their own priorities and times.
 --
 -- Broken on purpose to see it fail: the time of one task was that of those behind it
--- (put_off() in enqueue_batch.c).
+-- (put_off() in enqueue.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

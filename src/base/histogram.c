@@ -7,19 +7,31 @@
  * twice, and at least half, of what it is.  That is enough to see that a queue
  * is late, and costs one addition per bucket and transaction.
  *
+ * A claim, or the end of an attempt, counts when it has committed and not
+ * before.  So what it measures is a sample until then, which the end of the
+ * transaction adds; what an aborted subtransaction has measured is dropped.
+ * Samples are a stack, as pending changes are (pending.c): those of a
+ * subtransaction lie on top of its parent's, and are relabelled as the parent's
+ * when it commits.  Equal ones become one with a number.  As there are few
+ * queues and buckets to a transaction, there are few of them, however many tasks
+ * it pops.
+ *
  * Locking: none.  A reader may have one bucket of before a transaction's end and
- * another of after it.
+ * another of after it.  All memory is had when a sample is noted: what
+ * transaction.c calls here neither fails nor allocates.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "port/pg_bitutils.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "histogram.h"
 
 /* The bucket of a span of time; the first one, if the span is negative. */
-int
-fairq_bucket_of(TimestampTz from, TimestampTz until)
+static int
+bucket_of(TimestampTz from, TimestampTz until)
 {
 	uint64		ms;
 
@@ -36,12 +48,6 @@ fairq_histogram_init(FairqHistogram *histogram)
 {
 	for (int i = 0; i < FAIRQ_BUCKETS; i++)
 		pg_atomic_init_u64(&histogram->n[i], 0);
-}
-
-void
-fairq_histogram_add(FairqHistogram *histogram, int bucket, uint64 n)
-{
-	pg_atomic_fetch_add_u64(&histogram->n[bucket], n);
 }
 
 /* Copy a histogram into FAIRQ_BUCKETS counts. */
@@ -80,4 +86,104 @@ fairq_percentile(const uint64 *counts, int percent)
 	return (int64) (bucket_from(bucket) +
 					(bucket_from(bucket + 1) - bucket_from(bucket)) *
 					(counts[bucket] == 0 ? 0 : rank / counts[bucket]));
+}
+
+/* how many samples are looked at for an equal one, at most */
+#define LOOK_BACK (FAIRQ_SPANS * FAIRQ_BUCKETS)
+
+/* Equal samples of one subtransaction. */
+typedef struct Sample
+{
+	FairqHistogram *histogram;	/* what they are added to */
+	int			bucket;			/* bucket of it */
+	uint64		n;				/* number of these samples */
+	SubTransactionId sub;		/* subtransaction that measured them */
+} Sample;
+
+static Sample *samples = NULL;	/* in TopTransactionContext */
+static int	nsamples = 0;
+static int	max_samples = 0;
+
+/* Make sure that one more fits. */
+static void
+grow(void)
+{
+	int			n = max_samples == 0 ? 16 : max_samples * 2;
+
+	if (nsamples < max_samples)
+		return;
+	if (samples == NULL)
+		samples = MemoryContextAlloc(TopTransactionContext,
+									 sizeof(Sample) * n);
+	else
+		samples = repalloc_huge(samples, sizeof(Sample) * n);
+	max_samples = n;
+}
+
+/* Add to the samples, for which there is room. */
+static void
+add_sample(const Sample *new)
+{
+	for (int i = nsamples - 1; i >= Max(nsamples - LOOK_BACK, 0) &&
+		 samples[i].sub == new->sub; i--)
+	{
+		if (samples[i].bucket == new->bucket &&
+			samples[i].histogram == new->histogram)
+		{
+			samples[i].n += new->n;
+			return;
+		}
+	}
+	samples[nsamples++] = *new;
+}
+
+/*
+ * Note how long a task has waited or run, to be counted if that commits.  The caller has noted a pending change: so the transaction's end is
+ * heard of.
+ */
+void
+fairq_sample(FairqHistogram *histogram, TimestampTz from, TimestampTz until)
+{
+	Sample		new = {
+		.histogram = histogram,
+		.bucket = bucket_of(from, until),
+		.n = 1,
+		.sub = GetCurrentSubTransactionId()
+	};
+
+	grow();
+	add_sample(&new);
+}
+
+/* What a subtransaction has measured is its parent's, or was in vain. */
+void
+fairq_samples_sub_end(SubTransactionId sub, SubTransactionId parent,
+					  bool committed)
+{
+	int			end = nsamples;
+
+	while (nsamples > 0 && samples[nsamples - 1].sub == sub)
+		nsamples--;
+	for (int i = nsamples; i < end && committed; i++)
+	{
+		Sample		moved = samples[i];
+
+		moved.sub = parent;
+		/* its room is at most where it was */
+		add_sample(&moved);
+	}
+}
+
+/*
+ * Count what the transaction has measured, if it has committed.  Its memory goes
+ * with the transaction.
+ */
+void
+fairq_samples_end(bool committed)
+{
+	for (int i = 0; i < nsamples && committed; i++)
+		pg_atomic_fetch_add_u64(&samples[i].histogram->n[samples[i].bucket],
+								samples[i].n);
+	samples = NULL;
+	nsamples = max_samples = 0;
 }

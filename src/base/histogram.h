@@ -25,11 +25,13 @@ typedef struct FairqHistogram
 	pg_atomic_uint64 n[FAIRQ_BUCKETS];	/* number of spans in each bucket */
 } FairqHistogram;
 
-extern int	fairq_bucket_of(TimestampTz from, TimestampTz until);
 extern void fairq_histogram_init(FairqHistogram *histogram);
-extern void fairq_histogram_add(FairqHistogram *histogram, int bucket,
-								uint64 n);
 extern void fairq_histogram_read(FairqHistogram *histogram, uint64 *counts);
 extern int64 fairq_percentile(const uint64 *counts, int percent);
+extern void fairq_sample(FairqHistogram *histogram, TimestampTz from,
+						 TimestampTz until);
+extern void fairq_samples_sub_end(SubTransactionId sub,
+								  SubTransactionId parent, bool committed);
+extern void fairq_samples_end(bool committed);
 
 #endif							/* FAIRQ_HISTOGRAM_H */

@@ -24,9 +24,9 @@
 #include "access/xact.h"
 
 #include "held.h"
+#include "histogram.h"
 #include "pending_internal.h"
 #include "registry.h"
-#include "samples.h"
 #include "shmem.h"
 #include "shown.h"
 #include "stall.h"

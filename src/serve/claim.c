@@ -19,9 +19,9 @@
 #include "access/xact.h"
 
 #include "claim.h"
+#include "histogram.h"
 #include "outcome.h"
 #include "running.h"
-#include "samples.h"
 #include "shadow.h"
 #include "stall.h"
 
@@ -43,7 +43,8 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 	if (pending != NULL)
 	{
 		pending->stats[FAIRQ_STAT_POPPED]++;
-		fairq_sample(s->queue->hints, FAIRQ_SPAN_WAIT, ready_at, s->call.now);
+		fairq_sample(&s->queue->hints->histograms[FAIRQ_SPAN_WAIT],
+					 ready_at, s->call.now);
 		if (task->running)
 			fairq_pending_leased_at_commit(pending, task->addr,
 										   task->lease_until,

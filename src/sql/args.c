@@ -17,7 +17,6 @@
 
 #include "args.h"
 #include "compat.h"
-#include "dedup.h"
 #include "errors.h"
 #include "store.h"
 #include "wake.h"
@@ -100,14 +99,6 @@ fairq_check_delay(const char *name, const Interval *delay)
 	return fairq_check_span(name, delay, 0, LIFETIME);
 }
 
-/* A time to wait in microseconds; none, if it is not given. */
-int64
-fairq_arg_delay(FunctionCallInfo fcinfo, int n, const char *name, int64 none)
-{
-	return PG_ARGISNULL(n) ? none :
-		fairq_check_delay(name, PG_GETARG_INTERVAL_P(n));
-}
-
 /* The end of a lease taken now, of a task that was popped at that time. */
 TimestampTz
 fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
@@ -130,19 +121,6 @@ fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 	return Min(until, fairq_last_lease_end(queue, popped_at));
 }
 
-/* A cost that a group can be charged. */
-float
-fairq_check_cost(float cost)
-{
-	/* so written that NaN is refused */
-	if (!(cost > 0 && cost <= FAIRQ_MAX_COST))
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("cost must be greater than 0 and at most %d", FAIRQ_MAX_COST),
-				errdetail("The value is %g.", cost));
-	return cost;
-}
-
 /*
  * A text that has at least one byte and no more than so many, if it is given.
  */
@@ -158,13 +136,6 @@ fairq_check_text(const char *name, text *value, int least, int most)
 					   most),
 				errdetail("The value has %d bytes.", length));
 	return value;
-}
-
-/* A dedup_key. */
-text *
-fairq_check_key(text *key)
-{
-	return fairq_check_text("dedup_key", key, 1, FAIRQ_MAX_DEDUP_KEY);
 }
 
 /*
@@ -252,26 +223,6 @@ fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names)
 					   FAIRQ_MAX_WAITS),
 				errdetail("The array has %d elements.", count));
 	return count;
-}
-
-void
-fairq_refuse_both(const char *one, const char *other)
-{
-	ereport(ERROR,
-			errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			errmsg("%s and %s must not both be given", one, other));
-}
-
-/* When a task is to run, by the arguments run_at and delay; DT_NOBEGIN: at once. */
-TimestampTz
-fairq_arg_run_at(FunctionCallInfo fcinfo, int run_at, int delay)
-{
-	if (!PG_ARGISNULL(run_at) && !PG_ARGISNULL(delay))
-		fairq_refuse_both("run_at", "delay");
-	if (!PG_ARGISNULL(delay))
-		return GetCurrentTimestamp() +
-			fairq_check_delay("delay", PG_GETARG_INTERVAL_P(delay));
-	return PG_ARGISNULL(run_at) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(run_at);
 }
 
 /* What the executor would check before a write, and direct writes bypass. */

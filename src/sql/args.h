@@ -33,16 +33,10 @@ extern Datum *fairq_arg_of_each(FunctionCallInfo fcinfo, int n,
 								const char *name, Oid type,
 								const char *of_name, int length,
 								bool **nullsp);
-extern int64 fairq_arg_delay(FunctionCallInfo fcinfo, int n, const char *name,
-							 int64 none);
 extern int	fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names);
 extern text *fairq_check_text(const char *name, text *value, int least,
 							  int most);
-extern text *fairq_check_key(text *key);
-extern float fairq_check_cost(float cost);
 extern int64 fairq_check_delay(const char *name, const Interval *delay);
-extern void fairq_refuse_both(const char *one, const char *other);
-extern TimestampTz fairq_arg_run_at(FunctionCallInfo fcinfo, int run_at, int delay);
 extern void fairq_writes(const char *function);
 
 #define FAIRQ_ARG_INT(n, name, def, low, high) \
@@ -50,10 +44,6 @@ extern void fairq_writes(const char *function);
 					low, high)
 
 #define FAIRQ_ARG_BOOL(n) (PG_ARGISNULL(n) ? false : PG_GETARG_BOOL(n))
-
-/* time from which on a task does not begin; DT_NOEND, if it is not given: none */
-#define FAIRQ_ARG_EXPIRES_AT(n) \
-	(PG_ARGISNULL(n) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(n))
 
 /* Of texts that are not toasted: are they the same? */
 static inline bool

@@ -1,21 +1,32 @@
 /*
  * enqueue.c
- *		fairq.enqueue, fairq.enqueue_or_find, fairq.find.
+ *		fairq.enqueue, fairq.enqueue_or_find, fairq.enqueue_batch, fairq.find.
  *
  * A task gets an id (ids.c) and is added, unless another one has its key
  * (add.c).
+ *
+ * A batch is all or nothing, as every statement is, and writes its rows a
+ * hundred at a time.  It takes what it needs group by group, and waits nowhere:
+ * batches in opposite orders don't deadlock.  Only equal dedup keys wait for each
+ * other (dedup.c); a batch takes its keys in their order, before its first task.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables, to
  * the end of the transaction.
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 #include "add.h"
 #include "args.h"
+#include "assign.h"
 #include "dedup.h"
 #include "errors.h"
 #include "ids.h"
@@ -23,6 +34,54 @@
 PG_FUNCTION_INFO_V1(fairq_enqueue);
 PG_FUNCTION_INFO_V1(fairq_enqueue_or_find);
 PG_FUNCTION_INFO_V1(fairq_find);
+PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
+
+/* time from which on a task does not begin; DT_NOEND, if it is not given: none */
+#define EXPIRES_AT(n) \
+	(PG_ARGISNULL(n) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(n))
+
+/* bytes of payloads and headers that are kept until their rows are written together */
+#define MAX_KEPT (1024 * 1024)
+
+/* A dedup_key. */
+static text *
+check_key(text *key)
+{
+	return fairq_check_text("dedup_key", key, 1, FAIRQ_MAX_DEDUP_KEY);
+}
+
+/* A cost that a group can be charged. */
+static float
+check_cost(float cost)
+{
+	/* so written that NaN is refused */
+	if (!(cost > 0 && cost <= FAIRQ_MAX_COST))
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("cost must be greater than 0 and at most %d", FAIRQ_MAX_COST),
+				errdetail("The value is %g.", cost));
+	return cost;
+}
+
+static void
+refuse_both(const char *one, const char *other)
+{
+	ereport(ERROR,
+			errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			errmsg("%s and %s must not both be given", one, other));
+}
+
+/* When a task is to run, by the arguments run_at and delay; DT_NOBEGIN: at once. */
+static TimestampTz
+arg_run_at(FunctionCallInfo fcinfo, int run_at, int delay)
+{
+	if (!PG_ARGISNULL(run_at) && !PG_ARGISNULL(delay))
+		refuse_both("run_at", "delay");
+	if (!PG_ARGISNULL(delay))
+		return GetCurrentTimestamp() +
+			fairq_check_delay("delay", PG_GETARG_INTERVAL_P(delay));
+	return PG_ARGISNULL(run_at) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(run_at);
+}
 
 static Datum
 empty_payload(void)
@@ -79,7 +138,7 @@ read_dedup(FunctionCallInfo fcinfo, FairqNewTask *new)
 	if (PG_ARGISNULL(ARG_DEDUP_KEY))
 		return;
 	new->dedup.key =
-		PointerGetDatum(fairq_check_key(PG_GETARG_TEXT_PP(ARG_DEDUP_KEY)));
+		PointerGetDatum(check_key(PG_GETARG_TEXT_PP(ARG_DEDUP_KEY)));
 	new->dedup.until_started = until_started;
 	new->dedup.held_for = PointerGetDatum(held_for);
 }
@@ -98,11 +157,11 @@ read_task(FunctionCallInfo fcinfo, FairqNewTask *new)
 									  PG_ARGISNULL(ARG_MAX_ATTEMPTS) ? 0 : 1,
 									  PG_INT32_MAX);
 	if (!PG_ARGISNULL(ARG_COST))
-		new->cost = fairq_check_cost(PG_GETARG_FLOAT4(ARG_COST));
+		new->cost = check_cost(PG_GETARG_FLOAT4(ARG_COST));
 	if (!PG_ARGISNULL(ARG_HEADERS))
 		new->headers = PointerGetDatum(PG_GETARG_JSONB_P(ARG_HEADERS));
-	new->run_at = fairq_arg_run_at(fcinfo, ARG_RUN_AT, ARG_DELAY);
-	new->expires_at = FAIRQ_ARG_EXPIRES_AT(ARG_EXPIRES_AT);
+	new->run_at = arg_run_at(fcinfo, ARG_RUN_AT, ARG_DELAY);
+	new->expires_at = EXPIRES_AT(ARG_EXPIRES_AT);
 }
 
 /* Add a task, unless another has its key.  Returns whose id is the result's. */
@@ -153,7 +212,7 @@ Datum
 fairq_find(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	text	   *key = fairq_check_key(fairq_arg_text(fcinfo, 1, "dedup_key"));
+	text	   *key = check_key(fairq_arg_text(fcinfo, 1, "dedup_key"));
 	FairqQueue *queue = fairq_queue_use(name,
 										FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK,
 										AccessShareLock);
@@ -168,4 +227,227 @@ fairq_find(PG_FUNCTION_ARGS)
 	if (id == 0)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(id);
+}
+
+/* An array with a value for each task. */
+typedef struct OfEach
+{
+	Datum	   *values;			/* the values; NULL: not given */
+	bool	   *nulls;			/* which of them are NULL; NULL: none may be */
+} OfEach;
+
+typedef struct Batch
+{
+	int			n;				/* number of tasks */
+	OfEach		group_keys;
+	OfEach		payloads;
+	OfEach		keys;
+	OfEach		costs;
+	OfEach		priorities;
+	OfEach		run_ats;
+	OfEach		headers;
+	int64	   *ids;			/* ids of the tasks, or of those that have their
+								 * keys */
+	bool	   *add;			/* true: the task is to be added */
+	int64		kept;			/* bytes of payloads and headers that were put
+								 * off */
+} Batch;
+
+static inline bool
+is_null(const OfEach *array, int i)
+{
+	return array->values == NULL || (array->nulls != NULL && array->nulls[i]);
+}
+
+/* The value of a task that is passed by reference; 0: none. */
+static inline Datum
+value_of(const OfEach *array, int i)
+{
+	return is_null(array, i) ? (Datum) 0 : array->values[i];
+}
+
+typedef struct KeyOfTask
+{
+	text	   *key;
+	int			task;			/* of the batch */
+} KeyOfTask;
+
+static inline int
+compare_keys(const KeyOfTask *x, const KeyOfTask *y)
+{
+	int			x_length = VARSIZE_ANY_EXHDR(x->key);
+	int			y_length = VARSIZE_ANY_EXHDR(y->key);
+	int			order = memcmp(VARDATA_ANY(x->key), VARDATA_ANY(y->key),
+							   Min(x_length, y_length));
+
+	if (order == 0)
+		order = x_length - y_length;
+	return order != 0 ? order : x->task - y->task;
+}
+
+#define ST_SORT sort_keys
+#define ST_ELEMENT_TYPE KeyOfTask
+#define ST_COMPARE(a, b) compare_keys(a, b)
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
+
+/*
+ * Take the keys of a batch.  A task whose key is another's has that one's id
+ * afterwards, and is not to be added.
+ */
+static void
+take_keys(FairqEnqueue *e, Batch *batch)
+{
+	KeyOfTask  *sorted;
+	int64	   *ids = batch->ids;
+	int			nkeys = 0;
+
+	StaticAssertStmt(sizeof(KeyOfTask) * FAIRQ_MAX_ELEMENTS <= MaxAllocSize,
+					 "a batch does not fit");
+	sorted = palloc(sizeof(KeyOfTask) * Max(batch->n, 1));
+	for (int i = 0; i < batch->n; i++)
+	{
+		if (is_null(&batch->keys, i))
+			continue;
+		sorted[nkeys].key = check_key(DatumGetTextPP(batch->keys.values[i]));
+		sorted[nkeys++].task = i;
+	}
+	sort_keys(sorted, nkeys);
+	for (int i = 0; i < nkeys; i++)
+	{
+		int			task = sorted[i].task;
+		int64		owner;
+
+		CHECK_FOR_INTERRUPTS();
+		/* whose the last key is, is only known here: no task is written yet */
+		if (i > 0 && fairq_text_equal(sorted[i - 1].key, sorted[i].key))
+			owner = ids[sorted[i - 1].task];
+		else
+			owner = fairq_take_key(e, PointerGetDatum(sorted[i].key), ids[task],
+								   true);
+		batch->add[task] = owner == ids[task];
+		ids[task] = owner;
+	}
+	pfree(sorted);
+}
+
+/* Read an array that has a value for each task, if it is given. */
+static void
+arg_of_each(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
+			bool may_be_null, const Batch *batch, OfEach *array)
+{
+	array->values = fairq_arg_of_each(fcinfo, n, name, type, "group_keys",
+									  batch->n,
+									  may_be_null ? &array->nulls : NULL);
+}
+
+static void
+read_args(FunctionCallInfo fcinfo, Batch *batch)
+{
+	batch->n = fairq_arg_array(fcinfo, 1, "group_keys", TEXTOID,
+							   &batch->group_keys.values, NULL);
+	fairq_arg_needed(fcinfo, 2, "payloads");
+	arg_of_each(fcinfo, 2, "payloads", JSONBOID, false, batch,
+				&batch->payloads);
+	arg_of_each(fcinfo, 5, "dedup_keys", TEXTOID, true, batch, &batch->keys);
+	arg_of_each(fcinfo, 6, "costs", FLOAT4OID, false, batch, &batch->costs);
+	arg_of_each(fcinfo, 7, "priorities", INT4OID, false, batch,
+				&batch->priorities);
+	arg_of_each(fcinfo, 8, "run_ats", TIMESTAMPTZOID, true, batch,
+				&batch->run_ats);
+	arg_of_each(fcinfo, 9, "headers", JSONBOID, true, batch, &batch->headers);
+	/* 0 is what priority is if it is not given */
+	if (batch->priorities.values != NULL && !PG_ARGISNULL(3) &&
+		PG_GETARG_INT32(3) != 0)
+		refuse_both("priority", "priorities");
+	if (batch->run_ats.values != NULL && !PG_ARGISNULL(4))
+		refuse_both("run_at", "run_ats");
+	if (batch->run_ats.values != NULL && !PG_ARGISNULL(11))
+		refuse_both("run_ats", "delay");
+	batch->ids = palloc(sizeof(int64) * Max(batch->n, 1));
+	batch->add = palloc(sizeof(bool) * Max(batch->n, 1));
+}
+
+static void
+write_rows(FairqEnqueue *e, Batch *batch, MemoryContext rows)
+{
+	fairq_assign_insert(e->tasks);
+	MemoryContextReset(rows);
+	batch->kept = 0;
+}
+
+/* Put off the i-th task.  Returns whether it is time to write them. */
+static bool
+put_off(FairqEnqueue *e, Batch *batch, int i, FairqNewTask *new)
+{
+	Datum		values[TASK_NATTS];
+	bool		nulls[TASK_NATTS];
+
+	new->id = batch->ids[i];
+	new->group_key = DatumGetTextPP(batch->group_keys.values[i]);
+	new->payload = batch->payloads.values[i];
+	new->dedup.key = value_of(&batch->keys, i);
+	new->headers = value_of(&batch->headers, i);
+	if (batch->costs.values != NULL)
+		new->cost = check_cost(DatumGetFloat4(batch->costs.values[i]));
+	if (batch->priorities.values != NULL)
+		new->priority = fairq_check_int("priorities",
+										DatumGetInt32(batch->priorities.values[i]),
+										0, FAIRQ_PRIORITIES - 1);
+	if (batch->run_ats.values != NULL)
+		new->run_at = is_null(&batch->run_ats, i) ? DT_NOBEGIN :
+			fairq_time_ahead(DatumGetTimestampTz(batch->run_ats.values[i]),
+							 new->enqueued_at);
+	fairq_make_task_row(e, new, values, nulls);
+	batch->kept += VARSIZE_ANY(DatumGetPointer(new->payload));
+	if (DatumGetPointer(new->headers) != NULL)
+		batch->kept += VARSIZE_ANY(DatumGetPointer(new->headers));
+	return fairq_table_put_off(e->tasks, values, nulls, TASK_NATTS) ||
+		batch->kept >= MAX_KEPT;
+}
+
+Datum
+fairq_enqueue_batch(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
+	Batch		batch = {.n = 0};
+	bool		any = false;
+	FairqEnqueue e;
+	FairqNewTask new = {.put_back_at = DT_NOBEGIN};
+	MemoryContext rows = AllocSetContextCreate(CurrentMemoryContext,
+											   "fairq tasks",
+											   ALLOCSET_DEFAULT_SIZES);
+
+	new.priority = FAIRQ_ARG_INT(3, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
+	new.run_at = arg_run_at(fcinfo, 4, 11);
+	new.expires_at = EXPIRES_AT(10);
+	read_args(fcinfo, &batch);
+	fairq_writes("fairq.enqueue_batch()");
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	fairq_add_begin(&e, queue_name);
+	new.enqueued_at = GetCurrentTimestamp();
+	new.run_at = fairq_time_ahead(new.run_at, new.enqueued_at);
+	fairq_new_ids(batch.ids, batch.n);
+	memset(batch.add, true, sizeof(bool) * batch.n);
+	if (batch.keys.values != NULL)
+		take_keys(&e, &batch);
+	for (int i = 0; i < batch.n; i++)
+	{
+		Datum		id = Int64GetDatum(batch.ids[i]);
+		bool		isnull = false;
+		MemoryContext old = MemoryContextSwitchTo(rows);
+
+		CHECK_FOR_INTERRUPTS();
+		if (batch.add[i] && put_off(&e, &batch, i, &new))
+			write_rows(&e, &batch, rows);
+		any |= batch.add[i];
+		MemoryContextSwitchTo(old);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &id, &isnull);
+	}
+	write_rows(&e, &batch, rows);
+	fairq_add_end(&e, any);
+	MemoryContextDelete(rows);
+	return (Datum) 0;
 }

@@ -56,6 +56,14 @@ end_call(FairqTable *tasks, bool done)
 		fairq_table_leave(tasks);
 }
 
+/* A time to wait in microseconds; none, if it is not given. */
+static int64
+arg_delay(FunctionCallInfo fcinfo, int n, const char *name, int64 none)
+{
+	return PG_ARGISNULL(n) ? none :
+		fairq_check_delay(name, PG_GETARG_INTERVAL_P(n));
+}
+
 /*
  * The second argument is an attempt, if it is given.  One that no lease can have is
  * no error: it is not the present one.
@@ -86,7 +94,7 @@ fairq_complete(PG_FUNCTION_ARGS)
 	int32		attempt = arg_attempt(fcinfo);
 	Datum		result = PG_ARGISNULL(2) ? (Datum) 0 :
 		PointerGetDatum(PG_GETARG_JSONB_P(2));
-	int64		took = fairq_arg_delay(fcinfo, 3, "took", -1);
+	int64		took = arg_delay(fcinfo, 3, "took", -1);
 	bool		done;
 
 	a = begin_call("fairq.complete()");
@@ -101,8 +109,8 @@ fairq_fail(PG_FUNCTION_ARGS)
 {
 	FairqAttempt a;
 	const text *error = PG_ARGISNULL(2) ? NULL : PG_GETARG_TEXT_PP(2);
-	int64		retry_in = fairq_arg_delay(fcinfo, 3, "retry_in", -1);
-	int64		took = fairq_arg_delay(fcinfo, 5, "took", -1);
+	int64		retry_in = arg_delay(fcinfo, 3, "retry_in", -1);
+	int64		took = arg_delay(fcinfo, 5, "took", -1);
 	bool		done = begin_one(fcinfo, "fairq.fail()",
 								 fairq_find_attempt_to_end, &a);
 
@@ -116,7 +124,7 @@ Datum
 fairq_release(PG_FUNCTION_ARGS)
 {
 	FairqAttempt a;
-	int64		delay = fairq_arg_delay(fcinfo, 2, "delay", 0);
+	int64		delay = arg_delay(fcinfo, 2, "delay", 0);
 	bool		done = begin_one(fcinfo, "fairq.release()",
 								 fairq_find_attempt_to_end, &a);
 
@@ -316,7 +324,7 @@ fairq_fail_batch(PG_FUNCTION_ARGS)
 	bool	   *nulls;
 	Datum	   *errors = fairq_arg_of_each(fcinfo, 2, "errors", TEXTOID, "ids",
 										   batch.n, &nulls);
-	int64		retry_in = fairq_arg_delay(fcinfo, 3, "retry_in", -1);
+	int64		retry_in = arg_delay(fcinfo, 3, "retry_in", -1);
 
 	for (int i = 0; i < batch.n; i++)
 	{
@@ -333,7 +341,7 @@ Datum
 fairq_release_batch(PG_FUNCTION_ARGS)
 {
 	Batch		batch = begin_batch(fcinfo, "fairq.release_batch()");
-	int64		delay = fairq_arg_delay(fcinfo, 2, "delay", 0);
+	int64		delay = arg_delay(fcinfo, 2, "delay", 0);
 
 	for (int i = 0; i < batch.n; i++)
 		if (find_item(&batch, &batch.items[i], fairq_find_attempt_to_end))

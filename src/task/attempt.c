@@ -29,9 +29,9 @@
 #include "utils/timestamp.h"
 
 #include "attempt.h"
+#include "histogram.h"
 #include "outcome.h"
 #include "running.h"
-#include "samples.h"
 #include "taken.h"
 #include "transaction.h"
 
@@ -81,8 +81,8 @@ static void
 sample_run(FairqQueue *queue, const FairqTask *task)
 {
 	if (task->popped_at != 0 && !task->taken)
-		fairq_sample(queue->hints, FAIRQ_SPAN_RUN, task->popped_at,
-					 GetCurrentTimestamp());
+		fairq_sample(&queue->hints->histograms[FAIRQ_SPAN_RUN],
+					 task->popped_at, GetCurrentTimestamp());
 }
 
 /* Notify listeners that a slot is free, if there is any limit. */
