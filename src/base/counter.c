@@ -18,16 +18,16 @@
  *
  * 3.  A transaction that commits closes its slots after that is visible, and
  *	  adds in the same section what it has changed of how many tasks are
- *	  leased, unless the last load has seen that (held.c, tally.c).  The end of
- *	  a task is such a change: until then the task is in committed.  A task
- *	  that was taken, or claimed and finished in one transaction, changes
- *	  nothing.
+ *	  leased, to each of the two books whose load has not seen that (held.c,
+ *	  tally.c).  The end of a task is such a change: until then the task is
+ *	  in committed.  A task that was taken, or claimed and finished in one
+ *	  transaction, changes nothing.
  *
- * 4.  A counter that is of an older load than the present one is void, and
- *	  committed begins at 0.  It is known when the load is over, if that has
- *	  counted for the queue.  A call relies on a counter only by the number of
- *	  the load that it has looked at: a counter that has gone on to another one
- *	  is not known to it.
+ * 4.  What a counter has in a book is void if it is of an older load than the
+ *	  book, and committed begins at 0.  It is known when the load is over, if
+ *	  that has counted for the queue.  A call relies on a counter only by the
+ *	  number of the load that it has looked at: a counter whose book has gone
+ *	  on to another one is not known to it.
  *
  *	  That is never too little.  Take a moment at which the counter is known,
  *	  and a task that counts: a transaction C has claimed it, and no end of it
@@ -52,10 +52,8 @@
  *	  its slot back if the settings have changed when it has entered: so each
  *	  pop that enters after the change is through obeys it.
  *
- * 7.  A counter is freed if it says 0, by the present load, and a new one says
- *	  the same.  A backend looks at the load with the counter pinned: so a
- *	  counter that was freed, as a load had begun, is not asked by the one
- *	  before.
+ * 7.  A counter is freed if it says 0, by the last load that is over and by
+ *	  any later one, and a new one says the same.
  *
  * 8.  A start.  Each claim takes a start from the counter, at the moment at
  *	  which that is read on the monotonic clock, under the mutex: if the pace
@@ -118,24 +116,33 @@ fairq_counter_begin_starts(FairqCounter *counter, int64 since)
 	SpinLockRelease(&counter->mutex);
 }
 
-/* The counter is of that load, if not of a later one.  The mutex is held. */
-static void
+/*
+ * The book of that load is of it, if not of a later one.  The mutex is held.
+ * Returns the book.
+ */
+static int
 go_on_to(FairqCounter *counter, uint64 number)
 {
-	if (counter->number >= number)
-		return;
-	counter->number = number;
-	counter->committed = 0;
+	int			book = fairq_book_of(number);
+
+	if (counter->number[book] < number)
+	{
+		counter->number[book] = number;
+		counter->committed[book] = 0;
+	}
+	return book;
 }
 
 /* How many are running, at most, by what is known.  The mutex is held. */
 static bool
 count_running(FairqCounter *counter, FairqKnown now, int64 *running)
 {
+	int			book = fairq_book_of(now.number);
+
 	if (now.known)
-		go_on_to(counter, now.number);
-	*running = (int64) counter->committed + counter->open;
-	return now.known && counter->number == now.number;
+		(void) go_on_to(counter, now.number);
+	*running = (int64) counter->committed[book] + counter->open;
+	return now.known && counter->number[book] == now.number;
 }
 
 /* Does it still matter when tasks started?  The mutex is held. */
@@ -147,18 +154,20 @@ starts_matter(const FairqCounter *counter)
 }
 
 /*
- * Would nothing be lost if the counter went away, as of the load of that
- * number?
+ * Would nothing be lost if the counter went away?  current is the number of
+ * the last load that is over.
  */
 bool
-fairq_counter_is_idle(FairqCounter *counter, uint64 number)
+fairq_counter_is_idle(FairqCounter *counter, uint64 current)
 {
 	bool		idle;
 
 	SpinLockAcquire(&counter->mutex);
 	idle = counter->pins == 0 && counter->open == 0 &&
-		(counter->committed == 0 || counter->number < number) &&
 		counter->parked == 0 && !starts_matter(counter);
+	for (int book = 0; book < FAIRQ_BOOKS; book++)
+		idle &= counter->committed[book] == 0 ||
+			counter->number[book] < current;
 	SpinLockRelease(&counter->mutex);
 	return idle;
 }
@@ -242,22 +251,25 @@ fairq_counter_has_slot(FairqCounter *counter, FairqKnown now, int32 limit)
 }
 
 /*
- * Close slots, and add so many running tasks.  number is that of the load by
- * which a transaction that has committed does that; 0: the slots come to
- * nothing.  Returns in which lanes the group was parked; the caller takes it
- * back into service there.
+ * Close slots, and add so many running tasks, for a transaction that has
+ * committed; without adds, the slots come to nothing.  Returns in which lanes
+ * the group was parked; the caller takes it back into service there.
  */
 uint16
-fairq_counter_ended(FairqCounter *counter, uint64 number, int32 slots,
+fairq_counter_ended(FairqCounter *counter, const FairqAdds *adds, int32 slots,
 					int32 running)
 {
 	uint16		parked;
 
 	SpinLockAcquire(&counter->mutex);
 	Assert(counter->open >= slots);
-	go_on_to(counter, number);
 	counter->open -= slots;
-	counter->committed += running;
+	for (int i = 0; i < FAIRQ_BOOKS && adds != NULL; i++)
+	{
+		int			book = go_on_to(counter, adds->number[i]);
+
+		counter->committed[book] += adds->adds[i] ? running : 0;
+	}
 	parked = counter->parked;
 	counter->parked = 0;
 	SpinLockRelease(&counter->mutex);
@@ -269,8 +281,7 @@ void
 fairq_counter_add(FairqCounter *counter, uint64 number, int32 n)
 {
 	SpinLockAcquire(&counter->mutex);
-	go_on_to(counter, number);
-	counter->committed += n;
+	counter->committed[go_on_to(counter, number)] += n;
 	SpinLockRelease(&counter->mutex);
 }
 
@@ -336,7 +347,7 @@ fairq_counter_committed(FairqCounter *counter, FairqKnown now,
 
 	SpinLockAcquire(&counter->mutex);
 	known = count_running(counter, now, &sum);
-	*committed = counter->committed;
+	*committed = counter->committed[fairq_book_of(now.number)];
 	SpinLockRelease(&counter->mutex);
 	return known;
 }

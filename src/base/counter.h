@@ -13,15 +13,35 @@
 #define FAIRQ_NO_LIMIT (-1)
 
 /*
+ * Numbers are kept twice: since the last load that is over, and since the one
+ * in progress.  A load's number says in which of the two books its own are.
+ */
+#define FAIRQ_BOOKS 2
+
+static inline int
+fairq_book_of(uint64 number)
+{
+	return number % FAIRQ_BOOKS;
+}
+
+/*
  * By which load counters are known: what is of an older one is void.  Made by
  * fairq_tally_now().
  */
 typedef struct FairqKnown
 {
-	uint64		number;			/* number of the load that was begun last */
-	bool		known;			/* true: it is over, and has counted for the
-								 * queue */
+	uint64		number;			/* number of the last load that is over */
+	bool		known;			/* true: it has counted for the queue, and is
+								 * not void */
 } FairqKnown;
+
+/* To which books a commit adds.  Made by fairq_tally_enter(). */
+typedef struct FairqAdds
+{
+	uint64		number[FAIRQ_BOOKS];	/* number of the book's load */
+	bool		adds[FAIRQ_BOOKS];	/* false: that load has seen what the
+									 * transaction has changed */
+} FairqAdds;
 
 /*
  * The counter of the running tasks of a group, or of a queue; in shared
@@ -33,15 +53,15 @@ typedef struct FairqCounter
 	slock_t		mutex;			/* spinlock of all fields */
 	uint16		parked;			/* lanes that have parked the group, a bit for
 								 * each priority */
-	int32		committed;		/* number of running tasks as commits have
-								 * them; until the load is over, what they have
-								 * changed */
+	int32		committed[FAIRQ_BOOKS]; /* number of running tasks as commits
+										 * have them; until the load is over,
+										 * what they have changed */
 	int32		open;			/* number of slots of calls and transactions
 								 * that have not ended */
 	int32		pins;			/* number of pointers to the counter that
 								 * backends keep */
-	uint64		number;			/* number of the load since which committed
-								 * counts */
+	uint64		number[FAIRQ_BOOKS];	/* number of the load since which
+										 * committed counts */
 	uint64		tenure;			/* number of the queue's tenure of its hints */
 	FairqStarts starts;			/* when tasks started */
 } FairqCounter;
@@ -59,7 +79,7 @@ extern void fairq_counter_init(FairqCounter *counter, uint64 tenure,
 							   int64 born);
 extern void fairq_counter_copy(FairqCounter *copy, FairqCounter *counter);
 extern void fairq_counter_begin_starts(FairqCounter *counter, int64 since);
-extern bool fairq_counter_is_idle(FairqCounter *counter, uint64 number);
+extern bool fairq_counter_is_idle(FairqCounter *counter, uint64 current);
 extern bool fairq_counter_is_pinned(FairqCounter *counter);
 extern void fairq_counter_pin(FairqCounter *counter);
 extern void fairq_counter_unpin(FairqCounter *counter);
@@ -67,7 +87,7 @@ extern FairqSlot fairq_counter_enter(FairqCounter *counter, FairqKnown now,
 									 int32 limit);
 extern FairqSlot fairq_counter_has_slot(FairqCounter *counter, FairqKnown now,
 										int32 limit);
-extern uint16 fairq_counter_ended(FairqCounter *counter, uint64 number,
+extern uint16 fairq_counter_ended(FairqCounter *counter, const FairqAdds *adds,
 								  int32 slots, int32 running);
 extern void fairq_counter_add(FairqCounter *counter, uint64 number, int32 n);
 extern bool fairq_counter_park(FairqCounter *counter, FairqKnown now,

@@ -49,7 +49,7 @@
  * it the meaning of a field: sessions that have an old library and such as
  * have a new one must not share it.
  */
-#define LAYOUT 25
+#define LAYOUT 26
 
 /* name of the block, or of its handle */
 #define NAME "fairq"

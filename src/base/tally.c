@@ -12,46 +12,53 @@
  * lost.
  *
  * The load runs beside all work.  It sees the rows as of one snapshot S, and
- * each transaction decides at its end whether S has its changes.  The rules:
+ * each transaction decides at its end whether S has its changes.  There are
+ * two books, each of one load: all numbers are kept in both.  The last load
+ * that is over is the current one, by which numbers are known, and the next
+ * one takes the other book.  So what is known stays so while that goes on, and
+ * also if it comes to nothing.  The rules:
  *
  * 1.  Under the tally's lock, exclusively, the load takes S, copies what S says
- *	  of transactions, and is given a number.  Numbers of a queue and of a
- *	  counter are of that load, and begin at 0, once they are touched after
- *	  that.
+ *	  of transactions into its book, and is given a number.  Numbers that a
+ *	  queue or a counter has in that book are of that load, and begin at 0,
+ *	  once they are touched after that.
  *
  * 2.  A transaction that commits adds what it has changed after it has left the
  *	  array of running ones, under the lock, shared: all of one queue at once,
- *	  and only if S has not seen it end.  A counter hears of the load's number
- *	  in any case.
+ *	  and to each book only if its S has not seen it end.  A counter hears of
+ *	  both loads' numbers in any case.
  *
- * 3.  What S holds stays there after the load is over, until the next one
- *	  begins.
+ * 3.  What S holds stays in the book after the load is over, until the next
+ *	  one begins in that book.
  *
  * 4.  The load adds, of each queue and each counter, the rows that S sees of
- *	  it, to numbers that are of its own load.  Numbers are known only when it
- *	  is through with all queues.
+ *	  it, to numbers that are of its own load.  It is the current one only
+ *	  when it is through with all queues.
  *
  * 5.  Those of a queue are known if the load has come by it, or if the queue
  *	  was made after the load began: then it has no rows in S.
  *
  * 6. "resets" is read before S is taken.  What is known is so as long as that
- *	  has not changed.
+ *	  has not changed.  Who looks reads with which resets numbers are known,
+ *	  and then which load is current; at its end these are written the other
+ *	  way round.  So resets are never those of a later load.
  *
  * 7.  A load that is not seen to go on for a while is given up: another one
- *	  begins, by rule 1, and what the first one finds is added no more.
+ *	  begins in the same book, by rule 1, and what the first one finds is
+ *	  added no more.
  *
- * Why the numbers are right: let T be a transaction that has changed rows and
- * commits.  If S has seen T end, S sees the rows as T has left them.  T may
- * end here before S is taken, and what it adds is gone by rule 1; or after, be
- * it long after, and it adds nothing by rules 2 and 3.  If S has not seen T
- * end, S sees the rows as T has found them.  T leaves the array of running
- * ones after S was taken, since both go by ProcArrayLock, so it ends here
- * after that, finds S, and adds what it has changed; by rule 1 to numbers that
- * are of this load.  So each row is counted by the number of versions that S
- * sees, or by those who have changed it since, and never by both.  What is
- * taken away by rule 1 is by no number: a queue's mutex lets one backend at a
- * time see that its numbers are of an older load, and the lock lets no load
- * begin meanwhile.
+ * Why the numbers of a book are right: let T be a transaction that has
+ * changed rows and commits.  If S has seen T end, S sees the rows as T has
+ * left them.  T may end here before S is taken, and what it adds is gone by
+ * rule 1; or after, be it long after, and it adds nothing by rules 2 and 3.
+ * If S has not seen T end, S sees the rows as T has found them.  T leaves the
+ * array of running ones after S was taken, since both go by ProcArrayLock, so
+ * it ends here after that, finds S, and adds what it has changed; by rule 1 to
+ * numbers that are of this load.  So each row is counted by the number of
+ * versions that S sees, or by those who have changed it since, and never by
+ * both.  What is taken away by rule 1 is by no number: a queue's mutex lets
+ * one backend at a time see that its numbers are of an older load, and the
+ * lock lets no load begin meanwhile.
  *
  * Whether S has seen T end is asked of T's xid alone, that of the whole
  * transaction:  S has all of these that were running, also when it has not kept
@@ -92,6 +99,7 @@
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
 
+#include "shadow.h"
 #include "tally.h"
 
 /* a backend that is not seen for so long is not waited for, in ns */
@@ -107,6 +115,9 @@ static struct
 	uint64		passed;			/* the same, and its forgets */
 }			hand;
 
+/* By which load counters of the copy for peek are known. */
+static FairqKnown of_copy;
+
 /* What the transaction that commits has changed of one queue. */
 static struct
 {
@@ -119,22 +130,22 @@ Size
 fairq_tally_size(void)
 {
 	return offsetof(FairqTally, running) +
-		sizeof(uint32) * GetMaxSnapshotXidCount();
+		sizeof(uint32) * FAIRQ_BOOKS * GetMaxSnapshotXidCount();
 }
 
 void
 fairq_tally_init(FairqTally *tally, int32 domain)
 {
-	memset(tally, 0, sizeof(FairqTally));
+	memset(tally, 0, sizeof(FairqTally));	/* no load in either book */
 	LWLockInitialize(&tally->lock, fairq_tranche(FAIRQ_TALLY_TRANCHE));
 	tally->domain = domain;
 	pg_atomic_init_u64(&tally->begun_at, 0);
 	pg_atomic_init_u64(&tally->seen_at, 0);
 	pg_atomic_init_u64(&tally->asked_at, 0);
 	pg_atomic_init_u64(&tally->number, 0);
+	pg_atomic_init_u64(&tally->current, 0);
 	pg_atomic_init_u64(&tally->known, PG_UINT64_MAX);
 	pg_atomic_init_u64(&tally->passed, PG_UINT64_MAX);
-	pg_atomic_init_u64(&tally->skipping, 0);
 }
 
 /* Begin the numbers of a queue that gets its hints: nothing is known of it. */
@@ -143,8 +154,11 @@ fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 {
 	SpinLockInit(&queue->mutex);
 	queue->tally = tally;
-	queue->number = 0;
-	pg_atomic_init_u64(&queue->loaded, 0);
+	for (int book = 0; book < FAIRQ_BOOKS; book++)
+	{
+		queue->number[book] = 0;
+		pg_atomic_init_u64(&queue->loaded[book], 0);
+	}
 	pg_atomic_init_u64(&queue->passed, PG_UINT64_MAX);
 	/* no call has used it yet without counting */
 	pg_atomic_init_u64(&queue->counts_since, 0);
@@ -175,34 +189,26 @@ resets_of(const FairqTally *tally)
 	return pg_atomic_read_u64(&fairq_domain_at(tally->domain)->resets);
 }
 
-/* Add to the numbers of a queue.  The tally's lock is held. */
+/* Add to the numbers of a queue in a book.  The tally's lock is held. */
 static void
-add(FairqTally *tally, FairqQueueTally *queue, const int64 *n)
+add(FairqTally *tally, FairqQueueTally *queue, int book, const int64 *n)
 {
-	uint64		number = pg_atomic_read_u64(&tally->number);
+	uint64		number = tally->books[book].number;
 
 	SpinLockAcquire(&queue->mutex);
-	if (queue->number != number)
+	if (queue->number[book] != number)
 	{
-		queue->number = number;
-		memset(queue->n, 0, sizeof(queue->n));
+		queue->number[book] = number;
+		memset(queue->n[book], 0, sizeof(queue->n[book]));
 	}
 	for (int i = 0; i < FAIRQ_TALLIES; i++)
-		queue->n[i] += n[i];
+		queue->n[book][i] += n[i];
 	SpinLockRelease(&queue->mutex);
 }
 
-/* Note that the queue has no task that the last load could have missed. */
-static void
-have_none(FairqTally *tally, FairqQueueTally *queue, uint64 passed)
-{
-	pg_atomic_write_u64(&queue->loaded, pg_atomic_read_u64(&tally->number));
-	pg_atomic_write_u64(&queue->passed, passed);
-}
-
 /*
- * Note that the queue was just made: whenever the last load was begun, it has
- * seen no task of the queue.
+ * Note that the queue was just made: whenever loads were begun, they have seen
+ * no task of the queue.
  */
 void
 fairq_queue_tally_empty(FairqQueueTally *queue)
@@ -210,62 +216,76 @@ fairq_queue_tally_empty(FairqQueueTally *queue)
 	FairqTally *tally = fairq_tally_of(queue);
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	have_none(tally, queue, voids_of(tally, resets_of(tally)));
+	for (int book = 0; book < FAIRQ_BOOKS; book++)
+		pg_atomic_write_u64(&queue->loaded[book], tally->books[book].number);
+	pg_atomic_write_u64(&queue->passed, voids_of(tally, resets_of(tally)));
 	LWLockRelease(&tally->lock);
 }
 
 /*
- * Note that shared memory knows the queue from now on.  If the last load is
- * over, and knew all queues of which there were tasks, there was none of this
- * one.
+ * Note that shared memory knows the queue from now on.  If the current load
+ * knew all queues of which there were tasks, there was none of this one.
  */
 void
 fairq_queue_tally_entered(FairqQueueTally *queue)
 {
 	FairqTally *tally = fairq_tally_of(queue);
+	uint64		current;
+	int			book;
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	if (pg_atomic_read_u64(&tally->known) != PG_UINT64_MAX &&
-		pg_atomic_read_u64(&tally->skipping) !=
-		pg_atomic_read_u64(&tally->number))
-		have_none(tally, queue, pg_atomic_read_u64(&tally->passed));
+	current = pg_atomic_read_u64(&tally->current);
+	book = fairq_book_of(current);
+	if (current != 0 && !tally->books[book].skips)
+	{
+		pg_atomic_write_u64(&queue->loaded[book], current);
+		pg_atomic_write_u64(&queue->passed,
+							pg_atomic_read_u64(&tally->passed));
+	}
 	LWLockRelease(&tally->lock);
 }
 
-/* Are the numbers of the queue known by the load of that number? */
+/* Are the numbers of the queue known?  *current is by which load. */
 static bool
-is_known(FairqTally *tally, FairqQueueTally *queue, uint64 number)
+is_known(FairqTally *tally, FairqQueueTally *queue, uint64 *current)
 {
-	return pg_atomic_read_u64(&tally->known) == resets_of(tally) &&
-		pg_atomic_read_u64(&queue->loaded) == number &&
-		(!tally->replayed || RecoveryInProgress());
+	uint64		known = pg_atomic_read_u64(&tally->known);
+	pg_atomic_uint64 *loaded;
+
+	/* fairq_tally_end() writes them the other way round */
+	pg_read_barrier();
+	*current = pg_atomic_read_u64(&tally->current);
+	loaded = &queue->loaded[fairq_book_of(*current)];
+	return known == resets_of(tally) && pg_atomic_read_u64(loaded) == *current;
 }
 
-/* Are the numbers of the queue known?  They may not be the next moment. */
+/* The same.  They may not be the next moment. */
 bool
 fairq_tally_is_known(FairqQueueTally *queue)
 {
-	FairqTally *tally = fairq_tally_of(queue);
+	uint64		current;
 
-	return is_known(tally, queue, pg_atomic_read_u64(&tally->number));
+	return is_known(fairq_tally_of(queue), queue, &current);
 }
 
-/*
- * Returns by which load counters of the queue are known, if they are.  A
- * counter that is asked by that is pinned: one that is made later may be of a
- * load that has begun since, and know nothing of what this one has found.
- */
+/* Returns by which load counters of the queue are known, if they are. */
 FairqKnown
 fairq_tally_now(FairqQueueTally *queue)
 {
-	FairqTally *tally = fairq_tally_of(queue);
 	FairqKnown	now;
 
-	now.number = pg_atomic_read_u64(&tally->number);
-	pg_read_barrier();
-	now.known = is_known(tally, queue, now.number) &&
+	if (fairq_in_shadow(queue))
+		return of_copy;
+	now.known = is_known(fairq_tally_of(queue), queue, &now.number) &&
 		pg_atomic_read_u64(&queue->counts_since) < now.number;
 	return now;
+}
+
+/* The queue is about to be copied: the copy's counters are known as now. */
+void
+fairq_tally_keep(FairqQueueTally *queue)
+{
+	of_copy = fairq_tally_now(queue);
 }
 
 /*
@@ -286,15 +306,18 @@ bool
 fairq_tally_read(FairqQueueTally *queue, int64 *n)
 {
 	FairqTally *tally = fairq_tally_of(queue);
+	uint64		current;
 	bool		known;
+	int			book;
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	known = fairq_tally_is_known(queue);
+	known = is_known(tally, queue, &current);
+	book = fairq_book_of(current);
 	SpinLockAcquire(&queue->mutex);
-	if (queue->number == pg_atomic_read_u64(&tally->number))
-		memcpy(n, queue->n, sizeof(queue->n));
+	if (queue->number[book] == current)
+		memcpy(n, queue->n[book], sizeof(queue->n[book]));
 	else
-		memset(n, 0, sizeof(queue->n));
+		memset(n, 0, sizeof(queue->n[book]));
 	SpinLockRelease(&queue->mutex);
 	LWLockRelease(&tally->lock);
 	return known;
@@ -302,27 +325,38 @@ fairq_tally_read(FairqQueueTally *queue, int64 *n)
 
 /* --------------------------------------------------------------------- */
 
-/* Has the snapshot of the count seen that transaction end? */
-static bool
-is_seen(const FairqTally *tally, uint64 xid)
+/* What the load of a book has seen running. */
+static uint32 *
+running_of(FairqTally *tally, int book)
 {
-	int			low = 0;
-	int			high = tally->nrunning;
+	return tally->running + book * GetMaxSnapshotXidCount();
+}
 
-	if (xid >= tally->xmax)
+/* Has the snapshot of a book seen our transaction end? */
+static bool
+is_seen(FairqTally *tally, int book)
+{
+	FullTransactionId own = GetTopFullTransactionIdIfAny();
+	uint64		xid = U64FromFullTransactionId(own);
+	const FairqBook *seen = &tally->books[book];
+	const uint32 *running = running_of(tally, book);
+	int			low = 0;
+	int			high = seen->nrunning;
+
+	if (xid >= seen->xmax)
 		return false;
-	if (xid < tally->xmin)
+	if (xid < seen->xmin)
 		return true;
 	while (low < high)
 	{
 		int			mid = (low + high) / 2;
 
-		if (tally->running[mid] < xid - tally->xmin)
+		if (running[mid] < xid - seen->xmin)
 			low = mid + 1;
 		else
 			high = mid;
 	}
-	return low == tally->nrunning || tally->running[low] != xid - tally->xmin;
+	return low == seen->nrunning || running[low] != xid - seen->xmin;
 }
 
 /* For callbacks: add what our transaction, which has committed, has changed. */
@@ -335,9 +369,9 @@ fairq_tally_committed(void)
 		return;
 	tally = fairq_tally_of(sum.queue);
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	if (!is_seen(tally,
-				 U64FromFullTransactionId(GetTopFullTransactionIdIfAny())))
-		add(tally, sum.queue, sum.n);
+	for (int book = 0; book < FAIRQ_BOOKS; book++)
+		if (!is_seen(tally, book))
+			add(tally, sum.queue, book, sum.n);
 	LWLockRelease(&tally->lock);
 	sum.queue = NULL;
 }
@@ -450,19 +484,19 @@ fairq_tally_call_end(FairqQueueTally *queue)
 
 /*
  * For callbacks: have no load begin until fairq_tally_leave(), as our
- * transaction, which has committed, adds to counters of the queue.  Returns
- * the number of the load by which it does; without *adds the load has seen
- * what it has done, and it adds nothing.
+ * transaction, which has committed, adds to counters of the queue.
  */
-uint64
-fairq_tally_enter(FairqQueueTally *queue, bool *adds)
+void
+fairq_tally_enter(FairqQueueTally *queue, FairqAdds *adds)
 {
 	FairqTally *tally = fairq_tally_of(queue);
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	*adds = !is_seen(tally,
-					 U64FromFullTransactionId(GetTopFullTransactionIdIfAny()));
-	return pg_atomic_read_u64(&tally->number);
+	for (int book = 0; book < FAIRQ_BOOKS; book++)
+	{
+		adds->number[book] = tally->books[book].number;
+		adds->adds[book] = !is_seen(tally, book);
+	}
 }
 
 void
@@ -484,22 +518,24 @@ compare_xids(const void *a, const void *b)
 
 /* Keep what the snapshot says of transactions.  The lock is held exclusively. */
 static void
-keep_snapshot(FairqTally *tally, Snapshot snapshot)
+keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
 {
+	FairqBook  *seen = &tally->books[book];
+	uint32	   *running = running_of(tally, book);
 	FullTransactionId next = ReadNextFullTransactionId();
 	uint32		behind = XidFromFullTransactionId(next) - snapshot->xmax;
 	TransactionId own = GetTopTransactionIdIfAny();
 
 	/* both are less than two billion behind the next one */
-	tally->xmax = U64FromFullTransactionId(next) - behind;
-	tally->xmin = tally->xmax - (uint32) (snapshot->xmax - snapshot->xmin);
-	tally->nrunning = snapshot->xcnt;
-	for (int i = 0; i < tally->nrunning; i++)
-		tally->running[i] = snapshot->xip[i] - snapshot->xmin;
+	seen->xmax = U64FromFullTransactionId(next) - behind;
+	seen->xmin = seen->xmax - (uint32) (snapshot->xmax - snapshot->xmin);
+	seen->nrunning = snapshot->xcnt;
+	for (int i = 0; i < seen->nrunning; i++)
+		running[i] = snapshot->xip[i] - snapshot->xmin;
 	/* a snapshot has room for all others, none of them ours */
 	if (TransactionIdIsValid(own) && TransactionIdPrecedes(own, snapshot->xmax))
-		tally->running[tally->nrunning++] = own - snapshot->xmin;
-	qsort(tally->running, tally->nrunning, sizeof(uint32), compare_xids);
+		running[seen->nrunning++] = own - snapshot->xmin;
+	qsort(running, seen->nrunning, sizeof(uint32), compare_xids);
 }
 
 /* Is a backend at a load? */
@@ -512,6 +548,24 @@ fairq_tally_is_busy(FairqTally *tally)
 }
 
 /*
+ * Begin a load in the book in which the current one is not, and return the
+ * book.  The lock is held exclusively.
+ */
+static int
+begin_book(FairqTally *tally)
+{
+	uint64		current = pg_atomic_read_u64(&tally->current);
+	uint64		last = pg_atomic_read_u64(&tally->number);
+	int			book = 1 - fairq_book_of(current);
+
+	hand.number = (last / FAIRQ_BOOKS + 1) * FAIRQ_BOOKS + book;
+	pg_atomic_write_u64(&tally->number, hand.number);
+	tally->books[book].number = hand.number;
+	tally->books[book].skips = false;
+	return book;
+}
+
+/*
  * Begin a load.  Returns the snapshot as of which rows are to be read, which
  * is registered; NULL if another backend is at it.  The table of tasks is
  * locked.
@@ -520,6 +574,7 @@ Snapshot
 fairq_tally_begin(FairqTally *tally)
 {
 	Snapshot	snapshot;
+	int			book;
 
 	Assert(hand.tally == NULL);
 	/* whatever can fail has been done once */
@@ -533,16 +588,14 @@ fairq_tally_begin(FairqTally *tally)
 	hand.tally = tally;
 	pg_atomic_write_u64(&tally->begun_at, fairq_monotonic());
 	pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
-	hand.number = pg_atomic_add_fetch_u64(&tally->number, 1);
-	pg_atomic_write_u64(&tally->known, PG_UINT64_MAX);
-	tally->replayed = RecoveryInProgress();
+	book = begin_book(tally);
 	hand.resets = resets_of(tally);
 	hand.passed = voids_of(tally, hand.resets);
 	pg_read_barrier();
 	snapshot = GetLatestSnapshot();
 	/* what our own transaction has changed is not there */
 	snapshot->curcid = FirstCommandId;
-	keep_snapshot(tally, snapshot);
+	keep_snapshot(tally, book, snapshot);
 	LWLockRelease(&tally->lock);
 	return RegisterSnapshot(snapshot);
 }
@@ -601,8 +654,10 @@ fairq_tally_found(FairqQueueTally *queue, const int64 *n)
 	LWLockAcquire(&tally->lock, LW_SHARED);
 	if (pg_atomic_read_u64(&tally->number) == hand.number)
 	{
-		add(tally, queue, n);
-		pg_atomic_write_u64(&queue->loaded, hand.number);
+		int			book = fairq_book_of(hand.number);
+
+		add(tally, queue, book, n);
+		pg_atomic_write_u64(&queue->loaded[book], hand.number);
 		pg_atomic_write_u64(&queue->passed, hand.passed);
 	}
 	LWLockRelease(&tally->lock);
@@ -620,7 +675,7 @@ fairq_tally_skip(void)
 	LWLockAcquire(&tally->lock, LW_SHARED);
 	/* not over what a load says that has begun since */
 	if (pg_atomic_read_u64(&tally->number) == hand.number)
-		pg_atomic_write_u64(&tally->skipping, hand.number);
+		tally->books[fairq_book_of(hand.number)].skips = true;
 	LWLockRelease(&tally->lock);
 }
 
@@ -641,6 +696,9 @@ fairq_tally_end(bool over)
 		pg_atomic_write_u64(&tally->seen_at, 0);
 		if (over)
 		{
+			pg_atomic_write_u64(&tally->current, hand.number);
+			/* is_known() reads them the other way round */
+			pg_write_barrier();
 			pg_atomic_write_u64(&tally->known, hand.resets);
 			pg_atomic_write_u64(&tally->passed, hand.passed);
 		}

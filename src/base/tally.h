@@ -22,10 +22,24 @@ typedef enum FairqTallied
 /* No load counts running tasks for the queue, also not the next one. */
 #define FAIRQ_NO_LOAD PG_UINT64_MAX
 
+/* What a load goes by, in shared memory, under the tally's lock. */
+typedef struct FairqBook
+{
+	uint64		number;			/* number of the load; 0: none */
+	bool		skips;			/* true: it has passed over tasks of a queue
+								 * that shared memory did not know */
+	uint64		xmin;			/* xid, with its epoch, below which its
+								 * snapshot has seen all transactions end */
+	uint64		xmax;			/* xid, with its epoch, from which on it has
+								 * seen none end */
+	int32		nrunning;		/* number of transactions between that it has
+								 * seen running */
+} FairqBook;
+
 /*
- * In shared memory, one for each extension: what the last load goes by.  All
+ * In shared memory, one for each extension: what the last loads go by.  All
  * but the atomics is under lock, and what is atomic is written under it, but
- * for skipping and asked_at.
+ * for asked_at.
  */
 typedef struct FairqTally
 {
@@ -33,7 +47,6 @@ typedef struct FairqTally
 								 * numbers of queues while it is held */
 	int32		domain;			/* index of the extension's FairqDomain;
 								 * constant */
-	bool		replayed;		/* true: the load was begun on a standby */
 	pg_atomic_uint64 begun_at;	/* time at which the last load was begun, by the
 								 * monotonic clock; 0: there was none */
 	pg_atomic_uint64 seen_at;	/* time at which the backend that loads was last
@@ -43,22 +56,19 @@ typedef struct FairqTally
 								 * load, likewise; 0: none was */
 	pg_atomic_uint64 number;	/* number of the load that was begun last; 0:
 								 * none */
-	pg_atomic_uint64 known;		/* resets of the domain with which the numbers
-								 * are known; PG_UINT64_MAX: they are not */
+	pg_atomic_uint64 current;	/* number of the last load that is over; 0:
+								 * none is */
+	pg_atomic_uint64 known;		/* resets of the domain with which its
+								 * numbers are known; PG_UINT64_MAX: there are
+								 * none */
 	pg_atomic_uint64 passed;	/* resets and forgets of the domain, added up,
 								 * before the last load that is over;
 								 * PG_UINT64_MAX: none is */
-	pg_atomic_uint64 skipping;	/* number of the last load that passed over
-								 * tasks of a queue that shared memory did not
-								 * know */
-	uint64		xmin;			/* xid, with its epoch, below which the
-								 * snapshot has seen all transactions end */
-	uint64		xmax;			/* xid, with its epoch, from which on it has
-								 * seen none end */
-	int32		nrunning;		/* number of transactions in running */
+	FairqBook	books[FAIRQ_BOOKS]; /* a load in progress is in the one in
+									 * which the current one is not */
 	uint32		running[FLEXIBLE_ARRAY_MEMBER]; /* xids less xmin of those
-												 * between that it has seen
-												 * running, ascending */
+												 * that each book's load has
+												 * seen running, ascending */
 } FairqTally;
 
 /* In shared memory, part of FairqHints. */
@@ -68,13 +78,16 @@ typedef struct FairqQueueTally
 								 * tally's lock held */
 	dsa_pointer tally;			/* the extension's FairqTally; constant while
 								 * the queue is there */
-	uint64		number;			/* number of the load since which n counts */
-	pg_atomic_uint64 loaded;	/* number of the last load that has counted
-								 * the queue, or began before there was a task
-								 * of it; 0: none; written under the tally's
-								 * lock */
+	uint64		number[FAIRQ_BOOKS];	/* number of the load since which n
+										 * counts */
+	pg_atomic_uint64 loaded[FAIRQ_BOOKS];	/* number of the book's last load
+											 * that has counted the queue, or
+											 * began before there was a task of
+											 * it; 0: none; written under the
+											 * tally's lock */
 	pg_atomic_uint64 passed;	/* resets and forgets of the domain, added up,
-								 * before that load; PG_UINT64_MAX: none */
+								 * before the last of these loads;
+								 * PG_UINT64_MAX: none */
 	pg_atomic_uint64 counts_since;	/* number of the last load that has not
 									 * counted for the queue's counters;
 									 * FAIRQ_NO_LOAD: the next one won't,
@@ -85,8 +98,9 @@ typedef struct FairqQueueTally
 								 * count */
 	pg_atomic_uint32 uncounted; /* number of transactions in progress of which
 								 * such a call has claimed or ended a task */
-	int64		n[FAIRQ_TALLIES];	/* number of tasks; without loaded, what
-									 * transactions have changed since */
+	int64		n[FAIRQ_BOOKS][FAIRQ_TALLIES];	/* number of tasks; without
+												 * loaded, what transactions
+												 * have changed since */
 } FairqQueueTally;
 
 /* As what a task counts that stands there and has no lease. */
@@ -103,6 +117,7 @@ extern void fairq_queue_tally_empty(FairqQueueTally *queue);
 extern void fairq_queue_tally_entered(FairqQueueTally *queue);
 extern FairqTally *fairq_tally_of(FairqQueueTally *queue);
 extern FairqKnown fairq_tally_now(FairqQueueTally *queue);
+extern void fairq_tally_keep(FairqQueueTally *queue);
 extern bool fairq_tally_is_known(FairqQueueTally *queue);
 extern bool fairq_tally_has_passed(FairqQueueTally *queue);
 extern bool fairq_tally_read(FairqQueueTally *queue, int64 *n);
@@ -113,7 +128,7 @@ extern void fairq_tally_limit(FairqQueueTally *queue);
 extern bool fairq_tally_call_begin(FairqQueueTally *queue, bool limited);
 extern void fairq_tally_call_end(FairqQueueTally *queue);
 extern bool fairq_tally_counts(FairqQueueTally *queue);
-extern uint64 fairq_tally_enter(FairqQueueTally *queue, bool *adds);
+extern void fairq_tally_enter(FairqQueueTally *queue, FairqAdds *adds);
 extern void fairq_tally_leave(FairqQueueTally *queue);
 
 extern bool fairq_tally_is_busy(FairqTally *tally);

@@ -157,18 +157,16 @@ fairq_held_sub_committed(SubTransactionId sub, SubTransactionId parent)
 		uncounted[i].sub = parent;
 }
 
-/* Close slots, and add what was changed, as of the present load. */
+/* Close slots, and add what was changed. */
 static void
 commit_from(int first)
 {
 	FairqQueueTally *entered = NULL;
-	uint64		number = 0;
-	bool		adds = false;
+	FairqAdds	adds;
 
 	for (int i = first; i < nheld; i++)
 	{
 		FairqHints *hints = held[i].hints;
-		int32		running;
 
 		/* there may be two extensions, one after the other */
 		if (entered == NULL || entered->tally != hints->tally.tally)
@@ -176,13 +174,12 @@ commit_from(int first)
 			if (entered != NULL)
 				fairq_tally_leave(entered);
 			entered = &hints->tally;
-			number = fairq_tally_enter(entered, &adds);
+			fairq_tally_enter(entered, &adds);
 		}
-		running = adds ? held[i].running : 0;
-		held[i].parked = fairq_counter_ended(held[i].counter, number,
-											 held[i].slots, running);
-		(void) fairq_counter_ended(&hints->running, number, held[i].slots,
-								   running);
+		held[i].parked = fairq_counter_ended(held[i].counter, &adds,
+											 held[i].slots, held[i].running);
+		(void) fairq_counter_ended(&hints->running, &adds, held[i].slots,
+								   held[i].running);
 		/* also if the load has seen it: who waits may have looked before */
 		held[i].freed = held[i].slots - held[i].running;
 	}
@@ -196,10 +193,10 @@ abort_from(int first)
 {
 	for (int i = first; i < nheld; i++)
 	{
-		held[i].parked = fairq_counter_ended(held[i].counter, 0,
+		held[i].parked = fairq_counter_ended(held[i].counter, NULL,
 											 held[i].slots, 0);
-		(void) fairq_counter_ended(&held[i].hints->running, 0, held[i].slots,
-								   0);
+		(void) fairq_counter_ended(&held[i].hints->running, NULL,
+								   held[i].slots, 0);
 		held[i].freed = held[i].slots;
 	}
 }

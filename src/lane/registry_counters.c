@@ -17,11 +17,12 @@
 #include "shmem.h"
 
 /*
- * The number of the last load, and the tenure of the hints of a counter's queue.
- * False if the queue is gone: then the counter may be freed, though it is not idle.
+ * The number of the last load that is over, and the tenure of the hints of a
+ * counter's queue.  False if the queue is gone: then the counter may be freed,
+ * though it is not idle.
  */
 static bool
-read_queue_of(const FairqQueueKey *key, uint64 *number, uint64 *tenure)
+read_queue_of(const FairqQueueKey *key, uint64 *current, uint64 *tenure)
 {
 	FairqQueueKey queue = *key;
 	FairqQueueEntry *entry;
@@ -32,7 +33,7 @@ read_queue_of(const FairqQueueKey *key, uint64 *number, uint64 *tenure)
 	if (entry == NULL)
 		return false;
 	hints = fairq_at(entry->hints);
-	*number = pg_atomic_read_u64(&fairq_tally_of(&hints->tally)->number);
+	*current = pg_atomic_read_u64(&fairq_tally_of(&hints->tally)->current);
 	*tenure = hints->entry.tenure;
 	dshash_release_lock(fairq_view.queues, entry);
 	return true;
@@ -42,15 +43,15 @@ read_queue_of(const FairqQueueKey *key, uint64 *number, uint64 *tenure)
 static bool
 is_of_no_use(FairqCounterEntry *entry)
 {
-	uint64		number;
+	uint64		current;
 	uint64		tenure;
 
 	if (fairq_counter_is_idle(&entry->counter, 0))
 		return true;
 	return !fairq_counter_is_pinned(&entry->counter) &&
-		(!read_queue_of(&entry->key, &number, &tenure) ||
+		(!read_queue_of(&entry->key, &current, &tenure) ||
 		 tenure != entry->counter.tenure ||
-		 fairq_counter_is_idle(&entry->counter, number));
+		 fairq_counter_is_idle(&entry->counter, current));
 }
 
 /* Free the counters that are idle, and what queues had that are gone. */

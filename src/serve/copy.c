@@ -218,6 +218,8 @@ fairq_copy_queue(const FairqQueue *queue, int64 max_tasks)
 	FairqHints *copy = fairq_shadow_begin(hints, sizeof(FairqHints));
 	FairqQueue *of_copy = fairq_shadow_alloc(sizeof(FairqQueue));
 
+	/* first: a later load may not be over in what is copied */
+	fairq_tally_keep(&hints->tally);
 	memcpy(copy, hints, sizeof(FairqHints));
 	fairq_chunks_init(&copy->chunks);
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)

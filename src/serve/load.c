@@ -16,9 +16,10 @@
  *	 end, also if nothing else is known of the lane (lane_leases.c).
  *
  * Until a load is over, groups without a limit are served as ever, and limited
- * ones are passed over.  A pop that would return less than it was asked for
- * (with per_group: nothing), and a look of fairq.wait() that sees nothing,
- * waits for the end of the load, and then looks again (serve.c).
+ * ones of queues of which nothing is known are passed over.  There a pop that
+ * would return less than it was asked for (with per_group: nothing), and a
+ * look of fairq.wait() that sees nothing, waits for the end of the load, and
+ * then looks again (serve.c).
  *
  * A small table is loaded by the call that comes by first: that takes some
  * milliseconds, or some dozens in a queue with limits.  A large one is loaded
@@ -570,7 +571,8 @@ fairq_load_finish(FairqQueue *queue, FairqTable *tasks)
 		CHECK_FOR_INTERRUPTS();
 		if ((!counts && waits++ == MOST_WAITS) || RecoveryInProgress() ||
 			IsInParallelMode() ||
-			pg_atomic_read_u64(&tally->number) - first > MOST_IN_A_CALL)
+			pg_atomic_read_u64(&tally->number) - first >
+			FAIRQ_BOOKS * MOST_IN_A_CALL)
 			return false;
 		if (!waited && !is_small(tasks, true) && (!asked || was_asked(tally)))
 		{

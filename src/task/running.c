@@ -111,7 +111,7 @@ fairq_slot_in_group_back(void)
 		return;
 	call.group.slot = false;
 	group_start_back();
-	parked = fairq_counter_ended(call.group.counter, 0, 1, 0);
+	parked = fairq_counter_ended(call.group.counter, NULL, 1, 0);
 	unpin_group();
 	/* another call may have found no slot because of ours */
 	fairq_take_back(call.queue->hints, call.group.no, parked);
@@ -143,7 +143,7 @@ fairq_running_end(void)
 	}
 	queue_start_back();
 	if (call.in_queue)
-		(void) fairq_counter_ended(&hints->running, 0, 1, 0);
+		(void) fairq_counter_ended(&hints->running, NULL, 1, 0);
 	memset(&call, 0, sizeof(call));
 }
 

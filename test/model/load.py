@@ -4,7 +4,9 @@ A queue has one group, and a few tasks that are ready or running (src/serve/load
 counter.c, running.c).  Its numbers of tasks are kept by commits.  The group's
 counter has two: committed, the running tasks as commits have them; and open,
 the slots of transactions that have not ended here.  A load reads all rows as
-of a snapshot, row by row, and adds what it has found.  Promised is
+of a snapshot, row by row, and adds what it has found.  There are two books of
+numbers: that of the current load, the last that is over, and that of the load
+in progress.  A load's number is even in book 0, and odd in book 1.  Promised is
 
 strict          when a task is claimed with a slot, or goes on running with
                 another worker, no more run than the limit says.  A task runs
@@ -17,6 +19,8 @@ unknown         when all is quiet, and no load was cancelled, and nothing was
                 changed by SQL since the last one began, the numbers are known;
                 and so is the counter, if the load began with a limit and no
                 transaction that does not count.
+lost            what was known is known until rows are changed by SQL: also
+                while another load goes on, and when it comes to nothing.
 
 A step is what happens at once for all others.  A transaction is an xid, and
 has a savepoint at most.  A row's versions are (task, made by, kind, ended by);
@@ -43,6 +47,12 @@ RULES = {
     "found is added": "what was found is added to what commits have",
     "own number": "and only as long as no other load has begun",
     "known last": "numbers are known when the load is over, not before",
+    "known stays": "and those of the last load while another one goes on",
+    "other book": "which takes the book that the last one over is not in",
+    "both books": "what commits is added to both",
+    "own snapshot": "to each by what its own load has seen",
+    "current first": "a load is the current one before its resets are known",
+    "looks in order": "who looks reads these first, and then which is current",
     "aborts add nothing": "what is rolled back is not added",
     "undo": "nor what is rolled back to a savepoint",
     "resets first": "resets are read before the snapshot is taken",
@@ -58,12 +68,12 @@ RULES = {
     "undo back": "so is one that is rolled back to a savepoint",
     "open stays": "no load touches open slots",
     "end at commit": "a task that ends counts until that is committed",
-    "moves on": "who adds nothing tells the counter of the load, too",
+    "moves on": "who adds nothing tells the counter of the loads, too",
     "same number": "no slot is had by the numbers of another load",
     "within": "an expired task runs on if no more run than may be",
     "idle": "a counter is freed only if it says 0",
+    "idle in both": "also by the load in progress",
     "not open": "and has no slot open",
-    "pinned": "and nobody looks at it, from before the load is looked at",
     # the first limit
     "limited": "a call that sees a limit counts, and so do all after it",
     "limited again": "a call that won't count says so, then looks again",
@@ -77,20 +87,34 @@ KINDS = (READY, RUNNING)
 EACH = -1                       # counts_since: no load counts as yet
 
 # xid; savepoint: 0: none, or its number; number, known: of the load, as looked
-# at; mine: number, snapshot and resets of the own load; noted, below: changes
-# of tasks (ready, running), of the counter, slots; below: those outside the
-# savepoint; slot: one is had for the next claim; call: None, "counts", "not";
-# limit: of old settings; kept: counts as a call that does not count
+# at, at first the resets with which it is; mine: number, snapshot and resets of
+# the own load; noted, below: changes of tasks (ready, running), of the counter,
+# slots; below: those outside the savepoint; slot: one is had for the next
+# claim; call: None, "counts", "not"; limit: of old settings; kept: counts as a
+# call that does not count; decided: books to which is added
 NOTHING = (0, 0, 0, 0)
 Session = namedtuple("Session", "at xid sub number known mine snapshot rows"
-                     " resets noted below slot call limit kept pins seen")
+                     " resets noted below slot call limit kept pins seen decided")
 BEGUN = Session(0, 0, 0, 0, False, 0, None, (0, 0), 0, NOTHING, NOTHING,
-                False, None, None, False, False, None)
+                False, None, None, False, False, None, None)
 # ended: the xids that have ended, visibly; aborted: those, and savepoints (xid,
-# number), that were rolled back.  counter: number, committed, open
+# number), that were rolled back; number: of the load that was begun last;
+# current: of the last that is over; snapshots: of each book, (number, xmax,
+# running); numbers: of each book, (number, (ready, running)); known, over:
+# resets with which numbers are known, or should be.  counter: of each book,
+# (number, committed); open
 State = namedtuple("State", "next ended aborted versions resets number counting"
-                   " xmax running numbers of_number known counter limit limited"
+                   " current snapshots numbers known over counter limit limited"
                    " calls counts_since cancelled changed blind sessions")
+
+BOOKS = (0, 1)
+NEW = (((0, 0), (0, 0)), 0)
+FIRST = 3                       # number of the first load
+
+
+def with_book(books, book, value):
+    return tuple(value if b == book else books[b] for b in BOOKS)
+
 
 COMMIT, ABORT, END = (("commit",), ("abort",), ("commit", "abort"))
 
@@ -100,13 +124,14 @@ def ended(*calls, by=END):
 
 
 OLD = [("old",)]
-POP = [("begin",), ("pin",), ("look",), ("enter",), ("claim",), ("done",)]
+LOOK = [("look",), ("look_again",)]
+POP = [("begin",), *LOOK, ("pin",), ("enter",), ("claim",), ("done",)]
 COMPLETE = [("begin",), ("finish",), ("done",)]
-TAKE_OVER = [("begin",), ("pin",), ("look",), ("go_on",), ("done",)]
+TAKE_OVER = [("begin",), *LOOK, ("pin",), ("go_on",), ("done",)]
 SAVE, UNDO, RELEASE = [("save",)], [("undo",)], [("release",)]
 ENQUEUE = [("enqueue",)]
 SQL = [("sql",), ("end", END), ("reset",)]
-LOAD = [("load",), ("read",), ("publish",), ("over",)]
+LOAD = [("load",), ("read",), ("publish",), ("over",), ("resets",)]
 CANCELLED = [("load",), ("read",), ("cancel",)]
 OTHER = [("xid",)]
 FREE = [("free",)]
@@ -145,10 +170,17 @@ SCENARIOS = {
     "loaded again": (2, 0, 1, 0, [ended(POP), LOAD + LOAD]),
     "loaded again beside two": (
         2, 0, 1, 1, [ended(POP, by=COMMIT), ended(POP, by=COMMIT), LOAD]),
+    "loaded twice beside two": (
+        2, 0, 1, 1, [ended(POP, by=COMMIT), ended(POP, by=COMMIT),
+                     LOAD + LOAD]),
     "cancelled": (1, 0, 1, 0, [ended(POP), CANCELLED + LOAD]),
     "cancelled, for good": (1, 1, 1, 1, [ended(POP), CANCELLED]),
+    "cancelled twice": (1, 1, 1, 1, [ended(COMPLETE), CANCELLED + CANCELLED]),
+    "cancelled beside another": (
+        1, 1, 1, 1, [ended(COMPLETE), CANCELLED, LOAD]),
     "changed by SQL": (1, 0, 1, 0, [SQL, LOAD, ended(POP)]),
     "changed by SQL beside a pop": (1, 1, 1, 1, [SQL, ended(POP), LOAD]),
+    "changed by SQL and loaded again": (2, 0, 2, 1, [SQL, LOAD, ended(POP)]),
     "loaded by one that has popped": (
         2, 0, 1, 0, [ended(POP, LOAD), ended(POP)]),
     "loaded by one that has enqueued": (
@@ -167,6 +199,9 @@ SCENARIOS = {
         2, 0, 1, 1, [ended(POP, by=COMMIT), ended(POP), LOAD + FREE]),
     "freed while a load goes on": (
         1, 1, 1, 1, [ended(POP), LOAD, FREE]),
+    "freed while a task ends": (0, 1, 1, 1, [ended(COMPLETE), LOAD, FREE]),
+    "freed beside two loads": (
+        2, 0, 1, 1, [ended(POP), LOAD + LOAD, FREE, ended(POP, by=COMMIT)]),
     "freed beside an open pop": (2, 0, 1, 1, [ended(POP), FREE, ended(POP)]),
     "after a restart": (1, 1, 1, None, [LOAD + LOAD, ended(POP)]),
     "a first limit": (
@@ -198,13 +233,14 @@ class Model(Explorer):
         versions = tuple((task, 0, RUNNING if task < running else READY, None)
                          for task in range(running + ready))
         limited_now = limit is not None and loaded is not None
+        number = FIRST if loaded else 0
+        numbers = (0, (0, 0)), (number, (ready, running) if loaded else (0, 0))
+        counter = (0, 0), (number, running if loaded and limited_now else 0)
         self.start = State(
-            1, (), (), versions, 0, loaded or 0, 0, 1, (),
-            (ready, running) if loaded else (0, 0), loaded or 0,
-            0 if loaded else None,
-            (loaded or 0, running if loaded and limited_now else 0, 0), limit,
-            limited_now, 0, 0 if limit else EACH, False, False, 0,
-            (BEGUN,) * len(scripts))
+            1, (), (), versions, 0, number, False, number,
+            ((0, 1, ()), (number, 1, ())), numbers, 0 if loaded else None,
+            0 if loaded else None, (counter, 0), limit, limited_now, 0,
+            0 if limit else EACH, False, False, 0, (BEGUN,) * len(scripts))
 
     def script(self, script):
         script = list(script)
@@ -215,6 +251,10 @@ class Model(Explorer):
 
         if "one section" not in self.rules:
             instead(("load",), ("load",), ("take",))
+        if "current first" not in self.rules:
+            for i in range(len(script) - 1):
+                if script[i:i + 2] == [("over",), ("resets",)]:
+                    script[i:i + 2] = [("resets",), ("over",)]
         if "visible first" not in self.rules:
             for i in range(len(script) - 1):
                 if script[i][0] == "end" and script[i + 1] == ("tell",):
@@ -233,10 +273,6 @@ class Model(Explorer):
                     script[i:i + 2] = [("claim",), ("enter",)]
         if "enter in mutex" not in self.rules:
             instead(("enter",), ("ask",), ("enter",))
-        if "pinned" not in self.rules:
-            for i in range(len(script) - 1):
-                if script[i:i + 2] == [("pin",), ("look",)]:
-                    script[i:i + 2] = [("look",), ("pin",)]
         return script
 
     def steps(self, state):
@@ -379,28 +415,51 @@ class Model(Explorer):
 
     def counter_is_known(self, state):
         return (self.is_known(state)
-                and state.counts_since not in (EACH, state.number))
+                and EACH != state.counts_since < state.current)
 
     def look(self, state, session, _):
+        """Look with what the current load is known."""
         if session.call != "counts":
             return state, session
-        state = self.counting(state)
-        return state, session._replace(number=state.number,
-                                       known=self.counter_is_known(state))
+        return self.counting(state), session._replace(number=state.current,
+                                                      known=state.known)
+
+    def look_again(self, state, session, _):
+        """Look which one it is, and whether that has changed."""
+        if session.call != "counts":
+            return state, session
+        if "looks in order" in self.rules:
+            session = session._replace(number=state.current)
+            state_then = state._replace(known=session.known)
+        else:
+            state_then = state._replace(current=session.number)
+        known = self.counter_is_known(state_then)
+        session = session._replace(known=known)
+        found = self.find(state, session) if known else None
+        if found is not None:
+            self.check_enough(state, self.says(found, session.number))
+        return state, session
+
+    def says(self, counter, number):
+        books, opened = counter
+        return books[number & 1][1] + opened
 
     def find(self, state, session):
-        """What the counter says, by the load that was looked at."""
-        number, committed, opened = state.counter
+        """The counter, by the load that was looked at."""
+        books, opened = state.counter
+        book = session.number & 1
+        number, committed = books[book]
         if number > session.number and "same number" in self.rules:
             return None
         if number < session.number:
-            committed = 0
-        return max(number, session.number), committed, opened
+            number, committed = session.number, 0
+        return with_book(books, book, (number, committed)), opened
 
     def ask(self, state, session, _):
         found = self.find(state, session) if session.known else None
         return state, session._replace(
-            seen=found is not None and found[1] + found[2] < state.limit)
+            seen=found is not None
+            and self.says(found, session.number) < state.limit)
 
     def enter(self, state, session, _):
         skip = (self.after(session, "claim")
@@ -410,13 +469,13 @@ class Model(Explorer):
         found = self.find(state, session) if session.known else None
         if found is None:
             return state, session, skip
-        number, committed, opened = found
-        free = (committed + opened < state.limit if session.seen is None
-                else session.seen)
+        books, opened = found
+        free = (self.says(found, session.number) < state.limit
+                if session.seen is None else session.seen)
         session = session._replace(seen=None)
         if not free:
             return state._replace(counter=found), session, skip
-        return (state._replace(counter=(number, committed, opened + 1)),
+        return (state._replace(counter=(books, opened + 1)),
                 session._replace(slot=True))
 
     def claim(self, state, session, _):
@@ -439,8 +498,8 @@ class Model(Explorer):
         state, session = changed
         counts = session.call == "counts"
         if counts and "end at commit" not in self.rules:
-            number, committed, opened = state.counter
-            state = state._replace(counter=(number, committed - 1, opened))
+            for book in BOOKS:
+                state = self.counted(state, book, -1)
             counts = False
         return state, self.note(session, 0, -1, -counts, 0)
 
@@ -450,7 +509,8 @@ class Model(Explorer):
             return state, session
         found = self.find(state, session) if session.known else None
         if "within" in self.rules and (
-                found is None or found[1] + found[2] > state.limit):
+                found is None
+                or self.says(found, session.number) > state.limit):
             return state, session
         changed = self.change(state, session, RUNNING, RUNNING)
         if changed is None:
@@ -471,9 +531,11 @@ class Model(Explorer):
         return state._replace(limit=limit), session
 
     def free(self, state, session, _):
-        number, committed, opened = state.counter
-        if number < state.number:
-            committed = 0
+        books, opened = state.counter
+        looked_at = (BOOKS if "idle in both" in self.rules
+                     else (state.current & 1,))
+        committed = any(books[book][1] and books[book][0] >= state.current
+                        for book in looked_at)
         if (committed and "idle" in self.rules
                 or opened and "not open" in self.rules
                 or any(other.pins or other.noted[3] or other.below[3]
@@ -481,7 +543,7 @@ class Model(Explorer):
                        for other in state.sessions) and not (
                            opened and "not open" not in self.rules)):
             return state, session
-        return state._replace(counter=(0, 0, 0)), session
+        return state._replace(counter=NEW), session
 
     # the ends of transactions
 
@@ -520,69 +582,90 @@ class Model(Explorer):
                                aborted=aborted),
                 session._replace(noted=noted))
 
-    def is_added(self, state, session):
+    def is_added(self, state, session, book):
         if "stays" not in self.rules and not state.counting:
             return True
-        if session.xid >= state.xmax:
+        if "own snapshot" not in self.rules:
+            book = state.number & 1
+        _, xmax, running = state.snapshots[book]
+        if session.xid >= xmax:
             return "later adds" in self.rules
-        if session.xid in state.running:
+        if session.xid in running:
             return "running adds" in self.rules
         return "seen adds nothing" not in self.rules
 
-    def added(self, state, what):
-        numbers = state.numbers
-        if state.of_number != state.number and "from zero" in self.rules:
+    def added(self, state, book, what):
+        of = state.snapshots[book][0]
+        number, numbers = state.numbers[book]
+        if number != of and "from zero" in self.rules:
             numbers = (0, 0)
-        return state._replace(of_number=state.number, numbers=tuple(
-            a + b for a, b in zip(numbers, what)))
+        numbers = tuple(a + b for a, b in zip(numbers, what))
+        return state._replace(
+            numbers=with_book(state.numbers, book, (of, numbers)))
 
-    def counted(self, state, what):
-        number, committed, opened = state.counter
-        if number != state.number and "from zero" in self.rules:
+    def counted(self, state, book, what):
+        of = state.snapshots[book][0]
+        books, opened = state.counter
+        number, committed = books[book]
+        if number != of and "from zero" in self.rules:
             committed = 0
-        return state._replace(counter=(state.number, committed + what, opened))
+        books = with_book(books, book, (of, committed + what))
+        return state._replace(counter=(books, opened))
 
     def closed(self, state, slots):
-        number, committed, opened = state.counter
-        return state._replace(counter=(number, committed, opened - slots))
+        books, opened = state.counter
+        return state._replace(counter=(books, opened - slots))
 
     def close(self, state, session, _):
         return (self.closed(state, session.noted[3]),
                 session._replace(noted=(*session.noted[:3], 0)))
 
+    def books(self, state):
+        """Those to which a commit adds."""
+        return BOOKS if "both books" in self.rules else (state.number & 1,)
+
     def decide(self, state, session, _):
-        if not self.is_added(state, session):
-            session = session._replace(noted=(0, 0, 0, session.noted[3]))
-        return state, session
+        return state, session._replace(decided=tuple(
+            book for book in self.books(state)
+            if self.is_added(state, session, book)))
 
     def tell(self, state, session, _):
         ready, running, counted, slots = session.noted
-        adds = self.is_added(state, session) or (
-            "one decision" not in self.rules)
-        if adds and (ready or running):
-            state = self.added(state, (ready, running))
-        if adds and counted:
-            state = self.counted(state, counted)
-        elif (counted or slots) and "moves on" in self.rules and (
-                session.seen != "abort"):
-            state = self.counted(state, 0)
+        for book in self.books(state):
+            adds = (self.is_added(state, session, book)
+                    if session.decided is None else book in session.decided)
+            if adds and (ready or running):
+                state = self.added(state, book, (ready, running))
+            if adds and counted:
+                state = self.counted(state, book, counted)
+            elif (counted or slots) and "moves on" in self.rules and (
+                    session.seen != "abort"):
+                state = self.counted(state, book, 0)
         state = self.closed(state, slots)
         if session.kept:
             state = state._replace(calls=state.calls - 1)
         xid = session.xid if "visible first" not in self.rules else 0
         return state, session._replace(xid=xid, noted=NOTHING, seen=None,
-                                       kept=False)
+                                       kept=False, decided=None)
 
     # the load
 
     def load(self, state, session, _):
-        state = state._replace(number=state.number + 1, counting=True,
-                               cancelled=False, changed=False,
-                               known=state.resets
-                               if "known last" not in self.rules else None)
+        number = state.number // 2 + 1
+        book = (1 - (state.current & 1) if "other book" in self.rules
+                else number & 1)
+        number = 2 * number + book
+        snapshot = (number, *state.snapshots[book][1:])
+        state = state._replace(
+            number=number, counting=True, cancelled=False, changed=False,
+            snapshots=with_book(state.snapshots, book, snapshot))
+        if "known last" not in self.rules:
+            state = state._replace(known=state.resets, current=number)
+        if "known stays" not in self.rules:
+            state = state._replace(known=None)
         if "open stays" not in self.rules:
-            state = state._replace(counter=(*state.counter[:2], 0))
-        session = session._replace(mine=state.number, rows=(0, 0),
+            state = state._replace(counter=(state.counter[0], 0))
+        session = session._replace(mine=number, rows=(0, 0),
                                    resets=state.resets)
         if "one section" not in self.rules:
             return state, session
@@ -595,7 +678,10 @@ class Model(Explorer):
         if "own runs" not in self.rules:
             # PostgreSQL leaves one's own out of the list
             running = tuple(xid for xid in running if xid != session.xid)
-        return (state._replace(xmax=xmax, running=running),
+        book = session.mine & 1
+        snapshot = (state.snapshots[book][0], xmax, running)
+        return (state._replace(snapshots=with_book(state.snapshots, book,
+                                                   snapshot)),
                 session._replace(snapshot=(xmax, running)))
 
     def sees(self, state, session, by):
@@ -626,25 +712,38 @@ class Model(Explorer):
 
     def publish(self, state, session, _):
         if state.number != session.mine and "own number" in self.rules:
-            return state, session, self.after(session, "over")
-        counts = state.counts_since not in (EACH, state.number)
+            return state, session, self.after(session, "over", "resets")
+        book = session.mine & 1
+        counts = EACH != state.counts_since < session.mine
         if "found is added" not in self.rules:
-            state = state._replace(numbers=session.rows,
-                                   of_number=state.number)
-            return state._replace(counter=(
-                state.number, session.rows[1], state.counter[2])), session
-        state = self.added(state, session.rows)
+            books, opened = state.counter
+            found = with_book(state.numbers, book,
+                              (session.mine, session.rows))
+            books = with_book(books, book, (session.mine, session.rows[1]))
+            return state._replace(numbers=found,
+                                  counter=(books, opened)), session
+        state = self.added(state, book, session.rows)
         has_limit = state.limited or "limited" not in self.rules
         if counts and (has_limit or "not limited" not in self.rules):
-            state = self.counted(state, session.rows[1] if has_limit else 0)
+            state = self.counted(state, book,
+                                 session.rows[1] if has_limit else 0)
         elif not has_limit:
             state = state._replace(counts_since=EACH)
         return state, session
 
+    def is_mine(self, state, session):
+        return state.number == session.mine or "own number" not in self.rules
+
     def over(self, state, session, _):
-        if state.number == session.mine or "own number" not in self.rules:
-            state = state._replace(counting=False, known=session.resets)
+        if self.is_mine(state, session):
+            state = state._replace(counting=False, current=session.mine)
         return state, session._replace(snapshot=None)
+
+    def resets(self, state, session, _):
+        """In one section with that before, but others can look in between."""
+        if self.is_mine(state, session):
+            state = state._replace(known=session.resets, over=session.resets)
+        return state, session
 
     # what is promised
 
@@ -656,6 +755,11 @@ class Model(Explorer):
                     not self.committed(state, end) or end is None):
                 tasks.add(task)
         return len(tasks)
+
+    def check_enough(self, state, says):
+        # what was changed by SQL is not known before the reset
+        if not state.blind and says < self.truth(state):
+            raise Fault(f"too little: {says} instead of {self.truth(state)}")
 
     def check_strict(self, state):
         if not state.blind and self.truth(state) > state.limit:
@@ -671,26 +775,31 @@ class Model(Explorer):
         return tuple(rows)
 
     def check(self, state):
-        number, committed, opened = state.counter
-        if number != state.number:
+        books, opened = state.counter
+        book = state.current & 1
+        number, committed = books[book]
+        number_of, numbers = state.numbers[book]
+        if state.over == state.resets and (
+                not self.is_known(state)
+                or max(number, number_of) > state.current):
+            raise Fault("lost: what was known")
+        if number != state.current:
             committed = 0
+        if number_of != state.current:
+            numbers = (0, 0)
         says = committed + opened
-        truth = self.truth(state)
-        # what was changed by SQL is not known before the reset
-        if self.counter_is_known(state) and not state.blind and says < truth:
-            raise Fault(f"too little: {says} instead of {truth}")
+        if self.counter_is_known(state):
+            self.check_enough(state, says)
         if state.blind or any(session.xid in state.ended
                               for session in state.sessions if session.xid):
             return
-        if self.is_known(state):
-            numbers = (state.numbers if state.of_number == state.number
-                       else (0, 0))
-            if numbers != self.rows(state):
-                raise Fault(f"wrong: {numbers} instead of {self.rows(state)}")
+        if self.is_known(state) and numbers != self.rows(state):
+            raise Fault(f"wrong: {numbers} instead of {self.rows(state)}")
         idle = all(not session.slot and session.call is None
                    for session in state.sessions)
-        if idle and self.counter_is_known(state) and says != truth:
-            raise Fault(f"wrong: {says} counted instead of {truth}")
+        if idle and self.counter_is_known(state) and says != self.truth(state):
+            raise Fault(f"wrong: {says} counted instead of "
+                        f"{self.truth(state)}")
         self.check_quiet(state)
 
     def check_quiet(self, state):
