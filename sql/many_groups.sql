@@ -1,23 +1,38 @@
--- One call enqueues in more groups than were once remembered of a transaction
--- (16,384): each round serves each of them once all the same.
+-- One transaction changes tasks of very many groups and priorities, more than were
+-- once remembered (65,536): each round serves each of them once all the same.
 --
--- Fails when a transaction has fewer pending changes than that (FAIRQ_MAX_PENDING in
--- pending.c).
+-- Fails when a transaction forgets some of its changes (fairq_pending() in pending.c),
+-- and when the changes of a savepoint that is released stay beside those of the
+-- transaction (fairq_pending_sub_committed() there).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 SET synchronous_commit = off;
 
 SELECT fairq.create_queue('many_groups', concurrency => 1);
+BEGIN;
 SELECT count(*) FROM fairq.enqueue_batch('many_groups',
-	ARRAY(SELECT 'g' || i % 20000 FROM generate_series(1, 60000) i),
-	array_fill('1'::jsonb, '{60000}'));
+	ARRAY(SELECT 'g' || i FROM generate_series(0, 19999) i),
+	array_fill('1'::jsonb, '{20000}'), priority => 0);
+DO $$
+BEGIN
+	FOR p IN 1 .. 3 LOOP
+		BEGIN
+			PERFORM fairq.enqueue_batch('many_groups',
+				ARRAY(SELECT 'g' || i FROM generate_series(0, 19999) i),
+				array_fill('1'::jsonb, '{20000}'), priority => p);
+		EXCEPTION WHEN division_by_zero THEN
+		END;
+	END LOOP;
+END
+$$;
+COMMIT;
 
 CREATE TEMPORARY TABLE served (round int, group_key text);
 -- a thousand at a time, as one worker does
 DO $$
 BEGIN
-	FOR round IN 1 .. 3 LOOP
+	FOR round IN 1 .. 4 LOOP
 		FOR part IN 1 .. 20 LOOP
 			INSERT INTO served SELECT round, group_key
 			FROM fairq.pop('many_groups', 1000) WHERE fairq.complete(id, attempt);
@@ -28,6 +43,24 @@ END
 $$;
 SELECT round, count(*), count(DISTINCT group_key) FROM served GROUP BY 1 ORDER BY 1;
 SELECT count(*) FROM fairq.pop('many_groups');
+
+-- What is remembered grows with the groups, and not with the savepoints.
+BEGIN;
+DO $$
+BEGIN
+	FOR n IN 1 .. 100 LOOP
+		BEGIN
+			PERFORM fairq.enqueue_batch('many_groups',
+				ARRAY(SELECT 'g' || i FROM generate_series(1, 500) i),
+				array_fill('1'::jsonb, '{500}'));
+		EXCEPTION WHEN division_by_zero THEN
+		END;
+	END LOOP;
+END
+$$;
+SELECT sum(total_bytes) < 2 * 1024 * 1024 AS few
+FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext';
+ROLLBACK;
 
 -- A rollback leaves what stood before: nothing is forgotten, and each has its turn.
 TRUNCATE served;

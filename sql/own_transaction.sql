@@ -3,7 +3,7 @@
 --
 -- Fails when each pop says anew what its transaction has enqueued, and so reads
 -- the entries again of all that it has finished (fairq_pending_show() in
--- shown.c).
+-- pending.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -66,6 +66,27 @@ SELECT pg_temp.read_for(2000);
 COMMIT;
 SELECT * FROM fairq.check_queue('own_groups');
 
+-- pops that find less than they ask for
+SELECT fairq.create_queue('own_short');
+BEGIN;
+SELECT pg_temp.start_counting();
+DO $$
+BEGIN
+	FOR i IN 1 .. 1000 LOOP
+		PERFORM fairq.enqueue('own_short', 'g' || i % 40);
+		ASSERT (SELECT count(*) FROM fairq.pop('own_short', 10) WHERE fairq.complete(id)) = 1;
+		BEGIN
+			PERFORM fairq.enqueue('own_short', 'g' || i % 3);
+		EXCEPTION WHEN division_by_zero THEN
+		END;
+		ASSERT (SELECT count(*) FROM fairq.take('own_short', 10)) = 1;
+	END LOOP;
+END
+$$;
+SELECT pg_temp.read_for(2000);
+COMMIT;
+SELECT * FROM fairq.check_queue('own_short');
+
 -- limited ones, which keep their places until the commit
 SELECT fairq.create_queue('own_limited', concurrency => 1);
 BEGIN;
@@ -116,7 +137,7 @@ COMMIT;
 SELECT * FROM fairq.check_queue('own_left');
 SELECT * FROM fairq.check_queue('own_right');
 
--- more queues than it keeps in mind, some of them gone again
+-- many queues, some of them gone again
 BEGIN;
 DO $$
 BEGIN

@@ -132,7 +132,6 @@ static void
 init_domain(FairqDomain *domain)
 {
 	pg_atomic_init_u64(&domain->resets, 0);
-	pg_atomic_init_u64(&domain->forgets, 0);
 	pg_atomic_init_u64(&domain->moves, 0);
 	pg_atomic_init_u64(&domain->group_changes, 0);
 	pg_atomic_init_u64(&domain->settings, 0);

@@ -46,8 +46,6 @@ typedef struct FairqDomain
 {
 	pg_atomic_uint64 resets;	/* number of times that all hints became
 								 * void */
-	pg_atomic_uint64 forgets;	/* number of times that leases were
-								 * forgotten */
 	pg_atomic_uint64 moves;		/* number of rows that got new index entries
 								 * (store_task.c) */
 	pg_atomic_uint64 group_changes; /* number of times that cached groups

@@ -112,7 +112,6 @@ static struct
 	uint64		number;			/* number of the load */
 	uint64		resets;			/* resets of the domain before the snapshot
 								 * was taken */
-	uint64		passed;			/* the same, and its forgets */
 }			hand;
 
 /* By which load counters of the copy for peek are known. */
@@ -175,14 +174,6 @@ fairq_tally_of(FairqQueueTally *queue)
 	return fairq_at(queue->tally);
 }
 
-/* Returns what has to be the same for leases and reaches not to be void. */
-static uint64
-voids_of(const FairqTally *tally, uint64 resets)
-{
-	return resets +
-		pg_atomic_read_u64(&fairq_domain_at(tally->domain)->forgets);
-}
-
 static uint64
 resets_of(const FairqTally *tally)
 {
@@ -218,7 +209,7 @@ fairq_queue_tally_empty(FairqQueueTally *queue)
 	LWLockAcquire(&tally->lock, LW_SHARED);
 	for (int book = 0; book < FAIRQ_BOOKS; book++)
 		pg_atomic_write_u64(&queue->loaded[book], tally->books[book].number);
-	pg_atomic_write_u64(&queue->passed, voids_of(tally, resets_of(tally)));
+	pg_atomic_write_u64(&queue->passed, resets_of(tally));
 	LWLockRelease(&tally->lock);
 }
 
@@ -297,8 +288,7 @@ fairq_tally_has_passed(FairqQueueTally *queue)
 {
 	FairqTally *tally = fairq_tally_of(queue);
 
-	return pg_atomic_read_u64(&queue->passed) ==
-		voids_of(tally, resets_of(tally));
+	return pg_atomic_read_u64(&queue->passed) == resets_of(tally);
 }
 
 /* Read the numbers of the queue.  False if they are not known; then *n is any. */
@@ -382,9 +372,9 @@ fairq_tally_committed(void)
  * the latest by fairq_tally_committed().
  */
 void
-fairq_tally_commit(FairqQueueTally *queue, const int64 *n)
+fairq_tally_commit(FairqQueueTally *queue, const int32 *n)
 {
-	int64		any = 0;
+	int32		any = 0;
 
 	for (int i = 0; i < FAIRQ_TALLIES; i++)
 		any |= n[i];
@@ -590,7 +580,6 @@ fairq_tally_begin(FairqTally *tally)
 	pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
 	book = begin_book(tally);
 	hand.resets = resets_of(tally);
-	hand.passed = voids_of(tally, hand.resets);
 	pg_read_barrier();
 	snapshot = GetLatestSnapshot();
 	/* what our own transaction has changed is not there */
@@ -658,7 +647,7 @@ fairq_tally_found(FairqQueueTally *queue, const int64 *n)
 
 		add(tally, queue, book, n);
 		pg_atomic_write_u64(&queue->loaded[book], hand.number);
-		pg_atomic_write_u64(&queue->passed, hand.passed);
+		pg_atomic_write_u64(&queue->passed, hand.resets);
 	}
 	LWLockRelease(&tally->lock);
 }
@@ -700,7 +689,7 @@ fairq_tally_end(bool over)
 			/* is_known() reads them the other way round */
 			pg_write_barrier();
 			pg_atomic_write_u64(&tally->known, hand.resets);
-			pg_atomic_write_u64(&tally->passed, hand.passed);
+			pg_atomic_write_u64(&tally->passed, hand.resets);
 		}
 	}
 	LWLockRelease(&tally->lock);

@@ -61,9 +61,8 @@ typedef struct FairqTally
 	pg_atomic_uint64 known;		/* resets of the domain with which its
 								 * numbers are known; PG_UINT64_MAX: there are
 								 * none */
-	pg_atomic_uint64 passed;	/* resets and forgets of the domain, added up,
-								 * before the last load that is over;
-								 * PG_UINT64_MAX: none is */
+	pg_atomic_uint64 passed;	/* resets of the domain before the last load
+								 * that is over; PG_UINT64_MAX: none is */
 	FairqBook	books[FAIRQ_BOOKS]; /* a load in progress is in the one in
 									 * which the current one is not */
 	uint32		running[FLEXIBLE_ARRAY_MEMBER]; /* xids less xmin of those
@@ -85,8 +84,7 @@ typedef struct FairqQueueTally
 											 * began before there was a task of
 											 * it; 0: none; written under the
 											 * tally's lock */
-	pg_atomic_uint64 passed;	/* resets and forgets of the domain, added up,
-								 * before the last of these loads;
+	pg_atomic_uint64 passed;	/* resets of the domain before the last of them;
 								 * PG_UINT64_MAX: none */
 	pg_atomic_uint64 counts_since;	/* number of the last load that has not
 									 * counted for the queue's counters;
@@ -121,7 +119,7 @@ extern void fairq_tally_keep(FairqQueueTally *queue);
 extern bool fairq_tally_is_known(FairqQueueTally *queue);
 extern bool fairq_tally_has_passed(FairqQueueTally *queue);
 extern bool fairq_tally_read(FairqQueueTally *queue, int64 *n);
-extern void fairq_tally_commit(FairqQueueTally *queue, const int64 *n);
+extern void fairq_tally_commit(FairqQueueTally *queue, const int32 *n);
 extern void fairq_tally_committed(void);
 
 extern void fairq_tally_limit(FairqQueueTally *queue);

@@ -76,33 +76,47 @@ fairq_news_add_more(FairqNews *news, int64 addr)
 	news->more = Min(news->more, addr);
 }
 
+/* Put a node into the list.  If that is too long, the last one leaves it. */
+static void
+put_node(FairqNews *news, int32 node)
+{
+	int32	   *at = &news->items;
+	int32		last;
+	int			n = 1;
+
+	while (*at != NO_INDEX && nodes[*at].item.addr <= nodes[node].item.addr)
+	{
+		at = &nodes[*at].next;
+		n++;
+	}
+	nodes[node].next = *at;
+	*at = node;
+	while (nodes[*at].next != NO_INDEX)
+	{
+		at = &nodes[*at].next;
+		n++;
+	}
+	if (n <= FAIRQ_HAND)
+		return;
+	last = *at;
+	fairq_news_add_more(news, nodes[last].item.addr);
+	release_node(last);
+	*at = NO_INDEX;
+}
+
 /* Add a ready task.  Only the lowest ones are kept one by one. */
 void
 fairq_news_add_item(FairqNews *news, const FairqItem *item)
 {
-	int32	   *at = &news->items;
 	int32		node = new_node();
 
-	while (*at != NO_INDEX && nodes[*at].item.addr <= item->addr)
-		at = &nodes[*at].next;
 	nodes[node].item = *item;
-	nodes[node].next = *at;
-	*at = node;
-	if (news->nitems < FAIRQ_HAND)
-	{
-		news->nitems++;
-		return;
-	}
-	at = &news->items;
-	while (nodes[*at].next != NO_INDEX)
-		at = &nodes[*at].next;
-	fairq_news_add_more(news, nodes[*at].item.addr);
-	release_node(*at);
-	*at = NO_INDEX;
+	put_node(news, node);
 }
 
-static void
-init_leases(FairqLeases *leases)
+/* Make leases empty. */
+void
+fairq_leases_init(FairqLeases *leases)
 {
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
@@ -113,55 +127,29 @@ init_leases(FairqLeases *leases)
 	leases->searches = PG_UINT64_MAX;
 }
 
-/* Make the news empty, which were not used so far. */
-void
-fairq_news_init(FairqNews *news)
+/* What time will make ready, by the news; empty, if there was nothing. */
+static FairqLater *
+later_of(FairqNews *news)
 {
-	news->items = NO_INDEX;
-	news->nitems = 0;
-	news->more = FAIRQ_ADDR_MAX;
-	news->since = DT_NOEND;
+	FairqLater *later;
+
+	if (news->later != NULL)
+		return news->later;
+	later = MemoryContextAlloc(TopTransactionContext, sizeof(FairqLater));
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		news->scheduled[r] = FAIRQ_ADDR_MAX;
-	init_leases(&news->leased);
+		later->scheduled[r] = FAIRQ_ADDR_MAX;
+	fairq_leases_init(&later->leased);
+	news->later = later;
+	return later;
 }
 
-/* Empty the news. */
+/* Add a timed task. */
 void
-fairq_news_release(FairqNews *news)
+fairq_news_add_timed(FairqNews *news, int64 addr)
 {
-	while (news->items != NO_INDEX)
-	{
-		int32		node = news->items;
+	int64	   *first = &later_of(news)->scheduled[fairq_region(addr)];
 
-		news->items = nodes[node].next;
-		release_node(node);
-	}
-	fairq_news_init(news);
-}
-
-static bool
-has_ready_news(const FairqNews *news)
-{
-	return news->nitems > 0 || news->more != FAIRQ_ADDR_MAX;
-}
-
-/* Are there tasks in the news? */
-bool
-fairq_news_has_tasks(const FairqNews *news)
-{
-	bool		any = has_ready_news(news);
-
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		any |= news->scheduled[r] != FAIRQ_ADDR_MAX;
-	return any;
-}
-
-/* Are the news empty? */
-bool
-fairq_news_is_none(const FairqNews *news)
-{
-	return !fairq_news_has_tasks(news) && news->leased.until == DT_NOEND;
+	*first = Min(*first, addr);
 }
 
 static void
@@ -176,17 +164,67 @@ add_leases(FairqLeases *leases, const FairqLeases *more)
 	leases->searches = Min(leases->searches, more->searches);
 }
 
-/* Add to the news of a whole lane, in which single tasks do not matter. */
+/* Add leases of tasks. */
 void
-fairq_news_add_lane(FairqNews *news, const FairqNews *more)
+fairq_news_add_leases(FairqNews *news, const FairqLeases *leases)
 {
+	add_leases(&later_of(news)->leased, leases);
+}
+
+/* Make the news empty, which were not used so far. */
+void
+fairq_news_init(FairqNews *news)
+{
+	news->items = NO_INDEX;
+	news->nready = 0;
+	news->more = FAIRQ_ADDR_MAX;
+	news->since = DT_NOEND;
+	news->later = NULL;
+}
+
+/* Give back what the news have allocated. */
+void
+fairq_news_release(FairqNews *news)
+{
+	while (news->items != NO_INDEX)
+	{
+		int32		node = news->items;
+
+		news->items = nodes[node].next;
+		release_node(node);
+	}
+	if (news->later != NULL)
+		pfree(news->later);
+	news->later = NULL;
+}
+
+/* Add other news of the same group, which are used up.  Allocates nothing. */
+void
+fairq_news_merge(FairqNews *news, FairqNews *more)
+{
+	while (more->items != NO_INDEX)
+	{
+		int32		node = more->items;
+
+		more->items = nodes[node].next;
+		put_node(news, node);
+	}
 	fairq_news_add_more(news, more->more);
 	fairq_news_since(news, more->since);
-	if (more->nitems > 0)
-		fairq_news_add_more(news, 0);
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		news->scheduled[r] = Min(news->scheduled[r], more->scheduled[r]);
-	add_leases(&news->leased, &more->leased);
+	news->nready += more->nready;
+	if (news->later == NULL)
+	{
+		news->later = more->later;
+		more->later = NULL;
+	}
+	else if (more->later != NULL)
+	{
+		for (int r = 0; r < FAIRQ_REGIONS; r++)
+			news->later->scheduled[r] = Min(news->later->scheduled[r],
+											more->later->scheduled[r]);
+		add_leases(&news->later->leased, &more->later->leased);
+	}
+	fairq_news_release(more);
 }
 
 /* Publish timed tasks; with again, they may have fallen due by now. */
@@ -203,55 +241,34 @@ publish_scheduled(FairqLane *lane, int32 group_no, int64 addr, bool again)
 					   fairq_due_time(addr));
 }
 
-/*
- * Forget a lane: all of it is to be read off the table again, and its leases
- * by another load.
- */
+/* Publish what time will make ready. */
 static void
-forget_lane(FairqLane *lane)
+publish_later(FairqLane *lane, int32 group_no, const FairqLater *later,
+			  bool again)
 {
-	fairq_lane_forget(lane);
-	pg_atomic_fetch_add_u64(&fairq_domain_at(lane->domain)->forgets, 1);
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		publish_scheduled(lane, group_no, later->scheduled[r], again);
+	if (later->leased.until == DT_NOEND)
+		return;
+	fairq_lane_add_leases(lane, group_no, &later->leased);
+	fairq_wake_in_time(&fairq_hints_of(lane)->wakeup, later->leased.until);
 }
 
-/*
- * Publish the news of a group, or of a lane (-1); with again, of tasks that were
- * ready before.
- */
+/* Publish the news of a group; with again, of tasks that were ready before. */
 void
 fairq_news_publish(FairqLane *lane, int32 group_no, const FairqNews *news,
 				   bool again)
 {
-	if (fairq_news_is_none(news))
-		return;
-	if (group_no < 0 && (again || has_ready_news(news)))
-	{
-		/* whose these are is not known: all is read again */
-		forget_lane(lane);
-		fairq_wake_all(&fairq_hints_of(lane)->wakeup);
-		return;
-	}
-	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-		publish_scheduled(lane, group_no, news->scheduled[r], again);
-	if (has_ready_news(news))
-	{
-		FairqItem	items[FAIRQ_HAND];
-		int			n = 0;
+	FairqItem	items[FAIRQ_HAND];
+	int			n = 0;
 
-		for (int32 at = news->items; at != NO_INDEX; at = nodes[at].next)
-			items[n++] = nodes[at].item;
+	if (news->later != NULL)
+		publish_later(lane, group_no, news->later, again);
+	for (int32 at = news->items; at != NO_INDEX; at = nodes[at].next)
+		items[n++] = nodes[at].item;
+	if (n > 0 || news->more != FAIRQ_ADDR_MAX)
 		fairq_lane_add_ready(lane, group_no, items, n, news->more,
 							 news->since);
-	}
-	if (news->leased.until != DT_NOEND)
-	{
-		if (group_no < 0)
-			forget_lane(lane);
-		else
-			fairq_lane_add_leases(lane, group_no, &news->leased);
-		fairq_wake_in_time(&fairq_hints_of(lane)->wakeup,
-						   news->leased.until);
-	}
 }
 
 /* Forget all lists, whose memory goes with the transaction. */

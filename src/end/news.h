@@ -7,20 +7,27 @@
 
 #include "lane.h"
 
+/* Tasks of a group that time will make ready. */
+typedef struct FairqLater
+{
+	int64		scheduled[FAIRQ_REGIONS];	/* lowest address of timed tasks,
+											 * per region; FAIRQ_ADDR_MAX:
+											 * none */
+	FairqLeases leased;			/* leases of tasks */
+} FairqLater;
+
 /* What is published of a group, at a commit or at an abort. */
 typedef struct FairqNews
 {
 	int32		items;			/* index of the first of the lowest ready
 								 * tasks, a list of nodes; -1: none */
-	int32		nitems;			/* length of that list */
+	int32		nready;			/* number of tasks that waiters are woken
+								 * for */
 	int64		more;			/* lowest address of other ready tasks;
 								 * FAIRQ_ADDR_MAX: none */
 	TimestampTz since;			/* time at which the first of all these became
 								 * ready; DT_NOEND: there are none */
-	int64		scheduled[FAIRQ_REGIONS];	/* lowest address of timed tasks,
-											 * per region; FAIRQ_ADDR_MAX:
-											 * none */
-	FairqLeases leased;			/* leases of tasks */
+	FairqLater *later;			/* timed and leased tasks; NULL: none */
 } FairqNews;
 
 extern void fairq_news_init(FairqNews *news);
@@ -29,9 +36,10 @@ extern void fairq_news_forget(void);
 extern void fairq_news_since(FairqNews *news, TimestampTz since);
 extern void fairq_news_add_more(FairqNews *news, int64 addr);
 extern void fairq_news_add_item(FairqNews *news, const FairqItem *item);
-extern void fairq_news_add_lane(FairqNews *news, const FairqNews *more);
-extern bool fairq_news_has_tasks(const FairqNews *news);
-extern bool fairq_news_is_none(const FairqNews *news);
+extern void fairq_news_add_timed(FairqNews *news, int64 addr);
+extern void fairq_leases_init(FairqLeases *leases);
+extern void fairq_news_add_leases(FairqNews *news, const FairqLeases *leases);
+extern void fairq_news_merge(FairqNews *news, FairqNews *more);
 extern void fairq_news_publish(FairqLane *lane, int32 group_no,
 							   const FairqNews *news, bool again);
 

@@ -6,21 +6,26 @@
  * subtransaction will change; transaction.c applies it.
  *
  * Pending changes are a stack.  Those of a subtransaction lie on top of its
- * parent's; if it commits they are relabelled as the parent's, if it aborts
- * they are applied in reverse order and popped.  The reverse order lets
- * reservations be put back one after the other.
- *
- * The stack is bounded.  Past that a transaction notes changes by lanes only: if tasks are ready at
- * its end, or it has leased some, then all that is known of the lane is
- * forgotten, and read off the table again.
+ * parent's.  If it commits, each is merged into the parent's change of the
+ * same group, or becomes the parent's.  If it aborts, they are applied in
+ * reverse order and popped.  The reverse order lets reservations be put back
+ * one after the other.
  *
  * A change is found through a hash table of the topmost ones for each group of
  * a lane; each knows the one below it.  They come and go as on a stack, so a
  * bucket is simply given back to the one below, or emptied: whatever was put
  * in behind it has gone before.
  *
- * Locking: none.  All memory is had when a change is noted: what transaction.c
- * calls here neither fails nor allocates.
+ * A transaction's own pops find what it has enqueued and leased.  A pop first
+ * publishes the changes of its queue that own pops were not shown; what is
+ * added to a change that was shown is published at once.  The commit publishes
+ * all of it again.  Pops of other sessions cannot see these tasks.  But they
+ * may take them off the hands of groups, and the groups out of the ring.  So
+ * lanes count by whom turns are taken (fairq_lane_narrowings()).  If others have
+ * taken some since, all changes of the lane are published once more.
+ *
+ * Locking: lanes' locks, to publish.  Memory is allocated when a change is
+ * noted: what transaction.c calls here neither fails nor allocates.
  */
 #include "postgres.h"
 
@@ -32,10 +37,11 @@
 #include "pending_internal.h"
 #include "registry.h"
 
-/* some 40 MB, for a transaction with as many groups */
-#ifndef FAIRQ_MAX_PENDING
-#define FAIRQ_MAX_PENDING 65536 /* tests build with few */
-#endif
+/*
+ * Changes of groups' settings that are kept apart, as each pins a counter in
+ * shared memory.  Past that all settings count as changed.
+ */
+#define MOST_SETTINGS 65536
 
 /* no change or bucket */
 #define NO_INDEX (-1)
@@ -45,12 +51,20 @@ static int	nstack = 0;
 static int	max_stack = 0;
 static int32 *topmost = NULL;	/* 2 * max_stack slots, likewise */
 
-/* the first change of which our own pops have not been shown all */
-static int32 unshown = NO_INDEX;
+/* our own pops were shown all changes before that one */
+static int	first_unshown = 0;
 
-static bool own_tasks = false;	/* some change makes tasks ready at commit */
-static bool to_undo = false;	/* some change has ready_at_abort */
+/* the queue of which they were shown something last, and its narrowings then */
+static struct
+{
+	FairqHints *hints;
+	uint32		at[FAIRQ_PRIORITIES];
+}			shown;
+
+static bool own_tasks = false;	/* own pops find tasks that others don't */
+static bool to_undo = false;	/* an abort makes tasks ready */
 static bool own_settings = false;	/* settings were changed */
+static int	nsettings = 0;		/* number of changes of settings */
 
 /* the reservations whose rows are being written */
 static struct
@@ -63,44 +77,6 @@ static int	nin_flight = 0;
 /* what is called at the end of the transaction */
 static XactCallback xact_callback;
 static SubXactCallback subxact_callback;
-
-/* List the change for our own pops, which are shown it before they search. */
-static void
-add_unshown(FairqPending *pending)
-{
-	own_tasks |= fairq_news_has_tasks(&pending->at_commit.not_shown);
-	if (pending->unshown.listed)
-		return;
-	pending->unshown.listed = true;
-	pending->unshown.prev = NO_INDEX;
-	pending->unshown.next = unshown;
-	unshown = pending - stack;
-	if (pending->unshown.next != NO_INDEX)
-		stack[pending->unshown.next].unshown.prev = unshown;
-}
-
-/* Take the change off that list, as our own pops were shown all of it. */
-void
-fairq_pending_is_shown(FairqPending *pending)
-{
-	if (!pending->unshown.listed)
-		return;
-	fairq_news_release(&pending->at_commit.not_shown);
-	pending->unshown.listed = false;
-	if (pending->unshown.next != NO_INDEX)
-		stack[pending->unshown.next].unshown.prev = pending->unshown.prev;
-	if (pending->unshown.prev != NO_INDEX)
-		stack[pending->unshown.prev].unshown.next = pending->unshown.next;
-	else
-		unshown = pending->unshown.next;
-}
-
-/* Index of the first change of which our own pops were not shown all; -1: none. */
-int32
-fairq_pending_first_unshown(void)
-{
-	return unshown;
-}
 
 /* The bucket of the topmost change for a group, or the empty one for it. */
 static int32 *
@@ -117,7 +93,7 @@ slot_of(FairqLane *lane, int32 group_no)
 	return &topmost[at];
 }
 
-/* The topmost change for a group of a lane, or the lane (-1); NULL: none. */
+/* The topmost change for a group of a lane, or the queue (-1); NULL: none. */
 static FairqPending *
 topmost_pending(FairqLane *lane, int32 group_no)
 {
@@ -153,9 +129,20 @@ fairq_pending_pop(void)
 	FairqPending *pending = &stack[nstack - 1];
 
 	*slot_of(pending->lane, pending->group_no) = pending->below;
-	fairq_pending_is_shown(pending);
 	nstack--;
+	nsettings -= (pending->done & FAIRQ_SETTINGS) != 0;
+	first_unshown = Min(first_unshown, nstack);
 	return pending;
+}
+
+/* Give back what a change has allocated that was taken off. */
+void
+fairq_pending_release(FairqPending *pending)
+{
+	fairq_news_release(&pending->at_commit);
+	fairq_news_release(&pending->at_abort);
+	if (pending->work != NULL)
+		pfree(pending->work);
 }
 
 /* Make sure that one more change fits. */
@@ -163,22 +150,17 @@ static void
 grow_stack(void)
 {
 	int			n = max_stack == 0 ? 16 : max_stack * 2;
-	FairqPending *more;
 	int32	   *slots;
 
 	if (nstack < max_stack)
 		return;
 	slots = MemoryContextAllocHuge(TopTransactionContext,
 								   sizeof(int32) * 2 * n);
-	more = MemoryContextAllocHuge(TopTransactionContext,
-								  sizeof(FairqPending) * n);
-	if (stack != NULL)
-	{
-		memcpy(more, stack, sizeof(FairqPending) * nstack);
-		pfree(stack);
+	stack = stack == NULL ?
+		MemoryContextAlloc(TopTransactionContext, sizeof(FairqPending) * n) :
+		repalloc_huge(stack, sizeof(FairqPending) * n);
+	if (topmost != NULL)
 		pfree(topmost);
-	}
-	stack = more;
 	topmost = slots;
 	max_stack = n;
 	memset(topmost, 0xFF, sizeof(int32) * 2 * n);
@@ -194,64 +176,82 @@ fairq_pending_forget(void)
 	topmost = NULL;
 	max_stack = 0;
 	fairq_news_forget();
-	unshown = NO_INDEX;
-	own_tasks = to_undo = false;
-	own_settings = false;
+	first_unshown = 0;
+	shown.hints = NULL;
+	own_tasks = to_undo = own_settings = false;
 }
 
-/* A lane's change that a subtransaction has left goes into one below it. */
-static bool
-merge_into_lane_pending_below(int index)
+/* Add reservations of a group that were made after those of the change. */
+static void
+add_reserved(FairqPending *pending, const FairqTail *before,
+			 const FairqTail *last, uint32 lane_no)
 {
-	FairqPending *pending = &stack[index];
-
-	for (int i = index - 1; i >= 0 && i >= index - FAIRQ_PRIORITIES; i--)
+	if (!pending->reserved.any)
 	{
-		FairqPending *below = &stack[i];
-
-		if (below->group_no >= 0 || below->sub != pending->sub)
-			return false;
-		if (below->lane != pending->lane)
-			continue;
-		fairq_news_add_lane(&below->at_commit.news, &pending->at_commit.news);
-		fairq_news_add_lane(&below->at_commit.not_shown,
-							&pending->at_commit.news);
-		add_unshown(below);
-		fairq_news_add_lane(&below->at_abort.news, &pending->at_abort.news);
-		below->at_commit.nready += pending->at_commit.nready;
-		below->at_abort.nready += pending->at_abort.nready;
-		below->at_abort.highest = Max(below->at_abort.highest,
-									  pending->at_abort.highest);
-		below->settings |= pending->settings;
-		below->queue.granted |= pending->queue.granted;
-		below->queue.all_settings |= pending->queue.all_settings;
-		below->queue.dropped |= pending->queue.dropped;
-		below->queue.created |= pending->queue.created;
-		below->queue.removed |= pending->queue.removed;
-		below->ends_retried |= pending->ends_retried;
-		below->work.any |= pending->work.any;
-		for (int c = 0; c < FAIRQ_STATS; c++)
-			below->stats[c] += pending->stats[c];
-		for (int t = 0; t < FAIRQ_TALLIES; t++)
-			below->tally[t] += pending->tally[t];
-		return true;
+		pending->reserved.any = true;
+		pending->reserved.before = *before;
 	}
-	return false;
+	else if (pending->reserved.lane_no != lane_no ||
+			 pending->reserved.last.addr != before->addr ||
+			 pending->reserved.last.count != before->count)
+	{
+		/* there is no tail any more that could be put back */
+		pending->reserved.torn = true;
+	}
+	pending->reserved.lane_no = lane_no;
+	pending->reserved.last = *last;
+}
+
+/* Merge a change of a subtransaction that has committed into its parent's. */
+static void
+merge(FairqPending *pending, FairqPending *more)
+{
+	/* what our own pops were shown is not shown again */
+	if (pending->shown != 0 && more->shown == 0)
+		fairq_news_publish(more->lane, more->group_no, &more->at_commit,
+						   false);
+	nsettings -= (pending->done & more->done & FAIRQ_SETTINGS) != 0;
+	pending->done |= more->done;
+	for (int i = 0; i < FAIRQ_TALLIES; i++)
+		pending->tally[i] += more->tally[i];
+	for (int i = 0; i < FAIRQ_STATS; i++)
+		pending->stats[i] += more->stats[i];
+	if (more->reserved.any)
+	{
+		add_reserved(pending, &more->reserved.before, &more->reserved.last,
+					 more->reserved.lane_no);
+		pending->reserved.torn |= more->reserved.torn;
+	}
+	fairq_news_merge(&pending->at_commit, &more->at_commit);
+	fairq_news_merge(&pending->at_abort, &more->at_abort);
+	pending->highest = Max(pending->highest, more->highest);
+	fairq_work_merge(&pending->work, &more->work);
 }
 
 /* A subtransaction has committed: its changes are its parent's. */
 void
 fairq_pending_sub_committed(SubTransactionId sub, SubTransactionId parent)
 {
-	for (int i = nstack - 1; i >= 0 && stack[i].sub == sub; i--)
-		stack[i].sub = parent;
-	while (nstack > 1 && stack[nstack - 1].group_no < 0 &&
-		   merge_into_lane_pending_below(nstack - 1))
-	{
-		FairqPending *pending = fairq_pending_pop();
+	int			end = nstack;
 
-		fairq_news_release(&pending->at_commit.news);
-		fairq_news_release(&pending->at_abort.news);
+	while (nstack > 0 && stack[nstack - 1].sub == sub)
+		nstack--;
+	first_unshown = Min(first_unshown, nstack);
+	for (int i = nstack; i < end; i++)
+	{
+		FairqPending *pending = &stack[i];
+		FairqPending *below = pending_below(pending);
+		int32	   *slot = slot_of(pending->lane, pending->group_no);
+
+		if (below != NULL && below->sub == parent)
+		{
+			*slot = pending->below;
+			merge(below, pending);
+			continue;
+		}
+		pending->sub = parent;
+		*slot = nstack;
+		stack[nstack++] = *pending;
 	}
 }
 
@@ -298,8 +298,6 @@ fairq_pending(FairqLane *lane, int32 group_no)
 
 	fairq_watch_transaction();
 
-	if (nstack >= FAIRQ_MAX_PENDING)
-		group_no = -1;
 	pending = find_pending(lane, group_no);
 	if (pending != NULL)
 		return pending;
@@ -315,10 +313,9 @@ fairq_pending(FairqLane *lane, int32 group_no)
 	pending->group_no = group_no;
 	pending->below = *slot;
 	*slot = nstack++;
-	fairq_news_init(&pending->at_commit.news);
-	fairq_news_init(&pending->at_commit.not_shown);
-	fairq_news_init(&pending->at_abort.news);
-	pending->at_abort.highest = FAIRQ_ADDR_NONE;
+	fairq_news_init(&pending->at_commit);
+	fairq_news_init(&pending->at_abort);
+	pending->highest = FAIRQ_ADDR_NONE;
 	return pending;
 }
 
@@ -337,46 +334,42 @@ fairq_pending_ready_at_abort(FairqPending *pending, const FairqTask *task,
 	to_undo = true;
 	if (fairq_is_timed(addr))
 	{
-		FairqRegion region = fairq_region(addr);
-
-		pending->at_abort.news.scheduled[region] =
-			Min(pending->at_abort.news.scheduled[region], addr);
+		fairq_news_add_timed(&pending->at_abort, addr);
 		return;
 	}
-	pending->at_abort.highest = Max(pending->at_abort.highest, addr);
-	fairq_news_since(&pending->at_abort.news,
-					 Max(task->enqueued_at, task->run_at));
-	if (pending->group_no < 0 || root == NULL || !ItemPointerIsValid(root))
+	pending->highest = Max(pending->highest, addr);
+	fairq_news_since(&pending->at_abort, Max(task->enqueued_at, task->run_at));
+	if (root == NULL || !ItemPointerIsValid(root))
 	{
-		fairq_news_add_more(&pending->at_abort.news, addr);
+		fairq_news_add_more(&pending->at_abort, addr);
 		return;
 	}
 	item.tid = *root;
-	fairq_news_add_item(&pending->at_abort.news, &item);
+	fairq_news_add_item(&pending->at_abort, &item);
 }
 
 /* Note that a task is scheduled there, if we commit. */
 void
 fairq_pending_scheduled(FairqPending *pending, int64 addr)
 {
-	FairqRegion region = fairq_region(addr);
-
-	pending->at_commit.news.scheduled[region] =
-		Min(pending->at_commit.news.scheduled[region], addr);
-	pending->at_commit.not_shown.scheduled[region] =
-		Min(pending->at_commit.not_shown.scheduled[region], addr);
-	add_unshown(pending);
+	fairq_news_add_timed(&pending->at_commit, addr);
+	own_tasks = true;
+	if (pending->shown != 0)
+		fairq_lane_add_scheduled(pending->lane, addr);
 }
 
-static void
-add_lease(FairqLeases *leases, int64 addr, TimestampTz until, uint64 searches)
+/* The lease of a task. */
+static FairqLeases
+lease_of(int64 addr, TimestampTz until, uint64 searches)
 {
 	FairqRegion region = fairq_region(addr);
+	FairqLeases lease;
 
-	leases->low[region] = Min(leases->low[region], addr);
-	leases->high[region] = Max(leases->high[region], addr);
-	leases->until = Min(leases->until, until);
-	leases->searches = Min(leases->searches, searches);
+	fairq_leases_init(&lease);
+	lease.low[region] = lease.high[region] = addr;
+	lease.until = until;
+	lease.searches = searches;
+	return lease;
 }
 
 /*
@@ -388,11 +381,11 @@ void
 fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 							   TimestampTz until, uint64 searches)
 {
-	add_lease(&pending->at_commit.news.leased, addr, until, searches);
-	if (searches > 0)
-		return;
-	add_lease(&pending->at_commit.not_shown.leased, addr, until, searches);
-	add_unshown(pending);
+	FairqLeases lease = lease_of(addr, until, searches);
+
+	fairq_news_add_leases(&pending->at_commit, &lease);
+	if (searches == 0 && pending->shown != 0)
+		fairq_lane_add_leases(pending->lane, pending->group_no, &lease);
 }
 
 /*
@@ -403,7 +396,9 @@ void
 fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 							  TimestampTz until)
 {
-	add_lease(&pending->at_abort.news.leased, addr, until, 0);
+	FairqLeases lease = lease_of(addr, until, 0);
+
+	fairq_news_add_leases(&pending->at_abort, &lease);
 }
 
 /*
@@ -418,21 +413,8 @@ fairq_pending_reserved(FairqPending *pending,
 	Assert(nin_flight < FAIRQ_MAX_ROWS);
 	in_flight[nin_flight].reservation = *reservation;
 	in_flight[nin_flight++].pending = pending - stack;
-	if (!pending->reserved.any)
-	{
-		pending->reserved.any = true;
-		pending->reserved.before = reservation->before;
-		pending->reserved.lane_no = reservation->lane_no;
-	}
-	else if (pending->reserved.lane_no != reservation->lane_no ||
-			 pending->reserved.last.addr != reservation->before.addr ||
-			 pending->reserved.last.count != reservation->before.count)
-	{
-		/* there is no tail any more that could be put back */
-		pending->reserved.torn = true;
-		pending->reserved.lane_no = reservation->lane_no;
-	}
-	pending->reserved.last = reservation->tail;
+	add_reserved(pending, &reservation->before, &reservation->tail,
+				 reservation->lane_no);
 	pending->at_commit.nready++;
 }
 
@@ -440,8 +422,7 @@ fairq_pending_reserved(FairqPending *pending,
 void
 fairq_pending_ready_since(FairqPending *pending, TimestampTz since)
 {
-	fairq_news_since(&pending->at_commit.news, since);
-	fairq_news_since(&pending->at_commit.not_shown, since);
+	fairq_news_since(&pending->at_commit, since);
 }
 
 /* Note that the row of the n-th of the last reservations is there. */
@@ -457,17 +438,11 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 	item.addr = in_flight[n].reservation.tail.addr;
 	item.order = (uint32) id;
 	item.tid = *tid;
-	if (pending->group_no < 0)
-	{
-		fairq_news_add_more(&pending->at_commit.news, item.addr);
-		fairq_news_add_more(&pending->at_commit.not_shown, item.addr);
-	}
-	else
-	{
-		fairq_news_add_item(&pending->at_commit.news, &item);
-		fairq_news_add_item(&pending->at_commit.not_shown, &item);
-	}
-	add_unshown(pending);
+	fairq_news_add_item(&pending->at_commit, &item);
+	own_tasks = true;
+	if (pending->shown != 0)
+		fairq_lane_add_ready(pending->lane, pending->group_no, &item, 1,
+							 FAIRQ_ADDR_MAX, pending->at_commit.since);
 }
 
 /*
@@ -478,9 +453,68 @@ void
 fairq_pending_stays(FairqPending *pending, int64 addr)
 {
 	pending->at_commit.nready++;
-	fairq_news_add_more(&pending->at_commit.news, addr);
-	fairq_news_add_more(&pending->at_commit.not_shown, addr);
-	add_unshown(pending);
+	fairq_news_add_more(&pending->at_commit, addr);
+	own_tasks = true;
+	if (pending->shown != 0)
+		fairq_lane_add_ready(pending->lane, pending->group_no, NULL, 0, addr,
+							 pending->at_commit.since);
+}
+
+/* Has this transaction made tasks that only its own pops see? */
+bool
+fairq_has_own_tasks(void)
+{
+	return own_tasks;
+}
+
+/*
+ * Has no other backend taken turns in the queue since our own pops were shown
+ * something of it?  If others have, note how often so far.
+ */
+static bool
+is_as_shown(FairqHints *hints)
+{
+	bool		same = shown.hints == hints;
+
+	for (int p = 0; p < FAIRQ_PRIORITIES && same; p++)
+		same = shown.at[p] ==
+			pg_atomic_read_u32(&hints->lanes[p].narrowing.n);
+	for (int p = 0; p < FAIRQ_PRIORITIES && !same; p++)
+		shown.at[p] = fairq_lane_narrowings(&hints->lanes[p]);
+	shown.hints = hints;
+	return same;
+}
+
+/*
+ * Show our own pops what this transaction has enqueued, changed and leased in
+ * the queue, before they search: once, and again if others have come by since.
+ * Returns whether there were ready tasks to show.
+ */
+bool
+fairq_pending_show(FairqHints *hints)
+{
+	bool		any = false;
+	int			first = nstack;
+
+	if (nstack == 0)
+		return false;
+	for (int i = is_as_shown(hints) ? first_unshown : 0; i < nstack; i++)
+	{
+		FairqPending *pending = &stack[i];
+		uint32		at = shown.at[pending->lane->priority];
+
+		if (fairq_hints_of(pending->lane) != hints)
+			first = pending->shown != 0 ? first : Min(first, i);
+		else if (pending->shown != at)
+		{
+			fairq_news_publish(pending->lane, pending->group_no,
+							   &pending->at_commit, false);
+			pending->shown = at;
+			any |= pending->at_commit.nready > 0;
+		}
+	}
+	first_unshown = first;
+	return any;
 }
 
 /* Is there a reservation among the last whose entry could not be pinned? */
@@ -503,13 +537,6 @@ fairq_pending_written(void)
 		fairq_unpin(&in_flight[--nin_flight].reservation);
 }
 
-/* Has this transaction made tasks that only its own pops see? */
-bool
-fairq_has_own_tasks(void)
-{
-	return own_tasks;
-}
-
 /*
  * The highest address at which an abort of this transaction, or of a part of
  * it, would put a task of the group back; FAIRQ_ADDR_NONE if there is none.
@@ -524,7 +551,7 @@ fairq_pending_highest(FairqLane *lane, int32 group_no)
 		return highest;
 	for (FairqPending *p = topmost_pending(lane, group_no); p != NULL;
 		 p = pending_below(p))
-		highest = Max(highest, p->at_abort.highest);
+		highest = Max(highest, p->highest);
 	return highest;
 }
 
@@ -555,13 +582,19 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 	own_settings = true;
 	/* a change of all groups takes all of them back */
 	if (pending != NULL &&
-		(pending->queue.all_settings || pending->queue.removed))
+		(pending->done & (FAIRQ_ALL_SETTINGS | FAIRQ_REMOVED)) != 0)
 		return;
+	if (group_no >= 0 && nsettings >= MOST_SETTINGS)
+	{
+		fairq_pending_all_settings(hints);
+		return;
+	}
 	pending = fairq_pending(lane, group_no);
-	pending->settings = true;
-	/* of so many groups that they are not kept apart */
-	pending->queue.all_settings |= pending->group_no != group_no;
-	if (pending->group_no >= 0)
+	if ((pending->done & FAIRQ_SETTINGS) != 0)
+		return;
+	pending->done |= FAIRQ_SETTINGS;
+	nsettings++;
+	if (group_no >= 0)
 		take_back_at_end(hints, group_no);
 }
 
@@ -570,44 +603,14 @@ void
 fairq_pending_all_settings(FairqHints *hints)
 {
 	fairq_pending_settings(hints, -1);
-	fairq_pending(&hints->lanes[0], -1)->queue.all_settings = true;
+	fairq_pending_queue(hints, FAIRQ_ALL_SETTINGS);
 }
 
-/* Note that the queue is new: if we abort, it has never been there. */
+/* Note that this was done to the queue. */
 void
-fairq_pending_created(FairqHints *hints)
+fairq_pending_queue(FairqHints *hints, FairqDone done)
 {
-	fairq_pending(&hints->lanes[0], -1)->queue.created = true;
-}
-
-/*
- * Note that the queue is dropped, and that the caller has it locked so that no
- * other transaction can use it: a commit gives its hints back.
- */
-void
-fairq_pending_removed(FairqHints *hints)
-{
-	fairq_pending(&hints->lanes[0], -1)->queue.removed = true;
-}
-
-/*
- * Note that privileges of the queue are changed: backends read them anew, and
- * no more.
- */
-void
-fairq_pending_granted(FairqHints *hints)
-{
-	fairq_pending(&hints->lanes[0], -1)->queue.granted = true;
-}
-
-/*
- * Note that the queue is gone, or has another name.  Sessions that wait for
- * its tasks are woken at a commit.
- */
-void
-fairq_pending_dropped(FairqHints *hints)
-{
-	fairq_pending(&hints->lanes[0], -1)->queue.dropped = true;
+	fairq_pending(&hints->lanes[0], -1)->done |= done;
 }
 
 /*

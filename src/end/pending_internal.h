@@ -13,10 +13,9 @@ extern void fairq_watch_with(XactCallback at_end, SubXactCallback at_sub_end);
 extern int	fairq_pending_count(void);
 extern FairqPending *fairq_pending_at(int index);
 extern FairqPending *fairq_pending_pop(void);
+extern void fairq_pending_release(FairqPending *pending);
 extern void fairq_pending_sub_committed(SubTransactionId sub,
 										SubTransactionId parent);
-extern int32 fairq_pending_first_unshown(void);
-extern void fairq_pending_is_shown(FairqPending *pending);
 extern void fairq_pending_forget(void);
 
 #endif							/* FAIRQ_PENDING_INTERNAL_H */

@@ -28,7 +28,6 @@
 #include "pending_internal.h"
 #include "registry.h"
 #include "shmem.h"
-#include "shown.h"
 #include "stall.h"
 #include "transaction.h"
 
@@ -94,13 +93,11 @@ publish_versions(int first)
 		FairqPending *pending = fairq_pending_at(i);
 		FairqVersions *versions = &fairq_hints_of(pending->lane)->versions;
 
-		if (pending->queue.all_settings || pending->queue.dropped)
+		if (pending->done & (FAIRQ_ALL_SETTINGS | FAIRQ_DROPPED))
 			fairq_version_up(versions, FAIRQ_ALL_CHANGED);
-		else if (pending->queue.granted ||
-				 (pending->settings && pending->group_no < 0))
-			fairq_version_up(versions, FAIRQ_QUEUE_CHANGED);
-		else if (pending->settings)
-			fairq_version_up(versions, pending->group_no);
+		else if (pending->done & (FAIRQ_SETTINGS | FAIRQ_GRANTED))
+			fairq_version_up(versions, pending->group_no < 0 ?
+							 FAIRQ_QUEUE_CHANGED : pending->group_no);
 	}
 }
 
@@ -112,16 +109,16 @@ static void
 publish_rest(FairqPending *pending, bool committed)
 {
 	FairqHints *hints = fairq_hints_of(pending->lane);
-	bool		back = pending->settings ||
-		(committed && pending->ends_retried);
+	bool		back = (pending->done & FAIRQ_SETTINGS) ||
+		(committed && (pending->done & FAIRQ_ENDS_RETRIED));
 
 	if (back && pending->group_no < 0)
 		fairq_take_all_back(hints);
 	else if (back)
 		fairq_take_back(hints, pending->group_no, FAIRQ_ALL_LANES);
-	if (pending->queue.dropped)
+	if (pending->done & FAIRQ_DROPPED)
 		fairq_wake_all(&hints->wakeup);
-	else if (pending->settings)
+	else if (pending->done & FAIRQ_SETTINGS)
 		fairq_wake_chain(&hints->wakeup);
 }
 
@@ -129,12 +126,12 @@ static void
 apply_pending(FairqPending *pending, bool committed)
 {
 	FairqLane  *lane = pending->lane;
-	int32		nready;
+	const FairqNews *news = committed ? &pending->at_commit :
+		&pending->at_abort;
 
 	if (committed)
 	{
-		fairq_news_publish(lane, pending->group_no, &pending->at_commit.news,
-						   false);
+		fairq_news_publish(lane, pending->group_no, news, false);
 		fairq_stall("publish");
 		for (int i = 0; i < FAIRQ_STATS; i++)
 			if (pending->stats[i] > 0)
@@ -147,14 +144,12 @@ apply_pending(FairqPending *pending, bool committed)
 			fairq_lane_unreserve(lane, pending->reserved.lane_no,
 								 pending->group_no, pending->reserved.last,
 								 pending->reserved.before);
-		fairq_news_publish(lane, pending->group_no, &pending->at_abort.news,
-						   true);
+		fairq_news_publish(lane, pending->group_no, news, true);
 	}
-	fairq_work_end(lane, pending->group_no, &pending->work, committed);
+	fairq_work_end(lane, pending->group_no, pending->work, committed);
 	publish_rest(pending, committed);
-	nready = committed ? pending->at_commit.nready : pending->at_abort.nready;
-	if (nready > 0)
-		fairq_wake(&fairq_hints_of(lane)->wakeup, nready);
+	if (news->nready > 0)
+		fairq_wake(&fairq_hints_of(lane)->wakeup, news->nready);
 }
 
 /*
@@ -199,8 +194,7 @@ apply_from(int first, SubTransactionId sub, bool committed)
 		FairqPending *pending = fairq_pending_pop();
 
 		apply_pending(pending, committed);
-		fairq_news_release(&pending->at_commit.news);
-		fairq_news_release(&pending->at_abort.news);
+		fairq_pending_release(pending);
 	}
 	fairq_tally_committed();
 	fairq_held_end(sub, committed);
@@ -208,13 +202,9 @@ apply_from(int first, SubTransactionId sub, bool committed)
 	for (int i = first; i < end; i++)
 	{
 		FairqPending *pending = fairq_pending_at(i);
-		FairqHints *hints = fairq_hints_of(pending->lane);
 
-		if (committed ? pending->queue.removed : pending->queue.created)
-		{
-			fairq_pending_forget_shown(hints);
-			fairq_shmem_release(hints);
-		}
+		if (pending->done & (committed ? FAIRQ_REMOVED : FAIRQ_CREATED))
+			fairq_shmem_release(fairq_hints_of(pending->lane));
 	}
 }
 
@@ -226,7 +216,6 @@ apply_all(bool committed)
 	fairq_samples_end(committed);
 	apply_from(0, InvalidSubTransactionId, committed);
 	fairq_pending_forget();
-	fairq_shown_forget();
 	written_at = changed_at = groups_changed_at = 0;
 	groups_freed = false;
 	if (changed)

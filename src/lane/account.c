@@ -348,6 +348,42 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 		note_longest(ledger, account, took, longest, now);
 }
 
+/* Drop what was counted before another recovery of the lane. */
+void
+fairq_work_as_of(FairqWork *work, uint32 lane_no)
+{
+	if (work->lane_no == lane_no)
+		return;
+	work->lane_no = lane_no;
+	work->begun = work->ended = work->taken = 0;
+	work->begun_since = work->ended_since = work->taken_since = 0;
+}
+
+/* Add what was noted later, and is used up, to the work.  Both may be NULL. */
+void
+fairq_work_merge(FairqWork **work, FairqWork **more)
+{
+	FairqWork  *to = *work;
+	FairqWork  *from = *more;
+
+	if (to == NULL || from == NULL)
+	{
+		*work = to == NULL ? from : to;
+		return;
+	}
+	fairq_work_as_of(to, from->lane_no);
+	to->begun += from->begun;
+	to->begun_since += from->begun_since;
+	to->ended += from->ended;
+	to->ended_since += from->ended_since;
+	to->taken += from->taken;
+	to->taken_since += from->taken_since;
+	to->took += from->took;
+	to->longest = Max(to->longest, from->longest);
+	to->expired += from->expired;
+	pfree(from);
+}
+
 /* By time: does the end of a transaction that has begun and ended that say nothing? */
 bool
 fairq_account_is_even(const FairqWork *work, bool committed)

@@ -88,7 +88,6 @@ typedef struct FairqCharge
 /* What a transaction has begun and ended of a group, by time. */
 typedef struct FairqWork
 {
-	bool		any;			/* true: there was something of interest */
 	uint32		lane_no;		/* lane_no of the lane when it was noted */
 	int32		begun;			/* number of tasks that have begun to count */
 	int64		begun_since;	/* sum of when, in microseconds from since of
@@ -131,6 +130,8 @@ extern void fairq_account_correct(FairqLedger *ledger, FairqAccount *account,
 								  FairqCharge *charge, FairqAmount amount);
 extern void fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 								 FairqMoment at);
+extern void fairq_work_as_of(FairqWork *work, uint32 lane_no);
+extern void fairq_work_merge(FairqWork **work, FairqWork **more);
 extern bool fairq_account_is_even(const FairqWork *work, bool committed);
 extern bool fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 								const FairqWork *work, bool committed,

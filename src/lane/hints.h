@@ -150,8 +150,8 @@ typedef struct FairqLane
 	{
 		int			pid;		/* pid of the backend that was the last to take
 								 * a turn, or to note where nothing is ready */
-		pg_atomic_uint64 n;		/* number of times that pid changed; written
-								 * under lock */
+		pg_atomic_uint32 n;		/* 1 + number of times that pid changed;
+								 * written under lock */
 	}			narrowing;
 
 	pg_atomic_uint64 searches;	/* 1 + number of searches begun for expired

@@ -355,9 +355,9 @@ extern void fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 extern void fairq_lane_work(FairqLane *lane, TimestampTz now,
 							FairqLaneWork *work);
 extern void fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
-							 FairqWork *work, TimestampTz now, bool in_full,
+							 FairqWork **at, TimestampTz now, bool in_full,
 							 bool removed);
-extern void fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork *work,
+extern void fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
 							 TimestampTz popped_at, int64 took, bool expired);
 extern void fairq_work_end(FairqLane *lane, int32 group_no,
 						   const FairqWork *work, bool committed);
@@ -383,6 +383,6 @@ extern void fairq_lane_add_ready(FairqLane *lane, int32 group_no,
 								 TimestampTz since);
 extern void fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr);
 extern void fairq_lane_add_scheduled(FairqLane *lane, int64 addr);
-extern uint64 fairq_lane_narrowings(FairqLane *lane);
+extern uint32 fairq_lane_narrowings(FairqLane *lane);
 
 #endif							/* FAIRQ_LANE_H */

@@ -227,7 +227,7 @@ note_narrower(FairqLane *lane)
 	if (lane->narrowing.pid == MyProcPid)
 		return;
 	lane->narrowing.pid = MyProcPid;
-	pg_atomic_fetch_add_u64(&lane->narrowing.n, 1);
+	pg_atomic_fetch_add_u32(&lane->narrowing.n, 1);
 }
 
 #endif							/* FAIRQ_LANE_INTERNAL_H */

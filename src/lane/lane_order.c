@@ -40,6 +40,7 @@
  */
 #include "postgres.h"
 
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "lane.h"
@@ -449,11 +450,10 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 
 /*
  * Prepare to add something to what a transaction has begun and ended of a group in
- * a lane fair by time; -1: of more groups than are kept apart.  False if that is of
- * no interest.
+ * a lane fair by time.  False if that is of no interest.
  */
 static bool
-prepare(FairqLane *lane, int32 group_no, FairqWork *work, TimestampTz *since)
+prepare(FairqLane *lane, int32 group_no, FairqWork **work, TimestampTz *since)
 {
 	bool		by_time;
 	uint32		lane_no;
@@ -468,21 +468,12 @@ prepare(FairqLane *lane, int32 group_no, FairqWork *work, TimestampTz *since)
 	LWLockRelease(&lane->lock);
 	if (!by_time)
 		return false;
-	if (group_no < 0)
-	{
-		work->any = true;
-		return false;
-	}
-	/* what was counted before another recovery is not counted any more */
-	if (work->lane_no != lane_no)
-	{
-		work->lane_no = lane_no;
-		work->begun = work->ended = work->taken = 0;
-		work->begun_since = work->ended_since = work->taken_since = 0;
-	}
 	fairq_order_have(&lane->order.set, group_no);
 	/* not before: an error on the way leaves an account that is not there */
-	work->any = true;
+	if (*work == NULL)
+		*work = MemoryContextAllocZero(TopTransactionContext,
+									   sizeof(FairqWork));
+	fairq_work_as_of(*work, lane_no);
 	return true;
 }
 
@@ -493,13 +484,15 @@ prepare(FairqLane *lane, int32 group_no, FairqWork *work, TimestampTz *since)
  */
 void
 fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
-				 FairqWork *work, TimestampTz now, bool in_full,
-				 bool removed)
+				 FairqWork **at, TimestampTz now, bool in_full, bool removed)
 {
 	TimestampTz since;
+	FairqWork  *work;
 
-	if (!prepare(lane, group_no, work, &since) || work->lane_no != lane_no ||
-		now <= since)
+	if (!prepare(lane, group_no, at, &since))
+		return;
+	work = *at;
+	if (work->lane_no != lane_no || now <= since)
 		return;
 	if (in_full)
 	{
@@ -526,13 +519,15 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
  * has taken so long; or its lease has expired, which was so long.
  */
 void
-fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork *work,
+fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
 				 TimestampTz popped_at, int64 took, bool expired)
 {
 	TimestampTz since;
+	FairqWork  *work;
 
-	if (!prepare(lane, group_no, work, &since))
+	if (!prepare(lane, group_no, at, &since))
 		return;
+	work = *at;
 	if (expired)
 		work->expired += took;
 	else
@@ -563,23 +558,16 @@ apply_work(FairqLane *lane, int32 group_no, const FairqWork *work,
 }
 
 /*
- * The transaction has ended.  For commit and abort callbacks: nothing fails or
- * allocates.
+ * The transaction has ended; work is NULL if there was none.  For callbacks:
+ * nothing fails or allocates.
  */
 void
 fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 			   bool committed)
 {
 	/* a pop that is committed has begun tasks, which count already */
-	if (!work->any ||
-		(group_no >= 0 && fairq_account_is_even(work, committed)))
+	if (work == NULL || fairq_account_is_even(work, committed))
 		return;
-	/* of more groups than are kept apart: all are even again */
-	if (group_no < 0)
-	{
-		fairq_lane_forget(lane);
-		return;
-	}
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_begun(lane) && lane->order.ledger.fair_by == FAIRQ_BY_TIME)
 		apply_work(lane, group_no, work, committed);

@@ -3,7 +3,7 @@
  *		What is published of a lane: tasks that are ready, timed or due.
  *
  * What a transaction has enqueued and not committed is seen by its own pops
- * alone.  It is published before they look (shown.c).  A call of another
+ * alone.  It is published before they look (pending.c).  A call of another
  * backend passes over the rows; so it may take the group out of the ring, or
  * take tasks off the hand, and make void what was published.  So the lane
  * counts how often another backend than before took a turn, or noted where
@@ -249,14 +249,14 @@ fairq_lane_add_scheduled(FairqLane *lane, int64 addr)
  * Returns the lane's narrowings, before the caller publishes what its own pops
  * see: that stands as long as the number does not change.
  */
-uint64
+uint32
 fairq_lane_narrowings(FairqLane *lane)
 {
-	uint64		narrowings;
+	uint32		narrowings;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	note_narrower(lane);
-	narrowings = pg_atomic_read_u64(&lane->narrowing.n);
+	narrowings = pg_atomic_read_u32(&lane->narrowing.n);
 	LWLockRelease(&lane->lock);
 	return narrowings;
 }

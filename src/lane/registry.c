@@ -260,7 +260,7 @@ init_lane(FairqLane *lane, int priority)
 	lane->seats.first_deadline = PG_INT64_MAX;
 	fairq_lane_aside_init(lane);
 	fairq_times_init(&lane->times);
-	pg_atomic_init_u64(&lane->narrowing.n, 0);
+	pg_atomic_init_u32(&lane->narrowing.n, 1);
 	pg_atomic_init_u64(&lane->searches, 1);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		pg_atomic_init_u64(&lane->reach[r], fairq_region_from(r) - 1);

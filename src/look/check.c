@@ -34,7 +34,6 @@
 #include "held.h"
 #include "registry.h"
 #include "running.h"
-#include "shown.h"
 #include "store_spi.h"
 #include "transaction.h"
 

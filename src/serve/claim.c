@@ -38,7 +38,7 @@ static void
 note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 			TimestampTz ready_at, FairqPending *pending)
 {
-	FairqWork	none = {0};
+	FairqWork  *foreseen = NULL;
 
 	if (pending != NULL)
 	{
@@ -52,9 +52,11 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 	}
 	/* an error behind that would give back twice what the turn was charged */
 	fairq_work_begun(s->lane, s->taken.lane_no,
-					 pending != NULL ? pending->group_no : task->group_no,
-					 pending != NULL ? &pending->work : &none, s->call.now,
-					 turn->in_full, !task->running);
+					 task->group_no,
+					 pending != NULL ? &pending->work : &foreseen,
+					 s->call.now, turn->in_full, !task->running);
+	if (foreseen != NULL)
+		pfree(foreseen);
 }
 
 /*
@@ -346,7 +348,7 @@ serve_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
 	task->lapses++;
 	if (serve_task(s, task, turn, pending) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
-	fairq_work_ended(s->lane, pending->group_no, &pending->work, popped_at, took,
+	fairq_work_ended(s->lane, task->group_no, &pending->work, popped_at, took,
 					 true);
 	if (!task->running)
 	{

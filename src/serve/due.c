@@ -40,7 +40,6 @@
 #include "line.h"
 #include "load.h"
 #include "outcome.h"
-#include "shown.h"
 #include "transaction.h"
 
 /*

@@ -89,7 +89,6 @@
 #include "running.h"
 #include "serve.h"
 #include "shadow.h"
-#include "shown.h"
 #include "transaction.h"
 #include "turn.h"
 #include "turns.h"

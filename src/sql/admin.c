@@ -278,7 +278,7 @@ make_queue_hints(int32 queue_id)
 		/* no task of it has started so far */
 		hints->entry.born = FAIRQ_LONG_AGO;
 		fairq_starts_init(&hints->running.starts, FAIRQ_LONG_AGO);
-		fairq_pending_created(hints);
+		fairq_pending_queue(hints, FAIRQ_CREATED);
 		fairq_queue_tally_empty(&hints->tally);
 	}
 	PG_CATCH();
@@ -605,8 +605,8 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 					   queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
 	/* first, so that settings of its groups need not be published any more */
-	fairq_pending_dropped(queue->hints);
-	fairq_pending_removed(queue->hints);
+	fairq_pending_queue(queue->hints, FAIRQ_DROPPED);
+	fairq_pending_queue(queue->hints, FAIRQ_REMOVED);
 	delete_tasks(queue, -1, true);
 	for (int i = 0; i < (int) lengthof(tables); i++)
 		fairq_sql(psprintf("DELETE FROM fairq.%s WHERE queue_id = $1", tables[i]),

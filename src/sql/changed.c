@@ -96,7 +96,7 @@ queue_changed(TupleTableSlot *slot, bool gone)
 	if (hints == NULL)
 		fairq_pending_unknown_settings();
 	else if (gone)
-		fairq_pending_dropped(hints);
+		fairq_pending_queue(hints, FAIRQ_DROPPED);
 	else
 		fairq_pending_settings(hints, -1);
 }
@@ -140,7 +140,7 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 	}
 	else
 	{
-		fairq_pending_granted(hints);
+		fairq_pending_queue(hints, FAIRQ_GRANTED);
 		fairq_queue_changed();
 	}
 }
@@ -157,11 +157,11 @@ all_changed(Oid relid)
 		FairqHints *hints = lfirst(lc);
 
 		if (relid == fairq_catalog()->queue)
-			fairq_pending_dropped(hints);
+			fairq_pending_queue(hints, FAIRQ_DROPPED);
 		else if (relid == fairq_catalog()->setting)
 			fairq_pending_all_settings(hints);
 		else
-			fairq_pending_granted(hints);
+			fairq_pending_queue(hints, FAIRQ_GRANTED);
 	}
 	fairq_queue_all_changed();
 }
@@ -218,7 +218,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 		fairq_cache.nsets == 0 || !fairq_is_task_table(object_id))
 		return;
 	foreach(lc, fairq_shmem_queues(object_id))
-		fairq_pending_dropped(lfirst(lc));
+		fairq_pending_queue(lfirst(lc), FAIRQ_DROPPED);
 }
 
 void

@@ -127,8 +127,9 @@ fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 	bool		expired = task->took == FAIRQ_TOOK_LEASE;
 
 	/* the group may have been put aside in another priority until it would run */
-	pending->ends_retried |= queue->retries.in_order &&
-		fairq_region(task->addr) == FAIRQ_REGION_RETRIED;
+	if (queue->retries.in_order &&
+		fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
+		pending->done |= FAIRQ_ENDS_RETRIED;
 	fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
 	fairq_work_ended(pending->lane, pending->group_no, &pending->work,
 					 task->popped_at,

@@ -388,8 +388,9 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 	if (pending != NULL)
 	{
 		/* taken: nothing else says that it has ended */
-		pending->ends_retried |= removed && call.queue->retries.in_order &&
-			fairq_region(task->addr) == FAIRQ_REGION_RETRIED;
+		if (removed && call.queue->retries.in_order &&
+			fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
+			pending->done |= FAIRQ_ENDS_RETRIED;
 		call.changed |= !call.counted;
 		if (call.counted)
 			fairq_held_note(call.queue->hints, task->group_no,
