@@ -16,8 +16,8 @@
  *
  * Locking: the callbacks take lanes' locks, one at a time.  They must neither
  * fail (an ERROR there would be a PANIC) nor allocate: all memory is had when
- * the change is noted.  That is also true of what other modules do at the end (FairqEnding), which fairq.c
- * has registered in the order in which it is called.
+ * the change is noted.  That is also true of what other modules do at the end
+ * (FairqEnding), in the order in which fairq.c lists them.
  */
 #include "postgres.h"
 
@@ -30,9 +30,6 @@
 #include "shmem.h"
 #include "stall.h"
 #include "transaction.h"
-
-/* modules that do something at the end of a transaction */
-#define MAX_ENDINGS 16
 
 /*
  * Something was written, if only a setting: at what level of subtransactions,
@@ -52,8 +49,8 @@ static bool groups_freed = false;
 /* settings in it were changed of queues that shared memory did not know */
 static FairqDomain *settings_changed = NULL;
 
-/* what modules do at the end, in the order in which they were registered */
-static const FairqEnding *endings[MAX_ENDINGS];
+/* what modules do at the end, in this order */
+static const FairqEnding *const *endings;
 static int	nendings = 0;
 
 static void
@@ -280,18 +277,6 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 	}
 }
 
-/*
- * Have a module's functions called at the end of each transaction of this
- * backend, after those of modules that were registered before.
- */
-void
-fairq_at_end(const FairqEnding *ending)
-{
-	if (nendings == MAX_ENDINGS)
-		elog(ERROR, "more than %d modules end transactions", MAX_ENDINGS);
-	endings[nendings++] = ending;
-}
-
 /* Let later commands of this transaction see what was written. */
 void
 fairq_written(void)
@@ -367,7 +352,9 @@ fairq_reset_hints_now(void)
 
 /* Once per backend: say what is to be called when transactions end. */
 void
-fairq_transactions_init(void)
+fairq_transactions_init(const FairqEnding *const *of_modules, int n)
 {
+	endings = of_modules;
+	nendings = n;
 	fairq_watch_with(xact_callback, subxact_callback);
 }

@@ -27,7 +27,6 @@ typedef struct FairqEnding
 	void		(*settle) (bool committed, bool all);
 } FairqEnding;
 
-extern void fairq_at_end(const FairqEnding *ending);
 extern void fairq_written(void);
 extern void fairq_pending_unknown_settings(void);
 extern bool fairq_has_changed_rows(void);
@@ -35,6 +34,7 @@ extern void fairq_pending_reset(void);
 extern bool fairq_pending_groups(bool freed);
 extern bool fairq_groups_freed(void);
 extern void fairq_reset_hints_now(void);
-extern void fairq_transactions_init(void);
+extern void fairq_transactions_init(const FairqEnding *const *of_modules,
+									int n);
 
 #endif							/* FAIRQ_TRANSACTION_H */

@@ -250,8 +250,7 @@ end_found(Sweep *sweep, bool in_order)
 static int64
 end_sweep(Sweep *sweep)
 {
-	if (sweep->scan != NULL)
-		fairq_scan_end(sweep->scan);
+	fairq_scan_end(sweep->scan);
 	fairq_table_close(sweep->tasks);
 	MemoryContextDelete(sweep->each);
 	if (sweep->ended > 0)
@@ -324,11 +323,5 @@ fairq_finish_all_outdated(FairqQueue *queue)
 	return end_sweep(&sweep);
 }
 
-static const FairqEnding ending = {.end_call = end_call};
-
-/* Once per backend: end searches when transactions end. */
-void
-fairq_due_init(void)
-{
-	fairq_at_end(&ending);
-}
+/* At the end of a transaction searches end. */
+const FairqEnding fairq_due_ending = {.end_call = end_call};

@@ -15,6 +15,6 @@ extern bool fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 						   TimestampTz now, int64 *found);
 extern int64 fairq_expire_all(FairqQueue *queue, int64 most);
 extern int64 fairq_finish_all_outdated(FairqQueue *queue);
-extern void fairq_due_init(void);
+extern const struct FairqEnding fairq_due_ending;
 
 #endif							/* FAIRQ_DUE_H */

@@ -626,11 +626,5 @@ end_call(void)
 	fairq_tally_end(false);
 }
 
-static const FairqEnding ending = {.end_call = end_call};
-
-/* Once per backend: leave loads when transactions end. */
-void
-fairq_load_init(void)
-{
-	fairq_at_end(&ending);
-}
+/* At the end of a transaction a load is left. */
+const FairqEnding fairq_load_ending = {.end_call = end_call};

@@ -14,6 +14,6 @@ extern bool fairq_load_finish(FairqQueue *queue, FairqTable *tasks);
 extern void fairq_load_here(FairqQueue *queue, FairqTable *tasks);
 extern void fairq_load_first(FairqQueueTally *tally);
 extern PGDLLEXPORT void fairq_load_main(Datum arg);
-extern void fairq_load_init(void);
+extern const struct FairqEnding fairq_load_ending;
 
 #endif							/* FAIRQ_LOAD_H */

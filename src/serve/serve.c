@@ -559,13 +559,6 @@ serve_lanes(FairqService *s)
 	fairq_running_end();
 }
 
-static void
-end_scan(FairqScan *scan)
-{
-	if (scan != NULL)
-		fairq_scan_end(scan);
-}
-
 /* Is there less to serve than is wanted, as far as is known what is running? */
 static bool
 is_to_load(FairqService *s)
@@ -623,10 +616,10 @@ serve_queue(FairqService *s)
 		if (s->queue == NULL)
 			elog(ERROR, "could not read the settings of queue %d", id);
 	}
-	end_scan(s->scans.queued);
-	end_scan(s->scans.expired);
+	fairq_scan_end(s->scans.queued);
+	fairq_scan_end(s->scans.expired);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		end_scan(s->scans.due[r]);
+		fairq_scan_end(s->scans.due[r]);
 
 	/* what this call has not taken, or its caller will not, is for others */
 	if (owed.found > s->got.served)
@@ -653,14 +646,8 @@ end_call(void)
 	fairq_shadow_end();
 }
 
-static const FairqEnding ending = {.end_call = end_call};
-
-/* Once per backend: wake others when an error ends a call. */
-void
-fairq_serve_init(void)
-{
-	fairq_at_end(&ending);
-}
+/* At the end of a transaction others are woken whom a failed call kept asleep. */
+const FairqEnding fairq_serve_ending = {.end_call = end_call};
 
 /*
  * Does this backend's worker take tasks away?  Who waits does not say for which

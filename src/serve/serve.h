@@ -25,6 +25,6 @@ extern void fairq_foresee(FairqQueue *queue, FairqTable *tasks,
 extern bool fairq_begins_alone(FairqQueue *queue);
 extern bool fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks,
 							  TimestampTz now, FairqLook *look);
-extern void fairq_serve_init(void);
+extern const struct FairqEnding fairq_serve_ending;
 
 #endif							/* FAIRQ_SERVE_H */

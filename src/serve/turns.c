@@ -248,11 +248,5 @@ end_call(void)
 	fairq_shares_settle(1, FAIRQ_CHARGE_ONE);
 }
 
-static const FairqEnding ending = {.end_call = end_call};
-
-/* Once per backend: give turns back when transactions end. */
-void
-fairq_turns_init(void)
-{
-	fairq_at_end(&ending);
-}
+/* At the end of a transaction turns are given back. */
+const FairqEnding fairq_turns_ending = {.end_call = end_call};

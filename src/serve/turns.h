@@ -18,6 +18,6 @@ extern void fairq_turns_back(void);
 extern void fairq_turns_doubtful(FairqLane *lane, uint32 lane_no,
 								 const FairqTurn *turn);
 extern void fairq_turns_leave(void);
-extern void fairq_turns_init(void);
+extern const struct FairqEnding fairq_turns_ending;
 
 #endif							/* FAIRQ_TURNS_H */

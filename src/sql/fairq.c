@@ -34,6 +34,22 @@ FAIRQ_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(fairq_version);
 
+/*
+ * At the end of a transaction, in this order: turns go back to their lane before
+ * their slots do, and the caches follow once all is applied.  What others are to
+ * find is there when serve.c wakes them.
+ */
+static const FairqEnding *const endings[] = {
+	&fairq_turns_ending,
+	&fairq_running_ending,
+	&fairq_load_ending,
+	&fairq_taken_ending,
+	&fairq_due_ending,
+	&fairq_serve_ending,
+	&fairq_groups_ending,
+	&fairq_queues_ending
+};
+
 void
 _PG_init(void)
 {
@@ -41,21 +57,7 @@ _PG_init(void)
 	fairq_counters_init();
 	MarkGUCPrefixReserved("fairq");
 	fairq_watch_drops();
-
-	/*
-	 * At the end of a transaction, in this order: turns go back to their lane
-	 * before their slots do, and the caches follow once all is applied.
-	 * What others are to find is there when serve.c wakes them.
-	 */
-	fairq_transactions_init();
-	fairq_turns_init();
-	fairq_running_init();
-	fairq_load_init();
-	fairq_taken_init();
-	fairq_due_init();
-	fairq_serve_init();
-	fairq_groups_init();
-	fairq_queues_init();
+	fairq_transactions_init(endings, lengthof(endings));
 }
 
 Datum

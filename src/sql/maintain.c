@@ -421,8 +421,7 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 			continue;
 		empty = fairq_line_next(&scan, tasks, fairq_task_lane(queue->id, p),
 								0) == FAIRQ_NO_SEAT;
-		if (scan != NULL)
-			fairq_scan_end(scan);
+		fairq_scan_end(scan);
 		if (empty)
 			continue;
 		do

@@ -288,10 +288,8 @@ table_end(FairqTable *table, LOCKMODE lockmode)
 		table_end(table->beside.dedup, NoLock);
 	if (table->beside.archive)
 		table_end(table->beside.archive, NoLock);
-	if (table->by_id)
-		fairq_scan_end(table->by_id);
-	if (table->entries)
-		fairq_scan_end(table->entries);
+	fairq_scan_end(table->by_id);
+	fairq_scan_end(table->entries);
 	if (table->fetch.data)
 	{
 		table_index_fetch_end(table->fetch.data);
@@ -592,9 +590,12 @@ fairq_table_delete(FairqTable *table, ItemPointer tid)
 			 RelationGetRelationName(table->rel), (int) result);
 }
 
+/* End a scan, if there is one. */
 void
 fairq_scan_end(FairqScan *scan)
 {
+	if (scan == NULL)
+		return;
 	if (scan->table->at == &scan->slot)
 		scan->table->at = NULL;
 	index_endscan(scan->desc);

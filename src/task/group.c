@@ -260,8 +260,7 @@ next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
 				free_no++;
 		}
 	}
-	if (scan != NULL)
-		fairq_scan_end(scan);
+	fairq_scan_end(scan);
 	return free_no;
 }
 
@@ -530,11 +529,5 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	return PointerGetDatum(key);
 }
 
-static const FairqEnding ending = {.settle = settle};
-
-/* Once per backend: settle the cache when transactions end. */
-void
-fairq_groups_init(void)
-{
-	fairq_at_end(&ending);
-}
+/* At the end of a transaction the cache is settled. */
+const FairqEnding fairq_groups_ending = {.settle = settle};

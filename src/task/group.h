@@ -14,6 +14,6 @@ extern int32 fairq_group_no(FairqQueue *queue, text *key, bool create);
 extern int32 fairq_existing_group(FairqQueue *queue, text *key);
 extern Datum fairq_group_key(FairqQueue *queue, int32 group_no);
 extern void fairq_groups_changed(bool freed);
-extern void fairq_groups_init(void);
+extern const struct FairqEnding fairq_groups_ending;
 
 #endif							/* FAIRQ_GROUP_H */

@@ -831,11 +831,5 @@ fairq_notify(const FairqQueue *queue)
 	}
 }
 
-static const FairqEnding ending = {.settle = settle};
-
-/* Once per backend: settle the cache when transactions end. */
-void
-fairq_queues_init(void)
-{
-	fairq_at_end(&ending);
-}
+/* At the end of a transaction the cache is settled. */
+const FairqEnding fairq_queues_ending = {.settle = settle};

@@ -105,7 +105,7 @@ extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_changed(void);
 extern void fairq_queue_all_changed(void);
 extern void fairq_queue_group_changed(int32 queue_id, int32 group_no);
-extern void fairq_queues_init(void);
+extern const struct FairqEnding fairq_queues_ending;
 extern void fairq_notify(const FairqQueue *queue);
 extern double fairq_interval_length(const Interval *interval);
 

@@ -223,8 +223,7 @@ begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks)
 
 	search_position(scans, queue, priority, tasks, &block, &seat);
 	for (int i = 0; i < lengthof(scans); i++)
-		if (scans[i] != NULL)
-			fairq_scan_end(scans[i]);
+		fairq_scan_end(scans[i]);
 	fairq_lane_recover_begin(lane, resets, GetCurrentTimestamp(),
 							 queue->block_length, queue->shares.fair_by, block, seat);
 	elog(DEBUG1, "reading priority %d of queue \"%s\" off its table: service goes on at seat " INT64_FORMAT " of block " INT64_FORMAT,
@@ -282,8 +281,7 @@ find_groups(FairqQueue *queue, int priority, FairqTable *tasks,
 			seat = group_no + INT64CONST(1);
 		}
 	}
-	if (scan != NULL)
-		fairq_scan_end(scan);
+	fairq_scan_end(scan);
 	fairq_lane_recover_step(fairq_queue_lane(queue, priority), from, group_nos,
 							n, from->known + seat - begin_at);
 	return n;

@@ -456,11 +456,5 @@ fairq_within_limits(int32 group_no)
 	return in_group == FAIRQ_SLOT_FREE ? in_queue : in_group;
 }
 
-static const FairqEnding ending = {.end_call = fairq_running_end};
-
-/* Once per backend: give slots back when transactions end. */
-void
-fairq_running_init(void)
-{
-	fairq_at_end(&ending);
-}
+/* At the end of a transaction slots are given back. */
+const FairqEnding fairq_running_ending = {.end_call = fairq_running_end};

@@ -204,11 +204,5 @@ settle(bool committed, bool all)
 	nnotes = max_notes = nindexed = 0;
 }
 
-/* Once per backend: have the notes forgotten when transactions end. */
-void
-fairq_taken_init(void)
-{
-	static const FairqEnding ending = {.settle = settle};
-
-	fairq_at_end(&ending);
-}
+/* At the end of a transaction what it has taken is settled. */
+const FairqEnding fairq_taken_ending = {.settle = settle};

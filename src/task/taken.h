@@ -13,6 +13,6 @@ extern bool fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt,
 							 FairqTask *task);
 extern bool fairq_taken_any(void);
 extern void fairq_taken_ended(const FairqTask *task);
-extern void fairq_taken_init(void);
+extern const struct FairqEnding fairq_taken_ending;
 
 #endif							/* FAIRQ_TAKEN_H */
