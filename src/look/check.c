@@ -35,6 +35,7 @@
 #include "registry.h"
 #include "running.h"
 #include "store_spi.h"
+#include "survey.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_check_queue);
@@ -90,18 +91,14 @@ check_parked(FairqQueue *queue, int priority, List *faults)
 	for (int32 group_no = 0; fairq_lane_next_parked(lane, &group_no); group_no++)
 	{
 		int32		limit = fairq_group_setting(queue, group_no)->limit;
-		FairqCounter *counter = fairq_shmem_counter(queue->hints, group_no);
 		int32		running;
 
 		if (limit == FAIRQ_NO_LIMIT ||
-			(limit > 0 &&
-			 fairq_counter_read(counter, fairq_tally_now(&queue->hints->tally),
-								&running) &&
+			(limit > 0 && fairq_survey_counter(queue, group_no, &running) &&
 			 running < limit))
 			faults = lappend(faults,
 							 psprintf("group number %d is parked in priority %d, though there is room for it",
 									  group_no, priority));
-		fairq_counter_unpin(counter);
 		if (group_no == PG_INT32_MAX)
 			break;
 	}
