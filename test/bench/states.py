@@ -280,7 +280,7 @@ def builds(bench):
                         "other")
     sizes = bench.sizes["work_tasks"]
     repeats = 2 * bench.sizes["repeats"]
-    for workers in (1, 8):
+    for workers in (1, 8, 32, 64):
         for n, tasks in sizes.items():
             tasks //= 4
             places = in_both(STATES["fresh"],

@@ -5,6 +5,7 @@ from server import Run, Session, connect, create_database, drop_database, \
     fail, one_core, percentile, pgbench, vacuum
 
 GROUPS = 1000
+MANY = 32, 64               # clients
 BATCH = 1000
 
 # What fairq promises: at least so many times the floor's rate.
@@ -220,6 +221,49 @@ def few(bench):
             stock.use(tasks * sizes["repeats"])
             compare(bench, "by %d, %s" % (n, text), measured, "fifo_lease")
         drop_database("work")
+
+
+def rate_and_tail(script, clients, **options):
+    """How often per second a script runs, and the milliseconds of its p99."""
+    run = Run("work", script, clients, wait_for_commit=False, log=True,
+              **options)
+    rate = run.wait()
+    times = [took for client in run.latencies() for took in client]
+    return rate, percentile(times, 99)
+
+
+def many(bench):
+    """32 and 64 clients that don't wait for their commits: rate and p99."""
+    sizes = bench.sizes
+    prepare(bench)
+    names = ["fairq", "fifo_lease"]
+    stock = Stock(bench, names, sizes["stock"])
+
+    def rows(what, measured, floor, n):
+        compare(bench, what, {name: [n * rate for rate, _ in values]
+                              for name, values in measured.items()}, floor)
+        compare(bench, what + ", p99",
+                {name: [tail for _, tail in values]
+                 for name, values in measured.items()}, floor, unit=" ms")
+
+    bench.results.table("pop + complete, tasks", "fairq", "fifo_lease")
+    for clients in MANY:
+        for n in (1, 10):
+            tasks = min(sizes["work_tasks"][n],
+                        int(0.9 * sizes["stock"]) // sizes["repeats"])
+            stock.top_up()
+            measured = in_turn(bench, names, lambda c: rate_and_tail(
+                c.work_script(n), clients, times=tasks // n))
+            stock.use(tasks * sizes["repeats"])
+            rows("by %d, %d workers" % (n, clients), measured, "fifo_lease", n)
+
+    bench.results.table("enqueue, one per transaction", "fairq", "fifo")
+    for clients in MANY:
+        measured = in_turn(bench, ["fairq", "fifo"], lambda c: rate_and_tail(
+            c.enqueue_script("random(1, %d)" % GROUPS), clients,
+            seconds=sizes["seconds"]))
+        rows("%d clients" % clients, measured, "fifo", 1)
+    drop_database("work")
 
 
 def turns(run):
