@@ -160,7 +160,7 @@ SELECT * FROM pg_temp.throttled WHERE priority = 0;
 SELECT * FROM fairq.check_queue('in_order');
 -- neither do they when those are due, of another priority: each ended one lets its group go on
 -- (seen to fail when a group whose retry is due is not put aside, and when the end of that, or
--- its take, does not take the group back: ends_retried in outcome.c, running.c, transaction.c)
+-- its take, does not take the group back: FAIRQ_ENDS_RETRIED in outcome.c, running.c, transaction.c)
 SELECT fairq.purge('in_order');
 SELECT count(fairq.enqueue('in_order', 'd' || i, to_jsonb('first ' || i), 5)) FROM generate_series(1, 200) i;
 SELECT count(fairq.fail(id, retry_in => '0')) FROM fairq.pop('in_order', 200);

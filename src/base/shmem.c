@@ -323,6 +323,13 @@ attach_area(void)
 	fairq_area_base = place;
 }
 
+/* Has this backend attached, or can it, without any memory that may not be there? */
+bool
+fairq_shmem_can_be_had(void)
+{
+	return fairq_cache.nsets > 0 || reserved != NULL;
+}
+
 /* Attach to shared memory, which is made if it is not there. */
 void
 fairq_shmem_attach(void)
@@ -364,6 +371,13 @@ void
 fairq_when_full(void (*free_some) (void))
 {
 	make_room = free_some;
+}
+
+/* Free what can be freed.  No lock may be held. */
+void
+fairq_make_room(void)
+{
+	make_room();
 }
 
 /*

@@ -302,6 +302,7 @@ fairq_at(dsa_pointer ptr)
 
 extern void fairq_shmem_init(void);
 extern void fairq_shmem_attach(void);
+extern bool fairq_shmem_can_be_had(void);
 extern FairqDomain *fairq_domain_at(int32 index);
 extern FairqQueueKey fairq_key_of(Oid task, int32 queue_id,
 								   int32 group_no);
@@ -314,6 +315,7 @@ extern dsa_pointer fairq_allocate(Size size);
 extern dsa_pointer fairq_allocate_if_free(Size size);
 extern void fairq_free(dsa_pointer ptr);
 extern void fairq_when_full(void (*free_some) (void));
+extern void fairq_make_room(void);
 extern int	fairq_errfull(void);
 extern FairqRegistry *fairq_registry_shared(void);
 extern int	fairq_tranche(FairqTranche tranche);

@@ -374,6 +374,11 @@ take_free(void)
 
 	fairq_reclaim_dropped();
 	hints = pop_hints(&fairq_view.registry->free);
+	if (hints == NULL && are_too_many(1))
+	{
+		fairq_make_room();
+		hints = pop_hints(&fairq_view.registry->free);
+	}
 	return hints != NULL ? hints : make_hints();
 }
 
@@ -530,6 +535,16 @@ fairq_shmem_sweep_if_crowded(void)
 		return;
 	pg_atomic_write_u32(&fairq_view.registry->crowded, 0);
 	fairq_shmem_sweep();
+}
+
+/* The area is full: maybe of what is gone. */
+void
+fairq_shmem_sweep_if_due(void)
+{
+	if (GetCurrentTimestamp() >=
+		(int64) pg_atomic_read_u64(&fairq_view.registry->swept_at) +
+		SWEEP_EVERY)
+		fairq_shmem_sweep();
 }
 
 /* An extension that was not here before: maybe another is gone. */

@@ -197,9 +197,17 @@ fairq_shmem_counters(int32 queue_id, int32 **group_nos)
 	return n;
 }
 
+/* Shared memory is full.  What belongs to extensions that are gone is freed, too. */
+static void
+free_some(void)
+{
+	fairq_shmem_sweep_if_due();
+	free_idle_counters();
+}
+
 /* Once per backend: say what can be freed when shared memory is full. */
 void
 fairq_counters_init(void)
 {
-	fairq_when_full(free_idle_counters);
+	fairq_when_full(free_some);
 }

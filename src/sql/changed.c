@@ -215,10 +215,11 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 		next_hook(access, class_id, object_id, sub_id, arg);
 	/* the state of shared memory keeps no one from dropping it */
 	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
-		fairq_cache.nsets == 0 || !fairq_is_task_table(object_id))
+		!fairq_shmem_can_be_had() || !fairq_is_task_table(object_id))
 		return;
+	/* it is locked exclusively: no other transaction uses any of its queues */
 	foreach(lc, fairq_shmem_queues(object_id))
-		fairq_pending_queue(lfirst(lc), FAIRQ_DROPPED);
+		fairq_pending_queue(lfirst(lc), FAIRQ_DROPPED | FAIRQ_REMOVED);
 }
 
 void

@@ -495,6 +495,38 @@ maintain_each(const List *ids, bool groups, MemoryContext each)
 	MemoryContextSwitchTo(old);
 }
 
+/*
+ * Give back what shared memory has of queues whose rows are gone, and which nobody
+ * uses: they were deleted by SQL, or dropped on the primary that this server was a
+ * standby of.
+ */
+static void
+give_back_deleted(void)
+{
+	Oid			table = fairq_catalog()->queue;
+	List	   *ids;
+	ListCell   *lc;
+
+	/*
+	 * What we have changed ourselves may be rolled back.  And a queue that is
+	 * just being made has hints before others see it.
+	 */
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
+		!ConditionalLockRelationOid(table, ShareLock))
+		return;
+	ids = fairq_queue_ids();
+	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+	{
+		FairqHints *hints = lfirst(lc);
+		int32		id = hints->entry.key.queue_id;
+
+		if (!list_member_int(ids, id) &&
+			fairq_queue_id_try_lock(id, AccessExclusiveLock))
+			fairq_shmem_release(hints);
+	}
+	UnlockRelationOid(table, ShareLock);
+}
+
 Datum
 fairq_maintain(PG_FUNCTION_ARGS)
 {
@@ -504,6 +536,12 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	List	   *ids;
 
 	fairq_writes("fairq.maintain()");
+	/* first, as there may be no room for the queues that are there */
+	if (PG_ARGISNULL(0))
+	{
+		give_back_deleted();
+		fairq_shmem_sweep();
+	}
 	ids = PG_ARGISNULL(0) ? fairq_queue_ids() :
 		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_PRIV_MANAGE,
 									   AccessShareLock)->id);
@@ -516,8 +554,5 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	if (!IsTransactionBlock() && !fairq_taken_any())
 		maintain_each(ids, true, each);
 	MemoryContextDelete(each);
-	/* what dropped databases and extensions have left in shared memory */
-	if (PG_ARGISNULL(0))
-		fairq_shmem_sweep();
 	PG_RETURN_VOID();
 }

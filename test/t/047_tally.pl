@@ -6,7 +6,7 @@
 # Fails when a load does not look which transactions were running
 # (keep_snapshot() in tally.c), its own among them, when the first queue does not load
 # (fairq_load_first() in load.c), and when what a subtransaction has changed is lost to
-# its parent (merge_into_lane_pending_below() in pending.c).
+# its parent (merge() in pending.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -4,7 +4,9 @@
 #
 # Broken on purpose to see it fail: nothing limited the area (init_area() in shmem.c),
 # so it got more memory; and no counter was idle (fairq_counter_is_idle() in
-# counter.c), so the others got none.
+# counter.c), so the others got none.  Nor were hints of deleted queues given back
+# (give_back_deleted() in maintain.c), or those of a dropped extension (object_access()
+# in changed.c) or database (free_some() in registry_counters.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -146,14 +148,47 @@ $node->restart;
 is(sql(q{SELECT group_key FROM fairq.pop('near')}), 'b', 'a limited queue beside one that has no room');
 is_full(error(q{SELECT id FROM fairq.pop('wide')}), '... whose own calls say so');
 
-# In the main segment.
+# What is gone makes room: queues that were deleted by SQL, a database, an extension.
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '16MB'});
+$node->restart;
+sql(q{SELECT fairq.drop_queue('wide', true)});
+my $make = q{DO $$ BEGIN FOR i IN 1 .. %d LOOP PERFORM fairq.create_queue('q' || i); COMMIT; END LOOP; END $$};
+is_full(error(sprintf $make, 1000), 'full of queues');
+my $few = sql('SELECT queues - 20 FROM fairq.shared_memory()');
+
+sub makes_few
+{
+	my ($database, $name) = @_;
+	my ($status, undef, $said) = $node->psql($database, sprintf $make, $few);
+	is("$status $said", '0 ', $name);
+	return;
+}
+
+sql(q{DELETE FROM fairq.queue WHERE name ~ '^q'});
+sql('SELECT fairq.maintain()');
+is(sql('SELECT queues <= count(*) FROM fairq.shared_memory(), fairq.queue GROUP BY queues'), 't',
+	'maintain() gives back what deleted queues had');
+sql('CREATE DATABASE next');
+$node->safe_psql('next', 'CREATE EXTENSION fairq');
+makes_few('next', '... and others get it');
+sql('DROP DATABASE next');
+# it is looked for what is gone once a second at most
+sql('SELECT pg_sleep(1.1)');
+makes_few('postgres', 'so they do of what a dropped database had');
+sql('SELECT FROM fairq.queues; DROP EXTENSION fairq');
+sql('CREATE DATABASE next');
+$node->safe_psql('next', 'CREATE EXTENSION fairq');
+makes_few('next', '... or a dropped extension');
+sql('DROP DATABASE next');
+sql(q{CREATE EXTENSION fairq; SELECT fairq.create_queue('other')});
+
+# In the main segment.
 $node->append_conf('postgresql.conf', q{shared_preload_libraries = 'fairq'});
 $node->restart;
 is(sql('SELECT size, preloaded FROM fairq.shared_memory()'), 16 * 1024 * 1024 . '|t', 'reserved at the start');
 is(sql(q{SELECT context FROM fairq.version(), pg_settings WHERE name = 'fairq.shared_memory'}), 'postmaster', '... by that setting');
 is_full(error(q{DO $$ BEGIN FOR i IN 1 .. 1000 LOOP
-	PERFORM fairq.create_queue('q' || i); COMMIT; END LOOP; END $$}), 'full of queues');
+	PERFORM fairq.create_queue('s' || i); COMMIT; END LOOP; END $$}), 'full of queues');
 crash($node);
 is(sql(q{SELECT fairq.enqueue('other', 'x') > 0; SELECT group_key FROM fairq.pop('other')}), "t\nx", 'after a crash');
 like(error(q{SET fairq.shared_memory = '9MB'}), qr/55P02/, 'no session changes it');
