@@ -41,7 +41,8 @@ SELECT * FROM pg_temp.reasons('reasons');
 
 -- the group has no slot: since it is used, and until the one that has it ends
 SELECT fairq.set_group('reasons', 'a', concurrency => 1);
-SELECT pg_temp.pop('reasons');
+-- it asks for more than there are, so it waits for what is running to be known
+SELECT pg_temp.pop('reasons', 2);
 SELECT * FROM pg_temp.reasons('reasons');
 BEGIN;
 SELECT fairq.complete(pg_temp.id('reasons', 'a1'));

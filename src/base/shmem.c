@@ -380,14 +380,10 @@ fairq_make_room(void)
 	make_room();
 }
 
-/*
- * For ereport(), or in an error's context: the area is full.  It may be a hash table
- * that cannot grow: idle counters are freed before another one is made.
- */
+/* For ereport(): the area is full. */
 int
 fairq_errfull(void)
 {
-	pg_atomic_write_u32(&arena->registry.many_counters, 0);
 	errcode(ERRCODE_DISK_FULL);
 	errmsg("fairq's shared memory is full");
 	errhint("Set fairq.shared_memory to more than %d MB and restart the server, or drop queues that are not used.",

@@ -117,33 +117,47 @@ fairq_registry_attach(void)
 
 /* --------------------------------------------------------------------- */
 
-/* Error context: the error is the allocator's, for a table in the area. */
-static void
-explain(void *arg)
+/*
+ * Find or make an entry, which is locked; NULL if there is no room for it, or
+ * for the buckets that a table of so many entries is to have.
+ */
+static void *
+try_insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 {
-	if (geterrcode() == ERRCODE_OUT_OF_MEMORY)
-		(void) fairq_errfull();
+	MemoryContext context = CurrentMemoryContext;
+	void	   *volatile entry = NULL;
+
+	PG_TRY();
+	{
+		entry = dshash_find_or_insert(table, key, found);
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() != ERRCODE_OUT_OF_MEMORY)
+			PG_RE_THROW();
+		/* the table is as it was, but locked, and no other lock is held */
+		LWLockReleaseAll();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return entry;
 }
 
-/* Find or make an entry, which is locked. */
+/* Find or make an entry, which is locked.  No lock may be held. */
 void *
 fairq_registry_insert(dshash_table *table, const FairqQueueKey *key,
 					  bool *found)
 {
-	ErrorContextCallback callback = {
-		.callback = explain,
-		.previous = error_context_stack
-	};
-	void	   *entry = dshash_find(table, key, true);
+	void	   *entry = try_insert(table, key, found);
 
-	*found = entry != NULL;
-	if (entry != NULL)
-		return entry;
-	/* if there is no room for it, what can be freed is freed here */
-	fairq_free(fairq_allocate(sizeof(FairqCounterEntry)));
-	error_context_stack = &callback;
-	entry = dshash_find_or_insert(table, key, found);
-	error_context_stack = callback.previous;
+	if (entry == NULL)
+	{
+		fairq_make_room();
+		entry = try_insert(table, key, found);
+	}
+	if (entry == NULL)
+		ereport(ERROR, fairq_errfull());
 	return entry;
 }
 

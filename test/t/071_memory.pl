@@ -61,15 +61,12 @@ sub fill
 my $complete = q{SELECT cardinality(fairq.complete_batch((SELECT coalesce(array_agg(id), '{}')
 	FROM fairq.tasks WHERE queue = '%s' AND status = 'running')))};
 
-# Pop and complete until nothing is left.  The first pop may fail once more, if the
-# table of counters has to grow.
+# Pop and complete until nothing is left.
 sub rest
 {
 	my ($queue) = @_;
 	my $popped = 0;
 
-	$node->psql('postgres', "SELECT count(*) FROM fairq.pop('$queue', 1000)");
-	sql(sprintf $complete, $queue);
 	while ((my $n = sql("SELECT count(*) FROM fairq.pop('$queue', 1000)")) > 0)
 	{
 		sql(sprintf $complete, $queue);
