@@ -263,7 +263,7 @@ choose(const Choice *c, uint32 without, int64 most, FairqShareRun *run)
 
 /* Charge the lane of a run for so many tasks; by time what it is given is noted. */
 static void
-charge(FairqShareAccounts *accounts, const Choice *c, int64 n,
+charge_lane(FairqShareAccounts *accounts, const Choice *c, int64 n,
 	   FairqShareRun *run)
 {
 	int			p = run->priority;
@@ -377,7 +377,7 @@ fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
 		find_starts(&shares->accounts, &c);
 	chosen = choose(&c, without, most, run);
 	if (chosen)
-		charge(&shares->accounts, &c, most > 0 ? run->most : 0, run);
+		charge_lane(&shares->accounts, &c, most > 0 ? run->most : 0, run);
 	SpinLockRelease(&shares->mutex);
 	if (!chosen)
 		return NULL;
