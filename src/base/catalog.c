@@ -193,19 +193,6 @@ fairq_extension_exists(void)
 	return OidIsValid(RangeVarGetRelid(queue, AccessShareLock, true));
 }
 
-/* Is that fairq.task?  For callers that may not have looked up any table. */
-bool
-fairq_is_task_table(Oid relid)
-{
-	char	   *name = get_rel_name(relid);
-	char	   *schema;
-
-	if (name == NULL || strcmp(name, "task") != 0)
-		return false;
-	schema = get_namespace_name(get_rel_namespace(relid));
-	return schema != NULL && strcmp(schema, "fairq") == 0;
-}
-
 /*
  * Returns the OIDs of what the extension has made.  Valid until invalidation
  * messages are accepted: don't keep the pointer.

@@ -190,7 +190,6 @@ extern const FairqCatalog *fairq_catalog(void);
 extern bool fairq_catalog_is_valid(void);
 extern uint64 fairq_catalog_changes(void);
 extern bool fairq_extension_exists(void);
-extern bool fairq_is_task_table(Oid relid);
 extern bool fairq_catalog_has(Oid relid);
 extern bool fairq_catalog_is_task(Oid relid);
 extern Relation fairq_open_relation(Oid relid, LOCKMODE lockmode);

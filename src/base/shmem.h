@@ -78,7 +78,7 @@ FairqItem;
 
 /*
  * The entry of a group in a lane, in a cache of fixed size: entry.c has the
- * cache, hand.c the protocol of the hand.  All fields are protected by the
+ * cache and the protocol of the hand.  All fields are protected by the
  * mutex of the set that the entry lies in.  A backend that uses anything but
  * the pins, and the time that a claim notes, has the lane's lock besides,
  * exclusively, or shared to copy what the entry holds; so the entry is as the

@@ -3,7 +3,7 @@
  *		What is published of a group when a transaction ends.
  *
  * Of the tasks that become ready the news of a group keep the lowest, with
- * the TIDs of their rows, as many as a hand holds (hand.c), and the address
+ * the TIDs of their rows, as many as a hand holds (entry.c), and the address
  * from which on there are more.
  *
  * Locking: lanes' locks, one at a time, while news are published.  That neither

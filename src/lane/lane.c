@@ -13,7 +13,7 @@
  *			unparking and lapsing of many groups at once (seats.c); take_out()
  *			clears it.  Mostly it is set as a transaction publishes a task of
  *			the group after its end (transaction.c), and cleared as a pop has
- *			found nothing, by the protocol of hand.c, or parks the group.
+ *			found nothing, by the protocol of entry.c, or parks the group.
  *
  * served	It has had its turn in the present block.
  *

@@ -15,7 +15,7 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-#include "hand.h"
+#include "entry.h"
 #include "lane.h"
 #include "lane_internal.h"
 #include "lane_order.h"

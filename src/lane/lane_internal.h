@@ -11,7 +11,6 @@
 #include "miscadmin.h"
 
 #include "entry.h"
-#include "hand.h"
 #include "seats.h"
 
 struct FairqLeases;

@@ -14,7 +14,7 @@
  */
 #include "postgres.h"
 
-#include "hand.h"
+#include "entry.h"
 #include "lane.h"
 #include "lane_internal.h"
 

@@ -19,7 +19,7 @@
 
 #include "miscadmin.h"
 
-#include "hand.h"
+#include "entry.h"
 #include "lane.h"
 #include "lane_internal.h"
 #include "lane_order.h"

@@ -6,7 +6,7 @@
  * must hold of shared memory while no transaction changes it:
  *
  * - Pops find every ready task: its group is in the ring, or parked, and the
- *	 task is in the group's hand, or the next reading comes by it (hand.c).
+ *	 task is in the group's hand, or the next reading comes by it (entry.c).
  * - Whatever falls due will be looked for then, or its group is in the set of
  *	 those of which something has.
  * - A group is parked only if there is no slot for it.

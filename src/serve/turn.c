@@ -8,7 +8,7 @@
  * scheduled one that is due, the one of these that became ready first.
  *
  * Its queued tasks come from its hand, or are read in the index when that is
- * used up (hand.c).  For most turns that is all; what is due or expired is
+ * used up (entry.c).  For most turns that is all; what is due or expired is
  * turn_due.c's affair.
  *
  * Locking: none but what is taken for moments, see lane.c.

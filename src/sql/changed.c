@@ -30,6 +30,7 @@
 #include "catalog/pg_class.h"
 #include "commands/trigger.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 
 #include "args.h"
 #include "changed.h"
@@ -115,6 +116,21 @@ queue_added(TupleTableSlot *slot)
 		fairq_pending_settings(hints, -1);
 }
 
+/* Is the queue being made by this very transaction? */
+static bool
+is_own_queue(int32 id)
+{
+	FairqTable *table = fairq_table_open(fairq_catalog()->queue,
+										 AccessShareLock);
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID,
+										fairq_range(Int32GetDatum(id)), false);
+	bool		own = fairq_scan_next_current(scan) && fairq_scan_is_own(scan);
+
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	return own;
+}
+
 /* Note that a row of the other tables was changed. */
 static void
 setting_changed(TupleTableSlot *slot, bool of_group)
@@ -127,7 +143,7 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 	if (hints == NULL)
 	{
 		/* others see nothing of a queue that we are just making */
-		if (!fairq_queue_is_own(queue_id))
+		if (!is_own_queue(queue_id))
 			fairq_pending_unknown_settings();
 		fairq_queue_all_changed();
 	}
@@ -202,6 +218,19 @@ fairq_settings_changed(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(NULL);
 }
 
+/* Is that fairq.task?  Maybe no table has been looked up so far. */
+static bool
+is_task_table(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+	char	   *schema;
+
+	if (name == NULL || strcmp(name, "task") != 0)
+		return false;
+	schema = get_namespace_name(get_rel_namespace(relid));
+	return schema != NULL && strcmp(schema, "fairq") == 0;
+}
+
 static object_access_hook_type next_hook = NULL;
 
 /* Hook: note when fairq.task is dropped. */
@@ -215,7 +244,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 		next_hook(access, class_id, object_id, sub_id, arg);
 	/* the state of shared memory keeps no one from dropping it */
 	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
-		!fairq_shmem_can_be_had() || !fairq_is_task_table(object_id))
+		!fairq_shmem_can_be_had() || !is_task_table(object_id))
 		return;
 	/* it is locked exclusively: no other transaction uses any of its queues */
 	foreach(lc, fairq_shmem_queues(object_id))

@@ -693,21 +693,6 @@ fairq_queue_use_id(int32 id, int any_privilege)
 	return NULL;
 }
 
-/* Is the queue being made by this very transaction? */
-bool
-fairq_queue_is_own(int32 id)
-{
-	FairqTable *table = fairq_table_open(fairq_catalog()->queue,
-										 AccessShareLock);
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID,
-										fairq_range(Int32GetDatum(id)), false);
-	bool		own = fairq_scan_next_current(scan) && fairq_scan_is_own(scan);
-
-	fairq_scan_end(scan);
-	fairq_table_close(table);
-	return own;
-}
-
 /* What stands for the name of a queue in the lock under which it is created. */
 static Oid
 hash_of_name(const char *name)
