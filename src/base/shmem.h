@@ -124,9 +124,7 @@ typedef struct FairqGroup
 	struct
 	{
 		int32		parts;		/* number of parts of it that calls have taken,
-								 * but for those that came to nothing */
-		bool		unused;		/* true: it has served no task so far, and was
-								 * not given back */
+								 * and not given back */
 		bool		published;	/* true: something was published since it was
 								 * taken */
 		TimestampTz since;		/* time before which no ready task of the

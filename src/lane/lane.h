@@ -97,11 +97,6 @@ typedef struct FairqTurn
 	/* how far the turn has come, and what is in its way */
 	struct
 	{
-		bool		kept_out;	/* true: no slot by settings that this
-								 * transaction has not committed, so the group
-								 * is not parked */
-		bool		in_doubt;	/* true: the counter did not know whether there
-								 * is a slot */
 		bool		continued;	/* true: another call began the turn */
 		bool		begun;		/* true: service has begun */
 		bool		done;		/* true: service is over, and nothing is left
@@ -109,8 +104,6 @@ typedef struct FairqTurn
 		bool		parked;		/* true: the group was parked at this turn,
 								 * which is given back */
 		bool		throttled;	/* true: no task of the group may start yet */
-		bool		stopped;	/* true: the call stopped before it had served
-								 * as many tasks as it wanted */
 	}			state;
 
 	/* tasks that were found with rows merely locked, and go back */
@@ -322,13 +315,11 @@ extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
 								int32 group_no, int64 addr);
 
 /* lane_end.c */
-extern void fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
+extern bool fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn,
 								const FairqFindings *findings);
-extern bool fairq_lane_cut_short(FairqLane *lane, uint32 lane_no,
-								 const FairqTurn *turn);
-extern void fairq_lane_unserve(FairqLane *lane, uint32 lane_no,
-							   int32 group_no, int64 addr);
+extern void fairq_lane_part_back(FairqLane *lane, uint32 lane_no,
+								 int32 group_no, int64 addr);
 extern void fairq_lane_stopped(FairqLane *lane, uint32 lane_no,
 							   const FairqTurn *turn);
 extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,

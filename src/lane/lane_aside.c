@@ -137,7 +137,7 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		if (turn->tasks.served == 0 && !turn->state.parked)
 		{
 			/* at once: when the turn ends it may be in the ring again */
-			fairq_lane_end_part(lane, group, turn, false);
+			(void) fairq_lane_end_part(lane, group, turn, false);
 			turn->state.parked = true;
 		}
 		if (group != NULL)

@@ -5,8 +5,7 @@
  * A turn that was given back is the group's again, if the block is still the
  * present one.  So is one that came to nothing: by whom that is given back, when,
  * and when it is lost is said in README, under "Fairness".  For that the group's
- * entry says what became of its last turn, and of the parts of it that several
- * calls have taken.
+ * entry counts the parts of its last turn that calls have taken.
  *
  * Locking: as in lane.c.
  */
@@ -44,44 +43,16 @@ cut_short(FairqLane *lane, const FairqTurn *turn)
 	return true;
 }
 
-/*
- * Give the group its last turn back, which was in the present block.  The
- * entry may be NULL.
- */
+/* Give the group its last turn back, which was in the present block. */
 static void
-give_back(FairqLane *lane, int32 group_no, FairqGroup *group)
+give_back(FairqLane *lane, int32 group_no)
 {
 	/* of a turn that was begun the rest is not served before all of it */
 	if (lane->turn.seat == group_no)
 		lane->turn.left = 0;
-	if (group != NULL)
-		group->turn.unused = false;
 	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
 	if (has(lane, FAIRQ_RING, group_no))
 		let_in(lane, group_no);
-}
-
-/* Has the group's last turn come to nothing, and is no call at it any more? */
-static bool
-came_to_nothing(const FairqGroup *group)
-{
-	return group->turn.parts == 0 && group->turn.unused;
-}
-
-/* Give such a turn back, if it was in the present block. */
-static void
-give_back_if_nothing(FairqLane *lane, int32 group_no, FairqGroup *group)
-{
-	if (came_to_nothing(group) && has(lane, FAIRQ_SERVED, group_no))
-		give_back(lane, group_no, group);
-}
-
-/* Note that something of the group was published. */
-void
-fairq_lane_note_published(FairqLane *lane, int32 group_no, FairqGroup *group)
-{
-	group->turn.published = true;
-	give_back_if_nothing(lane, group_no, group);
 }
 
 /* Has something become ready since the turn was taken, as far as is known? */
@@ -89,96 +60,75 @@ static bool
 was_published_since(FairqLane *lane, const FairqGroup *group,
 					const FairqTurn *turn)
 {
-	return group->turn.published ||
+	return (group != NULL && group->turn.published) ||
 		(has(lane, FAIRQ_DUE, turn->group_no) && !turn->sets.due) ||
 		(has(lane, FAIRQ_LAPSED, turn->group_no) && !turn->sets.lapsed);
 }
 
 /*
- * Let the call that takes the next turn go on with this one: a call had to stop in
- * the middle of it, or has begun no part of what another one has left; and no other
- * call has gone on with it already.
- */
-static void
-go_on_later(FairqLane *lane, const FairqTurn *turn, bool over)
-{
-	bool		goes_on = turn->tasks.served > 0 ? turn->state.stopped :
-		!over && turn->state.continued;
-
-	if (goes_on && is_last_part(lane, turn))
-		lane->turn.left = turn->tasks.left - turn->tasks.served;
-}
-
-/*
  * End a call's part of a turn, which is over; or which the call has not begun.
- * If no call has used any of the turn, nor has a part in flight, the group has
- * it again: at once if it has nothing, or something was published since; or
- * else when that is published.  Not earlier, or a call that finds nothing
- * beside the reading of another one would come by for ever.  The entry may be
- * NULL, or another one than it was: then there is nothing to be had but what
- * the bits say.
+ * If that has served nothing, it is given back; and the group has the turn
+ * again if no call has another part of it.  The entry may be NULL, or another
+ * one than it was: then only if no other call can have one.  One in which an
+ * error has occurred stays.
+ *
+ * True if the part is to be given back when the call leaves the lane, as the
+ * group may have something all the same.  At once the call would come by for
+ * ever; and one that is not given back was a turn.
  */
-void
+bool
 fairq_lane_end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 					bool over)
 {
 	bool		known = group != NULL && group->turn.parts > 0;
-	bool		published = !over || !has(lane, FAIRQ_RING, turn->group_no);
 
 	if (!is_by_turns(lane))
 	{
 		if (turn->tasks.served == 0 && turn->charge.tie != 0)
 			fairq_lane_order_back(lane, turn, over);
-		return;
+		return false;
 	}
-	if (turn->in_full)
-		return;
-	if (fairq_block(turn->addr,
-					lane->recovery.block_length) != lane->present.block)
+	if (turn->in_full || turn->tasks.served > 0)
+		return false;
+	if (!is_past(lane, turn->addr))
 	{
-		go_on_later(lane, turn, over);
-		return;
+		if (over && has(lane, FAIRQ_RING, turn->group_no) &&
+			!was_published_since(lane, group, turn))
+		{
+			(void) cut_short(lane, turn);
+			return known;
+		}
+		if (known ? --group->turn.parts == 0 :
+			!turn->state.continued && cut_short(lane, turn))
+		{
+			give_back(lane, turn->group_no);
+			return false;
+		}
 	}
-	if (known)
-	{
-		group->turn.parts--;
-		/* one in which an error has occurred counts as used, if it has tasks */
-		if (turn->tasks.served > 0 || (!published && !turn->state.done))
-			group->turn.unused = false;
-		published |= was_published_since(lane, group, turn);
-	}
-	if (turn->tasks.served > 0)
-	{
-		go_on_later(lane, turn, over);
-		return;
-	}
-	if (known ? came_to_nothing(group) && published :
-		published && !turn->state.continued && cut_short(lane, turn))
-		give_back(lane, turn->group_no, group);
-	else if (over && turn->locked.n > 0)
-		(void) cut_short(lane, turn);
-	else
-		go_on_later(lane, turn, over);
+	/* what another call has left of the turn is the next one again */
+	if (!over && turn->state.continued && is_last_part(lane, turn))
+		lane->turn.left = turn->tasks.left;
+	return false;
 }
 
 /*
- * Give the group its turn at that address back, which has come to nothing, if
- * the block is the present one, and the group was not given it back since.
+ * Give a part of a group's turn at that address back, which has come to
+ * nothing, if the block is the present one, and the entry is still there.
  */
 void
-fairq_lane_unserve(FairqLane *lane, uint32 lane_no, int32 group_no,
-				   int64 addr)
+fairq_lane_part_back(FairqLane *lane, uint32 lane_no, int32 group_no,
+					 int64 addr)
 {
 	FairqGroupSet *set;
 	FairqGroup *group = NULL;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no &&
-		fairq_block(addr, lane->recovery.block_length) == lane->present.block)
+	if (lane->recovery.lane_no == lane_no && !is_past(lane, addr))
 		group = lock_group(lane, group_no, false, &set);
 	if (group != NULL)
 	{
-		give_back_if_nothing(lane, group_no, group);
+		if (group->turn.parts > 0 && --group->turn.parts == 0)
+			give_back(lane, group_no);
 		unlock_group(lane, group_no, group, set);
 	}
 	LWLockRelease(&lane->lock);
@@ -269,34 +219,23 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 }
 
 /*
- * End the turn, at which nothing of the group can be had.  False if another
- * call may have gone on with it.
+ * Put back what is left of what was taken for a turn, which is over or not.
+ * Returns what fairq_lane_end_part() says.
  */
-bool
-fairq_lane_cut_short(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
-{
-	bool		cut;
-
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	cut = lane->recovery.lane_no == lane_no && cut_short(lane, turn);
-	LWLockRelease(&lane->lock);
-	return cut;
-}
-
-/* Put back what is left of what was taken for a turn, which is over or not. */
-static void
+static bool
 put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		 const FairqFindings *findings, bool over)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
 	int32		group_no = turn->group_no;
+	bool		in_vain = false;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no != lane_no)
 	{
 		LWLockRelease(&lane->lock);
-		return;
+		return false;
 	}
 	group = lock_group(lane, group_no, false, &set);
 	if (turn->queued.next < turn->queued.n || turn->locked.n > 0)
@@ -331,7 +270,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		}
 	}
 	if (!turn->state.parked)
-		fairq_lane_end_part(lane, group, turn, over);
+		in_vain = fairq_lane_end_part(lane, group, turn, over);
 	if (group != NULL)
 		unlock_group(lane, group_no, group, set);
 	if (turn->in_full)
@@ -348,25 +287,26 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		}
 	}
 	LWLockRelease(&lane->lock);
+	return in_vain;
 }
 
 /*
  * End a turn, and put back what is left of what was taken for it.  If nothing
  * was served, since the group has nothing, the group has had no turn in this
- * block.
+ * block.  True if that is to be given back when the call leaves the lane.
  */
-void
+bool
 fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 					const FairqFindings *findings)
 {
-	put_back(lane, lane_no, turn, findings, true);
+	return put_back(lane, lane_no, turn, findings, true);
 }
 
 /* Give back a turn that was not used, with all that was taken for it. */
 void
 fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
-	put_back(lane, lane_no, turn, NULL, false);
+	(void) put_back(lane, lane_no, turn, NULL, false);
 }
 
 /*
@@ -377,15 +317,21 @@ fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 void
 fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
+	bool		is_last;
+
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	is_last = is_last_part(lane, turn);
 	if (lane->recovery.lane_no == lane_no && is_by_turns(lane) &&
 		!turn->in_full && has(lane, FAIRQ_RING, turn->group_no) &&
 		(turn->tasks.served > 0 || is_past(lane, turn->addr)) &&
-		(lane->turn.left == 0 || !has(lane, FAIRQ_RING, lane->turn.seat)))
+		(lane->turn.left == 0 || is_last ||
+		 !has(lane, FAIRQ_RING, lane->turn.seat)))
 	{
 		lane->turn.addr = turn->addr;
 		lane->turn.seat = turn->group_no;
-		lane->turn.left = turn->tasks.left - turn->tasks.served;
+		/* other calls may have gone on with what this one did not want */
+		lane->turn.left = (is_last ? turn->tasks.left : turn->tasks.want) -
+			turn->tasks.served;
 	}
 	LWLockRelease(&lane->lock);
 }

@@ -31,9 +31,7 @@ extern void fairq_lane_note_leased(FairqLane *lane, int32 group_no,
 extern void fairq_lane_has_lapsed(FairqLane *lane, int32 group_no);
 
 /* lane_end.c */
-extern void fairq_lane_note_published(FairqLane *lane, int32 group_no,
-									  FairqGroup *group);
-extern void fairq_lane_end_part(FairqLane *lane, FairqGroup *group,
+extern bool fairq_lane_end_part(FairqLane *lane, FairqGroup *group,
 								const struct FairqTurn *turn, bool over);
 
 /* lane_aside.c */
@@ -170,6 +168,7 @@ note_since(FairqLane *lane, int32 group_no, FairqGroup *group,
 		!has(lane, FAIRQ_DUE, group_no);
 
 	group->turn.since = first ? since : Min(group->turn.since, since);
+	group->turn.published = true;
 }
 
 /*

@@ -68,8 +68,6 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	if (group != NULL)
 		note_since(lane, group_no, group, fairq_due_time(addr));
 	fairq_seats_add(lane, FAIRQ_DUE, group_no);
-	if (group != NULL)
-		fairq_lane_note_published(lane, group_no, group);
 	let_in(lane, group_no);
 	if (group == NULL)
 	{
@@ -199,7 +197,6 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 		{
 			note_since(lane, group_no, group, since);
 			fairq_hand_add(group, items, n, more);
-			fairq_lane_note_published(lane, group_no, group);
 		}
 		else if (lowest < next_turn(lane, group_no))
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);

@@ -216,9 +216,8 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->searcher = false;
 	turn->charge.tie = 0;
 	turn->charge.now = taking->order.now;
-	turn->state.kept_out = turn->state.in_doubt = false;
 	turn->state.begun = turn->state.done = false;
-	turn->state.parked = turn->state.stopped = turn->state.throttled = false;
+	turn->state.parked = turn->state.throttled = false;
 	turn->queued.reread = turn->queued.apart = false;
 	turn->queued.next = turn->tasks.served = turn->locked.n = 0;
 	turn->locked.more = FAIRQ_ADDR_MAX;
@@ -256,12 +255,11 @@ note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
 	if (turn->state.continued)
 	{
-		/* an entry that was made since the first part does not know of that */
-		group->turn.parts++;
+		/* an entry that was made since the first part knows of none */
+		group->turn.parts += group->turn.parts > 0 ? 1 : 0;
 		return;
 	}
 	group->turn.parts = 1;
-	group->turn.unused = true;
 	group->turn.published = false;
 }
 

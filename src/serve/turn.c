@@ -380,19 +380,17 @@ end_turn(FairqService *s, FairqCourse *course)
 	if (course->claimed && turn->sets.entry != NULL)
 		fairq_entry_claimed(turn->sets.entry, s->taken.lane_no,
 							turn->group_no, turn->sets.since);
-	turn->state.stopped = course->not_now &&
-		turn->tasks.served < turn->tasks.want;
 	if (course->search || turn->queued.next < turn->queued.n ||
-		turn->locked.n > 0 || turn->tasks.served == 0 || turn->in_full ||
-		turn->state.stopped)
-		fairq_lane_turn_end(s->lane, s->taken.lane_no, turn,
-							course->search ? findings : NULL);
-	/* what is in doubt, kept out by us alone, or left to others, was no turn */
-	if (turn->tasks.served == 0 &&
-		((course->no_slot && (turn->state.in_doubt || turn->state.kept_out)) ||
-		 s->left))
-		fairq_turns_doubtful(s->lane, s->taken.lane_no, turn);
+		turn->locked.n > 0 || turn->tasks.served == 0 || turn->in_full)
+	{
+		bool		in_vain = fairq_lane_turn_end(s->lane, s->taken.lane_no,
+												  turn, course->search ?
+												  findings : NULL);
 
+		/* a row that is locked may be for long: that was a turn */
+		if (in_vain && (turn->locked.n == 0 || s->left))
+			fairq_turns_in_vain(s->lane, s->taken.lane_no, turn);
+	}
 	if (!s->call.peek && leaves_something(course))
 		fairq_wake(&s->queue->hints->wakeup, 1);
 }
@@ -517,7 +515,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	stops |= s->got.stopped;
 	course.not_now |= stops;
 	end_turn(s, &course);
-	if (stops)
+	if (stops || (course.not_now && turn->tasks.served > 0))
 		fairq_turns_stop(turn);
 	return turn->tasks.served > 0;
 }

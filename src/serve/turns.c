@@ -9,8 +9,8 @@
  * or the end of the session has ended it (transaction.c).  So is what a lane
  * was charged for tasks that are not served yet, in a queue with shares (shares.c).
  *
- * Locking: what lane.c takes.  Nothing here fails, and only the list of doubtful
- * turns allocates, never in a callback.
+ * Locking: what lane.c takes.  Nothing here fails, and only the list of turns
+ * in vain allocates, never in a callback.
  */
 #include "postgres.h"
 
@@ -19,8 +19,8 @@
 #include "transaction.h"
 #include "turns.h"
 
-/* doubtful turns that there is room for at first */
-#define FIRST_DOUBTFUL 64
+/* turns in vain that there is room for at first */
+#define FIRST_VAIN 64
 
 /* The call in progress. */
 static struct
@@ -34,15 +34,13 @@ static struct
 								 * NULL */
 }			hand;
 
-/*
- * A turn that came to nothing, since it was not known whether there is a slot.
- */
-typedef struct DoubtfulTurn
+/* A turn in vain, to be given back when the call leaves the lane. */
+typedef struct TurnInVain
 {
 	int32		group_no;
 	int64		addr;
 	int64		block;			/* as in FairqTurn */
-} DoubtfulTurn;
+} TurnInVain;
 
 static struct
 {
@@ -50,8 +48,8 @@ static struct
 	uint32		lane_no;
 	int			n;
 	int			most;
-	DoubtfulTurn *turns;		/* in TopMemoryContext, kept for later calls */
-}			doubtful;
+	TurnInVain *turns;			/* in TopMemoryContext, kept for later calls */
+}			vain;
 
 static FairqTaken
 keep_taken(FairqLane *lane, const FairqTaking *taking, FairqTaken result)
@@ -145,7 +143,7 @@ fairq_turns_back(void)
 		 * and again must not be the next one each time.
 		 */
 		if (turn->state.begun && !turn->state.done)
-			fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL);
+			(void) fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL);
 		else if (!turn->state.done)
 			fairq_lane_turn_back(hand.lane, hand.lane_no, turn);
 		/* a call that came by meanwhile has not found it */
@@ -158,72 +156,68 @@ fairq_turns_back(void)
 }
 
 /*
- * Have room for another doubtful turn, in that block.  Those in blocks that were
- * left since are of no use any more; of one block there is one for each group at
- * most.  False if there is no memory: the turn is lost to the group, which is
- * better than an error.
+ * Have room for another turn in vain, in that block.  Those in blocks that were
+ * left since are of no use any more; of one block there is one for each group
+ * at most.  False if there is no memory: the turn is lost to the group, which
+ * is better than an error.
  */
 static bool
 have_space(int64 block)
 {
-	DoubtfulTurn *turns;
-	int			most = Max(2 * doubtful.most, FIRST_DOUBTFUL);
+	TurnInVain *turns;
+	int			most = Max(2 * vain.most, FIRST_VAIN);
 	int			n = 0;
 
-	if (doubtful.n < doubtful.most)
+	if (vain.n < vain.most)
 		return true;
-	for (int i = 0; i < doubtful.n; i++)
-		if (doubtful.turns[i].block == block)
-			doubtful.turns[n++] = doubtful.turns[i];
-	doubtful.n = n;
-	if (n < doubtful.most / 2)
+	for (int i = 0; i < vain.n; i++)
+		if (vain.turns[i].block == block)
+			vain.turns[n++] = vain.turns[i];
+	vain.n = n;
+	if (n < vain.most / 2)
 		return true;
 	turns = MemoryContextAllocExtended(TopMemoryContext,
-									   sizeof(DoubtfulTurn) * most,
+									   sizeof(TurnInVain) * most,
 									   MCXT_ALLOC_NO_OOM);
 	if (turns == NULL)
-		return n < doubtful.most;
-	if (doubtful.turns != NULL)
+		return n < vain.most;
+	if (vain.turns != NULL)
 	{
-		memcpy(turns, doubtful.turns, sizeof(DoubtfulTurn) * n);
-		pfree(doubtful.turns);
+		memcpy(turns, vain.turns, sizeof(TurnInVain) * n);
+		pfree(vain.turns);
 	}
-	doubtful.turns = turns;
-	doubtful.most = most;
+	vain.turns = turns;
+	vain.most = most;
 	return true;
 }
 
 /*
- * Keep a turn to be given back: the counter of its group was in doubt
- * (counter.c), or an expired or outdated task was left to others (claim.c).  Such a group
- * has had no turn in the block, so the turn is the group's again when the call
- * is through with the lane.  Not earlier, or the call would come by for ever.
+ * Keep a turn that has come to nothing, though the group may have something:
+ * it is the group's again when the call is through with the lane.
  */
 void
-fairq_turns_doubtful(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
+fairq_turns_in_vain(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
-	if (turn->in_full || turn->charge.tie != 0 ||
-		!fairq_lane_cut_short(lane, lane_no, turn) ||
-		turn->state.continued || !have_space(turn->block))
+	if (!have_space(turn->block))
 		return;
-	doubtful.lane = lane;
-	doubtful.lane_no = lane_no;
-	doubtful.turns[doubtful.n++] = (DoubtfulTurn)
+	vain.lane = lane;
+	vain.lane_no = lane_no;
+	vain.turns[vain.n++] = (TurnInVain)
 	{
-		.group_no = turn->group_no, .addr = turn->addr, .block = turn->block
+		.group_no = turn->group_no,.addr = turn->addr,.block = turn->block
 	};
 }
 
-/* Give back doubtful turns: the call is through with the lane. */
+/* Give back turns in vain: the call is through with the lane. */
 void
 fairq_turns_leave(void)
 {
-	while (doubtful.n > 0)
+	while (vain.n > 0)
 	{
-		doubtful.n--;
-		fairq_lane_unserve(doubtful.lane, doubtful.lane_no,
-						   doubtful.turns[doubtful.n].group_no,
-						   doubtful.turns[doubtful.n].addr);
+		const TurnInVain *turn = &vain.turns[--vain.n];
+
+		fairq_lane_part_back(vain.lane, vain.lane_no, turn->group_no,
+							 turn->addr);
 	}
 }
 

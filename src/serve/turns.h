@@ -15,8 +15,8 @@ extern void fairq_turns_reading(FairqTurn *turn);
 extern void fairq_turns_read(void);
 extern void fairq_turns_stop(FairqTurn *turn);
 extern void fairq_turns_back(void);
-extern void fairq_turns_doubtful(FairqLane *lane, uint32 lane_no,
-								 const FairqTurn *turn);
+extern void fairq_turns_in_vain(FairqLane *lane, uint32 lane_no,
+								const FairqTurn *turn);
 extern void fairq_turns_leave(void);
 extern const struct FairqEnding fairq_turns_ending;
 

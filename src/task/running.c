@@ -228,9 +228,8 @@ throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	};
 
 	turn->state.throttled = true;
-	turn->state.kept_out = fairq_has_changed_settings();
 	/* one that is only looked at is none that could be ended */
-	if (turn->state.begun && !turn->state.kept_out &&
+	if (turn->state.begun && !fairq_has_changed_settings() &&
 		fairq_lane_put_aside(lane, lane_no, turn, &cause, until) &&
 		!call.peeks)
 		fairq_wake_in_time(&call.queue->hints->wakeup,
@@ -359,10 +358,8 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_slot_in_group_back();
 		return false;
 	}
-	turn->state.in_doubt = slot == FAIRQ_SLOT_UNKNOWN;
-	turn->state.kept_out = slot == FAIRQ_SLOT_NONE &&
-		fairq_has_changed_settings();
-	if (slot == FAIRQ_SLOT_NONE && may_park && !turn->state.kept_out)
+	/* not by settings that only we know */
+	if (slot == FAIRQ_SLOT_NONE && may_park && !fairq_has_changed_settings())
 		(void) fairq_lane_put_aside(lane, lane_no, turn, &(FairqCause)
 									{
 										.version = call.queue->as_of.version,

@@ -34,9 +34,9 @@ RULES = {
     "served": "who has had a turn in the block is not in front",
     "served in one block": "in the next block nobody has had a turn",
     "empty gives back": "a turn that found nothing does not count",
-    "told gives back": "one that found nothing beside the reading of another "
-                       "pop, when the group is told of",
-    "vain until a turn": "but not after the group's next turn",
+    "leaving gives back": "one that found nothing beside the reading of "
+                          "another pop, when its call leaves the lane",
+    "vain in its block": "but not in a later block",
     "parked gives back": "nor does one that found no place",
     "back in its block": "a turn is given back only in its block",
     "back if whole": "and only if nobody went on with it",
@@ -297,8 +297,6 @@ class Lane:
             if self.on("late stays") and (group.ring or group.parked):
                 behind |= group.late
             group.late = behind
-        if group.vain and group.served:
-            group.vain = group.served = 0
         self.enter(g)
 
     def shortened(self, hand, upto):
@@ -332,8 +330,6 @@ class Lane:
             or group.parked and self.on("parked is late"))
         group.tail, group.newcomer = None, 0
         # what the entry knew of a turn in vain is lost, and so is that
-        if group.vain and group.served:
-            group.had = 1
         group.vain = 0
 
     # ---- turns
@@ -463,8 +459,6 @@ class Lane:
                         f" {self.block(self.position)}")
         group.had = group.served = 1
         group.front = 0
-        if self.on("vain until a turn"):
-            group.vain = 0
 
     def pass_over(self, g):
         """No entry can be had: the group in the ring whose turn it is."""
@@ -478,17 +472,35 @@ class Lane:
 
     def give_back(self, held, rule):
         """A turn that came to nothing, as its group has left the ring."""
-        g, turn, _, _, first = held
+        g, turn, _, _, _ = held
         group = self.groups[g]
         same = self.block(turn) == self.block(self.position)
-        # only as long as nobody can have gone on with it
-        weight = self.of.weights[g]
-        whole = first and (weight == 1 or self.last == (turn, weight - 1))
+        whole = self.is_whole(held)
         if same and whole:
             group.had = 0
         if (same or not self.on("back in its block")) and self.on(rule) and (
                 whole or not self.on("back if whole")):
             group.served = 0
+
+    def is_whole(self, held):
+        """Can nobody have gone on with the turn?"""
+        g, turn, _, _, first = held
+        weight = self.of.weights[g]
+        return first and (weight == 1 or self.last == (turn, weight - 1))
+
+    def call_leaves(self, g):
+        """The call is through with the lane that had a turn of the group in
+        vain, beside the reading of another one."""
+        group = self.groups[g]
+        same = group.vain == self.block(self.position) + 1
+        group.vain = 0
+        if same:
+            group.had = 0
+        if (same or not self.on("vain in its block")) and self.on(
+                "leaving gives back"):
+            group.served = 0
+            if group.ring:
+                self.enter(g)
 
     # ---- what becomes of what was taken
 
@@ -544,16 +556,16 @@ class Lane:
     def read_beside(self, held):
         """The other reading counts: this one is for the turn alone, and says
         nothing of the group."""
-        g, turn, _, _, first = held
+        g, turn, _, _, _ = held
         group = self.groups[g]
         found = self.found(g, group.entry[1])
         if found:
             return self.claimed(found[0], turn)
-        served = group.served
-        self.give_back(held, "empty gives back")
-        if served > group.served:
-            group.vain = int(self.on("told gives back"))
-            group.served = 1
+        if self.is_whole(held):
+            # until then it counts as taken
+            group.vain = self.block(turn) + 1
+        if self.last[0] == turn:
+            self.last = (-1, 0)
         return None
 
     def next_item(self, group, g):

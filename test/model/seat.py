@@ -10,7 +10,7 @@ group for each of these:
     served      has had a turn in the block of the position
     parked      has no slot under a limit, and is not in the ring
     late        something of it may be ready below its next turn
-    vain        its last turn came to nothing, and was not given back
+    vain        its last turn came to nothing, and the call goes on
 
 A group may have an entry in the cache: a hand, its first ready tasks by
 address, and "upto": each ready task below that is in the hand, or in
@@ -219,6 +219,10 @@ class Model(Explorer):
                 lane = self.lane(state)
                 lane.unpark(g)
                 yield f"{self.name(g)} has a slot", lane
+            if group.vain:
+                lane = self.lane(state)
+                lane.call_leaves(g)
+                yield f"the call leaves that had {self.name(g)} in vain", lane
             if group.entry is not None and "evict" in self.may:
                 lane = self.lane(state)
                 lane.evict(g)
@@ -298,6 +302,8 @@ class Model(Explorer):
         for g, group in enumerate(lane.groups):
             if group.parked:
                 lane.unpark(g)
+            if group.vain:
+                lane.call_leaves(g)
         rounds = 2 * len(self.tasks) + 2
         for _ in range(rounds * self.length):
             if not lane.can_take():
