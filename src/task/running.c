@@ -346,6 +346,9 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	if (!call.counted)
 		return true;
 	limit = fairq_group_setting(call.queue, turn->group_no)->limit;
+	/* as long as nothing is known, no group that is come by needs a counter */
+	if (limit > 0 && !fairq_tally_now(&call.queue->hints->tally).known)
+		return false;
 	fairq_held_room(true);
 	pin_group(turn->group_no);
 	slot = try_counter(call.group.counter, limit, !call.in_queue);
