@@ -29,14 +29,16 @@ sub pick
 	my $ended = $primary->safe_psql('postgres',
 		q{SELECT string_agg(format('(%s, %s)', id, attempt), ', ') FROM ended});
 	my $most = $primary->safe_psql('postgres', 'SELECT max(id) FROM sent');
+	my $at = $primary->safe_psql('postgres', $point);
 
-	return { ended => $ended, most => $most, point => $primary->safe_psql('postgres', $point) };
+	return { ended => $ended, most => $most, point => $at,
+		sent => $primary->safe_psql('postgres', 'SELECT count(*) FROM sent') };
 }
 usleep(500_000);
 my $named = pick(q{SELECT pg_create_restore_point('middle')});
 usleep(300_000 + rand(300_000));
 my $lsn = pick(q{SELECT pg_current_wal_insert_lsn()});
-$primary->poll_query_until('postgres', "SELECT max(id) > $lsn->{most} FROM sent")
+$primary->poll_query_until('postgres', "SELECT count(*) > $lsn->{sent} FROM sent")
   or die 'no more is sent';
 end_life($life, 1);
 my $last = $primary->safe_psql('postgres', 'SELECT pg_walfile_name(pg_switch_wal())');
