@@ -4,7 +4,7 @@
 \echo Use "CREATE EXTENSION fairq" to load this file. \quit
 
 CREATE SCHEMA fairq;
-COMMENT ON SCHEMA fairq IS 'A fair queue for tasks of many tenants.';
+COMMENT ON SCHEMA fairq IS 'A task queue that is fair to many tenants.';
 
 --
 -- Tables.  They hold the truth; what is in shared memory is read off them.
@@ -47,27 +47,30 @@ CREATE TABLE fairq.queue (
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
 COMMENT ON TABLE fairq.queue IS 'Queues and their settings.';
-COMMENT ON COLUMN fairq.queue.queue_id IS 'Not given again to another queue.';
-COMMENT ON COLUMN fairq.queue.block_length IS 'Addresses per block, and so the most groups that the queue can have.';
+COMMENT ON COLUMN fairq.queue.queue_id IS 'Number of the queue. It is never used again for another queue.';
+COMMENT ON COLUMN fairq.queue.block_length IS 'Number of addresses per block, and so the maximum number of groups.';
 COMMENT ON COLUMN fairq.queue.paused IS 'Nothing is popped while this is true.';
 COMMENT ON COLUMN fairq.queue.name IS 'What callers use.';
-COMMENT ON COLUMN fairq.queue.lease IS 'How long a popped task is its worker''s, unless pop says otherwise.';
-COMMENT ON COLUMN fairq.queue.max_attempts IS 'After so many attempts a task is failed, unless it has its own number.';
+COMMENT ON COLUMN fairq.queue.lease IS 'How long a popped task belongs to its worker, unless pop gives another lease.';
+COMMENT ON COLUMN fairq.queue.max_attempts IS 'Number of attempts after which a task fails for good, unless the task has its own number.';
 COMMENT ON COLUMN fairq.queue.notify IS 'NOTIFY "fairq.<name>" when tasks become ready.';
-COMMENT ON COLUMN fairq.queue.backoff IS 'How long the first retry waits; each further one twice as long.';
-COMMENT ON COLUMN fairq.queue.retain IS 'How long succeeded and cancelled tasks stay in the archive; NULL: they don''t come into it.';
+COMMENT ON COLUMN fairq.queue.backoff IS 'How long the first retry waits. Each further retry waits twice as long.';
+COMMENT ON COLUMN fairq.queue.retain IS 'How long succeeded, cancelled and expired tasks stay in the archive; NULL: they are not '
+	'archived.';
 COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be running; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
-COMMENT ON COLUMN fairq.queue.fair_by IS 'Of what all groups get the same: tasks, cost, or time of workers.';
-COMMENT ON COLUMN fairq.queue.rate IS 'How many tasks of a group may start in each stretch of the length of per; NULL: any number.';
-COMMENT ON COLUMN fairq.queue.per IS 'The stretch of time of rate, max_rate and the groups'' rates.';
-COMMENT ON COLUMN fairq.queue.burst IS 'How many tasks may start at once, if none has started for long.';
-COMMENT ON COLUMN fairq.queue.max_rate IS 'How many tasks of the queue may start in each stretch of the length of per; NULL: any number.';
-COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1 and so on; those without one come behind. NULL: lower priorities first.';
-COMMENT ON COLUMN fairq.queue.in_order IS 'No task of a group runs while one of the group waits to be retried.';
-COMMENT ON COLUMN fairq.queue.held_until IS 'No task starts before; NULL, or past: not held.';
+COMMENT ON COLUMN fairq.queue.fair_by IS 'What all groups get in equal parts: tasks, cost, or time of workers.';
+COMMENT ON COLUMN fairq.queue.rate IS 'How many tasks of a group may start per interval "per"; NULL: no limit.';
+COMMENT ON COLUMN fairq.queue.per IS 'Interval of rate, max_rate and the rates of groups.';
+COMMENT ON COLUMN fairq.queue.burst IS 'How many tasks may start at once if none has started for a long time.';
+COMMENT ON COLUMN fairq.queue.max_rate IS 'How many tasks of the queue may start per interval "per"; NULL: no limit.';
+COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1 and so on. A priority without a share is served when no '
+	'other has work. NULL: lower priorities strictly first.';
+COMMENT ON COLUMN fairq.queue.in_order IS 'True: no task of a group runs while another one of the group waits for its retry.';
+COMMENT ON COLUMN fairq.queue.held_until IS 'No task starts before this time; NULL, or a time in the past: no hold.';
 COMMENT ON COLUMN fairq.queue.retain_failed IS 'How long failed tasks stay in the archive; NULL: until they are redriven or purged.';
-COMMENT ON COLUMN fairq.queue.max_run IS 'How long after a pop the task''s lease ends at the latest, however often the worker extends it; NULL: no limit.';
+COMMENT ON COLUMN fairq.queue.max_run IS 'How long a task may run: its lease cannot be extended past this time after the pop; NULL: no '
+	'limit.';
 
 -- The indexes are not unique on purpose: see src/group.c.
 CREATE TABLE fairq.group_number (
@@ -81,7 +84,7 @@ CREATE INDEX group_number_by_no ON fairq.group_number (queue_id, group_no);
 -- that is deleted here.
 ALTER TABLE fairq.group_number REPLICA IDENTITY FULL;
 
-COMMENT ON TABLE fairq.group_number IS 'The number of each group. Equal rows may stand here more than once.';
+COMMENT ON TABLE fairq.group_number IS 'Numbers of groups. Equal rows may occur more than once.';
 COMMENT ON COLUMN fairq.group_number.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_number.group_no IS 'The group''s seat in every block.';
 COMMENT ON COLUMN fairq.group_number.group_key IS 'What callers use.';
@@ -97,14 +100,14 @@ CREATE TABLE fairq.group_setting (
 	PRIMARY KEY (queue_id, group_no)
 ) USING heap WITH (fillfactor = 50);
 
-COMMENT ON TABLE fairq.group_setting IS 'Settings of those groups that have any.';
+COMMENT ON TABLE fairq.group_setting IS 'Groups with settings of their own.';
 COMMENT ON COLUMN fairq.group_setting.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_setting.group_no IS 'The group.';
-COMMENT ON COLUMN fairq.group_setting.weight IS 'How many tasks of the group are served at its turn, at most, of which it has one per round.';
+COMMENT ON COLUMN fairq.group_setting.weight IS 'Maximum number of tasks that the group is served at its turn. It has one turn per round.';
 COMMENT ON COLUMN fairq.group_setting.paused IS 'Nothing of the group is popped while this is true.';
 COMMENT ON COLUMN fairq.group_setting.concurrency IS 'How many tasks of the group may be running; NULL: as the queue says.';
-COMMENT ON COLUMN fairq.group_setting.rate IS 'How many tasks of the group may start in each stretch of the length of the queue''s per; NULL: as the queue says.';
-COMMENT ON COLUMN fairq.group_setting.held_until IS 'No task of the group starts before; NULL, or past: not held.';
+COMMENT ON COLUMN fairq.group_setting.rate IS 'How many tasks of the group may start per interval "per" of the queue; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.group_setting.held_until IS 'No task of the group starts before this time; NULL, or a time in the past: no hold.';
 
 -- A role is kept by its OID, and dumped by its name.
 CREATE TABLE fairq.queue_privilege (
@@ -115,10 +118,10 @@ CREATE TABLE fairq.queue_privilege (
 	PRIMARY KEY (queue_id, role, privilege)
 ) USING heap;
 
-COMMENT ON TABLE fairq.queue_privilege IS 'Who may do what with a queue, beside the owner of these tables.';
+COMMENT ON TABLE fairq.queue_privilege IS 'Privileges of roles on queues. The owner of these tables has all of them.';
 COMMENT ON COLUMN fairq.queue_privilege.queue_id IS 'The queue.';
-COMMENT ON COLUMN fairq.queue_privilege.role IS 'Whoever has the privileges of this role.';
-COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work, which comprises monitor, monitor, or manage, which comprises the others.';
+COMMENT ON COLUMN fairq.queue_privilege.role IS 'The role. Its members that inherit its privileges have them, too.';
+COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work (includes monitor), monitor, or manage (includes all others).';
 
 -- In this order, so that there is little padding, what a claim changes stands
 -- together, which is what it logs, and what is always there comes before what
@@ -173,31 +176,32 @@ CREATE INDEX task_by_expiry ON fairq.task (queue_id, expires_at)
 CREATE SEQUENCE fairq.task_id_seq INCREMENT 31 OWNED BY fairq.task.id;
 
 COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';
-COMMENT ON COLUMN fairq.task.id IS 'The handle, for the task''s life.';
+COMMENT ON COLUMN fairq.task.id IS 'Identifies the task for its whole life.';
 COMMENT ON COLUMN fairq.task.addr IS 'Where it stands in its group''s line. Below 2^62: at a turn, group_no + block_length * block, given at enqueue; a claim does not change it, a release gives it a new one. From 2^62 on, to be retried, and from 2^62 + 2^61 on, scheduled: at a time, in milliseconds from 2000 times 65536, and the low bits of its id.';
-COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued, by the clock.';
-COMMENT ON COLUMN fairq.task.lease_until IS 'Until when it is its worker''s; NULL: it is not running.';
-COMMENT ON COLUMN fairq.task.popped_at IS 'When it was popped last, by the clock; NULL: it was not. It stays when the task is put back.';
+COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued (clock time).';
+COMMENT ON COLUMN fairq.task.lease_until IS 'When its lease expires; NULL: it is not running.';
+COMMENT ON COLUMN fairq.task.popped_at IS 'When it was last popped (clock time); NULL: never. It is kept when the task is put back.';
 COMMENT ON COLUMN fairq.task.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.task.group_no IS 'The group.';
-COMMENT ON COLUMN fairq.task.lane IS 'The queue and the priority in one column: what the indexes begin with is what an enqueue costs.';
-COMMENT ON COLUMN fairq.task.attempt IS 'How often it was popped; the fencing token of its worker.';
+COMMENT ON COLUMN fairq.task.lane IS 'The queue and the priority in one column, with which the indexes begin.';
+COMMENT ON COLUMN fairq.task.attempt IS 'How often it was popped. The fencing token of its worker.';
 COMMENT ON COLUMN fairq.task.priority IS '0 (first) to 9.';
-COMMENT ON COLUMN fairq.task.payload IS 'What the producer gave.';
-COMMENT ON COLUMN fairq.task.worker IS 'Who has the lease, if pop was told.';
-COMMENT ON COLUMN fairq.task.cancelled IS 'Its worker is to be told so, by fairq.extend().';
-COMMENT ON COLUMN fairq.task.run_at IS 'Not before; of a retry, too. Of a task that was put back at once: when that was.';
-COMMENT ON COLUMN fairq.task.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
-COMMENT ON COLUMN fairq.task.released IS 'How many of its attempts don''t count; NULL: none.';
-COMMENT ON COLUMN fairq.task.lapses IS 'How many of its attempts ended because the lease expired; NULL: none.';
-COMMENT ON COLUMN fairq.task.cost IS 'What it is charged in a queue that is fair by cost; NULL: 1.';
-COMMENT ON COLUMN fairq.task.dedup_key IS 'The key that no other unfinished task of the queue has.';
+COMMENT ON COLUMN fairq.task.payload IS 'Payload from the producer.';
+COMMENT ON COLUMN fairq.task.worker IS 'Name of the worker that has the lease, as given to pop.';
+COMMENT ON COLUMN fairq.task.cancelled IS 'True: it was cancelled while running. fairq.extend() tells its worker.';
+COMMENT ON COLUMN fairq.task.run_at IS 'It does not start before this time. For a task that was put back at once: when that was.';
+COMMENT ON COLUMN fairq.task.max_attempts IS 'Number of attempts after which it fails for good; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.task.released IS 'Number of its attempts that do not count, as they were released; NULL: none.';
+COMMENT ON COLUMN fairq.task.lapses IS 'Number of its attempts that ended because the lease expired; NULL: none.';
+COMMENT ON COLUMN fairq.task.cost IS 'Its cost in a queue that is fair by cost; NULL: 1.';
+COMMENT ON COLUMN fairq.task.dedup_key IS 'Deduplication key: no other unfinished task of the queue has the same.';
 COMMENT ON COLUMN fairq.task.error IS 'Why the last attempt failed.';
-COMMENT ON COLUMN fairq.task.headers IS 'What the producer gave beside the payload; NULL: nothing.';
-COMMENT ON COLUMN fairq.task.progress IS 'What a worker said last of how far it is; NULL: nothing.';
-COMMENT ON COLUMN fairq.task.until_started IS 'True: it has given up its dedup_key once it was popped; NULL: it has it until it is finished.';
-COMMENT ON COLUMN fairq.task.dedup_for IS 'For how long nothing is added with its dedup_key after that; NULL: not at all.';
-COMMENT ON COLUMN fairq.task.expires_at IS 'Not after: if no attempt that counts has begun by then, none will; NULL: at any time.';
+COMMENT ON COLUMN fairq.task.headers IS 'Headers from the producer; NULL: none.';
+COMMENT ON COLUMN fairq.task.progress IS 'Progress as last set by its worker; NULL: none.';
+COMMENT ON COLUMN fairq.task.until_started IS 'True: its dedup_key is free once it was popped; NULL: the key is free when the task is finished.';
+COMMENT ON COLUMN fairq.task.dedup_for IS 'How long its dedup_key stays taken after that; NULL: not at all.';
+COMMENT ON COLUMN fairq.task.expires_at IS 'It is not started after this time: if no attempt that counts has begun by then, none will; NULL: '
+	'no limit.';
 
 -- A table of its own, so that it costs only those who use it.
 CREATE TABLE fairq.dedup (
@@ -208,11 +212,11 @@ CREATE TABLE fairq.dedup (
 	PRIMARY KEY (queue_id, dedup_key)
 ) USING heap;
 
-COMMENT ON TABLE fairq.dedup IS 'The keys of unfinished tasks, and those that are not free yet.';
+COMMENT ON TABLE fairq.dedup IS 'Deduplication keys of unfinished tasks, and keys that are not free yet.';
 COMMENT ON COLUMN fairq.dedup.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.dedup.dedup_key IS 'The key.';
 COMMENT ON COLUMN fairq.dedup.id IS 'The task.';
-COMMENT ON COLUMN fairq.dedup.free_at IS 'When the key is free; NULL: the task has it still.';
+COMMENT ON COLUMN fairq.dedup.free_at IS 'When the key becomes free; NULL: the task still has it.';
 
 -- A group's key and not its number: that may be another group's by now.
 CREATE TABLE fairq.archive (
@@ -245,31 +249,31 @@ CREATE INDEX archive_by_status
 	ON fairq.archive (queue_id, status, finished_at, id)
 	WITH (deduplicate_items = off);
 
-COMMENT ON TABLE fairq.archive IS 'Finished tasks: the failed ones, and what the queue retains. Rows may be deleted.';
+COMMENT ON TABLE fairq.archive IS 'Finished tasks: failed ones, and those that the queue retains. Rows may be deleted.';
 COMMENT ON COLUMN fairq.archive.id IS 'The task.';
-COMMENT ON COLUMN fairq.archive.enqueued_at IS 'When it was enqueued, by the clock.';
-COMMENT ON COLUMN fairq.archive.finished_at IS 'When it was finished, by the clock.';
+COMMENT ON COLUMN fairq.archive.enqueued_at IS 'When it was enqueued (clock time).';
+COMMENT ON COLUMN fairq.archive.finished_at IS 'When it was finished (clock time).';
 COMMENT ON COLUMN fairq.archive.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.archive.attempt IS 'How often it was popped.';
 COMMENT ON COLUMN fairq.archive.priority IS '0 (first) to 9.';
 COMMENT ON COLUMN fairq.archive.status IS '1: succeeded, 2: failed, 3: cancelled, 4: expired.';
-COMMENT ON COLUMN fairq.archive.popped_at IS 'When it was popped last, by the clock; NULL: it was not.';
-COMMENT ON COLUMN fairq.archive.run_at IS 'Not before; of a retry, too.';
-COMMENT ON COLUMN fairq.archive.max_attempts IS 'After so many it is failed; NULL: as the queue says.';
-COMMENT ON COLUMN fairq.archive.lapses IS 'How many of its attempts ended because the lease expired; NULL: none.';
-COMMENT ON COLUMN fairq.archive.released IS 'How many of its attempts did not count; NULL: none.';
-COMMENT ON COLUMN fairq.archive.cost IS 'What it was charged in a queue that is fair by cost; NULL: 1.';
-COMMENT ON COLUMN fairq.archive.payload IS 'What the producer gave.';
+COMMENT ON COLUMN fairq.archive.popped_at IS 'When it was last popped (clock time); NULL: never.';
+COMMENT ON COLUMN fairq.archive.run_at IS 'It did not start before this time.';
+COMMENT ON COLUMN fairq.archive.max_attempts IS 'Number of attempts after which it fails for good; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.archive.lapses IS 'Number of its attempts that ended because the lease expired; NULL: none.';
+COMMENT ON COLUMN fairq.archive.released IS 'Number of its attempts that did not count, as they were released; NULL: none.';
+COMMENT ON COLUMN fairq.archive.cost IS 'Its cost in a queue that is fair by cost; NULL: 1.';
+COMMENT ON COLUMN fairq.archive.payload IS 'Payload from the producer.';
 COMMENT ON COLUMN fairq.archive.group_key IS 'The group.';
-COMMENT ON COLUMN fairq.archive.worker IS 'Who finished it, if pop was told.';
-COMMENT ON COLUMN fairq.archive.dedup_key IS 'The key that it had, which is free again.';
+COMMENT ON COLUMN fairq.archive.worker IS 'Name of the worker that finished it, as given to pop.';
+COMMENT ON COLUMN fairq.archive.dedup_key IS 'Deduplication key that it had.';
 COMMENT ON COLUMN fairq.archive.error IS 'Why its last attempt failed.';
-COMMENT ON COLUMN fairq.archive.result IS 'What its worker gave to fairq.complete().';
-COMMENT ON COLUMN fairq.archive.headers IS 'What the producer gave beside the payload; NULL: nothing.';
-COMMENT ON COLUMN fairq.archive.progress IS 'What a worker said last of how far it was; NULL: nothing.';
-COMMENT ON COLUMN fairq.archive.until_started IS 'True: it has given up its dedup_key once it was popped.';
-COMMENT ON COLUMN fairq.archive.dedup_for IS 'For how long nothing is added with its dedup_key after that; NULL: not at all.';
-COMMENT ON COLUMN fairq.archive.expires_at IS 'By when it was to begin; NULL: at any time.';
+COMMENT ON COLUMN fairq.archive.result IS 'Result from its worker, as given to fairq.complete().';
+COMMENT ON COLUMN fairq.archive.headers IS 'Headers from the producer; NULL: none.';
+COMMENT ON COLUMN fairq.archive.progress IS 'Progress as last set by its worker; NULL: none.';
+COMMENT ON COLUMN fairq.archive.until_started IS 'True: its dedup_key was free once it was popped.';
+COMMENT ON COLUMN fairq.archive.dedup_for IS 'How long its dedup_key stays taken after that; NULL: not at all.';
+COMMENT ON COLUMN fairq.archive.expires_at IS 'It was not to be started after this time; NULL: no limit.';
 
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue', '');
@@ -291,7 +295,7 @@ SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
 -- list of all triggers.
 CREATE FUNCTION fairq.task_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_task_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq.task_changed() IS 'Trigger: rows are changed behind fairq''s back.';
+COMMENT ON FUNCTION fairq.task_changed() IS 'Trigger: notes that SQL changes tasks.';
 CREATE TRIGGER task_changed
 	BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.task
 	FOR EACH STATEMENT EXECUTE FUNCTION fairq.task_changed();
@@ -305,7 +309,7 @@ ALTER TABLE fairq.task ENABLE REPLICA TRIGGER task_applied;
 -- write through SQL fires these, too: so settings are told of by them alone.
 CREATE FUNCTION fairq.group_number_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_group_number_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq.group_number_changed() IS 'Trigger: groups are changed behind fairq''s back.';
+COMMENT ON FUNCTION fairq.group_number_changed() IS 'Trigger: notes that SQL changes groups.';
 CREATE TRIGGER group_number_changed
 	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.group_number
 	FOR EACH STATEMENT EXECUTE FUNCTION fairq.group_number_changed();
@@ -317,7 +321,7 @@ ALTER TABLE fairq.group_number ENABLE REPLICA TRIGGER group_number_applied;
 
 CREATE FUNCTION fairq.settings_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_settings_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq.settings_changed() IS 'Trigger: queues, settings or privileges are changed.';
+COMMENT ON FUNCTION fairq.settings_changed() IS 'Trigger: notes that queues, settings or privileges change.';
 CREATE TRIGGER settings_changed
 	AFTER INSERT OR UPDATE OR DELETE ON fairq.queue
 	FOR EACH ROW EXECUTE FUNCTION fairq.settings_changed();
@@ -385,7 +389,8 @@ CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false,
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_drop_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.drop_queue(text, boolean, boolean)
-	IS 'Drop a queue; with force, even if it has tasks. With if_exists, return false if there is no such queue.';
+	IS 'Drops a queue; with force, even if it has tasks. With if_exists, returns false if there is no '
+		'such queue.';
 
 CREATE FUNCTION fairq.set_group(queue text, group_key text,
 	concurrency int DEFAULT NULL, weight int DEFAULT NULL,
@@ -393,43 +398,46 @@ CREATE FUNCTION fairq.set_group(queue text, group_key text,
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_set_group'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.set_group(text, text, int, int, int)
-	IS 'Give a group a limit of running tasks, a weight of 1 to 1000, or a rate, of its own; NULL keeps it, 0 takes it away.';
+	IS 'Gives a group its own limit of running tasks, weight (1 to 1000) or rate. NULL keeps a setting, '
+		'0 removes it.';
 
 CREATE FUNCTION fairq.hold(queue text, group_key text DEFAULT NULL,
 	until timestamptz DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_hold'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.hold(text, text, timestamptz)
-	IS 'Let no task of a queue, or of one group, start before that time; NULL, or a time that is past, ends that.';
+	IS 'Holds a queue or a group: no task starts before that time. NULL, or a time in the past, ends the '
+		'hold.';
 
 CREATE FUNCTION fairq.pause(queue text, group_key text DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_pause'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.pause(text, text)
-	IS 'Let nothing be popped from a queue, or of one group.';
+	IS 'Pauses a queue or a group: no task of it is popped.';
 
 CREATE FUNCTION fairq.resume(queue text, group_key text DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_resume'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.resume(text, text) IS 'Undo fairq.pause().';
+COMMENT ON FUNCTION fairq.resume(text, text) IS 'Ends a pause.';
 
 CREATE FUNCTION fairq.purge(queue text, group_key text DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_purge'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.purge(text, text)
-	IS 'Delete the tasks of a queue or group that are not running; how many there were.';
+	IS 'Deletes the tasks of a queue or group that are not running. Returns how many there were.';
 
 CREATE FUNCTION fairq.grant_queue(queue text, role regrole, privilege text)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_grant_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.grant_queue(text, regrole, text)
-	IS 'Let a role enqueue into a queue, work on it, monitor it, which work comprises, or manage it, which comprises the others.';
+	IS 'Gives a role a privilege on a queue: enqueue, work (includes monitor), monitor, or manage '
+		'(includes all others).';
 
 CREATE FUNCTION fairq.revoke_queue(queue text, role regrole, privilege text)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_revoke_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.revoke_queue(text, regrole, text)
-	IS 'Undo fairq.grant_queue().';
+	IS 'Takes a privilege on a queue from a role.';
 
 --
 -- Producers
@@ -478,20 +486,22 @@ CREATE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'fairq_find'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.find(text, text)
-	IS 'The unfinished task that has a dedup_key; NULL: none has.';
+	IS 'Returns the unfinished task that has a dedup_key; NULL: there is none.';
 
 CREATE FUNCTION fairq.reschedule(id bigint,
 	run_at timestamptz DEFAULT pg_catalog.now())
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_reschedule'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.reschedule(bigint, timestamptz)
-	IS 'Have a task that is not running run at another time, or now, also one that waits for a retry; false if it runs, is finished, has expired, or is unknown.';
+	IS 'Lets a task that is not running, also one that waits for a retry, run at another time or now. '
+		'Returns false if it is running, finished, expired or unknown.';
 
 CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_cancel'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.cancel(bigint)
-	IS 'Take a task back; of a running one the worker is told by fairq.extend(). False if it is finished, or unknown.';
+	IS 'Cancels a task. fairq.extend() tells the worker of a running one. Returns false if it is '
+		'finished or unknown.';
 
 --
 -- Workers
@@ -511,10 +521,11 @@ CREATE TYPE fairq.claim AS (
 	attempts_left int,
 	lapses int
 );
-COMMENT ON TYPE fairq.claim IS 'A task as a worker gets it.';
-COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which it was served; in fairq.tasks it is where the task stands.';
-COMMENT ON COLUMN fairq.claim.attempts_left IS 'How many more attempts it has if this one fails.';
-COMMENT ON COLUMN fairq.claim.lapses IS 'How many of its attempts ended because the lease expired. The task may have killed those workers.';
+COMMENT ON TYPE fairq.claim IS 'A task as it is returned to a worker.';
+COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which it was served. In fairq.tasks, addr is where the task stands.';
+COMMENT ON COLUMN fairq.claim.attempts_left IS 'Number of attempts that it has left if this one fails.';
+COMMENT ON COLUMN fairq.claim.lapses IS 'Number of its attempts that ended because the lease expired. The task may have killed those '
+	'workers.';
 
 CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 	lease interval DEFAULT NULL, per_group int DEFAULT NULL,
@@ -522,35 +533,38 @@ CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_pop'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
 COMMENT ON FUNCTION fairq.pop(text, int, interval, int, text)
-	IS 'Lease up to max_tasks tasks, in the order of service; with per_group, at most so many turns of a group.';
+	IS 'Leases up to max_tasks tasks, in the order of service; with per_group, at most that many turns '
+		'of a group.';
 
 CREATE FUNCTION fairq.pop(queues text[], max_tasks int DEFAULT 1,
 	lease interval DEFAULT NULL, worker text DEFAULT NULL)
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_pop_queues'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
 COMMENT ON FUNCTION fairq.pop(text[], int, interval, text)
-	IS 'Lease up to max_tasks tasks of these queues: of the first, as far as it has some, then of the next.';
+	IS 'Leases up to max_tasks tasks of several queues: first of the first queue, then of the next.';
 
 CREATE FUNCTION fairq.take(queue text, max_tasks int DEFAULT 1,
 	per_group int DEFAULT NULL)
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_take'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
 COMMENT ON FUNCTION fairq.take(text, int, int)
-	IS 'Remove up to max_tasks tasks, in the order of service; with per_group, at most so many turns of a group. A rollback puts them back.';
+	IS 'Removes up to max_tasks tasks, in the order of service; with per_group, at most that many turns '
+		'of a group. A rollback puts them back.';
 
 CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL,
 	result jsonb DEFAULT NULL, took interval DEFAULT NULL)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_complete'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.complete(bigint, int, jsonb, interval)
-	IS 'Finish a running task; false if the lease, of that attempt if given, is lost, or the task cancelled, which it then is.';
+	IS 'Completes a running task. Returns false if the lease (of that attempt, if given) is lost, or if '
+		'the task was cancelled: then it ends as cancelled.';
 
 CREATE FUNCTION fairq.complete_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	results jsonb[] DEFAULT NULL, took interval[] DEFAULT NULL)
 	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_complete_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.complete_batch(bigint[], int[], jsonb[], interval[])
-	IS 'Finish many running tasks; those that were lost, or cancelled.';
+	IS 'Completes many running tasks. Returns those whose lease was lost, or that were cancelled.';
 
 CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
 	error text DEFAULT NULL, retry_in interval DEFAULT NULL,
@@ -558,66 +572,76 @@ CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_fail'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.fail(bigint, int, text, interval, boolean, interval)
-	IS 'An attempt has failed: the task is retried later, before its group''s queued ones, or, if it has no attempts left or is called dead, failed for good. False if the lease is lost, or if cancel was called: then the task ends as cancelled.';
+	IS 'Reports that an attempt has failed. The task is retried later, before the queued tasks of its '
+		'group. If it has no attempts left, or with dead, it fails for good. Returns false if the lease '
+		'is lost, or if the task was cancelled: then it ends as cancelled.';
 
 CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL,
 	delay interval DEFAULT '0')
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_release'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.release(bigint, int, interval)
-	IS 'Hand back a running task without counting the attempt. It is ready again, behind its group''s others, or scheduled after the delay. False if the lease is lost, or if cancel was called: then the task ends as cancelled.';
+	IS 'Hands back a running task; the attempt does not count. The task is ready again, behind the other '
+		'tasks of its group, or scheduled after the delay. Returns false if the lease is lost, or if the '
+		'task was cancelled: then it ends as cancelled.';
 
 CREATE FUNCTION fairq.extend(id bigint, attempt int DEFAULT NULL,
 	lease interval DEFAULT NULL)
 	RETURNS timestamptz AS 'MODULE_PATHNAME', 'fairq_extend'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.extend(bigint, int, interval)
-	IS 'Let a lease begin anew; until when it is. NULL: it is lost, or the task cancelled; stop working.';
+	IS 'Renews a lease and returns when it expires. NULL: the lease is lost, or the task was cancelled; '
+		'stop working.';
 
 CREATE FUNCTION fairq.set_progress(id bigint, attempt int, progress jsonb)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_set_progress'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.set_progress(bigint, int, jsonb)
-	IS 'Say how far a running task is, for fairq.tasks; false if the lease, of that attempt if given, is lost, or the task cancelled: stop working.';
+	IS 'Sets the progress of a running task, which fairq.tasks shows. Returns false if the lease (of '
+		'that attempt, if given) is lost, or if the task was cancelled: stop working.';
 
 CREATE FUNCTION fairq.fail_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	errors text[] DEFAULT NULL, retry_in interval DEFAULT NULL)
 	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_fail_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.fail_batch(bigint[], int[], text[], interval)
-	IS 'What fairq.fail() does, for many tasks; those that were lost, or cancelled.';
+	IS 'Does what fairq.fail() does, for many tasks. Returns those whose lease was lost, or that were '
+		'cancelled.';
 
 CREATE FUNCTION fairq.release_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	delay interval DEFAULT '0')
 	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_release_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.release_batch(bigint[], int[], interval)
-	IS 'What fairq.release() does, for many tasks; those that were lost, or cancelled.';
+	IS 'Does what fairq.release() does, for many tasks. Returns those whose lease was lost, or that were '
+		'cancelled.';
 
 CREATE FUNCTION fairq.extend_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	lease interval DEFAULT NULL)
 	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_extend_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.extend_batch(bigint[], int[], interval)
-	IS 'Let many leases begin anew; those tasks that were lost, or cancelled: stop working on them.';
+	IS 'Renews many leases. Returns the tasks whose lease was lost, or that were cancelled: stop working '
+		'on them.';
 
 CREATE PROCEDURE fairq.wait(queue text, timeout interval DEFAULT '30 seconds',
 	INOUT ready boolean DEFAULT NULL)
 	AS 'MODULE_PATHNAME', 'fairq_wait' LANGUAGE C;
 COMMENT ON PROCEDURE fairq.wait(text, interval, boolean)
-	IS 'Sleep until a pop is worth it; false if that took longer than the timeout.';
+	IS 'Sleeps until a pop can return a task. Its result is false if the timeout ended first.';
 
 CREATE PROCEDURE fairq.wait(queues text[],
 	timeout interval DEFAULT '30 seconds', INOUT ready boolean DEFAULT NULL)
 	AS 'MODULE_PATHNAME', 'fairq_wait_queues' LANGUAGE C;
 COMMENT ON PROCEDURE fairq.wait(text[], interval, boolean)
-	IS 'Sleep until a pop of one of these queues is worth it; false if that took longer than the timeout.';
+	IS 'Sleeps until a pop of one of these queues can return a task. Its result is false if the timeout '
+		'ended first.';
 
 CREATE FUNCTION fairq.expire_leases(queue text, max_tasks int DEFAULT 1000)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_expire_leases'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.expire_leases(text, int)
-	IS 'Take tasks back from workers whose leases have expired; how many there were. Pop finds them, too.';
+	IS 'Takes tasks back whose leases have expired. Returns how many there were. pop finds them, too.';
 
 --
 -- Looking in
@@ -627,36 +651,37 @@ CREATE FUNCTION fairq.address(queue text, group_key text, block bigint)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_sql_address'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.address(text, text, bigint)
-	IS 'The address of a group''s seat in a block, which is its turn there.';
+	IS 'Returns the address of a group''s turn in a block.';
 
 CREATE FUNCTION fairq.block_of(queue text, addr bigint)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_block_of'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.block_of(text, bigint)
-	IS 'The block that an address lies in.';
+	IS 'Returns the block of an address.';
 
 CREATE FUNCTION fairq.version() RETURNS text
 	AS 'MODULE_PATHNAME', 'fairq_version'
 	LANGUAGE C IMMUTABLE PARALLEL SAFE;
-COMMENT ON FUNCTION fairq.version() IS 'The version of the library.';
+COMMENT ON FUNCTION fairq.version() IS 'Returns the version of the library.';
 
 CREATE FUNCTION fairq.set_shard(shard int) RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_set_shard'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.set_shard(int)
-	IS 'Make this database a shard, 1 to 1023: the ids of its tasks say so. Before there are tasks.';
+	IS 'Makes this database a shard with a number of 1 to 1023, which is part of its task ids. There '
+		'must be no tasks yet.';
 
 CREATE FUNCTION fairq.shard(expected int DEFAULT NULL) RETURNS int
 	AS 'MODULE_PATHNAME', 'fairq_shard'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.shard(int)
-	IS 'Which shard this database is, 0: none; an error if it is not the expected one.';
+	IS 'Returns the number of this shard, or 0. Raises an error if it is not the expected one.';
 
 CREATE FUNCTION fairq.reset_hints() RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_reset_hints'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.reset_hints()
-	IS 'Throw away what shared memory knows of this database; it is read off the tables again.';
+	IS 'Discards what shared memory knows of this database. The tables are read again.';
 
 CREATE FUNCTION fairq.counters(queue_id int, OUT enqueued bigint,
 	OUT popped bigint, OUT completed bigint, OUT released bigint,
@@ -665,25 +690,26 @@ CREATE FUNCTION fairq.counters(queue_id int, OUT enqueued bigint,
 	AS 'MODULE_PATHNAME', 'fairq_counters'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.counters(int)
-	IS 'What was done with the tasks of a queue since the server started.';
+	IS 'Returns what was done with the tasks of a queue since the server started.';
 
 CREATE FUNCTION fairq.next_at(queue_id int, group_no int) RETURNS timestamptz
 	AS 'MODULE_PATHNAME', 'fairq_sql_next_at'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.next_at(int, int)
-	IS 'When the next task of a group may start, by its rate and the queue''s; NULL: now, or the caller may not monitor the queue.';
+	IS 'Returns when the next task of a group may start, by its rate and the queue''s; NULL: now, or the '
+		'caller may not monitor the queue.';
 
 CREATE FUNCTION fairq.has_queue_privilege(queue_id int, privilege text)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_has_queue_privilege'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.has_queue_privilege(int, text)
-	IS 'May the current user enqueue into a queue, work on it, monitor it, manage it, or do anything with it ("any")?';
+	IS 'Has the current user this privilege on a queue, or any ("any")?';
 
 CREATE FUNCTION fairq.kept_back(value text) RETURNS text
 	AS 'MODULE_PATHNAME', 'fairq_kept_back'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.kept_back(text)
-	IS 'The value; a condition on it comes after those on which the value depends.';
+	IS 'Returns the value. Conditions on it are checked after those on which the value depends.';
 
 -- STABLE, so that a query that does not ask for the reason does not pay for it.
 CREATE FUNCTION fairq.wait_reason(queue_id int, group_no int,
@@ -691,7 +717,8 @@ CREATE FUNCTION fairq.wait_reason(queue_id int, group_no int,
 	AS 'MODULE_PATHNAME', 'fairq_wait_reason'
 	LANGUAGE C STABLE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.wait_reason(int, int, timestamptz, timestamptz)
-	IS 'Why a task of that group that is not running waits; run_at, if it stands at a time, expires_at, if it has not begun.';
+	IS 'Returns why a task of a group that is not running waits. Give run_at if it stands at a time, and '
+		'expires_at if it has not begun.';
 
 -- The views show what one may see, and let no condition of the caller's look
 -- at the rest.
@@ -733,7 +760,7 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no
 		LIMIT 1) s
 	WHERE fairq.has_queue_privilege(q.queue_id, 'work');
-COMMENT ON VIEW fairq.live_tasks IS 'Of fairq.tasks, those that are not finished.';
+COMMENT ON VIEW fairq.live_tasks IS 'The unfinished tasks of fairq.tasks.';
 
 CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 	SELECT a.id, q.name AS queue, fairq.kept_back(a.group_key) AS group_key,
@@ -750,7 +777,7 @@ CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq.has_queue_privilege(q.queue_id, 'work');
-COMMENT ON VIEW fairq.finished_tasks IS 'Of fairq.tasks, those that are in the archive.';
+COMMENT ON VIEW fairq.finished_tasks IS 'The archived tasks of fairq.tasks.';
 
 CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
@@ -820,13 +847,13 @@ CREATE FUNCTION fairq.visible_groups() RETURNS SETOF fairq.all_groups
 	AS 'MODULE_PATHNAME', 'fairq_visible_groups'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.visible_groups()
-	IS 'The groups of the queues that the current user may monitor.';
+	IS 'Returns the groups of the queues that the current user may monitor.';
 
 CREATE FUNCTION fairq.visible_queues() RETURNS SETOF fairq.all_queues
 	AS 'MODULE_PATHNAME', 'fairq_visible_queues'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq.visible_queues()
-	IS 'The queues with which the current user may do anything.';
+	IS 'Returns the queues on which the current user has a privilege.';
 
 CREATE FUNCTION fairq.group_got(queue_id int, group_no int,
 	OUT got double precision, OUT ahead double precision)
@@ -871,13 +898,18 @@ CREATE FUNCTION fairq.visible_stats() RETURNS TABLE (queue text,
 	AS 'MODULE_PATHNAME', 'fairq_visible_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq.visible_stats()
-	IS 'The state of the queues with which the current user may do anything, as shared memory knows it.';
+	IS 'Returns the state, as shared memory knows it, of the queues on which the current user has a '
+		'privilege.';
 
 CREATE VIEW fairq.stats WITH (security_barrier) AS
 	SELECT * FROM fairq.visible_stats();
-COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, who waits and since when, and what was done since the server started. It costs the same whatever is queued; up to 10,000 groups that wait are looked at one by one.';
-COMMENT ON COLUMN fairq.stats.groups_active IS 'Groups that may have something ready. NULL if nothing is known of the queue: after a restart until the next call or fairq.maintain(), and on a standby. Also NULL for a role that may not monitor the queue.';
-COMMENT ON COLUMN fairq.stats.groups_limited IS 'Groups without a free slot under a limit of theirs. NULL: as groups_active.';
+COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, how many groups wait and since when, and counters since the '
+	'server started. The cost does not depend on the tasks queued; up to 10,000 waiting groups are '
+	'looked at.';
+COMMENT ON COLUMN fairq.stats.groups_active IS 'Number of groups that may have a ready task. NULL if nothing is known of the queue: after a '
+	'restart until the next call or fairq.maintain(), and on a standby. Also NULL for a role that may '
+	'not monitor the queue.';
+COMMENT ON COLUMN fairq.stats.groups_limited IS 'Number of groups that have no free slot under their limit. NULL: as groups_active.';
 COMMENT ON COLUMN fairq.stats.groups_sampled IS 'Too many groups wait to look at each. The columns groups_active, groups_limited and groups_throttled are estimates then, and other tasks may be older than oldest_ready and oldest_limited say. NULL: as groups_active.';
 COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that stand at a turn and are not running, also those that a limit keeps back. Commits keep this number; NULL for a moment after a restart, until one pass over the table has found it.';
 COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that stand at a time and are not running: for later or for a retry, also due ones that no pop has taken yet. NULL: as ready.';
@@ -898,7 +930,8 @@ CREATE FUNCTION fairq.visible_group_stats(top int DEFAULT 5)
 	AS 'MODULE_PATHNAME', 'fairq_visible_group_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq.visible_group_stats(int)
-	IS 'What group_stats() says of each queue that the current user may monitor, so many groups of each. A queue that is dropped meanwhile has no rows.';
+	IS 'Returns what group_stats() returns, for each queue that the current user may monitor, with that '
+		'many groups of each. A queue that is dropped meanwhile has no rows.';
 
 -- How fair a queue is, for those who may monitor it; likewise without a task.
 CREATE FUNCTION fairq.visible_fairness() RETURNS TABLE (queue text,
@@ -907,7 +940,8 @@ CREATE FUNCTION fairq.visible_fairness() RETURNS TABLE (queue text,
 	AS 'MODULE_PATHNAME', 'fairq_visible_fairness'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq.visible_fairness()
-	IS 'How fair the lanes are that shared memory knows, of the queues that the current user may monitor.';
+	IS 'Returns how fair the lanes are that shared memory knows, of the queues that the current user may '
+		'monitor.';
 
 CREATE VIEW fairq.fairness WITH (security_barrier) AS
 	SELECT * FROM fairq.visible_fairness();
@@ -935,7 +969,7 @@ CREATE FUNCTION fairq.visible_lanes() RETURNS TABLE (queue text,
 	AS 'MODULE_PATHNAME', 'fairq_visible_lanes'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq.visible_lanes()
-	IS 'The lanes that shared memory knows, of the queues that the current user may monitor.';
+	IS 'Returns the lanes that shared memory knows, of the queues that the current user may monitor.';
 
 CREATE VIEW fairq.lanes WITH (security_barrier) AS
 	SELECT * FROM fairq.visible_lanes();
@@ -955,39 +989,45 @@ CREATE FUNCTION fairq.peek(queue text, max_tasks int DEFAULT 10)
 	AS 'MODULE_PATHNAME', 'fairq_peek'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.peek(text, int)
-	IS 'What pop() would return now, in order, and at which turns; nothing is claimed or changed. It costs what it returns, whatever is queued.';
+	IS 'Returns what pop() would return now, in order, and at which turns. It leases and changes '
+		'nothing. Its cost does not depend on the tasks queued.';
 
 CREATE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'fairq_turns_before'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.turns_before(bigint)
-	IS 'How many tasks of its priority are served before a task that is ready, at most, of its own group and of those that wait now; NULL: it is scheduled, running or unknown, no bound is known, or the caller may not monitor the queue.';
+	IS 'Returns the maximum number of tasks of its priority that are served before a ready task, of its '
+		'own group and of those that wait now. NULL: the task is scheduled, running or unknown, no bound '
+		'is known, or the caller may not monitor the queue.';
 
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
 	max_tasks int DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_redrive'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.redrive(text, text, int)
-	IS 'Put failed tasks back into the queue, those first that failed first; how many there were.';
+	IS 'Puts failed tasks back into the queue, in the order in which they failed. Returns how many there '
+		'were.';
 
 CREATE FUNCTION fairq.redrive(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_redrive_task'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.redrive(bigint)
-	IS 'Put a failed task back into its queue; false if it is none, or another one has its dedup_key by now.';
+	IS 'Puts a failed task back into its queue. Returns false if it is not a failed task, or if another '
+		'task has its dedup_key now.';
 
 CREATE FUNCTION fairq.purge_failed(queue text, group_key text DEFAULT NULL,
 	older_than interval DEFAULT '0')
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_purge_failed'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.purge_failed(text, text, interval)
-	IS 'Delete failed tasks, of a group or of all, that failed so long ago; how many there were.';
+	IS 'Deletes failed tasks, of one group or all, that failed that long ago. Returns how many there were.';
 
 CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_maintain'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.maintain(text)
-	IS 'Delete what need not be retained any more, take back expired leases, end tasks that are outdated, forget groups that are not used. For cron; of one queue, or all.';
+	IS 'Does the regular upkeep of one queue or all: deletes what is retained no longer, takes back '
+		'expired leases, ends expired tasks, forgets unused groups. Run it from cron.';
 
 -- STABLE, so that it uses its caller's snapshot, which is a fresh one.  It is
 -- called by check_queue(), with the settings of src/store_spi.c.  A SET clause
@@ -1091,13 +1131,14 @@ AS $$
 	WHERE g.oid IS NULL OR g.tgenabled <> e.enabled::"char"
 $$;
 COMMENT ON FUNCTION fairq.check_tables(int)
-	IS 'What is wrong with the rows of a queue, or with triggers of the tables; part of check_queue.';
+	IS 'Returns what is wrong with the rows of a queue or with the tables'' triggers. A part of '
+		'check_queue().';
 
 CREATE FUNCTION fairq.check_queue(queue text) RETURNS SETOF text
 	AS 'MODULE_PATHNAME', 'fairq_check_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.check_queue(text)
-	IS 'What is wrong with a queue; no row: it is sound.';
+	IS 'Returns what is wrong with a queue. No row: it is sound.';
 
 CREATE FUNCTION fairq.shared_memory(OUT size bigint, OUT preloaded boolean,
 	OUT entries bigint, OUT entries_used bigint, OUT area bigint,
@@ -1105,7 +1146,7 @@ CREATE FUNCTION fairq.shared_memory(OUT size bigint, OUT preloaded boolean,
 	RETURNS SETOF record AS 'MODULE_PATHNAME', 'fairq_shared_memory'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1;
 COMMENT ON FUNCTION fairq.shared_memory()
-	IS 'How large fairq''s shared memory is, and how much of it all databases of the server use.';
+	IS 'Returns how large fairq''s shared memory is, and how much of it all databases of the server use.';
 
 --
 -- Privileges.  Everybody may call the functions, which ask for a privilege on
