@@ -1,16 +1,7 @@
 """Backends that are held up: src/base/stall.h, for tests that do something in a gap."""
 
 import os
-import subprocess
 import time
-
-
-def build_and_run(suite):
-    """The suite with argument --held-up, on a build that can be held up."""
-    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-    # quick to build: what is held up need not be fast
-    os.environ["COPT"] = "-DFAIRQ_STALL -O0"
-    return subprocess.run(["test/cluster", "--", "/usr/bin/python3", suite, "--held-up"]).returncode
 
 
 class Stall:

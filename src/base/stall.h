@@ -10,14 +10,14 @@
  * entry	after a look into the cache, under the lane's lock: test/evict has
  *			others do something in every gap between two of them, in other lanes
  * claim	between the choice of a row and its change, without a lock:
- *			test/suite/claims, test/evict
+ *			test/held_up, test/evict
  * reading	of a group, in the middle, likewise
  * commit	between the moment at which a commit is visible and its pending
- *			changes: test/suite/tally
+ *			changes: test/held_up
  * publish	in the middle of a commit's changes, once those of a group are to be
- *			found: test/suite/together
+ *			found: test/held_up
  * load		once its pages are read, and after each group and queue that it has
- *			published: test/suite/tally, test/evict
+ *			published: test/held_up, test/evict
  *
  * Tests ask for them by test/stall.py.  Points of one kind are in one file, which
  * counts them.  In other builds there is nothing here.
