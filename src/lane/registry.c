@@ -149,8 +149,12 @@ void *
 fairq_registry_insert(dshash_table *table, const FairqQueueKey *key,
 					  bool *found)
 {
-	void	   *entry = try_insert(table, key, found);
+	/* most are there, which costs less to find */
+	void	   *entry = dshash_find(table, key, true);
 
+	*found = entry != NULL;
+	if (entry == NULL)
+		entry = try_insert(table, key, found);
 	if (entry == NULL)
 	{
 		fairq_make_room();
@@ -538,14 +542,21 @@ fairq_shmem_sweep(void)
 	pg_atomic_write_u64(&fairq_view.registry->swept_at, GetCurrentTimestamp());
 }
 
+/* Was the last sweep so long ago that another one may find something? */
+static bool
+is_sweep_due(void)
+{
+	return GetCurrentTimestamp() >=
+		(int64) pg_atomic_read_u64(&fairq_view.registry->swept_at) +
+		SWEEP_EVERY;
+}
+
 /* The cache of groups was found to be full: maybe of what is gone. */
 void
 fairq_shmem_sweep_if_crowded(void)
 {
 	if (pg_atomic_read_u32(&fairq_view.registry->crowded) == 0 ||
-		GetCurrentTimestamp() <
-		(int64) pg_atomic_read_u64(&fairq_view.registry->swept_at) +
-		SWEEP_EVERY)
+		!is_sweep_due())
 		return;
 	pg_atomic_write_u32(&fairq_view.registry->crowded, 0);
 	fairq_shmem_sweep();
@@ -555,9 +566,7 @@ fairq_shmem_sweep_if_crowded(void)
 void
 fairq_shmem_sweep_if_due(void)
 {
-	if (GetCurrentTimestamp() >=
-		(int64) pg_atomic_read_u64(&fairq_view.registry->swept_at) +
-		SWEEP_EVERY)
+	if (is_sweep_due())
 		fairq_shmem_sweep();
 }
 

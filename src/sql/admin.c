@@ -605,8 +605,7 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 					   queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
 	/* first, so that settings of its groups need not be published any more */
-	fairq_pending_queue(queue->hints, FAIRQ_DROPPED);
-	fairq_pending_queue(queue->hints, FAIRQ_REMOVED);
+	fairq_pending_queue(queue->hints, FAIRQ_DROPPED | FAIRQ_REMOVED);
 	delete_tasks(queue, -1, true);
 	for (int i = 0; i < (int) lengthof(tables); i++)
 		fairq_sql(psprintf("DELETE FROM fairq.%s WHERE queue_id = $1", tables[i]),

@@ -149,10 +149,8 @@ fairq_running_end(void)
 
 /* Take a slot; or only see whether there is one. */
 static FairqSlot
-try_counter(FairqCounter *counter, int32 limit, bool look)
+try_counter(FairqCounter *counter, FairqKnown now, int32 limit, bool look)
 {
-	FairqKnown	now = fairq_tally_now(&call.queue->hints->tally);
-
 	return look ? fairq_counter_has_slot(counter, now, limit) :
 		fairq_counter_enter(counter, now, limit);
 }
@@ -205,8 +203,9 @@ bool
 fairq_slot_in_queue(void)
 {
 	bool		have_slot = !call.counted || call.in_queue ||
-		try_counter(&call.queue->hints->running, call.queue->max_running,
-					call.peeks) == FAIRQ_SLOT_FREE;
+		try_counter(&call.queue->hints->running,
+					fairq_tally_now(&call.queue->hints->tally),
+					call.queue->max_running, call.peeks) == FAIRQ_SLOT_FREE;
 
 	call.in_queue = have_slot && call.counted && !call.peeks;
 	have_slot = have_slot && start_in_queue();
@@ -341,17 +340,19 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 					bool may_park, FairqTable *tasks)
 {
 	int32		limit;
+	FairqKnown	now;
 	FairqSlot	slot;
 
 	if (!call.counted)
 		return true;
 	limit = fairq_group_setting(call.queue, turn->group_no)->limit;
 	/* as long as nothing is known, no group that is come by needs a counter */
-	if (limit > 0 && !fairq_tally_now(&call.queue->hints->tally).known)
+	now = fairq_tally_now(&call.queue->hints->tally);
+	if (limit > 0 && !now.known)
 		return false;
 	fairq_held_room(true);
 	pin_group(turn->group_no);
-	slot = try_counter(call.group.counter, limit, !call.in_queue);
+	slot = try_counter(call.group.counter, now, limit, !call.in_queue);
 	if (slot == FAIRQ_SLOT_FREE && call.in_queue)
 	{
 		call.group.slot = true;
