@@ -114,6 +114,8 @@ SELECT fairq.extend(pg_temp.id('cancel', 'e1'), 1), fairq.extend(pg_temp.id('can
 SELECT fairq.complete(pg_temp.id('cancel', 'e1'), 1, '"done"'), cardinality(fairq.complete_batch(ARRAY[pg_temp.id('cancel', 'e2')], '{1}')),
 	fairq.fail(pg_temp.id('cancel', 'e3'), 1, 'stopped'), fairq.fail(pg_temp.id('cancel', 'e4'), 1, 'stopped', '0', true),
 	fairq.release(pg_temp.id('cancel', 'e5'), 1), fairq.release(pg_temp.id('cancel', 'e6'), 1, '1 hour');
+-- and each is counted as cancelled only
+SELECT completed, released, retried, failed, cancelled FROM pg_temp.counters('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'e%';
 SELECT * FROM fairq.check_queue('cancel');
 -- the batches name it, and only it

@@ -300,12 +300,13 @@ fairq_fail_attempt(FairqAttempt *a, const text *error, int64 retry_in, bool dead
 	sample_run(a->queue, &a->task);
 }
 
-/* The task goes back, to run after a delay in microseconds. */
+/* The task runs again after a delay in microseconds, unless it was cancelled. */
 void
 fairq_release_attempt(FairqAttempt *a, int64 delay)
 {
-	fairq_pending(fairq_queue_lane(a->queue, a->task.priority),
-				  a->task.group_no)->stats[FAIRQ_STAT_RELEASED]++;
+	if (!a->task.cancelled)
+		fairq_pending(fairq_queue_lane(a->queue, a->task.priority),
+					  a->task.group_no)->stats[FAIRQ_STAT_RELEASED]++;
 	run_again(a, delay, NULL, false);
 }
 
