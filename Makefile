@@ -10,12 +10,13 @@
 #   make bench-plots    redraws the plots of docs/performance.md from that
 #   make dist       the release as a zip, of what is committed
 #   make deb        Debian packages, in fairq-deb
+#   make packages   the clients' packages, in fairq-packages
 #
 # PG_CONFIG=... chooses the PostgreSQL, WERROR=1 makes warnings errors.
 
 # These run in a copy of the tree, and prepare the machine first; so they need
 # no PostgreSQL to begin with.
-.PHONY: prepare test test-all demo bench bench-full bench-plots dist deb
+.PHONY: prepare test test-all demo bench bench-full bench-plots dist deb packages
 prepare:
 	@test/prepare
 test:
@@ -39,10 +40,12 @@ dist:
 deb:
 	@test/prepare deb
 	@deploy/deb
+packages:
+	@deploy/packages
 
 # All else is PostgreSQL's own way of building extensions.
 .DEFAULT_GOAL := all
-ifneq ($(filter-out prepare test test-all demo bench bench-full bench-plots dist deb,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out prepare test test-all demo bench bench-full bench-plots dist deb packages,$(or $(MAKECMDGOALS),all)),)
 
 EXTENSION = fairq
 DATA = fairq--1.0.sql

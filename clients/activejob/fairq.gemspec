@@ -10,7 +10,10 @@ Gem::Specification.new do |spec|
                      "between tenants, and jobs are enqueued in the application's transactions."
   spec.authors = ["The fairq authors"]
   spec.license = "PostgreSQL"
-  spec.files = Dir.chdir(__dir__) { Dir["README.md", "bin/*", "lib/**/*.rb"] }
+  spec.homepage = "https://github.com/fairq/fairq"
+  spec.metadata = { "source_code_uri" => spec.homepage,
+                    "bug_tracker_uri" => "#{spec.homepage}/issues" }
+  spec.files = Dir.chdir(__dir__) { Dir["README.md", "LICENSE", "bin/*", "lib/**/*.rb"] }
   spec.bindir = "bin"
   spec.executables = ["fairq-worker"]
   spec.required_ruby_version = ">= 2.7"
