@@ -6,6 +6,11 @@
 CREATE SCHEMA fairq;
 COMMENT ON SCHEMA fairq IS 'A task queue that is fair to many tenants.';
 
+-- Functions and views that only fairq's own views, triggers and functions use.  A
+-- view needs no USAGE for the functions that it names, so nobody has it.
+CREATE SCHEMA fairq_internal;
+COMMENT ON SCHEMA fairq_internal IS 'Parts of fairq that no application calls.';
+
 --
 -- Tables.  They hold the truth; what is in shared memory is read off them.
 -- The C code knows their columns by number (src/store.h), and refuses tables
@@ -291,60 +296,59 @@ SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
 -- shared memory knows void.  BEFORE, so that it also fires for a statement
 -- that fails half-way.  The worker that applies what comes by logical
 -- replication fires no triggers of statements; for it there is another one,
--- which costs nobody else anything.  fairq.check_tables() has a
--- list of all triggers.
-CREATE FUNCTION fairq.task_changed() RETURNS trigger
+-- which costs nobody else anything.  check_tables() has a list of all triggers.
+CREATE FUNCTION fairq_internal.task_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_task_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq.task_changed() IS 'Trigger: notes that SQL changes tasks.';
+COMMENT ON FUNCTION fairq_internal.task_changed() IS 'Trigger: notes that SQL changes tasks.';
 CREATE TRIGGER task_changed
 	BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.task
-	FOR EACH STATEMENT EXECUTE FUNCTION fairq.task_changed();
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq_internal.task_changed();
 ALTER TABLE fairq.task ENABLE ALWAYS TRIGGER task_changed;
 CREATE TRIGGER task_applied
 	AFTER INSERT OR UPDATE OR DELETE ON fairq.task
-	FOR EACH ROW EXECUTE FUNCTION fairq.task_changed();
+	FOR EACH ROW EXECUTE FUNCTION fairq_internal.task_changed();
 ALTER TABLE fairq.task ENABLE REPLICA TRIGGER task_applied;
 
 -- Backends have groups, settings and privileges cached.  What fairq's functions
 -- write through SQL fires these, too: so settings are told of by them alone.
-CREATE FUNCTION fairq.group_number_changed() RETURNS trigger
+CREATE FUNCTION fairq_internal.group_number_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_group_number_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq.group_number_changed() IS 'Trigger: notes that SQL changes groups.';
+COMMENT ON FUNCTION fairq_internal.group_number_changed() IS 'Trigger: notes that SQL changes groups.';
 CREATE TRIGGER group_number_changed
 	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.group_number
-	FOR EACH STATEMENT EXECUTE FUNCTION fairq.group_number_changed();
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq_internal.group_number_changed();
 ALTER TABLE fairq.group_number ENABLE ALWAYS TRIGGER group_number_changed;
 CREATE TRIGGER group_number_applied
 	AFTER INSERT OR UPDATE OR DELETE ON fairq.group_number
-	FOR EACH ROW EXECUTE FUNCTION fairq.group_number_changed();
+	FOR EACH ROW EXECUTE FUNCTION fairq_internal.group_number_changed();
 ALTER TABLE fairq.group_number ENABLE REPLICA TRIGGER group_number_applied;
 
-CREATE FUNCTION fairq.settings_changed() RETURNS trigger
+CREATE FUNCTION fairq_internal.settings_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_settings_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq.settings_changed() IS 'Trigger: notes that queues, settings or privileges change.';
+COMMENT ON FUNCTION fairq_internal.settings_changed() IS 'Trigger: notes that queues, settings or privileges change.';
 CREATE TRIGGER settings_changed
 	AFTER INSERT OR UPDATE OR DELETE ON fairq.queue
-	FOR EACH ROW EXECUTE FUNCTION fairq.settings_changed();
+	FOR EACH ROW EXECUTE FUNCTION fairq_internal.settings_changed();
 ALTER TABLE fairq.queue ENABLE ALWAYS TRIGGER settings_changed;
 CREATE TRIGGER settings_truncated
 	AFTER TRUNCATE ON fairq.queue
-	FOR EACH STATEMENT EXECUTE FUNCTION fairq.settings_changed();
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq_internal.settings_changed();
 ALTER TABLE fairq.queue ENABLE ALWAYS TRIGGER settings_truncated;
 CREATE TRIGGER settings_changed
 	AFTER INSERT OR UPDATE OR DELETE ON fairq.group_setting
-	FOR EACH ROW EXECUTE FUNCTION fairq.settings_changed();
+	FOR EACH ROW EXECUTE FUNCTION fairq_internal.settings_changed();
 ALTER TABLE fairq.group_setting ENABLE ALWAYS TRIGGER settings_changed;
 CREATE TRIGGER settings_truncated
 	AFTER TRUNCATE ON fairq.group_setting
-	FOR EACH STATEMENT EXECUTE FUNCTION fairq.settings_changed();
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq_internal.settings_changed();
 ALTER TABLE fairq.group_setting ENABLE ALWAYS TRIGGER settings_truncated;
 CREATE TRIGGER settings_changed
 	AFTER INSERT OR UPDATE OR DELETE ON fairq.queue_privilege
-	FOR EACH ROW EXECUTE FUNCTION fairq.settings_changed();
+	FOR EACH ROW EXECUTE FUNCTION fairq_internal.settings_changed();
 ALTER TABLE fairq.queue_privilege ENABLE ALWAYS TRIGGER settings_changed;
 CREATE TRIGGER settings_truncated
 	AFTER TRUNCATE ON fairq.queue_privilege
-	FOR EACH STATEMENT EXECUTE FUNCTION fairq.settings_changed();
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq_internal.settings_changed();
 ALTER TABLE fairq.queue_privilege ENABLE ALWAYS TRIGGER settings_truncated;
 
 --
@@ -683,40 +687,40 @@ CREATE FUNCTION fairq.reset_hints() RETURNS void
 COMMENT ON FUNCTION fairq.reset_hints()
 	IS 'Discards what shared memory knows of this database. The tables are read again.';
 
-CREATE FUNCTION fairq.counters(queue_id int, OUT enqueued bigint,
+CREATE FUNCTION fairq_internal.counters(queue_id int, OUT enqueued bigint,
 	OUT popped bigint, OUT completed bigint, OUT released bigint,
 	OUT retried bigint, OUT failed bigint, OUT cancelled bigint,
 	OUT expired bigint, OUT outdated bigint)
 	AS 'MODULE_PATHNAME', 'fairq_counters'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.counters(int)
+COMMENT ON FUNCTION fairq_internal.counters(int)
 	IS 'Returns what was done with the tasks of a queue since the server started.';
 
-CREATE FUNCTION fairq.next_at(queue_id int, group_no int) RETURNS timestamptz
-	AS 'MODULE_PATHNAME', 'fairq_sql_next_at'
+CREATE FUNCTION fairq_internal.next_at(queue_id int, group_no int)
+	RETURNS timestamptz AS 'MODULE_PATHNAME', 'fairq_sql_next_at'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.next_at(int, int)
+COMMENT ON FUNCTION fairq_internal.next_at(int, int)
 	IS 'Returns when the next task of a group may start, by its rate and the queue''s; NULL: now, or the '
 		'caller may not monitor the queue.';
 
-CREATE FUNCTION fairq.has_queue_privilege(queue_id int, privilege text)
+CREATE FUNCTION fairq_internal.has_queue_privilege(queue_id int, privilege text)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_has_queue_privilege'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.has_queue_privilege(int, text)
+COMMENT ON FUNCTION fairq_internal.has_queue_privilege(int, text)
 	IS 'Has the current user this privilege on a queue, or any ("any")?';
 
-CREATE FUNCTION fairq.kept_back(value text) RETURNS text
+CREATE FUNCTION fairq_internal.kept_back(value text) RETURNS text
 	AS 'MODULE_PATHNAME', 'fairq_kept_back'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.kept_back(text)
+COMMENT ON FUNCTION fairq_internal.kept_back(text)
 	IS 'Returns the value. Conditions on it are checked after those on which the value depends.';
 
 -- STABLE, so that a query that does not ask for the reason does not pay for it.
-CREATE FUNCTION fairq.wait_reason(queue_id int, group_no int,
+CREATE FUNCTION fairq_internal.wait_reason(queue_id int, group_no int,
 	run_at timestamptz, expires_at timestamptz) RETURNS text
 	AS 'MODULE_PATHNAME', 'fairq_wait_reason'
 	LANGUAGE C STABLE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.wait_reason(int, int, timestamptz, timestamptz)
+COMMENT ON FUNCTION fairq_internal.wait_reason(int, int, timestamptz, timestamptz)
 	IS 'Returns why a task of a group that is not running waits. Give run_at if it stands at a time, and '
 		'expires_at if it has not begun.';
 
@@ -730,7 +734,7 @@ COMMENT ON FUNCTION fairq.wait_reason(int, int, timestamptz, timestamptz)
 -- statistics and by the rows removed; but none is moved past what is volatile.
 -- What is outdated is said as fairq_is_outdated() in src/store.h says it.
 CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
-	SELECT t.id, q.name AS queue, fairq.kept_back(s.group_key) AS group_key,
+	SELECT t.id, q.name AS queue, fairq_internal.kept_back(s.group_key) AS group_key,
 		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
 			WHEN t.expires_at <= pg_catalog.clock_timestamp()
 				AND t.attempt = coalesce(t.released, 0) THEN 'expired'
@@ -738,15 +742,15 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 			WHEN t.run_at > pg_catalog.clock_timestamp() THEN 'scheduled'
 			ELSE 'queued' END AS status,
 		CASE WHEN t.lease_until IS NULL
-			THEN fairq.wait_reason(t.queue_id, t.group_no,
+			THEN fairq_internal.wait_reason(t.queue_id, t.group_no,
 				CASE WHEN t.addr >= (1::bigint << 62) THEN t.run_at END,
 				CASE WHEN t.attempt = coalesce(t.released, 0) THEN t.expires_at END)
 			END AS reason,
 		t.priority::int AS priority,
 		CASE WHEN t.addr < (1::bigint << 62) THEN t.addr END AS addr,
 		t.attempt, coalesce(t.max_attempts, q.max_attempts) AS max_attempts,
-		t.payload, NULL::jsonb AS result, fairq.kept_back(t.error) AS error,
-		fairq.kept_back(t.worker) AS worker, t.enqueued_at,
+		t.payload, NULL::jsonb AS result, fairq_internal.kept_back(t.error) AS error,
+		fairq_internal.kept_back(t.worker) AS worker, t.enqueued_at,
 		t.popped_at, t.run_at, t.lease_until, NULL::timestamptz AS finished_at,
 		coalesce(t.cost, 1) AS cost, t.headers, t.progress, t.cancelled, t.expires_at,
 		coalesce(t.lapses, 0) AS lapses, t.attempt - coalesce(t.released, 0) AS attempts_used,
@@ -759,24 +763,24 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		SELECT s.group_key FROM fairq.group_number s
 		WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no
 		LIMIT 1) s
-	WHERE fairq.has_queue_privilege(q.queue_id, 'work');
+	WHERE fairq_internal.has_queue_privilege(q.queue_id, 'work');
 COMMENT ON VIEW fairq.live_tasks IS 'The unfinished tasks of fairq.tasks.';
 
 CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
-	SELECT a.id, q.name AS queue, fairq.kept_back(a.group_key) AS group_key,
+	SELECT a.id, q.name AS queue, fairq_internal.kept_back(a.group_key) AS group_key,
 		CASE a.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed'
 			WHEN 3 THEN 'cancelled' ELSE 'expired' END AS status, NULL::text AS reason,
 		a.priority::int AS priority, NULL::bigint AS addr, a.attempt,
 		coalesce(a.max_attempts, q.max_attempts) AS max_attempts,
-		a.payload, a.result, fairq.kept_back(a.error) AS error,
-		fairq.kept_back(a.worker) AS worker, a.enqueued_at,
+		a.payload, a.result, fairq_internal.kept_back(a.error) AS error,
+		fairq_internal.kept_back(a.worker) AS worker, a.enqueued_at,
 		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at,
 		coalesce(a.cost, 1) AS cost, a.headers, a.progress, a.status = 3 AS cancelled,
 		a.expires_at, coalesce(a.lapses, 0) AS lapses,
 		a.attempt - coalesce(a.released, 0) AS attempts_used, NULL::int AS attempts_left
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
-	WHERE fairq.has_queue_privilege(q.queue_id, 'work');
+	WHERE fairq_internal.has_queue_privilege(q.queue_id, 'work');
 COMMENT ON VIEW fairq.finished_tasks IS 'The archived tasks of fairq.tasks.';
 
 CREATE VIEW fairq.tasks AS
@@ -785,7 +789,7 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.finished_tasks;
 COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; expired, until a call comes by; and, from the archive, succeeded, failed, cancelled or expired. reason is why a task does not run: paused, queue_limit, limit, rate, retry or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
 
-CREATE VIEW fairq.all_groups AS
+CREATE VIEW fairq_internal.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
 		least(g.queued, g.places) AS ready,
 		g.queued - least(g.queued, g.places) AS waiting, g.scheduled, g.running,
@@ -821,9 +825,9 @@ CREATE VIEW fairq.all_groups AS
 				FROM fairq.task) t
 			GROUP BY queue_id, group_no
 		) t USING (queue_id, group_no)) g;
-COMMENT ON VIEW fairq.all_groups IS 'What fairq.groups shows of all queues.';
+COMMENT ON VIEW fairq_internal.all_groups IS 'What fairq.groups shows of all queues.';
 
-CREATE VIEW fairq.all_queues AS
+CREATE VIEW fairq_internal.all_queues AS
 	SELECT q.queue_id, q.name AS queue, q.concurrency, q.max_running, q.lease,
 		q.max_attempts, q.backoff, q.retain, q.notify,
 		q.block_length, q.shares, q.paused, coalesce(g.ready, 0) AS ready,
@@ -837,37 +841,37 @@ CREATE VIEW fairq.all_queues AS
 			sum(waiting)::bigint AS waiting,
 			sum(scheduled)::bigint AS scheduled,
 			sum(running)::bigint AS running, min(oldest_ready) AS oldest_ready
-		FROM fairq.all_groups GROUP BY queue_id
+		FROM fairq_internal.all_groups GROUP BY queue_id
 	) g USING (queue_id);
-COMMENT ON VIEW fairq.all_queues IS 'What fairq.queues shows of all queues, but the counters.';
+COMMENT ON VIEW fairq_internal.all_queues IS 'What fairq.queues shows of all queues, but the counters.';
 
 -- These read the two views above as their owner, with settings of their own,
 -- for the queues on which the caller has a privilege.
-CREATE FUNCTION fairq.visible_groups() RETURNS SETOF fairq.all_groups
+CREATE FUNCTION fairq_internal.visible_groups() RETURNS SETOF fairq_internal.all_groups
 	AS 'MODULE_PATHNAME', 'fairq_visible_groups'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.visible_groups()
+COMMENT ON FUNCTION fairq_internal.visible_groups()
 	IS 'Returns the groups of the queues that the current user may monitor.';
 
-CREATE FUNCTION fairq.visible_queues() RETURNS SETOF fairq.all_queues
+CREATE FUNCTION fairq_internal.visible_queues() RETURNS SETOF fairq_internal.all_queues
 	AS 'MODULE_PATHNAME', 'fairq_visible_queues'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION fairq.visible_queues()
+COMMENT ON FUNCTION fairq_internal.visible_queues()
 	IS 'Returns the queues on which the current user has a privilege.';
 
-CREATE FUNCTION fairq.group_got(queue_id int, group_no int,
+CREATE FUNCTION fairq_internal.group_got(queue_id int, group_no int,
 	OUT got double precision, OUT ahead double precision)
 	AS 'MODULE_PATHNAME', 'fairq_group_got'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq.group_got(int, int)
+COMMENT ON FUNCTION fairq_internal.group_got(int, int)
 	IS 'What a group has got per weight, in costs or seconds of work, and how far it is ahead of the ready group that has got least; NULL: not known, or the queue is fair by tasks.';
 
 CREATE VIEW fairq.groups WITH (security_barrier) AS
 	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
-		waiting, scheduled, running, rate, fairq.next_at(queue_id, group_no) AS next_at,
+		waiting, scheduled, running, rate, fairq_internal.next_at(queue_id, group_no) AS next_at,
 		s.got, s.ahead
-	FROM fairq.visible_groups() g
-	LEFT JOIN LATERAL fairq.group_got(g.queue_id, g.group_no) s ON true;
+	FROM fairq_internal.visible_groups() g
+	LEFT JOIN LATERAL fairq_internal.group_got(g.queue_id, g.group_no) s ON true;
 COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting (queued, with no free place under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is what a group has got per weight in a queue that is fair by cost or time, and ahead how far it is ahead of the ready group that has got least. It counts all tasks each time it is read.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
@@ -878,13 +882,13 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 		c.retried, c.failed, c.cancelled, c.expired, q.fair_by,
 		q.rate, q.per, q.burst, q.max_rate, q.in_order, q.retain_failed, c.outdated,
 		q.max_run
-	FROM fairq.visible_queues() q
-	CROSS JOIN LATERAL fairq.counters(q.queue_id) c;
+	FROM fairq_internal.visible_queues() q
+	CROSS JOIN LATERAL fairq_internal.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
 
 -- Each reads shared memory and settings, and of tasks only those that it shows, or
 -- whose ages.
-CREATE FUNCTION fairq.visible_stats() RETURNS TABLE (queue text,
+CREATE FUNCTION fairq_internal.visible_stats() RETURNS TABLE (queue text,
 	paused boolean, max_running int, ready bigint, scheduled bigint,
 	running bigint, groups_active int, groups_limited int, groups_paused int,
 	groups_throttled int,
@@ -897,12 +901,12 @@ CREATE FUNCTION fairq.visible_stats() RETURNS TABLE (queue text,
 	outdated bigint)
 	AS 'MODULE_PATHNAME', 'fairq_visible_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION fairq.visible_stats()
+COMMENT ON FUNCTION fairq_internal.visible_stats()
 	IS 'Returns the state, as shared memory knows it, of the queues on which the current user has a '
 		'privilege.';
 
 CREATE VIEW fairq.stats WITH (security_barrier) AS
-	SELECT * FROM fairq.visible_stats();
+	SELECT * FROM fairq_internal.visible_stats();
 COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, how many groups wait and since when, and counters since the '
 	'server started. The cost does not depend on the tasks queued; up to 10,000 waiting groups are '
 	'looked at.';
@@ -934,17 +938,17 @@ COMMENT ON FUNCTION fairq.visible_group_stats(int)
 		'many groups of each. A queue that is dropped meanwhile has no rows.';
 
 -- How fair a queue is, for those who may monitor it; likewise without a task.
-CREATE FUNCTION fairq.visible_fairness() RETURNS TABLE (queue text,
+CREATE FUNCTION fairq_internal.visible_fairness() RETURNS TABLE (queue text,
 	priority int, fair_by text, ready_groups int, spread double precision,
 	longest interval)
 	AS 'MODULE_PATHNAME', 'fairq_visible_fairness'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION fairq.visible_fairness()
+COMMENT ON FUNCTION fairq_internal.visible_fairness()
 	IS 'Returns how fair the lanes are that shared memory knows, of the queues that the current user may '
 		'monitor.';
 
 CREATE VIEW fairq.fairness WITH (security_barrier) AS
-	SELECT * FROM fairq.visible_fairness();
+	SELECT * FROM fairq_internal.visible_fairness();
 COMMENT ON VIEW fairq.fairness IS 'Priorities of queues, as far as shared memory knows them, and how fair they are. It costs the same whatever is queued. Where a queue is fair by tasks, turns see to that, and what groups got is not kept: spread and longest are NULL.';
 COMMENT ON COLUMN fairq.fairness.ready_groups IS 'Groups that may have something ready. NULL: that is being found out after a restart.';
 COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these has got, per weight, less the least: seconds of work, or costs. NULL: there are none; none has been served or tried yet; or it is not known, as after a restart, or beside a thousand groups that have got as much and have nothing any more.';
@@ -960,7 +964,7 @@ COMMENT ON FUNCTION fairq.group_shares(text, int)
 
 -- What shared memory holds, for those who may monitor a queue.  Neither makes
 -- anything known there, or counts as a use.
-CREATE FUNCTION fairq.visible_lanes() RETURNS TABLE (queue text,
+CREATE FUNCTION fairq_internal.visible_lanes() RETURNS TABLE (queue text,
 	priority int, known boolean, known_from bigint, known_to bigint,
 	block bigint, seat int, turn bigint, active int, front int, served int,
 	parked int, throttled int, late int, due int, leased int, lapsed int,
@@ -968,11 +972,11 @@ CREATE FUNCTION fairq.visible_lanes() RETURNS TABLE (queue text,
 	next_lease_end timestamptz)
 	AS 'MODULE_PATHNAME', 'fairq_visible_lanes'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION fairq.visible_lanes()
+COMMENT ON FUNCTION fairq_internal.visible_lanes()
 	IS 'Returns the lanes that shared memory knows, of the queues that the current user may monitor.';
 
 CREATE VIEW fairq.lanes WITH (security_barrier) AS
-	SELECT * FROM fairq.visible_lanes();
+	SELECT * FROM fairq_internal.visible_lanes();
 COMMENT ON VIEW fairq.lanes IS 'Priorities of queues, as far as shared memory knows them: where service is, how many groups are in which set, and when something falls due. One that is not here is read off the tables by the next call.';
 
 CREATE FUNCTION fairq.lane_groups(queue text, priority int)
@@ -1032,7 +1036,7 @@ COMMENT ON FUNCTION fairq.maintain(text)
 -- STABLE, so that it uses its caller's snapshot, which is a fresh one.  It is
 -- called by check_queue(), with the settings of src/store_spi.c.  A SET clause
 -- here would end the session where memory ends, before version 16.
-CREATE FUNCTION fairq.check_tables(queue_id int) RETURNS SETOF text
+CREATE FUNCTION fairq_internal.check_tables(queue_id int) RETURNS SETOF text
 	LANGUAGE sql STABLE PARALLEL UNSAFE
 AS $$
 	WITH q AS (
@@ -1130,7 +1134,7 @@ AS $$
 	LEFT JOIN pg_trigger g ON g.tgrelid = e.rel::regclass AND g.tgname = e.name
 	WHERE g.oid IS NULL OR g.tgenabled <> e.enabled::"char"
 $$;
-COMMENT ON FUNCTION fairq.check_tables(int)
+COMMENT ON FUNCTION fairq_internal.check_tables(int)
 	IS 'Returns what is wrong with the rows of a queue or with the tables'' triggers. A part of '
 		'check_queue().';
 
@@ -1153,11 +1157,13 @@ COMMENT ON FUNCTION fairq.shared_memory()
 -- the queue; nobody has one until it is granted.  The rest is the owner's.
 --
 
-REVOKE ALL ON ALL TABLES IN SCHEMA fairq FROM PUBLIC;
+REVOKE ALL ON SCHEMA fairq_internal FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA fairq, fairq_internal FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
 REVOKE ALL ON FUNCTION fairq.create_queue, fairq.set_shard, fairq.reset_hints,
-	fairq.check_tables, fairq.task_changed, fairq.group_number_changed,
-	fairq.settings_changed, fairq.shared_memory FROM PUBLIC;
+	fairq.shared_memory, fairq_internal.check_tables,
+	fairq_internal.task_changed, fairq_internal.group_number_changed,
+	fairq_internal.settings_changed FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION fairq.shared_memory TO pg_read_all_stats;
 GRANT USAGE ON SCHEMA fairq TO PUBLIC;
 GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks, fairq.live_tasks,

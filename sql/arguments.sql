@@ -50,7 +50,7 @@ SELECT count(*) FROM fairq.take('arguments', NULL, NULL);
 SELECT fairq.complete(NULL), fairq.complete(NULL, 1), fairq.release(NULL), fairq.release(NULL, 1);
 SELECT fairq.purge('arguments', NULL);
 SELECT fairq.complete(id, NULL) FROM fairq.tasks WHERE queue = 'arguments';
-SELECT fairq.counters(NULL);
+SELECT fairq_internal.counters(NULL);
 
 --
 -- No such queue, group, task
@@ -84,7 +84,7 @@ SELECT fairq.resume('arguments', 'none');
 SELECT fairq.address('arguments', 'none', 0);
 SELECT fairq.complete(0), fairq.complete(-1), fairq.complete(9223372036854775807),
 	fairq.release(0), fairq.release(-9223372036854775808), fairq.release(9223372036854775807);
-SELECT fairq.counters(0) IS NULL, fairq.counters(-1) IS NULL, fairq.counters(2147483647) IS NULL;
+SELECT fairq_internal.counters(0) IS NULL, fairq_internal.counters(-1) IS NULL, fairq_internal.counters(2147483647) IS NULL;
 
 --
 -- Numbers
@@ -152,9 +152,9 @@ SELECT fairq.pop(repeat('ä', 28) || 'nä');
 CALL fairq.wait(repeat('ä', 28) || 'nä', '0');
 SELECT count(*) FROM name, fairq.drop_queue(name, true) AS dropped WHERE dropped;
 -- triggers are called as such only
-SELECT fairq.task_changed();
-SELECT fairq.group_number_changed();
-SELECT fairq.settings_changed();
+SELECT fairq_internal.task_changed();
+SELECT fairq_internal.group_number_changed();
+SELECT fairq_internal.settings_changed();
 -- in messages names are cut between characters, or else they could not be sent
 SET client_encoding = 'LATIN1';
 SELECT fairq.pop(repeat('x', 99) || repeat(chr(228), 10));

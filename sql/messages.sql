@@ -101,7 +101,7 @@ BEGIN
 	PERFORM fairq.enqueue('messages_forgotten', 'b');
 END $$;
 SELECT fairq.drop_queue('messages_forgotten');
-SELECT fairq.task_changed();
+SELECT fairq_internal.task_changed();
 
 --
 -- Tables: what is missing, and what fairq's functions would bypass

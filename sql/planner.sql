@@ -13,7 +13,7 @@ RESET client_min_messages;
 
 -- Those that only read; whoever adds a function that writes gives it a cost.
 SELECT proname FROM pg_proc
-WHERE pronamespace = 'fairq'::regnamespace AND prokind = 'f' AND provolatile = 'v'
+WHERE pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND prokind = 'f' AND provolatile = 'v'
 	AND prorettype <> 'trigger'::regtype AND procost < 1000
 ORDER BY proname;
 

@@ -84,6 +84,10 @@ SELECT id AS ready FROM fairq.tasks WHERE queue = 'privileges' AND status = 'que
 
 SELECT queue_id FROM fairq.queue WHERE name = 'privileges' \gset
 
+-- Internal functions are for the views.  They check privileges all the same, which
+-- roles see that may use the schema.
+GRANT USAGE ON SCHEMA fairq_internal TO PUBLIC;
+
 SELECT regexp_replace(call, '([[(])\d+', '\1...') AS call, r.*
 FROM (VALUES
 	-- first, as it is known only until others are rolled back
@@ -120,11 +124,11 @@ FROM (VALUES
 	(30, $$fairq.revoke_queue('privileges', 'regress_fairq_work', 'work')::text = ''$$),
 	(31, $$fairq.create_queue('privileges_new')::text = ''$$),
 	(32, $$fairq.reset_hints()::text = ''$$),
-	(33, $$SELECT 1 + count(*) FROM fairq.check_tables(1)$$),
+	(33, $$SELECT 1 + count(*) FROM fairq_internal.check_tables(1)$$),
 	(34, $$SELECT count(*) FROM fairq.task$$),
 	(35, $$SELECT count(*) FROM fairq.archive$$),
 	(36, $$SELECT count(*) FROM fairq.queue_privilege$$),
-	(37, $$SELECT count(*) FROM fairq.all_groups$$),
+	(37, $$SELECT count(*) FROM fairq_internal.all_groups$$),
 	(38, $$nextval('fairq.task_id_seq')$$),
 	(39, $$fairq.version()$$),
 	(40, $$SELECT count(*) FROM fairq.live_tasks WHERE queue LIKE 'privileges%'$$),
@@ -132,18 +136,18 @@ FROM (VALUES
 	(42, $$SELECT count(*) FROM fairq.lanes WHERE queue LIKE 'privileges%'$$),
 	(43, $$SELECT 1 + count(*) FROM fairq.lane_groups('privileges', 0)$$),
 	(44, $$SELECT count(*) FROM fairq.stats WHERE queue LIKE 'privileges%'$$),
-	(45, $$SELECT count(*) FROM fairq.visible_stats() WHERE queue LIKE 'privileges%'$$),
-	(46, $$SELECT count(*) FROM fairq.visible_queues() WHERE queue LIKE 'privileges%'$$),
-	(47, $$SELECT count(*) FROM fairq.visible_groups() WHERE queue LIKE 'privileges%'$$),
-	(48, $$SELECT count(*) FROM fairq.visible_lanes() WHERE queue LIKE 'privileges%'$$),
-	(49, format('SELECT enqueued FROM fairq.counters(%s)', :queue_id)),
-	(50, format('fairq.wait_reason(%s, 0, NULL, NULL)', :queue_id)),
-	(51, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'enqueue')),
-	(52, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'work')),
-	(53, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'monitor')),
-	(54, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'manage')),
-	(55, format('fairq.has_queue_privilege(%s, %L)', :queue_id, 'any')),
-	(56, $$SELECT count(*) FROM fairq.all_queues$$),
+	(45, $$SELECT count(*) FROM fairq_internal.visible_stats() WHERE queue LIKE 'privileges%'$$),
+	(46, $$SELECT count(*) FROM fairq_internal.visible_queues() WHERE queue LIKE 'privileges%'$$),
+	(47, $$SELECT count(*) FROM fairq_internal.visible_groups() WHERE queue LIKE 'privileges%'$$),
+	(48, $$SELECT count(*) FROM fairq_internal.visible_lanes() WHERE queue LIKE 'privileges%'$$),
+	(49, format('SELECT enqueued FROM fairq_internal.counters(%s)', :queue_id)),
+	(50, format('fairq_internal.wait_reason(%s, 0, NULL, NULL)', :queue_id)),
+	(51, format('fairq_internal.has_queue_privilege(%s, %L)', :queue_id, 'enqueue')),
+	(52, format('fairq_internal.has_queue_privilege(%s, %L)', :queue_id, 'work')),
+	(53, format('fairq_internal.has_queue_privilege(%s, %L)', :queue_id, 'monitor')),
+	(54, format('fairq_internal.has_queue_privilege(%s, %L)', :queue_id, 'manage')),
+	(55, format('fairq_internal.has_queue_privilege(%s, %L)', :queue_id, 'any')),
+	(56, $$SELECT count(*) FROM fairq_internal.all_queues$$),
 	(57, $$SELECT count(*) FROM fairq.queue$$),
 	(58, $$SELECT count(*) FROM fairq.group_number$$),
 	(59, $$SELECT count(*) FROM fairq.group_setting$$),
@@ -153,7 +157,7 @@ FROM (VALUES
 	(63, $$SELECT 1 + count(*) FROM fairq.group_stats('privileges')$$),
 	-- who may not see groups gets one answer, whether there is such a group or not
 	(64, $$fairq.address('privileges', 'guessed', 1)$$),
-	(65, format('fairq.wait_reason(%s, 1000, NULL, NULL)', :queue_id)),
+	(65, format('fairq_internal.wait_reason(%s, 1000, NULL, NULL)', :queue_id)),
 	(66, $$fairq.pause('privileges', 'guessed')::text = ''$$),
 	(67, $$fairq.resume('privileges', 'guessed')::text = ''$$),
 	(68, $$fairq.redrive('privileges', 'guessed')$$),
@@ -194,10 +198,10 @@ SELECT DISTINCT queue FROM fairq.lanes ORDER BY 1;
 CREATE FUNCTION pg_temp.peep(jsonb, text) RETURNS boolean LANGUAGE plpgsql COST 0.0001
 	AS $$ BEGIN IF $2 = 'secret' THEN RAISE 'seen: %', $1; END IF; RETURN true; END $$;
 SELECT count(*) FROM fairq.tasks WHERE pg_temp.peep(payload, group_key);
-SELECT fairq.counters(queue_id) FROM generate_series(1, 3) queue_id
-	WHERE NOT fairq.has_queue_privilege(queue_id, 'any') LIMIT 1;
+SELECT fairq_internal.counters(queue_id) FROM generate_series(1, 3) queue_id
+	WHERE NOT fairq_internal.has_queue_privilege(queue_id, 'any') LIMIT 1;
 SELECT fairq.pop('privileges_other');
-SELECT fairq.has_queue_privilege(1, 'nothing');
+SELECT fairq_internal.has_queue_privilege(1, 'nothing');
 SET ROLE regress_fairq_nobody;
 CREATE FUNCTION pg_temp.leak(jsonb, text) RETURNS boolean LANGUAGE plpgsql COST 0.0001
 	AS $$ BEGIN RAISE 'leaked % %', $1, $2; END $$;
@@ -244,14 +248,28 @@ FROM (VALUES
 	('c_stats', $$SELECT (ready, groups_active, groups_limited, groups_paused, groups_throttled, oldest_ready IS NULL,
 		oldest_limited IS NULL) FROM fairq.stats WHERE queue = 'privileges_guess'$$),
 	('d_groups', $$SELECT count(*) FROM fairq.groups WHERE queue = 'privileges_guess'$$),
-	('e_next_at', 'SELECT count(fairq.next_at(%1$s, n)) FROM generate_series(0, 5) n'),
-	('f_wait_reason', 'SELECT array_agg(fairq.wait_reason(%1$s, n, NULL, NULL)) FROM generate_series(0, 5) n'),
-	('g_group_got', 'SELECT count(fairq.group_got(%1$s, n)) FROM generate_series(0, 5) n')) c(what, call),
+	('e_next_at', 'SELECT count(fairq_internal.next_at(%1$s, n)) FROM generate_series(0, 5) n'),
+	('f_wait_reason', 'SELECT array_agg(fairq_internal.wait_reason(%1$s, n, NULL, NULL)) FROM generate_series(0, 5) n'),
+	('g_group_got', 'SELECT count(fairq_internal.group_got(%1$s, n)) FROM generate_series(0, 5) n')) c(what, call),
 	unnest('{regress_fairq_enqueue, regress_fairq_monitor}'::text[]) role,
 	LATERAL (SELECT pg_temp.after_enqueue(role, :guess_id, group_key, call) AS answer
 		FROM unnest('{busy,other,paused,held,unknown}'::text[]) group_key) a
 GROUP BY c.what, role ORDER BY c.what, role;
 SELECT fairq.drop_queue('privileges_guess', true);
+
+-- Nobody may use that schema, and the views work.
+REVOKE USAGE ON SCHEMA fairq_internal FROM PUBLIC;
+SELECT count(*) AS granted FROM pg_namespace, aclexplode(nspacl) a
+	WHERE nspname = 'fairq_internal' AND a.grantee <> nspowner;
+SET ROLE regress_fairq_manage;
+SELECT fairq_internal.counters(:queue_id);
+TABLE fairq_internal.all_queues;
+SELECT count(*), count(enqueued) FROM fairq.queues;
+SELECT count(*), count(next_at) FROM fairq.groups;
+SELECT count(*), count(reason) > 0 AS reasons FROM fairq.tasks;
+SELECT count(*) FROM fairq.stats;
+SELECT count(*) FROM fairq.fairness;
+RESET ROLE;
 
 -- fairq.wait() is a worker's, too
 SET ROLE regress_fairq_enqueue;

@@ -12,17 +12,29 @@ RESET client_min_messages;
 SELECT fairq.version() =
 	(SELECT extversion FROM pg_extension WHERE extname = 'fairq') AS same_version;
 
+-- what users call: \df fairq.* is a table of contents
+SELECT proname AS function, count(*) FROM pg_proc
+WHERE pronamespace = 'fairq'::regnamespace GROUP BY 1 ORDER BY 1;
+SELECT relname, relkind FROM pg_class
+WHERE relnamespace = 'fairq'::regnamespace AND relkind <> 'i' ORDER BY 1;
+
+-- what only fairq's views and triggers call is not among them
+SELECT DISTINCT p.oid::regprocedure AS internal
+FROM pg_proc p
+JOIN pg_depend d ON d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid
+WHERE p.pronamespace = 'fairq'::regnamespace AND d.classid <> 'pg_proc'::regclass;
+
 -- every function, table, view, type and column of a table has its comment
 SELECT p.oid::regprocedure AS without_comment
 FROM pg_proc p
-WHERE p.pronamespace = 'fairq'::regnamespace
+WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace)
 	AND obj_description(p.oid, 'pg_proc') IS NULL;
 
 SELECT c.oid::regclass AS without_comment, a.attname
 FROM pg_class c
 LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND c.relkind = 'r'
 	AND a.attnum > 0 AND NOT a.attisdropped
-WHERE c.relnamespace = 'fairq'::regnamespace AND c.relkind IN ('r', 'v', 'c')
+WHERE c.relnamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND c.relkind IN ('r', 'v', 'c')
 	AND (coalesce(obj_description(c.oid, 'pg_class'),
 			obj_description(c.reltype, 'pg_type')) IS NULL
 		OR (a.attnum IS NOT NULL AND col_description(c.oid, a.attnum) IS NULL));
@@ -30,25 +42,25 @@ WHERE c.relnamespace = 'fairq'::regnamespace AND c.relkind IN ('r', 'v', 'c')
 -- only what is constant may be folded, or run in parallel
 SELECT p.oid::regprocedure AS function, p.provolatile, p.proparallel
 FROM pg_proc p
-WHERE p.pronamespace = 'fairq'::regnamespace
+WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace)
 	AND (p.provolatile <> 'v' OR p.proparallel <> 'u')
 ORDER BY 1;
 
 -- what asks for no privilege on a queue is not for everybody
 SELECT p.oid::regprocedure AS function
 FROM pg_proc p
-WHERE p.pronamespace = 'fairq'::regnamespace
+WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace)
 	AND NOT has_function_privilege('public', p.oid, 'EXECUTE')
 ORDER BY p.proname;
 
 SELECT p.oid::regprocedure AS security_definer
 FROM pg_proc p
-WHERE p.pronamespace = 'fairq'::regnamespace AND p.prosecdef;
+WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND p.prosecdef;
 
 -- all that is in a table or a sequence goes into a dump
 SELECT c.oid::regclass AS not_dumped
 FROM pg_class c
-WHERE c.relnamespace = 'fairq'::regnamespace AND c.relkind IN ('r', 'S')
+WHERE c.relnamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND c.relkind IN ('r', 'S')
 	AND c.oid <> ALL (
 		SELECT unnest(extconfig) FROM pg_extension WHERE extname = 'fairq');
 

@@ -119,15 +119,17 @@ SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
 -- also of a group that is not there; it is not told to those who may not see
 -- groups
 SELECT queue_id AS id FROM fairq.queue WHERE name = 'reasons' \gset
-SELECT fairq.wait_reason(:id, 999999, NULL, NULL), fairq.wait_reason(:id, -1, NULL, NULL),
-	fairq.wait_reason(:id, 0, 'infinity', NULL), fairq.wait_reason(:id, 0, '-infinity', NULL);
-SELECT fairq.wait_reason(0, 0, NULL, NULL), fairq.wait_reason(NULL, 0, NULL, NULL),
-	fairq.wait_reason(:id, NULL, NULL, NULL);
+SELECT fairq_internal.wait_reason(:id, 999999, NULL, NULL), fairq_internal.wait_reason(:id, -1, NULL, NULL),
+	fairq_internal.wait_reason(:id, 0, 'infinity', NULL), fairq_internal.wait_reason(:id, 0, '-infinity', NULL);
+SELECT fairq_internal.wait_reason(0, 0, NULL, NULL), fairq_internal.wait_reason(NULL, 0, NULL, NULL),
+	fairq_internal.wait_reason(:id, NULL, NULL, NULL);
 CREATE ROLE regress_fairq_reasons;
+GRANT USAGE ON SCHEMA fairq_internal TO regress_fairq_reasons;
 SELECT fairq.grant_queue('reasons', 'regress_fairq_reasons', 'enqueue');
 SET ROLE regress_fairq_reasons;
-SELECT fairq.wait_reason(:id, 0, NULL, NULL), fairq.wait_reason(:id, 0, 'infinity', NULL);
+SELECT fairq_internal.wait_reason(:id, 0, NULL, NULL), fairq_internal.wait_reason(:id, 0, 'infinity', NULL);
 RESET ROLE;
+REVOKE USAGE ON SCHEMA fairq_internal FROM regress_fairq_reasons;
 
 -- who does not ask for it does not pay for it
 CREATE FUNCTION pg_temp.calls_it(query text) RETURNS boolean

@@ -442,8 +442,12 @@ ROLLBACK;
 SELECT pg_temp.pop('storage');
 DROP EXTENSION fairq;
 SELECT pg_temp.pop('storage');
-SELECT count(*) FROM pg_namespace WHERE nspname = 'fairq';
+SELECT count(*) FROM pg_namespace WHERE nspname IN ('fairq', 'fairq_internal');
 SELECT count(*) FROM pg_proc WHERE prosrc LIKE 'fairq\_%';
+-- it takes over no schema that was there before
+CREATE SCHEMA fairq_internal;
+CREATE EXTENSION fairq;
+DROP SCHEMA fairq_internal;
 CREATE EXTENSION fairq;
 SELECT pg_temp.pop('storage');
 SELECT fairq.create_queue('storage');

@@ -108,7 +108,7 @@ SELECT pg_temp.refused('CREATE CONSTRAINT TRIGGER audit AFTER INSERT ON fairq.%s
 	DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION tables_log()',
 	'DROP TRIGGER audit ON fairq.%s');
 -- fairq's own, and one that fairq's functions would not fire anyway
-SELECT pg_temp.refused('CREATE TRIGGER own AFTER INSERT ON fairq.%s FOR EACH ROW EXECUTE FUNCTION fairq.task_changed()',
+SELECT pg_temp.refused('CREATE TRIGGER own AFTER INSERT ON fairq.%s FOR EACH ROW EXECUTE FUNCTION fairq_internal.task_changed()',
 	'DROP TRIGGER own ON fairq.%s');
 SELECT pg_temp.refused('CREATE TRIGGER audit AFTER TRUNCATE ON fairq.%s EXECUTE FUNCTION tables_log()',
 	'DROP TRIGGER audit ON fairq.%s');

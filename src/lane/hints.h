@@ -61,7 +61,7 @@ typedef struct FairqSeats
 	}			back;
 } FairqSeats;
 
-/* What is counted of each lane, in the order of the columns of fairq.counters(). */
+/* What is counted of each lane, in the order of the columns of counters(). */
 typedef enum FairqStat
 {
 	FAIRQ_STAT_ENQUEUED,		/* tasks added */

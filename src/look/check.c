@@ -2,7 +2,7 @@
  * check.c
  *		fairq.check_queue: whether a queue is sound.
  *
- * What must hold of the tables is a query, fairq.check_tables().  Five things
+ * What must hold of the tables is a query, check_tables().  Five things
  * must hold of shared memory while no transaction changes it:
  *
  * - Pops find every ready task: its group is in the ring, or parked, and the
@@ -303,9 +303,9 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	}
 
 	arg = fairq_sql_int4(queue->id);
-	faults = list_concat(faults,
-						 fairq_sql_texts("SELECT * FROM fairq.check_tables($1)",
-										 &arg, 1));
+	faults = list_concat(faults, fairq_sql_texts(
+												 "SELECT * FROM fairq_internal.check_tables($1)",
+												 &arg, 1));
 	foreach(lc, faults)
 	{
 		Datum		value = CStringGetTextDatum(lfirst(lc));

@@ -101,7 +101,7 @@ put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 }
 
 /*
- * fairq.visible_fairness(): of the queues that the caller may monitor.  A queue that
+ * visible_fairness(): of the queues that the caller may monitor.  A queue that
  * is dropped meanwhile has no rows, and is no error.
  */
 Datum
@@ -261,7 +261,7 @@ fairq_group_shares(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-/* fairq.group_got(queue_id, group_no): one row, for the view fairq.groups */
+/* group_got(queue_id, group_no): one row, for the view fairq.groups */
 Datum
 fairq_group_got(PG_FUNCTION_ARGS)
 {

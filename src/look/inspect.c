@@ -88,7 +88,7 @@ fairq_block_of(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(fairq_block(addr, queue->block_length));
 }
 
-/* fairq.counters(queue_id): one row, since the server started */
+/* counters(queue_id): one row, since the server started */
 Datum
 fairq_counters(PG_FUNCTION_ARGS)
 {
@@ -102,7 +102,7 @@ fairq_counters(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(fairq_row_result(fcinfo, &row));
 }
 
-/* fairq.next_at(queue_id, group_no): NULL: now, or not for the caller to see */
+/* next_at(queue_id, group_no): NULL: now, or not for the caller to see */
 Datum
 fairq_sql_next_at(PG_FUNCTION_ARGS)
 {
@@ -119,7 +119,7 @@ fairq_sql_next_at(PG_FUNCTION_ARGS)
 }
 
 /*
- * fairq.kept_back(value): the value as it is, toasted or not.  The function is
+ * kept_back(value): the value as it is, toasted or not.  The function is
  * declared volatile, and for that alone it is there.
  */
 Datum
@@ -129,7 +129,7 @@ fairq_kept_back(PG_FUNCTION_ARGS)
 }
 
 /*
- * fairq.wait_reason(queue_id, group_no, run_at, expires_at): for the views of tasks.
+ * wait_reason(queue_id, group_no, run_at, expires_at): for the views of tasks.
  * NULL for a caller that may not see the queue's groups, and of a task that is outdated.
  */
 Datum
@@ -202,22 +202,22 @@ visible(FunctionCallInfo fcinfo, const char *sql)
 	return (Datum) 0;
 }
 
-/* fairq.visible_groups() */
+/* visible_groups() */
 Datum
 fairq_visible_groups(PG_FUNCTION_ARGS)
 {
-	return visible(fcinfo, "SELECT * FROM fairq.all_groups"
+	return visible(fcinfo, "SELECT * FROM fairq_internal.all_groups"
 				   " WHERE queue_id IN (SELECT unnest($2))");
 }
 
 /*
- * fairq.visible_queues(): how many tasks have a free slot depends on their groups, so
+ * visible_queues(): how many tasks have a free slot depends on their groups, so
  * it is NULL for a caller that may not monitor the queue.
  */
 Datum
 fairq_visible_queues(PG_FUNCTION_ARGS)
 {
-	return visible(fcinfo, "SELECT r.* FROM fairq.all_queues q"
+	return visible(fcinfo, "SELECT r.* FROM fairq_internal.all_queues q"
 				   " CROSS JOIN LATERAL jsonb_populate_record(q,"
 				   " CASE WHEN queue_id = ANY ($2) THEN '{}'"
 				   " ELSE '{\"ready\": null, \"waiting\": null}'::jsonb END) r"
@@ -375,7 +375,7 @@ put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
 		fairq_put_row(rsinfo, &row);
 }
 
-/* fairq.visible_stats() */
+/* visible_stats() */
 Datum
 fairq_visible_stats(PG_FUNCTION_ARGS)
 {

@@ -93,7 +93,7 @@ put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 	fairq_put_row(rsinfo, &row);
 }
 
-/* fairq.visible_lanes(): of the queues that the caller may monitor */
+/* visible_lanes(): of the queues that the caller may monitor */
 Datum
 fairq_visible_lanes(PG_FUNCTION_ARGS)
 {

@@ -91,7 +91,7 @@ fairq_revoke_queue(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* fairq.has_queue_privilege(queue_id, privilege): for the views */
+/* has_queue_privilege(queue_id, privilege): for the views */
 Datum
 fairq_has_queue_privilege(PG_FUNCTION_ARGS)
 {

@@ -43,7 +43,7 @@ $node->safe_psql('postgres',
 my ($out, $err);
 $node->psql(
 	'postgres', q{SET ROLE stranger; SET client_min_messages = debug2;
-	SELECT fairq.has_queue_privilege(n, 'any') FROM generate_series(1, 20) n; SELECT * FROM fairq.queues},
+	SELECT fairq_internal.has_queue_privilege(n, 'any') FROM generate_series(1, 20) n; SELECT * FROM fairq.queues},
 	stdout => \$out,
 	stderr => \$err);
 unlike($out . $err, qr/secret/, 'a stranger hears no name');

@@ -89,7 +89,7 @@ is( $sql->(
 	'eve|0',
 	'a number is given anew');
 is_copied('a new group');
-is($copy->(q{SELECT fairq.check_tables(queue_id) FROM fairq.queue}),
+is($copy->(q{SELECT fairq_internal.check_tables(queue_id) FROM fairq.queue}),
 	'', 'the copy is sound');
 
 $sql->(q{SELECT fairq.drop_queue(queue, force => true) FROM fairq.queues});

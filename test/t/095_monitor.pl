@@ -24,6 +24,7 @@ $node->safe_psql(
 	CREATE ROLE worker LOGIN;
 	CREATE ROLE monitor LOGIN;
 	CREATE ROLE watcher LOGIN IN ROLE pg_monitor;
+	GRANT USAGE ON SCHEMA fairq_internal TO PUBLIC;
 	SELECT fairq.create_queue('q', notify => true, retain => '1 day', backoff => '1 hour');
 	SELECT fairq.grant_queue('q', 'worker', 'work');
 	SELECT fairq.grant_queue('q', 'monitor', 'monitor');
@@ -67,7 +68,7 @@ sub told
 
 my @relations = split /\n/, $node->safe_psql(
 	'postgres', q{SELECT oid::regclass FROM pg_class
-	WHERE relnamespace = 'fairq'::regnamespace AND relkind IN ('r', 'v', 'S') ORDER BY 1});
+	WHERE relnamespace::regnamespace::text ~ '^fairq' AND relkind IN ('r', 'v', 'S') ORDER BY 1});
 my @ids = split /\n/,
   $node->safe_psql('postgres', 'SELECT id FROM fairq.tasks ORDER BY id');
 my %by_type = (
@@ -79,7 +80,7 @@ my %by_name = (
 	group_key => "'some-group'", privilege => "'work'",
 	queue_id => $node->safe_psql('postgres', 'SELECT queue_id FROM fairq.queue'));
 
-# Each function of the schema, with the arguments that it needs, and of each task
+# Each function of the schemas, with the arguments that it needs, and of each task
 # where it takes one.
 sub calls
 {
@@ -88,9 +89,9 @@ sub calls
 	foreach my $line (
 		split /\n/,
 		$node->safe_psql(
-			'postgres', q{SELECT proname, prokind, (SELECT string_agg(proargnames[i] || ':' || proargtypes[i - 1]::regtype, ',' ORDER BY i)
+			'postgres', q{SELECT oid::regproc, prokind, (SELECT string_agg(proargnames[i] || ':' || proargtypes[i - 1]::regtype, ',' ORDER BY i)
 				FROM generate_series(1, pronargs - pronargdefaults) i)
-			FROM pg_proc WHERE pronamespace = 'fairq'::regnamespace AND prorettype <> 'trigger'::regtype ORDER BY 1}
+			FROM pg_proc WHERE pronamespace::regnamespace::text ~ '^fairq' AND prorettype <> 'trigger'::regtype ORDER BY 1}
 		))
 	{
 		my ($name, $kind, $arguments) = split /\|/, $line, -1;
@@ -105,7 +106,7 @@ sub calls
 		foreach my $id ($arguments =~ /^id:/ ? @ids : '')
 		{
 			$values[0] = $id if $id ne '';
-			push @calls, "$call fairq.$name(" . join(', ', @values) . ')';
+			push @calls, "$call $name(" . join(', ', @values) . ')';
 		}
 	}
 	return @calls;

@@ -9,5 +9,5 @@ WHERE relnamespace = 'fairq'::regnamespace AND relkind = 'r' ORDER BY relname
 SELECT last_value, is_called FROM fairq.task_id_seq;
 SELECT last_value, is_called FROM fairq.queue_id_seq;
 SELECT proname, proacl::text FROM pg_proc
-WHERE pronamespace = 'fairq'::regnamespace ORDER BY oid::regprocedure::text;
+WHERE pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) ORDER BY oid::regprocedure::text;
 SELECT extversion FROM pg_extension WHERE extname = 'fairq';
