@@ -11,12 +11,13 @@
 #   make dist       the release as a zip, of what is committed
 #   make deb        Debian packages, in fairq-deb
 #   make packages   the clients' packages, in fairq-packages
+#   make docs       the pages as a site with search, in fairq-docs
 #
 # PG_CONFIG=... chooses the PostgreSQL, WERROR=1 makes warnings errors.
 
 # These run in a copy of the tree, and prepare the machine first; so they need
 # no PostgreSQL to begin with.
-.PHONY: prepare test test-all demo bench bench-full bench-plots dist deb packages
+.PHONY: prepare test test-all demo bench bench-full bench-plots dist deb packages docs
 prepare:
 	@test/prepare
 test:
@@ -42,10 +43,12 @@ deb:
 	@deploy/deb
 packages:
 	@deploy/packages
+docs:
+	@docs/site
 
 # All else is PostgreSQL's own way of building extensions.
 .DEFAULT_GOAL := all
-ifneq ($(filter-out prepare test test-all demo bench bench-full bench-plots dist deb packages,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out prepare test test-all demo bench bench-full bench-plots dist deb packages docs,$(or $(MAKECMDGOALS),all)),)
 
 EXTENSION = fairq
 DATA = fairq--1.0.sql
