@@ -66,22 +66,22 @@ module Fairq
     def options
       OptionParser.new(USAGE) do |options|
         options.version = VERSION
-        options.on("-r", "--require FILE", "the application: loads the jobs",
-                   "(config/environment.rb, if there is one)") { |file| @application = file }
-        options.on("-c", "--concurrency N", Integer, "jobs at a time (4)") { |n| @settings[:concurrency] = n }
-        options.on("-l", "--lease SECONDS", Float, "after which others do a dead worker's jobs (60)") do |n|
+        options.on("-r", "--require FILE", "file that loads the application and its jobs",
+                   "(config/environment.rb, if it exists)") { |file| @application = file }
+        options.on("-c", "--concurrency N", Integer, "number of jobs at a time (4)") { |n| @settings[:concurrency] = n }
+        options.on("-l", "--lease SECONDS", Float, "after which others run a dead worker's jobs (60)") do |n|
           @settings[:lease] = n
         end
-        options.on("-g", "--grace SECONDS", Float, "that jobs have at the end (5)") do |n|
+        options.on("-g", "--grace SECONDS", Float, "that running jobs have at the end (5)") do |n|
           @settings[:grace] = n
         end
         options.on("-t", "--timeout SECONDS", Float, "that a job may run (no limit)") do |n|
           @settings[:timeout] = n
         end
-        options.on("--give-up SECONDS", Float, "end when the server refuses connections for so long,",
-                   "as without such a database or role (60; 0: never)") { |n| @settings[:give_up] = n }
-        options.on("-p", "--poll SECONDS", Float, "look for jobs so often, instead of sleeping in",
-                   "fairq.wait (1 through a pooler; 0: sleep)") { |n| @settings[:poll] = n }
+        options.on("--give-up SECONDS", Float, "after which to end if the server refuses",
+                   "connections (60; 0: never)") { |n| @settings[:give_up] = n }
+        options.on("-p", "--poll SECONDS", Float, "between looks for jobs, without fairq.wait",
+                   "(1 through a pooler; 0: use fairq.wait)") { |n| @settings[:poll] = n }
       end
     end
 
