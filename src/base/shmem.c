@@ -49,7 +49,7 @@
  * it the meaning of a field: sessions that have an old library and such as
  * have a new one must not share it.
  */
-#define LAYOUT 27
+#define LAYOUT 28
 
 /* name of the block, or of its handle */
 #define NAME "fairq"

@@ -110,8 +110,6 @@ typedef struct FairqGroup
 
 	bool		by_row;			/* true: the next reading looks at rows, not at
 								 * index entries only */
-	bool		newcomer;		/* true: first given an address in the block in
-								 * which recovery began */
 
 	/* which items of hand are in it */
 	struct

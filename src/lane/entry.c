@@ -6,9 +6,8 @@
  * The cache.  Shared memory has a fixed number of entries for groups of lanes.
  * An entry that is evicted costs a descent in the index, or a few, when the
  * group's turn comes; which groups have anything at all is known without it
- * (seats.c).  In two cases it costs the group its turn in the present block,
- * too: after a turn that came to nothing and is not given back yet, and if the
- * group is a newcomer (README, "One restart").
+ * (seats.c).  After a turn that came to nothing and is not given back yet it
+ * costs the group its turn in the present block, too.
  *
  * An entry lies in one of the two group sets that its key leads to, so that
  * they fill up evenly.  A group set has eight ways.  A new entry takes a free

@@ -47,24 +47,23 @@
  * late: then from the start.  If the group is neither in the ring nor parked,
  * the new entry says that it has nothing.  (If the group's seat is not known
  * the new entry says nothing, and begins to read at the start.)  What goes
- * with the old one is what became of the group's last turn, and whether it is
- * a newcomer: either can cost the group its turn in this block.
+ * with the old one is what became of the group's last turn, which can cost the
+ * group its turn in this block.
  *
  * Recovery of a lane, after a restart or when rows were changed behind fairq's
- * back, begins with all sets empty but leased and lapsed, and from
- * that moment on what is published counts.  Then each group that has any row
- * gets its bits (recover.c).  That is done in steps, in the order of the
- * turns, from the seat behind the position on, and round; a seat that a step
- * has come by is known.  A turn is taken only if all seats are known from
- * which another could come before; so the order is the same as if all had been
- * known from the beginning.  That no group is ready is certain only when all
- * seats are known.
+ * back, begins with all sets empty but leased and lapsed, and from that moment
+ * on what is published counts.  After a restart a block begins, and in an empty
+ * lane the first one.  Otherwise the position is the same as before, and so is
+ * the set "served".  Then each group that has any row gets its bits
+ * (recover.c).  That is done in steps, in the order of the turns, from the
+ * seat behind the position on, and round; a seat that a step has come by is
+ * known.  A turn is taken only if all seats are known from which another could
+ * come before; so the order is the same as if all had been known from the
+ * beginning.  That no group is ready is certain only when all seats are known.
  *
- * Of the groups that were passed in the block in which recovery began it is
- * lost which have had their turn.  Those that have rows count as served.  Not
- * so a newcomer: a group that had no row in this block, or in later ones, when
- * it was given an address before its seat was known.  That address is in the
- * block, and the group is in front when its task is published.
+ * So a restart can give a group one turn too many.  A group that was in front
+ * when rows were changed is found when all seats behind the position are
+ * known; that can cost it its turn in this block.
  *
  * Leases and the reach are another matter: recovery keeps what is noted of
  * them, and a load finds what is not (load.c).  A group that is leased
@@ -182,27 +181,48 @@ fairq_lane_aside_clear(FairqLane *lane)
 }
 
 /*
- * Begin to recover the lane, unless that has been begun.  What is said of it was read after so many resets, and not after that time: that
- * block is served, up to that seat.  In a lane that is not fair by tasks all seats
- * count as passed, and are known from the first on.
+ * Has service by turns come to a seat of a block?  Not so after a restart, nor if
+ * blocks of that length are used up.
+ */
+static bool
+has_position(FairqLane *lane, int64 block_length)
+{
+	return lane->recovery.block_length != 0 && is_by_turns(lane) &&
+		lane->present.block < fairq_last_block(0, block_length) - 1;
+}
+
+/*
+ * Begin to recover the lane, unless that has been begun.  After so many
+ * resets, and not after that time, the first ready tasks of some groups stood
+ * in that block, or behind it; -1: the lane is empty.  In a lane that is not
+ * fair by tasks all seats count as passed, and are known from the first on.
  */
 void
 fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
-						 int64 block_length, FairqFairBy by, int64 block,
-						 int32 seat)
+						 int64 block_length, FairqFairBy by, int64 block)
 {
+	bool		by_tasks = by == FAIRQ_BY_TASKS;
+
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (!is_begun(lane))
 	{
 		note_narrower(lane);
+		if (by_tasks && block >= 0 && has_position(lane, block_length))
+			/* groups that were passed have their first tasks a block later */
+			lane->present.block = Max(lane->present.block, block - 1);
+		else
+		{
+			lane->present.block = Max(block, 0);
+			lane->present.seat = by_tasks ? FAIRQ_NO_SEAT : PG_INT32_MAX;
+			fairq_seats_clear(lane, FAIRQ_SERVED);
+		}
 		lane->recovery.resets = resets;
 		lane->recovery.lane_no = fairq_new_lane_no();
 		lane->recovery.block_length = block_length;
-		lane->recovery.first = by == FAIRQ_BY_TASKS ? seat + INT64CONST(1) : 0;
-		lane->recovery.block = block;
+		lane->recovery.first = by_tasks ?
+			lane->present.seat + INT64CONST(1) : 0;
+		lane->recovery.block = lane->present.block;
 		lane->recovery.known = 0;
-		lane->present.block = block;
-		lane->present.seat = by == FAIRQ_BY_TASKS ? seat : PG_INT32_MAX;
 		fairq_order_clear(&lane->order.set);
 		fairq_ledger_begin(&lane->order.ledger, by, now);
 		lane->turn.addr = FAIRQ_ADDR_NONE;
@@ -239,7 +259,6 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 
 			/* an entry that was made since knew that it knew nothing */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
-			presume_served(lane, group_nos[i], group);
 			let_in(lane, group_nos[i]);
 			if (group != NULL)
 				unlock_group(lane, group_nos[i], group, set);
@@ -326,9 +345,6 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 			{
 				group->tail = tail.addr;
 				group->tail_count = tail.count;
-				group->newcomer |= is_unsure(lane, group_no) &&
-					fairq_block(tail.addr, lane->recovery.block_length) ==
-					lane->present.block;
 				group->pins++;
 			}
 		}

@@ -280,7 +280,7 @@ extern void fairq_lane_reaches(FairqLane *lane, int64 addr);
 extern int64 fairq_lane_reach(FairqLane *lane, FairqRegion region);
 extern void fairq_lane_recover_begin(FairqLane *lane, uint64 resets,
 									 TimestampTz now, int64 block_length,
-									 FairqFairBy by, int64 block, int32 seat);
+									 FairqFairBy by, int64 block);
 extern void fairq_lane_recover_step(FairqLane *lane,
 									const FairqRecovered *from,
 									const int32 *group_nos, int n,

@@ -63,29 +63,6 @@ is_known(FairqLane *lane, int32 group_no)
 	return seats < lane->recovery.known;
 }
 
-/*
- * Was the group passed in the present block before recovery began, and is its
- * seat not known?
- */
-static inline bool
-is_unsure(FairqLane *lane, int32 group_no)
-{
-	return lane->present.block == lane->recovery.block &&
-		group_no < lane->recovery.first && !is_known(lane, group_no);
-}
-
-/*
- * Count such a group as served, unless it is a newcomer.  The entry may be
- * NULL.
- */
-static inline void
-presume_served(FairqLane *lane, int32 group_no, const FairqGroup *group)
-{
-	if (is_unsure(lane, group_no) && !has(lane, FAIRQ_TODO, group_no) &&
-		(group == NULL || !group->newcomer))
-		fairq_seats_add(lane, FAIRQ_SERVED, group_no);
-}
-
 /* Is the lane served by turns, one of each group in a block? */
 static inline bool
 is_by_turns(FairqLane *lane)

@@ -30,7 +30,6 @@ fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 {
 	if (leases->until == DT_NOEND)
 		return;
-	presume_served(lane, group_no, group);
 	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
 	fairq_seats_lower_deadline(lane, group_no, leases->until);
 	if (leases->until < (int64) pg_atomic_read_u64(&lane->times.deadline))

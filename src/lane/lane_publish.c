@@ -64,7 +64,6 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	FairqGroupSet *set;
 	FairqGroup *group = lock_group(lane, group_no, false, &set);
 
-	presume_served(lane, group_no, group);
 	if (group != NULL)
 		note_since(lane, group_no, group, fairq_due_time(addr));
 	fairq_seats_add(lane, FAIRQ_DUE, group_no);
@@ -192,7 +191,6 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 		int64		lowest = n > 0 ? Min(items[0].addr, more) : more;
 
 		group = lock_group(lane, group_no, had_nothing, &set);
-		presume_served(lane, group_no, group);
 		if (group != NULL)
 		{
 			note_since(lane, group_no, group, since);

@@ -88,13 +88,14 @@ summary_of(uint64 *words, int chunk)
 
 /* --------------------------------------------------------------------- */
 
-/* Empty all sets but those of leases. */
+/* Empty all sets but those of leases and of who was served. */
 void
 fairq_seats_init(FairqLane *lane)
 {
-	StaticAssertStmt(FAIRQ_LAPSED == FAIRQ_SEAT_SETS - 2 &&
+	StaticAssertStmt(FAIRQ_SERVED == FAIRQ_SEAT_SETS - 3 &&
+					 FAIRQ_LAPSED == FAIRQ_SEAT_SETS - 2 &&
 					 FAIRQ_LEASED == FAIRQ_SEAT_SETS - 1, "these come last");
-	for (int set = 0; set < FAIRQ_LAPSED; set++)
+	for (int set = 0; set < FAIRQ_SERVED; set++)
 	{
 		lane->seats.n[set] = 0;
 		lane->seats.first[set] = 0;
@@ -104,7 +105,7 @@ fairq_seats_init(FairqLane *lane)
 		uint64	   *words = lane_part(lane, chunk);
 
 		if (words != NULL)
-			memset(words, 0, FAIRQ_LAPSED * SET_WORDS(chunk) * sizeof(uint64));
+			memset(words, 0, FAIRQ_SERVED * SET_WORDS(chunk) * sizeof(uint64));
 	}
 }
 

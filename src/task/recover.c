@@ -1,17 +1,16 @@
 /*
  * recover.c
- *		Recovering a lane: its position, and its groups.
+ *		Recovering a lane: its block, and its groups.
  *
  * After a restart, and when rows were changed behind fairq's back, shared
  * memory says nothing of a lane.  Its recovery has two parts:
  *
- * - Which block is served, and up to which seat?  As long as service is
- *	 undisturbed, a group's first ready task stands in the next block if
- *	 service has come by its seat in the present one, and in the present one if
- *	 not.  So that is found by bisection over the seats, with some 20 groups
- *	 being looked at.  If service was disturbed (late commits, limits,
- *	 rollbacks) this is not exact, and costs at most one extra turn per group.
- *	 With that the recovery has begun: what is published from then on counts.
+ * - Which block is served?  A restart begins a block, that of the first ready
+ *	 tasks of some groups.  If rows were changed, service goes on where it was,
+ *	 but in no earlier block than the one before that (lane.c).  The block is a
+ *	 number and no more: at its turn a group is served its first ready task,
+ *	 wherever that stands.  With that the recovery has begun: what is published
+ *	 from then on counts.
  *
  * - Which groups have any rows?  The index by group is gone through from group
  *	 to group, without a look at rows; dead entries will do.  Each such group
@@ -53,15 +52,15 @@
 /* times that a call begins anew, because rows were changed meanwhile */
 #define MOST_BEGUN 3
 
-/* groups that are looked at for one that tells which block is served */
-#define SILENT_GROUPS 64
+/* groups that are looked at for the block in which first tasks stand */
+#define SOME_GROUPS 200
 
 /* rows of a group that are looked at for its first ready task */
-#define HEAD_ROWS 1000
+#define HEAD_ROWS 100
 
 /*
- * The block of the group's first queued task that is ready; -1 if it has none, or
- * that is not to be seen at once.
+ * The block of the group's first queued task that is ready; PG_INT64_MAX if it
+ * has none, or that is not to be seen at once.
  */
 static int64
 head_block(FairqScan **scan, FairqQueue *queue, int priority,
@@ -80,29 +79,7 @@ head_block(FairqScan **scan, FairqQueue *queue, int priority,
 		if (state == FAIRQ_ROW_LIVE && !task.running)
 			return fairq_block(task.addr, queue->block_length);
 	}
-	return -1;
-}
-
-/* Of the groups from a seat on, the first one that tells, and its block. */
-static int64
-block_from(FairqScan *scans[2], FairqQueue *queue, int priority,
-		   FairqTable *tasks, int64 seat, int32 end, int32 *group_no)
-{
-	for (int i = 0; i < SILENT_GROUPS; i++)
-	{
-		int64		block;
-
-		CHECK_FOR_INTERRUPTS();
-		*group_no = fairq_line_next(&scans[0], tasks,
-									fairq_task_lane(queue->id, priority), seat);
-		if (*group_no == FAIRQ_NO_SEAT || *group_no > end)
-			return -1;
-		block = head_block(&scans[1], queue, priority, tasks, *group_no);
-		if (block >= 0)
-			return block;
-		seat = *group_no + INT64CONST(1);
-	}
-	return -1;
+	return PG_INT64_MAX;
 }
 
 /* The last group of the lane that has an entry in the index. */
@@ -125,109 +102,49 @@ last_group(FairqQueue *queue, int priority, FairqTable *tasks)
 }
 
 /*
- * Where many groups at the beginning have nothing ready: the first one behind
- * them that tells, and its block.
+ * The least block in which the first ready task of a group stands, of the last
+ * group and of others from the first one on, ever farther apart; 0: none of
+ * them has any; -1: there is no group.
  */
 static int64
-block_behind_silent(FairqScan *scans[2], FairqQueue *queue, int priority,
-					FairqTable *tasks, int32 last, int32 *group_no)
+least_block(FairqQueue *queue, int priority, FairqTable *tasks)
 {
-	int64		low = 0;
-	int64		high = last + INT64CONST(1);
-	int64		first_block = -1;
+	FairqScan  *scans[2] = {NULL, NULL};
+	int32		group_no = last_group(queue, priority, tasks);
+	int64		least = group_no == FAIRQ_NO_SEAT ? -1 : PG_INT64_MAX;
+	int64		seat = 0;
 
-	while (high - low > 1)
+	for (int i = 0; i < SOME_GROUPS && group_no != FAIRQ_NO_SEAT; i++)
 	{
-		int64		middle = low + (high - low) / 2;
-		int32		there;
-		int64		block = block_from(scans, queue, priority, tasks, middle,
-									   last, &there);
+		int64		block = head_block(&scans[1], queue, priority, tasks,
+									   group_no);
 
-		if (block < 0)
-			low = middle;
-		else
-		{
-			first_block = block;
-			*group_no = there;
-			high = middle;
-		}
+		CHECK_FOR_INTERRUPTS();
+		least = Min(least, block);
+		group_no = fairq_line_next(&scans[0], tasks,
+								   fairq_task_lane(queue->id, priority), seat);
+		seat = block == PG_INT64_MAX ? group_no + INT64CONST(1) :
+			Max(2 * seat, group_no + INT64CONST(1));
 	}
-	return first_block;
+	for (int i = 0; i < lengthof(scans); i++)
+		fairq_scan_end(scans[i]);
+	return least == PG_INT64_MAX ? 0 : least;
 }
 
-/* Find out which block is served, and up to which seat. */
+/* Begin.  From now on what is published of the lane counts. */
 static void
-search_position(FairqScan *scans[2], FairqQueue *queue, int priority,
-				FairqTable *tasks, int64 *block, int32 *seat)
-{
-	int32		last = last_group(queue, priority, tasks);
-	int32		low;
-	int64		high;
-	int64		first_block;
-	int32		group_no;
-	int32		silent = FAIRQ_NO_SEAT;
-
-	*block = 0;
-	*seat = FAIRQ_NO_SEAT;
-	if (last == FAIRQ_NO_SEAT)
-		return;
-	first_block = block_from(scans, queue, priority, tasks, 0, last, &low);
-	if (first_block < 0)
-	{
-		/* a group that has nothing left has probably been served */
-		first_block = block_behind_silent(scans, queue, priority, tasks, last,
-										  &low);
-		silent = first_block < 0 ? FAIRQ_NO_SEAT : low - 1;
-	}
-	if (first_block < 0)
-		return;
-	/* low has been passed in the present block, unless none has */
-	high = last + INT64CONST(1);
-	while (high - low > 1)
-	{
-		int64		middle = low + (high - low) / 2;
-		int64		there = block_from(scans, queue, priority, tasks, middle,
-									   last, &group_no);
-
-		if (there < 0 || group_no >= high)
-			high = middle;
-		else if (there >= first_block)
-			low = group_no;
-		else
-			high = middle;
-	}
-	if (block_from(scans, queue, priority, tasks, low + INT64CONST(1), last,
-				   &group_no) < 0)
-	{
-		*block = first_block;
-		*seat = silent;
-	}
-	else
-	{
-		*block = Max(first_block - 1, 0);
-		*seat = low;
-	}
-}
-
-/*
- * Begin: find the position.  From now on what is published of the lane counts.
- */
-static void
-begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks)
+begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks,
+			   FairqRecovered *at)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	uint64		resets = pg_atomic_read_u64(&fairq_domain()->resets);
-	FairqScan  *scans[2] = {NULL, NULL};
-	int64		block;
-	int32		seat;
+	int64		block = least_block(queue, priority, tasks);
 
-	search_position(scans, queue, priority, tasks, &block, &seat);
-	for (int i = 0; i < lengthof(scans); i++)
-		fairq_scan_end(scans[i]);
 	fairq_lane_recover_begin(lane, resets, GetCurrentTimestamp(),
-							 queue->block_length, queue->shares.fair_by, block, seat);
-	elog(DEBUG1, "reading priority %d of queue \"%s\" off its table: service goes on at seat " INT64_FORMAT " of block " INT64_FORMAT,
-		 priority, queue->name, seat + INT64CONST(1), block);
+							 queue->block_length, queue->shares.fair_by, block);
+	(void) fairq_lane_recovered(lane, at);
+	elog(DEBUG1, "reading priority %d of queue \"%s\" off its table: first tasks are in block " INT64_FORMAT ", service goes on at seat " INT64_FORMAT,
+		 priority, queue->name, block, at->first);
 }
 
 /*
@@ -288,7 +205,7 @@ find_groups(FairqQueue *queue, int priority, FairqTable *tasks,
 }
 
 /*
- * Read some more of what is to be known of a lane off the table: the position, if
+ * Read some more of what is to be known of a lane off the table: the block, if
  * that is not known, and the next groups.
  */
 void
@@ -304,8 +221,7 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,
 		(recovering->begun < MOST_BEGUN ||
 		 !fairq_lane_accept(lane, recovering->lane_no)))
 	{
-		begin_recovery(queue, priority, tasks);
-		(void) fairq_lane_recovered(lane, &at);
+		begin_recovery(queue, priority, tasks, &at);
 		recovering->lane_no = at.lane_no;
 		recovering->begun++;
 	}

@@ -60,9 +60,7 @@ RULES = {
     "recovered in the ring": "and in the ring",
     "told counts": "what is told of one not known counts",
     "old steps are void": "a step of an earlier recovery is not noted",
-    "recovered is served": "who was passed, and has rows, counts as served",
-    "told is served": "as does who is told before he is known",
-    "newcomers are not": "but not who was given an address in the block since",
+    "served stays": "who has had a turn has had it, whatever rows change",
 }
 
 
@@ -75,16 +73,15 @@ class Group:
     """Its bits, its last address, its entry: None or (hand, upto); and for
     the promise, whether it has had a turn in the block."""
     __slots__ = ("ring", "front", "served", "parked", "late", "tail", "entry",
-                 "had", "newcomer", "vain")
+                 "had", "vain")
 
-    def __init__(self, values=(0, 0, 0, 0, 0, -1, None, 0, 0, 0)):
+    def __init__(self, values=(0, 0, 0, 0, 0, -1, None, 0, 0)):
         (self.ring, self.front, self.served, self.parked, self.late,
-         self.tail, self.entry, self.had, self.newcomer,
-         self.vain) = values
+         self.tail, self.entry, self.had, self.vain) = values
 
     def freeze(self):
         return (self.ring, self.front, self.served, self.parked, self.late,
-                self.tail, self.entry, self.had, self.newcomer, self.vain)
+                self.tail, self.entry, self.had, self.vain)
 
 
 class Lane:
@@ -145,8 +142,6 @@ class Lane:
         block = self.block(self.position) + (
             served if self.on("address behind a turn") else 0)
         tail = self.table_tail(g) if group.tail is None else group.tail
-        if self.is_unsure(g) and not self.rows(g):
-            group.had = group.served
         if tail >= 0 and self.on("address behind a tail"):
             last = self.block(tail)
             there = sum(address == tail and status != ABSENT
@@ -156,8 +151,6 @@ class Lane:
                      and there < self.of.weights[g])
             block = max(last if joins else last + 1, block)
         group.tail = self.of.seats[g] + self.of.length * block
-        if self.is_unsure(g) and block == self.block(self.position):
-            group.newcomer = 1
         if self.of.regular and group.tail < self.turn(g, group.had):
             raise Fault(f"address: {group.tail} is given, its turn is over")
         self.tasks[i] = (INSERTING, group.tail)
@@ -186,26 +179,16 @@ class Lane:
         return (not self.is_known(g)
                 and self.turn(g, 0) < self.first)
 
-    def presume_served(self, g):
-        group = self.groups[g]
-        if (self.is_unsure(g) and not group.front
-                and not self.is_newcomer(g)):
-            group.served = group.had = 1
-        elif self.is_unsure(g) and not self.of.regular:
-            group.had = group.served
-
-    def is_newcomer(self, g):
-        """Given an address in the block since, as long as the entry says so."""
-        return self.groups[g].newcomer and self.on("newcomers are not")
-
-    def lose(self):
-        """All hints are lost, and recovery begins."""
+    def lose(self, restart):
+        """Rows were changed, or all is lost; and recovery begins."""
+        if restart:             # all had a turn in the block before
+            self.position -= self.position % self.of.length + 1
         for g, group in enumerate(self.groups):
-            passed = self.turn(g, 0) <= self.position
-            rows = bool(self.rows(g))
-            had = passed and rows and (group.had or not self.of.regular)
-            self.groups[g] = Group((0, 0, 0, 0, 0, None, None, int(had), 0,
-                                     0))
+            had = restart or group.had
+            # what came to nothing, or is in flight, is not given back
+            served = restart or (group.served and self.on("served stays"))
+            self.groups[g] = Group((0, 0, int(served), 0, 0, None, None,
+                                     int(had), 0))
         self.last = (-1, 0)
         self.number_of += 1
         self.first, self.known = self.position + 1, 0
@@ -232,16 +215,10 @@ class Lane:
             return
         if start != self.known:         # others have gone beyond
             return
-        for g, group in enumerate(self.groups):
-            if (self.is_unsure(g) and self.seats_off(g) == start
-                    and g not in found):
-                group.had = group.served
         for g in found:
             group = self.groups[g]
             if group.entry is None and self.on("recovered is late"):
                 group.late = 1
-            if self.on("recovered is served"):
-                self.presume_served(g)
             if self.on("recovered in the ring"):
                 self.enter(g)
         self.known = known
@@ -278,8 +255,6 @@ class Lane:
         address = self.tasks[i][1]
         if not self.is_known(g) and not self.on("told counts"):
             return
-        if self.on("told is served"):
-            self.presume_served(g)
         empty = not group.ring and not (
             group.parked and self.on("parked is not empty")) and (
             self.is_known(g) or not self.on("unknown is not empty"))
@@ -328,7 +303,7 @@ class Lane:
             group.ring and low < self.turn(g, group.served)
             and self.on("late at eviction")
             or group.parked and self.on("parked is late"))
-        group.tail, group.newcomer = None, 0
+        group.tail = None
         # what the entry knew of a turn in vain is lost, and so is that
         group.vain = 0
 
@@ -385,7 +360,7 @@ class Lane:
     def check_passed(self, g, turn):
         for other, group in enumerate(self.groups):
             if (other != g and self.turn(other, group.had) < turn
-                    and self.waits(other)):
+                    and not self.is_unsure(other) and self.waits(other)):
                 raise Fault(f"passed by: {self.of.name(other)} waits for"
                             f" {self.turn(other, group.had)}, and"
                             f" {self.of.name(g)} is served at {turn}")

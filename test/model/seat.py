@@ -20,9 +20,10 @@ flight.  An entry can be evicted at any time; the bits cannot.
     the following block if it has had a turn in this one.  Of the groups in the
     ring the one with the lowest next turn is served.
 
-Shared memory may be lost.  Then recovery begins: the position is found again,
-all bits are clear, and the groups that have rows get theirs seat by seat, from
-the one behind the position on and round, in steps.  In a step the table is
+Rows may be changed behind its back, or shared memory be lost.  Then recovery
+begins: after a loss a block; else position and "served" stay.  All other bits are
+clear, and the groups that have rows get theirs seat by seat, from the one behind
+the position on and round, in steps.  In a step the table is
 read first, and what was found is noted later; others may do the same at once.
 
 A step is a section under the lane's lock: an address is given, a task is told
@@ -47,8 +48,8 @@ address     where nothing is late, rolled back, purged, parked or locked, nor
             enqueued in the middle of its group's own turn, a task is served
             at its address.
 
-After a recovery "twice" and "passed by" are about this: who was passed, and has
-rows, has had his turn in the block; who has none, has had none.
+A group that was in front as rows were changed, and is not known yet, may be passed
+by in that block.
 
 From "passed by" and "twice" follows the bound: while a group waits, another
 one has at most one turn in what is left of the block, and one in the next; and
@@ -67,8 +68,8 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 # evict, room (who is told finds room for an entry), none (who takes a turn may
 # find none), rollback, purge, park, lock, abort, rewrite (rows move), settings
 # (change in a call).  turns: how many can be in flight at once; 0: each is
-# claimed at once.  resets: how often shared memory may be lost, and steps: how
-# many are under way at once.
+# claimed at once.  resets: how often rows may be changed, or memory be lost, and
+# scans: how many steps are under way at once.
 USUAL = {"seats": (0, 1), "weights": (1, 1), "blocks": 3, "H": 1, "turns": 1,
          "room": True, "may": ("evict", "rollback", "park", "abort"),
          "resets": 0, "scans": 1}
@@ -241,7 +242,12 @@ class Model(Explorer):
     def steps_of_recovery(self, state):
         lane = self.lane(state)
         if lane.number_of < self.resets and not state[4] and lane.can_lose():
-            lane.lose()
+            lane.lose(restart=False)
+            yield "rows are changed", lane
+        lane = self.lane(state)
+        if (lane.number_of < self.resets and not state[4]
+                and not self.regular):
+            lane.lose(restart=True)
             yield "all is lost", lane
         lane = self.lane(state)
         if lane.known < self.length and len(lane.scans) < self.scans:

@@ -61,7 +61,7 @@ is( $node->safe_psql(
 		'postgres',
 		q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('r', 100)}
 	),
-	'b1 a2 b2 a3 b3',
+	'a2 b1 a3 b2 b3',
 	'what was ready is served in order');
 $node->safe_psql('postgres', q{SELECT fairq.drop_queue('r', true)});
 prepare_account($node);
