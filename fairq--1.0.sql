@@ -60,7 +60,7 @@ COMMENT ON COLUMN fairq.queue.lease IS 'How long a popped task belongs to its wo
 COMMENT ON COLUMN fairq.queue.max_attempts IS 'Number of attempts after which a task fails for good, unless the task has its own number.';
 COMMENT ON COLUMN fairq.queue.notify IS 'NOTIFY "fairq.<name>" when tasks become ready.';
 COMMENT ON COLUMN fairq.queue.backoff IS 'How long the first retry waits. Each further retry waits twice as long.';
-COMMENT ON COLUMN fairq.queue.retain IS 'How long succeeded, cancelled and expired tasks stay in the archive; NULL: they are not '
+COMMENT ON COLUMN fairq.queue.retain IS 'How long completed, cancelled and expired tasks stay in the archive; NULL: they are not '
 	'archived.';
 COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be running; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
@@ -261,7 +261,7 @@ COMMENT ON COLUMN fairq.archive.finished_at IS 'When it was finished (clock time
 COMMENT ON COLUMN fairq.archive.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.archive.attempt IS 'How often it was popped.';
 COMMENT ON COLUMN fairq.archive.priority IS '0 (first) to 9.';
-COMMENT ON COLUMN fairq.archive.status IS '1: succeeded, 2: failed, 3: cancelled, 4: expired.';
+COMMENT ON COLUMN fairq.archive.status IS '1: completed, 2: failed, 3: cancelled, 4: expired.';
 COMMENT ON COLUMN fairq.archive.popped_at IS 'When it was last popped (clock time); NULL: never.';
 COMMENT ON COLUMN fairq.archive.run_at IS 'It did not start before this time.';
 COMMENT ON COLUMN fairq.archive.max_attempts IS 'Number of attempts after which it fails for good; NULL: as the queue says.';
@@ -690,7 +690,7 @@ COMMENT ON FUNCTION fairq.reset_hints()
 CREATE FUNCTION fairq_internal.counters(queue_id int, OUT enqueued bigint,
 	OUT popped bigint, OUT completed bigint, OUT released bigint,
 	OUT retried bigint, OUT failed bigint, OUT cancelled bigint,
-	OUT expired bigint, OUT outdated bigint)
+	OUT lapsed bigint, OUT expired bigint)
 	AS 'MODULE_PATHNAME', 'fairq_counters'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.counters(int)
@@ -732,7 +732,7 @@ COMMENT ON FUNCTION fairq_internal.wait_reason(int, int, timestamptz, timestampt
 -- a queue.  Comparisons of texts are leakproof, so they may come before the look
 -- at the privilege, and EXPLAIN would tell any role what the texts are, by their
 -- statistics and by the rows removed; but none is moved past what is volatile.
--- What is outdated is said as fairq_is_outdated() in src/store.h says it.
+-- What has expired is said as fairq_is_expired() in src/table/store.h says it.
 CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 	SELECT t.id, q.name AS queue, fairq_internal.kept_back(s.group_key) AS group_key,
 		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
@@ -768,7 +768,7 @@ COMMENT ON VIEW fairq.live_tasks IS 'The unfinished tasks of fairq.tasks.';
 
 CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 	SELECT a.id, q.name AS queue, fairq_internal.kept_back(a.group_key) AS group_key,
-		CASE a.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'failed'
+		CASE a.status WHEN 1 THEN 'completed' WHEN 2 THEN 'failed'
 			WHEN 3 THEN 'cancelled' ELSE 'expired' END AS status, NULL::text AS reason,
 		a.priority::int AS priority, NULL::bigint AS addr, a.attempt,
 		coalesce(a.max_attempts, q.max_attempts) AS max_attempts,
@@ -787,19 +787,19 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; expired, until a call comes by; and, from the archive, succeeded, failed, cancelled or expired. reason is why a task does not run: paused, queue_limit, limit, rate, retry or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; expired, until a call comes by; and, from the archive, completed, failed, cancelled or expired. reason is why a task does not run: paused, queue_limit, limit, rate, retry or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
 
 CREATE VIEW fairq_internal.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
 		least(g.queued, g.places) AS ready,
-		g.queued - least(g.queued, g.places) AS waiting, g.scheduled, g.running,
-		g.oldest_ready, g.rate
+		g.queued - least(g.queued, g.places) AS limited, g.scheduled, g.running,
+		g.oldest_enqueued_at, g.rate
 	FROM (
 		SELECT queue_id, q.name AS queue, s.group_key, s.group_no,
 			coalesce(w.concurrency, q.concurrency) AS concurrency,
 			coalesce(w.rate, q.rate) AS rate, coalesce(w.weight, 1) AS weight, coalesce(w.paused, false) AS paused,
 			coalesce(t.queued, 0) AS queued, coalesce(t.running, 0) AS running,
-			coalesce(t.scheduled, 0) AS scheduled, t.oldest_ready,
+			coalesce(t.scheduled, 0) AS scheduled, t.oldest_enqueued_at,
 			CASE WHEN w.paused THEN 0
 				WHEN coalesce(w.concurrency, q.concurrency) IS NOT NULL
 				THEN greatest(coalesce(w.concurrency, q.concurrency)
@@ -812,7 +812,7 @@ CREATE VIEW fairq_internal.all_groups AS
 				count(*) FILTER (WHERE status = 'queued') AS queued,
 				count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
 				count(*) FILTER (WHERE status = 'running') AS running,
-				min(enqueued_at) FILTER (WHERE status = 'queued') AS oldest_ready
+				min(enqueued_at) FILTER (WHERE status = 'queued') AS oldest_enqueued_at
 			FROM (
 				SELECT queue_id, group_no, enqueued_at,
 					CASE WHEN lease_until IS NOT NULL THEN 'running'
@@ -831,16 +831,16 @@ CREATE VIEW fairq_internal.all_queues AS
 	SELECT q.queue_id, q.name AS queue, q.concurrency, q.max_running, q.lease,
 		q.max_attempts, q.backoff, q.retain, q.notify,
 		q.block_length, q.shares, q.paused, coalesce(g.ready, 0) AS ready,
-		coalesce(g.waiting, 0) AS waiting,
+		coalesce(g.limited, 0) AS limited,
 		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
-		g.oldest_ready, q.fair_by, q.rate, q.per, q.burst, q.max_rate, q.in_order,
+		g.oldest_enqueued_at, q.fair_by, q.rate, q.per, q.burst, q.max_rate, q.in_order,
 		q.retain_failed, q.max_run
 	FROM fairq.queue q
 	LEFT JOIN (
 		SELECT queue_id, sum(ready)::bigint AS ready,
-			sum(waiting)::bigint AS waiting,
+			sum(limited)::bigint AS limited,
 			sum(scheduled)::bigint AS scheduled,
-			sum(running)::bigint AS running, min(oldest_ready) AS oldest_ready
+			sum(running)::bigint AS running, min(oldest_enqueued_at) AS oldest_enqueued_at
 		FROM fairq_internal.all_groups GROUP BY queue_id
 	) g USING (queue_id);
 COMMENT ON VIEW fairq_internal.all_queues IS 'What fairq.queues shows of all queues, but the counters.';
@@ -868,19 +868,19 @@ COMMENT ON FUNCTION fairq_internal.group_got(int, int)
 
 CREATE VIEW fairq.groups WITH (security_barrier) AS
 	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
-		waiting, scheduled, running, rate, fairq_internal.next_at(queue_id, group_no) AS next_at,
+		limited, scheduled, running, rate, fairq_internal.next_at(queue_id, group_no) AS next_at,
 		s.got, s.ahead
 	FROM fairq_internal.visible_groups() g
 	LEFT JOIN LATERAL fairq_internal.group_got(g.queue_id, g.group_no) s ON true;
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, waiting (queued, with no free place under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is what a group has got per weight in a queue that is fair by cost or time, and ahead how far it is ahead of the ready group that has got least. It counts all tasks each time it is read.';
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, with no free place under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is what a group has got per weight in a queue that is fair by cost or time, and ahead how far it is ahead of the ready group that has got least. It counts all tasks each time it is read.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.queue, q.concurrency, q.max_running, q.lease,
 		q.max_attempts, q.backoff, q.retain, q.notify,
-		q.block_length, q.shares, q.paused, q.ready, q.waiting, q.scheduled, q.running,
-		q.oldest_ready, c.enqueued, c.popped, c.completed, c.released,
-		c.retried, c.failed, c.cancelled, c.expired, q.fair_by,
-		q.rate, q.per, q.burst, q.max_rate, q.in_order, q.retain_failed, c.outdated,
+		q.block_length, q.shares, q.paused, q.ready, q.limited, q.scheduled, q.running,
+		q.oldest_enqueued_at, c.enqueued, c.popped, c.completed, c.released,
+		c.retried, c.failed, c.cancelled, c.lapsed, q.fair_by,
+		q.rate, q.per, q.burst, q.max_rate, q.in_order, q.retain_failed, c.expired,
 		q.max_run
 	FROM fairq_internal.visible_queues() q
 	CROSS JOIN LATERAL fairq_internal.counters(q.queue_id) c;
@@ -897,8 +897,8 @@ CREATE FUNCTION fairq_internal.visible_stats() RETURNS TABLE (queue text,
 	run_p50 interval, run_p95 interval, run_p99 interval,
 	wait_histogram bigint[], run_histogram bigint[],
 	enqueued bigint, popped bigint, completed bigint, released bigint,
-	retried bigint, failed bigint, cancelled bigint, expired bigint,
-	outdated bigint)
+	retried bigint, failed bigint, cancelled bigint, lapsed bigint,
+	expired bigint)
 	AS 'MODULE_PATHNAME', 'fairq_visible_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq_internal.visible_stats()
@@ -927,19 +927,19 @@ CREATE FUNCTION fairq.group_stats(queue text, top int DEFAULT 20)
 COMMENT ON FUNCTION fairq.group_stats(text, int)
 	IS 'The groups of a queue that wait longest, and then those that run most: why their first task does not run, since when it waits, how many tasks are ready (an estimate, if there are many) and running. It costs the same whatever is queued.';
 
-CREATE FUNCTION fairq.visible_group_stats(top int DEFAULT 5)
+CREATE FUNCTION fairq.all_group_stats(top int DEFAULT 5)
 	RETURNS TABLE (queue text, group_key text, reason text,
 	waiting_since timestamptz, ready bigint, running int, limit_in_effect int,
 	weight int)
-	AS 'MODULE_PATHNAME', 'fairq_visible_group_stats'
+	AS 'MODULE_PATHNAME', 'fairq_all_group_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION fairq.visible_group_stats(int)
+COMMENT ON FUNCTION fairq.all_group_stats(int)
 	IS 'Returns what group_stats() returns, for each queue that the current user may monitor, with that '
 		'many groups of each. A queue that is dropped meanwhile has no rows.';
 
 -- How fair a queue is, for those who may monitor it; likewise without a task.
 CREATE FUNCTION fairq_internal.visible_fairness() RETURNS TABLE (queue text,
-	priority int, fair_by text, ready_groups int, spread double precision,
+	priority int, fair_by text, groups_active int, spread double precision,
 	longest interval)
 	AS 'MODULE_PATHNAME', 'fairq_visible_fairness'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
@@ -950,7 +950,7 @@ COMMENT ON FUNCTION fairq_internal.visible_fairness()
 CREATE VIEW fairq.fairness WITH (security_barrier) AS
 	SELECT * FROM fairq_internal.visible_fairness();
 COMMENT ON VIEW fairq.fairness IS 'Priorities of queues, as far as shared memory knows them, and how fair they are. It costs the same whatever is queued. Where a queue is fair by tasks, turns see to that, and what groups got is not kept: spread and longest are NULL.';
-COMMENT ON COLUMN fairq.fairness.ready_groups IS 'Groups that may have something ready. NULL: that is being found out after a restart.';
+COMMENT ON COLUMN fairq.fairness.groups_active IS 'Groups that may have something ready. NULL: that is being found out after a restart.';
 COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these has got, per weight, less the least: seconds of work, or costs. NULL: there are none; none has been served or tried yet; or it is not known, as after a restart, or beside a thousand groups that have got as much and have nothing any more.';
 COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest task of late. NULL: none has ended, or the queue is not fair by time.';
 

@@ -366,7 +366,7 @@ class Case:
         """Status, attempt and error of a task, whose payload may be one that Python's json
         does not decode; None: it has not ended."""
         row = self.ask("SELECT status, attempt, error FROM fairq.tasks WHERE id = %s", id)
-        return row if row.status in ("succeeded", "failed") else None
+        return row if row.status in ("completed", "failed") else None
 
     def cancel(self, id):
         return self.ask("SELECT fairq.cancel(%s)", id)
@@ -452,10 +452,10 @@ class Case:
         """Waits until the worker, or any, has done a task and asks for the next."""
         id = self.enqueue({"do": "ok"}, "idle")
         self.wait_for_line("end", id, worker=worker)
-        self.wait_for_status(id, "succeeded")
+        self.wait_for_status(id, "completed")
 
     def was_done_once(self, id, attempt=1, limit=TIME_LIMIT):
-        task = self.wait_for_status(id, "succeeded", limit)
+        task = self.wait_for_status(id, "completed", limit)
         expect(task.attempt == attempt, "it was done by attempt", task.attempt)
         self.wait_for_line("end", id, attempt)
         expect(self.count("end", id) == 1, "it was done more than once:", self.lines())
@@ -505,7 +505,7 @@ def situation(number, text, own_server=False, seconds=5):
     return register
 
 
-@situation(1, "hello: done once, archived as succeeded")
+@situation(1, "hello: done once, archived as completed")
 def hello(case):
     queue = case.queue()
     worker = case.work()
@@ -553,7 +553,7 @@ def lost_lease(case):
     second = case.work(LEASE=30)
     case.wait_for_line("start", id, 2, worker=second)
     first.signal_all(signal.SIGCONT)
-    task = case.wait_for_status(id, "succeeded")
+    task = case.wait_for_status(id, "completed")
     expect(task.attempt == 2, "the attempt that counts is", task.attempt)
     took = (task.finished_at - task.popped_at).total_seconds()
     expect(took > 3.9, "the second's attempt takes 4 s, but it was ended after", took)
@@ -628,7 +628,7 @@ def poison(case):
             worker = case.work(LEASE=2)
         status.update((each, case.task(each).status) for each in [id, *others])
         return (status[id] == "failed" and
-                all(status[other] == "succeeded" for other in others))
+                all(status[other] == "completed" for other in others))
     try:
         wait_until("all have ended", ended, 2 * TIME_LIMIT)
     except Broken:
@@ -949,7 +949,7 @@ def undecodable(case):
         case.was_done_once(id)
     for id in odd:
         end = wait_until(f"task {id} has ended", lambda: case.end_of(id))
-        expect(end.status == "succeeded" and end.attempt == 1 or
+        expect(end.status == "completed" and end.attempt == 1 or
                end.status == "failed" and end.attempt == 2 and end.error, "it ended as", end)
     expect(worker.is_alive(), "the worker has ended")
     case.goes_on()
@@ -976,7 +976,7 @@ def neighbours(case):
     except Broken:
         raise Broken(f"not all have ended: {ends}") from None
     expect({group: end.status for group, end in ends.items()} ==
-           {group: "failed" if group == "mallory" else "succeeded" for group in groups},
+           {group: "failed" if group == "mallory" else "completed" for group in groups},
            "they ended as", ends)
     # one that was handed back before it began has a number, and does not count
     expect(len(case.starts(ids["mallory"])) == 3, "attempts of the one that kills:",
@@ -1053,7 +1053,7 @@ def refused(case):
     expect(case.ask("SELECT fairq.release(%s, 1)", id), "release() was false")
     case.wait_for_line("end", id, 1)
     case.wait_for_line("start", id, 2)
-    case.wait_for_status(id, "succeeded")
+    case.wait_for_status(id, "completed")
     worker.stop()
     told = [line for line in worker.said().splitlines() if "group28" in line]
     expect(len(told) == 1 and str(id) in told[0] and queue in told[0], "it warns:", told)

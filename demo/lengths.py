@@ -99,7 +99,7 @@ class Lengths:
         rows = db.execute(
             "SELECT group_key, worker::int, extract(epoch FROM popped_at)::float8,"
             " extract(epoch FROM finished_at)::float8, cost"
-            " FROM fairq.finished_tasks WHERE queue = %s AND status = 'succeeded'"
+            " FROM fairq.finished_tasks WHERE queue = %s AND status = 'completed'"
             " ORDER BY popped_at", [self.queue]).fetchall()
         start = rows[0][2]
         self.ran = [Ran(group, worker, began - start, ended - start, cost)

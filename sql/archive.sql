@@ -66,8 +66,8 @@ SELECT worker, priority, addr, lease_until, run_at, finished_at - now() BETWEEN 
 FROM fairq.tasks WHERE queue = 'archive';
 SELECT failed, completed, cancelled FROM fairq.queues WHERE queue = 'archive';
 -- it counts as no task of the queue
-SELECT ready, waiting, scheduled, running, oldest_ready FROM fairq.queues WHERE queue = 'archive';
-SELECT ready, waiting, scheduled, running FROM fairq.groups WHERE queue = 'archive';
+SELECT ready, limited, scheduled, running, oldest_enqueued_at FROM fairq.queues WHERE queue = 'archive';
+SELECT ready, limited, scheduled, running FROM fairq.groups WHERE queue = 'archive';
 SELECT * FROM fairq.check_queue('archive');
 SELECT fairq.purge('archive');
 SELECT * FROM pg_temp.tasks('archive');
@@ -96,7 +96,7 @@ SELECT * FROM pg_temp.tasks('archive');
 SELECT payload, worker, priority, addr, lease_until, run_at, enqueued_at < finished_at AS later
 FROM fairq.tasks WHERE queue = 'archive' ORDER BY id;
 SELECT dedup_key FROM fairq.archive WHERE dedup_key IS NOT NULL;
-SELECT popped, completed, released, retried, failed, cancelled, expired FROM fairq.queues WHERE queue = 'archive';
+SELECT popped, completed, released, retried, failed, cancelled, lapsed FROM fairq.queues WHERE queue = 'archive';
 SELECT * FROM fairq.check_queue('archive');
 -- finished is finished
 SELECT bool_or(fairq.complete(id)), bool_or(fairq.complete(id, attempt, '1')), bool_or(fairq.fail(id, attempt)), bool_or(fairq.release(id)),

@@ -1,7 +1,7 @@
 -- Taking a task back, in each of its states.
 --
 -- Broken on purpose to see it fail: a cancelled task whose lease expired was
--- queued again (fairq_expire() in outcome.c); fail and release of a cancelled task
+-- queued again (fairq_end_lapsed() in outcome.c); fail and release of a cancelled task
 -- returned true (finish.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -39,9 +39,9 @@ LANGUAGE sql AS $$
 $$;
 
 CREATE FUNCTION pg_temp.counters(queue text, OUT popped bigint, OUT completed bigint,
-	OUT released bigint, OUT retried bigint, OUT failed bigint, OUT cancelled bigint, OUT expired bigint)
+	OUT released bigint, OUT retried bigint, OUT failed bigint, OUT cancelled bigint, OUT lapsed bigint)
 LANGUAGE sql AS $$
-	SELECT popped, completed, released, retried, failed, cancelled, expired
+	SELECT popped, completed, released, retried, failed, cancelled, lapsed
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
@@ -81,7 +81,7 @@ SELECT count(fairq.release(id, attempt)) FROM fairq.tasks WHERE queue = 'cancel_
 SELECT task, status FROM pg_temp.tasks('cancel_2');
 SELECT count(*) FILTER (WHERE fairq.cancel(id)), count(*) FILTER (WHERE fairq.cancel(id)) FROM fairq.tasks WHERE queue = 'cancel_2';
 SELECT task, status FROM pg_temp.tasks('cancel_2');
-SELECT ready, waiting, scheduled, running FROM fairq.queues WHERE queue = 'cancel_2';
+SELECT ready, limited, scheduled, running FROM fairq.queues WHERE queue = 'cancel_2';
 SELECT * FROM fairq.check_queue('cancel_2');
 SELECT pg_temp.pop('cancel_2');
 -- and a retry
@@ -187,7 +187,7 @@ SELECT pg_temp.add('cancel_2', 'a1', 'a2', 'a3', 'a4');
 SELECT pg_temp.pop('cancel_2');
 SELECT pg_temp.cancel('cancel_2', 'a1') FROM fairq.queues WHERE queue = 'cancel_2' AND running = 1;
 SELECT pg_temp.pop('cancel_2');
-SELECT running, ready, waiting FROM fairq.queues WHERE queue = 'cancel_2';
+SELECT running, ready, limited FROM fairq.queues WHERE queue = 'cancel_2';
 SELECT * FROM fairq.check_queue('cancel_2');
 SELECT max(id) AS a1 FROM fairq.tasks WHERE queue = 'cancel_2' AND status = 'running' \gset
 SELECT fairq.cancel(:a1), fairq.release(:a1, 1);

@@ -371,7 +371,7 @@ SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.fairness) >= 0 $$);
 SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.lanes) >= 0 $$);
 SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.lane_groups('contexts_commit', 0)) >= 0 $$);
 SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.group_stats('contexts_commit')) >= 0 $$);
-SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.visible_group_stats()) >= 0 $$);
+SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.all_group_stats()) >= 0 $$);
 SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.group_shares('contexts_commit')) $$);
 SELECT contexts_in_worker($$ (SELECT count(*) FROM fairq.peek('contexts_commit')) >= 0 $$);
 SELECT contexts_in_worker($$ (SELECT count(fairq.turns_before(id)) FROM fairq.tasks) >= 0 $$);

@@ -1,7 +1,7 @@
 -- One unfinished task per queue and key: who has a key, and when it is free
 -- again.
 --
--- Broken on purpose to see it fail: a task that succeeded kept its key
+-- Broken on purpose to see it fail: a task that completed kept its key
 -- (fairq_finish() in outcome.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

@@ -1,12 +1,12 @@
 -- Tasks that are to begin by a time, or not at all: expires_at.
 --
 -- Broken on purpose to see it fail: a task that was begun expired all the same
--- (fairq_is_outdated() in store.h); a pop finished all that it came by
--- (fairq_leaves_outdated() in claim.c), or looked at all groups that begin with such
+-- (fairq_is_expired() in store.h); a pop finished all that it came by
+-- (fairq_leaves_expired() in claim.c), or looked at all groups that begin with such
 -- tasks; who enqueued with the key of one that had expired was given that one's id
--- (finish_outdated() in add.c); in order, one was before others
+-- (finish_expired() in add.c); in order, one was before others
 -- (fairq_line_has_earlier() in line.c); expired leases were left, too, when a hundred
--- were finished (fairq_leave_expired() in turn_due.c).
+-- were finished (fairq_leave_lapsed() in turn_due.c).
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -52,7 +52,7 @@ SELECT fairq.maintain('expires');
 SELECT pg_temp.add('-1 s', 'a1', 'b1'), pg_temp.add('1 hour', 'a2'), pg_temp.add(NULL, 'a3');
 SELECT fairq.enqueue('expires', 'a', '"a4"', expires_at => 'infinity') > 0 AS ok;
 SELECT * FROM pg_temp.stand;
-SELECT queue, ready, waiting FROM fairq.queues WHERE queue = 'expires';
+SELECT queue, ready, limited FROM fairq.queues WHERE queue = 'expires';
 SELECT group_key, ready FROM fairq.groups WHERE queue = 'expires' ORDER BY 1;
 SELECT group_key, ready FROM fairq.group_stats('expires') ORDER BY 1;
 SELECT count(*) FROM fairq.peek('expires');
@@ -60,8 +60,8 @@ SELECT payload, fairq.turns_before(id) IS NULL AS unknown FROM fairq.tasks WHERE
 CALL fairq.wait('expires', '10 s');
 SELECT pg_temp.pop();
 SELECT * FROM pg_temp.stand;
-SELECT ready, scheduled, running, expired, outdated FROM fairq.stats WHERE queue = 'expires';
-SELECT expired, outdated FROM fairq.queues WHERE queue = 'expires';
+SELECT ready, scheduled, running, lapsed, expired FROM fairq.stats WHERE queue = 'expires';
+SELECT lapsed, expired FROM fairq.queues WHERE queue = 'expires';
 SELECT * FROM fairq.check_queue('expires');
 -- nothing but such: no pop is worth it
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'a2', 'b1');
@@ -108,9 +108,9 @@ SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM gene
 SELECT pg_temp.add(NULL, 'b1', 'b2', 'a1', 'a2', 'a3');
 CALL fairq.wait('expires', '10 s');
 SELECT payload FROM fairq.peek('expires', 1) p JOIN fairq.tasks USING (id);
-SELECT outdated AS before FROM fairq.stats WHERE queue = 'expires' \gset
+SELECT expired AS before FROM fairq.stats WHERE queue = 'expires' \gset
 CREATE FUNCTION pg_temp.finished() RETURNS bigint
-LANGUAGE sql AS $$ SELECT outdated FROM fairq.stats WHERE queue = 'expires' $$;
+LANGUAGE sql AS $$ SELECT expired FROM fairq.stats WHERE queue = 'expires' $$;
 SELECT pg_temp.pop(1);
 SELECT pg_temp.finished() - :before AS finished;
 SELECT * FROM fairq.check_queue('expires');

@@ -83,7 +83,7 @@ SELECT * FROM fairq.check_queue('failed');
 -- it has all of its attempts, and the next one's number
 SELECT payload, attempt, attempts_left FROM fairq.pop('failed');
 SELECT fairq.redrive(pg_temp.id('a2')), fairq.complete(pg_temp.id('a2'), 1), fairq.complete(pg_temp.id('a2'), 2);
--- one that has succeeded is none
+-- one that is completed is none
 SELECT fairq.redrive(pg_temp.id('a2'));
 -- unless another has its key
 SELECT fairq.enqueue('failed', 'k', '"k1"', dedup_key => 'k') > 0 AS ok;

@@ -37,7 +37,7 @@ SELECT fairq.create_queue('fairness');
 SELECT * FROM fairq.fairness WHERE queue = 'fairness';
 SELECT pg_temp.add('fairness', 'a', n => 3), pg_temp.add('fairness', 'b', priority => 2);
 SELECT pg_temp.pop('fairness');
-SELECT * FROM fairq.fairness WHERE queue = 'fairness' AND ready_groups > 0 ORDER BY priority;
+SELECT * FROM fairq.fairness WHERE queue = 'fairness' AND groups_active > 0 ORDER BY priority;
 SELECT * FROM fairq.group_shares('fairness');
 SELECT group_key, got, ahead FROM fairq.groups WHERE queue = 'fairness' ORDER BY 1;
 
@@ -62,7 +62,7 @@ SELECT group_key, got, ahead FROM fairq.groups WHERE queue = 'fairness_cost' ORD
 SELECT fairq.pause('fairness_cost', 'heavy');
 SELECT pg_temp.pop('fairness_cost');
 SELECT * FROM pg_temp.shares('fairness_cost');
-SELECT ready_groups, spread FROM fairq.fairness WHERE queue = 'fairness_cost';
+SELECT groups_active, spread FROM fairq.fairness WHERE queue = 'fairness_cost';
 SELECT fairq.resume('fairness_cost', 'heavy');
 -- who has nothing any more does not count
 SELECT pg_temp.add('fairness_cost', 'last', 50);
@@ -92,7 +92,7 @@ SELECT pg_temp.pop('fairness_last', 9);
 SELECT pg_temp.add('fairness_last', 'a', 2, 9), pg_temp.add('fairness_last', 'b', 9, 9);
 SELECT pg_temp.pop('fairness_last', 2);
 SELECT active, served FROM fairq.lanes WHERE queue = 'fairness_last' AND priority = 0;
-SELECT * FROM fairq.fairness WHERE queue = 'fairness_last' AND ready_groups > 0 ORDER BY priority;
+SELECT * FROM fairq.fairness WHERE queue = 'fairness_last' AND groups_active > 0 ORDER BY priority;
 -- a group is ahead as far as it is where that is most
 SELECT * FROM pg_temp.shares('fairness_last');
 
@@ -138,7 +138,7 @@ SELECT * FROM fairq.fairness WHERE queue LIKE 'fairness%';
 SELECT * FROM fairq.group_shares('fairness_time');
 SELECT DISTINCT got, ahead FROM fairq.groups WHERE queue LIKE 'fairness%';
 SELECT pg_temp.pop('fairness_time');
-SELECT * FROM fairq.fairness WHERE queue = 'fairness_time' AND ready_groups > 0;
+SELECT * FROM fairq.fairness WHERE queue = 'fairness_time' AND groups_active > 0;
 SELECT group_key, floor(got) AS got, floor(ahead) AS ahead, running FROM pg_temp.shares('fairness_time');
 
 -- Those that one may not monitor are left out.

@@ -122,16 +122,16 @@ ROLLBACK;
 SELECT * FROM pg_temp.show('group_stats_due', 10);
 
 --
--- Groups of which all is outdated, and that no pop has found so, take no one's place
+-- Groups of which all is expired, and that no pop has found so, take no one's place
 --
 
-SELECT fairq.create_queue('group_stats_outdated');
-SELECT count(fairq.enqueue('group_stats_outdated', 'gone ' || i, expires_at => '-infinity'))
+SELECT fairq.create_queue('group_stats_expired');
+SELECT count(fairq.enqueue('group_stats_expired', 'gone ' || i, expires_at => '-infinity'))
 	FROM generate_series(1, 100) i;
-SELECT count(fairq.enqueue('group_stats_outdated', 'here ' || i)) FROM generate_series(1, 3) i;
-SELECT fairq.enqueue('group_stats_outdated', 'later', run_at => now() + '1 hour') > 0 AS ok;
-SELECT group_key, reason, ready FROM fairq.group_stats('group_stats_outdated', 2);
-SELECT group_key, reason, ready FROM fairq.group_stats('group_stats_outdated', 5);
+SELECT count(fairq.enqueue('group_stats_expired', 'here ' || i)) FROM generate_series(1, 3) i;
+SELECT fairq.enqueue('group_stats_expired', 'later', run_at => now() + '1 hour') > 0 AS ok;
+SELECT group_key, reason, ready FROM fairq.group_stats('group_stats_expired', 2);
+SELECT group_key, reason, ready FROM fairq.group_stats('group_stats_expired', 5);
 
 --
 -- Many tasks: an estimate, off by what was taken out of turn.  Priorities together.
@@ -165,25 +165,25 @@ SELECT count(*) FROM fairq.group_stats('group_stats', NULL);
 SELECT * FROM fairq.group_stats(NULL);
 SELECT * FROM fairq.group_stats('nobody');
 -- of each queue, as of one; seen to fail when the number of groups is not passed on
-SELECT queue, g.group_key, reason, ready, running FROM fairq.visible_group_stats(1) g
+SELECT queue, g.group_key, reason, ready, running FROM fairq.all_group_stats(1) g
 WHERE queue LIKE 'group_stats%' ORDER BY queue COLLATE "C";
 SELECT count(*) AS missing FROM fairq.stats s, fairq.group_stats(s.queue, 5) g
-WHERE (s.queue, g.group_key) NOT IN (SELECT v.queue, v.group_key FROM fairq.visible_group_stats() v);
+WHERE (s.queue, g.group_key) NOT IN (SELECT v.queue, v.group_key FROM fairq.all_group_stats() v);
 -- those that one may not monitor are left out; seen to fail with any privilege asked for
 CREATE ROLE regress_group_stats;
 SELECT fairq.grant_queue('group_stats', 'regress_group_stats', 'enqueue');
 SELECT fairq.grant_queue('group_stats_due', 'regress_group_stats', 'monitor');
 SET ROLE regress_group_stats;
-SELECT DISTINCT queue FROM fairq.visible_group_stats();
+SELECT DISTINCT queue FROM fairq.all_group_stats();
 RESET ROLE;
 SELECT fairq.revoke_queue('group_stats', 'regress_group_stats', 'enqueue'),
 	fairq.revoke_queue('group_stats_due', 'regress_group_stats', 'monitor');
 DROP ROLE regress_group_stats;
-SELECT * FROM fairq.visible_group_stats(0);
-SELECT * FROM fairq.visible_group_stats(1001);
+SELECT * FROM fairq.all_group_stats(0);
+SELECT * FROM fairq.all_group_stats(1001);
 SELECT fairq.reset_hints();
 SELECT count(*) FROM fairq.group_stats('group_stats');
-SELECT count(*) FROM fairq.visible_group_stats() WHERE queue LIKE 'group_stats%';
+SELECT count(*) FROM fairq.all_group_stats() WHERE queue LIKE 'group_stats%';
 BEGIN;
 SELECT count(*) FROM fairq.pop('group_stats', 10);
 ROLLBACK;

@@ -4,7 +4,7 @@
 --
 -- Broken on purpose to see it fail: the claim that takes a task over does not count
 -- (fairq_take_over() in claim.c); nor does the end of a lease by expire_leases()
--- (fairq_expire() in outcome.c); a task that was taken forgets it (fairq_taken_find()
+-- (fairq_end_lapsed() in outcome.c); a task that was taken forgets it (fairq_taken_find()
 -- in taken.c).  No call stops before a task (fairq_stops_before() in claim.c), or none
 -- ends with one (serve_task() there); the turn in which a call stops is not the next one
 -- (fairq_lane_stopped() in lane_end.c); a call does not begin with the lane that another

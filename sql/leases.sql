@@ -64,7 +64,7 @@ SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a1');
 -- nothing is done to it as long as nobody comes by
 SELECT * FROM pg_temp.tasks('leases');
-SELECT ready, waiting, scheduled, running, oldest_ready, expired FROM fairq.queues WHERE queue = 'leases';
+SELECT ready, limited, scheduled, running, oldest_enqueued_at, lapsed FROM fairq.queues WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 SELECT payload, attempt, addr > 0 AS later, priority, group_key, lease_until > now() AS leased
 FROM fairq.pop('leases', worker => 'w2');
@@ -85,7 +85,7 @@ SELECT * FROM pg_temp.tasks('leases');
 SELECT fairq.extend(:id, 2) > now() AS extended;
 SELECT fairq.complete(:id, 2), fairq.complete(:id, 2);
 SELECT * FROM pg_temp.tasks('leases');
-SELECT popped, completed, released, retried, failed, cancelled, expired FROM fairq.queues WHERE queue = 'leases';
+SELECT popped, completed, released, retried, failed, cancelled, lapsed FROM fairq.queues WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 
 -- Any number of times, with the queue's own lease, too.
@@ -194,7 +194,7 @@ SELECT pg_temp.pop('leases');
 SELECT * FROM fairq.check_queue('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases' AND status = 'running';
 SELECT fairq.purge('leases');
-SELECT expired, retried, released FROM fairq.queues WHERE queue = 'leases';
+SELECT lapsed, retried, released FROM fairq.queues WHERE queue = 'leases';
 
 --
 -- extend
@@ -379,7 +379,7 @@ SELECT pg_temp.pop('leases', 4, '1 microsecond');
 SELECT pg_temp.add('leases', 'a6');
 SELECT pg_temp.pop('leases');
 SELECT * FROM pg_temp.tasks('leases');
-SELECT expired, failed FROM fairq.queues WHERE queue = 'leases';
+SELECT lapsed, failed FROM fairq.queues WHERE queue = 'leases';
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 SELECT fairq.drop_queue('leases');
@@ -393,10 +393,10 @@ SELECT pg_temp.add('leases_c', 'a1', 'a2', 'b1');
 SELECT pg_temp.pop('leases_c');
 SELECT pg_temp.lapse('leases_c', 'a1');
 -- the place is a1's, until somebody has brought it to its end
-SELECT group_key, ready, waiting, running FROM fairq.groups WHERE queue = 'leases_c' ORDER BY group_no;
+SELECT group_key, ready, limited, running FROM fairq.groups WHERE queue = 'leases_c' ORDER BY group_no;
 SELECT pg_temp.pop('leases_c');
 SELECT pg_temp.pop('leases_c');
-SELECT group_key, ready, waiting, running FROM fairq.groups WHERE queue = 'leases_c' ORDER BY group_no;
+SELECT group_key, ready, limited, running FROM fairq.groups WHERE queue = 'leases_c' ORDER BY group_no;
 SELECT * FROM fairq.check_queue('leases_c');
 SELECT fairq.complete(pg_temp.id('leases_c', 'a1'), 1), fairq.complete(pg_temp.id('leases_c', 'a1'), 2);
 SELECT pg_temp.pop('leases_c');
@@ -532,14 +532,14 @@ SELECT * FROM pg_temp.tasks('leases_e');
 SELECT fairq.expire_leases('leases_e');
 SELECT * FROM pg_temp.tasks('leases_e');
 SELECT * FROM fairq.check_queue('leases_e');
-SELECT popped, completed, released, retried, failed, cancelled, expired FROM fairq.queues WHERE queue = 'leases_e';
+SELECT popped, completed, released, retried, failed, cancelled, lapsed FROM fairq.queues WHERE queue = 'leases_e';
 -- in all lanes, and more than a call takes by default
 SELECT fairq.create_queue('leases_all');
 SELECT count(*) FROM generate_series(0, 9) p, LATERAL fairq.enqueue_batch('leases_all',
 	array_fill('g'::text, ARRAY[110]), array_fill('1'::jsonb, ARRAY[110]), p);
 SELECT count(*), min(priority), max(priority) FROM fairq.pop('leases_all', 2000, '1 microsecond');
 SELECT fairq.expire_leases('leases_all'), fairq.expire_leases('leases_all'), fairq.expire_leases('leases_all');
-SELECT ready, running, expired FROM fairq.queues WHERE queue = 'leases_all';
+SELECT ready, running, lapsed FROM fairq.queues WHERE queue = 'leases_all';
 SELECT * FROM fairq.check_queue('leases_all');
 -- and a pop finds them all, too
 SELECT count(*), max(attempt) FROM fairq.pop('leases_all', 2000, '1 microsecond');

@@ -48,12 +48,12 @@ $$;
 
 -- What the views say of each group, and of the queue as a whole.
 CREATE FUNCTION pg_temp.stand(queue text) RETURNS TABLE (who text,
-	"limit" int, paused boolean, ready bigint, waiting bigint, running bigint)
+	"limit" int, paused boolean, ready bigint, limited bigint, running bigint)
 LANGUAGE sql AS $$
-	(SELECT group_key, concurrency, paused, ready, waiting, running
+	(SELECT group_key, concurrency, paused, ready, limited, running
 	FROM fairq.groups g WHERE g.queue = $1 ORDER BY group_no)
 	UNION ALL
-	SELECT 'all', max_running, paused, ready, waiting, running
+	SELECT 'all', max_running, paused, ready, limited, running
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
@@ -183,7 +183,7 @@ SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.ta
 WHERE queue = 'limits_order_groups' AND status = 'running' AND right(group_key, 1) < '5';
 SELECT count(*), count(DISTINCT group_key), min(payload::int), max(payload::int)
 FROM fairq.pop('limits_order_groups', 10000);
-SELECT ready, waiting, running FROM fairq.queues WHERE queue = 'limits_order_groups';
+SELECT ready, limited, running FROM fairq.queues WHERE queue = 'limits_order_groups';
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks
 WHERE queue = 'limits_order_groups' AND status = 'running';
 SELECT count(*), count(DISTINCT group_key) FROM fairq.pop('limits_order_groups', 300);

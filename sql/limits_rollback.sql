@@ -49,12 +49,12 @@ $$;
 
 -- What the views say of each group, and of the queue as a whole.
 CREATE FUNCTION pg_temp.stand(queue text) RETURNS TABLE (who text,
-	"limit" int, paused boolean, ready bigint, waiting bigint, running bigint)
+	"limit" int, paused boolean, ready bigint, limited bigint, running bigint)
 LANGUAGE sql AS $$
-	(SELECT group_key, concurrency, paused, ready, waiting, running
+	(SELECT group_key, concurrency, paused, ready, limited, running
 	FROM fairq.groups g WHERE g.queue = $1 ORDER BY group_no)
 	UNION ALL
-	SELECT 'all', max_running, paused, ready, waiting, running
+	SELECT 'all', max_running, paused, ready, limited, running
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
@@ -188,7 +188,7 @@ SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
 RELEASE s;
 SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
 COMMIT;
-SELECT group_key, ready + waiting FROM fairq.groups WHERE queue = 'limits_rollback_take' ORDER BY 1;
+SELECT group_key, ready + limited FROM fairq.groups WHERE queue = 'limits_rollback_take' ORDER BY 1;
 SELECT * FROM fairq.check_queue('limits_rollback_take');
 SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
 SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
@@ -431,7 +431,7 @@ SELECT fairq.reset_hints();
 SELECT pg_temp.add('limits_rollback_reset', 'a', 10, 10);
 SELECT pg_temp.done('limits_rollback_reset', 'a1', 'b1');
 SELECT fairq.reset_hints();
-SELECT group_key, ready + waiting AS left, running FROM fairq.groups
+SELECT group_key, ready + limited AS left, running FROM fairq.groups
 WHERE queue = 'limits_rollback_reset' ORDER BY 1;
 SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
 SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);

@@ -118,7 +118,7 @@ SELECT fairq.cancel(pg_temp.id('maintain', 'b2'));
 SELECT fairq.extend(pg_temp.id('maintain', 'b1'), 1) > now() AS extended;
 SELECT fairq.maintain('maintain');
 SELECT status, attempt, count(*) FROM fairq.tasks WHERE queue = 'maintain' GROUP BY status, attempt ORDER BY status, attempt;
-SELECT expired FROM fairq.queues WHERE queue = 'maintain';
+SELECT lapsed FROM fairq.queues WHERE queue = 'maintain';
 SELECT * FROM fairq.check_queue('maintain');
 SELECT fairq.purge('maintain'), pg_temp.done('maintain');
 
@@ -194,7 +194,7 @@ SELECT * FROM pg_temp.seats('maintain_g');
 SELECT pg_temp.add('maintain_g', 'r0', 's0');
 SELECT pg_temp.pop('maintain_g');
 SELECT pg_temp.add('maintain_g', 'r1', 'r2', 'r3', 's1', 's2');
-SELECT group_key, concurrency, weight, paused, ready, waiting FROM fairq.groups WHERE queue = 'maintain_g' ORDER BY group_no;
+SELECT group_key, concurrency, weight, paused, ready, limited FROM fairq.groups WHERE queue = 'maintain_g' ORDER BY group_no;
 SELECT pg_temp.pop('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
 -- rows that stand there more than once

@@ -251,7 +251,7 @@ SELECT fairq.expire_leases('own_leases'), fairq.expire_leases('own_leases');
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
 COMMIT;
 SELECT payload, status, attempt FROM fairq.tasks WHERE queue = 'own_leases' ORDER BY id;
-SELECT expired FROM fairq.queues WHERE queue = 'own_leases';
+SELECT lapsed FROM fairq.queues WHERE queue = 'own_leases';
 SELECT * FROM fairq.check_queue('own_leases');
 -- a lease that was there before, and is given again in a savepoint that goes
 SELECT count(*) FROM fairq.live_tasks

@@ -162,7 +162,7 @@ FROM (VALUES
 	(67, $$fairq.resume('privileges', 'guessed')::text = ''$$),
 	(68, $$fairq.redrive('privileges', 'guessed')$$),
 	(69, $$fairq.purge('privileges', 'guessed')$$),
-	(70, $$SELECT count(*) FROM fairq.visible_group_stats() WHERE queue ~ 'privilege'$$),
+	(70, $$SELECT count(*) FROM fairq.all_group_stats() WHERE queue ~ 'privilege'$$),
 	(71, $$SELECT 1 + count(*) FROM fairq.group_shares('privileges')$$),
 	(72, $$fairq.set_shard(1)::text = ''$$),
 	(73, $$1 + fairq.shard()$$),
@@ -244,7 +244,7 @@ SELECT regexp_replace(what, '.*_', '') AS what, regexp_replace(role, '.*_', '') 
 	CASE WHEN role ~ 'enqueue' THEN min(answer) END AS answer
 FROM (VALUES
 	('a_turns_before', 'SELECT fairq.turns_before(%2$s)'),
-	('b_queues', $$SELECT (ready, waiting, scheduled, running) FROM fairq.queues WHERE queue = 'privileges_guess'$$),
+	('b_queues', $$SELECT (ready, limited, scheduled, running) FROM fairq.queues WHERE queue = 'privileges_guess'$$),
 	('c_stats', $$SELECT (ready, groups_active, groups_limited, groups_paused, groups_throttled, oldest_ready IS NULL,
 		oldest_limited IS NULL) FROM fairq.stats WHERE queue = 'privileges_guess'$$),
 	('d_groups', $$SELECT count(*) FROM fairq.groups WHERE queue = 'privileges_guess'$$),

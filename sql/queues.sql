@@ -84,8 +84,8 @@ SELECT fairq.create_queue(block_length => 7, queue => 'queues_c');
 SELECT fairq.create_queue('queues_d', NULL, NULL, NULL, NULL);
 SELECT queue, concurrency, max_running, lease, max_attempts, backoff, retain, notify
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
-SELECT queue, concurrency, max_running, lease, block_length, paused, ready, waiting, running,
-	oldest_ready IS NULL AS none_ready, enqueued, popped, completed, released
+SELECT queue, concurrency, max_running, lease, block_length, paused, ready, limited, running,
+	oldest_enqueued_at IS NULL AS none_queued, enqueued, popped, completed, released
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 
 SELECT fairq.create_queue('queues_a');		-- is there already
@@ -168,9 +168,9 @@ SELECT group_key, status, priority, addr, attempt, payload, worker,
 	lease_until > now() AS leased
 FROM fairq.tasks WHERE queue = 'queues_a' ORDER BY id;
 SELECT * FROM fairq.groups WHERE queue = 'queues_a' ORDER BY group_no;
-SELECT queue, ready, waiting, running,
-	oldest_ready = (SELECT min(enqueued_at) FROM fairq.tasks
-		WHERE queue = 'queues_a' AND status = 'queued') AS oldest_ready,
+SELECT queue, ready, limited, running,
+	oldest_enqueued_at = (SELECT min(enqueued_at) FROM fairq.tasks
+		WHERE queue = 'queues_a' AND status = 'queued') AS is_oldest,
 	enqueued, popped, completed, released
 FROM fairq.queues WHERE queue = 'queues_a';
 

@@ -43,9 +43,9 @@ LANGUAGE sql AS $$
 $$;
 
 CREATE FUNCTION pg_temp.counters(queue text, OUT popped bigint, OUT completed bigint,
-	OUT released bigint, OUT retried bigint, OUT failed bigint, OUT cancelled bigint, OUT expired bigint)
+	OUT released bigint, OUT retried bigint, OUT failed bigint, OUT cancelled bigint, OUT lapsed bigint)
 LANGUAGE sql AS $$
-	SELECT popped, completed, released, retried, failed, cancelled, expired
+	SELECT popped, completed, released, retried, failed, cancelled, lapsed
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
@@ -75,8 +75,8 @@ SELECT pg_temp.pop('retries');
 SELECT fairq.fail(:id, 3, 'third', '1 hour');
 SELECT * FROM pg_temp.tasks('retries') WHERE task = 'a1';
 SELECT * FROM pg_temp.counters('retries');
-SELECT scheduled, ready, waiting, running FROM fairq.queues WHERE queue = 'retries';
-SELECT group_key, scheduled, ready, waiting, running FROM fairq.groups WHERE queue = 'retries' ORDER BY group_no;
+SELECT scheduled, ready, limited, running FROM fairq.queues WHERE queue = 'retries';
+SELECT group_key, scheduled, ready, limited, running FROM fairq.groups WHERE queue = 'retries' ORDER BY group_no;
 SELECT pg_temp.pop('retries');
 SELECT * FROM fairq.check_queue('retries');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'retries' AND status = 'running';
@@ -343,7 +343,7 @@ SELECT pg_temp.pop('retries_x');
 SELECT fairq.release(pg_temp.id('retries_x', 'a2'), 2, '1 hour');
 SELECT pg_temp.pop('retries_x');
 SELECT * FROM pg_temp.tasks('retries_x');
-SELECT group_key, ready, waiting, scheduled, running FROM fairq.groups WHERE queue = 'retries_x' ORDER BY group_no;
+SELECT group_key, ready, limited, scheduled, running FROM fairq.groups WHERE queue = 'retries_x' ORDER BY group_no;
 SELECT * FROM fairq.check_queue('retries_x');
 SELECT fairq.drop_queue('retries_x', true);
 

@@ -43,12 +43,12 @@ $$;
 
 -- What the views say of each group, and of the queue as a whole.
 CREATE FUNCTION pg_temp.stand(queue text) RETURNS TABLE (who text, ready bigint,
-	waiting bigint, scheduled bigint, running bigint)
+	limited bigint, scheduled bigint, running bigint)
 LANGUAGE sql AS $$
-	(SELECT group_key, ready, waiting, scheduled, running
+	(SELECT group_key, ready, limited, scheduled, running
 	FROM fairq.groups g WHERE g.queue = $1 ORDER BY group_no)
 	UNION ALL
-	SELECT 'all', ready, waiting, scheduled, running
+	SELECT 'all', ready, limited, scheduled, running
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
@@ -117,9 +117,9 @@ SELECT pg_temp.add('schedule', now() + interval '1 hour', 'a1'), pg_temp.add('sc
 SELECT payload, status, addr IS NULL AS placeless, attempt, lease_until FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
 SELECT payload, run_at = 'infinity' AS never, run_at > '9998-01-01' AS late FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
 SELECT * FROM pg_temp.stand('schedule');
-SELECT oldest_ready = enqueued_at AS oldest FROM fairq.queues q JOIN fairq.tasks USING (queue) WHERE queue = 'schedule' AND payload = '"f1"';
+SELECT oldest_enqueued_at = enqueued_at AS oldest FROM fairq.queues q JOIN fairq.tasks USING (queue) WHERE queue = 'schedule' AND payload = '"f1"';
 SELECT pg_temp.pop('schedule');
-SELECT oldest_ready FROM fairq.queues WHERE queue = 'schedule';
+SELECT oldest_enqueued_at FROM fairq.queues WHERE queue = 'schedule';
 SELECT pg_temp.pop('schedule'), pg_temp.take('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule');
@@ -151,7 +151,7 @@ SELECT pg_sleep(extract(epoch FROM timestamptz :'t0' - clock_timestamp()) + 0.00
 -- nothing is done to them until a pop comes by
 SELECT payload, status, addr, run_at = :'t0' AS then FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
 SELECT * FROM pg_temp.stand('schedule');
-SELECT oldest_ready IS NOT NULL AS any_ready FROM fairq.queues WHERE queue = 'schedule';
+SELECT oldest_enqueued_at IS NOT NULL AS any_ready FROM fairq.queues WHERE queue = 'schedule';
 SELECT * FROM fairq.check_queue('schedule');
 SELECT payload, attempt, addr >= 0 AS has_address, lease_until > now() AS leased FROM fairq.pop('schedule', 100);
 SELECT * FROM pg_temp.tasks('schedule');

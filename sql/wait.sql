@@ -348,7 +348,7 @@ SELECT * FROM fairq.check_queue('wait_over');
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'wait%';
 
 -- It ends tasks whose values are in a TOAST table, again and again.
-SELECT fairq.create_queue('wait_large', max_attempts => 1), fairq.create_queue('wait_outdated');
+SELECT fairq.create_queue('wait_large', max_attempts => 1), fairq.create_queue('wait_expired');
 CREATE FUNCTION pg_temp.large() RETURNS jsonb LANGUAGE sql AS $$
 	SELECT jsonb_agg(md5(g::text) || md5((g + 1)::text)) FROM generate_series(1, 2000) g
 $$;
@@ -359,7 +359,7 @@ SELECT count(*) FROM fairq.pop('wait_large', 1, '1 microsecond');
 CALL fairq.wait('wait_large', '1 second');
 SELECT count(*) FROM fairq.pop('wait_large', 1, '1 microsecond');
 CALL fairq.wait('wait_large', '1 millisecond');
-SELECT count(fairq.enqueue('wait_outdated', 'a', pg_temp.large(), expires_at => now() - interval '1 second')) FROM generate_series(1, 200);
-CALL fairq.wait('wait_outdated', '1 millisecond');
+SELECT count(fairq.enqueue('wait_expired', 'a', pg_temp.large(), expires_at => now() - interval '1 second')) FROM generate_series(1, 200);
+CALL fairq.wait('wait_expired', '1 millisecond');
 SELECT count(*) FROM fairq.task;
-SELECT fairq.drop_queue('wait_large', true), fairq.drop_queue('wait_outdated', true);
+SELECT fairq.drop_queue('wait_large', true), fairq.drop_queue('wait_expired', true);

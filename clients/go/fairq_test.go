@@ -425,7 +425,7 @@ func TestWork(t *testing.T) {
 	})
 	id := enqueue(t, db, "work", fairq.NewTask{Group: "bob", Name: "send", Args: mail{"x@y", 2},
 		Priority: 4, Headers: map[string]any{"traceparent": "00-1", "n": json.Number("12345678901234567890")}})
-	waitForStatus(t, db, id, "succeeded")
+	waitForStatus(t, db, id, "completed")
 	expectRow(t, db, id, "attempt, worker, result", `1|me|{"sent": 2}`)
 	task := <-tasks
 	if task.ID != id || task.Name != "send" || to != "x@y" || task.Group != "bob" || task.Attempt != 1 ||
@@ -460,7 +460,7 @@ func TestDefaultAndUnknown(t *testing.T) {
 	db.QueryRow(ctx, `SELECT fairq.enqueue('names', 'bob', headers => '["task"]')`).Scan(&array)
 	waitForStatus(t, db, unknown, "failed")
 	waitForStatus(t, db, nameless, "failed")
-	waitForStatus(t, db, known, "succeeded")
+	waitForStatus(t, db, known, "completed")
 	expectRow(t, db, unknown, "error", "no handler for task new")
 	expectRow(t, db, nameless, "error", "no handler for a task without a name")
 	if array != 0 { // if the server takes such headers
@@ -475,8 +475,8 @@ func TestDefaultAndUnknown(t *testing.T) {
 	start(t, worker)
 	unknown = enqueue(t, db, "names", fairq.NewTask{Name: "new"})
 	nameless = enqueue(t, db, "names", fairq.NewTask{})
-	waitForStatus(t, db, unknown, "succeeded")
-	waitForStatus(t, db, nameless, "succeeded")
+	waitForStatus(t, db, unknown, "completed")
+	waitForStatus(t, db, nameless, "completed")
 	expectRow(t, db, unknown, "result", `"default new"`)
 	expectRow(t, db, nameless, "result", `"default "`)
 }
@@ -596,7 +596,7 @@ func TestUnusable(t *testing.T) {
 	// one that is dropped later
 	id := enqueue(t, db, "unusable", fairq.NewTask{})
 	w := start(t, fairq.Worker{Queues: []string{"unusable"}, Default: handler})
-	waitForStatus(t, db, id, "succeeded")
+	waitForStatus(t, db, id, "completed")
 	execute(t, db, "SELECT fairq.drop_queue('unusable')")
 	select {
 	case err := <-w.ended:
@@ -640,7 +640,7 @@ func TestGiveUp(t *testing.T) {
 	later.Close(ctx)
 	execute(t, db, "ALTER DATABASE fairq_go_template RENAME TO fairq_go_later")
 	later = connect(t, "dbname=fairq_go_later")
-	waitForStatus(t, later, enqueue(t, later, "later", fairq.NewTask{}), "succeeded")
+	waitForStatus(t, later, enqueue(t, later, "later", fairq.NewTask{}), "completed")
 	w.end()
 }
 
@@ -668,7 +668,7 @@ func TestUndecodable(t *testing.T) {
 		expectRow(t, db, id, "attempt", "2")
 	}
 	for _, id := range []int64{fine, good} {
-		waitForStatus(t, db, id, "succeeded")
+		waitForStatus(t, db, id, "completed")
 		expectRow(t, db, id, "attempt", "1")
 	}
 	expectRow(t, db, headers, "error LIKE 'the headers cannot be decoded: %exceeded max depth'", "t")
@@ -727,7 +727,7 @@ func TestAlone(t *testing.T) {
 		start(t, fairq.Worker{Queues: []string{name}, Concurrency: 4, Default: handler})
 	}
 	for _, id := range append(ids, suspects...) {
-		waitForStatus(t, db, id, "succeeded")
+		waitForStatus(t, db, id, "completed")
 	}
 	for _, id := range suspects {
 		// the lapsed attempt counts, and one that is handed back does not
@@ -777,7 +777,7 @@ func TestTimeout(t *testing.T) {
 		"dead":    "failed|1|timed out after 2s: context deadline exceeded",
 		"hasty":   "failed|2|timed out after 100ms: context deadline exceeded",
 		"any":     "failed|2|timed out after 2s: context deadline exceeded",
-		"patient": "succeeded|1",
+		"patient": "completed|1",
 	} {
 		waitForStatus(t, db, ids[name], strings.Split(want, "|")[0])
 		expectRow(t, db, ids[name], "status, attempt, error", want)
@@ -824,7 +824,7 @@ func TestRefused(t *testing.T) {
 	<-begun
 	finish <- true
 	finish <- true
-	waitForStatus(t, db, id, "succeeded")
+	waitForStatus(t, db, id, "completed")
 	warning := fmt.Sprintf(`warning: task %d of queue "refused", group "alice", attempt 1: its work is done, but`, id)
 	waitFor(t, warning, func() bool { return strings.Contains(w.log.String(), warning) })
 	w.end()
@@ -923,7 +923,7 @@ func TestLostLease(t *testing.T) {
 	time.Sleep(4 * time.Second)
 	expectRow(t, db, id, "status, attempt", "running|2")
 	release <- true
-	waitForStatus(t, db, id, "succeeded")
+	waitForStatus(t, db, id, "completed")
 	w.end()
 }
 
@@ -956,7 +956,7 @@ func TestGrace(t *testing.T) {
 	if took := time.Since(stopped); took < 3*time.Second || took > 15*time.Second {
 		t.Errorf("it has taken %v to end", took)
 	}
-	expectRow(t, db, ids["quick"], "status, attempt", "succeeded|1")
+	expectRow(t, db, ids["quick"], "status, attempt", "completed|1")
 	for _, name := range []string{"heeds", "deaf", "after"} {
 		expectRow(t, db, ids[name], "status", "queued")
 	}
@@ -1014,19 +1014,19 @@ func TestCompleteTx(t *testing.T) {
 	for _, driver = range append(drivers, driver) {
 		id := enqueue(t, db, "tx", fairq.NewTask{})
 		fails := enqueue(t, db, "tx", fairq.NewTask{Name: "fails"})
-		waitForStatus(t, db, id, "succeeded")
-		waitForStatus(t, db, fails, "succeeded")
+		waitForStatus(t, db, id, "completed")
+		waitForStatus(t, db, fails, "completed")
 		expectRow(t, db, id, "attempt, result", `1|"sent"`)
 		expectRow(t, db, fails, "attempt, result", `2|"sent"`)
 		cancelled := enqueue(t, db, "tx", fairq.NewTask{Name: "cancelled"})
 		waitFor(t, "a cancelled task is ended", func() bool {
 			status := row(t, db, cancelled, "status")
-			return status == "cancelled" || status == "succeeded"
+			return status == "cancelled" || status == "completed"
 		})
 	}
 	w.end()
 	var sent, same int
-	db.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE t.status = 'succeeded') FROM fairq_go_sent s JOIN fairq.tasks t USING (id)").Scan(&sent, &same)
+	db.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE t.status = 'completed') FROM fairq_go_sent s JOIN fairq.tasks t USING (id)").Scan(&sent, &same)
 	if sent != same || sent < 6 {
 		t.Errorf("%d rows are written, %d of them of tasks that are done", sent, same)
 	}
@@ -1064,7 +1064,7 @@ func TestConcurrency(t *testing.T) {
 		}})
 	waitFor(t, "all are done", func() bool {
 		var done int
-		db.QueryRow(ctx, "SELECT count(*) FROM fairq.tasks WHERE id = ANY($1) AND status = 'succeeded'", ids).Scan(&done)
+		db.QueryRow(ctx, "SELECT count(*) FROM fairq.tasks WHERE id = ANY($1) AND status = 'completed'", ids).Scan(&done)
 		return done == len(ids)
 	})
 	if took := time.Since(begun); most > 10 || most < 2 || took > 15*time.Second {
@@ -1128,7 +1128,7 @@ func trouble(t *testing.T, name string, happen, mend func(), signs ...string) *r
 	last(0)
 	mend()
 	db = connect(t, "")
-	waitForStatus(t, db, id, "succeeded")
+	waitForStatus(t, db, id, "completed")
 	expectRow(t, db, id, "attempt", "1")
 	time.Sleep(500 * time.Millisecond) // it waits
 	happen()
@@ -1138,7 +1138,7 @@ func trouble(t *testing.T, name string, happen, mend func(), signs ...string) *r
 	id = enqueue(t, db, name, fairq.NewTask{})
 	<-begun
 	finish <- true
-	waitForStatus(t, db, id, "succeeded")
+	waitForStatus(t, db, id, "completed")
 	w.end()
 	if !strings.Contains(w.log.String(), "trying again") {
 		t.Errorf("nothing of it is in the log: %s", w.log.String())
@@ -1199,7 +1199,7 @@ func TestMuteHost(t *testing.T) {
 		Database: fmt.Sprintf("host=127.0.0.1,%s port=%d,%s connect_timeout=3", os.Getenv("PGHOST"),
 			mute.Addr().(*net.TCPAddr).Port, port),
 		Default: func(context.Context, *fairq.Task) error { return nil }})
-	waitForStatus(t, db, id, "succeeded")
+	waitForStatus(t, db, id, "completed")
 }
 
 func TestEncoding(t *testing.T) {

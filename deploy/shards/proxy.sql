@@ -577,8 +577,8 @@ BEGIN
 			run_p50 interval, run_p95 interval, run_p99 interval,
 			wait_histogram bigint[], run_histogram bigint[],
 			enqueued bigint, popped bigint, completed bigint, released bigint,
-			retried bigint, failed bigint, cancelled bigint, expired bigint,
-			outdated bigint);
+			retried bigint, failed bigint, cancelled bigint, lapsed bigint,
+			expired bigint);
 	END IF;
 END
 $$;

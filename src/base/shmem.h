@@ -60,7 +60,7 @@ typedef struct FairqDomain
 /* tasks in the hand of a group, at most */
 #define FAIRQ_HAND 8
 
-/* tasks of a group that are kept of those that are due, or expired */
+/* tasks of a group that are kept of those that are due, or lapsed */
 #define FAIRQ_DUE_HAND 4
 
 /* A task that may be ready, and the TID of its row. */
@@ -98,7 +98,7 @@ typedef struct FairqGroup
 		int32		reader;		/* pid of the backend whose reading may be
 								 * offered; 0: none */
 		int32		searcher;	/* pid of the backend whose findings of due and
-								 * expired tasks are noted; 0: none */
+								 * lapsed tasks are noted; 0: none */
 	}			pid;
 
 	/* what the lane's sets say, for a backend that evicts the entry */
@@ -157,7 +157,7 @@ typedef struct FairqGroup
 	FairqItem	hand[FAIRQ_HAND];	/* next ready tasks, by address and order,
 									 * from in_hand.first on */
 
-	/* tasks that are due, and the next few of these or of expired ones */
+	/* tasks that are due, and the next few of these or of lapsed ones */
 	struct
 	{
 		int64		from[FAIRQ_REGIONS];	/* address of each timed region
@@ -170,11 +170,11 @@ typedef struct FairqGroup
 											 * FAIRQ_ADDR_MAX: none */
 		int32		n;			/* number of items */
 		int32		region;		/* region of items; FAIRQ_REGION_QUEUED: these
-								 * are expired tasks */
-		FairqItem	items[FAIRQ_DUE_HAND];	/* next due or expired tasks */
+								 * are lapsed tasks */
+		FairqItem	items[FAIRQ_DUE_HAND];	/* next due or lapsed tasks */
 	}			due;
 
-	/* where the next search for expired tasks begins */
+	/* where the next search for lapsed tasks begins */
 	struct
 	{
 		int64		addr;		/* address at which it begins; after its end

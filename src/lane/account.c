@@ -342,8 +342,8 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 			longest = Max(longest, mean);
 		}
 	}
-	add_done(account, (took + work->expired) / account->weight);
-	ledger->worked += took + work->expired;
+	add_done(account, (took + work->lapsed) / account->weight);
+	ledger->worked += took + work->lapsed;
 	if (took > 0 || longest > 0)
 		note_longest(ledger, account, took, longest, now);
 }
@@ -380,7 +380,7 @@ fairq_work_merge(FairqWork **work, FairqWork **more)
 	to->taken_since += from->taken_since;
 	to->took += from->took;
 	to->longest = Max(to->longest, from->longest);
-	to->expired += from->expired;
+	to->lapsed += from->lapsed;
 	pfree(from);
 }
 
@@ -391,7 +391,7 @@ fairq_account_is_even(const FairqWork *work, bool committed)
 	if (!committed)
 		return work->begun == 0;
 	return work->ended == 0 && work->taken == 0 && work->took == 0 &&
-		work->longest == 0 && work->expired == 0;
+		work->longest == 0 && work->lapsed == 0;
 }
 
 /*

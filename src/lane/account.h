@@ -100,7 +100,7 @@ typedef struct FairqWork
 	int64		taken_since;	/* likewise, of when they began */
 	int64		took;			/* microseconds that ended tasks have taken */
 	int64		longest;		/* the most that one of these has */
-	int64		expired;		/* microseconds of leases that have ended, of
+	int64		lapsed;			/* microseconds of leases that have ended, of
 								 * which it is not known whether they were
 								 * used */
 } FairqWork;

@@ -66,14 +66,14 @@ typedef enum FairqStat
 {
 	FAIRQ_STAT_ENQUEUED,		/* tasks added */
 	FAIRQ_STAT_POPPED,			/* tasks that pop or take returned */
-	FAIRQ_STAT_COMPLETED,		/* tasks that succeeded */
+	FAIRQ_STAT_COMPLETED,		/* tasks that completed */
 	FAIRQ_STAT_RELEASED,		/* attempts handed back */
 	FAIRQ_STAT_RETRIED,			/* attempts that failed, and were not the
 								 * last */
 	FAIRQ_STAT_FAILED,			/* tasks that failed for good */
 	FAIRQ_STAT_CANCELLED,		/* tasks that were cancelled */
-	FAIRQ_STAT_EXPIRED,			/* leases that expired */
-	FAIRQ_STAT_OUTDATED,		/* tasks that did not begin in time */
+	FAIRQ_STAT_LAPSED,			/* leases that expired */
+	FAIRQ_STAT_EXPIRED,			/* tasks that did not begin in time */
 	FAIRQ_STATS					/* number of these */
 } FairqStat;
 
@@ -154,7 +154,7 @@ typedef struct FairqLane
 								 * written under lock */
 	}			narrowing;
 
-	pg_atomic_uint64 searches;	/* 1 + number of searches begun for expired
+	pg_atomic_uint64 searches;	/* 1 + number of searches begun for lapsed
 								 * tasks of lapsed groups; written under
 								 * lock */
 

@@ -91,7 +91,7 @@ typedef struct FairqTurn
 								 * task that was claimed last */
 	}			sets;
 
-	bool		searcher;		/* true: what this call finds due and expired
+	bool		searcher;		/* true: what this call finds due and lapsed
 								 * is noted in the entry */
 
 	/* how far the turn has come, and what is in its way */
@@ -120,7 +120,7 @@ typedef struct FairqTurn
 	}			locked;
 
 	/*
-	 * what the entry knew of due tasks, and those due or expired that it had
+	 * what the entry knew of due tasks, and those due or lapsed that it had
 	 */
 	struct
 	{
@@ -128,8 +128,8 @@ typedef struct FairqTurn
 		int			n;			/* number of tasks in items */
 		int			next;		/* index of the next item to be claimed */
 		FairqRegion region;		/* region of items; FAIRQ_REGION_QUEUED: these
-								 * are expired tasks */
-		FairqItem	items[FAIRQ_DUE_HAND];	/* due or expired tasks that the
+								 * are lapsed tasks */
+		FairqItem	items[FAIRQ_DUE_HAND];	/* due or lapsed tasks that the
 											 * entry had */
 	}			due;
 
@@ -140,7 +140,7 @@ typedef struct FairqTurn
 		int64		high;		/* run.high of the entry */
 	}			run;
 
-	/* where the search for expired tasks goes on */
+	/* where the search for lapsed tasks goes on */
 	struct
 	{
 		int64		addr;		/* cycle.addr of the entry */
@@ -234,10 +234,10 @@ typedef struct FairqFindings
 											 * none */
 	int			ndue;			/* number of tasks in due_items */
 	FairqRegion due_region;		/* region of due_items; FAIRQ_REGION_QUEUED:
-								 * these are expired tasks */
-	FairqItem	due_items[FAIRQ_DUE_HAND];	/* due or expired tasks to be
+								 * these are lapsed tasks */
+	FairqItem	due_items[FAIRQ_DUE_HAND];	/* due or lapsed tasks to be
 											 * served next */
-	bool		lapsed_done;	/* true: expired tasks were searched for, and
+	bool		lapsed_done;	/* true: lapsed tasks were searched for, and
 								 * none is left */
 	bool		paused;			/* true: nothing of the group may run */
 	int64		run_low[FAIRQ_REGIONS]; /* lowest address of each region with a
@@ -246,7 +246,7 @@ typedef struct FairqFindings
 										 * FAIRQ_ADDR_MAX: none */
 	TimestampTz deadline;		/* end of the lease that ends first of these;
 								 * DT_NOEND: none */
-	int64		cycle;			/* address at which the next search for expired
+	int64		cycle;			/* address at which the next search for lapsed
 								 * tasks begins */
 	int64		cycle_id;		/* id behind which that search begins, at that
 								 * address */
@@ -349,7 +349,7 @@ extern void fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
 							 FairqWork **at, TimestampTz now, bool in_full,
 							 bool removed);
 extern void fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
-							 TimestampTz popped_at, int64 took, bool expired);
+							 TimestampTz popped_at, int64 took, bool lapsed);
 extern void fairq_work_end(FairqLane *lane, int32 group_no,
 						   const FairqWork *work, bool committed);
 

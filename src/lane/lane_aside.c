@@ -87,7 +87,7 @@ has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
 	int64		next;
 	bool		early;
 
-	/* an expired task needs no other slot, unless nothing of the group may run */
+	/* a lapsed task needs no other slot, unless nothing of the group may run */
 	if (cause->pace == NULL)
 		return (cause->limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
 			fairq_counter_park(cause->counter, fairq_tally_now(&hints->tally),

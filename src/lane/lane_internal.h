@@ -150,7 +150,7 @@ note_since(FairqLane *lane, int32 group_no, FairqGroup *group,
 
 /*
  * Returns since when the group, which may have something ready, waits; DT_NOBEGIN:
- * not known.  Of what has expired it is known only that it had by the lane's clock.
+ * not known.  Of what has lapsed it is known only that it had by the lane's clock.
  */
 static inline TimestampTz
 waits_since(FairqLane *lane, int32 group_no, const FairqGroup *group)

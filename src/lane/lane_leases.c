@@ -68,7 +68,7 @@ fairq_lane_note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
 
 /*
  * Put a group of which leases may have ended into the set "lapsed" and into
- * the ring.  It is not parked any more, as an expired task has its slot
+ * the ring.  It is not parked any more, as a lapsed task has its slot
  * already.
  */
 void
@@ -83,7 +83,7 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 }
 
 /*
- * The first group at or behind that seat of which tasks may be running or expired,
+ * The first group at or behind that seat of which tasks may be running or lapsed,
  * but for those at whose turns a call is just looking.
  */
 bool

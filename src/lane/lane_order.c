@@ -520,7 +520,7 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
  */
 void
 fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
-				 TimestampTz popped_at, int64 took, bool expired)
+				 TimestampTz popped_at, int64 took, bool lapsed)
 {
 	TimestampTz since;
 	FairqWork  *work;
@@ -528,8 +528,8 @@ fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
 	if (!prepare(lane, group_no, at, &since))
 		return;
 	work = *at;
-	if (expired)
-		work->expired += took;
+	if (lapsed)
+		work->lapsed += took;
 	else
 	{
 		work->took += took;

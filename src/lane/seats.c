@@ -489,7 +489,7 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
 		add_bits(lane, FAIRQ_TODO, first_set, stride, seat,
 				 bits & ~first_set[FAIRQ_THROTTLED * stride]);
-	/* a parked group has a slot for an expired task already */
+	/* a parked group has a slot for a lapsed task already */
 	lane->seats.n[FAIRQ_PARKED] -=
 		pg_popcount64(bits & first_set[FAIRQ_PARKED * stride]);
 	first_set[FAIRQ_PARKED * stride] &= ~bits;

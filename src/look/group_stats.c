@@ -1,6 +1,6 @@
 /*
  * group_stats.c
- *		fairq.group_stats() and fairq.visible_group_stats(): the groups that wait
+ *		fairq.group_stats() and fairq.all_group_stats(): the groups that wait
  *		longest or run most, and why, of one queue or of each.
  *
  * The groups that wait or run are gone through (waiting.c), which costs little for
@@ -10,7 +10,7 @@
  * shared memory does not know since when they wait.  If there are fewer than are asked for, those follow that
  * only have tasks whose time has not come, by the first of these tasks.
  *
- * Of some the tables know better: all that they have is outdated, say.  If that
+ * Of some the tables know better: all that they have is expired, say.  If that
  * leaves fewer than are asked for, twice as many are kept, and so on, up to
  * MOST_KEPT.
  *
@@ -36,7 +36,7 @@
 #include "waiting.h"
 
 PG_FUNCTION_INFO_V1(fairq_group_stats);
-PG_FUNCTION_INFO_V1(fairq_visible_group_stats);
+PG_FUNCTION_INFO_V1(fairq_all_group_stats);
 
 /* groups that can be asked for */
 #define MOST_GROUPS 1000
@@ -313,11 +313,11 @@ fairq_group_stats(PG_FUNCTION_ARGS)
 }
 
 /*
- * fairq.visible_group_stats(top): the same of each queue that the caller may
+ * fairq.all_group_stats(top): the same of each queue that the caller may
  * monitor.  A queue that is dropped meanwhile has no rows, and is no error.
  */
 Datum
-fairq_visible_group_stats(PG_FUNCTION_ARGS)
+fairq_all_group_stats(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	int32		top = FAIRQ_ARG_INT(0, "top", 5, 1, MOST_GROUPS);

@@ -130,7 +130,7 @@ fairq_kept_back(PG_FUNCTION_ARGS)
 
 /*
  * wait_reason(queue_id, group_no, run_at, expires_at): for the views of tasks.
- * NULL for a caller that may not see the queue's groups, and of a task that is outdated.
+ * NULL for a caller that may not see the queue's groups, and of a task that is expired.
  */
 Datum
 fairq_wait_reason(PG_FUNCTION_ARGS)
@@ -220,7 +220,7 @@ fairq_visible_queues(PG_FUNCTION_ARGS)
 	return visible(fcinfo, "SELECT r.* FROM fairq_internal.all_queues q"
 				   " CROSS JOIN LATERAL jsonb_populate_record(q,"
 				   " CASE WHEN queue_id = ANY ($2) THEN '{}'"
-				   " ELSE '{\"ready\": null, \"waiting\": null}'::jsonb END) r"
+				   " ELSE '{\"ready\": null, \"limited\": null}'::jsonb END) r"
 				   " WHERE q.queue_id IN (SELECT unnest($1))");
 }
 

@@ -70,7 +70,7 @@ begin_stretch(const Look *look, int64 from, int64 end)
 
 /*
  * Read the next task of a stretch that is in no other transaction's hands, and not
- * outdated.  False if there is none; or if there may be more, but not for us (*more).
+ * expired.  False if there is none; or if there may be more, but not for us (*more).
  */
 static bool
 next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
@@ -88,7 +88,7 @@ next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		fairq_task_read(fairq_scan_slot(scan), task);
-		if (!fairq_is_outdated(task, now))
+		if (!fairq_is_expired(task, now))
 			return true;
 	}
 	return false;
@@ -195,7 +195,7 @@ look_at_timed(const Look *look, const FairqWait *wait, FairqRegion region)
 	fairq_scan_end(scan);
 }
 
-/* Look for running tasks of a region: count them, and find the expired ones. */
+/* Look for running tasks of a region: count them, and find the lapsed ones. */
 static void
 look_at_running(const Look *look, const FairqWait *wait, FairqRegion region)
 {

@@ -33,7 +33,7 @@ typedef struct FairqSurvey
 	bool		unsure;			/* true: there may be such a task all the same,
 								 * behind many that are gone */
 	TimestampTz ended;			/* time at which the first lease ended;
-								 * DT_NOEND: no task has expired */
+								 * DT_NOEND: no task has lapsed */
 	bool		scheduled;		/* true: some task waits for its time */
 	int64		ready;			/* number of tasks that are queued and not
 								 * running; an estimate, if there are many */

@@ -25,7 +25,7 @@
  * shows the oldest of these, or if there is none the earliest time of the
  * others.
  *
- * Expired tasks are found likewise, by the deadlines of leases.  Such a
+ * Lapsed tasks are found likewise, by the deadlines of leases.  Such a
  * deadline alone is never shown, as the lease may have been extended.  Due
  * tasks that no call has come by are in no set; they are read off the index by
  * time.
@@ -301,27 +301,27 @@ look_at_all(Look *look)
 /* Which tasks are compared. */
 typedef struct Part
 {
-	bool		expired;		/* those that have expired, and no others */
+	bool		lapsed;			/* those that have lapsed, and no others */
 	bool		ready;			/* those that may be claimed, or else the others */
 } Part;
 
 /* May a task be claimed, for all that keeps it back? */
 static bool
-may_claim(FairqReason reason, bool expired)
+may_claim(FairqReason reason, bool lapsed)
 {
-	/* an expired one has its slots already */
+	/* a lapsed one has its slots already */
 	return reason == FAIRQ_REASON_WORKERS || reason == FAIRQ_REASON_NONE ||
-		(expired && (reason == FAIRQ_REASON_LIMIT ||
-					 reason == FAIRQ_REASON_QUEUE_LIMIT));
+		(lapsed && (reason == FAIRQ_REASON_LIMIT ||
+					reason == FAIRQ_REASON_QUEUE_LIMIT));
 }
 
 /* Since when a group has such tasks; DT_NOEND: it has none. */
 static TimestampTz
 time_of(const Looked *group, const Part *part)
 {
-	if (may_claim(group->reason, part->expired) != part->ready)
+	if (may_claim(group->reason, part->lapsed) != part->ready)
 		return DT_NOEND;
-	return part->expired ? group->ended : group->since;
+	return part->lapsed ? group->ended : group->since;
 }
 
 /* The earliest time comes first. */
@@ -382,7 +382,7 @@ find_oldest(Look *look, Part part)
 		{
 			look->waiting->sampled |= !group->read;
 			/* it may have gone on running, and what is not known may be any time */
-			if (group->read || (oldest == DT_NOEND && !part.expired &&
+			if (group->read || (oldest == DT_NOEND && !part.lapsed &&
 								time != DT_NOBEGIN))
 				oldest = time;
 			break;
@@ -417,7 +417,7 @@ note_due(Look *look, const FairqTask *task)
 	TimestampTz *oldest = may_claim(Min(own, look->of_queue), false) ?
 		&look->waiting->ready : &look->waiting->limited;
 
-	if (!task->running && !fairq_is_outdated(task, look->now))
+	if (!task->running && !fairq_is_expired(task, look->now))
 		*oldest = Min(*oldest, task->run_at);
 }
 
@@ -454,12 +454,12 @@ look_at_due(Look *look, int priority, FairqRegion region)
 static void
 count_group(const Looked *group, FairqWaiting *waiting)
 {
-	bool		expired = group->ended == DT_NOBEGIN ||
+	bool		lapsed = group->ended == DT_NOBEGIN ||
 		(group->read && group->ended != DT_NOEND);
 
-	if (!group->waits || (group->read && group->since == DT_NOEND && !expired))
+	if (!group->waits || (group->read && group->since == DT_NOEND && !lapsed))
 		return;
-	if (group->own == FAIRQ_REASON_LIMIT && !expired)
+	if (group->own == FAIRQ_REASON_LIMIT && !lapsed)
 		waiting->nlimited++;
 	else if (group->own == FAIRQ_REASON_RATE ||
 			 group->own == FAIRQ_REASON_RETRY)

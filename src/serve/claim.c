@@ -3,15 +3,15 @@
  *		Service: claiming a task.
  *
  * A ready task needs a slot in its queue and in its group, which the caller
- * has got.  An expired one has its slots already: it keeps them.  Then what is
+ * has got.  A lapsed one has its slots already: it keeps them.  Then what is
  * done with it is the affair of pop or take (pop.c), and what a rollback
- * changes is noted.  A ready task that is outdated is finished instead.
+ * changes is noted.  A ready task that is expired is finished instead.
  *
  * A call that foresees claims and ends tasks in thought: what it has come by
  * is read as running from then on, and no row is locked.
  *
  * Locking: of a ready task's row the tuple lock, at most, for a moment; the row of an
- * expired or outdated one is locked with SKIP LOCKED (store_task.c).  So a call waits for
+ * lapsed or expired one is locked with SKIP LOCKED (store_task.c).  So a call waits for
  * none.
  */
 #include "postgres.h"
@@ -112,14 +112,14 @@ peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 }
 
 /*
- * If the task is outdated and the call has finished enough, leave it to others, and its
+ * If the task is expired and the call has finished enough, leave it to others, and its
  * turn (s->left).  Returns whether it is left.  With one such group the call goes on to
  * the next; but it ends after so many, or it would look at all that there are.
  */
 bool
-fairq_leaves_outdated(FairqService *s, const FairqTask *task)
+fairq_leaves_expired(FairqService *s, const FairqTask *task)
 {
-	if (s->got.outdated < FAIRQ_MAX_ENDED || !fairq_is_outdated(task, s->call.now))
+	if (s->got.expired < FAIRQ_MAX_ENDED || !fairq_is_expired(task, s->call.now))
 		return false;
 	s->left = true;
 	if (++s->got.left >= FAIRQ_MAX_ENDED)
@@ -145,7 +145,7 @@ fairq_stops_before(FairqService *s, const FairqTask *task,
 	if (alone ? s->got.served == 0 && !s->call.has_some : !s->call.only_alone)
 		return false;
 	/* what is brought to its end is not served */
-	if (fairq_is_outdated(task, s->call.now) ||
+	if (fairq_is_expired(task, s->call.now) ||
 		(task->running &&
 		 (task->cancelled || fairq_attempts_left(s->queue, task) == 0)))
 		return false;
@@ -167,11 +167,11 @@ fairq_stops_before(FairqService *s, const FairqTask *task,
 }
 
 /*
- * Finish a ready task that is outdated.  A look leaves some as they are; but many are
+ * Finish a ready task that is expired.  A look leaves some as they are; but many are
  * to be finished before it goes on.
  */
 static FairqClaimResult
-drop_outdated(FairqService *s, FairqTask *task)
+drop_expired(FairqService *s, FairqTask *task)
 {
 	FairqClaimResult result;
 
@@ -182,20 +182,20 @@ drop_outdated(FairqService *s, FairqTask *task)
 			s->got.saw_locked = true;
 		if (result != FAIRQ_CLAIMED)
 			return result;
-		if (++s->got.outdated == FAIRQ_MAX_ENDED)
+		if (++s->got.expired == FAIRQ_MAX_ENDED)
 			s->got.saw_over = true;
 		return FAIRQ_LOCKED;
 	}
 	result = lock_row(s, task);
-	if (result == FAIRQ_CLAIMED && !fairq_is_outdated(task, s->call.now))
+	if (result == FAIRQ_CLAIMED && !fairq_is_expired(task, s->call.now))
 		result = FAIRQ_GONE;
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	if (s->call.foresees)
 		fairq_shadow_claim(task->id);
 	else
-		fairq_finish_outdated(s->queue, s->tasks, task);
-	s->got.outdated++;
+		fairq_finish_expired(s->queue, s->tasks, task);
+	s->got.expired++;
 	return FAIRQ_GONE;
 }
 
@@ -225,15 +225,15 @@ serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
 
 /*
  * Serve a task, for which there is a slot in the queue and in its group, at
- * that turn; or finish it, if it is outdated: then it is gone.
+ * that turn; or finish it, if it is expired: then it is gone.
  */
 FairqClaimResult
 fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqClaimResult result;
 
-	if (fairq_is_outdated(task, s->call.now))
-		return drop_outdated(s, task);
+	if (fairq_is_expired(task, s->call.now))
+		return drop_expired(s, task);
 	result = s->call.peek ?
 		peek_at_task(s, task, s->tasks->claims_delete) :
 		s->call.foresees ? fairq_task_peek(s->tasks, task, false) :
@@ -247,7 +247,7 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 }
 
 /*
- * May an expired task go on running, with another worker?  By settings that are
+ * May a lapsed task go on running, with another worker?  By settings that are
  * old that is not for us to say.
  */
 static FairqSlot
@@ -261,7 +261,7 @@ runs_on(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Is an expired task to be left as it is?  If it is not to run on, in a
+ * Is a lapsed task to be left as it is?  If it is not to run on, in a
  * transaction block, for other calls; and as long as it is not known whether
  * it may, since it keeps its slot meanwhile.
  */
@@ -275,9 +275,9 @@ is_left(FairqService *s, const FairqTask *task)
 		 task->lease_until > s->taken.by - FAIRQ_LEFT_TO_OTHERS);
 }
 
-/* Lock an expired task; *slot says whether it may run on. */
+/* Lock a lapsed task; *slot says whether it may run on. */
 static FairqClaimResult
-lock_expired(FairqService *s, FairqTask *task, FairqSlot *slot)
+lock_lapsed(FairqService *s, FairqTask *task, FairqSlot *slot)
 {
 	FairqClaimResult result = lock_row(s, task);
 
@@ -290,38 +290,38 @@ lock_expired(FairqService *s, FairqTask *task, FairqSlot *slot)
 	return result;
 }
 
-/* Bring a locked expired task to its end, which is not to run on. */
+/* Bring a locked lapsed task to its end, which is not to run on. */
 static FairqClaimResult
-end_expired(FairqService *s, FairqTask *task)
+end_lapsed(FairqService *s, FairqTask *task)
 {
 	if (s->call.foresees)
 		fairq_shadow_claim(task->id);
 	else
-		fairq_expire(s->queue, s->tasks, task);
+		fairq_end_lapsed(s->queue, s->tasks, task);
 	task->running = false;
 	s->got.ended++;
 	return FAIRQ_GONE;
 }
 
 /*
- * See whether a pop could have an expired task.  If a pop would end it, and not return
+ * See whether a pop could have a lapsed task.  If a pop would end it, and not return
  * it, the look does so, if it is to; or notes that there is such a task.
  */
 static FairqClaimResult
-peek_at_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
+peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqClaimResult result = FAIRQ_LOCKED;
 	FairqSlot	slot = runs_on(s, task);
 
 	if (slot == FAIRQ_SLOT_NONE && s->call.ends)
 	{
-		result = lock_expired(s, task, &slot);
+		result = lock_lapsed(s, task, &slot);
 		if (result == FAIRQ_CLAIMED && slot == FAIRQ_SLOT_NONE)
-			return end_expired(s, task);
+			return end_lapsed(s, task);
 		return result == FAIRQ_GONE ? FAIRQ_GONE : FAIRQ_LOCKED;
 	}
 	if (slot != FAIRQ_SLOT_NONE)
-		return fairq_start_expired(s->lane, s->taken.lane_no, turn) ?
+		return fairq_start_lapsed(s->lane, s->taken.lane_no, turn) ?
 			peek_at_task(s, task, true) : FAIRQ_LOCKED;
 	result = fairq_task_peek(s->tasks, task, true);
 	if (result == FAIRQ_LOCKED)
@@ -333,9 +333,9 @@ peek_at_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
 	return FAIRQ_LOCKED;
 }
 
-/* Serve an expired task, whose row is locked, and which goes on running. */
+/* Serve a lapsed task, whose row is locked, and which goes on running. */
 static void
-serve_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
+serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	TimestampTz popped_at = task->popped_at;
 	int64		took = fairq_leased_for(task, task->lease_until);
@@ -344,7 +344,7 @@ serve_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
 		 task->id, s->queue->name);
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
-	pending->stats[FAIRQ_STAT_EXPIRED]++;
+	pending->stats[FAIRQ_STAT_LAPSED]++;
 	task->lapses++;
 	if (serve_task(s, task, turn, pending) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
@@ -359,7 +359,7 @@ serve_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
 
 /* The same in thought. */
 static void
-foresee_expired(FairqService *s, FairqTask *task, FairqTurn *turn)
+foresee_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	task->lapses++;
 	(void) serve_task(s, task, turn, NULL);
@@ -379,26 +379,26 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	FairqSlot	slot;
 
 	if (s->call.peek)
-		return peek_at_expired(s, task, turn);
+		return peek_at_lapsed(s, task, turn);
 	if (is_left(s, task) ||
 		(runs_on(s, task) == FAIRQ_SLOT_FREE &&
-		 !fairq_start_expired(s->lane, s->taken.lane_no, turn)))
+		 !fairq_start_lapsed(s->lane, s->taken.lane_no, turn)))
 	{
 		s->left = true;
 		return FAIRQ_LOCKED;
 	}
 	fairq_stall("claim");
-	result = lock_expired(s, task, &slot);
+	result = lock_lapsed(s, task, &slot);
 	if (result != FAIRQ_CLAIMED || slot == FAIRQ_SLOT_NONE)
 	{
-		fairq_start_expired_done();
-		return result == FAIRQ_CLAIMED ? end_expired(s, task) : result;
+		fairq_start_lapsed_done();
+		return result == FAIRQ_CLAIMED ? end_lapsed(s, task) : result;
 	}
 	/* nothing can fail once it is served */
 	if (s->call.foresees)
-		foresee_expired(s, task, turn);
+		foresee_lapsed(s, task, turn);
 	else
-		serve_expired(s, task, turn);
-	fairq_start_expired_done();
+		serve_lapsed(s, task, turn);
+	fairq_start_lapsed_done();
 	return FAIRQ_CLAIMED;
 }

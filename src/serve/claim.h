@@ -7,7 +7,7 @@
 
 #include "service.h"
 
-extern bool fairq_leaves_outdated(FairqService *s, const FairqTask *task);
+extern bool fairq_leaves_expired(FairqService *s, const FairqTask *task);
 extern bool fairq_stops_before(FairqService *s, const FairqTask *task,
 							   FairqClaimResult *result);
 extern FairqClaimResult fairq_claim(FairqService *s, FairqTask *task,

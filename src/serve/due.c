@@ -17,10 +17,10 @@
  * Of leases that have ended only the deadlines are looked at, in the lane,
  * which takes a moment.  Those of before a restart a load finds (load.c).
  *
- * Pops end expired leases, and tasks that are outdated, at the turns of their
+ * Pops end expired leases, and tasks that are expired, at the turns of their
  * groups.  A sweep ends those of all groups of a queue at once.  It looks for
  * running tasks where shared memory says that there may be some, and for
- * outdated ones by an index.
+ * expired ones by an index.
  *
  * Locking: one backend at a time searches a lane, which is a flag in it.  The
  * flag is taken back at the end of the step, at the latest by the callbacks at
@@ -207,7 +207,7 @@ typedef struct Sweep
 } Sweep;
 
 static bool
-has_expired(const FairqTask *task, TimestampTz now)
+has_lapsed(const FairqTask *task, TimestampTz now)
 {
 	return task->running && task->lease_until <= now;
 }
@@ -260,7 +260,7 @@ end_sweep(Sweep *sweep)
 
 /* End expired leases in all lines of a lane of which something is leased. */
 static void
-expire_in_lane(Sweep *sweep, int priority)
+end_lapsed_in_lane(Sweep *sweep, int priority)
 {
 	FairqLane  *lane = fairq_queue_lane(sweep->queue, priority);
 
@@ -283,13 +283,13 @@ expire_in_lane(Sweep *sweep, int priority)
 
 /* End the queue's expired leases, so many at most.  Returns how many were ended. */
 int64
-fairq_expire_all(FairqQueue *queue, int64 most)
+fairq_end_all_lapsed(FairqQueue *queue, int64 most)
 {
 	Sweep		sweep = {
 		.queue = queue,
 		.most = most,
-		.is_over = has_expired,
-		.end = fairq_expire
+		.is_over = has_lapsed,
+		.end = fairq_end_lapsed
 	};
 
 	begin_sweep(&sweep);
@@ -297,21 +297,21 @@ fairq_expire_all(FairqQueue *queue, int64 most)
 	(void) fairq_load_finish(queue, sweep.tasks);
 	(void) fairq_pending_show(queue->hints);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		expire_in_lane(&sweep, priority);
+		end_lapsed_in_lane(&sweep, priority);
 	if (sweep.ended > 0)
 		fairq_notify(queue);
 	return end_sweep(&sweep);
 }
 
-/* Finish the queue's tasks that are outdated.  Returns how many were finished. */
+/* Finish the queue's tasks that are expired.  Returns how many were finished. */
 int64
-fairq_finish_all_outdated(FairqQueue *queue)
+fairq_finish_all_expired(FairqQueue *queue)
 {
 	Sweep		sweep = {
 		.queue = queue,
 		.most = PG_INT64_MAX,
-		.is_over = fairq_is_outdated,
-		.end = fairq_finish_outdated
+		.is_over = fairq_is_expired,
+		.end = fairq_finish_expired
 	};
 	FairqRange	range = fairq_range(Int32GetDatum(queue->id));
 

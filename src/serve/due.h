@@ -13,8 +13,8 @@ extern bool fairq_find_timed(FairqQueue *queue, int priority,
 							 int64 *found);
 extern bool fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
 						   TimestampTz now, int64 *found);
-extern int64 fairq_expire_all(FairqQueue *queue, int64 most);
-extern int64 fairq_finish_all_outdated(FairqQueue *queue);
+extern int64 fairq_end_all_lapsed(FairqQueue *queue, int64 most);
+extern int64 fairq_finish_all_expired(FairqQueue *queue);
 extern const struct FairqEnding fairq_due_ending;
 
 #endif							/* FAIRQ_DUE_H */

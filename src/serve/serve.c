@@ -28,7 +28,7 @@
  * again.
  *
  * A queue that is full (max_running) has no turns: only tasks whose leases have
- * expired are served, in rounds of their groups (lane_take.c).
+ * lapsed are served, in rounds of their groups (lane_take.c).
  *
  * A call returns fewer tasks than it was asked for, though some are ready, if
  *
@@ -46,13 +46,13 @@
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c), or
  *	 looking at what has fallen due of it (read_due() in lane_take.c);
- * - outdated tasks of their group come first, and the call has finished
+ * - expired tasks of their group come first, and the call has finished
  *	 FAIRQ_MAX_ENDED; or those of FAIRQ_MAX_ENDED other groups do after that
- *	 (fairq_leaves_outdated() in claim.c);
- * - they have expired, and the call has ended FAIRQ_MAX_ENDED others of which the
+ *	 (fairq_leaves_expired() in claim.c);
+ * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED others of which the
  *	 attempts are used up, or the like (turn_due.c); or such a one
  *	 is left to others in a transaction block (is_left() in claim.c), and with
- *	 it, for this turn, what has expired of the group;
+ *	 it, for this turn, what has lapsed of the group;
  * - they have fallen due, but another call does the step that will find
  *	 them (due.c, times.c), or they have since the call began;
  * - counters or leases are not known: with per_group the call does not wait for a
@@ -206,7 +206,7 @@ begins_round(FairqService *s, const FairqTurn *turn)
 }
 
 /*
- * Serve expired tasks of one group in a queue that is full, in which only
+ * Serve lapsed tasks of one group in a queue that is full, in which only
  * these have a slot; or find out otherwise that there is more to do.  False if
  * not.
  */
@@ -617,7 +617,7 @@ serve_queue(FairqService *s)
 			elog(ERROR, "could not read the settings of queue %d", id);
 	}
 	fairq_scan_end(s->scans.queued);
-	fairq_scan_end(s->scans.expired);
+	fairq_scan_end(s->scans.lapsed);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		fairq_scan_end(s->scans.due[r]);
 
@@ -672,7 +672,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
 	fairq_shmem_sweep_if_crowded();
 	(void) fairq_pending_show(queue->hints);
 	serve_queue(&s);
-	if (s.got.served > 0 || s.got.ended > 0 || s.got.outdated > 0)
+	if (s.got.served > 0 || s.got.ended > 0 || s.got.expired > 0)
 		fairq_written();
 	if (s.got.first != 0)
 		pg_atomic_fetch_or_u32(&queue->hints->shares.first, s.got.first);
@@ -727,7 +727,7 @@ fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,
 
 	tasks->claims_delete = takes;
 	serve_queue(&s);
-	look->ended = look->ends && (s.got.ended > 0 || s.got.outdated > 0);
+	look->ended = look->ends && (s.got.ended > 0 || s.got.expired > 0);
 	if (look->ended)
 		fairq_written();
 	look->saw_locked = s.got.saw_locked && !s.got.peeked;

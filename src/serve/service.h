@@ -10,12 +10,12 @@
 #include "store.h"
 
 /*
- * tasks that a call brings to their end, beside what it serves: so many expired ones,
- * and so many that are outdated
+ * tasks that a call brings to their end, beside what it serves: so many lapsed ones,
+ * and so many that are expired
  */
 #define FAIRQ_MAX_ENDED 100
 
-/* how long a transaction block leaves an expired one to other calls */
+/* how long a transaction block leaves a lapsed one to other calls */
 #define FAIRQ_LEFT_TO_OTHERS USECS_PER_SEC
 
 /*
@@ -61,10 +61,10 @@ typedef struct FairqService
 	{
 		int64		served;		/* tasks that were served */
 		int64		charge;		/* what they charge their lanes' shares */
-		int64		ended;		/* expired tasks that were brought to their end */
-		int64		outdated;	/* outdated tasks that were finished; with peek,
-								 * that would be */
-		int64		left;		/* turns at which an outdated task was left to
+		int64		ended;		/* lapsed tasks that were brought to their end */
+		int64		expired;	/* expired tasks that were finished; with
+								 * peek, that would be */
+		int64		left;		/* turns at which an expired task was left to
 								 * others */
 		bool		peeked;		/* true, with peek: a pop would be worth it */
 		bool		saw_locked; /* true: a row was merely locked */
@@ -88,7 +88,7 @@ typedef struct FairqService
 	{
 		uint32		lane_no;	/* lane_no of the lane */
 		uint64		searches;	/* searches of the lane */
-		TimestampTz by;			/* time as of which tasks are due or expired;
+		TimestampTz by;			/* time as of which tasks are due or lapsed;
 								 * may be later than now, by the clock of the
 								 * backend that found it */
 	}			taken;
@@ -110,7 +110,7 @@ typedef struct FairqService
 								 * again */
 	}			full;
 
-	bool		left;			/* true: in this turn, an expired or outdated
+	bool		left;			/* true: in this turn, a lapsed or expired
 								 * task was left to others to end */
 	FairqRecovering recovering; /* recovery of this lane by this call */
 
@@ -119,7 +119,7 @@ typedef struct FairqService
 	{
 		FairqScan  *queued;		/* scan of queued tasks */
 		FairqScan  *due[FAIRQ_REGIONS]; /* scans of due tasks, per region */
-		FairqScan  *expired;	/* scan of expired tasks */
+		FairqScan  *lapsed;		/* scan of lapsed tasks */
 	}			scans;
 } FairqService;
 

@@ -8,7 +8,7 @@
  * scheduled one that is due, the one of these that became ready first.
  *
  * Its queued tasks come from its hand, or are read in the index when that is
- * used up (entry.c).  For most turns that is all; what is due or expired is
+ * used up (entry.c).  For most turns that is all; what is due or lapsed is
  * turn_due.c's affair.
  *
  * Locking: none but what is taken for moments, see lane.c.
@@ -244,15 +244,15 @@ put_by_locked(FairqTurn *turn, const FairqTask *task)
 
 /*
  * Returns the search whose task is served next; NULL: none.  A slot is needed
- * but for expired tasks.
+ * but for lapsed tasks.
  */
 static FairqSearch *
 choose_task(FairqService *s, FairqCourse *course, bool have_slot)
 {
 	FairqSearch *retried = &course->due[FAIRQ_REGION_RETRIED];
 
-	if (course->expired.have)
-		return &course->expired;
+	if (course->lapsed.have)
+		return &course->lapsed;
 	if (!have_slot)
 		return NULL;
 	if (!course->search)
@@ -298,7 +298,7 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 		chosen->locked = Min(chosen->locked, chosen->task.addr);
 	if (chosen == &course->queued)
 		turn->queued.next++;
-	else if (chosen->at_hand && chosen == &course->expired &&
+	else if (chosen->at_hand && chosen == &course->lapsed &&
 			 result == FAIRQ_LOCKED)
 		/* it is the next one all the same, where the cycle goes on */
 		turn->due.next = turn->due.n;
@@ -313,7 +313,7 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 	}
 	if (chosen != &course->queued && result == FAIRQ_CLAIMED)
 		now_runs(s, course, &chosen->task);
-	if (chosen == &course->expired)
+	if (chosen == &course->lapsed)
 	{
 		if (result == FAIRQ_CLAIMED)
 		{
@@ -343,7 +343,7 @@ leaves_something(const FairqCourse *course)
 		return true;
 	if (course->search && turn->searcher)
 	{
-		/* an expired task has its slot */
+		/* a lapsed task has its slot */
 		if (turn->sets.lapsed && !findings->lapsed_done && !findings->paused)
 			return true;
 		ready |= findings->ndue > 0;
@@ -372,8 +372,8 @@ end_turn(FairqService *s, FairqCourse *course)
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 			findings->due_from[r] = Min(course->due[r].from,
 										course->due[r].locked);
-		findings->lapsed_done &= !course->expired.have &&
-			course->expired.locked == FAIRQ_ADDR_MAX;
+		findings->lapsed_done &= !course->lapsed.have &&
+			course->lapsed.locked == FAIRQ_ADDR_MAX;
 	}
 	/* nothing below can fail: an error above has the turn given back */
 	turn->state.done = true;
@@ -407,7 +407,7 @@ waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
 {
 	TimestampTz due_at;
 
-	if (!s->queue->retries.in_order || chosen == &course->expired ||
+	if (!s->queue->retries.in_order || chosen == &course->lapsed ||
 		chosen == &course->due[FAIRQ_REGION_RETRIED])
 		return false;
 	if (!fairq_line_retries(s->queue, s->tasks, turn->group_no, &due_at))
@@ -422,14 +422,14 @@ waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
 /*
  * Find out whether another task of the group may run.  There is no need to look for
  * one if not.  A group is to be parked also if the queue is full, and its counter is
- * to be known, for expired tasks, too.
+ * to be known, for lapsed tasks, too.
  */
 static bool
 find_slot(FairqService *s, FairqCourse *course)
 {
 	FairqTurn  *turn = course->turn;
-	bool		may_park = !course->expired.have &&
-		course->expired.locked == FAIRQ_ADDR_MAX;
+	bool		may_park = !course->lapsed.have &&
+		course->lapsed.locked == FAIRQ_ADDR_MAX;
 	bool		in_queue = !turn->in_full && fairq_slot_in_queue();
 	bool		in_group = fairq_slot_in_group(s->lane, s->taken.lane_no, turn,
 											   may_park, s->tasks);
@@ -440,7 +440,7 @@ find_slot(FairqService *s, FairqCourse *course)
 }
 
 /*
- * Serve a group at its turn; or in a full queue its expired tasks.  False if
+ * Serve a group at its turn; or in a full queue its lapsed tasks.  False if
  * nothing came of it.
  */
 bool
@@ -464,37 +464,37 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 
 		CHECK_FOR_INTERRUPTS();
 		if (course.search)
-			fairq_look_for_expired(s, &course);
+			fairq_look_for_lapsed(s, &course);
 		if (!have_slot && !full)
 		{
 			have_slot = find_slot(s, &course);
 			full = course.no_slot = !have_slot;
 		}
-		/* an expired task does not start either */
+		/* a lapsed task does not start either */
 		if (turn->state.throttled || fairq_queue_is_throttled())
 			break;
 		chosen = choose_task(s, &course, have_slot);
 		if (chosen == NULL || waits_for_other(s, turn, &course, chosen) ||
-			(chosen != &course.expired &&
-			 fairq_leaves_outdated(s, &chosen->task)))
+			(chosen != &course.lapsed &&
+			 fairq_leaves_expired(s, &chosen->task)))
 			break;
 		stops = fairq_stops_before(s, &chosen->task, &result);
 		if (stops)
 			break;
 		if (result == FAIRQ_CLAIMED)
-			result = chosen == &course.expired ?
+			result = chosen == &course.lapsed ?
 				fairq_take_over(s, &chosen->task, turn) :
 				fairq_claim(s, &chosen->task, turn);
-		if (result == FAIRQ_CLAIMED && chosen != &course.expired)
+		if (result == FAIRQ_CLAIMED && chosen != &course.lapsed)
 			have_slot = false;
 		if (result == FAIRQ_CLAIMED && s->by == FAIRQ_BY_COST)
 			fairq_lane_charge(s->lane, s->taken.lane_no, turn,
 							  chosen->task.cost, setting->weight);
 		note_result(s, &course, chosen, result);
-		fairq_leave_expired(s, &course);
+		fairq_leave_lapsed(s, &course);
 
 		/* it has used the start that came with the slot */
-		if (result == FAIRQ_CLAIMED && chosen == &course.expired &&
+		if (result == FAIRQ_CLAIMED && chosen == &course.lapsed &&
 			fairq_is_paced(turn->group_no))
 		{
 			fairq_slot_in_group_back();
@@ -505,7 +505,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		 * a group whose only slot is that of an ended task is parked until the
 		 * end is visible
 		 */
-		if (result == FAIRQ_GONE && chosen == &course.expired && !have_slot)
+		if (result == FAIRQ_GONE && chosen == &course.lapsed && !have_slot)
 		{
 			fairq_slot_in_group_back();
 			full = false;
@@ -550,7 +550,7 @@ fairq_glance(FairqService *s)
 				task.group_no == turn.group_no &&
 				task.priority == s->priority &&
 				task.queue_id == s->queue->id &&
-				!fairq_is_outdated(&task, s->call.now) &&
+				!fairq_is_expired(&task, s->call.now) &&
 				fairq_task_peek(s->tasks, &task,
 								s->tasks->claims_delete) == FAIRQ_CLAIMED;
 		}

@@ -1,16 +1,16 @@
 /*
  * turn_due.c
- *		Service: what is due, and what has expired, of the group whose turn it is.
+ *		Service: what is due, and what has lapsed, of the group whose turn it is.
  *
  * Only if the group is in the set "due" or "lapsed" are there searches in three
  * more places of its line: among the tasks that are to be retried, among the
  * scheduled ones, and wherever it may have tasks running.  A search for due tasks
  * begins where nothing is left below but what the group's entry has.  What a
  * search has found out is noted at the end of the turn, and the next few due tasks
- * of a region, or expired ones, are kept in the entry, so that not each turn has to
+ * of a region, or lapsed ones, are kept in the entry, so that not each turn has to
  * search.
  *
- * Expired tasks are served where they stand, so one that expires again and
+ * Lapsed tasks are served where they stand, so one that expires again and
  * again would be the first each time.  So they are served in cycles: a search
  * begins behind the one that was served last, goes on to the end, and then goes
  * from the beginning up to that one.
@@ -122,9 +122,9 @@ fairq_look_for_due(FairqService *s, FairqCourse *course, FairqRegion region)
 }
 
 /*
- * Keep the next few due or expired tasks for the group's next turns: those
+ * Keep the next few due or lapsed tasks for the group's next turns: those
  * that the entry had and that were not needed; or else the next ones of a scan,
- * of that for expired ones, or of the first region in which one was begun.
+ * of that for lapsed ones, or of the first region in which one was begun.
  */
 void
 fairq_keep_due(FairqService *s, FairqCourse *course)
@@ -137,12 +137,12 @@ fairq_keep_due(FairqService *s, FairqCourse *course)
 	memcpy(findings->due_items, &turn->due.items[turn->due.next],
 		   sizeof(FairqItem) * findings->ndue);
 	if (findings->ndue == 0 && turn->searcher && course->next_stretch > 0 &&
-		course->expired.open && !course->expired.have)
+		course->lapsed.open && !course->lapsed.have)
 	{
 		int64		next;
 
 		findings->due_region = FAIRQ_REGION_QUEUED;
-		findings->ndue = fairq_task_ahead(s->scans.expired, FAIRQ_DUE_HAND,
+		findings->ndue = fairq_task_ahead(s->scans.lapsed, FAIRQ_DUE_HAND,
 										  findings->due_items, &next);
 	}
 	for (int r = FAIRQ_REGION_RETRIED;
@@ -168,7 +168,7 @@ fairq_keep_due(FairqService *s, FairqCourse *course)
 	}
 }
 
-/* Add a part of a group's line that is to be searched for expired tasks. */
+/* Add a part of a group's line that is to be searched for lapsed tasks. */
 static void
 add_stretch(FairqCourse *course, int64 from, int64 end, bool before)
 {
@@ -183,7 +183,7 @@ add_stretch(FairqCourse *course, int64 from, int64 end, bool before)
 }
 
 static void
-begin_expired(FairqService *s, FairqCourse *course)
+begin_lapsed(FairqService *s, FairqCourse *course)
 {
 	FairqTurn  *turn = course->turn;
 	int64		cycle = course->findings.cycle;
@@ -209,9 +209,9 @@ next_stretch(FairqService *s, FairqCourse *course)
 	if (course->next_stretch == course->nstretches)
 		return false;
 	course->next_stretch++;
-	s->scans.expired = search_group(s, s->scans.expired,
-									course->turn->group_no, stretch->from,
-									stretch->end);
+	s->scans.lapsed = search_group(s, s->scans.lapsed,
+								   course->turn->group_no, stretch->from,
+								   stretch->end);
 	return true;
 }
 
@@ -241,12 +241,12 @@ is_in_stretch(const FairqCourse *course, const FairqTask *task)
 		course->stretches[course->next_stretch - 1].before;
 }
 
-/* Find an expired task, of those that the entry had. */
+/* Find a lapsed task, of those that the entry had. */
 static bool
 look_at_lapsed(FairqService *s, FairqCourse *course)
 {
 	FairqTurn  *turn = course->turn;
-	FairqSearch *search = &course->expired;
+	FairqSearch *search = &course->lapsed;
 	FairqTask  *task = &search->task;
 
 	if (turn->due.region != FAIRQ_REGION_QUEUED || course->next_stretch > 0)
@@ -256,7 +256,7 @@ look_at_lapsed(FairqService *s, FairqCourse *course)
 		const FairqItem *item = &turn->due.items[turn->due.next];
 		FairqRowState state = fairq_task_at(s->tasks, &item->tid, task);
 
-		/* what is not expired is come by again, if all is looked through */
+		/* what is not lapsed is come by again, if all is looked through */
 		if (state != FAIRQ_ROW_LIVE || task->addr != item->addr ||
 			!is_of_turn(s, course, task) || !task->running ||
 			task->lease_until > s->taken.by)
@@ -268,17 +268,17 @@ look_at_lapsed(FairqService *s, FairqCourse *course)
 	return false;
 }
 
-/* Find the next expired task. */
+/* Find the next lapsed task. */
 void
-fairq_look_for_expired(FairqService *s, FairqCourse *course)
+fairq_look_for_lapsed(FairqService *s, FairqCourse *course)
 {
-	FairqSearch *search = &course->expired;
+	FairqSearch *search = &course->lapsed;
 
 	if (search->open && !search->have && look_at_lapsed(s, course))
 		return;
 	if (search->open && !search->have && course->next_stretch == 0)
 	{
-		begin_expired(s, course);
+		begin_lapsed(s, course);
 		if (!next_stretch(s, course))
 		{
 			search->open = false;
@@ -288,7 +288,7 @@ fairq_look_for_expired(FairqService *s, FairqCourse *course)
 	while (search->open && !search->have)
 	{
 		FairqTask  *task = &search->task;
-		FairqRowState state = fairq_task_next(s->scans.expired, task, true);
+		FairqRowState state = fairq_task_next(s->scans.lapsed, task, true);
 
 		if (state == FAIRQ_ROW_END)
 		{
@@ -312,16 +312,16 @@ fairq_look_for_expired(FairqService *s, FairqCourse *course)
 }
 
 /*
- * Leave expired tasks of the group to other calls, if this one has ended
+ * Leave lapsed tasks of the group to other calls, if this one has ended
  * enough of them, or is not to.
  */
 void
-fairq_leave_expired(FairqService *s, FairqCourse *course)
+fairq_leave_lapsed(FairqService *s, FairqCourse *course)
 {
-	if ((s->got.ended < FAIRQ_MAX_ENDED && !s->left) || !course->expired.open)
+	if ((s->got.ended < FAIRQ_MAX_ENDED && !s->left) || !course->lapsed.open)
 		return;
-	course->expired.locked = Min(course->expired.locked, 0);
-	course->expired.open = course->expired.have = false;
+	course->lapsed.locked = Min(course->lapsed.locked, 0);
+	course->lapsed.open = course->lapsed.have = false;
 }
 
 /* Begin the course of a turn, at which nothing has been looked for so far. */
@@ -334,9 +334,9 @@ fairq_course_begin(FairqService *s, FairqCourse *course, bool paused)
 	course->search = turn->sets.due || turn->sets.lapsed;
 	course->not_now = course->no_slot = false;
 	course->queued.have = false;
-	course->expired.open = course->expired.have = false;
-	course->queued.at_hand = course->expired.at_hand = false;
-	course->expired.locked = FAIRQ_ADDR_MAX;
+	course->lapsed.open = course->lapsed.have = false;
+	course->queued.at_hand = course->lapsed.at_hand = false;
+	course->lapsed.locked = FAIRQ_ADDR_MAX;
 	course->claimed = false;
 	s->left = false;
 	if (!course->search)
@@ -363,6 +363,6 @@ fairq_course_begin(FairqService *s, FairqCourse *course, bool paused)
 			turn->due.from[r] < fairq_due_end(r, s->taken.by);
 	}
 	course->next_stretch = 0;
-	course->expired.open = turn->sets.lapsed && !paused;
-	fairq_leave_expired(s, course);
+	course->lapsed.open = turn->sets.lapsed && !paused;
+	fairq_leave_lapsed(s, course);
 }

@@ -1,6 +1,6 @@
 /*
  * turn_due.h
- *		Service: the course of a turn, and what is due or expired of its group.
+ *		Service: the course of a turn, and what is due or lapsed of its group.
  */
 #ifndef FAIRQ_TURN_DUE_H
 #define FAIRQ_TURN_DUE_H
@@ -40,8 +40,8 @@ typedef struct FairqCourse
 								 * queue, or its settings have changed */
 	FairqSearch queued;
 	FairqSearch due[FAIRQ_REGIONS];
-	FairqSearch expired;
-	FairqStretch stretches[2 * FAIRQ_REGIONS];	/* to be searched for expired
+	FairqSearch lapsed;
+	FairqStretch stretches[2 * FAIRQ_REGIONS];	/* to be searched for lapsed
 												 * tasks */
 	int			nstretches;
 	int			next_stretch;
@@ -82,8 +82,8 @@ extern void fairq_look_for_due(FairqService *s, FairqCourse *course,
 extern void fairq_keep_due(FairqService *s, FairqCourse *course);
 extern void fairq_still_runs(FairqFindings *findings, const FairqTask *task,
 							 bool changing);
-extern void fairq_look_for_expired(FairqService *s, FairqCourse *course);
-extern void fairq_leave_expired(FairqService *s, FairqCourse *course);
+extern void fairq_look_for_lapsed(FairqService *s, FairqCourse *course);
+extern void fairq_leave_lapsed(FairqService *s, FairqCourse *course);
 extern void fairq_course_begin(FairqService *s, FairqCourse *course,
 							   bool paused);
 

@@ -2,7 +2,7 @@
  * maintain.c
  *		fairq.expire_leases, fairq.maintain.
  *
- * None of these is needed for the promises: pops find what has expired by
+ * None of these is needed for the promises: pops find what has lapsed by
  * themselves.  maintain is for what would only pile up; but a queue in which
  * more groups come and go than its block length needs it, or has no number for
  * a new one.
@@ -77,8 +77,8 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 	int64		most = FAIRQ_ARG_INT(1, "max_tasks", 1000, 1, PG_INT32_MAX);
 
 	fairq_writes("fairq.expire_leases()");
-	PG_RETURN_INT64(fairq_expire_all(fairq_queue_use(name, FAIRQ_PRIV_WORK,
-													 AccessShareLock), most));
+	PG_RETURN_INT64(fairq_end_all_lapsed(fairq_queue_use(name, FAIRQ_PRIV_WORK,
+														 AccessShareLock), most));
 }
 
 /* --------------------------------------------------------------------- */
@@ -394,8 +394,8 @@ maintain_tasks(FairqQueue *queue)
 						 &arg, 1, NULL);
 	changed += forget_keys(queue);
 	changed += forget_roles(queue);
-	changed += fairq_expire_all(queue, PG_INT64_MAX);
-	changed += fairq_finish_all_outdated(queue);
+	changed += fairq_end_all_lapsed(queue, PG_INT64_MAX);
+	changed += fairq_finish_all_expired(queue);
 	return changed > 0;
 }
 

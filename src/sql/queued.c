@@ -52,11 +52,11 @@ PG_FUNCTION_INFO_V1(fairq_turns_before);
 static bool
 is_waiting(const FairqTask *task)
 {
-	return !task->running && !fairq_is_outdated(task, GetCurrentTimestamp());
+	return !task->running && !fairq_is_expired(task, GetCurrentTimestamp());
 }
 
 /*
- * Lock the task with that id, if it is neither running nor outdated, and the caller
+ * Lock the task with that id, if it is neither running nor expired, and the caller
  * has one of these privileges on its queue, which is returned; NULL: there is none.  A
  * running one is not locked: its worker would have to wait.
  */
@@ -120,9 +120,9 @@ typedef struct Look
 /* Is the row that of a task that comes before ours? */
 static bool
 comes_before(const Look *look, const FairqTask *task, FairqRowState state,
-			 bool expired)
+			 bool lapsed)
 {
-	if (expired)
+	if (lapsed)
 		return state == FAIRQ_ROW_LIVE && task->running &&
 			task->lease_until <= look->now;
 	/* what another transaction has in its hands may come back, or be new */
@@ -132,7 +132,7 @@ comes_before(const Look *look, const FairqTask *task, FairqRowState state,
 
 /* Count what comes before our task in a stretch of its group's line. */
 static void
-count_stretch(Look *look, int64 from, int64 end, bool expired)
+count_stretch(Look *look, int64 from, int64 end, bool lapsed)
 {
 	const FairqTask *own = look->task;
 	int32		lane = fairq_task_lane(look->queue->id, own->priority);
@@ -153,7 +153,7 @@ count_stretch(Look *look, int64 from, int64 end, bool expired)
 		if (look->more)
 			break;
 		fairq_task_read(fairq_scan_slot(scan), &task);
-		if (!comes_before(look, &task, state, expired))
+		if (!comes_before(look, &task, state, lapsed))
 			continue;
 		if (look->n++ == 0 || look->first == FAIRQ_ADDR_NONE)
 			look->first = task.addr;
@@ -162,7 +162,7 @@ count_stretch(Look *look, int64 from, int64 end, bool expired)
 	fairq_scan_end(scan);
 }
 
-/* Count what has expired and what is due. */
+/* Count what has lapsed and what is due. */
 static void
 count_begun(Look *look, const FairqWait *wait)
 {
@@ -279,7 +279,7 @@ fairq_turns_before(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(0) &&
 		fairq_task_find_nowait(tasks, PG_GETARG_INT64(0), &task, &changing) &&
 		!task.running && !fairq_is_timed(task.addr) &&
-		!fairq_is_outdated(&task, GetCurrentTimestamp()) &&
+		!fairq_is_expired(&task, GetCurrentTimestamp()) &&
 	/* of the group, which may be another tenant's, it tells how much it has */
 		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_MONITOR)) != NULL)
 		ahead = tasks_ahead(queue, tasks, &task);

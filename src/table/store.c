@@ -11,7 +11,7 @@
  *   of fairq's making.
  * - A claim waits for no transaction.  That of a ready task takes no lock in
  *   the row, nor leaves one there, unless the row was locked or changed
- *   before; it is one update whose outcome (HOT or not) is known.  An expired
+ *   before; it is one update whose outcome (HOT or not) is known.  A lapsed
  *   task is locked first.
  *
  * What it costs: rules, triggers, defaults, generated columns, constraints

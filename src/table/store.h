@@ -287,7 +287,7 @@ typedef struct FairqTask
  * count has begun?
  */
 static inline bool
-fairq_is_outdated(const FairqTask *task, TimestampTz now)
+fairq_is_expired(const FairqTask *task, TimestampTz now)
 {
 	return task->expires_at <= now && !task->running &&
 		task->attempt == task->released;

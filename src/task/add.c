@@ -8,13 +8,13 @@
  *
  * A task with a key is added unless another one has the key (dedup.c).  The other
  * one may be replaced, as long as it is not running: then the task that was
- * enqueued last is the one that runs.  An outdated task will never run, so it is
+ * enqueued last is the one that runs.  An expired task will never run, so it is
  * finished, and its key is taken.
  *
  * Locking: the caller has the queue and fairq.task locked, to the end of the
  * transaction.  To replace or finish another task, its row is locked, as long.  A
  * replacement waits for a transaction that is changing the row: that one has an
- * equal key, or works on that very task.  To finish an outdated task waits for
+ * equal key, or works on that very task.  To finish an expired task waits for
  * none: a pop that began it in time may stay open for as long as its work takes.
  */
 #include "postgres.h"
@@ -126,27 +126,27 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 }
 
 /*
- * Finish the task that has the key, if it is outdated: no worker will ever begin it.
+ * Finish the task that has the key, if it is expired: no worker will ever begin it.
  * Returns whether it was.
  */
 static bool
-finish_outdated(FairqEnqueue *e, int64 id)
+finish_expired(FairqEnqueue *e, int64 id)
 {
 	FairqTask	task;
 
-	if (!fairq_dedup_is_outdated(e->tasks, id))
+	if (!fairq_dedup_is_expired(e->tasks, id))
 		return false;
 	if (fairq_task_find_locked(e->tasks, id, &task) && task.keyed &&
-		fairq_is_outdated(&task, GetCurrentTimestamp()))
+		fairq_is_expired(&task, GetCurrentTimestamp()))
 	{
-		fairq_finish_outdated(e->queue, e->tasks, &task);
+		fairq_finish_expired(e->queue, e->tasks, &task);
 		fairq_written();
 	}
 	return true;
 }
 
 /*
- * Take a key for a task, as fairq_dedup_take() does; from a task that is outdated,
+ * Take a key for a task, as fairq_dedup_take() does; from a task that is expired,
  * too, which is finished by that.
  */
 int64
@@ -158,7 +158,7 @@ fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait)
 	{
 		CHECK_FOR_INTERRUPTS();
 		owner = fairq_dedup_take(e->queue, e->tasks, key, id, wait);
-	} while (owner != id && owner != 0 && finish_outdated(e, owner));
+	} while (owner != id && owner != 0 && finish_expired(e, owner));
 	return owner;
 }
 

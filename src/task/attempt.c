@@ -130,7 +130,7 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 			task.took = took;
 			a->task.cancelled = task.cancelled;
 			fairq_finish(a->queue, tasks, &task, task.cancelled ?
-						 FAIRQ_STATUS_CANCELLED : FAIRQ_STATUS_SUCCEEDED, NULL,
+						 FAIRQ_STATUS_CANCELLED : FAIRQ_STATUS_COMPLETED, NULL,
 						 result);
 			sample_run(a->queue, &task);
 			notify_slots(a->queue);

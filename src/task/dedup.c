@@ -132,13 +132,13 @@ has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 
 /* Does the task, which was found to have a key, keep it, though it will never begin? */
 bool
-fairq_dedup_is_outdated(FairqTable *tasks, int64 id)
+fairq_dedup_is_expired(FairqTable *tasks, int64 id)
 {
 	FairqTask	task;
 	bool		changing;
 
 	return fairq_task_find_nowait(tasks, id, &task, &changing) && !changing &&
-		task.keyed && fairq_is_outdated(&task, GetCurrentTimestamp());
+		task.keyed && fairq_is_expired(&task, GetCurrentTimestamp());
 }
 
 static void
@@ -264,7 +264,7 @@ fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
 	UnlockDatabaseObject(relid, queue->id, hash, RowExclusiveLock);
 	return row.id != 0 && row.free_at == DT_NOEND &&
 		has_task(tasks, queue->id, key, row.id) &&
-		!fairq_dedup_is_outdated(tasks, row.id) ? row.id : 0;
+		!fairq_dedup_is_expired(tasks, row.id) ? row.id : 0;
 }
 
 /*

@@ -20,7 +20,7 @@
  *
  * Rows are read with a dirty snapshot.  A row that an open transaction is
  * changing counts as there, because it may be there afterwards.  If it is not,
- * that is published (fairq_finish() in outcome.c).  An outdated task is in
+ * that is published (fairq_finish() in outcome.c).  An expired task is in
  * nobody's way.
  *
  * Locking: none.
@@ -161,7 +161,7 @@ fairq_line_has_earlier(FairqQueue *queue, FairqTable *tasks,
 		fairq_task_read(fairq_scan_slot(scan), &other);
 		any = !(state == FAIRQ_ROW_LIVE && other.running) &&
 			(other.addr < task->addr || other.id < task->id) &&
-			!fairq_is_outdated(&other, now);
+			!fairq_is_expired(&other, now);
 		*changing = any && state != FAIRQ_ROW_LIVE;
 	}
 	fairq_scan_end(scan);

@@ -63,7 +63,7 @@ static const struct
 
 /*
  * Archive a finished task.  A NULL error stands for that of the last attempt;
- * a task that has succeeded has none.
+ * a task that is completed has none.
  */
 static void
 archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
@@ -85,7 +85,7 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 									  &nulls[to - 1]);
 	}
 	nulls[ARCHIVE_WORKER - 1] |= !task->running;
-	if (error != NULL || status == FAIRQ_STATUS_SUCCEEDED)
+	if (error != NULL || status == FAIRQ_STATUS_COMPLETED)
 		fairq_set_if_any(values, nulls, ARCHIVE_ERROR, PointerGetDatum(error));
 	fairq_set(values, nulls, ARCHIVE_FINISHED_AT,
 			  TimestampTzGetDatum(GetCurrentTimestamp()));
@@ -124,7 +124,7 @@ void
 fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 					const FairqTask *task)
 {
-	bool		expired = task->took == FAIRQ_TOOK_LEASE;
+	bool		lapsed = task->took == FAIRQ_TOOK_LEASE;
 
 	/* the group may have been put aside in another priority until it would run */
 	if (queue->retries.in_order &&
@@ -134,9 +134,9 @@ fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 	fairq_work_ended(pending->lane, pending->group_no, &pending->work,
 					 task->popped_at,
 					 task->took >= 0 ? task->took :
-					 fairq_leased_for(task, expired ? task->lease_until :
+					 fairq_leased_for(task, lapsed ? task->lease_until :
 									  GetCurrentTimestamp()),
-					 expired);
+					 lapsed);
 }
 
 /*
@@ -148,10 +148,10 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 {
 	static const int stat_of[] = {
 		[FAIRQ_STATUS_DROPPED] = -1,
-		[FAIRQ_STATUS_SUCCEEDED] = FAIRQ_STAT_COMPLETED,
+		[FAIRQ_STATUS_COMPLETED] = FAIRQ_STAT_COMPLETED,
 		[FAIRQ_STATUS_FAILED] = FAIRQ_STAT_FAILED,
 		[FAIRQ_STATUS_CANCELLED] = FAIRQ_STAT_CANCELLED,
-		[FAIRQ_STATUS_OUTDATED] = FAIRQ_STAT_OUTDATED
+		[FAIRQ_STATUS_EXPIRED] = FAIRQ_STAT_EXPIRED
 	};
 	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
 	FairqPending *pending;
@@ -162,7 +162,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	if (task->keyed && !task->taken)
 		fairq_dedup_free(tasks, task, task->attempt > 0 &&
 						 status != FAIRQ_STATUS_DROPPED &&
-						 status != FAIRQ_STATUS_OUTDATED);
+						 status != FAIRQ_STATUS_EXPIRED);
 
 	pending = fairq_pending(lane, task->group_no);
 	if (stat_of[status] >= 0)
@@ -306,21 +306,21 @@ fairq_attempts_left(const FairqQueue *queue, const FairqTask *task)
 	return Max(most - (task->attempt - task->released), 0);
 }
 
-/* Finish a locked task that is outdated. */
+/* Finish a locked task that is expired. */
 void
-fairq_finish_outdated(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
+fairq_finish_expired(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {
-	elog(DEBUG1, "task " INT64_FORMAT " of queue \"%s\" is outdated: it has not begun in time",
+	elog(DEBUG1, "task " INT64_FORMAT " of queue \"%s\" is expired: it has not begun in time",
 		 task->id, queue->name);
-	fairq_finish(queue, tasks, task, FAIRQ_STATUS_OUTDATED, NULL, (Datum) 0);
+	fairq_finish(queue, tasks, task, FAIRQ_STATUS_EXPIRED, NULL, (Datum) 0);
 }
 
 /* End the expired lease of a task that no pop is to take over. */
 void
-fairq_expire(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
+fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {
 	fairq_pending(fairq_queue_lane(queue, task->priority),
-				  task->group_no)->stats[FAIRQ_STAT_EXPIRED]++;
+				  task->group_no)->stats[FAIRQ_STAT_LAPSED]++;
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is %s",
 		 task->id, queue->name, task->cancelled ? "cancelled" :
 		 fairq_attempts_left(queue, task) == 0 ? "failed" : "queued again");

@@ -13,10 +13,10 @@
 typedef enum FairqStatus
 {
 	FAIRQ_STATUS_DROPPED = 0,
-	FAIRQ_STATUS_SUCCEEDED = 1,
+	FAIRQ_STATUS_COMPLETED = 1,
 	FAIRQ_STATUS_FAILED = 2,
 	FAIRQ_STATUS_CANCELLED = 3,
-	FAIRQ_STATUS_OUTDATED = 4	/* "expired" to users */
+	FAIRQ_STATUS_EXPIRED = 4
 } FairqStatus;
 
 extern void fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
@@ -29,10 +29,10 @@ extern void fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 								const FairqTask *task);
 extern int32 fairq_attempts_left(const FairqQueue *queue,
 								 const FairqTask *task);
-extern void fairq_finish_outdated(FairqQueue *queue, FairqTable *tasks,
-								  FairqTask *task);
-extern void fairq_expire(FairqQueue *queue, FairqTable *tasks,
-						 FairqTask *task);
+extern void fairq_finish_expired(FairqQueue *queue, FairqTable *tasks,
+								 FairqTask *task);
+extern void fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks,
+							 FairqTask *task);
 extern bool fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks,
 								  FairqTask *task, TimestampTz run_at);
 extern bool fairq_replace_task(FairqQueue *queue, FairqTable *tasks,

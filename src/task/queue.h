@@ -62,7 +62,7 @@ typedef struct FairqQueue
 								 * be retried */
 	}			retries;
 
-	bool		retains;		/* true: succeeded and cancelled tasks are
+	bool		retains;		/* true: completed and cancelled tasks are
 								 * archived */
 	bool		notify;			/* true: NOTIFY is sent */
 

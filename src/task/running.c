@@ -291,9 +291,9 @@ start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 	return until == 0;
 }
 
-/* The expired task is served, or its group's start was not needed. */
+/* The lapsed task is served, or its group's start was not needed. */
 void
-fairq_start_expired_done(void)
+fairq_start_lapsed_done(void)
 {
 	if (call.group.counter == NULL || call.group.slot)
 		return;
@@ -302,11 +302,11 @@ fairq_start_expired_done(void)
 }
 
 /*
- * Make sure of the start of an expired task, whose slot goes over.  False if
- * it may not start yet.  fairq_start_expired_done() ends that.
+ * Make sure of the start of a lapsed task, whose slot goes over.  False if
+ * it may not start yet.  fairq_start_lapsed_done() ends that.
  */
 bool
-fairq_start_expired(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
+fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
 {
 	bool		starts;
 
@@ -319,7 +319,7 @@ fairq_start_expired(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
 		pin_group(turn->group_no);
 	starts = start_in_group(lane, lane_no, turn, call.peeks);
 	if (!starts || call.peeks)
-		fairq_start_expired_done();
+		fairq_start_lapsed_done();
 	return starts;
 }
 

@@ -16,9 +16,9 @@ extern bool fairq_settings_are_old(const FairqQueue *queue);
 extern bool fairq_slot_in_queue(void);
 extern bool fairq_queue_is_throttled(void);
 extern bool fairq_is_paced(int32 group_no);
-extern bool fairq_start_expired(FairqLane *lane, uint32 lane_no,
-								FairqTurn *turn);
-extern void fairq_start_expired_done(void);
+extern bool fairq_start_lapsed(FairqLane *lane, uint32 lane_no,
+							   FairqTurn *turn);
+extern void fairq_start_lapsed_done(void);
 extern void fairq_wait_for_retry(FairqLane *lane, uint32 lane_no,
 								 FairqTurn *turn, TimestampTz due_at);
 extern void fairq_start_is_used(void);

@@ -29,7 +29,7 @@ TEMPLATE = "states_template"
 SLOWER = {
     "limited to 5": 1.25, "limited to 1": 1.25, "late": 1.25, "hole": 1.25,
     "rolled back pop": 1.25, "purged": 1.25, "due": 1.4, "retried": 1.4,
-    "retried at once": 1.4, "expired": 1.4,
+    "retried at once": 1.4, "lapsed": 1.4,
 }
 # ... and at least so many times the floor's rate, with 8 workers, by so many.
 RATE = {100: 1.5, 10: 1.5, 1: 1.1}

@@ -331,7 +331,7 @@ class Chaos:
 
     def read_counters(self):
         names = ("popped", "completed", "released", "retried", "failed",
-                 "cancelled", "expired", "enqueued", "outdated")
+                 "cancelled", "lapsed", "enqueued", "expired")
         return {row[0]: Counter(dict(zip(names, row[1:]))) for row in
                 rows(self.db, f"SELECT queue, {', '.join(names)}"
                      " FROM fairq.queues")}
@@ -339,7 +339,7 @@ class Chaos:
     def sums(self):
         """The counters are the sums of the books."""
         counters = self.read_counters()
-        expired = 0
+        lapsed = 0
         for kind in KINDS:
             def count(book, condition="true"):
                 return value(self.db, "SELECT count(*) FROM"
@@ -361,14 +361,14 @@ class Chaos:
                 "released": count("releases"),
                 "failed": failed + redriven,
                 "enqueued": count("sent") + redriven,
-                "outdated": value(self.db, "SELECT count(*) FROM gone"
+                "expired": value(self.db, "SELECT count(*) FROM gone"
                                   " WHERE queue = %s", kind.name),
             }
             found = {name: is_[name] for name in should}
             expect(found == should, f"counters of {kind.name}: {found}, and"
                    f" the books say {should}")
             ended = (is_["completed"] + taken + is_["released"] + fails
-                     + is_["expired"])
+                     + is_["lapsed"])
             # fail() and release() end a cancelled task, and say false: the archive
             # of what is retained has these ends
             most = ended + count("untold" if "retain" in kind.options else "cancels")
@@ -377,9 +377,9 @@ class Chaos:
                    f"{kind.name}: {is_['popped']} attempts have begun, and"
                    f" {ended} have ended: {dict(is_)}, {taken} taken, {fails}"
                    f" failed, {most} at most")
-            expired += is_["expired"]
-        expect(expired > self.seconds, f"only {expired} leases expired")
-        return f"{expired} leases expired"
+            lapsed += is_["lapsed"]
+        expect(lapsed > self.seconds, f"only {lapsed} leases expired")
+        return f"{lapsed} leases expired"
 
     def limits(self):
         expect(self.observer.full > self.seconds,
@@ -415,7 +415,7 @@ class Chaos:
             found = column(self.db, "SELECT * FROM fairq.check_queue(%s)",
                            kind.name)
             expect(not found, f"check_queue('{kind.name}'): {found[:5]}")
-            left = rows(self.db, "SELECT ready, waiting, scheduled, running"
+            left = rows(self.db, "SELECT ready, limited, scheduled, running"
                         " FROM fairq.queues WHERE queue = %s", kind.name)
             expect(left == [(0, 0, 0, 0)], f"{kind.name} is not empty: {left}")
             drop(self.db, kind.name)

@@ -13,7 +13,7 @@ from clock import Clock, Pace
 from life import HOUR, LEASE_EXPIRED, due_at, due_order
 from server import Blocked, Claim, Row
 from shares import PARTS, Shares
-from state import CANCELLED, FAILED, LAPSES_ALONE, NO_LIMIT, SUCCEEDED
+from state import CANCELLED, FAILED, LAPSES_ALONE, NO_LIMIT, COMPLETED
 
 DAY = 24 * HOUR
 READING = 100                   # microseconds that reading the clock takes
@@ -437,7 +437,7 @@ class Fake:
         row = self.held(id, attempt)
         if row is None:
             return False
-        self.finish(session, row, CANCELLED if row.cancelled else SUCCEEDED,
+        self.finish(session, row, CANCELLED if row.cancelled else COMPLETED,
                     result=result)
         return not row.cancelled
 
@@ -527,7 +527,7 @@ class Fake:
         self.expire_leases(session, NO_LIMIT)
         if not self.settings_of(session).retain:
             for row in self.rows.values():
-                if row.outcome in (SUCCEEDED, CANCELLED):
+                if row.outcome in (COMPLETED, CANCELLED):
                     self.change(session, row, "done", outcome=None)
 
     # ---- the view

@@ -34,7 +34,7 @@ view      the row of fairq.tasks is right, as is that of a finished task.
 """
 
 from state import (CANCELLED, FAILED, FOREVER, GONE, LAPSES_ALONE, PURGED,
-                   READY, RUNNING, SCHEDULED, SUCCEEDED, Fault, Task)
+                   READY, RUNNING, SCHEDULED, COMPLETED, Fault, Task)
 from transactions import Transactions
 
 HOUR = 3600 * 1000000
@@ -148,7 +148,7 @@ class Life(Transactions):
 
     def finished(self, session, id, result=None):
         task = self.tasks[id]
-        self._end(session, task, CANCELLED if task.cancelled else SUCCEEDED,
+        self._end(session, task, CANCELLED if task.cancelled else COMPLETED,
                   result=result)
 
     def fate(self, session, task, delay, dead=False):
@@ -280,7 +280,7 @@ class Life(Transactions):
         """What is not retained is gone, and groups without tasks are."""
         if not self.settings_of(session).retain:
             for task in list(self.tasks.values()):
-                if task.owner is None and task.outcome in (SUCCEEDED,
+                if task.owner is None and task.outcome in (COMPLETED,
                                                            CANCELLED):
                     self._change(session, task, GONE, outcome=None)
         unused = self.groups - {task.group for task in self.unfinished()}
@@ -313,7 +313,7 @@ class Life(Transactions):
         if task.status == READY and task.moved:
             due["run_at"] = min(max(task.since[0], row.run_at or 0),
                                 task.since[1])
-        if task.outcome in (SUCCEEDED, CANCELLED):
+        if task.outcome in (COMPLETED, CANCELLED):
             due["result"] = task.result
         elif task.error is not None:
             due["error"] = task.error

@@ -208,9 +208,9 @@ def turmoil_of_lives(driver):
     ended = {}
     for row in session.look().values():
         ended.setdefault(row.status, set()).add(row.id)
-    need(set(ended) <= {"succeeded", "failed", "cancelled"},
+    need(set(ended) <= {"completed", "failed", "cancelled"},
          f"there are still {set(ended)}")
-    need(ended["succeeded"] == set(done), "others than those succeeded")
+    need(ended["completed"] == set(done), "others than those completed")
     ids = set().union(*(thread.ids for thread in threads))
     need(set().union(*ended.values()) == ids, "lost or unknown: "
          + str(sorted(set().union(*ended.values()) ^ ids)[:5]))

@@ -43,7 +43,7 @@ ROWS_CHANGED = (
     " ELSE 'running' END AS status, attempt, run_at, lease_until,"
     " NULL::timestamptz AS finished_at, error, NULL::jsonb AS result"
     " FROM fairq.task UNION ALL SELECT xmin, id,"
-    " (ARRAY['succeeded', 'failed', 'cancelled'])[status], attempt, run_at,"
+    " (ARRAY['completed', 'failed', 'cancelled'])[status], attempt, run_at,"
     " NULL, finished_at, error, result FROM fairq.archive) t"
     " WHERE pg_xact_status(xmin::text::xid8) = 'in progress' AND ")
 

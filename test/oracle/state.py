@@ -6,7 +6,7 @@ from operator import attrgetter
 
 READY, SCHEDULED, RUNNING = "ready", "scheduled", "running"
 PURGED, GONE = "purged", "gone"     # ended: before it ran; by its worker
-SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
+COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 NO_LIMIT = 1 << 60
 FOREVER = 1 << 62               # an instant that does not come
 UNKNOWN = -1                    # a turn: there may have been one

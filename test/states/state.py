@@ -257,7 +257,7 @@ def retried(retry_in):
     return made
 
 
-def expired(queue, rounds):
+def lapsed(queue, rounds):
     """The leases of all have ended."""
     queue.create()
     queue.served = "attempt = 2"
@@ -266,7 +266,7 @@ def expired(queue, rounds):
     time.sleep(0.01)
 
 
-def outdated(queue, rounds):
+def expired(queue, rounds):
     """Before each task that is served, one of its group that has not begun in time."""
     queue.create()
     for _ in range(rounds):
@@ -319,8 +319,8 @@ STATES = {state.name: state for state in (
           retried("1 millisecond")),
     State("retried at once", "failed tasks, to be retried at once",
           retried("0")),
-    State("expired", "tasks whose leases have ended", expired),
-    State("outdated", "as many tasks that have not begun in time", outdated),
+    State("lapsed", "tasks whose leases have ended", lapsed),
+    State("expired", "as many tasks that have not begun in time", expired),
     State("restart", "after a restart", restart),
     State("alone", "one group alone", alone),
     State("snapshot", "an old snapshot", old_snapshot(fresh), old=True),

@@ -65,7 +65,7 @@ is( $node->safe_psql(
 	'and popped, within limits');
 is( $node->safe_psql(
 		'other', q{SELECT string_agg(status, ' ') FROM fairq.tasks WHERE queue = 'bills'}),
-	'succeeded succeeded',
+	'completed completed',
 	'others are finished');
 is($node->safe_psql('other', q{SELECT fairq.check_queue('q') UNION ALL SELECT fairq.check_queue('bills')}),
 	'', 'the queues are sound');

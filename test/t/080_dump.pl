@@ -30,7 +30,7 @@ $node->safe_psql(
 	SELECT fairq.fail(id, attempt, 'not now') FROM fairq.pop('life');
 	SELECT fairq.enqueue('life', 'l', '"expires"', dedup_key => 'e');
 	SELECT fairq.pop('life', lease => '1 ms');
-	SELECT fairq.enqueue('life', 'n', '"outdated"', expires_at => '-infinity');
+	SELECT fairq.enqueue('life', 'n', '"expired"', expires_at => '-infinity');
 	SELECT fairq.enqueue('life', 'l', '"later"', dedup_key => 'k', run_at => 'infinity');
 	SELECT fairq.enqueue('life', 'l', '"soon"', run_at => clock_timestamp() + '1 s');
 	SELECT fairq.enqueue('life', 'l', '"waits"') FROM generate_series(1, 4);
@@ -112,11 +112,11 @@ foreach my $database ('plain', 'custom')
 			q{SELECT string_agg(payload::text || ' ' || status, ', ' ORDER BY id) FROM fairq.tasks
 			  WHERE queue = 'life'}),
 		join(', ',
-			'"done" succeeded',
+			'"done" completed',
 			'"dead" queued',
 			'"retried" scheduled',
 			'"expires" running',
-			'"outdated" expired',
+			'"expired" expired',
 			'"later" scheduled',
 			'"soon" queued',
 			'"waits" running',

@@ -154,7 +154,7 @@ $node->safe_psql(
 	SELECT fairq.fail(id, attempt, 'not now') FROM fairq.pop('life');
 	SELECT fairq.enqueue('life', 'f', '"failed"', dedup_key => 'f');
 	SELECT fairq.fail(id, attempt, 'never', dead => true) FROM fairq.pop('life');
-	SELECT fairq.enqueue('life', 's', '"succeeded"');
+	SELECT fairq.enqueue('life', 's', '"completed"');
 	SELECT fairq.complete(id, attempt, '"result"') FROM fairq.pop('life');
 	SELECT fairq.enqueue('life', 'l', '"limited"') FROM generate_series(1, 5);
 	SELECT fairq.pop('life', 10);

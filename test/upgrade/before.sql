@@ -25,7 +25,7 @@ SELECT fairq.enqueue('life', 'r', '"retried"', dedup_key => 'r');
 SELECT fairq.fail(id, attempt, 'not now') FROM fairq.pop('life');
 SELECT fairq.enqueue('life', 'f', '"failed"', dedup_key => 'f');
 SELECT fairq.fail(id, attempt, 'never', dead => true) FROM fairq.pop('life');
-SELECT fairq.enqueue('life', 's', '"succeeded"');
+SELECT fairq.enqueue('life', 's', '"completed"');
 SELECT fairq.complete(id, attempt, '"result"') FROM fairq.pop('life');
 SELECT fairq.enqueue('life', 'x', '"expired"');
 SELECT fairq.pop('life', lease => '1 ms');

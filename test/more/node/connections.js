@@ -29,7 +29,7 @@ async function lost() {
   }, { lease: 6, concurrency: 2 });
   const doneOnce = async (id, what) => {
     const task = await ended(id);
-    equal([task.status, task.attempt, seen.splice(0)], ['succeeded', 1, [1]], what);
+    equal([task.status, task.attempt, seen.splice(0)], ['completed', 1, [1]], what);
   };
 
   await kill(worker, 'CALL fairq.wait%');
@@ -142,8 +142,8 @@ async function databases() {
   await ended(ids[0]);
   const there = async () => (await second.query(
     'SELECT group_key, status, attempt, result FROM fairq.tasks ORDER BY id')).rows;
-  await until(async () => (await there()).every((task) => /succeeded|cancelled/.test(task.status)));
-  equal(await there(), [{ group_key: 'there', status: 'succeeded', attempt: 1, result: null },
+  await until(async () => (await there()).every((task) => /completed|cancelled/.test(task.status)));
+  equal(await there(), [{ group_key: 'there', status: 'completed', attempt: 1, result: null },
     { group_key: 'cancelled', status: 'cancelled', attempt: 1, result: null }],
   'both databases are served, each with its heartbeats');
   equal(await ask('SELECT result FROM fairq.tasks WHERE id = $1', ids[0]), null, 'none by another');
@@ -314,7 +314,7 @@ async function lostAtTheEnd() {
   }
   await stopped;
   const task = await taskOf(id);
-  equal([task.status, task.attempt], ['succeeded', 1], 'what was done is done');
+  equal([task.status, task.attempt], ['completed', 1], 'what was done is done');
   await drop(name);
 }
 

@@ -163,13 +163,13 @@ async function exactlyOnce() {
     return 'not this';
   }, { concurrency: 1, lease: 1 });
   const done = await ended(await add(name, {}));
-  equal([done.status, done.result, await credited()], ['succeeded', { credited: true }, 1],
+  equal([done.status, done.result, await credited()], ['completed', { credited: true }, 1],
     'a task that is completed in a transaction is done with it');
   const retried = await ended(await add(name, { fails: 1 }));
-  equal([retried.status, retried.attempt, await credited()], ['succeeded', 2, 2],
+  equal([retried.status, retried.attempt, await credited()], ['completed', 2, 2],
     'one that is rolled back is retried');
   const forgotten = await ended(await add(name, { forgets: 1 }));
-  equal([forgotten.status, forgotten.attempt, await credited()], ['succeeded', 2, 3],
+  equal([forgotten.status, forgotten.attempt, await credited()], ['completed', 2, 3],
     'also if the handler does not say so, when the lease ends');
   equal(worker.lines.filter((line) => !/it broke/.test(line)), [], 'there is no more to be told');
   const id = await add(name, { lost: true });
@@ -241,7 +241,7 @@ async function undecodable() {
   const worker = work(name, () => { seen++; }, { concurrency: 10 });
   for (const id of good) {
     const task = await ended(id);
-    equal([task.status, task.attempt], ['succeeded', 1], 'a task beside it, or that is deep, is done');
+    equal([task.status, task.attempt], ['completed', 1], 'a task beside it, or that is deep, is done');
   }
   for (const [id, what] of bad) {
     const task = await ended(id, 'failed');
@@ -264,7 +264,7 @@ async function undecodable() {
     const beside = await fairq.enqueue(admin, name, 'alice');
     await ask('COMMIT');
     const bombed = () => ask('SELECT status, attempt, error FROM fairq.tasks WHERE id = $1', bomb);
-    equal((await ended(beside)).status, 'succeeded', 'a task beside a payload that is too large is done');
+    equal((await ended(beside)).status, 'completed', 'a task beside a payload that is too large is done');
     await until(async () => (await bombed()).status === 'failed');
     equal(await bombed(), { status: 'failed', attempt: 1, error }, 'which fails by itself');
   }
@@ -313,13 +313,13 @@ async function timeouts() {
     gated: { run: async (args, task) => { events.push(task.id); await passed; }, timeout: Infinity },
   }, { concurrency: 2, timeout: 1.5 });
   const heeds = await ended(await add(name, {}, 'heeds'));
-  equal([heeds.status, heeds.attempt, events.splice(0)], ['succeeded', 2, [1, 2]],
+  equal([heeds.status, heeds.attempt, events.splice(0)], ['completed', 2, [1, 2]],
     'a task whose time is over is retried');
   const errorOf_ = async (task) => (await ended(await add(name, {}, task, { maxAttempts: 1 }), 'failed')).error;
   equal([await errorOf_('catches'), events], ['timed out after 1.5 s', ['timed out after 1.5 s']],
     'it has failed, whatever its handler returns then');
   equal(await errorOf_('own'), 'timed out after 0.7 s', 'a handler has its own timeout');
-  equal((await ended(await add(name, {}, 'none'))).status, 'succeeded', 'or none');
+  equal((await ended(await add(name, {}, 'none'))).status, 'completed', 'or none');
   equal(worker.lines.filter((line) => /slot/.test(line)), [], 'no slot is lost');
 
   const id = await add(name, {}, 'deaf', { maxAttempts: 1 });
@@ -334,7 +334,7 @@ async function timeouts() {
   equal((await Promise.all(gated.map(taskOf))).map((task) => task.status), ['running', 'queued'],
     'so that the worker takes one task less');
   pass();
-  equal((await ended(gated[1])).status, 'succeeded', 'and one after the other');
+  equal((await ended(gated[1])).status, 'completed', 'and one after the other');
   over();
   check(await until(() => worker.lines.some((line) => /its handler has ended; its slot is free again/.test(line))),
     'until it ends', worker.lines);
@@ -394,7 +394,7 @@ async function suspects() {
   const worker = work([other, name], began, { concurrency: 6 });
   for (const id of ids) {
     const task = await ended(id);
-    equal([task.status, task.lapses], ['succeeded', 1], 'a task whose lease has lapsed is done');
+    equal([task.status, task.lapses], ['completed', 1], 'a task whose lease has lapsed is done');
   }
   await worker.stop();
   equal(events.map(([lapses, beside]) => [lapses, beside.length]), Array(3).fill([1, 1]),

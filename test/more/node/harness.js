@@ -93,7 +93,7 @@ const add = (name, payload, task, options) => fairq.enqueue(admin, name, 'bob', 
 const taskOf = (id) => ask('SELECT * FROM fairq.tasks WHERE id = $1', id);
 
 // The task, when it has that status or the time is up.
-async function ended(id, status = 'succeeded') {
+async function ended(id, status = 'completed') {
   await until(async () => ((await taskOf(id)) || {}).status === status);
   return taskOf(id);
 }

@@ -47,7 +47,7 @@ async function hello() {
   equal(worker.stdout, `${said}\n`, 'README\'s worker does it');
   worker.kill();
   equal([await worker.status(), worker.stderr], [0, ''], 'and ends at SIGTERM with status 0');
-  equal(await ask("SELECT status FROM fairq.tasks WHERE queue = 'mail'"), 'succeeded', 'and the task is done');
+  equal(await ask("SELECT status FROM fairq.tasks WHERE queue = 'mail'"), 'completed', 'and the task is done');
   await drop('mail');
 }
 

@@ -57,7 +57,7 @@ async function embedded() {
   const waiting = worker.stop();
   equal(waiting === worker.ended, true, 'stop() returns the promise of the end');
   await waiting;
-  equal((await taskOf(id)).status, 'succeeded', 'what ran has ended by then');
+  equal((await taskOf(id)).status, 'completed', 'what ran has ended by then');
   const left = () => rows('SELECT 1 FROM pg_stat_activity WHERE application_name = $1', worker.name);
   check(await until(async () => (await left()).length === 0), 'and no connection is left');
 
@@ -193,7 +193,7 @@ async function stopping() {
     'abort heeds', 'abort deaf', 'abort fails'],
     'what has not ended by then is aborted, and nothing new is begun');
   const tasks = await Promise.all(ids.map(taskOf));
-  equal(tasks.map((task) => task.status), ['succeeded', 'queued', 'queued', 'queued', 'queued'],
+  equal(tasks.map((task) => task.status), ['completed', 'queued', 'queued', 'queued', 'queued'],
     'and handed back, whether it heeds that or not');
   over.open();
   await sleep(1500);
@@ -201,7 +201,7 @@ async function stopping() {
   equal(worker.lines, [], 'nothing is to be told');
   const next = work(name, () => {});
   equal((await Promise.all(ids.map((id) => ended(id)))).map((task) => task.status),
-    Array(5).fill('succeeded'), 'the attempt was none');
+    Array(5).fill('completed'), 'the attempt was none');
   await next.stop();
   await drop(name);
 }
@@ -247,7 +247,7 @@ async function computing() {
   program.kill();
   equal(await program.status(), 0, 'it ends at SIGTERM');
   equal((await Promise.all([last, ...later].map(taskOf))).map((task) => task.status),
-    ['succeeded', 'queued', 'queued'], 'as soon as what computes has ended');
+    ['completed', 'queued', 'queued'], 'as soon as what computes has ended');
   await drop(name);
   await drop(second);
 }
