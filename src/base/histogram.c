@@ -24,9 +24,9 @@
 
 #include "access/xact.h"
 #include "port/pg_bitutils.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "grow.h"
 #include "histogram.h"
 
 /* The bucket of a span of time; the first one, if the span is negative. */
@@ -104,22 +104,6 @@ static Sample *samples = NULL;	/* in TopTransactionContext */
 static int	nsamples = 0;
 static int	max_samples = 0;
 
-/* Make sure that one more fits. */
-static void
-grow(void)
-{
-	int			n = max_samples == 0 ? 16 : max_samples * 2;
-
-	if (nsamples < max_samples)
-		return;
-	if (samples == NULL)
-		samples = MemoryContextAlloc(TopTransactionContext,
-									 sizeof(Sample) * n);
-	else
-		samples = repalloc_huge(samples, sizeof(Sample) * n);
-	max_samples = n;
-}
-
 /* Add to the samples, for which there is room. */
 static void
 add_sample(const Sample *new)
@@ -151,7 +135,9 @@ fairq_sample(FairqHistogram *histogram, TimestampTz from, TimestampTz until)
 		.sub = GetCurrentSubTransactionId()
 	};
 
-	grow();
+	if (nsamples == max_samples)
+		samples = fairq_grow(TopTransactionContext, samples, &max_samples, 16,
+							 sizeof(Sample));
 	add_sample(&new);
 }
 

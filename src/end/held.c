@@ -19,8 +19,8 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "utils/memutils.h"
 
+#include "grow.h"
 #include "held.h"
 #include "lane.h"
 
@@ -54,27 +54,16 @@ static Uncounted *uncounted = NULL;
 static int	nuncounted = 0;
 static int	max_uncounted = 0;
 
-/* A larger array, or the first one. */
-static void *
-grow(void *array, int *max, Size size)
-{
-	int			n = *max == 0 ? 8 : *max * 2;
-
-	array = array == NULL ?
-		MemoryContextAlloc(TopTransactionContext, size * n) :
-		repalloc_huge(array, size * n);
-	*max = n;
-	return array;
-}
-
 /* Have room for one more note, of what is counted or is not. */
 void
 fairq_held_room(bool counted)
 {
 	if (counted && nheld == max_held)
-		held = grow(held, &max_held, sizeof(Held));
+		held = fairq_grow(TopTransactionContext, held, &max_held, 8,
+						  sizeof(Held));
 	if (!counted && nuncounted == max_uncounted)
-		uncounted = grow(uncounted, &max_uncounted, sizeof(Uncounted));
+		uncounted = fairq_grow(TopTransactionContext, uncounted,
+							   &max_uncounted, 8, sizeof(Uncounted));
 }
 
 /*

@@ -11,8 +11,7 @@
  */
 #include "postgres.h"
 
-#include "utils/memutils.h"
-
+#include "grow.h"
 #include "news.h"
 
 /* no node */
@@ -44,14 +43,8 @@ new_node(void)
 		return node;
 	}
 	if (nnodes == maxnodes)
-	{
-		int32		n = maxnodes == 0 ? 64 : maxnodes * 2;
-
-		nodes = nodes == NULL ?
-			MemoryContextAllocHuge(TopTransactionContext, sizeof(ItemNode) * n) :
-			repalloc_huge(nodes, sizeof(ItemNode) * n);
-		maxnodes = n;
-	}
+		nodes = fairq_grow(TopTransactionContext, nodes, &maxnodes, 64,
+						   sizeof(ItemNode));
 	return nnodes++;
 }
 
@@ -112,19 +105,6 @@ fairq_news_add_item(FairqNews *news, const FairqItem *item)
 
 	nodes[node].item = *item;
 	put_node(news, node);
-}
-
-/* Make leases empty. */
-void
-fairq_leases_init(FairqLeases *leases)
-{
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-	{
-		leases->low[r] = FAIRQ_ADDR_MAX;
-		leases->high[r] = FAIRQ_ADDR_NONE;
-	}
-	leases->until = DT_NOEND;
-	leases->searches = PG_UINT64_MAX;
 }
 
 /* What time will make ready, by the news; empty, if there was nothing. */

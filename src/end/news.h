@@ -37,7 +37,6 @@ extern void fairq_news_since(FairqNews *news, TimestampTz since);
 extern void fairq_news_add_more(FairqNews *news, int64 addr);
 extern void fairq_news_add_item(FairqNews *news, const FairqItem *item);
 extern void fairq_news_add_timed(FairqNews *news, int64 addr);
-extern void fairq_leases_init(FairqLeases *leases);
 extern void fairq_news_add_leases(FairqNews *news, const FairqLeases *leases);
 extern void fairq_news_merge(FairqNews *news, FairqNews *more);
 extern void fairq_news_publish(FairqLane *lane, int32 group_no,

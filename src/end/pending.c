@@ -33,6 +33,8 @@
 #include "common/hashfn.h"
 #include "utils/memutils.h"
 
+#include "entry.h"
+#include "grow.h"
 #include "held.h"
 #include "pending_internal.h"
 #include "registry.h"
@@ -149,16 +151,15 @@ fairq_pending_release(FairqPending *pending)
 static void
 grow_stack(void)
 {
-	int			n = max_stack == 0 ? 16 : max_stack * 2;
+	int			n = max_stack;
 	int32	   *slots;
 
 	if (nstack < max_stack)
 		return;
+	stack = fairq_grow(TopTransactionContext, stack, &n, 16,
+					   sizeof(FairqPending));
 	slots = MemoryContextAllocHuge(TopTransactionContext,
 								   sizeof(int32) * 2 * n);
-	stack = stack == NULL ?
-		MemoryContextAlloc(TopTransactionContext, sizeof(FairqPending) * n) :
-		repalloc_huge(stack, sizeof(FairqPending) * n);
 	if (topmost != NULL)
 		pfree(topmost);
 	topmost = slots;
@@ -362,12 +363,10 @@ fairq_pending_scheduled(FairqPending *pending, int64 addr)
 static FairqLeases
 lease_of(int64 addr, TimestampTz until, uint64 searches)
 {
-	FairqRegion region = fairq_region(addr);
 	FairqLeases lease;
 
 	fairq_leases_init(&lease);
-	lease.low[region] = lease.high[region] = addr;
-	lease.until = until;
+	fairq_leases_add(&lease, addr, until);
 	lease.searches = searches;
 	return lease;
 }
@@ -416,13 +415,6 @@ fairq_pending_reserved(FairqPending *pending,
 	add_reserved(pending, &reservation->before, &reservation->tail,
 				 reservation->lane_no);
 	pending->at_commit.nready++;
-}
-
-/* Note that a task is ready since then, if we commit. */
-void
-fairq_pending_ready_since(FairqPending *pending, TimestampTz since)
-{
-	fairq_news_since(&pending->at_commit, since);
 }
 
 /* Note that the row of the n-th of the last reservations is there. */
@@ -534,7 +526,12 @@ void
 fairq_pending_written(void)
 {
 	while (nin_flight > 0)
-		fairq_unpin(&in_flight[--nin_flight].reservation);
+	{
+		FairqGroup *pinned = in_flight[--nin_flight].reservation.pinned;
+
+		if (pinned != NULL)
+			fairq_entry_unpin(pinned);
+	}
 }
 
 /*

@@ -82,8 +82,6 @@ extern FairqPending *fairq_pending(FairqLane *lane, int32 group_no);
 extern void fairq_pending_reserved(FairqPending *pending,
 								   const FairqReservation *reservation);
 extern void fairq_pending_row_written(int n, int64 id, ItemPointer tid);
-extern void fairq_pending_ready_since(FairqPending *pending,
-									  TimestampTz since);
 extern void fairq_pending_stays(FairqPending *pending, int64 addr);
 extern bool fairq_pending_any_unpinned(void);
 extern void fairq_pending_written(void);

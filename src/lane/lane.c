@@ -355,15 +355,6 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 	return result;
 }
 
-/* Unpin the entry of a reservation: the row is written, or never will be. */
-void
-fairq_unpin(FairqReservation *reservation)
-{
-	if (reservation->pinned != NULL)
-		fairq_entry_unpin(reservation->pinned);
-	reservation->pinned = NULL;
-}
-
 /*
  * Put a group's tail back, if no other address was reserved since: the tasks
  * that were given addresses up to last are not there after all.

@@ -290,7 +290,6 @@ extern void fairq_lane_forget(FairqLane *lane);
 extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,
 										int32 weight, const FairqTail *looked_up,
 										FairqReservation *reservation);
-extern void fairq_unpin(FairqReservation *reservation);
 extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
 								 int32 group_no, FairqTail last,
 								 FairqTail before);
@@ -354,6 +353,9 @@ extern void fairq_work_end(FairqLane *lane, int32 group_no,
 						   const FairqWork *work, bool committed);
 
 /* lane_leases.c */
+extern void fairq_leases_init(FairqLeases *leases);
+extern void fairq_leases_add(FairqLeases *leases, int64 addr,
+							 TimestampTz until);
 extern bool fairq_lane_next_leased(FairqLane *lane, int32 *group_no);
 extern int64 fairq_lane_lapse(FairqLane *lane, TimestampTz now);
 extern void fairq_lane_add_leases(FairqLane *lane, int32 group_no,

@@ -20,6 +20,30 @@
 #include "lane.h"
 #include "lane_internal.h"
 
+/* Make leases empty. */
+void
+fairq_leases_init(FairqLeases *leases)
+{
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		leases->low[r] = FAIRQ_ADDR_MAX;
+		leases->high[r] = FAIRQ_ADDR_NONE;
+	}
+	leases->until = DT_NOEND;
+	leases->searches = PG_UINT64_MAX;
+}
+
+/* Add the lease of a task that stands there. */
+void
+fairq_leases_add(FairqLeases *leases, int64 addr, TimestampTz until)
+{
+	FairqRegion region = fairq_region(addr);
+
+	leases->low[region] = Min(leases->low[region], addr);
+	leases->high[region] = Max(leases->high[region], addr);
+	leases->until = Min(leases->until, until);
+}
+
 /*
  * Note that tasks of the group are leased, or about to be.  The entry may be
  * NULL.
@@ -50,17 +74,13 @@ void
 fairq_lane_note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
 					   const FairqItem *items, int n, TimestampTz until)
 {
-	FairqLeases leases = {.until = until};
+	FairqLeases leases;
 
 	if (n == 0)
 		return;
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-	{
-		leases.low[r] = FAIRQ_ADDR_MAX;
-		leases.high[r] = FAIRQ_ADDR_NONE;
-	}
-	leases.low[FAIRQ_REGION_QUEUED] = items[0].addr;
-	leases.high[FAIRQ_REGION_QUEUED] = items[n - 1].addr;
+	fairq_leases_init(&leases);
+	fairq_leases_add(&leases, items[0].addr, until);
+	fairq_leases_add(&leases, items[n - 1].addr, until);
 	/* should the entry be evicted, a new one looks so far */
 	fairq_lane_reaches(lane, items[n - 1].addr);
 	fairq_lane_note_leases(lane, group_no, group, &leases);

@@ -129,70 +129,69 @@ fairq_seats_copy(FairqLane *copy, FairqLane *lane)
 	return true;
 }
 
-bool
-fairq_seats_has(FairqLane *lane, FairqSeatSet set, int32 seat)
+/* The word of a set that has the seat; NULL if its chunk is not there. */
+static inline uint64 *
+word_of(FairqLane *lane, FairqSeatSet set, int32 seat)
 {
 	int			chunk = fairq_chunk_of(seat);
 	uint64	   *words;
 
 	if (chunk == 0)
-		return (lane->seats.first[set] >> seat) & 1;
+		return &lane->seats.first[set];
 	words = lane_part(lane, chunk);
-	if (words == NULL)
-		return false;
-	words += set * SET_WORDS(chunk);
-	return (words[(seat - fairq_chunk_first(chunk)) / 64] >> (seat % 64)) & 1;
+	return words == NULL ? NULL : words + set * SET_WORDS(chunk) +
+		(seat - fairq_chunk_first(chunk)) / 64;
+}
+
+/* Tell the summary whether a word, which has that seat, is empty. */
+static inline void
+tell_summary(uint64 *word, int64 seat)
+{
+	int			chunk = fairq_chunk_of(seat);
+	int64		at = (seat - fairq_chunk_first(chunk)) / 64;
+	uint64		bit = UINT64CONST(1) << (at % 64);
+	uint64	   *summary;
+
+	if (chunk == 0)
+		return;
+	summary = &summary_of(word - at, chunk)[at / 64];
+	*summary = *word != 0 ? *summary | bit : *summary & ~bit;
+}
+
+bool
+fairq_seats_has(FairqLane *lane, FairqSeatSet set, int32 seat)
+{
+	const uint64 *word = word_of(lane, set, seat);
+
+	return word != NULL && ((*word >> (seat % 64)) & 1) != 0;
 }
 
 void
 fairq_seats_add(FairqLane *lane, FairqSeatSet set, int32 seat)
 {
-	int			chunk = fairq_chunk_of(seat);
 	uint64		bit = UINT64CONST(1) << (seat % 64);
-	uint64	   *word = &lane->seats.first[set];
+	uint64	   *word = word_of(lane, set, seat);
 
-	if (chunk > 0)
-	{
-		uint64	   *words = lane_part(lane, chunk);
-		int64		at = (seat - fairq_chunk_first(chunk)) / 64;
-
-		Assert(words != NULL);
-		words += set * SET_WORDS(chunk);
-		word = &words[at];
-		summary_of(words, chunk)[at / 64] |= UINT64CONST(1) << (at % 64);
-	}
+	Assert(word != NULL);
 	if (*word & bit)
 		return;
 	*word |= bit;
+	tell_summary(word, seat);
 	lane->seats.n[set]++;
 }
 
 void
 fairq_seats_remove(FairqLane *lane, FairqSeatSet set, int32 seat)
 {
-	int			chunk = fairq_chunk_of(seat);
 	uint64		bit = UINT64CONST(1) << (seat % 64);
-	uint64	   *words = NULL;
-	uint64	   *word = &lane->seats.first[set];
-	int64		at = 0;
+	uint64	   *word = lane->seats.n[set] == 0 ? NULL :
+		word_of(lane, set, seat);
 
-	if (lane->seats.n[set] == 0)
-		return;
-	if (chunk > 0)
-	{
-		words = lane_part(lane, chunk);
-		if (words == NULL)
-			return;
-		words += set * SET_WORDS(chunk);
-		at = (seat - fairq_chunk_first(chunk)) / 64;
-		word = &words[at];
-	}
-	if ((*word & bit) == 0)
+	if (word == NULL || (*word & bit) == 0)
 		return;
 	*word &= ~bit;
+	tell_summary(word, seat);
 	lane->seats.n[set]--;
-	if (chunk > 0 && *word == 0)
-		summary_of(words, chunk)[at / 64] &= ~(UINT64CONST(1) << (at % 64));
 }
 
 /* The first bit of words that is not below from; -1 if there is none. */
@@ -368,16 +367,11 @@ add_bits(FairqLane *lane, FairqSeatSet set, uint64 *first_set, int64 stride,
 		 int64 seat, uint64 bits)
 {
 	uint64	   *word = &first_set[set * stride];
-	int			chunk = fairq_chunk_of(seat);
 
 	lane->seats.n[set] += pg_popcount64(bits & ~*word);
 	*word |= bits;
-	if (chunk > 0 && bits != 0)
-	{
-		int64		at = (seat - fairq_chunk_first(chunk)) / 64;
-
-		summary_of(word - at, chunk)[at / 64] |= UINT64CONST(1) << (at % 64);
-	}
+	if (bits != 0)
+		tell_summary(word, seat);
 }
 
 static void

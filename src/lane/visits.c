@@ -23,71 +23,42 @@
 
 #include "visits.h"
 
-/* slots that there are at first */
-#define FIRST_SLOTS 64
-
-/* levels that there is room for at first */
+/* groups, and levels, that there is room for at first */
+#define FIRST_VISITS 32
 #define FIRST_LEVELS 8
+
+#define SH_PREFIX visited
+#define SH_ELEMENT_TYPE FairqVisit
+#define SH_KEY_TYPE int32
+#define SH_KEY group_no
+#define SH_HASH_KEY(table, group_no) murmurhash32((uint32) (group_no))
+#define SH_EQUAL(table, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
 
 void
 fairq_visits_init(FairqVisits *visits)
 {
-	if (visits->slots != NULL)
-		pfree(visits->slots);
+	if (visits->table != NULL)
+		visited_destroy(visits->table);
 	if (visits->passed.upto != NULL)
 		pfree(visits->passed.upto);
 	memset(visits, 0, sizeof(*visits));
 }
 
-/* The slot of a group, or the one where it would be put; NULL: no slots. */
+/* What is noted of a group, which is new if *found is false afterwards. */
 static FairqVisit *
-find_slot(const FairqVisits *visits, int32 group_no)
-{
-	uint32		at;
-
-	if (visits->slots == NULL)
-		return NULL;
-	at = murmurhash32((uint32) group_no);
-	for (;; at++)
-	{
-		FairqVisit *visit = &visits->slots[at & (visits->nslots - 1)];
-
-		if (visit->group_no == group_no || visit->group_no < 0)
-			return visit;
-	}
-}
-
-/* Have twice as many slots. */
-static void
-grow(FairqVisits *visits)
-{
-	FairqVisits old = *visits;
-
-	visits->nslots = Max(2 * old.nslots, FIRST_SLOTS);
-	visits->slots = palloc_extended(sizeof(FairqVisit) * visits->nslots,
-									MCXT_ALLOC_HUGE);
-	for (uint32 i = 0; i < visits->nslots; i++)
-		visits->slots[i].group_no = -1;
-	for (uint32 i = 0; i < old.nslots; i++)
-		if (old.slots[i].group_no >= 0)
-			*find_slot(visits, old.slots[i].group_no) = old.slots[i];
-	if (old.slots != NULL)
-		pfree(old.slots);
-}
-
-/* The slot of a group, which is new if *found is false afterwards. */
-static FairqVisit *
-have_slot(FairqVisits *visits, int32 group_no, bool *found)
+have_visit(FairqVisits *visits, int32 group_no, bool *found)
 {
 	FairqVisit *visit;
 
-	if (visits->n * 2 >= visits->nslots)
-		grow(visits);
-	visit = find_slot(visits, group_no);
-	*found = visit->group_no >= 0;
-	if (!*found)
-		visits->n++;
-	visit->group_no = group_no;
+	if (visits->table == NULL)
+		visits->table = visited_create(CurrentMemoryContext, FIRST_VISITS,
+									   NULL);
+	visit = visited_insert(visits->table, group_no, found);
+	visits->n += !*found;
 	return visit;
 }
 
@@ -97,7 +68,7 @@ fairq_visits_in_vain(FairqVisits *visits, int32 group_no)
 {
 	bool		found;
 
-	have_slot(visits, group_no, &found)->left = 0;
+	have_visit(visits, group_no, &found)->left = 0;
 	fairq_visits_have_room(visits);
 }
 
@@ -106,7 +77,7 @@ void
 fairq_visits_count(FairqVisits *visits, int32 group_no, int64 most)
 {
 	bool		found;
-	FairqVisit *visit = have_slot(visits, group_no, &found);
+	FairqVisit *visit = have_visit(visits, group_no, &found);
 
 	visit->left = found ? visit->left - 1 :
 		(int32) Min(most - 1, PG_INT32_MAX);
@@ -185,7 +156,8 @@ fairq_visits_come_to(FairqVisits *visits, const FairqRank *rank)
 bool
 fairq_visits_pass(const FairqVisits *visits, int32 group_no)
 {
-	const FairqVisit *visit = find_slot(visits, group_no);
+	const FairqVisit *visit = visits->table == NULL ? NULL :
+		visited_lookup(visits->table, group_no);
 
-	return visit != NULL && visit->group_no == group_no && visit->left <= 0;
+	return visit != NULL && visit->left <= 0;
 }

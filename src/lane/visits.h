@@ -10,16 +10,16 @@
 /* What a call has come by of a group. */
 typedef struct FairqVisit
 {
-	int32		group_no;		/* the group's number; -1: the slot is free */
+	int32		group_no;		/* the group's number; hash key */
 	int32		left;			/* turns that the group may still have in the
 								 * call */
+	char		status;			/* for the hash table */
 } FairqVisit;
 
 /* Groups that a call has come by in a lane, by hash. */
 typedef struct FairqVisits
 {
-	FairqVisit *slots;			/* slots of the hash table; NULL: none so far */
-	uint32		nslots;			/* number of slots, a power of 2 */
+	struct visited_hash *table; /* the hash table; NULL: none so far */
 	uint32		n;				/* number of groups */
 
 	/* up to where the call passes over all groups of the lane's order */

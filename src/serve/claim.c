@@ -100,14 +100,22 @@ see_task(FairqService *s)
 	return FAIRQ_LOCKED;
 }
 
+/* See whether the row could be locked, and note if another transaction has it so. */
+static FairqClaimResult
+peek_at_row(FairqService *s, FairqTask *task, bool to_delete)
+{
+	FairqClaimResult result = fairq_task_peek(s->tasks, task, to_delete);
+
+	s->got.saw_locked |= result == FAIRQ_LOCKED;
+	return result;
+}
+
 /* See whether a pop could have the task.  If not, the call goes on as a pop would. */
 static FairqClaimResult
 peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 {
-	FairqClaimResult result = fairq_task_peek(s->tasks, task, to_delete);
+	FairqClaimResult result = peek_at_row(s, task, to_delete);
 
-	if (result == FAIRQ_LOCKED)
-		s->got.saw_locked = true;
 	return result == FAIRQ_CLAIMED ? see_task(s) : result;
 }
 
@@ -177,9 +185,7 @@ drop_expired(FairqService *s, FairqTask *task)
 
 	if (s->call.peek && !s->call.ends)
 	{
-		result = fairq_task_peek(s->tasks, task, true);
-		if (result == FAIRQ_LOCKED)
-			s->got.saw_locked = true;
+		result = peek_at_row(s, task, true);
 		if (result != FAIRQ_CLAIMED)
 			return result;
 		if (++s->got.expired == FAIRQ_MAX_ENDED)
@@ -323,9 +329,7 @@ peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 	if (slot != FAIRQ_SLOT_NONE)
 		return fairq_start_lapsed(s->lane, s->taken.lane_no, turn) ?
 			peek_at_task(s, task, true) : FAIRQ_LOCKED;
-	result = fairq_task_peek(s->tasks, task, true);
-	if (result == FAIRQ_LOCKED)
-		s->got.saw_locked = true;
+	result = peek_at_row(s, task, true);
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	s->got.saw_over = true;

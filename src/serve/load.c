@@ -142,8 +142,7 @@ group_of(Load *load, QueueLoad *queue, const FairqTask *task)
 {
 	GroupLoad	new = {
 		.key.lane = fairq_task_lane(task->queue_id, task->priority),
-		.key.group_no = task->group_no,
-		.leases.until = DT_NOEND
+		.key.group_no = task->group_no
 	};
 	bool		found;
 	GroupLoad  *group = hash_search(load->groups, &new.key, HASH_ENTER,
@@ -151,11 +150,7 @@ group_of(Load *load, QueueLoad *queue, const FairqTask *task)
 
 	if (found)
 		return group;
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-	{
-		new.leases.low[r] = FAIRQ_ADDR_MAX;
-		new.leases.high[r] = FAIRQ_ADDR_NONE;
-	}
+	fairq_leases_init(&new.leases);
 	new.next = queue->groups;
 	*group = new;
 	queue->groups = group;
@@ -166,20 +161,14 @@ static void
 note_running(Load *load, QueueLoad *queue, const FairqTask *task)
 {
 	GroupLoad  *group;
-	FairqLeases *leases;
-	FairqRegion region;
 
 	/* a row by SQL may stand anywhere */
 	if (task->priority < 0 || task->priority >= FAIRQ_PRIORITIES ||
 		task->group_no < 0 || task->addr < 0)
 		return;
 	group = group_of(load, queue, task);
-	leases = &group->leases;
-	region = fairq_region(task->addr);
 	group->running++;
-	leases->low[region] = Min(leases->low[region], task->addr);
-	leases->high[region] = Max(leases->high[region], task->addr);
-	leases->until = Min(leases->until, task->lease_until);
+	fairq_leases_add(&group->leases, task->addr, task->lease_until);
 }
 
 static void

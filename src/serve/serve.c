@@ -380,20 +380,16 @@ static void
 serve_lane(FairqService *s)
 {
 	int64		last_block = -1;
-	bool		begun = look_at_lane(s);
 
-	if (begun && is_fair_otherwise(s))
-	{
+	if (look_at_lane(s) && is_fair_otherwise(s))
 		fairq_lane_forget(s->lane);
-		begun = false;
-	}
 	s->window.past = 0;
 	s->window.first = -1;
 	s->full.first = -1;
 	s->full.rounds = 0;
 	memset(&s->recovering, 0, sizeof(s->recovering));
-	for (; !begun; begun = fairq_lane_is_begun(s->lane))
-		(void) make_ready(s, FAIRQ_NOT_KNOWN);
+	while (!look_at_lane(s))
+		fairq_recover(s->queue, s->priority, s->tasks, &s->recovering);
 	(void) find_due(s);
 	while (s->got.served < s->call.max_tasks)
 	{

@@ -164,7 +164,7 @@ read_group(FairqService *s, FairqTurn *turn)
 											 reading.n, reading.end, most,
 											 s->call.lease_until,
 											 turn->queued.items);
-		fairq_turns_read();
+		fairq_turns_reading(NULL);
 		if (turn->queued.n == 0 && !offers)
 		{
 			/* others are at it, and will say what there is */
@@ -268,20 +268,6 @@ choose_task(FairqService *s, FairqCourse *course, bool have_slot)
 	return fairq_search_first(course);
 }
 
-/* Note the lease of a task that was not queued, and is running now. */
-static void
-now_runs(FairqService *s, FairqCourse *course, const FairqTask *task)
-{
-	FairqLeases *leased = &course->findings.leased;
-	FairqRegion region = fairq_region(task->addr);
-
-	if (s->call.lease_until == DT_NOEND)
-		return;
-	leased->low[region] = Min(leased->low[region], task->addr);
-	leased->high[region] = Max(leased->high[region], task->addr);
-	leased->until = s->call.lease_until;
-}
-
 /* Note what became of the task that was chosen. */
 static void
 note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
@@ -311,8 +297,10 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 		course->claimed = true;
 		turn->sets.since = chosen->since;
 	}
-	if (chosen != &course->queued && result == FAIRQ_CLAIMED)
-		now_runs(s, course, &chosen->task);
+	if (chosen != &course->queued && result == FAIRQ_CLAIMED &&
+		s->call.lease_until != DT_NOEND)
+		fairq_leases_add(&course->findings.leased, chosen->task.addr,
+						 s->call.lease_until);
 	if (chosen == &course->lapsed)
 	{
 		if (result == FAIRQ_CLAIMED)

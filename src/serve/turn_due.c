@@ -347,12 +347,11 @@ fairq_course_begin(FairqService *s, FairqCourse *course, bool paused)
 	findings->paused = paused;
 	findings->cycle = turn->cycle.addr;
 	findings->cycle_id = turn->cycle.id;
-	findings->deadline = findings->leased.until = DT_NOEND;
+	findings->deadline = DT_NOEND;
+	fairq_leases_init(&findings->leased);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
-		findings->run_low[r] = findings->leased.low[r] = FAIRQ_ADDR_MAX;
-		findings->leased.high[r] = FAIRQ_ADDR_NONE;
-		findings->due_from[r] = FAIRQ_ADDR_MAX;
+		findings->run_low[r] = findings->due_from[r] = FAIRQ_ADDR_MAX;
 		course->due[r].open = course->due[r].have = false;
 		course->due[r].begun = course->due[r].at_hand = false;
 		course->due[r].locked = course->due[r].from = FAIRQ_ADDR_MAX;

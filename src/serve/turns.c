@@ -107,18 +107,11 @@ fairq_turns_bring_forward(FairqTurn *turn)
 	return false;
 }
 
-/* Note that the group of that turn is being read, to be offered. */
+/* Note that the group of that turn is being read, to be offered; NULL: no more. */
 void
 fairq_turns_reading(FairqTurn *turn)
 {
 	hand.reading = turn;
-}
-
-/* Note that the reading is over. */
-void
-fairq_turns_read(void)
-{
-	hand.reading = NULL;
 }
 
 /* Note that the call stops in that turn, of which the rest is to be the next one. */

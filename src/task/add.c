@@ -105,8 +105,8 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 		fairq_pending_scheduled(pending, addr);
 	else
 	{
-		fairq_pending_ready_since(pending,
-								  Max(new->enqueued_at, new->put_back_at));
+		fairq_news_since(&pending->at_commit,
+						 Max(new->enqueued_at, new->put_back_at));
 		e->ready = true;
 	}
 }

@@ -238,7 +238,7 @@ publish_again(FairqPending *pending, FairqTask *task,
 		fairq_pending_scheduled(pending, task->addr);
 		return;
 	}
-	fairq_pending_ready_since(pending, ready_at);
+	fairq_news_since(&pending->at_commit, ready_at);
 	if (in_place)
 		fairq_pending_stays(pending, task->addr);
 	else

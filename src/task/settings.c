@@ -22,10 +22,10 @@
  */
 #include "postgres.h"
 
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "counter.h"
+#include "grow.h"
 #include "settings.h"
 #include "store.h"
 
@@ -237,14 +237,9 @@ fairq_settings_note(FairqSettings *settings, int32 group_no)
 	if (settings->changed.n == MOST_CHANGED)
 		return false;
 	if (settings->changed.n == settings->changed.max)
-	{
-		int			max = Max(settings->changed.max * 2, 16);
-
-		settings->changed.group_nos = settings->changed.group_nos == NULL ?
-			MemoryContextAlloc(TopMemoryContext, sizeof(int32) * max) :
-			repalloc(settings->changed.group_nos, sizeof(int32) * max);
-		settings->changed.max = max;
-	}
+		settings->changed.group_nos =
+			fairq_grow(TopMemoryContext, settings->changed.group_nos,
+					   &settings->changed.max, 16, sizeof(int32));
 	settings->changed.group_nos[settings->changed.n++] = group_no;
 	return true;
 }

@@ -23,9 +23,9 @@
 
 #include "access/xact.h"
 #include "utils/hsearch.h"
-#include "utils/memutils.h"
 
 #include "compat.h"
+#include "grow.h"
 #include "taken.h"
 #include "transaction.h"
 
@@ -61,27 +61,15 @@ static int32 max_notes = 0;
 static HTAB *last_notes = NULL; /* likewise; NULL: nothing was looked for */
 static int32 nindexed = 0;		/* notes that are in there */
 
-/* Make sure that one more fits. */
-static void
-grow(void)
-{
-	int32		n = max_notes == 0 ? 16 : max_notes * 2;
-
-	if (nnotes < max_notes)
-		return;
-	notes = notes == NULL ?
-		MemoryContextAlloc(TopTransactionContext, sizeof(Taken) * n) :
-		repalloc_huge(notes, sizeof(Taken) * n);
-	max_notes = n;
-}
-
 /* Note that this transaction has taken a task, whose row it has just deleted. */
 void
 fairq_taken_note(FairqTable *tasks, const FairqTask *task, TimestampTz at)
 {
 	Taken	   *note;
 
-	grow();
+	if (nnotes == max_notes)
+		notes = fairq_grow(TopTransactionContext, notes, &max_notes, 16,
+						   sizeof(Taken));
 	note = &notes[nnotes++];
 	note->id = task->id;
 	note->at = at;
