@@ -260,8 +260,7 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 			/* an entry that was made since knew that it knew nothing */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
 			let_in(lane, group_nos[i]);
-			if (group != NULL)
-				unlock_group(lane, group_nos[i], group, set);
+			unlock_group(lane, group_nos[i], group, set);
 		}
 		lane->recovery.known = known;
 	}
@@ -349,8 +348,7 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 			}
 		}
 	}
-	if (group != NULL)
-		unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group, set);
 	LWLockRelease(&lane->lock);
 	return result;
 }

@@ -140,8 +140,7 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 			(void) fairq_lane_end_part(lane, group, turn, false);
 			turn->state.parked = true;
 		}
-		if (group != NULL)
-			unlock_group(lane, group_no, group, set);
+		unlock_group(lane, group_no, group, set);
 	}
 	LWLockRelease(&lane->lock);
 	return first;
@@ -156,8 +155,7 @@ take_back(FairqLane *lane, int32 group_no)
 
 	remove_group(lane, group_no);
 	let_in(lane, group_no);
-	if (group != NULL)
-		unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group, set);
 }
 
 /*

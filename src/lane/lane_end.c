@@ -271,8 +271,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	}
 	if (!turn->state.parked)
 		in_vain = fairq_lane_end_part(lane, group, turn, over);
-	if (group != NULL)
-		unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group, set);
 	if (turn->in_full)
 	{
 		if (lane->full.seat == group_no)

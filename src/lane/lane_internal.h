@@ -174,13 +174,18 @@ lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **set)
 	return group;
 }
 
-/* Note what the entry has to be known by when it is gone; then let go of it. */
+/*
+ * Note what the entry has to be known by when it is gone; then let go of it.
+ * NULL: there is none.
+ */
 static inline void
 unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
 			 FairqGroupSet *set)
 {
 	bool		aside = is_aside(lane, group_no);
 
+	if (group == NULL)
+		return;
 	group->sets.idle = !aside && !has(lane, FAIRQ_RING, group_no);
 	group->sets.late = aside ||
 		(!group->sets.idle &&

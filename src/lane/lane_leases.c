@@ -162,7 +162,6 @@ fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	group = is_begun(lane) ? lock_group(lane, group_no, false, &set) : NULL;
 	fairq_lane_note_leases(lane, group_no, group, leases);
-	if (group != NULL)
-		unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group, set);
 	LWLockRelease(&lane->lock);
 }

@@ -201,8 +201,7 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 		else if (had_nothing)
 			fairq_seats_remove(lane, FAIRQ_LATE, group_no);
 		let_in(lane, group_no);
-		if (group != NULL)
-			unlock_group(lane, group_no, group, set);
+		unlock_group(lane, group_no, group, set);
 	}
 	LWLockRelease(&lane->lock);
 }

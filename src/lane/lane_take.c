@@ -545,8 +545,7 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 	}
 	if (lane->recovery.lane_no == lane_no)
 		fairq_lane_note_leased(lane, group_no, group, out, n, lease_until);
-	if (group != NULL)
-		unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group, set);
 	LWLockRelease(&lane->lock);
 	return n;
 }

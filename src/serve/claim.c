@@ -343,15 +343,21 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	TimestampTz popped_at = task->popped_at;
 	int64		took = fairq_leased_for(task, task->lease_until);
-	FairqPending *pending = fairq_pending(s->lane, task->group_no);
+	FairqPending *pending = NULL;
 
-	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
-		 task->id, s->queue->name);
-	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
-	pending->stats[FAIRQ_STAT_LAPSED]++;
+	if (!s->call.foresees)
+	{
+		pending = fairq_pending(s->lane, task->group_no);
+		elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
+			 task->id, s->queue->name);
+		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
+		pending->stats[FAIRQ_STAT_LAPSED]++;
+	}
 	task->lapses++;
 	if (serve_task(s, task, turn, pending) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
+	if (pending == NULL)
+		return;
 	fairq_work_ended(s->lane, task->group_no, &pending->work, popped_at, took,
 					 true);
 	if (!task->running)
@@ -359,14 +365,6 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
 		fairq_slot_is_left(s->queue, task->group_no);
 	}
-}
-
-/* The same in thought. */
-static void
-foresee_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
-{
-	task->lapses++;
-	(void) serve_task(s, task, turn, NULL);
 }
 
 /*
@@ -399,10 +397,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 		return result == FAIRQ_CLAIMED ? end_lapsed(s, task) : result;
 	}
 	/* nothing can fail once it is served */
-	if (s->call.foresees)
-		foresee_lapsed(s, task, turn);
-	else
-		serve_lapsed(s, task, turn);
+	serve_lapsed(s, task, turn);
 	fairq_start_lapsed_done();
 	return FAIRQ_CLAIMED;
 }
