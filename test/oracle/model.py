@@ -142,8 +142,8 @@ A reset of the hints, or a restart of the server, ends all waits and stretches,
 and costs no task.  A restart begins a block: no group has had a turn in it.  (Of
 a group with a limit it is not known at once what runs; it may lose that turn.)
 After a reset service goes on in its block, and who has had a turn there gets no
-other one; who has had none may lose it.  Or the first block begins, as it does if
-the lane is empty.
+other one; who has had none may lose it.  The block may get another number, if the
+first ready tasks stand farther on; and in an empty lane the first one begins.
 """
 
 from life import Life, due_at, due_order
@@ -711,7 +711,7 @@ class Model(Life):
         fifo = lane.groups[task.group]
         block, seat = divmod(addr, self.block_length)
         name = f"the turn of {task.group} at {addr} (task {task.id})"
-        if lane.is_reset and block == 0:
+        if lane.is_reset and (block == 0 or block != lane.block):
             lane.forget_turns()
         lane.is_reset = False
         if lane.block is not None and block < lane.block:
