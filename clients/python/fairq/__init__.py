@@ -25,7 +25,7 @@ __all__ = ["NO_GROUP", "Dead", "NoHandler", "Retry", "Stopped", "Task", "TimedOu
 
 
 def __getattr__(name: str) -> Any:
-    # Workers need psycopg 3, which who only enqueues may not have.
+    # Workers need psycopg 3, which a producer may not have.
     if name in ("Worker", "WorkerError"):
         from . import worker
         return getattr(worker, name)

@@ -1,4 +1,4 @@
-"""Connections that are made anew, and statements that end whatever becomes of the server."""
+"""Connections that reconnect, and statements with a time limit."""
 
 from __future__ import annotations
 
@@ -17,41 +17,40 @@ from psycopg.conninfo import conninfo_to_dict
 
 log = logging.getLogger("fairq")
 
-# What a new connection may mend; read-only is a server that was the primary, or a
-# shard that is being moved.
+# Errors that a new connection may fix.  A server is read-only if it was the primary, or
+# if its shard is being moved.
 LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
-# Another transaction holds what a statement needs; or it was cancelled, by a
-# statement_timeout or somebody.
+# Another transaction has a lock that the statement needs, or the statement was cancelled.
 HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 
-# It exceeds a limit of PostgreSQL, which is as it is however often it is tried.
+# The statement exceeds a limit of PostgreSQL, so no retry helps.
 TOO_LARGE = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
 
-# seconds until that is tried again, and for which others are likely to be held, too
+# seconds until a retry after HELD, and for which other statements are likely to get HELD
 HELD_PAUSE, HELD_LATELY = 0.5, 2
 
 # seconds for which fairq.wait sleeps
 WAIT = 30
 
-# A host may vanish without a word.  The kernel finds out while something was sent, or
-# by keepalives; behind a proxy only the limit of a statement does.
+# A host may vanish silently.  The kernel detects that when data is sent, or by
+# keepalives.  Behind a proxy only the time limit of a statement does.
 NETWORK: Dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 5,
                            "keepalives_count": 3, "tcp_user_timeout": 25000}
 
-# What no server will say that is only away, or starts.  libpq has no error codes for
-# connections that fail, only the server's text.
+# Errors that a server gives neither while it is down nor while it starts.  libpq has no
+# error codes for failed connections, only the server's text.
 NEVER = re.compile(r'(database|role|user) ".*" does not exist|no such (database|user)'
                    r'|authentication failed|no password supplied|no pg_hba\.conf entry'
                    r'|is not permitted to log in|permission denied for database')
 
 
 class WorkerError(Exception):
-    """The worker cannot do its work: there is no such queue, for one."""
+    """The worker cannot work, for example because a queue does not exist."""
 
 
 class TextLoader(Loader):
-    """Text as a server without an encoding may have it, too."""
+    """Reads text, also of a server without an encoding."""
 
     def load(self, data: Any) -> str:
         return bytes(data).decode("utf-8", "backslashreplace")
@@ -65,7 +64,7 @@ def connect(uri: str, name: str) -> psycopg.Connection[Tuple[Any, ...]]:
     ports = str(at.get("port") or os.environ.get("PGPORT", "")).split(",")
     if len(hosts) == 1:
         return psycopg.connect(**at, autocommit=True)
-    # each by itself, as one that is mute would use up the time of all
+    # one by one, since a host that does not answer would use up the time of all
     for i, host in enumerate(hosts):
         at.update(host=host, port=ports[i % len(ports)])
         try:
@@ -76,11 +75,11 @@ def connect(uri: str, name: str) -> psycopg.Connection[Tuple[Any, ...]]:
 
 
 class Database:
-    """A connection for several threads; made anew when it is lost.
+    """A connection for several threads, which reconnects when it is lost.
 
-    limit is how many seconds a statement may take: check() ends the connection of one
-    that takes longer.  give_up is after how many seconds WorkerError is raised if the
-    server can never answer; None: not at all.
+    limit is the time limit of a statement in seconds: check() ends the connection of a
+    statement that takes longer.  If the server refuses connections for give_up seconds,
+    query() raises WorkerError; None: never.
     """
 
     def __init__(self, uri: str, name: str, stopping: threading.Event, limit: float,
@@ -88,16 +87,16 @@ class Database:
         self.uri, self.name, self.stopping = uri, name, stopping
         self.limit, self.give_up = limit, give_up
         self.lock = threading.Lock()
-        self.holding = threading.Lock()     # for who tries again what is held
+        self.holding = threading.Lock()     # for the thread that retries after HELD
         self.connection: Optional[psycopg.Connection[Tuple[Any, ...]]] = None
         self.socket: Optional[socket.socket] = None     # a copy of the connection's
         self.pooled = False         # known once there is a connection
-        self.begun = math.inf       # the statement under way, by the monotonic clock
-        self.answered = -math.inf   # when it last has
-        self.held = -math.inf       # when something last was
-        self.hopeless = math.inf    # since when it can never answer
+        self.begun = math.inf       # start of the current statement, by the monotonic clock
+        self.answered = -math.inf   # time of the last answer
+        self.held = -math.inf       # time of the last HELD
+        self.hopeless = math.inf    # since when the server has refused connections
         self.losses = 0             # of connections
-        self.warned = ""            # of what, while that lasts
+        self.warned = ""            # the last error that was logged, until an answer
 
     def connect(self) -> psycopg.Connection[Tuple[Any, ...]]:
         if self.socket is not None:
@@ -107,7 +106,7 @@ class Database:
         self.begun = time.monotonic()
         connection.adapters.register_loader("text", TextLoader)
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
-            # else all that a statement returns is refused for a byte in one of its rows
+            # otherwise one invalid byte makes the whole result fail
             connection.execute("SET client_encoding = 'SQL_ASCII'")
         # A pooler invents the process that its clients see.  The server connection
         # of the next statement may be another, which knows no prepared ones.
@@ -119,19 +118,19 @@ class Database:
 
     def query(self, sql: str, *args: Any, once: bool = False,
               brief: bool = False) -> List[Tuple[Any, ...]]:
-        """The rows of a statement; without once it is tried until the server has answered.
+        """The rows of a statement.  Unless once, it is retried until the server answers.
 
-        With brief, which is for SELECTs without FROM, it waits for no lock for long: the
-        row of a task may be locked for as long as another transaction is open, and the
-        connection is there for the other tasks, too.
+        With brief, which is for SELECTs without FROM, it waits for a lock only briefly.
+        An open transaction may have locked the row of a task, and other tasks need this
+        connection too.
         """
         try:
             return self.persist(sql, args, once, brief)
         except HELD:
             if once:
                 raise
-        # One at a time, and seldom: so they keep no others from the connection.  When the
-        # one is in the way no more they follow each other at once.
+        # One thread retries at a time, and seldom, so others can use the connection.
+        # Once it succeeds, the others follow at once.
         self.stopping.wait(HELD_PAUSE)
         while True:
             with self.holding:
@@ -140,12 +139,12 @@ class Database:
                 except HELD:
                     if self.stopping.wait(HELD_PAUSE):
                         raise
-            time.sleep(0.05)        # it is another's turn
+            time.sleep(0.05)        # so that another thread can retry
 
     def persist(self, sql: str, args: Sequence[Any], once: bool,
                 brief: bool) -> List[Tuple[Any, ...]]:
-        # If only the answer was lost, the attempt sees to it that a second
-        # complete does no harm; what a lost pop took comes back by its lease.
+        # If only the answer was lost, a second complete of the same attempt is harmless.
+        # Tasks of a lost pop come back when their leases expire.
         failures = 0
         while True:
             with self.lock:
@@ -161,7 +160,7 @@ class Database:
                     return rows
                 except HELD as error:
                     if not once and not lately:
-                        log.warning("another transaction is in the way: %s; trying again",
+                        log.warning("another transaction has locked the task: %s; retrying",
                                     explain(error))
                     self.held = self.answered = time.monotonic()
                     raise
@@ -184,10 +183,10 @@ class Database:
             self.begun = math.inf
 
     def lose(self, error: psycopg.Error) -> None:
-        """Closes the connection, which that has happened to."""
+        """Closes the connection after an error."""
         self.losses += 1
         if str(error) != self.warned:
-            log.warning("%s; trying again", error)
+            log.warning("%s; retrying", error)
         self.warned = str(error)
         if self.connection is not None:
             self.connection.close()
@@ -199,7 +198,7 @@ class Database:
             raise WorkerError(explain(error)) from error
 
     def check(self) -> None:
-        """Ends the connection of a statement that has taken too long: from any thread."""
+        """Ends the connection of a statement past its time limit.  For any thread."""
         if time.monotonic() - self.begun > self.limit:
             log.warning("no answer for %g s", self.limit)
             self.cut()
@@ -221,7 +220,7 @@ class Database:
             pass        # it is being lost anyway
 
     def close(self) -> None:
-        # Not waiting for a thread that is in a call of a server that is mute.
+        # without waiting for a thread whose server does not answer
         if self.lock.acquire(timeout=1):
             try:
                 if self.connection is not None:
@@ -233,7 +232,7 @@ class Database:
 
 
 def explain(error: BaseException) -> str:
-    """What is wrong, in one line."""
+    """The error as one line."""
     if isinstance(error, psycopg.Error):
         text = error.diag.message_primary or str(error)
         if isinstance(error, psycopg.errors.InvalidSchemaName):

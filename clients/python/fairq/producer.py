@@ -1,9 +1,14 @@
 """Enqueueing and cancelling, in the caller's transaction.
 
-A connection is whatever the application has: of psycopg 3 or 2, or another driver with
-cursors and %s for parameters; Django's django.db.connection; an SQLAlchemy Connection or
-Session; or, for the functions that begin with "a", psycopg's AsyncConnection and
-SQLAlchemy's AsyncConnection and AsyncSession.  Nothing is committed here.
+A connection is one of
+
+- psycopg 3 or 2, or another driver with cursors and %s for parameters;
+- Django: django.db.connection;
+- SQLAlchemy: a Connection or a Session;
+- psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession, for the
+  functions that begin with "a".
+
+These functions do not commit.
 """
 
 from __future__ import annotations
@@ -18,20 +23,20 @@ Statement = Tuple[str, Tuple[Optional[str], ...]]
 
 
 class NoGroup(str):
-    """The empty group, said on purpose."""
+    """The empty group, if it is intended."""
 
 
 NO_GROUP = NoGroup("")
 Group = Union[str, int]
 
-# Parameters go as text with a cast, so that all drivers mean the same.
+# Parameters are sent as text with a cast, so that all drivers behave the same.
 CASTS = {"priority": "int", "run_at": "timestamptz", "dedup_key": "text",
          "max_attempts": "int", "cost": "real", "headers": "jsonb",
          "expires_at": "timestamptz", "replace": "boolean", "dedup_until": "text",
          "dedup_keys": "text[]", "costs": "real[]", "priorities": "int[]",
          "run_ats": "timestamptz[]"}
 TIMES = "run_at", "run_ats", "expires_at"
-# What is given in seconds; a delay is added to the server's clock, which decides.
+# Arguments in seconds.  A delay is added to the server's clock.
 INTERVAL = "make_interval(secs => %s::text::float8)"
 DURATIONS = {"delay": f"run_at => clock_timestamp() + {INTERVAL}",
              "dedup_for": f"dedup_for => {INTERVAL}"}
@@ -42,12 +47,12 @@ def seconds(duration: Delay) -> float:
 
 
 def to_json(value: Any) -> str:
-    # What is no JSON, NaN for one, is the caller's error and not the server's.
+    # Values that JSON does not have, such as NaN, fail here and not on the server.
     return json.dumps(value, allow_nan=False)
 
 
 def as_text(name: str, value: Any) -> Optional[str]:
-    """A value as PostgreSQL reads it, a list as an array."""
+    """A value as text for PostgreSQL; a list as an array."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
@@ -63,14 +68,14 @@ def as_text(name: str, value: Any) -> Optional[str]:
 
 
 def element(text: Optional[str]) -> str:
-    """Of an array."""
+    """An element of an array."""
     if text is None:
         return "NULL"
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def group_of(group: Group) -> str:
-    """What is fair is so between groups: one that is missing is a mistake mostly."""
+    """The group as text.  A missing group is most likely a mistake."""
     if group is None or group == "" and not isinstance(group, NoGroup):
         raise ValueError("the group must not be empty: it names whose task this is;"
                          " use fairq.NO_GROUP for an intended empty group")
@@ -129,7 +134,7 @@ def fetch(connection: Any, statement: Statement) -> List[Any]:
     if callable(getattr(connection, "get_bind", None)):         # an SQLAlchemy Session
         connection = connection.connection()
     if hasattr(connection, "exec_driver_sql"):                  # its Connection
-        # not as its driver takes it, of which each has marks of its own
+        # not exec_driver_sql(), since each driver marks parameters in its own way
         text = sys.modules["sqlalchemy"].text
         sql, values = statement
         parts = sql.split("%s")
@@ -139,7 +144,7 @@ def fetch(connection: Any, statement: Statement) -> List[Any]:
     cursor = connection.cursor()
     try:
         cursor.execute(*statement)
-        # psycopg gives rows as the connection's row factory has them
+        # psycopg makes rows with the connection's row factory
         return [first(row) for row in cursor.fetchall()]
     finally:
         cursor.close()
@@ -170,10 +175,10 @@ def enqueue(connection: Any, queue: str, group: Group, payload: Any = None, *,
             cost: Optional[float] = None, headers: Optional[Mapping[str, Any]] = None,
             expires_at: Optional[datetime] = None, replace: Optional[bool] = None,
             dedup_until: Optional[str] = None, dedup_for: Optional[Delay] = None) -> int:
-    """Adds a task for the group, in the connection's transaction; its id.
+    """Adds a task for the group in the connection's transaction, and returns its id.
 
-    task is the name of the handler that is to do it, and payload that handler's
-    arguments: named ones are an object, positional ones a list.
+    task is the name of the handler, and payload has its arguments: a dict of named ones,
+    or a list of positional ones.
     """
     options = dict(delay=delay, run_at=run_at, priority=priority, dedup_key=dedup_key,
                    max_attempts=max_attempts, cost=cost, expires_at=expires_at,
@@ -208,7 +213,7 @@ def enqueue_batch(connection: Any, queue: str, groups: Sequence[Group], payloads
                   costs: Optional[Sequence[float]] = None,
                   headers: Optional[Sequence[Optional[Mapping[str, Any]]]] = None,
                   expires_at: Optional[datetime] = None) -> List[int]:
-    """Adds many tasks in one call, all or none; their ids in the order of the input."""
+    """Adds all tasks or none in one call, and returns their ids in the same order."""
     options = dict(delay=delay, run_at=run_at, priority=priority, run_ats=listed(run_ats),
                    priorities=listed(priorities), dedup_keys=listed(dedup_keys),
                    costs=listed(costs), expires_at=expires_at)
@@ -233,7 +238,7 @@ async def aenqueue_batch(connection: Any, queue: str, groups: Sequence[str],
 
 
 def cancel(connection: Any, id: int) -> bool:
-    """Takes a task back; the worker of a running one is told. False: it is finished."""
+    """Cancels a task; a running one is asked to stop.  False: it is finished already."""
     return bool(fetch(connection, ("SELECT fairq.cancel(%s::text::bigint)", (str(int(id)),)))[0])
 
 

@@ -1,4 +1,4 @@
-"""A task in the hands of a worker, and what its handler may raise."""
+"""A task that a worker has, and the exceptions for its handler."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Stopped(Exception):
 
 
 class Dead(Exception):
-    """The task has failed, and no retry would mend that."""
+    """The task has failed for good: no retry."""
 
 
 class Retry(Exception):
-    """The task is to be retried: in so many seconds, or by the queue's backoff."""
+    """The task is to be retried after a delay, or with the queue's backoff."""
 
     def __init__(self, delay: Union[timedelta, float, None] = None, error: Optional[str] = None):
         self.delay = None if delay is None else timedelta(seconds=seconds(delay))
@@ -48,7 +48,7 @@ class TimedOut(Exception):
 
 
 class Undecodable(Exception):
-    """JSON that PostgreSQL keeps, and Python does not read, or PostgreSQL does not print."""
+    """JSON that Python cannot read, or PostgreSQL cannot print."""
 
 
 class Task:
@@ -61,7 +61,7 @@ class Task:
         self.shard: "Shard" = shard
         self.id, self.attempt = id, attempt
         self.group_key, self.queue, self.priority = group_key, queue, priority
-        # psycopg reads times in one DateStyle only
+        # psycopg reads times in a single DateStyle only
         self.enqueued_at = EPOCH + timedelta(microseconds=int(enqueued_at * 1_000_000))
         self.attempts_left, self.lapses = attempts_left, lapses
         self.payload: Any = None
@@ -73,27 +73,27 @@ class Task:
         except Undecodable as error:
             self.unread = error
         self.stopped = False
-        self.handed_back = False                # as the worker is to stop
+        self.handed_back = False                # released, since the worker stops
         self.completed = False                  # in a transaction of its handler
         self.timeout: Optional[float] = None    # seconds
         self.timed_out = False
         self.stop_coroutine: Any = None         # cancels an asynchronous handler
-        # the work, by the monotonic clock; and when it is to be over
+        # start, end and time limit of the work, by the monotonic clock
         self.begun = self.ended = self.deadline = math.inf
 
     @property
     def name(self) -> Optional[str]:
-        """The handler that is to do it; None: it says none."""
+        """The name of the handler; None: the task has none."""
         name = self.headers.get("task") if isinstance(self.headers, dict) else None
         return name if isinstance(name, str) else None
 
     def check(self) -> None:
-        """To be called now and then in long work: raises Stopped if it is in vain."""
+        """Raises Stopped if the task was cancelled or its lease is lost, for long work."""
         if self.stopped:
             raise Stopped(f"task {self.id} was cancelled, or its lease is lost")
 
     def set_progress(self, progress: Any) -> None:
-        """Has fairq.tasks show how far the work is; raises Stopped if it is in vain."""
+        """Sets the column progress of fairq.tasks; raises Stopped like check()."""
         if not self.call("set_progress", to_json(progress)):
             self.stopped = True
         self.check()
@@ -102,7 +102,7 @@ class Task:
         """The same in an asynchronous handler."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
-        # not that of the loop, all of whose threads may wait for rows that are held
+        # not the loop's executor, since all its threads may wait for locked rows
         executor = ThreadPoolExecutor(1)
         try:
             await asyncio.get_running_loop().run_in_executor(executor, self.set_progress, progress)
@@ -110,10 +110,10 @@ class Task:
             executor.shutdown(wait=False)
 
     def complete(self, connection: Any, result: Any = None) -> None:
-        """Ends the task in the handler's transaction, so that it is done exactly once.
+        """Completes the task in the handler's transaction, so that it is done exactly once.
 
-        The connection is one that enqueue() takes.  Raises Stopped if the task is not
-        this worker's any more: then all is to be rolled back.
+        The connection is one that enqueue() takes.  Raises Stopped if the worker has lost
+        the task: then roll back.
         """
         self.completes(fetch(connection, self.completion(result))[0])
 
@@ -143,15 +143,15 @@ class Task:
             self.id, self.attempt, *args, *named.values(), brief=True)
         return value
 
-    def took(self) -> timedelta:        # for queues that are fair by time
+    def took(self) -> timedelta:        # for time-fair queues
         return timedelta(seconds=self.ended - self.begun)
 
     def release(self) -> None:
-        """Hands it back; ends it if it is cancelled; nothing if it is lost."""
+        """Releases the task, or ends it if it is cancelled."""
         self.call("release")
 
     def stop(self) -> None:
-        """Tells its work that it is in vain."""
+        """Asks the handler to stop."""
         self.stopped = True
         if self.stop_coroutine is not None:
             self.stop_coroutine()
@@ -168,5 +168,5 @@ def decode(what: str, text: Optional[str]) -> Any:
 
 
 def current_task() -> Task:
-    """The task whose handler calls this; LookupError: none does."""
+    """The task whose handler calls this; LookupError outside of handlers."""
     return current.get()

@@ -1,4 +1,4 @@
-"""Threads that live on."""
+"""A pool of daemon threads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger("fairq")
 
 
 class Threads:
-    """Runs functions side by side, each in a thread that is idle, or in a new one.
+    """Runs functions concurrently, each in an idle thread or a new one.
 
-    There are at most so many threads; what is beyond that waits.  They are daemons, as
-    what they run may never end.
+    When the pool has its maximum of threads, functions wait.  The threads are daemons,
+    since the functions may never end.
     """
 
     def __init__(self, name: str, most: float = math.inf):
@@ -45,7 +45,7 @@ class Threads:
                 function(*args)
             except BaseException:
                 log.exception("in thread %s", threading.current_thread().name)
-            del function, args      # what they hold is not to live as long as this
+            del function, args      # so that this thread does not keep them alive
             with self.lock:
                 if self.waiting:
                     self.waiting -= 1

@@ -1,13 +1,12 @@
-"""A worker: takes the tasks of queues, and has handlers do them.
+"""A worker: takes tasks of queues, and runs their handlers.
 
-Per database two connections and two threads, one that pops and sleeps in fairq.wait and
-one that keeps the leases.  Handlers that are functions run in as many threads as there
-are slots, which live on, async ones in an event loop; other threads tell the server how
-tasks have ended, as that may have to wait.  One more looks for what takes too long.
-What each of them waits for is the condition "changed".
+A worker has two connections and two threads per database.  One pops and sleeps in
+fairq.wait, the other renews leases.  Functions run in a pool with one thread per slot,
+async handlers in an event loop.  Other threads complete tasks, since that may wait for
+locks, and one watches time limits.  All of them wait for the condition "changed".
 
-A queue may be spread over several databases, its shards.  Then free slots go to them
-by what they have had per group, see Shard.take_slots().
+A queue may be spread over several databases, its shards.  Shard.take_slots() divides
+the free slots among them.
 """
 
 from __future__ import annotations
@@ -44,36 +43,36 @@ H = TypeVar("H", bound=Handler)
 
 log = logging.getLogger("fairq")
 
-# seconds that the server has, after the grace, to hear what has ended
+# seconds for the server's answers after the grace
 TO_ANSWER = 4
 
-# seconds after which a server that has not answered is not waited for
+# seconds after which the other shards do not wait for a server
 SILENCE = 1
 
-# seconds in which a handler that is timed out has to end
+# seconds in which a handler has to end after its timeout
 TO_STOP = 1
 
 # seconds for exit handlers, if handlers of tasks have been left behind
 TO_EXIT = 10
 
-# seconds until a main thread notices a signal that another one has got
+# seconds until the main thread notices a signal that another thread received
 TO_NOTICE = 0.5
 
-# the longest that a connection may be silent, in seconds; that of fairq.wait is beyond
+# bounds of a statement's time limit, in seconds, without the time of fairq.wait
 LIMIT_LEAST, LIMIT_MOST = 5, 10
 
-# Payloads as text, as one that cannot be decoded is to fail by itself.
+# Payloads are read as text, so that each is decoded, and fails, by itself.
 CLAIM = ("id, attempt, group_key, queue, priority, extract(epoch FROM enqueued_at),"
          " attempts_left, lapses")
 TEXTS = "payload::text, headers::text"
 POP = "fairq.pop(%s::text[], %s, lease => %s, worker => %s)"
 
-# what handled the signals that a worker handles, in this process
+# in this process: the previous handlers of the signals that a worker handles
 before_us: Dict[int, Any] = {}
 
 
 def leave_signals() -> None:
-    """In a process that a handler has forked: to end that is not to end this worker."""
+    """Restores the signal handlers in a forked process, which must not end the worker."""
     for number, handler in before_us.items():
         signal.signal(number, handler)
     before_us.clear()
@@ -85,7 +84,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def signals_to(wake: Callable[[], object], asked: bool) -> Iterator[None]:
-    """Has SIGTERM and SIGINT call that, if asked and in the main thread."""
+    """Makes SIGTERM and SIGINT call wake(), if asked and in the main thread."""
     ours = {}
     if asked and threading.current_thread() is threading.main_thread():
         for number in signal.SIGTERM, signal.SIGINT:
@@ -97,27 +96,26 @@ def signals_to(wake: Callable[[], object], asked: bool) -> Iterator[None]:
     finally:
         for number, handler in ours.items():
             before = before_us.pop(number, None)
-            # not if somebody else has taken it since
+            # unless the program has set another handler since
             if signal.getsignal(number) is handler and before is not None:
                 signal.signal(number, before)
 
 
 class Shard:
-    """A database that has the queues, or a part of their groups."""
+    """A database with the queues, or with some of their groups."""
 
     def __init__(self, worker: "Worker", uri: str):
         self.worker = worker
-        # fairq.wait takes its time
         self.popper = Database(uri, worker.name, worker.stopping, WAIT + LIMIT_MOST, worker.give_up)
-        # It goes on until the end, to tell what has ended.  One that is mute is given up
-        # in time for another to keep the leases.
+        # It works until the end, to complete tasks.  Its time limit is short enough for a
+        # new connection to renew the leases in time.
         limit = max(LIMIT_LEAST, min(LIMIT_MOST, worker.lease.total_seconds() / 4))
         self.keeper: Database = Database(uri, worker.name, worker.ended, limit)
-        self.groups = 1             # that have something to do
-        self.counted = -math.inf    # when they were, by the monotonic clock
+        self.groups = 1             # number of active groups
+        self.counted = -math.inf    # time of that count, by the monotonic clock
         self.service = 0.0          # tasks taken, per group
-        self.slots = 0              # that its pop, which has not returned, is to fill
-        self.taking = -math.inf     # when it last had tasks, and room for them
+        self.slots = 0              # slots of the current pop
+        self.taking = -math.inf     # last time with tasks and free slots
 
     def tasks(self) -> List[Task]:
         return [task for task in self.worker.running if task.shard is self]
@@ -126,13 +124,13 @@ class Shard:
         return [shard for shard in self.worker.shards if shard is not self]
 
     def answers(self) -> bool:
-        """Does it have tasks, and has it said something within a second?"""
+        """Whether it has tasks, and has answered within a second."""
         return self.taking > time.monotonic() - SILENCE
 
     def is_stuck(self, late: float) -> bool:
-        """Can it not be told what has become of its tasks?
+        """Whether the server does not accept the ends of tasks.
 
-        One that answers may have some of which other transactions hold the rows.
+        A shard that answers may have tasks whose rows are locked.
         """
         untold = sum(task.ended <= late for task in self.tasks())
         return untold >= (self.worker.concurrency if self.keeper.answered > late else 1)
@@ -145,7 +143,7 @@ class Shard:
                 worker.queues)
             groups = groups or 1
             with worker.changed:
-                # what it is ahead by is tasks: of each group it is another part now
+                # its lead is a number of tasks, now divided by another number of groups
                 least = min((s.service for s in worker.shards if s.answers()),
                             default=self.service)
                 self.service = least + (self.service - least) * self.groups / groups
@@ -153,12 +151,11 @@ class Shard:
             self.counted = time.monotonic()
 
     def take_slots(self) -> int:
-        """Those of the free slots that are this shard's; waits for one.
+        """The number of free slots for this shard; waits for one.
 
-        Each goes to the shard that has had the fewest tasks per group, of those that
-        have some: so groups of all shards get the same.  A shard that does not answer
-        within a second is not waited for, and if it cannot be told what has ended it
-        gets no more.
+        A free slot goes to the shard with tasks that has had the fewest tasks per group.
+        So groups of all shards get the same.  The others do not wait for a shard that
+        does not answer within a second.  A stuck shard gets no more slots.
         """
         worker = self.worker
         with worker.changed:
@@ -167,7 +164,7 @@ class Shard:
                 if worker.alone is None and not self.is_stuck(late):
                     others = [s.service for s in self.others() if s.answers()]
                     if others and not self.answers():
-                        # it has saved up none; and not all workers come to it at once
+                        # it saves up no service; and workers must not all choose it at once
                         self.service = max(self.service,
                                            min(others) + random.random() / self.groups)
                     self.taking = time.monotonic()
@@ -187,7 +184,7 @@ class Shard:
         self.service += slots / self.groups
 
     def got(self, tasks: Sequence[Task]) -> None:
-        """What its pop has brought; the other slots are free again."""
+        """Adds the tasks of a pop; the other slots are free again."""
         with self.worker.changed:
             self.count(len(tasks) - self.slots)
             self.slots = 0
@@ -198,21 +195,20 @@ class Shard:
 
 
 class Worker:
-    """Does the tasks of queues, strictly in the order in which these are given.
+    """Runs the tasks of queues, strictly in the given order of queues.
 
-    concurrency     tasks at a time
-    lease           seconds after which others may do the tasks of a worker that is
-                    dead; one that lives prolongs the lease every third of that
-    grace           seconds that tasks have to finish in when the worker is to stop
-    timeout         seconds that a task may take; a handler may have another one
-    poll            None: sleep in fairq.wait until there is something to do, or
-                    through a pooler, of which that would occupy a connection, look
-                    every second.  Other than 0: look each so many seconds.
+    concurrency     number of tasks at a time
+    lease           seconds after which another worker may run the tasks of a worker that
+                    died; the worker renews its leases every third of that
+    grace           seconds that running tasks have to end when the worker stops
+    timeout         seconds that a task may take; a handler may have its own
+    poll            seconds between two looks for tasks.
+                    None: sleep in fairq.wait; through a pooler, 1.
                     0: sleep in fairq.wait, also through a pooler
-    databases       a connection string, or those of all shards; '': PGHOST and so on
-    name            what fairq.tasks shows as the worker
-    give_up         seconds until it ends if the server can never answer, as there is no
-                    such database or role; None: it waits
+    databases       a connection string, or one for each shard; '': PGHOST and so on
+    name            the worker's name in fairq.tasks
+    give_up         seconds after which the worker ends if the server refuses its
+                    connections; None: it waits
     """
 
     def __init__(self, queues: Union[str, Sequence[str]], *, concurrency: int = 4,
@@ -236,17 +232,17 @@ class Worker:
         self.handlers: Dict[Optional[str], Entry] = {}      # of a queue; None: of all others
 
         self.stopping = threading.Event()
-        self.changed = threading.Condition()            # of all below, and of shards
+        self.changed = threading.Condition()            # protects all below, and shards
         self.running: Set[Task] = set()
         self.working: Set[Task] = set()     # whose handlers have begun, and not ended
-        self.left: Set[Task] = set()        # of those the ones that have failed by their timeouts
-        self.alone: Optional[Task] = None   # runs with nothing beside it, or is to
+        self.left: Set[Task] = set()        # of working, those that failed by their timeouts
+        self.alone: Optional[Task] = None   # runs, or is to run, without other tasks
         self.shards: List[Shard] = []
         self.room = threading.Semaphore(concurrency)    # for the work of running tasks
-        self.problem: Optional[BaseException] = None    # for which it ends
+        self.problem: Optional[BaseException] = None    # why the worker ends
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         self.popping: List[threading.Thread] = []
-        self.wake: Callable[[], object] = lambda: None    # whoever waits for the end
+        self.wake: Callable[[], object] = lambda: None    # wakes run() or serve()
         self.told_of_pooler = False
         self.workers = Threads("fairq handler", concurrency)
         self.helpers = Threads("fairq helper")
@@ -256,7 +252,7 @@ class Worker:
     # ---- handlers
 
     def task(self, name: str, *, timeout: Optional[Delay] = None) -> Callable[[H], H]:
-        """Decorates the handler of the tasks of that name, for their arguments."""
+        """Decorates the handler of tasks with that name."""
         def register(handler: H) -> H:
             if name in self.tasks:
                 raise ValueError(f"task {name!r} has a handler already")
@@ -268,7 +264,7 @@ class Worker:
                 timeout: Optional[Delay] = None) -> Callable[[H], H]:
         """Decorates the handler of all other tasks of the queue, or of all queues.
 
-        It is given the Task, whose payload may be anything.
+        The worker calls it with the Task, whose payload may be anything.
         """
         def register(handler: H) -> H:
             if queue in self.handlers:
@@ -300,7 +296,7 @@ class Worker:
     # ---- taking tasks
 
     def free_slots(self, late: float) -> int:
-        # what a shard has not answered since then keeps no others from running
+        # slots of a shard that has not answered since "late" are free for others
         popping = sum(shard.slots for shard in self.shards if shard.answers())
         return (self.concurrency - len(self.left) - popping
                 - sum(task.ended > late for task in self.running))
@@ -322,10 +318,10 @@ class Worker:
                 return
             tasks = self.pop(shard)
         except psycopg.errors.QueryCanceled:
-            pass        # by end_shard(), or by a statement_timeout
+            pass        # by end_shard(), or a statement_timeout
         except LOST:
             shard.got([])
-            shard.counted = -math.inf   # it connects again by that, without slots
+            shard.counted = -math.inf   # count_groups() reconnects, without slots
             self.stopping.wait(1)
             return
         shard.got(tasks)
@@ -340,7 +336,7 @@ class Worker:
             return [Task(shard, *row) for row in shard.popper.query(
                 f"SELECT {CLAIM}, {TEXTS} FROM {POP}", *args, once=True)]
         except TOO_LARGE:
-            # A few kB of jsonb may be a GB of text, as numbers like 1e100000 are.
+            # A few kB of jsonb may be a GB of text, for example numbers like 1e100000.
             return [Task(shard, *row, *self.read(shard, row[0])) for row in shard.popper.query(
                 f"SELECT {CLAIM} FROM {POP}", *args, once=True)]
 
@@ -349,14 +345,13 @@ class Worker:
             rows = shard.popper.query(f"SELECT {TEXTS} FROM fairq.tasks WHERE id = %s", id)
         except TOO_LARGE as error:
             return None, None, Undecodable(f"payload or headers cannot be read: {explain(error)}")
-        return rows[0] if rows else (None, None, Stopped("it is gone"))
+        return rows[0] if rows else (None, None, Stopped("the task does not exist any more"))
 
     def admit(self, tasks: Sequence[Task]) -> List[Task]:
-        """Those of the tasks that are to begin; hands the others back.
+        """Returns the tasks to begin, and releases the others.
 
-        One whose lease has lapsed may have killed its process.  It is run with nothing
-        beside it, which would lapse together with it: there is one of them at a time,
-        and what comes after it is for others, or later.
+        A task whose lease has expired may have killed its process.  It runs without other
+        tasks, which would lose their leases with it.  One such task runs at a time.
         """
         with self.changed:
             admitted = [task for task in tasks if not task.lapses and self.alone is None]
@@ -377,9 +372,8 @@ class Worker:
             poll = 1
             if not self.told_of_pooler:
                 self.told_of_pooler = True
-                log.warning("the connection goes through a pooler, of which fairq.wait would"
-                            " occupy a connection, so this worker looks for tasks every"
-                            " second; say poll to have another interval, or 0 to wait")
+                log.warning("the connection goes through a pooler, so the worker looks for tasks"
+                            " every second; poll sets another interval, and poll=0 waits")
         if poll:
             self.stopping.wait(poll)
             return
@@ -387,9 +381,9 @@ class Worker:
             shard.popper.query("CALL fairq.wait(%s::text[], %s)", self.queues,
                                timedelta(seconds=WAIT), once=True)
         except LOST:
-            pass    # cancelled; or lost, at the end
+            pass    # cancelled, or lost at the end
 
-    # ---- doing them
+    # ---- running tasks
 
     def begin(self, task: Task) -> None:
         if task is self.alone:
@@ -399,7 +393,7 @@ class Worker:
 
     def begin_alone(self, task: Task) -> None:
         with self.changed:
-            # by and by also without those whose end the server cannot be told
+            # after SILENCE, do not wait for tasks whose end the server does not accept
             while not self.stopping.is_set() and any(
                     other.ended > time.monotonic() - SILENCE
                     for other in self.running if other is not task):
@@ -449,7 +443,7 @@ class Worker:
                 task.deadline = task.begun + task.timeout
 
     def has_ended(self, task: Task, error: Optional[BaseException], result: Any) -> None:
-        """The work; the task has not, if it is one of those that were left."""
+        """Records the end of the work, and finishes the task unless leave() has."""
         with self.changed:
             self.working.discard(task)
             if task in self.left:
@@ -494,7 +488,7 @@ class Worker:
         self.close_async(loop)
 
     def close_async(self, loop: asyncio.AbstractEventLoop) -> None:
-        """close_old_connections() in the thread of Django's that serves coroutines."""
+        """close_old_connections() in Django's thread for coroutines."""
         asgiref = sys.modules.get("asgiref.sync")
         if asgiref is not None and "django.db" in sys.modules:
             closing = loop.create_task(asgiref.sync_to_async(close_old_connections)())
@@ -502,7 +496,7 @@ class Worker:
             closing.add_done_callback(self.coroutines.discard)
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
-        """That of serve(), or one in a thread."""
+        """The event loop of serve(), or one in a thread."""
         with self.changed:
             if self.loop is None:
                 self.loop = asyncio.new_event_loop()
@@ -511,7 +505,7 @@ class Worker:
 
     def outcome(self, task: Task, error: Optional[BaseException],
                 result: Any = None) -> Tuple[str, Tuple[Any, ...], Dict[str, Any]]:
-        """The call by which the task is finished."""
+        """The function that finishes the task, and its arguments."""
         if error is None:
             try:
                 return "complete", (None if result is None else to_json(result),), {}
@@ -520,8 +514,8 @@ class Worker:
         if task.timed_out:
             error = timed_out(task, error)
         elif isinstance(error, Stopped) and task.stopped and not self.stopping.is_set():
-            # It counts: the queue's max_run may be over.  What is cancelled ends by this,
-            # and what has another worker stays as it is.
+            # The attempt counts, since the queue's max_run may be over.  This call also
+            # ends a cancelled task, and has no effect if another worker has the task.
             return "fail", ("stopped: it was cancelled, its lease was lost, or it has run for"
                             " longer than its queue allows",), {}
         elif isinstance(error, Stopped):
@@ -548,7 +542,7 @@ class Worker:
                     self.warn_of_refusal(task, losses)
         except psycopg.Error as error:
             if isinstance(error, LOST) and not isinstance(error, TOO_LARGE):
-                log.error("task %s, attempt %s, is left to its lease: %s",
+                log.error("task %s, attempt %s, could not be finished; its lease will expire: %s",
                           task.id, task.attempt, error)
                 return
             # a result that PostgreSQL cannot keep
@@ -563,11 +557,11 @@ class Worker:
 
     def warn_of_refusal(self, task: Task, losses: int) -> None:
         if task.shard.keeper.losses != losses:
-            log.info("task %s, attempt %s: the server's answer to its end was lost;"
-                     " most likely the server has ended it", task.id, task.attempt)
+            log.info("task %s, attempt %s: the server's answer was lost; most likely it has"
+                     " completed the task", task.id, task.attempt)
             return
-        log.warning("task %s, attempt %s, of queue %s and group %s is done, but the server refuses"
-                    " to complete it: it was cancelled, or its lease was lost and it may run twice",
+        log.warning("the server refuses to complete task %s, attempt %s, of queue %s and group %s:"
+                    " it was cancelled, or its lease was lost",
                     task.id, task.attempt, task.queue, task.group_key)
 
     def heartbeat(self, shard: Shard) -> None:
@@ -577,7 +571,7 @@ class Worker:
                               key=lambda task: task.attempt)
             tasks = {task.id: task for task in held}
             for task in held:
-                if tasks[task.id] is not task:      # it was lost to a later attempt here
+                if tasks[task.id] is not task:      # this worker has a later attempt
                     task.stop()
             if not tasks:
                 continue
@@ -591,10 +585,10 @@ class Worker:
                 for id in lost:
                     tasks[id].stop()
 
-    # ---- what takes too long
+    # ---- time limits
 
     def watch(self) -> None:
-        """Ends connections that are mute, and tasks that take longer than they may."""
+        """Ends connections without an answer, and tasks past their timeouts."""
         limited = any(timeout is not None for _, timeout in
                       [*self.tasks.values(), *self.handlers.values()])
         while not self.ended.wait(0.2 if limited else 1):
@@ -613,16 +607,16 @@ class Worker:
                     task.stop()
 
     def leave(self, task: Task) -> None:
-        """Fails a task that was timed out, and whose handler does not end."""
+        """Fails a task whose handler does not end after its timeout."""
         with self.changed:
             if task not in self.working:
-                return          # it has, just now
+                return          # the handler has just ended
             self.left.add(task)
             task.ended = time.monotonic()
             slots = self.concurrency - len(self.left)
         self.helpers.run(self.finish, task, *self.outcome(task, Stopped()))
         log.error("the handler of task %s, attempt %s, of queue %s does not end after its timeout;"
-                  " until it does this worker has %s of %s slots", task.id, task.attempt,
+                  " until then %s of %s slots are left", task.id, task.attempt,
                   task.queue, slots, self.concurrency)
         if slots == 0:
             self.end_by(WorkerError("all slots are taken by handlers that do not end after"
@@ -636,7 +630,7 @@ class Worker:
 
     def start(self) -> None:
         if self.shards:
-            raise RuntimeError("a worker can be started once only")
+            raise RuntimeError("a worker can be started only once")
         self.shards = [Shard(self, uri) for uri in self.databases]
         self.popping = [threading.Thread(target=self.pop_tasks, args=(shard,), daemon=True)
                         for shard in self.shards]
@@ -647,11 +641,11 @@ class Worker:
         self.helpers.run(self.watch)
 
     def end_shard(self, shard: Shard, popping: threading.Thread) -> None:
-        """Lets its tasks end, and hands back what does not."""
+        """Waits for its tasks to end, and releases the others."""
         mute = time.monotonic() + TO_ANSWER / 2
         while popping.is_alive():
             if time.monotonic() < mute:
-                # most likely it is in fairq.wait; and to cancel a mute one takes its time
+                # most likely it is in fairq.wait; to cancel may take some time
                 self.helpers.run(shard.popper.cancel)
             else:
                 shard.popper.cut()
@@ -659,7 +653,7 @@ class Worker:
         with self.changed:
             self.changed.wait_for(lambda: not shard.tasks(), self.grace)
             left = [task for task in shard.tasks() if task.ended == math.inf]
-        # side by side, as the row of one may be held
+        # concurrently, since the row of one may be locked
         releasing = [threading.Thread(target=self.hand_back, args=(task,), daemon=True)
                      for task in left]
         for thread in releasing:
@@ -684,7 +678,7 @@ class Worker:
         with self.changed:
             self.stopping.set()
             self.changed.notify_all()
-        limit = time.monotonic() + self.grace + TO_ANSWER       # a shard may be down, or mute
+        limit = time.monotonic() + self.grace + TO_ANSWER       # a shard may not answer
         ending = [threading.Thread(target=self.end_shard, args=args, daemon=True)
                   for args in zip(self.shards, self.popping)]
         for thread in ending:
@@ -694,12 +688,12 @@ class Worker:
         self.ended.set()
 
     async def end_coroutines(self) -> None:
-        """Lets handlers that were cancelled come to their end."""
+        """Waits for the end of handlers that were cancelled."""
         if self.coroutines:
             await asyncio.wait(self.coroutines, timeout=1)
 
     def stop(self) -> None:
-        """Has run() or serve() end: from any thread."""
+        """Ends run() or serve().  For any thread."""
         self.stopping.set()
         self.wake()
 
@@ -708,9 +702,9 @@ class Worker:
             raise WorkerError(explain(self.problem)) from self.problem
 
     def run(self, *, signals: bool = False) -> None:
-        """Works until stop(); with signals, in the main thread, until SIGTERM or SIGINT, too.
+        """Works until stop().  With signals, in the main thread, also until SIGTERM or SIGINT.
 
-        Raises WorkerError if it cannot.
+        Raises WorkerError if it cannot work.
         """
         reading, writing = socket.socketpair()
         writing.setblocking(False)
@@ -724,8 +718,8 @@ class Worker:
         try:
             with signals_to(wake, signals):
                 self.start()
-                # This thread, if it is the main one, handles signals: also those that come
-                # to other threads, which end no call of this one.
+                # If this is the main thread, it handles signals, also those that another
+                # thread receives, which do not interrupt a call of this one.
                 while not select.select([reading], [], [], TO_NOTICE)[0]:
                     pass
                 self.end()
@@ -733,7 +727,7 @@ class Worker:
                     try:
                         asyncio.run_coroutine_threadsafe(self.end_coroutines(), self.loop).result(2)
                     except concurrent.futures.TimeoutError:
-                        pass        # one of them keeps the loop from all others
+                        pass        # one of them blocks the loop
                     self.loop.call_soon_threadsafe(self.loop.stop)
         finally:
             reading.close()
@@ -741,7 +735,7 @@ class Worker:
         self.raise_problem()
 
     async def serve(self, *, signals: bool = False) -> None:
-        """The same in a running event loop, in which async handlers are run."""
+        """The same in a running event loop, which also runs async handlers."""
         loop = self.loop = asyncio.get_running_loop()
         awake = asyncio.Event()
         self.wake = lambda: loop.call_soon_threadsafe(awake.set)
@@ -752,7 +746,7 @@ class Worker:
                 while not waiting.done():       # see run()
                     await asyncio.wait([waiting], timeout=TO_NOTICE)
             finally:
-                # also if this is cancelled; and in no executor that handlers use up
+                # also if this is cancelled; with an executor that handlers do not use
                 executor = concurrent.futures.ThreadPoolExecutor(1)
                 await asyncio.shield(loop.run_in_executor(executor, self.end))
                 executor.shutdown(wait=False)
@@ -760,7 +754,7 @@ class Worker:
         self.raise_problem()
 
     def main(self) -> NoReturn:
-        """run() with signals, and the end of the program: status 0, or 1 and a line on stderr."""
+        """run() with signals.  Ends the program with status 0, or 1 and a line on stderr."""
         status = 0
         try:
             self.run(signals=True)
@@ -773,10 +767,10 @@ class Worker:
 
 
 def exit_besides(status: int) -> NoReturn:
-    """Ends the program as others end, while handlers that do not end go on.
+    """Runs exit handlers and ends the program, although handlers still run.
 
-    What Python does last, besides, waits for the threads that they have begun, and bears
-    none that writes meanwhile.
+    The normal end of Python would wait for threads that the handlers have started, and
+    fails if one of them writes meanwhile.
     """
     limit = threading.Timer(TO_EXIT, os._exit, (status,))
     limit.daemon = True
@@ -792,7 +786,7 @@ def exit_besides(status: int) -> NoReturn:
 
 
 def close_old_connections() -> None:
-    """What Django does before and after a request: its connections are the thread's."""
+    """Does what Django does around each request: connections belong to a thread."""
     conf, db = sys.modules.get("django.conf"), sys.modules.get("django.db")
     if conf is None or db is None or not conf.settings.configured:
         return
@@ -816,7 +810,7 @@ def timed_out(task: Task, error: BaseException) -> TimedOut:
 
 
 def text_of(error: BaseException) -> str:
-    """What the server is to keep of it and its causes, which must have no zero bytes."""
+    """The texts of the error and its causes, without zero bytes."""
     texts: List[str] = []
     seen: Set[int] = set()
     what = ""
