@@ -1,46 +1,46 @@
 // Types of the package fairq: see README.md.
 
-/** What tasks are enqueued through: a Client, PoolClient or Pool of pg, or whatever else has
- * this method, which resolves to rows or to an object that has them. */
+/** A Client, PoolClient or Pool of pg, or any object with this method.  It resolves to rows or
+ * to an object that has rows. */
 export interface Queryable {
   query(text: string, values: any[]): PromiseLike<{ rows: any[] } | any[]>;
 }
 
-/** What a task may have in every call that adds it. */
+/** Options of a task in each call that adds it. */
 export interface TaskOptions {
   /** The name of the handler. */
   task?: string | null;
-  /** Not before so many seconds from now, by the server's clock. */
+  /** Seconds until the task may run, by the server's clock. */
   delay?: number | null;
-  /** Not before that time; PostgreSQL reads a text, which must have a time zone. */
+  /** The task does not run before that time.  A text must have a time zone. */
   runAt?: Date | string | null;
   /** 0, the first, to 9. */
   priority?: number | null;
-  /** At most one unfinished task of the queue has it. */
+  /** At most one unfinished task of the queue has this key. */
   dedupKey?: string | null;
-  /** What it is charged in a queue that is fair by cost. */
+  /** The cost of the task in a cost-fair queue. */
   cost?: number | null;
-  /** What goes with it beside its payload, such as a traceparent. */
+  /** Data in addition to the payload, such as a traceparent. */
   headers?: Record<string, unknown> | null;
 }
 
 export interface EnqueueOptions extends TaskOptions {
-  /** Until when the key is taken. */
+  /** How long the key is taken. */
   dedupUntil?: 'finished' | 'started' | null;
-  /** For so many seconds after that, too. */
+  /** Seconds for which the key stays taken after that. */
   dedupFor?: number | null;
-  /** A task that has the key already gets this payload, these headers and these times. */
+  /** An unfinished task with the key gets this payload, these headers and these times. */
   replace?: boolean | null;
-  /** Instead of the queue's. */
+  /** Overrides that of the queue. */
   maxAttempts?: number | null;
-  /** If it has not begun by then, it never does. */
+  /** A task that has not started by then does not run. */
   expiresAt?: Date | string | null;
-  /** An empty group is refused unless this is true. */
+  /** True allows an empty group. */
   emptyGroup?: boolean;
 }
 
 export interface NewTask extends TaskOptions {
-  /** What is to be treated fairly: a tenant, a user. */
+  /** The tenant or user among whom fairq is fair. */
   group: string;
   /** The arguments of the handler; left out: {}. */
   payload?: unknown;
@@ -50,26 +50,26 @@ export interface NewTask extends TaskOptions {
 export function enqueue(client: Queryable, queue: string, group: string, payload?: unknown,
   options?: EnqueueOptions): Promise<number>;
 
-/** Adds many tasks in one call, all or none; resolves to their ids, in the same order.
- *  The options are of all of them. */
+/** Adds all tasks or none in one call; resolves to their ids, in the same order.
+ *  The options apply to all of them. */
 export function enqueueBatch(client: Queryable, queue: string,
   tasks: Iterable<NewTask>, options?: Pick<EnqueueOptions, 'expiresAt' | 'emptyGroup'>): Promise<number[]>;
 
-/** Takes a task back; false: it is finished, or unknown. */
+/** Cancels a task; false: it is finished, or unknown. */
 export function cancel(client: Queryable, id: number): Promise<boolean>;
 
 /** A task as its handler gets it. */
 export interface Task<Payload = any> {
   readonly id: number;
-  /** 1 the first time. */
+  /** 1 for the first attempt. */
   readonly attempt: number;
-  /** After this one; 0 the last time. */
+  /** Does not include this attempt. */
   readonly attemptsLeft: number;
-  /** How many of its attempts have ended because their leases lapsed. */
+  /** Number of attempts whose lease expired. */
   readonly lapses: number;
   readonly queue: string;
   readonly group: string;
-  /** The handler that is to do it; undefined: it says none. */
+  /** The name of the handler; undefined: the task has none. */
   readonly name: string | undefined;
   readonly payload: Payload;
   readonly headers: Record<string, any>;
@@ -77,16 +77,16 @@ export interface Task<Payload = any> {
   readonly enqueuedAt: Date;
   /** Is aborted when the work is wasted. */
   readonly signal: AbortSignal;
-  /** Shows it in fairq.tasks; rejects with Stopped if the work is wasted. */
+  /** Sets the column progress of fairq.tasks; rejects with Stopped if the work is wasted. */
   setProgress(progress: unknown): Promise<void>;
-  /** Ends the task in the client's transaction; rejects with Stopped if the work is wasted. */
+  /** Completes the task in the client's transaction; rejects with Stopped if the work is wasted. */
   complete(client: Queryable, result?: unknown): Promise<void>;
 }
 
-/** Does the tasks of a name; what it returns is kept as the result. */
+/** Runs tasks with a name; its return value is the task's result. */
 export type Handler = (args: any, task: Task) => unknown;
 
-/** Does all other tasks. */
+/** Runs all other tasks. */
 export type DefaultHandler = (task: Task) => unknown;
 
 /** A handler with a timeout of its own, in seconds; Infinity: none. */
@@ -98,7 +98,7 @@ export interface TimedHandler<Run> {
 /** The handlers, by the names of their tasks. */
 export type Handlers = Record<string, Handler | TimedHandler<Handler>>;
 
-/** What pg takes for a connection, without functions. */
+/** A URI, or a configuration object of pg without functions. */
 export type Database = string | Record<string, any>;
 
 export interface Log {
@@ -108,39 +108,38 @@ export interface Log {
 }
 
 export interface WorkerOptions {
-  /** Tasks at a time; 4. */
+  /** Number of tasks at a time.  Default: 4. */
   concurrency?: number;
-  /** Seconds after which others may do the tasks of a worker that is dead; 60. */
+  /** Seconds after which others may run the tasks of a worker that died.  Default: 60. */
   lease?: number;
-  /** Seconds that a task may take; then it fails, and is retried as usual; without limit. */
+  /** Seconds that a task may take before it fails and is retried.  Default: no limit. */
   timeout?: number;
-  /** Seconds that tasks have to finish in when the worker is to end; 5. */
+  /** Seconds that running tasks have to end when the worker stops.  Default: 5. */
   grace?: number;
-  /** Seconds between looks for tasks; 0: it sleeps in fairq.wait, also through a pooler. */
+  /** Seconds between looks for tasks; 0: sleep in fairq.wait, also through a pooler. */
   poll?: number;
-  /** That of PGHOST and so on; or all shards. */
+  /** A database, or all shards.  Default: that of PGHOST and so on. */
   databases?: Database | Database[];
-  /** Seconds after which it ends if the server can never answer, as there is no such database or
-   * role; 60.  Infinity: it waits. */
+  /** Seconds after which the worker ends if the server refuses its connections.  Default: 60.
+   * Infinity: it waits. */
   giveUp?: number;
-  /** What fairq.tasks shows as the worker, and PostgreSQL as application_name; the host and the
-   * process. */
+  /** The worker's name in fairq.tasks, and its application_name.  Default: host and process. */
   name?: string;
-  /** The handler of tasks without a name, and of those of other names. */
+  /** The handler of tasks without a name, or with another name. */
   default?: DefaultHandler | TimedHandler<DefaultHandler>;
-  /** Gets a line about what goes wrong; stderr. */
+  /** Gets one line for each problem.  Default: stderr. */
   log?: Log;
 }
 
 export class Worker {
   constructor(queues: string | string[], handlers: Handlers | DefaultHandler,
     options?: WorkerOptions);
-  /** The promise of its end, which is rejected with a WorkerError if it cannot work; null: it
-   * has not been started. */
+  /** Resolves when the worker has ended, or rejects with a WorkerError if it cannot work; null:
+   * it has not been started. */
   readonly ended: Promise<void> | null;
-  /** Starts it, and returns ended. */
+  /** Starts the worker, and returns ended. */
   run(): Promise<void>;
-  /** Has it end; returns ended. */
+  /** Ends the worker, and returns ended. */
   stop(): Promise<void> | null;
 }
 
@@ -154,23 +153,23 @@ export interface StartedWorker extends Worker {
 export function work(queues: string | string[], handlers: Handlers | DefaultHandler,
   options?: WorkerOptions): StartedWorker;
 
-/** Works until SIGTERM or SIGINT, and then ends the process; resolves in between. */
+/** Works until SIGTERM or SIGINT, resolves, and then ends the process. */
 export function main(queues: string | string[], handlers: Handlers | DefaultHandler,
   options?: WorkerOptions): Promise<void>;
 
-/** To be thrown by a handler: no retry would help. */
+/** A handler throws this if no retry can help. */
 export class Dead extends Error {
   constructor(message?: string, options?: { cause?: unknown });
 }
 
-/** To be thrown by a handler: retry in so many seconds, or by the queue's backoff. */
+/** A handler throws this for a retry after a delay in seconds, or with the queue's backoff. */
 export class Retry extends Error {
   constructor(delay?: number, message?: string, options?: { cause?: unknown });
   readonly delay: number | undefined;
 }
 
-/** The task was cancelled, its lease is lost, its time is over, or the worker is to end. */
+/** The task was cancelled, its lease is lost, its time is over, or the worker stops. */
 export class Stopped extends Error {}
 
-/** The worker cannot do its work. */
+/** The worker cannot work. */
 export class WorkerError extends Error {}

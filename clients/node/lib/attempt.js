@@ -1,4 +1,4 @@
-// A task in the hands of a worker, and the calls that are about it.
+// A task that a worker has, and the calls for it.
 'use strict';
 const { now } = require('./clock');
 const {
@@ -9,7 +9,7 @@ const { Task } = require('./task');
 const { toJson, fromJson } = require('./values');
 
 class Attempt {
-  // claim is JSON without the payload and the headers, which are JSON of their own.
+  // claim is JSON without the payload and the headers, which are separate JSON texts.
   constructor(shard, {
     claim: text, payload, headers, too_long: tooLong = false, problem,
   }) {
@@ -36,12 +36,12 @@ class Attempt {
     return `task ${this.id}, attempt ${this.number}`;
   }
 
-  // With what somebody needs who looks for the tenant.
+  // With the queue and the group.
   describe() {
     return `${this} (queue ${this.task.queue}, group ${this.task.group})`;
   }
 
-  // Keeps the error: it is that of this task alone.
+  // Keeps the error, which fails only this task.
   decode(json, what) {
     if (json === null) return null;
     try {
@@ -52,13 +52,13 @@ class Attempt {
     }
   }
 
-  // Does its process have to run nothing else?  A lease of the task has lapsed before, maybe as
-  // the task killed its process.
+  // Whether it must run alone: a lease of the task has expired before, perhaps since the task
+  // killed its process.
   isSuspect() {
     return this.task.lapses > 0;
   }
 
-  // Tells the work that it is wasted.
+  // Asks the handler to stop.
   stop(stopped) {
     if (this.stopped !== null) return;
     this.stopped = stopped;
@@ -75,7 +75,7 @@ class Attempt {
       + ' the max_run of its queue'));
   }
 
-  // The worker needs its slot, or is to end.
+  // The worker needs the slot, or stops.
   giveUp(reason) {
     this.stop(new Stopped(`${this}: ${reason}`));
   }
@@ -105,14 +105,14 @@ class Attempt {
     this.shard.worker.heartbeat.drop(this);
   }
 
-  // These end the attempt; each resolves to whether it still had the lease.
+  // These end the attempt, and resolve to whether it still had the lease.
 
   complete(json) {
     return this.call(`complete($1::bigint, $2::int, $3::jsonb,
       took => make_interval(secs => $4::float8))`, json, this.took());
   }
 
-  // text is what the server is to keep of the error.
+  // text is the error's text for the server.
   fail(error, text = textOf(error)) {
     const delay = error instanceof Retry && error.delay !== undefined ? error.delay : null;
     return this.call(`fail($1::bigint, $2::int, $3::text,
@@ -121,7 +121,7 @@ class Attempt {
     text, delay, error instanceof Dead, this.took());
   }
 
-  // Hands it back; ends it if it is cancelled.
+  // Releases the task, or ends it if it is cancelled.
   release() {
     return this.call('release($1::bigint, $2::int)');
   }
@@ -141,7 +141,7 @@ function unreadable(why) {
   return new TypeError(`the payload or headers cannot be read: ${why}`);
 }
 
-// null: there is no result.  Of several promises those that have none are null.
+// null: there is no result.  In a list of results, undefined becomes null.
 function jsonOf(result) {
   return result === undefined ? null : toJson(result, 'the result', { holes: true });
 }

@@ -1,14 +1,14 @@
-// The protocol's request to end the statement that a connection is in.
+// The protocol's request to cancel a connection's statement.
 'use strict';
 const net = require('net');
 
 const CODE = 80877102; // of a CancelRequest
 const PATIENCE = 3000; // milliseconds
 
-// Sends it by a connection of its own, in plain text, as libpq does: it has no secret but
-// the key, which is good for that alone.  The request may come before the statement, or too late.
-// Resolves when the server has closed that connection; to close it earlier is more than
-// some poolers bear.
+// Sends it on a separate connection in plain text, like libpq.  Its only secret is the key, which
+// can only cancel statements.  The request may arrive before the statement, or too late.
+// Resolves when the server has closed that connection.  Some poolers fail if the client closes
+// it earlier.
 async function cancel(client) {
   const request = Buffer.alloc(16);
   [request.length, CODE, client.processID, client.secretKey].forEach(
@@ -16,9 +16,9 @@ async function cancel(client) {
   const socket = client.host.startsWith('/')
     ? net.connect(`${client.host}/.s.PGSQL.${client.port}`)
     : net.connect(client.port, client.host);
-  socket.on('error', () => {}); // the server is down: nothing is to be cancelled
+  socket.on('error', () => {}); // the server is down: there is nothing to cancel
   socket.setTimeout(PATIENCE, () => socket.destroy());
-  socket.resume(); // by which the end is seen
+  socket.resume(); // so that the end is detected
   socket.write(request);
   await new Promise((resolve) => { socket.once('close', resolve); });
 }

@@ -9,12 +9,12 @@ function milliseconds(seconds) {
   return Math.min(seconds * 1000, LONGEST);
 }
 
-// By a clock that no change of the system's time touches.
+// By a clock that is independent of changes of the system's time.
 function now() {
   return performance.now() / 1000;
 }
 
-// Resolves after so many seconds, or as soon as the signal is aborted.
+// Resolves after that many seconds, or as soon as the signal is aborted.
 function pause(seconds, signal) {
   return sleep(milliseconds(seconds), undefined, { signal }).catch(() => {});
 }

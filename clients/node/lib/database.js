@@ -1,4 +1,4 @@
-// A connection for several callers, one after the other, that is made anew when it is lost.
+// A connection that several callers use one after the other, and that reconnects when it is lost.
 'use strict';
 const { cancel } = require('./cancel-request');
 const { now, pause } = require('./clock');
@@ -7,16 +7,18 @@ const {
 } = require('./errors');
 
 const RETRY = 1; // seconds for which a database that is down is left alone
-const HELD = 0.5; // seconds until what another transaction holds is tried again
-const LATELY = 2; // seconds for which others are likely to be held, too
+const HELD = 0.5; // seconds until a retry after a lock of another transaction
+const LATELY = 2; // seconds for which other statements are likely to meet a lock
 const CALL = 30; // seconds that a call may take before the server is taken for gone
 const KEEPALIVE = 10; // seconds of silence after which the kernel asks whether the host is there
 const PARTING = 1; // seconds for a connection to end before its socket is destroyed
 
 class Database {
-  // places are hosts, of which one takes writes; pg is the file of node-postgres, stopping
-  // aborts when a server that is down is to be given up, giveUp is for how many seconds one is
-  // asked that can never answer, warn gets a line about what is wrong.
+  // - places: hosts, one of which accepts writes
+  // - pg: the file of node-postgres
+  // - stopping: aborted when statements are not to be retried any more
+  // - giveUp: seconds for which to retry if the server refuses connections
+  // - warn: gets one line for each problem
   constructor(places, {
     pg, name, stopping, giveUp = Infinity, warn,
   }) {
@@ -26,20 +28,20 @@ class Database {
     this.client = null;
     this.pooled = false; // the server is behind a pooler: known once there is a connection
     this.closed = false;
-    this.asking = null; // the client, while it is in a statement
-    this.warned = null; // the text of the last failure, as long as it lasts
-    this.answered = -Infinity; // when the server last has, by now()
-    this.hopeless = null; // since when it is one that can never answer
-    this.held = -Infinity; // when another transaction last was in the way
+    this.asking = null; // the client, during a statement
+    this.warned = null; // the text of the last failure, until the server answers
+    this.answered = -Infinity; // when the server last answered, by now()
+    this.hopeless = null; // since when it has refused connections
+    this.held = -Infinity; // when a statement last met a lock
     this.turn = Promise.resolve(); // of the last caller
-    this.holding = Promise.resolve(); // of the last that tries again what is held
+    this.holding = Promise.resolve(); // of the last caller that retries after a lock
   }
 
-  // The rows of a statement, which is tried again each second until the server has answered,
-  // or the worker ends.  If only the answer was lost it is done twice: the attempt sees to it
-  // that this does no harm.  With once it is tried once.  With brief, which is for a SELECT
-  // without FROM, it waits for no lock for long: a task's row may be locked for as long as
-  // another transaction is open, and the connection is there for the other tasks, too.
+  // The rows of a statement.  Unless once, it is retried each second until the server answers or
+  // the worker ends.  If only the answer was lost, the statement runs twice, which is harmless
+  // since it names the attempt.  With brief, which is for a SELECT without FROM, it waits for a
+  // lock only briefly.  An open transaction may have locked a task's row, and other tasks need
+  // this connection too.
   async query(sql, values = [], { once = false, brief = false, limit = CALL } = {}) {
     const statement = () => (brief
       ? `${sql} FROM set_config('lock_timeout', '${this.heldLately() ? 10 : 100}ms', true)` : sql);
@@ -50,8 +52,8 @@ class Database {
       if (!isHeld(error) || once || this.stopping.aborted) throw error;
     }
     await pause(HELD, this.stopping);
-    // One at a time, and seldom: so they keep no others from the connection.  When the one is
-    // in the way no more they follow each other at once.
+    // One caller retries at a time, and seldom, so others can use the connection.  Once it
+    // succeeds, the others follow at once.
     for (;;) {
       const attempt = this.holding.then(async () => {
         try {
@@ -68,7 +70,7 @@ class Database {
     }
   }
 
-  // Calls when the callers before have ended.
+  // Calls after the previous callers.
   inTurn(call) {
     const rows = this.turn.then(call);
     this.turn = rows.catch(() => {});
@@ -87,7 +89,7 @@ class Database {
       } catch (error) {
         if (isHeld(error)) {
           if (!once && !this.heldLately()) {
-            this.warn(`another transaction is in the way: ${explain(error)}; trying again`);
+            this.warn(`another transaction has locked the task: ${explain(error)}; retrying`);
           }
           this.answered = now();
           this.held = this.answered;
@@ -109,7 +111,7 @@ class Database {
     const text = explain(error);
     if (text !== this.warned && !this.closed) {
       const limit = error instanceof Unavailable && this.giveUp < Infinity ? `, for ${this.giveUp} s` : '';
-      this.warn(`${text}; trying again each second${limit}`);
+      this.warn(`${text}; retrying each second${limit}`);
     }
     this.warned = text;
   }
@@ -119,10 +121,10 @@ class Database {
       return await this.askOnce(sql, values, limit);
     } catch (error) {
       if (!isHopeless(error)) {
-        if (isLost(error)) this.hopeless = null; // the server is away, and may come back another
+        if (isLost(error)) this.hopeless = null; // the server is down, and may change meanwhile
         throw error;
       }
-      // Somebody may be about to create the database, or to change the password.
+      // The database may be created soon, or the password changed.
       if (this.hopeless === null) this.hopeless = now();
       if (now() - this.hopeless >= this.giveUp) throw error;
       throw new Unavailable(explain(error), { cause: error });
@@ -143,7 +145,7 @@ class Database {
     }
   }
 
-  // Tries each host by itself.  The error is that of a host that may come back, if there is one.
+  // Tries one host after the other.  Prefers the error of a host that may come back.
   async connect() {
     let problem;
     for (const place of this.places) {
@@ -157,14 +159,14 @@ class Database {
   }
 
   async connectTo(place) {
-    const { Client } = require(this.pg); // here, as who only enqueues may not have it
+    const { Client } = require(this.pg); // here, since a producer may not have it
     const client = new Client({
       keepAlive: true,
       keepAliveInitialDelayMillis: 1000 * KEEPALIVE,
       ...place,
       fallback_application_name: this.name,
     });
-    client.on('error', () => {}); // the next statement fails, and says it
+    client.on('error', () => {}); // the next statement fails with it
     client.once('end', () => this.drop(client));
     try {
       await client.connect();
@@ -172,7 +174,7 @@ class Database {
         current_setting('transaction_read_only') = 'on' AS read_only`, []);
       if (row.read_only && this.places.length > 1) throw new Error('no host takes writes');
       if (this.closed) throw new Error('the worker has ended');
-      // a pooler makes up the process that its clients see
+      // a pooler invents the process number that its clients see
       this.pooled = Number(row.pid) !== client.processID;
       return client;
     } catch (error) {
@@ -186,7 +188,7 @@ class Database {
     end(client);
   }
 
-  // Has the server end the statement that it is in, if it is in one.
+  // Cancels the current statement, if there is one.
   async interrupt() {
     if (this.asking !== null) await cancel(this.asking).catch(() => {});
   }
@@ -207,9 +209,9 @@ function end(client) {
   client.end().catch(() => {});
 }
 
-// The rows of a statement.  A server that does not answer in time is taken for gone, and the
-// caller drops the connection: neither the kernel nor node-postgres would notice while nothing
-// comes.  Should the server be there, and wait for a lock, the statement is cancelled.
+// The rows of a statement.  If the server does not answer in time, this rejects, and the caller
+// drops the connection.  Neither the kernel nor node-postgres would detect a host that has
+// vanished.  If the server only waits for a lock, the statement is cancelled.
 async function askWithin(limit, client, sql, values) {
   let timer;
   const late = new Promise((resolve, reject) => {

@@ -1,13 +1,12 @@
-// What handlers throw, what workers end with, and which errors pass with time.
+// Errors of handlers and workers, and which errors are temporary.
 'use strict';
 const { inspect, types } = require('util');
 const { seconds } = require('./values');
 
-// To be thrown by a handler: no retry would mend it, the task has failed for good.
+// A handler throws this if no retry can help: the task has failed for good.
 class Dead extends Error {}
 
-// To be thrown by a handler: the task is to be retried in so many seconds, or by the
-// queue's backoff.
+// A handler throws this for a retry after a delay in seconds, or with the queue's backoff.
 class Retry extends Error {
   constructor(delay, message, options) {
     const text = delay === undefined ? 'retry' : `retry in ${seconds(delay, 'delay')} s`;
@@ -16,8 +15,7 @@ class Retry extends Error {
   }
 }
 
-// The task was cancelled, its lease is lost, or the worker is to end: what is still done for
-// it is in vain.
+// The task was cancelled, its lease is lost, or the worker stops: further work is wasted.
 class Stopped extends Error {}
 
 // The handler has taken longer than its timeout.
@@ -27,10 +25,10 @@ class TimedOut extends Stopped {
   }
 }
 
-// The worker cannot do its work: there is no such queue, for one.
+// The worker cannot work, for example because a queue does not exist.
 class WorkerError extends Error {}
 
-// A server that can never answer, and is asked again for some time all the same.
+// A server that refuses connections, retried for some time nonetheless.
 class Unavailable extends Error {}
 
 // The worker has no handler for the task.
@@ -40,42 +38,42 @@ for (const kind of [Dead, Retry, Stopped, TimedOut, WorkerError, Unavailable, No
   Object.defineProperty(kind.prototype, 'name', { value: kind.name });
 }
 
-// Has the server said it?  Otherwise it is the connection's.
+// Whether the error comes from the server.  Otherwise it comes from the connection.
 function isServers(error) {
   return typeof error.code === 'string' && typeof error.severity === 'string';
 }
 
-// May time or a new connection mend it?  So it is with a server that is down, busy or
-// read-only, as a former primary is; not with what is wrong about the call itself, the
-// privileges, the password or the database's name, or too large for PostgreSQL.
+// Whether time or a new connection may fix it: the server is down, busy, or read-only like a
+// former primary.  Not if the call itself is wrong or too large, nor if the privilege, the
+// password or the database's name is wrong.
 function isTransient(error) {
   return !isServers(error) || !/^(QF|0A|22|23|28|3D|3F|42|54)/.test(error.code);
 }
 
-// Has the server failed to print something, as its text exceeds a limit or its memory?
+// Whether the server failed to print a text that exceeds a limit or its memory.
 function isTooLarge(error) {
   return isServers(error) && /^(54|53200)/.test(error.code);
 }
 
-// Does it say that the server will never accept the connection, as both are set up?  There is no
-// such database or role, or the password or the certificate is wrong.
+// Whether the server refuses the connection: the database or role does not exist, or the password
+// or the certificate is wrong.
 function isHopeless(error) {
   if (isServers(error)) return /^(28|3D)/.test(error.code);
   return /^(SASL|The server does not support SSL)/.test(error.message)
     || /^ERR_TLS|CERT|SIGNATURE/.test(error.code);
 }
 
-// Is the connection of no use afterwards?
+// Whether the connection is unusable afterwards.
 function isLost(error) {
   return !isServers(error) || /^(08|25006|57P)/.test(error.code);
 }
 
-// The statement was cancelled: by the end of the worker, or by a statement_timeout.
+// Whether the statement was cancelled, by the end of the worker or a statement_timeout.
 function isCancelled(error) {
   return isServers(error) && error.code === '57014';
 }
 
-// Another transaction has what the statement needs; or somebody has cancelled it.
+// Whether another transaction has a lock that the statement needs, or it was cancelled.
 function isHeld(error) {
   return isCancelled(error) || (isServers(error) && error.code === '55P03');
 }
@@ -91,11 +89,11 @@ function explain(error) {
   return text.replace(/\s+/g, ' ').trim();
 }
 
-const DEEPEST = 10; // causes of causes that are told
-const MOST = 10; // parts of an AggregateError that are told
+const DEEPEST = 10; // most causes of causes
+const MOST = 10; // most parts of an AggregateError
 
-// The texts of an error, of its causes, and of the parts of an AggregateError: the commonest
-// error of fetch() says "fetch failed", and its cause says what failed.
+// The texts of an error, of its causes, and of the parts of an AggregateError.  The most common
+// error of fetch() is "fetch failed", and only its cause names the problem.
 function chained(error, textOfOne, between, depth = 0, told = new Set()) {
   let text = textOfOne(error);
   if (!isError(error) || told.has(error) || depth === DEEPEST) return text;
@@ -120,14 +118,12 @@ const IN_LINES = {
   cause: (text) => `\ncaused by: ${text}`,
 };
 
-// What the server keeps of what a handler has thrown, which may be anything; it keeps no zero
-// bytes.
+// The text of anything that a handler throws, for the server, which stores no zero bytes.
 function textOf(error) {
   return chained(error, textOfOne, IN_A_LINE).replace(/\0/g, '\\x00');
 }
 
-// The same for the log, with the stacks; without this package's part of them, which is the same
-// for all.
+// The same for the log, with the stacks, without the lines of this package.
 function stackOf(error) {
   return chained(error, (one) => {
     const text = textOfOne(one);

@@ -1,5 +1,4 @@
-// The thread of heartbeat.js.  It has a connection for each database, made when it first has
-// a lease to extend there.
+// The thread of heartbeat.js.  It connects to a database when it first has a lease to renew there.
 'use strict';
 const { parentPort, workerData } = require('worker_threads');
 const { milliseconds, pause } = require('./clock');
@@ -11,9 +10,9 @@ const {
   databases, lease, name, pg,
 } = workerData;
 const EVERY = lease / 3;
-// Seconds for a call, and for a connection: after them there is time for another one.
+// Seconds for a call, and for a connection, which leave time for another one.
 const LIMIT = Math.min(Math.max(EVERY, 3), CALL);
-// Seconds after a timeout until this thread takes it that the event loop stands still.
+// Seconds after a timeout until this thread assumes that a handler blocks the event loop.
 const SLACK = 5;
 
 const FAIL = `SELECT fairq.fail($1::bigint, $2::int, $3::text,
@@ -32,7 +31,7 @@ class Beats {
       pg, name, stopping, warn,
     });
     this.numbers = new Map(); // of the attempts, by the ids of their tasks
-    this.timers = new Map(); // of those that may take so long, by the same
+    this.timers = new Map(); // of attempts with a timeout, by the same ids
   }
 
   keep({ id, number, timeout }) {
@@ -54,8 +53,8 @@ class Beats {
     this.timers.delete(id);
   }
 
-  // The worker has not ended the attempt: a handler computes.  Others can retry the task, and
-  // only this process is held up.
+  // The worker has not ended the attempt, since a handler computes.  Another process can retry
+  // the task.
   async timeOut(id, number, timeout) {
     if (this.numbers.get(id) !== number) return;
     const text = `${new TimedOut(timeout).message}: a handler keeps the event loop from turning`;
@@ -74,7 +73,7 @@ class Beats {
     this.drop({ id, number });
   }
 
-  // Extends the leases, and says which are lost or cancelled.
+  // Renews the leases, and reports those that are lost or cancelled.
   async beat() {
     const asked = new Map(this.numbers);
     if (asked.size === 0) return;

@@ -1,5 +1,5 @@
-// The leases of a worker's tasks, which a thread of its own extends: so the worker keeps them
-// while a handler computes and the event loop stands still.
+// A thread renews the leases of a worker's tasks.  So the worker keeps them while a handler
+// computes and blocks the event loop.
 'use strict';
 const path = require('path');
 const { Worker: Thread } = require('worker_threads');
@@ -22,7 +22,7 @@ class Heartbeat {
     });
   }
 
-  // Of two attempts of a task, the later one is kept: the other has lost its lease.
+  // If the worker has two attempts of a task, keeps the later one: the other has lost its lease.
   keep(attempt) {
     this.tell(attempt, true);
   }
@@ -31,7 +31,7 @@ class Heartbeat {
     this.tell(attempt, false);
   }
 
-  // From now on the work may take so many seconds.
+  // Sets the time limit of the work, from now on.
   limit(attempt, timeout) {
     this.tell(attempt, true, timeout);
   }

@@ -4,8 +4,8 @@
 const EXTEND = `SELECT unnest(fairq.extend_batch($1::bigint[], $2::int[],
   make_interval(secs => $3::float8))) AS id`;
 
-// Prolongs the leases of a database's tasks, whose attempts are the numbers in a map by the ids
-// of the tasks.  The ids of those that are lost or cancelled.
+// Renews the leases of a database's tasks.  numbers maps ids to attempts.  Resolves to the ids of
+// tasks that are lost or cancelled.
 async function extend(database, attempts, lease, options) {
   const rows = await database.query(EXTEND, [[...attempts.keys()], [...attempts.values()], lease],
     options);

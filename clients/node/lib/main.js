@@ -1,11 +1,11 @@
-// Workers that are started: within a program, or as one.
+// Starts workers, within a program or as a program.
 'use strict';
 const { milliseconds, now } = require('./clock');
 const { Worker } = require('./worker');
 
 const PARTING = 1; // seconds for the program to end in, at least
 
-// Starts a worker and returns it: ended is the promise of its end.
+// Starts a worker and returns it.  Its promise "ended" resolves when it has ended.
 function work(queues, handlers, options) {
   const worker = new Worker(queues, handlers, options);
   worker.run();
@@ -15,9 +15,9 @@ function work(queues, handlers, options) {
 // Works until SIGTERM or SIGINT; then the program ends with status 0.  If the worker cannot work
 // it ends with status 1, and prints a line to stderr.  Resolves when the worker has ended.
 //
-// The program ends by itself, as soon as nothing keeps it: loggers flush what they have, and the
-// connections that somebody closes then are closed properly.  What handlers have left running
-// has the rest of the grace; then the process exits all the same.
+// The program ends by itself as soon as its event loop is empty: loggers flush their buffers, and
+// connections are closed properly.  If handlers have left something running, the process exits
+// after the rest of the grace.
 function main(queues, handlers, options) {
   const worker = new Worker(queues, handlers, options);
   let stopped = Infinity; // since when it has been asked to end

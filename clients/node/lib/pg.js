@@ -2,8 +2,8 @@
 'use strict';
 const path = require('path');
 
-// Its file: what this package finds or, as that may be linked into node_modules from another
-// folder, what the program does.
+// Its file, as this package finds it, or else as the program does.  This package may be linked
+// into node_modules from another folder.
 function pathOfPg() {
   const program = process.argv[1] ? path.dirname(process.argv[1]) : process.cwd();
   try {

@@ -1,7 +1,7 @@
-// The hosts of a database, as node-postgres takes each of them.
+// The hosts of a database, each in the form for node-postgres.
 //
-// Of several, in PGHOST and PGPORT, in a URI or in an object, with commas between them, one
-// is the primary: libpq finds it by itself, node-postgres does not.
+// PGHOST and PGPORT, a URI or an object may name several hosts, with commas between them.  libpq
+// finds the primary among them by itself, node-postgres does not.
 'use strict';
 const v8 = require('v8');
 
@@ -25,7 +25,7 @@ function placesOf(database) {
     ...timeout, ...copyOf(database), host: host || undefined, port: Number(ports[i % ports.length]) }));
 }
 
-// A copy that can be given to a thread.
+// A copy that can be passed to a thread.
 function copyOf(database) {
   const copy = { ...database };
   if (copy.ssl && typeof copy.ssl === 'object') {

@@ -1,8 +1,8 @@
 // Enqueueing and cancelling, in the caller's transaction.
 //
-// A client is whatever has query(text, values), which resolves to rows or to an object that
-// has them.  All parameters are strings with casts, so that all drivers mean the same, and
-// each stands once and in order, so that those that write "?" can replace them.
+// A client is any object with query(text, values), which resolves to rows or to an object that
+// has rows.  All parameters are strings with casts, so that all drivers behave the same.  Each
+// occurs once and in order, so that drivers with "?" can replace them.
 'use strict';
 const {
   toJson, text, number, seconds, time, groupOf, flag, refuseUnknown,
@@ -83,8 +83,8 @@ async function enqueue(client, queue, group, payload = {}, options = {}) {
   return Number(rows[0].id);
 }
 
-// Adds many tasks in one call, all or none; resolves to their ids, in the same order.
-// The options are of all of them.
+// Adds all tasks or none in one call; resolves to their ids, in the same order.
+// The options apply to all of them.
 async function enqueueBatch(client, queue, tasks, options = {}) {
   refuseUnknown(options, ['expiresAt', 'emptyGroup'], 'enqueueBatch');
   const { emptyGroup: mayBeEmpty } = options;
@@ -110,8 +110,8 @@ async function enqueueBatch(client, queue, tasks, options = {}) {
   return (await fetch(client, BATCH, values)).map((row) => Number(row.id));
 }
 
-// Takes a task back; the worker of a running one is told.  Resolves to false if it is
-// finished, or unknown.
+// Cancels a task; a running one is asked to stop.  Resolves to false if it is finished, or
+// unknown.
 async function cancel(client, id) {
   const rows = await fetch(client, 'SELECT fairq.cancel($1::text::bigint) AS there',
     [number(Number(id), 'id')]);

@@ -1,4 +1,4 @@
-// What a worker is told to do, and how.
+// Arguments and options of a worker.
 'use strict';
 const { seconds, text, refuseUnknown } = require('./values');
 const { placesOf } = require('./places');
@@ -6,7 +6,7 @@ const { placesOf } = require('./places');
 const OPTIONS = ['concurrency', 'lease', 'timeout', 'grace', 'poll', 'databases', 'giveUp', 'name', 'default',
   'log'];
 
-// info, which tells what handlers have asked for, is for whoever wants it.
+// A log may have info(), which gets the messages of each Retry.
 const STDERR = { warn: (line) => console.error(line), error: (line) => console.error(line) };
 
 function readOptions(options) {
@@ -53,8 +53,8 @@ function readQueues(queues) {
   return list;
 }
 
-// The handlers by the names of their tasks, and that of all other tasks, if there is one.  Each
-// is a function with its timeout, if it has one of its own.
+// The handlers by the names of their tasks, and the handler of all other tasks, if there is one.
+// Each is a function, with its timeout if it has its own.
 function readHandlers(handlers, rest) {
   if (typeof handlers === 'function') {
     if (rest !== undefined) throw new TypeError('a single handler leaves none for default');

@@ -1,4 +1,4 @@
-// A database that has the queues of a worker, or a part of their groups.
+// A database with the queues of a worker, or with some of their groups.
 'use strict';
 const { setMaxListeners } = require('events');
 const { Attempt } = require('./attempt');
@@ -9,12 +9,12 @@ const { extend } = require('./leases');
 
 const WAIT = 30; // seconds that fairq.wait sleeps at most
 const MARGIN = 10; // seconds more that its answer may take
-const SILENCE = 1; // seconds after which a shard that has not answered is not waited for
+const SILENCE = 1; // seconds after which the others do not wait for a shard
 const POLL = 1; // seconds between looks for tasks, through a pooler
 
-// Payload and headers are fetched as text and decoded task by task: the driver's parsers, which
-// the program may have changed, would decode all of them or none.  A text of 256 MB stays at the
-// server: V8 has no string of 512 MB, and node-postgres would end the process over it.
+// Payload and headers are fetched as text and decoded task by task.  The driver's parsers, which
+// the program may have changed, would decode all of them or none.  A text of 256 MB is not
+// fetched: V8 has no string of 512 MB, and node-postgres would end the process.
 const TEXTS = `CASE WHEN octet_length(s.payload) < 1 << 28 THEN s.payload END AS payload,
     CASE WHEN octet_length(s.headers) < 1 << 28 THEN s.headers END AS headers,
     greatest(octet_length(s.payload), octet_length(s.headers)) >= 1 << 28 AS too_long`;
@@ -41,16 +41,16 @@ class Shard {
     };
     this.worker = worker;
     this.number = number; // among the worker's
-    this.popper = new Database(places, options); // fairq.wait takes its time
-    // for all that must not wait; and to tell what has ended, to the end
+    this.popper = new Database(places, options); // for pop and fairq.wait
+    // for calls that must not wait behind fairq.wait, and for ends of tasks until the end
     this.closing = new AbortController();
-    setMaxListeners(0, this.closing.signal); // each end that is tried again listens
+    setMaxListeners(0, this.closing.signal); // each retry listens
     this.keeper = new Database(places, { ...options, stopping: this.closing.signal });
-    this.groups = 1; // that have something to do
-    this.counted = -Infinity; // when they were, by now()
+    this.groups = 1; // number of active groups
+    this.counted = -Infinity; // time of that count, by now()
     this.service = 0; // tasks taken, per group
-    this.slots = 0; // that its pop, which has not returned, is to fill
-    this.taking = -Infinity; // when it last had tasks, and room for them
+    this.slots = 0; // slots of the current pop
+    this.taking = -Infinity; // last time with tasks and free slots
     this.waiting = false; // it sleeps in fairq.wait
   }
 
@@ -58,7 +58,7 @@ class Shard {
     return [...this.worker.running].filter((attempt) => attempt.shard === this);
   }
 
-  // Those that answer: that have tasks, and have said something within a second.
+  // The shards that have tasks, and have answered within a second.
   answering() {
     return this.worker.shards.filter((shard) => shard.answers());
   }
@@ -67,8 +67,8 @@ class Shard {
     return this.taking > now() - SILENCE;
   }
 
-  // It cannot be told what has become of its tasks.  One that answers may have some of which
-  // other transactions hold the rows.
+  // Whether the server does not accept the ends of tasks.  A shard that answers may have tasks
+  // whose rows are locked.
   isStuck(late) {
     const untold = this.attempts().filter((attempt) => attempt.ended <= late).length;
     return untold >= (this.keeper.answered > late ? this.worker.concurrency : 1);
@@ -86,17 +86,17 @@ class Shard {
     if (shards.length < 2 || now() - this.counted < 1) return;
     const [row] = await this.popper.query(GROUPS, [queues]);
     const groups = Number(row.groups) || 1;
-    // what it is ahead by is tasks: of each group it is another part now
+    // its lead is a number of tasks, now divided by another number of groups
     const least = Math.min(this.service, ...this.answering().map((s) => s.service));
     this.service = least + (this.service - least) * this.groups / groups;
     this.groups = groups;
     this.counted = now();
   }
 
-  // Takes those of the free slots that are this shard's; waits for one.  Each goes to the
-  // shard that has had the fewest tasks per group, of those that have some: so groups of all
-  // shards get the same.  A shard that does not answer within a second is not waited for,
-  // and if it cannot be told what has ended it gets no more.
+  // The number of free slots for this shard; waits for one.  A free slot goes to the shard with
+  // tasks that has had the fewest tasks per group.  So groups of all shards get the same.  The
+  // others do not wait for a shard that does not answer within a second.  A stuck shard gets no
+  // more slots.
   async takeSlots() {
     const { worker } = this;
     while (!worker.stopping.aborted) {
@@ -104,7 +104,7 @@ class Shard {
       if (!this.isStuck(late)) {
         const others = this.answering().filter((s) => s !== this);
         if (others.length > 0 && !this.answers()) {
-          // it has saved up none; and not all workers come to it at once
+          // it saves up no service; and workers must not all choose it at once
           this.service = Math.max(this.service,
             Math.min(...others.map((s) => s.service)) + Math.random() / this.groups);
         }
@@ -127,7 +127,7 @@ class Shard {
     this.service += slots / this.groups;
   }
 
-  // What its pop has brought; the other slots are free again.
+  // Adds the tasks of a pop; the other slots are free again.
   got(attempts) {
     this.count(attempts.length - this.slots);
     this.slots = 0;
@@ -136,7 +136,7 @@ class Shard {
     this.worker.changed();
   }
 
-  // Takes tasks and has them begun, until the worker is to end; rejects if it cannot.
+  // Takes and begins tasks until the worker stops; rejects if it cannot.
   async popTasks() {
     while (!this.worker.stopping.aborted) {
       let attempts = [];
@@ -146,10 +146,10 @@ class Shard {
         attempts = await this.pop();
       } catch (error) {
         if (isCancelled(error)) {
-          // a statement_timeout, or the end: the server is to have a rest, tasks or not
+          // a statement_timeout, or the end
         } else if (isTransient(error)) {
           this.got([]);
-          this.counted = -Infinity; // one of several shards connects by that, without slots
+          this.counted = -Infinity; // countGroups() reconnects, without slots
           await pause(1, this.worker.stopping);
           continue;
         } else {
@@ -171,13 +171,13 @@ class Shard {
       return this.popByParts(values);
     });
     const attempts = rows.map((row) => new Attempt(this, row));
-    // This process may have stood still, by a handler that computes, since they were leased.
+    // A handler that computes may have blocked this process since they were leased.
     if (attempts.length > 0 && now() - asked > lease / 3) await this.confirm(attempts);
     return attempts;
   }
 
-  // A few kB of jsonb may be a GB of text, such as a list of numbers like 1e100000.  The server
-  // cannot print that, and with it all that is popped in the same statement.
+  // A few kB of jsonb may be a GB of text, for example a list of numbers like 1e100000.  The
+  // server cannot print that, so the whole pop would fail.
   async popByParts(values) {
     const claims = await this.popper.query(POP_CLAIMS, values, { once: true });
     const rows = [];
@@ -189,14 +189,14 @@ class Shard {
     return rows;
   }
 
-  // Prolongs leases, and stops those attempts that have lost theirs before they begin.
+  // Renews leases, and stops attempts that have lost theirs before they begin.
   async confirm(attempts) {
     const numbers = new Map(attempts.map(({ id, number }) => [id, number]));
     const lost = await extend(this.keeper, numbers, this.worker.lease);
     for (const attempt of attempts) if (lost.includes(attempt.id)) attempt.lose();
   }
 
-  // Until there may be tasks.
+  // Sleeps until there may be tasks.
   async sleep() {
     const { worker } = this;
     let { poll } = worker;
@@ -220,8 +220,8 @@ class Shard {
   }
 
   // Ends popTasks, which most likely is in fairq.wait.  The first try may come before that
-  // statement.  A pop that is under way is let end, unless that takes long: then none of its
-  // tasks is taken.
+  // statement.  A running pop may end, unless that takes long: then the worker takes none of its
+  // tasks.
   async endPop(popping) {
     let over = false;
     const end = popping.catch(() => {}).then(() => { over = true; });

@@ -1,4 +1,4 @@
-// A task as its handler gets it.
+// The task that a handler gets.
 'use strict';
 
 class Task {
@@ -20,19 +20,19 @@ class Task {
     this.enqueuedAt = new Date(claim.enqueued_at);
   }
 
-  // Is aborted when the work is wasted: the task was cancelled, its lease is lost, it has
-  // exceeded its timeout or max_run, or the worker ends and gives it no more time.
+  // Is aborted when the work is wasted: the task was cancelled, its lease is lost, its timeout,
+  // the queue's max_run, or the grace is over.
   get signal() {
     return this.#attempt.signal;
   }
 
-  // Has fairq.tasks show how far the work is; null takes that away.
+  // Sets the column progress of fairq.tasks.
   async setProgress(progress) {
     await this.#attempt.setProgress(progress);
   }
 
-  // Ends the task in a transaction of the handler, with its result: together with what the
-  // work has changed in the database.  If that is rolled back, the handler is to throw.
+  // Completes the task with its result in a transaction of the handler, together with the changes
+  // of the work.  If that rolls back, the handler must throw.
   async complete(client, result) {
     await this.#attempt.completeBy(client, result);
   }

@@ -1,10 +1,9 @@
-// Values as text for the server, and back.  A value that cannot be sent is refused before the
-// server is asked.
+// Values as text for the server, and back.  A value that cannot be sent throws before the call.
 'use strict';
 
-// JSON of the value.  JSON.stringify alone would write null for NaN and for what is undefined
-// in an array, and leave functions out.  A property that is undefined is left out, as ever.
-// holes: undefined in an array is null.
+// JSON of the value.  JSON.stringify alone would write null for NaN and for undefined in an
+// array, and leave functions out.  A property that is undefined is left out.
+// holes: undefined in an array becomes null.
 function toJson(value, what, { holes = false } = {}) {
   const refuse = (why) => { throw new TypeError(`${what} is no JSON: ${why}`); };
   function check(key, one) {
@@ -75,11 +74,11 @@ function seconds(value, what) {
   return number(value, what, ' of seconds');
 }
 
-// A time of day that a zone follows: Z, an offset, or a name, which PostgreSQL looks up.
+// A time of day with a zone: Z, an offset, or a name that PostgreSQL knows.
 const ZONED = /[T\s]\d\d(:?\d\d(:?\d\d(\.\d+)?)?)?\s*(Z|[+-]\d\d?(:?\d\d){0,2}|(?!(AM|PM|BC|AD)$)[A-Z][\w/+-]*)$/i;
 
-// Of a Date, or of whatever else has toISOString(); or a text that PostgreSQL reads.  A text
-// without a zone would mean another time in each session, so it is refused.
+// A Date, or another object with toISOString(), or a text that PostgreSQL reads.  A text without
+// a zone is refused, since it would mean another time in each session.
 function time(value, what) {
   if (typeof value === 'string') {
     if (!/^-?infinity$/i.test(value) && !ZONED.test(value)) {
@@ -93,8 +92,8 @@ function time(value, what) {
   return value.toISOString();
 }
 
-// A group.  One that is empty is a mistake more often than not: then all such tasks share the
-// turns and the limits of one tenant.
+// A group.  An empty one is most likely a mistake: all such tasks would share the turns and the
+// limits of one tenant.
 function groupOf(value, what, { mayBeEmpty = false } = {}) {
   if (text(value, what) === '' && !mayBeEmpty) {
     throw new TypeError(`${what} must not be empty; if it is meant, give the option emptyGroup`);
@@ -109,7 +108,7 @@ function flag(value, what) {
   return String(value);
 }
 
-// An option that nobody knows is a mistake, of which nothing else would be seen.
+// An unknown option is a mistake, which would have no other effect.
 function refuseUnknown(options, known, what) {
   for (const name of Object.keys(options)) {
     if (!known.includes(name)) throw new TypeError(`${what} has no option "${name}"`);

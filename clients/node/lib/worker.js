@@ -1,9 +1,8 @@
-// A worker: takes the tasks of queues, and has handlers do them.
+// A worker: takes tasks of queues, and runs their handlers.
 //
-// Per database it has two connections, one that pops and sleeps in fairq.wait and one that
-// ends tasks, and a third one of the thread that keeps the leases.  A queue may be spread over
-// several databases, its shards: then free slots go to them by what they have had per group,
-// see Shard.takeSlots.
+// It has three connections per database: one pops and sleeps in fairq.wait, one ends tasks, and
+// the thread of heartbeat.js renews leases with the third.  A queue may be spread over several
+// databases, its shards.  Shard.takeSlots divides the free slots among them.
 'use strict';
 const events = require('events');
 const os = require('os');
@@ -19,11 +18,11 @@ const { readHandlers, readOptions, readQueues } = require('./settings');
 const { Shard } = require('./shard');
 
 const PARTING = 0.5; // seconds that handlers have to end in once their signal is aborted
-const PATIENCE = 4; // seconds more that a server has at the end that is down, or mute
+const PATIENCE = 4; // more seconds at the end for a server that does not answer
 
-const SILENCE = 1; // seconds after which an outcome that the server has not heard is not waited for
+const SILENCE = 1; // seconds after which others do not wait for an outcome that is not sent
 
-const ENDING = 'the worker is to end';
+const ENDING = 'the worker stops';
 
 class Worker {
   #stop = new AbortController();
@@ -36,14 +35,14 @@ class Worker {
     this.name = this.name || `${os.hostname()}:${process.pid}`;
     this.stopping = this.#stop.signal;
     events.setMaxListeners(0, this.stopping); // each shard listens
-    this.running = new Set(); // attempts that have not been ended
+    this.running = new Set(); // attempts that have not ended
     this.working = new Set(); // attempts whose handlers run
     this.deaf = new Set(); // those of them that have timed out, and ignore it
-    this.suspect = null; // the attempt that has to run with nothing beside it
-    this.careful = false; // the last pop brought such a task, and the next may bring others
+    this.suspect = null; // the attempt that has to run alone
+    this.careful = false; // the last pop returned such a task, and the next may return others
     this.shards = [];
-    this.waiting = new Set(); // who is to be woken when one of these changes
-    this.ended = null; // the promise of its end, once it has been started
+    this.waiting = new Set(); // callbacks for when one of these changes
+    this.ended = null; // the promise of its end, once the worker has been started
     this.toldOfPooler = false;
   }
 
@@ -51,12 +50,12 @@ class Worker {
 
   // Works until stop(); rejects, with a WorkerError, if it cannot.
   run() {
-    if (this.ended !== null) throw new Error('a worker can be started once only');
+    if (this.ended !== null) throw new Error('a worker can be started only once');
     this.ended = this.live();
     return this.ended;
   }
 
-  // Has it end: what runs gets its grace, what has not ended by then is handed back.
+  // Ends the worker: running tasks have the grace to end, and it then releases the others.
   stop() {
     this.#stop.abort();
     this.changed();
@@ -84,20 +83,20 @@ class Worker {
   async end(popping) {
     const limit = new AbortController();
     const ending = Promise.all(this.shards.map((shard, i) => this.endShard(shard, popping[i])));
-    // a shard may be down, or mute
+    // a shard may not answer
     await Promise.race([ending, pause(this.grace + PATIENCE, limit.signal)]);
     limit.abort();
     for (const shard of this.shards) shard.close();
     await this.heartbeat.end();
   }
 
-  // Lets its tasks end, and hands back what does not.
+  // Waits for the shard's tasks to end, and releases the others.
   async endShard(shard, popping) {
     await shard.endPop(popping);
     await this.untilIdle(shard, this.grace);
     for (const attempt of shard.attempts()) attempt.giveUp(ENDING);
     await this.untilIdle(shard, PARTING);
-    // of those that have ended, a server that was away is to hear
+    // a server that was down has to receive the ends of the others
     const ends = (attempt) => attempt.ended < Infinity;
     await Promise.all(shard.attempts().filter((attempt) => !ends(attempt))
       .map((attempt) => this.handBack(attempt)));
@@ -111,8 +110,7 @@ class Worker {
 
   // ---- slots
 
-  // An attempt whose work ended before that time, and whose shard has not answered since,
-  // keeps no others from running.
+  // An attempt whose work ended before "late" takes no slot, since its shard has not answered.
   freeSlots(late) {
     if (this.suspect !== null) return 0;
     const popping = this.shards.filter((shard) => shard.answers());
@@ -127,7 +125,7 @@ class Worker {
     for (const wake of this.waiting) wake();
   }
 
-  // Resolves when something has changed, or after so long.
+  // Resolves when something has changed, or after that many seconds.
   change(seconds) {
     return new Promise((resolve) => {
       const wake = () => {
@@ -143,28 +141,27 @@ class Worker {
   tellOfPooler() {
     if (this.toldOfPooler) return;
     this.toldOfPooler = true;
-    this.log.warn('the connection goes through a pooler, of which fairq.wait would occupy a'
-      + ' connection, so this worker looks for tasks every second; say poll to have another'
-      + ' interval, or 0 to wait');
+    this.log.warn('the connection goes through a pooler, so the worker looks for tasks every second;'
+      + ' poll sets another interval, and poll: 0 waits');
   }
 
   // ---- tasks
 
-  // Notes what a shard has popped, whose lease is kept from now on.
+  // Adds a task that a shard has popped, and renews its lease from now on.
   take(attempt) {
     for (const other of attempt.shard.attempts()) {
-      if (other.id === attempt.id) other.lose(); // its lease had run out
+      if (other.id === attempt.id) other.lose(); // its lease had expired
     }
     this.running.add(attempt);
     this.heartbeat.keep(attempt);
   }
 
-  // Begins their work.  The event loop turns between them: so one that computes does not delay
-  // the end of another, nor that of the worker.
+  // Begins the attempts, each in a turn of the event loop.  So one that computes does not delay
+  // the end of another, nor the end of the worker.
   //
-  // A task whose lease has lapsed may have killed its process, and with it the tasks beside it.
-  // So this worker does one such task at a time, and nothing else meanwhile.  It hands back the
-  // other ones that it has, and then takes one task at a time until a pop brings none of them.
+  // A task whose lease has expired may have killed its process, and other tasks with it.  So the
+  // worker runs one such task at a time, and nothing else meanwhile.  It releases the others, and
+  // then takes one task at a time until a pop returns none of them.
   async begin(attempts) {
     this.careful = attempts.some((attempt) => attempt.isSuspect());
     for (const attempt of attempts) {
@@ -193,8 +190,8 @@ class Worker {
     this.changed();
   }
 
-  // Is nothing beside the suspect: neither work, nor its outcome that the server may still hear,
-  // nor a pop that may bring some?
+  // Whether the suspect can run alone: there is no work, no outcome that the server may still
+  // accept, and no pop.
   isAlone(attempt) {
     const late = now() - SILENCE;
     return [...this.working].every((other) => this.deaf.has(other))
@@ -215,14 +212,14 @@ class Worker {
       }
       await this.complete(attempt, json);
     } catch (error) {
-      this.log.error(`${attempt}, is left to its lease: ${explain(error)}`);
+      this.log.error(`${attempt} could not be finished; its lease will expire: ${explain(error)}`);
     } finally {
       this.forget(attempt);
     }
   }
 
   async handle(attempt) {
-    // there is room, unless a shard has answered late
+    // there is a free slot, unless a shard has answered late
     const room = () => (attempt === this.suspect ? this.isAlone(attempt)
       : this.working.size < this.concurrency);
     while (!room() && !this.stopping.aborted && attempt.stopped === null) await this.change(0.5);
@@ -239,7 +236,7 @@ class Worker {
     }
   }
 
-  // What does the task, and how many seconds it may take.
+  // The call of the handler, and its timeout in seconds.
   callOf(task) {
     const { payload, name } = task;
     const handler = this.handlers.get(name);
@@ -255,12 +252,12 @@ class Worker {
     return { call: () => handler.run(payload, task), timeout: handler.timeout };
   }
 
-  // What the handler returns.  Rejects when the time is over, whether or not the handler ends
-  // then: nothing can end one that ignores its signal, so it takes its slot with it.
+  // The handler's return value.  Rejects after the timeout, whether or not the handler ends then.
+  // Nothing can end a handler that ignores its signal, so it keeps its slot.
   async within(timeout, attempt, call) {
     const limited = timeout !== undefined && timeout !== Infinity;
     this.working.add(attempt);
-    if (limited) this.heartbeat.limit(attempt, timeout); // first, as the handler may compute for ever
+    if (limited) this.heartbeat.limit(attempt, timeout); // first: the handler may compute forever
     const result = (async () => call())();
     const returned = () => {
       this.working.delete(attempt);
@@ -287,13 +284,13 @@ class Worker {
     }
   }
 
-  // The handler had some time to end in since it was told.
+  // The handler has had some time to end after its signal.
   loseSlot(attempt) {
     if (!this.working.has(attempt) || this.stopping.aborted) return;
     this.deaf.add(attempt);
     const left = this.concurrency - this.deaf.size;
-    this.log.error(`${attempt.describe()}: timed out, and its handler still runs: its slot is`
-      + ` out of use until it ends; ${left} of ${this.concurrency} slots are left`);
+    this.log.error(`${attempt.describe()}: timed out, and its handler still runs;`
+      + ` until it ends, ${left} of ${this.concurrency} slots are left`);
     if (left > 0) return;
     setTimeout(() => {
       if (this.deaf.size < this.concurrency) return;
@@ -302,7 +299,7 @@ class Worker {
   }
 
   async complete(attempt, json) {
-    // one that is completed by a transaction that was rolled back is left to its lease
+    // if a transaction that completed it was rolled back, its lease will expire
     if (attempt.handedBack || attempt.completed) return;
     try {
       if (!await attempt.complete(json)) this.tellOfRefusal(attempt, 'complete');
@@ -315,7 +312,7 @@ class Worker {
   async fail(attempt, error) {
     if (attempt.handedBack) return;
     if (attempt.lost) {
-      // True: it has run for the queue's max_run, and the attempt is one of its max_attempts.
+      // True: it has run for the queue's max_run, and the attempt counts.
       if (await attempt.fail(attempt.stopped)) this.tellOfFailure(attempt, attempt.stopped);
       return;
     }
@@ -326,7 +323,7 @@ class Worker {
     this.tellOfFailure(attempt, error);
     const held = await attempt.fail(error).catch((refused) => {
       if (isTransient(refused)) throw refused;
-      // it cannot keep the error's text, or a Retry's delay is out of range
+      // it cannot store the error's text, or a Retry's delay is out of range
       return attempt.fail(error instanceof Dead ? error : refused, textOf(refused));
     });
     if (!held) this.tellOfRefusal(attempt, 'fail');
@@ -343,10 +340,10 @@ class Worker {
     }
   }
 
-  // The work was done, maybe twice: that has to be seen.
+  // The work may have been done twice, so report it.
   tellOfRefusal(attempt, call) {
     this.log.warn(`${attempt.describe()}: the server refused its ${call}: it was cancelled, its`
-      + ' lease was lost, or an earlier call had ended it whose answer was lost');
+      + ' lease was lost, or an earlier call had ended it');
   }
 }
 

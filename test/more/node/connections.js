@@ -65,9 +65,9 @@ async function lost() {
   equal(seen.splice(0), [1], 'and the task done once');
   await other.stop();
 
-  const lines = worker.lines.filter((line) => !/another transaction is in the way/.test(line));
+  const lines = worker.lines.filter((line) => !/another transaction has locked the task/.test(line));
   equal([...new Set(lines)], ['terminating connection due to administrator command;'
-    + ' trying again each second'], 'of each it says what it does');
+    + ' retrying each second'], 'of each it says what it does');
   await worker.stop();
   await lock.end();
   await drop(name);
@@ -212,7 +212,7 @@ async function hopeless() {
   equal([error.code, error.message], ['3D000', 'database "fairq_later" does not exist'], 'or not');
   check(Date.now() - began > 2500, 'after as long as before', Date.now() - began);
   database.close();
-  equal(lines, Array(2).fill('database "fairq_later" does not exist; trying again each second, for 3 s'),
+  equal(lines, Array(2).fill('database "fairq_later" does not exist; retrying each second, for 3 s'),
     'of which it says what it does');
   const passwords = await errorOf(new Database([place], { ...options, giveUp: 0 })
     .query('SELECT 1', [], { once: true }));

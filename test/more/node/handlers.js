@@ -284,7 +284,7 @@ async function refusal() {
   over();
   equal((await ended(id)).attempt, 2, 'it is done by another attempt');
   equal(worker.lines, [`task ${id}, attempt 1 (queue refusal, group alice): the server refused its complete: it was`
-    + ' cancelled, its lease was lost, or an earlier call had ended it whose answer was lost'],
+    + ' cancelled, its lease was lost, or an earlier call had ended it'],
   'that the server refused the first one is told');
   await worker.stop();
   await drop(name);
@@ -324,8 +324,8 @@ async function timeouts() {
 
   const id = await add(name, {}, 'deaf', { maxAttempts: 1 });
   equal((await ended(id, 'failed')).error, 'timed out after 1.5 s', 'nor does it wait for one that is deaf');
-  const lost = `task ${id}, attempt 1 (queue timeouts, group bob): timed out, and its handler still runs: its slot is`
-    + ' out of use until it ends; 1 of 2 slots are left';
+  const lost = `task ${id}, attempt 1 (queue timeouts, group bob): timed out, and its handler still runs;`
+    + ' until it ends, 1 of 2 slots are left';
   check(await until(() => worker.lines.includes(lost)), 'which keeps its slot', worker.lines);
   events.length = 0;
   const gated = [await add(name, {}, 'gated'), await add(name, {}, 'gated')];

@@ -42,7 +42,7 @@ async function settings() {
   check(/^a database must have no functions/.test(error.message), 'and a function for a password', error);
   const worker = new fairq.Worker('nowhere', handler);
   equal((await errorOf(worker.run())).message, 'queue "nowhere" does not exist', 'run() starts a Worker');
-  equal((await errorOf(() => worker.run())).message, 'a worker can be started once only', 'once');
+  equal((await errorOf(() => worker.run())).message, 'a worker can be started only once', 'once');
 }
 
 // A worker within a program leaves that alone.
@@ -94,7 +94,7 @@ async function programs() {
     const began = Date.now();
     const program = new Program(text(name), { environment });
     equal([await program.status(), program.stdout, program.stderr], [1, '',
-      `${what}; trying again each second, for 3 s\nworker: ${what}\n`], `${what}, for as long as it is told`);
+      `${what}; retrying each second, for 3 s\nworker: ${what}\n`], `${what}, for as long as it is told`);
     check(Date.now() - began > 3000, 'it is asked again', Date.now() - began);
   }
   await ask('DROP ROLE node_nobody');
