@@ -13,41 +13,42 @@ import (
 )
 
 const (
-	// retryInterval is how long a database that is down is left alone.
+	// retryInterval is the time between two tries to reach a database that is down.
 	retryInterval = time.Second
-	// heldInterval is the same for a task whose row another transaction holds.
+	// heldInterval is the same for a task whose row another transaction has locked.
 	heldInterval = 500 * time.Millisecond
-	// A call that takes longer is given up, with its connection: the server or the network
-	// has vanished.  Some other limit may be lower, but none lower than minTimeout.
+	// A call that takes longer fails, and its connection is closed: the server or the
+	// network has vanished.  Other limits may be lower, but none is lower than
+	// minTimeout.
 	callTimeout = 15 * time.Second
 	minTimeout  = 5 * time.Second
 	popTimeout  = 30 * time.Second
-	waitMargin  = 10 * time.Second // beside what fairq.wait is told
-	// patience is how long a handler may take to return when its time is over.
+	waitMargin  = 10 * time.Second // in addition to the time of fairq.wait
+	// patience is how long a handler may take to return after its time is over.
 	patience = 5 * time.Second
-	// keepAlive is how often an idle connection is probed, userTimeout how long the other
-	// side may leave that, or what was sent, unanswered.
+	// keepAlive is the interval between probes of an idle connection.  userTimeout is
+	// how long the other side may leave data without an answer.
 	keepAlive   = 10 * time.Second
 	userTimeout = 20 * time.Second
 )
 
-// database is a connection for several goroutines, made anew when it is lost.
+// database is a connection for several goroutines, which reconnects when it is lost.
 type database struct {
 	config *pgx.ConnConfig
 	log    *log.Logger
-	// holding is for one at a time of those that try again what another transaction
-	// holds, so that they keep no others from the connection
+	// holding makes callers retry one at a time after a lock of another transaction, so
+	// that others can use the connection
 	holding sync.Mutex
 
-	mu     sync.Mutex // for what follows
+	mu     sync.Mutex // protects the fields below
 	conn   *pgx.Conn
 	closed bool
-	held   time.Time // when another transaction last was in the way
+	held   time.Time // when a statement last met a lock
 	pooled bool      // the server is behind a pooler: known once there is a connection
 }
 
-// parseConfig makes a connection's settings of a URI, of keywords and values, or of
-// the environment.
+// parseConfig makes a connection's settings from a URI, keywords and values, or the
+// environment.
 func parseConfig(database, name string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(database)
 	if err != nil {
@@ -56,21 +57,21 @@ func parseConfig(database, name string) (*pgx.ConnConfig, error) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 10 * time.Second
 	}
-	// whatever the database's encoding is, strings of Go are UTF-8
+	// strings of Go are UTF-8, whatever the database's encoding
 	config.RuntimeParams["client_encoding"] = "UTF8"
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = name
 	}
-	// What one statement has prepared, the next one may not find: a pooler in
-	// transaction mode may give it another connection.
+	// Statements that one call has prepared may not exist for the next: a pooler in
+	// transaction mode may use another connection.
 	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	config.DialFunc = (&net.Dialer{KeepAlive: keepAlive, Control: setUserTimeout}).DialContext
 	return config, nil
 }
 
-// do calls f with a connection until that succeeds, or fails with what no retry
-// mends, or ctx is done.  So f may be called although it was done before and only the
-// answer was lost: the attempt, in all calls but pop, sees to it that this does no harm.
+// do calls f with a connection until f succeeds, no retry can help, or ctx is done. If
+// only an answer was lost, f runs twice.  That is harmless for all calls but pop, since
+// they name the attempt.
 func (d *database) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	err := d.persist(ctx, f)
 	if err == nil || !isHeld(err) {
@@ -82,18 +83,18 @@ func (d *database) do(ctx context.Context, f func(context.Context, *pgx.Conn) er
 		err = d.persist(ctx, f)
 		if err == nil || !isHeld(err) {
 			d.holding.Unlock()
-			return err // and the next one follows at once
+			return err // and the next caller follows at once
 		}
 		sleep(ctx, heldInterval)
 		d.holding.Unlock()
 		if ctx.Err() != nil {
 			return err
 		}
-		sleep(ctx, heldInterval/10) // it is another's turn
+		sleep(ctx, heldInterval/10) // so that another caller can retry
 	}
 }
 
-// persist does the same, but for what another transaction holds.
+// persist does the same, but returns if another transaction has a lock.
 func (d *database) persist(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	for {
 		err := d.try(ctx, func(conn *pgx.Conn) error {
@@ -102,7 +103,7 @@ func (d *database) persist(ctx context.Context, f func(context.Context, *pgx.Con
 			err := f(ctx, conn)
 			if isHeld(err) {
 				if !d.heldLately() {
-					d.log.Printf("fairq: another transaction is in the way: %v; trying again", err)
+					d.log.Printf("fairq: another transaction has locked the task: %v; retrying", err)
 				}
 				d.held = time.Now()
 			}
@@ -111,16 +112,16 @@ func (d *database) persist(ctx context.Context, f func(context.Context, *pgx.Con
 		if err == nil || ctx.Err() != nil || isHeld(err) || !isTransient(err) && !isRefusal(err) {
 			return err
 		}
-		d.log.Printf("fairq: %v; trying again", err)
+		d.log.Printf("fairq: %v; retrying", err)
 		if !sleep(ctx, retryInterval) {
 			return err
 		}
 	}
 }
 
-// briefly ends a statement about a task, a SELECT without FROM, in a call of do: it waits
-// for no lock for long.  Another transaction may have the task's row locked for as long as
-// it is open, and the connection is there for the other tasks, too.
+// briefly ends a statement about a task, a SELECT without FROM, in a call of do.  It
+// makes the statement wait for a lock only briefly.  An open transaction may have
+// locked the task's row, and other tasks need this connection too.
 func (d *database) briefly() string {
 	limit := 100
 	if d.heldLately() {
@@ -133,7 +134,7 @@ func (d *database) heldLately() bool {
 	return time.Since(d.held) < 4*heldInterval
 }
 
-// try calls f with a connection, once; ctx is for making the connection alone.
+// try calls f once with a connection; ctx limits only the time to connect.
 func (d *database) try(ctx context.Context, f func(*pgx.Conn) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,7 +147,7 @@ func (d *database) try(ctx context.Context, f func(*pgx.Conn) error) error {
 			return err
 		}
 		d.conn = conn
-		// a pooler makes up the process that its clients see
+		// a pooler invents the process that its clients see
 		var pid uint32
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
@@ -163,7 +164,8 @@ func (d *database) try(ctx context.Context, f func(*pgx.Conn) error) error {
 	return err
 }
 
-// connect tries each host by itself: one that is mute would use up the time of all.
+// connect tries one host after the other: one that does not answer would use up the
+// time of all.
 func connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	hosts := append([]*pgconn.FallbackConfig{{Host: config.Host, Port: config.Port,
 		TLSConfig: config.TLSConfig}}, config.Fallbacks...)

@@ -7,26 +7,26 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// DB is what tasks are enqueued through: a *pgxpool.Pool, *pgxpool.Conn, *pgx.Conn or
-// pgx.Tx; or what [SQL] returns.
+// DB is the connection to enqueue with: a *pgxpool.Pool, *pgxpool.Conn, *pgx.Conn or
+// pgx.Tx, or the result of [SQL].
 type DB interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Tx is a transaction: a pgx.Tx; or what [SQLTx] returns.
+// Tx is a transaction: a pgx.Tx, or the result of [SQLTx].
 type Tx interface {
 	DB
 	Commit(ctx context.Context) error
 	Rollback(ctx context.Context) error
 }
 
-// SQLDB is a *sql.DB, *sql.Conn or *sql.Tx of database/sql, or what a library on top of
-// it has in its place: it may use pgx's driver or lib/pq.
+// SQLDB is a *sql.DB, *sql.Conn or *sql.Tx of database/sql, or the type that a library
+// has in its place.  The driver is pgx's or lib/pq.
 type SQLDB interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// SQL makes database/sql's connection or transaction one that tasks are enqueued through.
+// SQL makes a DB of a connection or transaction of database/sql.
 func SQL(db SQLDB) DB { return sqlDB{db} }
 
 // SQLTx does the same with a transaction, for [EnqueueTx] and [Task.CompleteTx].

@@ -11,27 +11,27 @@ import (
 
 // NewTask is a task to be enqueued.  The zero value of each field is fairq's default.
 type NewTask struct {
-	Group       string         // whose task it is: groups take turns
-	NoGroup     bool           // Group is empty on purpose: without this, that is an error
+	Group       string         // the tenant or user among whom fairq is fair
+	NoGroup     bool           // Group is empty on purpose; otherwise that is an error
 	Name        string         // of the handler: the header "task"
 	Args        any            // encoded as JSON: the payload; nil: {}
 	Priority    int            // 0, the first, to 9
-	RunAt       time.Time      // not before; not together with Delay
-	Delay       time.Duration  // not before so long from now, by the server's clock
+	RunAt       time.Time      // the task does not run before; not together with Delay
+	Delay       time.Duration  // the same as a delay, added to the server's clock
 	DedupKey    string         // at most one unfinished task of the queue has it
-	MaxAttempts int            // instead of the queue's
-	Cost        float32        // for queues that are fair by cost
-	Headers     map[string]any // beside the payload, such as "traceparent"
-	ExpiresAt   time.Time      // a task that has not begun by then does not any more
-	Replace     bool           // a task that has the DedupKey already gets what this one has
-	DedupUntil  string         // until when the key is taken: "finished", or "started"
-	DedupFor    time.Duration  // and for so long after that
+	MaxAttempts int            // overrides that of the queue
+	Cost        float32        // for cost-fair queues
+	Headers     map[string]any // in addition to the payload, such as "traceparent"
+	ExpiresAt   time.Time      // a task that has not started by then does not run
+	Replace     bool           // an unfinished task with the DedupKey gets this task's values
+	DedupUntil  string         // how long the key is taken: "finished", or "started"
+	DedupFor    time.Duration  // and how long it stays taken after that
 }
 
 // Enqueue adds a task to a queue and returns its id.  If an unfinished task of the
 // queue has the DedupKey it adds nothing, and returns the id of that one.
 //
-// If db is a transaction, the task comes with its commit and goes with its rollback.
+// If db is a transaction, its commit adds the task, and its rollback does not.
 func Enqueue(ctx context.Context, db DB, queue string, task NewTask) (int64, error) {
 	row, err := task.encode()
 	if err != nil {
@@ -50,8 +50,8 @@ func Enqueue(ctx context.Context, db DB, queue string, task NewTask) (int64, err
 	return id, explain(err)
 }
 
-// EnqueueTx is Enqueue within a transaction of the caller: the task is there, and
-// workers are woken, when that commits.  It does not compile without a transaction.
+// EnqueueTx is Enqueue within a transaction of the caller, whose commit adds the task
+// and wakes workers.  It does not compile without a transaction.
 func EnqueueTx(ctx context.Context, tx Tx, queue string, task NewTask) (int64, error) {
 	return Enqueue(ctx, tx, queue, task)
 }
@@ -107,7 +107,7 @@ func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]
 	return ids, json.Unmarshal([]byte(encoded), &ids)
 }
 
-// Cancel takes a task back: at once if it does not run; otherwise its handler's context
+// Cancel cancels a task: at once if it does not run.  Otherwise its handler's context
 // is done within a third of the lease.  False: it is finished, or unknown.
 func Cancel(ctx context.Context, db DB, id int64) (bool, error) {
 	var there bool
@@ -115,7 +115,7 @@ func Cancel(ctx context.Context, db DB, id int64) (bool, error) {
 	return there, explain(err)
 }
 
-// encoded is what a NewTask is in SQL; nil is NULL.
+// encoded has the SQL values of a NewTask; nil is NULL.
 type encoded struct {
 	payload                         string
 	runAt, delay, dedupKey, headers *string
@@ -124,8 +124,8 @@ type encoded struct {
 	expiresAt, dedupUntil, dedupFor *string
 }
 
-// checkBatch says what of the task cannot be said of a task of a batch of which that one
-// is the first.
+// checkBatch returns an error if the task has a field that a task of a batch cannot
+// have, or that differs from the first task.
 func (t *NewTask) checkBatch(first *NewTask) error {
 	if !t.ExpiresAt.Equal(first.ExpiresAt) {
 		return errors.New("fairq: ExpiresAt must be the same in all tasks of a batch")
@@ -215,17 +215,18 @@ func expiresAt(t *NewTask) *string {
 
 func pointer[T any](value T) *T { return &value }
 
-// timestamp is a time as PostgreSQL reads it.
+// timestamp is a time in PostgreSQL's format.
 func timestamp(t time.Time) string {
 	return t.Format("2006-01-02T15:04:05.999999Z07:00")
 }
 
-// interval is a duration as PostgreSQL reads it.
+// interval is a duration in PostgreSQL's format.
 func interval(d time.Duration) string {
 	return fmt.Sprintf("%d microseconds", d.Microseconds())
 }
 
-// array is a text array as PostgreSQL reads it, which each driver can send; nil is NULL.
+// array is a text array in PostgreSQL's format, which each driver can send; nil is
+// NULL.
 func array(elements []*string) string {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	texts := make([]string, len(elements))

@@ -14,38 +14,38 @@ var (
 	ErrUnknownQueue = errors.New("fairq: no such queue")
 	// ErrNoExtension is in the chain of an error about a database without fairq.
 	ErrNoExtension = errors.New("fairq: the database has no extension fairq")
-	// ErrLost says that a task was cancelled, or that its lease is lost, so that
-	// another worker may have it: what is still done for it is in vain.
+	// ErrLost is the error if a task was cancelled, or its lease is lost.  Another
+	// worker may have the task, and further work is wasted.
 	ErrLost = errors.New("fairq: the task was cancelled, or its lease is lost")
 )
 
-// A DeadError makes a task fail for good, however many attempts it has left.
+// A DeadError makes a task fail for good, whatever attempts it has left.
 type DeadError struct {
 	Err error
 }
 
-// Dead is for a handler to return when no retry will mend err, which is kept as the
+// Dead is the error that a handler returns if no retry can help.  err is stored as the
 // task's error.
 func Dead(err error) error { return &DeadError{err} }
 
 func (e *DeadError) Error() string { return text(e.Err, "dead") }
 func (e *DeadError) Unwrap() error { return e.Err }
 
-// A RetryError makes a task be retried after a time of the handler's choice.
+// A RetryError makes a task run again after a time that the handler chooses.
 type RetryError struct {
 	Err error
 	In  time.Duration
 }
 
-// Retry is for a handler to return when the task is to be retried after so long,
-// instead of the queue's backoff.  The attempt counts; err is kept as the task's
+// Retry is the error that a handler returns for a retry after a time of its own,
+// instead of the queue's backoff.  The attempt counts.  err is stored as the task's
 // error, and may be nil.
 func Retry(err error, in time.Duration) error { return &RetryError{err, in} }
 
 func (e *RetryError) Error() string { return text(e.Err, fmt.Sprintf("retry in %v", e.In)) }
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// describe is the error's text, with those of its causes that are not part of it.
+// describe returns the error's text, with the texts of causes that are not part of it.
 func describe(err error) string {
 	text := err.Error()
 	left := 50 // causes: there may be many, or a circle of them
@@ -53,7 +53,7 @@ func describe(err error) string {
 	add = func(err error) {
 		var causes []error
 		switch err := err.(type) {
-		case *explained: // says what its cause does
+		case *explained: // has its cause's text
 		case interface{ Unwrap() error }:
 			causes = []error{err.Unwrap()}
 		case interface{ Unwrap() []error }:
@@ -80,8 +80,8 @@ func text(err error, otherwise string) string {
 	return err.Error()
 }
 
-// explained is an error of the server in a sentence: errors.Is finds what kind it is
-// of, errors.As the driver's error, such as *pgconn.PgError.
+// explained is an error of the server as a sentence.  errors.Is finds its kind, and
+// errors.As the driver's error, such as *pgconn.PgError.
 type explained struct {
 	text  string
 	kind  error
@@ -92,7 +92,7 @@ func (e *explained) Error() string        { return e.text }
 func (e *explained) Is(target error) bool { return e.kind != nil && target == e.kind }
 func (e *explained) Unwrap() error        { return e.cause }
 
-// explain puts an error of the server into words, and leaves others alone.
+// explain turns an error of the server into a sentence, and leaves others alone.
 func explain(err error) error {
 	state := sqlState(err)
 	if state == "" {
@@ -117,8 +117,8 @@ func explain(err error) error {
 	return e
 }
 
-// sqlState is the SQLSTATE of the server's error in the chain, as the errors of pgx and
-// of lib/pq tell it; "" if there is none.
+// sqlState returns the SQLSTATE of the server's error in the chain, for pgx and lib/pq;
+// "" if there is none.
 func sqlState(err error) string {
 	var server interface{ SQLState() string }
 	if !errors.As(err, &server) {
@@ -127,9 +127,9 @@ func sqlState(err error) string {
 	return server.SQLState()
 }
 
-// isTransient says whether what went wrong may be mended by time or a new connection:
-// a server that is down, busy or read-only, as a former primary is.  Not: what is
-// wrong about the call itself, the privileges or the database's name.
+// isTransient returns whether time or a new connection may fix the error: the server is
+// down, busy, or read-only like a former primary.  Not if the call itself, the
+// privileges or the database's name are wrong.
 func isTransient(err error) bool {
 	if errors.Is(err, ErrLost) {
 		return false
@@ -145,27 +145,28 @@ func isTransient(err error) bool {
 	return true
 }
 
-// isRefusal says whether the server can never answer, as it is: there is no such database
-// or role, or the password is wrong.  What is missing may still be made.
+// isRefusal returns whether the server refuses the connection: the database or role
+// does not exist, or the password is wrong.  That may change.
 func isRefusal(err error) bool {
 	state := sqlState(err)
 	return strings.HasPrefix(state, "28") || strings.HasPrefix(state, "3D")
 }
 
-// isTooLarge says whether the server has failed to print something that exceeds its limits.
+// isTooLarge returns whether the server failed to print something that exceeds its
+// limits.
 func isTooLarge(err error) bool {
 	return sqlState(err) == "54000"
 }
 
-// isLost says whether a connection is of no use after the error.
+// isLost returns whether a connection is unusable after the error.
 func isLost(err error) bool {
 	state := sqlState(err)
 	return state == "" || state == "25006" || strings.HasPrefix(state, "08") ||
 		strings.HasPrefix(state, "57P")
 }
 
-// isHeld says whether another transaction has what a statement needs; or somebody has
-// cancelled it, as a statement_timeout may.
+// isHeld returns whether another transaction has a lock that the statement needs, or
+// the statement was cancelled, for example by a statement_timeout.
 func isHeld(err error) bool {
 	state := sqlState(err)
 	return state == "55P03" || state == "57014"

@@ -1,4 +1,4 @@
-// Package fairq enqueues and does tasks of fairq, a fair task queue that is an
+// Package fairq enqueues and runs tasks of fairq, a fair task queue that is an
 // extension of PostgreSQL.
 //
 // A producer calls [Enqueue], within its transaction if it has one:
@@ -8,8 +8,8 @@
 //
 // tx is a transaction of pgx, or of database/sql: [SQLTx].
 //
-// A [Worker] does the tasks of one or several queues, each with the [Handler] of its
-// name, until it is told to stop:
+// A [Worker] runs the tasks of one or several queues, each with the [Handler] of its
+// name, until its context is done:
 //
 //	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 //	defer stop()
@@ -23,6 +23,6 @@
 //	}
 //	err := worker.Run(ctx)
 //
-// Work is done at least once: a worker may die between the work and the end of its
-// task.  [Task.CompleteTx] ends the task in the transaction that has the work's effects.
+// Delivery is at-least-once: a worker may die between the work and the end of its task.
+// [Task.CompleteTx] completes the task in the transaction of the work.
 package fairq

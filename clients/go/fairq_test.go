@@ -27,8 +27,8 @@ import (
 )
 
 // The tests need the database of PGHOST and so on, with the extension created, as a
-// superuser; FAIRQ_RESTART_COMMAND, if it is set, restarts its server, which then is the
-// tests' own.
+// superuser.  FAIRQ_RESTART_COMMAND, if it is set, restarts the server, which no one else
+// uses then.
 
 const patience = 60 * time.Second
 
@@ -517,7 +517,7 @@ func TestErrors(t *testing.T) {
 			return fairq.Retry(nil, time.Hour)
 		}, "scheduled|1"},
 		"panic": {func(context.Context, *fairq.Task) error { panic("help") }, "failed|2|panic: help"},
-		"nil":   {func(context.Context, *fairq.Task) error { return (*mute)(nil) }, "failed|2|*fairq_test.mute, whose text cannot be had: runtime error: invalid memory address or nil pointer dereference"},
+		"nil":   {func(context.Context, *fairq.Task) error { return (*mute)(nil) }, "failed|2|*fairq_test.mute, whose text is not available: runtime error: invalid memory address or nil pointer dereference"},
 		"never": {func(context.Context, *fairq.Task) error { return fairq.Retry(cause, -time.Hour) },
 			"failed|2|fairq: retry_in must be between 0 and 100 years"},
 		"result that panics": {func(_ context.Context, task *fairq.Task) error { task.Result = mute{}; return nil },
@@ -590,7 +590,7 @@ func TestUnusable(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		case <-time.After(patience):
-			t.Errorf("%s: it goes on", what)
+			t.Errorf("%s: it continues", what)
 		}
 	}
 	// one that is dropped later
@@ -605,7 +605,7 @@ func TestUnusable(t *testing.T) {
 			t.Errorf("a queue that was dropped: %v", err)
 		}
 	case <-time.After(patience):
-		t.Error("a queue that was dropped: it goes on")
+		t.Error("a queue that was dropped: it continues")
 	}
 	execute(t, db, "SELECT fairq.create_queue('unusable')")
 }
@@ -627,7 +627,7 @@ func TestGiveUp(t *testing.T) {
 			t.Errorf("after %v: %v", took, err)
 		}
 	case <-time.After(patience):
-		t.Fatal("it goes on without its database")
+		t.Fatal("it continues without its database")
 	}
 	// one that waits for its database, which comes
 	worker.GiveUp = -1
@@ -676,7 +676,7 @@ func TestUndecodable(t *testing.T) {
 	expectRow(t, db, number, "error LIKE 'the payload cannot be taken: json: cannot unmarshal number 9%'", "t")
 }
 
-// Tasks whose lease has lapsed run alone in the process, whatever else its workers do.
+// Tasks whose lease has expired run alone in the process, whatever else its workers do.
 func TestAlone(t *testing.T) {
 	db := queue(t, "alone", ", max_attempts => 3")
 	queue(t, "beside", "")
@@ -707,7 +707,7 @@ func TestAlone(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if running--; suspect && (alone != 1 || running != 0) {
-			t.Errorf("beside task %d there were others", task.ID)
+			t.Errorf("others ran with task %d", task.ID)
 		}
 		return nil
 	}
@@ -730,13 +730,13 @@ func TestAlone(t *testing.T) {
 		waitForStatus(t, db, id, "completed")
 	}
 	for _, id := range suspects {
-		// the lapsed attempt counts, and one that is handed back does not
+		// the expired attempt counts, and one that is released does not
 		if seen[id] < 2 {
 			t.Errorf("suspect %d was done as attempt %d", id, seen[id])
 		}
 	}
 	if beside < 10 {
-		t.Errorf("only %d of the other tasks were begun beside others", beside)
+		t.Errorf("only %d of the other tasks ran with others", beside)
 	}
 }
 
@@ -773,7 +773,7 @@ func TestTimeout(t *testing.T) {
 		ids[name] = enqueue(t, db, "timeout", task)
 	}
 	for name, want := range map[string]string{
-		"deaf":    "failed|1|timed out after 2s, and its handler goes on",
+		"deaf":    "failed|1|timed out after 2s, and its handler continues",
 		"dead":    "failed|1|timed out after 2s: context deadline exceeded",
 		"hasty":   "failed|2|timed out after 100ms: context deadline exceeded",
 		"any":     "failed|2|timed out after 2s: context deadline exceeded",
@@ -805,7 +805,7 @@ func TestTimeout(t *testing.T) {
 			t.Errorf("all handlers are deaf: %v", err)
 		}
 	case <-time.After(patience):
-		t.Error("all handlers are deaf: it goes on")
+		t.Error("all handlers are deaf: it continues")
 	}
 	expectRow(t, db, id, "status", "failed")
 }
@@ -825,7 +825,7 @@ func TestRefused(t *testing.T) {
 	finish <- true
 	finish <- true
 	waitForStatus(t, db, id, "completed")
-	warning := fmt.Sprintf(`warning: task %d of queue "refused", group "alice", attempt 1: its work is done, but`, id)
+	warning := fmt.Sprintf(`warning: the server refuses to complete task %d of queue "refused", group "alice", attempt 1: it was cancelled`, id)
 	waitFor(t, warning, func() bool { return strings.Contains(w.log.String(), warning) })
 	w.end()
 	if text := w.log.String(); strings.Count(text, "warning: ") != 1 {
@@ -869,7 +869,7 @@ func TestCancelAndProgress(t *testing.T) {
 		t.Errorf("Cancel of what is finished: %v, %v", there, err)
 	}
 
-	// told by SetProgress before the next heartbeat would
+	// SetProgress reports it before the next heartbeat
 	first.end()
 	start(t, fairq.Worker{Queues: []string{"cancel"}, Default: until(begun, ended)})
 	id = enqueue(t, db, "cancel", fairq.NewTask{})
@@ -1104,8 +1104,8 @@ func TestOrderAndPoll(t *testing.T) {
 	}
 }
 
-// trouble has a worker bear what happens, and is mended a second later or when the log has
-// its sign, while it is at work and while it is idle.
+// trouble makes something happen to a busy and to an idle worker, and ends it a second later
+// or when the log has its sign.  The worker must survive that.
 func trouble(t *testing.T, name string, happen, mend func(), signs ...string) *running {
 	db := queue(t, name, "")
 	begun, finish := make(chan *fairq.Task, 9), make(chan bool)
@@ -1140,7 +1140,7 @@ func trouble(t *testing.T, name string, happen, mend func(), signs ...string) *r
 	finish <- true
 	waitForStatus(t, db, id, "completed")
 	w.end()
-	if !strings.Contains(w.log.String(), "trying again") {
+	if !strings.Contains(w.log.String(), "retrying") {
 		t.Errorf("nothing of it is in the log: %s", w.log.String())
 	}
 	return w

@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// process is for all workers of the process: tasks share it, except for one that may kill
-// it, which has it alone.
+// process is for all workers of the process.  Tasks share it, except for a task that
+// may kill it, which runs alone.
 var process = gate{changed: make(chan struct{})}
 
 type gate struct {
 	mu      sync.Mutex
-	sharing int           // tasks, and workers that are about to take some
-	waiting int           // tasks that are to be alone
-	alone   bool          // one of them is
-	changed chan struct{} // closed, and made anew, when one of these has changed
+	sharing int           // tasks, and workers that are about to take tasks
+	waiting int           // tasks that wait to run alone
+	alone   bool          // a task runs alone
+	changed chan struct{} // closed and replaced when one of these changes
 }
 
-// enter waits until the gate's state lets it in; false: ctx was done before.
+// enter waits until the gate's state allows it; false: ctx was done before.
 func (g *gate) enter(ctx context.Context, ready func() bool) bool {
 	for {
 		g.mu.Lock()
@@ -43,7 +43,7 @@ func (g *gate) change(f func()) {
 	g.changed = make(chan struct{})
 }
 
-// share waits while a task is alone, or is to be.
+// share waits while a task runs alone, or waits to.
 func (g *gate) share(ctx context.Context) bool {
 	return g.enter(ctx, func() bool {
 		if g.alone || g.waiting > 0 {
@@ -54,13 +54,14 @@ func (g *gate) share(ctx context.Context) bool {
 	})
 }
 
-// join is share for one more, by one that shares.
+// join is share for one more by a caller that already shares.
 func (g *gate) join() { g.change(func() { g.sharing++ }) }
 
 func (g *gate) leave() { g.change(func() { g.sharing-- }) }
 
-// exclude waits until nothing shares the process, so that a task is alone in it until
-// the function that it returns is called.  If ctx is done before, the task must not begin.
+// exclude waits until nothing shares the process.  A task then runs alone until the
+// function that exclude returns is called.  If ctx is done before, the task must not
+// begin.
 func (g *gate) exclude(ctx context.Context) func() {
 	g.change(func() { g.waiting++ })
 	entered := g.enter(ctx, func() bool {

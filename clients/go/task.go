@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Task is one attempt to do a task, as a handler gets it.
+// A Task is one attempt to run a task, for its handler.
 type Task struct {
 	ID           int64
-	Attempt      int // 1 the first time
-	AttemptsLeft int // 0 the last time
+	Attempt      int // 1 for the first attempt
+	AttemptsLeft int // does not include this attempt
 	Queue        string
 	Group        string
 	Name         string // the header "task"; "" if there is none
@@ -25,40 +25,40 @@ type Task struct {
 	Payload      json.RawMessage
 	Headers      map[string]any // numbers are of type json.Number
 
-	// Result is for the handler to set: it is encoded as JSON and kept with the task
-	// if the queue retains.
+	// Result is for the handler to set.  It is encoded as JSON, and stored with the
+	// task if the queue has retain.
 	Result any
 
 	ctx    context.Context // the handler's
 	cancel context.CancelFunc
 	keeper *database
 	begun  time.Time
-	stops  atomic.Int32 // why it is to stop: lost or handedBack; 0: it is not
+	stops  atomic.Int32 // why the task must stop: lost or handedBack; 0: it need not
 	ended  atomic.Bool  // by CompleteTx
 
-	lapses      int           // attempts whose lease lapsed
+	lapses      int           // attempts whose lease expired
 	timeout     time.Duration // 0: none
 	undecodable error         // of its headers
 }
 
-// Why a task is to stop.
+// Why a task must stop.
 const (
-	lost       = 1 + iota // the server says so: cancelled, its lease lost, max_run over
-	handedBack            // the worker ends, or has no place for it
+	lost       = 1 + iota // the server reports it: cancelled, its lease lost, max_run over
+	handedBack            // the worker stops, or has no slot for it
 )
 
-// A Handler does a task.  To return nil is to have done it.  To return an error is to
-// have failed: the error is kept and the task is retried, later each time, unless
-// [Dead] or [Retry] say otherwise.  A panic is an error, too.
+// A Handler runs a task.  If it returns nil, the task has succeeded.  If it returns an
+// error or panics, the attempt has failed.  The error is stored, and the task is
+// retried with the queue's backoff, unless the error is [Dead] or [Retry].
 //
-// ctx is done when the task was cancelled, when its lease is lost, so that another
-// worker may have it, and when the time for what runs at the worker's end is over.
-// Then the handler should return soon, with an error: the attempt does not count.
+// ctx is done when the task was cancelled, its lease is lost, or the worker stops and
+// its Grace is over.  Then the handler should return an error soon; the attempt does
+// not count.
 type Handler func(ctx context.Context, task *Task) error
 
-// Args makes a handler of a function that takes the task's payload as a value of type
-// T, decoded as by [encoding/json].  A payload for which that fails is an error as if
-// the handler had returned it.
+// Args makes a handler from a function that takes the task's payload as a value of type
+// T, decoded by [encoding/json].  If the payload cannot be decoded, the task fails as
+// if the handler had returned that error.
 func Args[T any](f func(ctx context.Context, task *Task, args T) error) Handler {
 	return func(ctx context.Context, task *Task) error {
 		var args T
@@ -69,12 +69,12 @@ func Args[T any](f func(ctx context.Context, task *Task, args T) error) Handler 
 	}
 }
 
-// SetProgress says how far the task is, for all to see in fairq.tasks.  It returns
-// ErrLost, and the handler's context is done, if the task was cancelled or its lease
-// is lost.  It waits while the server is down, until ctx is done.
+// SetProgress sets the column progress of fairq.tasks.  If the task was cancelled or
+// its lease is lost, it returns ErrLost, and the handler's context is done.  While the
+// server is down it waits until ctx is done.
 func (t *Task) SetProgress(ctx context.Context, progress any) error {
 	if t.keeper == nil {
-		return nil // no worker took it: the handler is being tested
+		return nil // the handler is called by a test, without a worker
 	}
 	encoded, err := json.Marshal(progress)
 	if err != nil {
@@ -92,10 +92,10 @@ func (t *Task) SetProgress(ctx context.Context, progress any) error {
 	return explain(err)
 }
 
-// CompleteTx ends the task, with its Result, in a transaction of the handler: together
-// with what the work has changed in the database, so that both are done exactly once.
-// If it returns an error, such as ErrLost, the handler is to roll back and return it;
-// otherwise to commit, and return nil if that succeeds.
+// CompleteTx completes the task with its Result in a transaction of the handler, so
+// that the task and its effects are done exactly once.  If it returns an error, such as
+// ErrLost, the handler must roll back and return it.  Otherwise it must commit, and
+// return nil if that succeeds.
 func (t *Task) CompleteTx(ctx context.Context, tx Tx) error {
 	result, err := t.encodeResult()
 	if err != nil {
@@ -115,7 +115,7 @@ func (t *Task) CompleteTx(ctx context.Context, tx Tx) error {
 const completeSQL = `
 	SELECT fairq.complete($1::bigint, $2::int, $3::jsonb, took => $4::interval)`
 
-// encodeResult is the Result as JSON, nil if there is none.
+// encodeResult returns the Result as JSON, nil if there is none.
 func (t *Task) encodeResult() (result *string, err error) {
 	if t.Result == nil {
 		return nil, nil
@@ -132,7 +132,7 @@ func (t *Task) encodeResult() (result *string, err error) {
 	return pointer(string(encoded)), nil
 }
 
-// stop ends the handler's context.  The first reason counts.
+// stop ends the handler's context.  Only the first reason counts.
 func (t *Task) stop(why int32) {
 	t.stops.CompareAndSwap(0, why)
 	if t.cancel != nil {
@@ -142,12 +142,12 @@ func (t *Task) stop(why int32) {
 
 func (t *Task) stopped() int32 { return t.stops.Load() }
 
-// String is what the log says of the task.
+// String describes the task for the log.
 func (t *Task) String() string {
 	return fmt.Sprintf("task %d of queue %q, group %q, attempt %d", t.ID, t.Queue, t.Group, t.Attempt)
 }
 
-// read asks for the payload and the headers by themselves.
+// read fetches the payload and the headers separately.
 func (t *Task) read(ctx context.Context, conn *pgx.Conn) error {
 	var payload, headers *string
 	err := conn.QueryRow(ctx, "SELECT "+texts+" FROM fairq.tasks WHERE id = $1", t.ID).
@@ -170,7 +170,7 @@ func (t *Task) readTexts(payload, headers *string) {
 	t.readHeaders(headers)
 }
 
-// readHeaders takes the headers as the server has them.
+// readHeaders decodes the headers.
 func (t *Task) readHeaders(headers *string) {
 	if headers == nil {
 		return
@@ -179,7 +179,7 @@ func (t *Task) readHeaders(headers *string) {
 	decoder.UseNumber()
 	var kind *json.UnmarshalTypeError
 	if err := decoder.Decode(&t.Headers); errors.As(err, &kind) {
-		t.Headers = nil // no object, so it has no names
+		t.Headers = nil // not an object, so there are no names
 	} else if err != nil {
 		t.undecodable = fmt.Errorf("the headers cannot be decoded: %w", err)
 	}

@@ -5,16 +5,16 @@ import (
 	"syscall"
 )
 
-// setUserTimeout limits how long the other side of a connection may be silent when it
-// should answer, before the kernel ends the connection: probes alone take minutes, and
-// are not sent at all while something else is not acknowledged.
+// setUserTimeout limits how long the other side may leave data without an answer before
+// the kernel ends the connection.  Probes alone take minutes, and are not sent while
+// data is not acknowledged.
 func setUserTimeout(network, _ string, conn syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
 	}
 	const tcpUserTimeout = 0x12 // syscall has no name for it
 	return conn.Control(func(fd uintptr) {
-		// without it the limits of the calls are there still
+		// without it, the limits of the calls still apply
 		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout,
 			int(userTimeout.Milliseconds()))
 	})

@@ -14,65 +14,65 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Worker does the tasks of one or several queues.  It has two connections of its
-// own: however busy the handlers are, leases are kept.
+// A Worker runs the tasks of one or several queues.  It has two connections of its own,
+// so it renews leases however busy the handlers are.
 type Worker struct {
-	// Database is a connection URI, or keywords and values.  What it does not say
-	// is taken from PGHOST, PGDATABASE and so on.
+	// Database is a connection URI, or keywords and values.  PGHOST, PGDATABASE and so
+	// on have the defaults.
 	Database string
 	// Queues are served strictly in this order: while the first one has a task that
 	// can run, the others wait.
 	Queues []string
-	// Handlers do the tasks by their names.
+	// Handlers run the tasks with these names.
 	Handlers map[string]Handler
-	// Default does tasks without a name, and those whose name Handlers does not have.
+	// Default runs tasks without a name, and tasks whose name Handlers does not have.
 	// Without it these fail with the error "no handler for task NAME".
 	Default Handler
-	// Concurrency is how many tasks are done at a time; 0: 4.
+	// Concurrency is the number of tasks at a time; 0: 4.
 	Concurrency int
-	// Lease is how long others wait for a worker that is dead before they may do its
-	// tasks.  One that lives prolongs it every third of that, and learns by it that a
-	// task was cancelled.  0: a minute.
+	// Lease is the time after which others may run the tasks of a worker that died.
+	// The worker renews its leases every third of that, and then learns which tasks
+	// were cancelled.  0: a minute.
 	Lease time.Duration
-	// Timeout is how long a handler may take for a task: then its context's deadline is
-	// over, and the task has failed with the error "timed out", to be retried as usual.  A
-	// handler that does not return within 5 seconds of that keeps its slot, and the worker
-	// does without the slot until it returns.  0: any time.
+	// Timeout is the time limit of a handler: the deadline of its context.  After it
+	// the task fails with the error "timed out", and is retried as usual.  A handler
+	// that does not return within 5 seconds of that keeps its slot until it returns.
+	// 0: no limit.
 	Timeout time.Duration
-	// Timeouts are instead of Timeout for tasks of these names; 0: any time.
+	// Timeouts override Timeout for tasks with these names; 0: no limit.
 	Timeouts map[string]time.Duration
-	// Grace is how long what runs may go on when the worker is to end; 0: 5 seconds,
-	// less: no time.
+	// Grace is how long running tasks may continue when the worker stops; 0: 5 seconds,
+	// less than 0: no time.
 	Grace time.Duration
-	// Poll is how often the worker looks for tasks while there are none.  0: it sleeps in
-	// fairq.wait until there are some; or, through a pooler, of which that would occupy a
-	// connection, looks every second.  Less: it sleeps in fairq.wait, also through a pooler.
+	// Poll is the time between looks for tasks while there are none.  0: the worker
+	// sleeps in fairq.wait; through a pooler it looks every second, since fairq.wait
+	// would occupy a connection.  Less than 0: it sleeps in fairq.wait, also through a
+	// pooler.
 	Poll time.Duration
-	// GiveUp is how long the worker tries a server that can never answer, since the
-	// database or the role does not exist or the password is wrong; and how long it waits
-	// while all slots are kept by handlers that ignore their Timeout.  Then Run returns an
-	// error.  0: a minute, less: for ever.
+	// GiveUp is how long the worker retries if the server refuses its connections: the
+	// database or role does not exist, or the password is wrong.  It is also how long the
+	// worker waits while handlers that ignore their Timeout keep all slots.  Then Run
+	// returns an error.  0: a minute, less than 0: forever.
 	GiveUp time.Duration
-	// Name is what fairq.tasks shows of the worker; "": the host and the process id.
+	// Name is the worker's name in fairq.tasks; "": the host and the process id.
 	Name string
-	// ErrorLog gets what goes wrong, in handlers and otherwise; nil: the standard
-	// logger.
+	// ErrorLog gets errors and warnings, also of handlers; nil: the standard logger.
 	ErrorLog *log.Logger
 }
 
-// Run does tasks until ctx is done.  Then it takes nothing new, lets what runs go on for
-// Grace, cancels the contexts of the handlers that have not returned by then, hands
-// their tasks back, with attempts that do not count, and returns nil.  A handler that
-// goes on all the same is left behind.
+// Run runs tasks until ctx is done.  Then it takes no more tasks, and gives running
+// ones Grace.  It cancels the contexts of handlers that have not returned by then,
+// releases their tasks, and returns nil.  Their attempts do not count.  Run does not
+// wait for a handler that still continues.
 //
-// It survives restarts of the server, and times in which that is down or read-only: it
-// connects again every second, and completes what was done meanwhile.  It returns an
-// error if it cannot work at all: at once ErrUnknownQueue, ErrNoExtension or one about
-// privileges, after GiveUp one about the database or the role.
+// If the server restarts, is down or is read-only, the worker reconnects every second,
+// and completes the tasks that ended meanwhile.  If it cannot work, Run returns an
+// error: at once for a missing queue, extension or privilege (ErrUnknownQueue,
+// ErrNoExtension), and after GiveUp for a missing database or role.
 //
-// A task whose lease has lapsed may have killed its worker's process.  It runs with no
-// other task in the process: the worker lets its other tasks end first, takes no new ones
-// meanwhile, and goes on when the task has ended.
+// A task whose lease has expired may have killed its worker's process.  It runs with no
+// other task in the process: the worker first waits for its other tasks, and takes no
+// new ones meanwhile.
 //
 // Run may take 5 seconds longer than Grace if the server is down.
 func (w *Worker) Run(ctx context.Context) error {
@@ -90,22 +90,22 @@ func (w *Worker) Run(ctx context.Context) error {
 type run struct {
 	Worker
 	values  context.Context // of the handlers
-	popper  *database       // fairq.wait takes its time
-	keeper  *database       // for all that must not wait
-	keeping context.Context // done: keeper is given up
+	popper  *database       // for pop and fairq.wait
+	keeper  *database       // for calls that must not wait behind fairq.wait
+	keeping context.Context // done: keeper does not retry any more
 	giveUp  context.CancelFunc
-	slots   chan struct{} // one for each task that there is room for
-	left    chan struct{} // closed: handlers that have not returned are left behind
+	slots   chan struct{} // one for each free slot
+	left    chan struct{} // closed: Run does not wait for handlers that have not returned
 	beaten  chan struct{} // closed: the heartbeat has ended
 	working sync.WaitGroup
 
-	careful   bool      // the last pop had a task whose lease had lapsed
-	refusedAt time.Time // since when the server can never answer; zero: it can
+	careful   bool      // the last pop had a task whose lease had expired
+	refusedAt time.Time // since when the server has refused connections; zero: it has not
 
-	mu     sync.Mutex // for what follows
+	mu     sync.Mutex // protects the fields below
 	tasks  map[*Task]struct{}
-	deaf   int       // slots kept by handlers that ignore their timeout
-	deafAt time.Time // when that changed
+	deaf   int       // slots of handlers that ignore their timeout
+	deafAt time.Time // time of the last change of deaf
 
 	tellOfPooler sync.Once
 }
@@ -154,15 +154,15 @@ func newRun(w *Worker, ctx context.Context) (*run, error) {
 	return r, nil
 }
 
-// detached has the values of a context, and does not end with it.
+// detached has the values of a context, but does not end with it.
 type detached struct{ context.Context }
 
 func (detached) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (detached) Done() <-chan struct{}       { return nil }
 func (detached) Err() error                  { return nil }
 
-// popTasks takes tasks, never more than there is room for, until ctx is done or the
-// queues cannot be worked on.
+// popTasks takes tasks, never more than there are free slots, until ctx is done or an
+// error ends the worker.
 func (r *run) popTasks(ctx context.Context) error {
 	defer r.popper.close()
 	for {
@@ -204,14 +204,13 @@ func (r *run) survive(err error) error {
 		return explain(err)
 	}
 	if err != nil {
-		r.ErrorLog.Printf("fairq: %v; trying again", err)
+		r.ErrorLog.Printf("fairq: %v; retrying", err)
 	}
 	return nil
 }
 
-// takeSlots waits for a free slot and takes it and all others, but only one if tasks must
-// run alone that may have killed their process.  0: ctx is done, or the error says why
-// there will be none.
+// takeSlots waits for a free slot and takes it and all others.  It takes only one if
+// tasks must run alone.  0: ctx is done, or the error is why there will be no slot.
 func (r *run) takeSlots(ctx context.Context) (int, error) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -229,7 +228,7 @@ func (r *run) takeSlots(ctx context.Context) (int, error) {
 		}
 	}
 	if ctx.Err() != nil {
-		return 0, nil // of two cases that are ready, any is taken
+		return 0, nil // if both cases are ready, select takes any
 	}
 	for n := 1; ; n++ {
 		if r.careful {
@@ -249,9 +248,9 @@ func (r *run) isStuck() bool {
 	return r.deaf == r.Concurrency && r.GiveUp >= 0 && time.Since(r.deafAt) >= r.GiveUp
 }
 
-// startAll has tasks done that were popped.  Of those whose lease has lapsed before it
-// keeps one, which it starts when no other runs, and hands the others back: if that one
-// kills the process, it must take no other with it.
+// startAll starts tasks that were popped.  It keeps one of those whose lease has
+// expired before, and releases the others.  That one starts when no other task runs: if
+// it kills the process, no other task is affected.
 func (r *run) startAll(ctx context.Context, tasks []*Task) {
 	var suspect *Task
 	for _, task := range tasks {
@@ -270,8 +269,8 @@ func (r *run) startAll(ctx context.Context, tasks []*Task) {
 	process.leave()
 	if suspect != nil {
 		late := time.AfterFunc(r.Lease, func() {
-			r.ErrorLog.Printf("fairq: %v: its lease has lapsed before, so it waits for all other "+
-				"tasks of the process to end; if one of them hangs, give it a Timeout", suspect)
+			r.ErrorLog.Printf("fairq: %v: its lease has expired before, so it waits for all other "+
+				"tasks of the process; if one hangs, set a Timeout", suspect)
 		})
 		leave := process.exclude(ctx)
 		late.Stop()
@@ -279,9 +278,9 @@ func (r *run) startAll(ctx context.Context, tasks []*Task) {
 	}
 }
 
-// pop takes tasks.  Once it has begun, it does not end with ctx, so that none are lost
-// that the server has given away; those of a connection that breaks come back when
-// their leases end.
+// pop takes tasks.  It does not end with ctx, so that no task that the server has
+// leased is lost.  If the connection breaks, the tasks come back when their leases
+// expire.
 func (r *run) pop(ctx context.Context, slots int) ([]*Task, error) {
 	var tasks []*Task
 	err := r.popper.try(ctx, func(conn *pgx.Conn) error {
@@ -303,12 +302,12 @@ func (r *run) pop(ctx context.Context, slots int) ([]*Task, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, err // of a statement that has failed no task is taken
+		return nil, err // a failed statement takes no task
 	}
 	return tasks, nil
 }
 
-// texts are what claim reads of a task's payload and headers.
+// texts are the columns for a task's payload and headers.
 const texts = "payload::text, headers::text"
 
 func (r *run) claim(ctx context.Context, conn *pgx.Conn, slots int, texts string) ([]*Task, error) {
@@ -335,15 +334,14 @@ func (r *run) claim(ctx context.Context, conn *pgx.Conn, slots int, texts string
 	return tasks, rows.Err()
 }
 
-// wait sleeps until a pop is worth it, or ctx is done.
+// wait sleeps until there may be tasks, or ctx is done.
 func (r *run) wait(ctx context.Context) error {
 	poll := r.Poll
 	if poll == 0 && r.popper.pooled {
 		poll = time.Second
 		r.tellOfPooler.Do(func() {
-			r.ErrorLog.Print("fairq: the connection goes through a pooler, of which fairq.wait " +
-				"would occupy a connection, so this worker looks for tasks every second; set " +
-				"Poll to have another interval, or less than 0 to wait")
+			r.ErrorLog.Print("fairq: the connection goes through a pooler, so the worker looks for " +
+				"tasks every second; Poll sets another interval, and less than 0 waits")
 		})
 	}
 	if poll > 0 {
@@ -372,14 +370,14 @@ func (r *run) wait(ctx context.Context) error {
 		return err
 	})
 	if sqlState(err) == "57014" {
-		return nil // by interruptCall, or a statement_timeout
+		return nil // canceled by interruptCall or a statement_timeout
 	}
 	return err
 }
 
-// interruptCall asks the server to end the call, so that it does not sleep on there;
-// again, since the first time may be before the statement has come; and at last gives
-// the connection up, as the server may be mute.
+// interruptCall cancels the call on the server.  It repeats this, since the first time
+// may be before the statement.  At last it closes the connection, since the server may
+// not answer.
 func interruptCall(call context.Context, cancel context.CancelFunc, conn *pgx.Conn) {
 	for try := 0; try < 10; try++ {
 		ctx, done := context.WithTimeout(call, time.Second)
@@ -392,7 +390,7 @@ func interruptCall(call context.Context, cancel context.CancelFunc, conn *pgx.Co
 	cancel()
 }
 
-// hold has the heartbeat keep a task's lease.
+// hold makes the heartbeat renew a task's lease.
 func (r *run) hold(task *Task) {
 	task.timeout = r.Timeout
 	if timeout, there := r.Timeouts[task.Name]; there {
@@ -404,8 +402,7 @@ func (r *run) hold(task *Task) {
 	r.mu.Unlock()
 }
 
-// start has a task done that is held, in a goroutine of its own, which calls leave at the
-// end.
+// start runs a task that is held in its own goroutine, which calls leave at the end.
 func (r *run) start(ctx context.Context, task *Task, leave func()) {
 	r.working.Add(1)
 	go func() {
@@ -425,12 +422,12 @@ func (r *run) start(ctx context.Context, task *Task, leave func()) {
 	}()
 }
 
-// do has a task done and ended.  It returns a channel that is closed when the handler has
-// returned: not yet, if it ignores that it is to stop.
+// do runs and ends a task.  It returns a channel that is closed when the handler has
+// returned, which may be later if it ignores its context.
 func (r *run) do(ctx context.Context, task *Task) <-chan struct{} {
 	returned := make(chan struct{})
 	if ctx.Err() != nil {
-		task.stop(handedBack) // the worker is to end: nothing new begins
+		task.stop(handedBack) // the worker stops: nothing new begins
 	}
 	if task.stopped() != 0 {
 		close(returned)
@@ -459,7 +456,7 @@ func (r *run) do(ctx context.Context, task *Task) <-chan struct{} {
 		}
 		r.end(task, err, time.Since(task.begun))
 	case <-deaf:
-		err := fmt.Errorf("timed out after %v, and its handler goes on", task.timeout)
+		err := fmt.Errorf("timed out after %v, and its handler continues", task.timeout)
 		r.end(task, err, time.Since(task.begun))
 	case <-r.left:
 		r.end(task, context.Canceled, time.Since(task.begun))
@@ -467,7 +464,7 @@ func (r *run) do(ctx context.Context, task *Task) <-chan struct{} {
 	return returned
 }
 
-// endure does without the slot of a handler that ignores that it is to stop, until it
+// endure takes the slot of a handler that ignores its context out of use until it
 // returns.
 func (r *run) endure(task *Task, returned <-chan struct{}) {
 	count := func(n int) int {
@@ -492,8 +489,8 @@ func (r *run) endure(task *Task, returned <-chan struct{}) {
 	r.slots <- struct{}{}
 }
 
-// handle calls the task's handler, in a goroutine that the handler may end
-// (runtime.Goexit) or never return from.
+// handle calls the task's handler in a goroutine, which the handler may end
+// (runtime.Goexit) or never leave.
 func (r *run) handle(task *Task, result *error) {
 	err := errors.New("the handler has ended its goroutine")
 	defer func() {
@@ -509,7 +506,7 @@ func (r *run) handle(task *Task, result *error) {
 	err = r.handler(task)(task.ctx, task)
 }
 
-// handler is that of the task's name, or one that fails.
+// handler returns the handler for the task's name, or one that fails.
 func (r *run) handler(task *Task) Handler {
 	fail := func(err error) Handler {
 		return func(context.Context, *Task) error { return err }
@@ -530,12 +527,12 @@ func (r *run) handler(task *Task) Handler {
 	return handler
 }
 
-// sayable is the error, or one that says so if its methods panic, as those of a nil
-// pointer of its type may.
+// sayable returns the error, or another one if its methods panic, for example on a nil
+// pointer.
 func sayable(err error) (said error) {
 	defer func() {
 		if problem := recover(); problem != nil {
-			said = fmt.Errorf("%T, whose text cannot be had: %v", err, problem)
+			said = fmt.Errorf("%T, whose text is not available: %v", err, problem)
 		}
 	}()
 	if err != nil {
@@ -546,22 +543,22 @@ func sayable(err error) (said error) {
 	return err
 }
 
-// end tells the server what has become of a task.
+// end sends the outcome of a task to the server.
 func (r *run) end(task *Task, err error, took time.Duration) {
 	var held bool
 	err = sayable(err)
 	switch {
 	case err == nil && task.ended.Load():
-		return // unless its transaction was rolled back: then the lease runs out
+		return // if the transaction was rolled back, the lease expires
 	case err == nil:
 		held, err = r.complete(task, took)
 		if err != nil && !isTransient(err) {
-			// its result is none that the server can keep
+			// the server cannot store the result
 			held, err = r.fail(task, explain(err), took)
 		}
 		if err == nil && !held {
-			r.ErrorLog.Printf("fairq: warning: %v: its work is done, but the server refuses to "+
-				"complete it: it was cancelled, or its lease was lost and it may be done twice", task)
+			r.ErrorLog.Printf("fairq: warning: the server refuses to complete %v: "+
+				"it was cancelled, or its lease was lost and it may run twice", task)
 		}
 	case task.stopped() == handedBack:
 		_, err = r.call(`SELECT fairq.release($1::bigint, $2::int)`, task.ID, task.Attempt)
@@ -573,7 +570,7 @@ func (r *run) end(task *Task, err error, took time.Duration) {
 		r.ErrorLog.Printf("fairq: %v: %s", task, describe(err))
 		_, err = r.fail(task, err, took)
 		if err != nil && !isTransient(err) {
-			// it is to be retried at a time that cannot be
+			// the time of the retry is out of range
 			_, err = r.fail(task, explain(err), took)
 		}
 	}
@@ -598,7 +595,7 @@ func (r *run) fail(task *Task, err error, took time.Duration) (bool, error) {
 		in = pointer(interval(retry.In))
 	}
 	if retry == nil || retry.Err != nil {
-		// as PostgreSQL takes it
+		// in PostgreSQL's format
 		message = pointer(strings.ToValidUTF8(strings.ReplaceAll(describe(err), "\x00", ""), "\uFFFD"))
 	}
 	return r.call(`SELECT fairq.fail($1::bigint, $2::int, $3::text, retry_in => $4::interval,
@@ -606,8 +603,8 @@ func (r *run) fail(task *Task, err error, took time.Duration) (bool, error) {
 		task.ID, task.Attempt, message, in, errors.As(err, &dead), interval(took))
 }
 
-// call calls a function that says whether the attempt still held the lease.  True also if
-// that is not known, since the answer to the first of several tries may have been lost.
+// call calls a function that returns whether the attempt still held the lease.  It also
+// returns true if the answer to an earlier try was lost.
 func (r *run) call(sql string, args ...any) (held bool, err error) {
 	tries := 0
 	err = r.keeper.do(r.keeping, func(ctx context.Context, conn *pgx.Conn) error {
@@ -617,7 +614,7 @@ func (r *run) call(sql string, args ...any) (held bool, err error) {
 	return held || tries > 1, err
 }
 
-// heartbeat prolongs the leases of what runs, and stops what has lost its own.
+// heartbeat renews the leases of running tasks, and stops tasks that have lost theirs.
 func (r *run) heartbeat() {
 	defer close(r.beaten)
 	ticker := time.NewTicker(r.Lease / 3)
@@ -630,7 +627,7 @@ func (r *run) heartbeat() {
 		}
 		err := r.keeper.do(r.keeping, r.extend)
 		if err != nil && r.keeping.Err() == nil {
-			r.ErrorLog.Printf("fairq: leases cannot be prolonged: %v", explain(err))
+			r.ErrorLog.Printf("fairq: leases cannot be renewed: %v", explain(err))
 		}
 	}
 }
@@ -641,7 +638,8 @@ func (r *run) extend(ctx context.Context, conn *pgx.Conn) error {
 	var attempts []int32
 	r.mu.Lock()
 	for task := range r.tasks {
-		// two attempts of a task may be here: of one the lease had run out
+		// the worker may have two attempts of a task, of which the lease of one has
+		// expired
 		if other := tasks[task.ID]; other != nil && other.Attempt > task.Attempt {
 			task.stop(lost)
 			continue
@@ -659,7 +657,7 @@ func (r *run) extend(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	if limit := r.Lease / 3; limit < callTimeout {
-		// so that a connection that has fallen silent is given up before leases lapse
+		// so that a connection without answers is closed before leases expire
 		if limit < minTimeout {
 			limit = minTimeout
 		}
@@ -676,7 +674,7 @@ func (r *run) extend(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// finish lets what runs end, and hands back what does not.
+// finish waits for running tasks to end, and releases the others.
 func (r *run) finish() {
 	idle := make(chan struct{})
 	go func() {
