@@ -67,7 +67,7 @@ type Worker struct {
 //
 // If the server restarts, is down or is read-only, the worker reconnects every second,
 // and completes the tasks that ended meanwhile.  If it cannot work, Run returns an
-// error: at once for a missing queue, extension or privilege (ErrUnknownQueue,
+// error.  It does so at once for a missing queue, extension or privilege (ErrUnknownQueue,
 // ErrNoExtension), and after GiveUp for a missing database or role.
 //
 // A task whose lease has expired may have killed its worker's process.  It runs with no

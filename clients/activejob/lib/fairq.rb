@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Active Job on fairq: the queue adapter :fairq, and what jobs and applications say
-# to it.  The worker is fairq/worker.rb.  See README.md.
+# Active Job on fairq: the queue adapter :fairq, and the interface of jobs and applications.
+# The worker is fairq/worker.rb.  See README.md.
 
 require "io/wait"
 require "json"
@@ -22,8 +22,8 @@ require "fairq/job"
 require "active_job/queue_adapters/fairq_adapter"
 
 module Fairq
-  # The group of tasks that belong to no tenant.  It has turns like any other group; an
-  # empty string is refused, since it mostly is a tenant who was forgotten.
+  # The group of tasks that belong to no tenant.  It has turns like any other group.  An
+  # empty string is refused, since it is most likely a missing tenant.
   NO_GROUP = Object.new.freeze
 
   # Names of tasks that are not the names of their job classes.
@@ -31,10 +31,10 @@ module Fairq
 
   class << self
     # A libpq URI or connection string.  nil: Active Record's database, if that is
-    # PostgreSQL, or else that of PGHOST, PGDATABASE and so on.
+    # PostgreSQL, or else the database of PGHOST, PGDATABASE and so on.
     attr_accessor :database_url
 
-    # The name of the class of Active Record by whose connection jobs are enqueued.
+    # The name of the class of Active Record on whose connection jobs are enqueued.
     attr_accessor :record_class
 
     # The name of the job class for tasks that have no name.
@@ -45,19 +45,19 @@ module Fairq
 
     attr_writer :logger
 
-    # The group of jobs whose class has no fairq_group: what the block returns for
-    # the job.  nil is the default, the name of the job's class.
+    # The group of jobs whose class has no fairq_group: the block's value for the job.  nil:
+    # the name of the job's class.
     def group(&block)
       @group = block if block
       @group
     end
 
-    # What the worker says; the jobs' own log is ActiveJob::Base.logger.
+    # The worker's log.  Jobs log to ActiveJob::Base.logger.
     def logger
       @logger ||= Logger.new($stderr)
     end
 
-    # The task whose job this thread does, or nil.
+    # The task whose job this thread runs, or nil.
     def current_task
       Thread.current.thread_variable_get(:fairq_task)
     end
@@ -66,8 +66,7 @@ module Fairq
       Thread.current.thread_variable_set(:fairq_task, task)
     end
 
-    # Has the block's jobs enqueued by this PG::Connection, in the transaction that
-    # is open there.
+    # Enqueues the block's jobs on this PG::Connection, in its open transaction.
     def with_connection(connection)
       before = Thread.current.thread_variable_get(:fairq_connection)
       Thread.current.thread_variable_set(:fairq_connection, connection)

@@ -9,7 +9,7 @@ module Fairq
   class CLI
     USAGE = "usage: fairq-worker [options] QUEUE..."
 
-    # What the command line says is wrong with itself.
+    # An error in the command line.
     class Usage < Error; end
 
     def self.run(arguments)
@@ -18,22 +18,22 @@ module Fairq
       leave("#{error.message}\n#{USAGE}", 2)
     end
 
-    # Has a worker work until SIGTERM or SIGINT, and ends the process.
+    # Runs a worker until SIGTERM or SIGINT, and ends the process.
     def self.serve(worker)
       signals = %w[TERM INT]
       signals.each { |signal| trap(signal) { worker.stop } }
-      # to end a process that a job has forked is not to end this one
+      # the end of a process that a job has forked must not end this one
       ActiveSupport::ForkTracker.after_fork { signals.each { |signal| trap(signal, "DEFAULT") } }
       ended = worker.run
       $stdout.flush
-      # what was handed back may still be at work, and is not to go on
+      # jobs whose tasks were released may still run, and must end
       @cut_off = !ended
       exit
     rescue Error, PG::Error => error
       leave(Database.one_line(error), 1)
     end
 
-    # Runs after the application's own at_exit blocks, as it was registered before them:
+    # Runs after the application's own at_exit blocks, since it was registered before them.
     # Ruby would then wait for threads that do not end.
     at_exit do
       $stdout.flush
@@ -115,7 +115,7 @@ module Fairq
       raise Usage, "there is no #{file}: name the application's file with --require" unless found
 
       require found
-      # classes that have a fairq_task are to be known
+      # loads all classes, so that those with a fairq_task are known
       Rails.application.eager_load! if defined?(Rails.application) && Rails.application
     end
   end

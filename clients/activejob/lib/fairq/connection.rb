@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 module Fairq
-  # A connection whose statements have a time limit of the client's own.
+  # A connection whose statements have a time limit in the client.
   #
-  # A server that stops answering, behind a proxy that stays up, leaves the socket
-  # healthy: neither keepalives nor tcp_user_timeout notice it.  A statement without an
-  # answer after its limit counts as a lost connection: its outcome is unknown.
+  # If a server stops answering behind a proxy that stays up, the socket stays healthy.
+  # Neither keepalives nor tcp_user_timeout detect that.  A statement without an answer
+  # after its limit counts as a lost connection: its outcome is unknown.
   class Connection
-    # No statement of the worker waits for a lock for long, nor depends on the backlog.
+    # The worker's statements wait for locks only briefly, and do not depend on the backlog.
     LIMIT = 20
 
     attr_reader :pg
@@ -23,14 +23,14 @@ module Fairq
       finish(now + @limit)
     end
 
-    # Runs a statement that may sleep for so many seconds.  Cancels it when stop is set.
+    # Runs a statement that may sleep for that many seconds.  Cancels it when stop is set.
     def sleep_in(sql, values, seconds, stop)
       @pg.send_query_params(sql, values)
       over = now + seconds + @limit
       while busy?
         check(over)
         if stop.set?
-          @pg.cancel # too early, if the server has not begun it yet
+          @pg.cancel # too early, if the server has not started it yet
           @pg.socket_io.wait_readable(0.1)
         else
           IO.select([@pg.socket_io, stop.io], nil, nil, over - now)
@@ -55,7 +55,8 @@ module Fairq
       nil # it is closed
     end
 
-    # In a child process: ends the child's copy of the socket, and not the parent's session.
+    # In a child process: closes the child's copy of the socket, and keeps the parent's
+    # session.
     def discard
       @pg.socket_io.reopen(IO::NULL) unless @pg.finished?
     end

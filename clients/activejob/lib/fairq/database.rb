@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
 module Fairq
-  # Connections, and what their errors mean.
+  # Connections, and the meaning of their errors.
   module Database
-    # What a new connection may mend: 25006, read-only, is a server that was the
-    # primary, or a database that is being moved.
+    # Errors that a new connection may fix.  25006, read-only: the server was the primary,
+    # or the database is being moved.
     LOST = /\A(08|25006|53|57P)/.freeze
-    # What nothing but a change of the database or of the call mends.
+    # Errors that only a change of the database or of the call fixes.
     REFUSED = /\A(QF|42501|42883|3F000)/.freeze
 
-    # What a server says of its own state while it starts, stops or is full.  libpq has
-    # no SQLSTATE for an error of the connection's start.
+    # Errors of a server that starts, stops or is full.  libpq has no SQLSTATE for an error
+    # while it connects.
     AWAY = /the database system is|too many (clients|connections)|connection slots|terminating connection/i.freeze
 
     module_function
@@ -28,8 +28,8 @@ module Fairq
       text.to_s.split(",")
     end
 
-    # The connection to the first host that has one.  Each is tried by itself: one that is
-    # mute would use up the time of all.
+    # The connection to the first host that accepts one.  Hosts are tried one by one, since
+    # one that does not answer would use up the time of all.
     def each_host(hosts, ports)
       problem = nil
       hosts.each_with_index do |host, i|
@@ -40,26 +40,26 @@ module Fairq
       raise problem
     end
 
-    # Did a server answer, and refuse the connection for a reason that lasts: no such
-    # database or role, a wrong password, no entry in pg_hba.conf?
+    # Whether the server refuses the connection for a lasting reason: the database or role
+    # does not exist, the password is wrong, or pg_hba.conf forbids it.
     def refused?(error)
       error.is_a?(PG::ConnectionBad) && sqlstate(error).nil? &&
         error.message.include?("FATAL:") && !AWAY.match?(error.message)
     end
 
-    # Is the error one of the connection, and not of the statement?
+    # Whether it is an error of the connection, and not of the statement.
     def lost?(error)
       state = sqlstate(error)
       state ? LOST.match?(state) : error.is_a?(PG::Error)
     end
 
-    # Does another transaction have what the statement needs, or has it been cancelled, as
-    # by a statement_timeout?
+    # Whether another transaction has a lock that the statement needs, or the statement was
+    # cancelled, for example by a statement_timeout.
     def held?(error)
       %w[55P03 57014].include?(sqlstate(error))
     end
 
-    # May time mend it, or a new connection?
+    # Whether time or a new connection may fix it.
     def transient?(error)
       lost?(error) || held?(error)
     end
@@ -68,7 +68,7 @@ module Fairq
       error.result&.error_field(PG::PG_DIAG_SQLSTATE) if error.respond_to?(:result)
     end
 
-    # The error as a ServerError if it is one, else as it is.
+    # The error as a ServerError if it comes from the server, or else unchanged.
     def explained(error)
       state = sqlstate(error)
       return error unless state && REFUSED.match?(state)
@@ -98,8 +98,8 @@ module Fairq
       error.message.to_s.strip.gsub(/\s*\n\s*/, "; ")
     end
 
-    # The class of Active Record by whose connection jobs are enqueued; nil: there is
-    # none, or its database is not PostgreSQL.
+    # The class of Active Record on whose connection jobs are enqueued.  nil: there is none,
+    # or its database is not PostgreSQL.
     def record
       return if Fairq.database_url || !defined?(ActiveRecord::Base)
 
@@ -120,7 +120,7 @@ module Fairq
       end
     end
 
-    # What Active Record makes of database.yml.
+    # Active Record's settings from database.yml.
     def record_options(config)
       options = config.to_h.symbolize_keys.compact
       options[:user] = options.delete(:username) if options[:username]
@@ -128,8 +128,8 @@ module Fairq
       options.slice(*PG::Connection.conndefaults_hash.keys)
     end
 
-    # A host that vanishes without a word is noticed within half a minute, whether the
-    # connection is idle (keepalives) or has sent something (tcp_user_timeout).
+    # A host that vanishes silently is detected within half a minute, whether the connection
+    # is idle (keepalives) or has sent data (tcp_user_timeout).
     def defaults
       options = { fallback_application_name: "fairq", client_encoding: "UTF8",
                   keepalives_idle: 10, keepalives_interval: 5, keepalives_count: 4,

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 module Fairq
-  # How a job is written into a task, and read from one.
+  # Writes a job into a task, and reads it from one.
   #
-  # The payload is the job's arguments: keyword arguments alone are a JSON object,
-  # all else is an array of positional ones, of which the last may be the keywords in
-  # Active Job's notation.  headers->>'task' is the job's name; headers->'activejob'
-  # is the rest of what Active Job serializes.  So workers of other frameworks do the
-  # tasks, and this one does theirs.
+  # The payload has the job's arguments.  Keyword arguments alone are a JSON object. Other
+  # arguments are an array, whose last element may have the keywords in Active Job's
+  # notation.  headers->>'task' is the job's name, and headers->'activejob' has the other
+  # data of Active Job.  So workers of other frameworks can run the tasks, and this one can
+  # run theirs.
   module Envelope
     KEYWORDS = "_aj_ruby2_keywords"
     SYMBOL_KEYS = "_aj_symbol_keys"
@@ -15,7 +15,7 @@ module Fairq
 
     module_function
 
-    # What Active Job has serialized, as [payload, headers].
+    # The data that Active Job has serialized, as [payload, headers].
     def pack(data)
       options = data["fairq"].to_h
       rest = data.except("job_class", "arguments", "fairq")
@@ -25,14 +25,14 @@ module Fairq
       [payload(data["arguments"]), { **options["headers"].to_h, "task" => name, "activejob" => rest }]
     end
 
-    # What Active Job would have serialized for the job of a claimed task, which may
-    # be another framework's.
+    # The data that Active Job would have serialized for the job of a claimed task, which
+    # may come from another framework.
     def unpack(claim, job_class)
       own = claim.headers["activejob"]
       own = {} unless own.is_a?(Hash)
       { "job_id" => "fairq-#{claim.id}", "priority" => claim.priority,
         "exception_executions" => {}, "enqueued_at" => claim.enqueued_at.utc.iso8601, **own,
-        # with those of the attempts before, which have written nothing down
+        # including earlier attempts, which have recorded nothing
         "executions" => own["executions"].to_i + claim.attempt - 1,
         "job_class" => job_class.name, "queue_name" => claim.queue, "provider_job_id" => claim.id,
         "arguments" => arguments(claim.payload),
@@ -47,14 +47,14 @@ module Fairq
       plain(arguments)
     end
 
-    # Are these keyword arguments whose names are all symbols?
+    # Whether these are keyword arguments whose names are all symbols.
     def keywords?(argument)
       argument.is_a?(Hash) && argument.key?(KEYWORDS) &&
         argument[KEYWORDS].to_set == argument.keys.to_set.delete(KEYWORDS)
     end
 
-    # Without the notes that a hash has no symbols among its keys: it has none when it
-    # is read without a note, too.
+    # Without the note that a hash has no symbols among its keys, which is the default when
+    # it is read.
     def plain(value)
       case value
       when Array

@@ -3,8 +3,8 @@
 module Fairq
   class Error < StandardError; end
 
-  # What no retry mends: there is no such queue, it may not be used, an argument is
-  # out of range, the database has no fairq.  The message is one line.
+  # An error that no retry fixes: the queue, the privilege or the extension is missing, or
+  # an argument is out of range.  The message is one line.
   class ServerError < Error
     attr_reader :sqlstate
 
@@ -17,9 +17,8 @@ module Fairq
   # The worker cannot run any job of this name.
   class NoHandler < Error; end
 
-  # What a job raises to say how its attempt ends.  These are no StandardErrors, so
-  # that neither a "rescue => error" on the way nor a retry_on StandardError takes
-  # them for a failure of the work.
+  # A job raises these to choose how its attempt ends.  They are not StandardErrors, so
+  # neither "rescue => error" nor retry_on StandardError catches them.
   class Ending < Exception; end
 
   # The task was cancelled, or its lease is lost: Task#check! raises it.
@@ -29,14 +28,13 @@ module Fairq
     end
   end
 
-  # The task has run for longer than its timeout: the worker raises it in the job's
-  # thread.
+  # The task has run for longer than its timeout.  The worker raises it in the job's thread.
   class TimedOut < Ending; end
 
   # The task has failed for good.
   class Dead < Ending; end
 
-  # The task is to be retried after so many seconds, or by the queue's backoff.
+  # The task is to be retried after a number of seconds, or with the queue's backoff.
   class Retry < Ending
     attr_reader :wait
 

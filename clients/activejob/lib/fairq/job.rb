@@ -3,7 +3,7 @@
 require "active_support/concern"
 
 module Fairq
-  # What job classes and jobs have beside what Active Job gives them.
+  # Additions to job classes and jobs of Active Job.
   #
   #     class ReportJob < ActiveJob::Base
   #       fairq_group { |job| job.arguments.first.tenant_id }
@@ -13,10 +13,10 @@ module Fairq
   module Job
     extend ActiveSupport::Concern
 
-    # What a job keeps of its options over retries.
+    # Options that a job keeps when it is retried.
     KEPT = %w[group dedup_key dedup_until dedup_for max_attempts cost headers].freeze
 
-    # What is said of its first attempt alone: a retry has begun, and replaces nothing.
+    # Options of the first attempt only: a retry has started, and replaces nothing.
     ONCE = %w[expires_at replace].freeze
 
     included do
@@ -25,34 +25,33 @@ module Fairq
     end
 
     class_methods do
-      # The group of this class's jobs: what the block returns for the job, or a name.
+      # The group of this class's jobs: the block's value for the job, or a name.
       def fairq_group(name = nil, &block)
         self._fairq_group = block || name
       end
 
-      # For how many seconds a job of this class may run, if it is given; returns that.
+      # Sets for how many seconds a job of this class may run, if given; returns that.
       def fairq_timeout(seconds = nil)
         self._fairq_timeout = seconds.to_f if seconds
         _fairq_timeout
       end
 
-      # The name of the tasks of this class, for producers and workers that are not
-      # written in Ruby.  A class that is loaded when it is first needed has its name
-      # in Fairq.tasks instead.
+      # The name of this class's tasks for producers and workers in other languages.  For a
+      # class that is loaded lazily, set Fairq.tasks instead.
       def fairq_task(name)
         Fairq.tasks[name.to_s] = self.name
       end
     end
 
-    # For how long the job is to wait, in seconds, from when it is enqueued by the
-    # server's clock; nil: until scheduled_at.
+    # The job's delay in seconds, which is added to the server's clock; nil: until
+    # scheduled_at.
     attr_reader :fairq_wait
 
     def fairq_options
       @fairq_options ||= {}
     end
 
-    # Those of ONCE, when it is enqueued with them.
+    # The options of ONCE, if it is enqueued with them.
     def fairq_once
       @fairq_once ||= {}
     end
@@ -75,11 +74,11 @@ module Fairq
     def deserialize(data)
       super
       @fairq_options = data["fairq"].to_h.slice(*KEPT)
-      # a task that is there has its group on purpose
+      # an existing task has its group on purpose
       @fairq_options["group"] = NO_GROUP if @fairq_options["group"] == ""
     end
 
-    # The group in which the job is enqueued.
+    # The group of the job.
     def fairq_group
       key = fairq_options["group"] || group_of(self.class._fairq_group) ||
             group_of(Fairq.group) || self.class.name
@@ -98,7 +97,7 @@ module Fairq
 
     private
 
-    # Keeps fairq's options; returns those for Active Job.
+    # Keeps fairq's options, and returns those for Active Job.
     def take_fairq_options(options)
       %i[wait_until expires_at].each { |name| check_time(name, options[name]) }
       given = options.to_h.transform_keys(&:to_s).compact

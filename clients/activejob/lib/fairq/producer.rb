@@ -3,10 +3,10 @@
 require "active_support/fork_tracker"
 
 module Fairq
-  # Enqueues jobs: by Active Record's connection, and so in the transaction that the
-  # application has open; without Active Record, by a connection of its own.
+  # Enqueues jobs on Active Record's connection, and so in the application's open
+  # transaction. Without Active Record it has a connection of its own.
   module Producer
-    # A wait is by the server's clock, as leases and retries are.
+    # The server adds a wait to its own clock, which leases and retries use, too.
     ENQUEUE = "fairq.enqueue($1::text, $2::text, $3::jsonb, priority => $4::int, " \
               "run_at => coalesce(clock_timestamp() + $5::interval, $6::timestamptz), " \
               "dedup_key => $7::text, max_attempts => $8::int, cost => $9::real, " \
@@ -40,10 +40,10 @@ module Fairq
       ask(ENQUEUE_ALONE, "Fairq Enqueue", values).to_i
     end
 
-    # Options that fairq.enqueue has and enqueue_batch has not.
+    # Options of fairq.enqueue that enqueue_batch does not have.
     ALONE = %w[dedup_until dedup_for max_attempts replace].freeze
 
-    # The values are those of the columns of Batch, as arrays.
+    # The values are the columns of Batch, as arrays.
     ENQUEUE_BATCH = "SELECT id FROM fairq.enqueue_batch($1::text, $2::text[], $3::jsonb[], " \
                     "priorities => $4::int[], run_ats => (SELECT array_agg(coalesce(" \
                     "clock_timestamp() + wait, at) ORDER BY n) FROM unnest($5::interval[], " \
@@ -51,12 +51,12 @@ module Fairq
                     "dedup_keys => $7::text[], costs => $8::real[], headers => $9::jsonb[], " \
                     "expires_at => $10::timestamptz) AS id"
 
-    # Where the values that a batch has for each task are among those of ENQUEUE: group,
-    # payload, priority, wait, run_at, dedup_key, cost, headers; and what all share.
+    # Positions in ENQUEUE of the values that differ between the tasks of a batch: group,
+    # payload, priority, wait, run_at, dedup_key, cost, headers.  Then those that all share.
     EACH = [1, 2, 3, 4, 5, 6, 8, 9].freeze
     QUEUE, COST, EXPIRES_AT = 0, 8, 13
 
-    # Enqueues jobs in one transaction, by as few statements as their options allow.
+    # Enqueues jobs in one transaction, with as few statements as their options allow.
     def enqueue_all(jobs)
       alone, batched = jobs.partition do |job|
         ALONE.any? { |name| !job.fairq_options.merge(job.fairq_once)[name].nil? }
@@ -81,8 +81,7 @@ module Fairq
       PG::TextEncoder::Array.new.encode(values)
     end
 
-    # In a transaction of the connection by which jobs are enqueued; in the one that is
-    # open there, if there is one.
+    # In a transaction of the connection for enqueueing: the open one, if there is one.
     def in_transaction(&block)
       given = Thread.current.thread_variable_get(:fairq_connection)
       if given
@@ -94,7 +93,7 @@ module Fairq
       end
     end
 
-    # Ends an attempt in the transaction that is open; false: it is lost.
+    # Ends an attempt in the open transaction; false: the attempt is lost.
     def complete(id, attempt, result)
       sql = "SELECT fairq.complete($1::bigint, $2::int, $3::jsonb)::int"
       ask(sql, "Fairq Complete", [id.to_s, attempt.to_s, result]).to_i == 1
@@ -122,7 +121,7 @@ module Fairq
         ActiveRecord::Relation::QueryAttribute.new("$#{number}", value, ActiveModel::Type::Value.new)
       end
       record.connection_pool.with_connection do |connection|
-        # not select_value, which the query cache answers
+        # not select_value, which may use the query cache
         connection.exec_query(sql, name, binds).rows
       end
     rescue ActiveRecord::StatementInvalid => error
@@ -130,8 +129,8 @@ module Fairq
       raise explained.is_a?(ServerError) ? explained : error
     end
 
-    # A connection that was lost since the last call is made anew.  One that is lost in
-    # the middle of a call is an error of that call: nobody knows if it was committed.
+    # Reconnects if the connection was lost since the last call.  If it is lost during a
+    # call, that call fails, since its outcome is unknown.
     def own_connection
       if @connection && !alive?(@connection)
         @connection.close unless @connection.finished?
@@ -140,8 +139,8 @@ module Fairq
       @connection ||= Database.connect
     end
 
-    # In a child process: the connection is its parent's, whom the child must not say
-    # goodbye for when it forgets it.
+    # In a child process: the connection belongs to the parent, so the child must not close
+    # it.
     def discard_connection
       @connection.socket_io.reopen(IO::NULL) unless @connection.nil? || @connection.finished?
       @connection = nil
@@ -150,7 +149,7 @@ module Fairq
     def alive?(connection)
       return false if connection.finished? || connection.status != PG::CONNECTION_OK
 
-      # Nothing is to be read while no query is running, but the server's farewell.
+      # While no query runs, the server sends nothing, except when it ends the connection.
       connection.consume_input while connection.socket_io.wait_readable(0)
       true
     rescue PG::Error, IOError, SystemCallError

@@ -3,8 +3,8 @@
 require "active_support/fork_tracker"
 
 module Fairq
-  # That the worker is to end: seen by threads, and by those that wait for a socket.
-  # May be set in a signal handler.
+  # A flag that the worker stops, for threads and for waits on sockets.  A signal handler
+  # may set it.
   class Stop
     attr_reader :io
 
@@ -22,46 +22,46 @@ module Fairq
       @set
     end
 
-    # Sleeps until it is set, or for so many seconds.
+    # Sleeps until the flag is set, or for that many seconds.
     def wait(seconds = nil)
       @io.wait_readable(seconds) unless @set
     end
   end
 
-  # A connection for several threads, which is made anew when it is lost.
+  # A connection for several threads, which reconnects when it is lost.
   class Session
-    HELD = 0.5 # seconds until what another transaction holds is tried again
-    LATELY = 2 # seconds for which others are likely to be held, too
+    HELD = 0.5 # seconds until a retry after a lock of another transaction
+    LATELY = 2 # seconds for which other statements are likely to meet a lock
 
-    # limit: of each statement, in seconds; give_up: for how long a server may refuse
-    # the connection for a reason that lasts; nil: for ever.
+    # limit: seconds for each statement.  give_up: seconds for which to retry if the server
+    # refuses the connection for a lasting reason; nil: forever.
     def initialize(stop, limit: Connection::LIMIT, give_up: nil)
       @stop = stop
       @limit = limit
       @give_up = give_up
       @lock = Mutex.new
-      @holding = Mutex.new # for who tries again what is held
+      @holding = Mutex.new # for the thread that retries after a lock
       ActiveSupport::ForkTracker.after_fork { discard }
     end
 
-    # The statement's result; tried every second until there is one.  If only the
-    # answer was lost, the attempt sees to it that a second complete does no harm, and
-    # what a lost pop took comes back by its lease: for that, once.
+    # The statement's result, retried every second until there is one.  If only the answer
+    # was lost, a second complete of the same attempt is harmless.  Tasks of a lost pop come
+    # back when their leases expire, so pop uses once.
     #
-    # brief: the statement, a SELECT without FROM, waits for no lock for long.
+    # brief: the statement, a SELECT without FROM, waits for a lock only briefly.
     def query(sql, values = [], once: false, brief: false)
       transaction(once: once) do |connection|
         connection.exec_params(brief ? "#{sql} #{briefly}" : sql, values)
       end
     end
 
-    # Ends a statement about a task: its row may be locked for as long as another
-    # transaction is open, and the connection is there for the other tasks, too.
+    # The end of a statement about a task.  An open transaction may have locked its row, and
+    # other tasks need this connection too.
     def briefly
       "FROM set_config('lock_timeout', '#{held_lately? ? 10 : 100}ms', true)"
     end
 
-    # Likewise all that the block does with the connection.
+    # The same for all statements of the block.
     def transaction(once: false, &block)
       persist(once, &block)
     rescue PG::LockNotAvailable, PG::QueryCanceled
@@ -71,15 +71,16 @@ module Fairq
       persist_in_turn(&block)
     end
 
-    # A statement that may sleep for so many seconds; cancelled when the worker is to end.
+    # A statement that may sleep for that many seconds.  It is cancelled when the worker
+    # stops.
     def wait(sql, values, seconds)
       transaction(once: true) do |connection|
         connection.sleep_in(sql, values, seconds, @stop)
       end
     end
 
-    # Does the connection go through a pooler, of which a statement that takes its time
-    # would occupy a connection?
+    # Whether the connection goes through a pooler.  A long statement would occupy one of
+    # the pooler's connections.
     def pooled?
       @pooled
     end
@@ -99,7 +100,7 @@ module Fairq
       raise
     end
 
-    # Ends the attempts to connect when the server has refused them for too long.
+    # Stops retrying when the server has refused connections for too long.
     def give_up(error)
       @refused_since ||= now
       return if @give_up.nil? || now - @refused_since < @give_up
@@ -111,8 +112,8 @@ module Fairq
       Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
 
-    # One at a time, and seldom: so they keep no others from the connection.  When the one
-    # is in the way no more they follow each other at once.
+    # One thread retries at a time, and seldom, so others can use the connection.  Once it
+    # succeeds, the others follow at once.
     def persist_in_turn(&block)
       loop do
         @holding.synchronize do
@@ -122,7 +123,7 @@ module Fairq
 
           @stop.wait(HELD)
         end
-        @stop.wait(HELD / 10) # it is another's turn
+        @stop.wait(HELD / 10) # so that another thread can retry
       end
     end
 
@@ -132,7 +133,7 @@ module Fairq
 
     def note_held(error)
       unless held_lately?
-        Fairq.logger.warn("another transaction is in the way: #{Database.one_line(error)}; trying again")
+        Fairq.logger.warn("another transaction has locked the task: #{Database.one_line(error)}; retrying")
       end
       @held = now
     end
@@ -160,7 +161,7 @@ module Fairq
       end
     end
 
-    # In a process that a job has forked: its end is not to close what is its parent's.
+    # In a process that a job has forked: its end must not close the parent's connection.
     def discard
       @connection&.discard
       @connection = nil

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Fairq
-  # An attempt at a task, as its job sees it: Fairq.current_task.
+  # An attempt of a task, for its job: Fairq.current_task.
   class Task
     COLUMNS = "id, attempt, group_key, queue, attempts_left, priority, lapses, " \
               "extract(epoch FROM enqueued_at) AS enqueued_at"
@@ -42,34 +42,35 @@ module Fairq
 
     # ---- for jobs
 
-    # To be called now and then in long work: raises Stopped if it is in vain.
+    # Raises Stopped if the task was cancelled or its lease is lost.  Long work calls it
+    # from time to time.
     def check!
       raise Stopped if @stopped
     end
 
-    # Was the task cancelled, or its lease lost?
+    # Whether the task was cancelled, or its lease is lost.
     def stopped?
       @stopped
     end
 
-    # Is the worker to end?  What has not ended after its grace is handed back.
+    # Whether the worker stops.  It releases the tasks that have not ended after the grace.
     def stopping?
       @worker.stopping?
     end
 
-    # Says how far the work is, for fairq.tasks.progress.
+    # Sets the column progress of fairq.tasks.
     def progress(value)
       @stopped = true unless @worker.call(self, "set_progress", JSON.generate(value), cast: "jsonb")
       check!
     end
 
-    # What is kept as the task's result, if the queue retains.
+    # The task's result, which fairq keeps if the queue has retain.
     def result=(value)
       @result = JSON.generate(value, max_nesting: 0)
     end
 
-    # Completes the task in the transaction that the job has open, by the same
-    # connection as jobs are enqueued: so what it does there is done exactly once.
+    # Completes the task in the job's open transaction, on the connection for enqueueing.
+    # So the work in that transaction is done exactly once.
     def complete!
       @completed = true
       raise Stopped unless Producer.complete(@id, @attempt, @result)
@@ -88,14 +89,14 @@ module Fairq
       @timed_out
     end
 
-    # Stops the job, also in the middle of a sleep or of a wait for a socket.
+    # Stops the job, also during a sleep or a wait for a socket.
     def time_out!
       @timed_out = true
       stop!
       @thread.raise(TimedOut)
     end
 
-    # Has the job called complete!?  Its transaction may have been rolled back.
+    # Whether the job has called complete!.  Its transaction may have been rolled back.
     def completed?
       @completed
     end
@@ -104,7 +105,7 @@ module Fairq
       @job&.job_id == job.job_id
     end
 
-    # The job enqueues itself again, once this task has ended well.
+    # The job is to be enqueued again when this task has ended well.
     def replace_by(job, values)
       @replacements << [job, values]
     end
@@ -113,18 +114,18 @@ module Fairq
       @result
     end
 
-    # How long the work took, for queues that are fair by time.
+    # How long the work took, for time-fair queues.
     def took
       Database.interval(@ended - @begun)
     end
 
-    # Did an earlier attempt end because its lease lapsed, as when its process died?
+    # Whether the lease of an earlier attempt expired, for example since its process died.
     def suspect?
       @lapses.positive?
     end
 
-    # Whoever comes first ends the attempt: the thread that does the job, or the
-    # worker that has waited for it too long.
+    # The first caller ends the attempt: the thread that runs the job, or the worker that
+    # has waited for it too long.
     def claim_end
       @end_lock.synchronize { !@end_claimed && (@end_claimed = true) }
     end
@@ -135,7 +136,7 @@ module Fairq
 
     private
 
-    # Of a JSON that Ruby cannot read an error of this task alone.
+    # JSON that Ruby cannot read is an error of this task alone.
     def decode(what, text)
       raise Error, "the payload or the headers cannot be read: #{@unread}" if @unread
 

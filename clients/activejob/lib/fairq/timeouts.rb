@@ -3,10 +3,10 @@
 module Fairq
   # Ends jobs that run for longer than they may.
   #
-  # At its deadline the thread of a job gets TimedOut, wherever it is: Ruby's sleeps,
-  # locks and waits for sockets end by it.  A thread that is still there after PATIENCE,
-  # in a C extension or in a job that rescues Exception, cannot be ended: the block that
-  # new() has got is called with its task, in a thread of its own.
+  # At its deadline the thread of a job gets TimedOut, which also ends Ruby's sleeps, locks
+  # and waits for sockets.  A thread in a C extension, or a job that rescues Exception, may
+  # continue.  After PATIENCE, the block of new() is called with its task, in a thread of
+  # its own.
   class Timeouts
     PATIENCE = 5 # seconds
 
@@ -17,7 +17,7 @@ module Fairq
       @changed = ConditionVariable.new
     end
 
-    # The calling thread does the task, for so many seconds at most; nil: without limit.
+    # The calling thread runs the task, for that many seconds at most; nil: without limit.
     def limit(task, seconds)
       return yield unless seconds
 
@@ -60,7 +60,7 @@ module Fairq
       end
     end
 
-    # First the thread is told; when its patience is over as well, the task is given up.
+    # First the thread gets TimedOut; after PATIENCE the task fails.
     def pass(task)
       if task.timed_out?
         @deadlines.delete(task)

@@ -8,26 +8,24 @@ require "fairq/task"
 require "fairq/timeouts"
 
 module Fairq
-  # Does the jobs of some queues, strictly in the order given, each in a thread.
+  # Runs the jobs of queues, strictly in the given order of queues, each in a thread.
   #
-  # One thread pops, and sleeps in fairq.wait; one keeps leases; run() waits for the
-  # end.  They share @running, under @lock; @changed is told of each change.
+  # One thread pops and sleeps in fairq.wait, and another one renews leases.  run() waits
+  # for the end.  They share @running, under @lock; @changed is signalled at each change.
   #
-  # poll: look for tasks so often, in seconds, instead of sleeping in fairq.wait; 0:
-  # sleep there; nil: sleep, but through a pooler look every second.
+  # poll: seconds between looks for tasks.  nil: sleep in fairq.wait; through a pooler, 1.
+  # 0: sleep in fairq.wait, also through a pooler.
   #
-  # timeout: for how many seconds a job may run, unless its class says so by
-  # fairq_timeout; nil: for ever.  A job that does not end then has failed, and takes
-  # its slot with it.
+  # timeout: seconds that a job may run, unless its class has fairq_timeout; nil: no limit.
+  # A job that does not end then has failed, and keeps its slot.
   #
-  # give_up: for how many seconds a server may refuse the connection for a reason that
-  # lasts, such as a database that does not exist; nil: for ever.
+  # give_up: seconds for which to retry if the server refuses the connection for a lasting
+  # reason; nil: forever.
   #
-  # A task with an earlier attempt whose lease has lapsed may have killed its process:
-  # it runs when nothing else does.
+  # A task whose lease has expired before may have killed its process: it runs alone.
   class Worker
     SECONDS_MORE = 4 # for a server that is down, or does not answer, at the end
-    SLEEP = 30 # seconds in fairq.wait: a server that is gone is noticed soon after
+    SLEEP = 30 # seconds in fairq.wait: a vanished server is detected soon after
 
     attr_reader :concurrency, :lease, :grace
 
@@ -40,13 +38,13 @@ module Fairq
       @timeout = timeout
       @name = name || "#{Socket.gethostname}:#{Process.pid}"
       @stop = Stop.new
-      @popper = Session.new(@stop, give_up: give_up) # fairq.wait takes its time
+      @popper = Session.new(@stop, give_up: give_up) # for pop and fairq.wait
       @over = Stop.new
-      # to tell what has ended, to the end; it keeps the leases, and so may not
-      # wait for longer than they last
+      # for ends of tasks until the end; it renews the leases, so its limit is below the
+      # lease
       @keeper = Session.new(@over, limit: (lease / 3.0).clamp(2, Connection::LIMIT))
       @running = []
-      @stuck = 0 # slots of jobs that did not end at their timeout
+      @stuck = 0 # slots of jobs that did not end after their timeout
       @careful = false
       @renewed = now
       @timeouts = Timeouts.new { |task| abandon(task) }
@@ -55,7 +53,7 @@ module Fairq
       @poll = poll
     end
 
-    # Has run() end; may be called in a signal handler.
+    # Ends run().  A signal handler may call it.
     def stop
       @stop.set
     end
@@ -64,8 +62,8 @@ module Fairq
       @stop.set?
     end
 
-    # Works until stop().  Raises what the server refuses.  Returns whether all has
-    # ended; what has not was handed back, and its threads live on.
+    # Works until stop().  Raises errors of the server.  Returns whether all jobs have
+    # ended; tasks of the others were released, and their threads continue.
     def run
       popping = Thread.new { pop_tasks }
       popping.report_on_exception = false
@@ -85,7 +83,7 @@ module Fairq
       keeping&.kill
     end
 
-    # What a function of fairq says for an attempt, as text; nil is NULL, or false.
+    # The result of a function of fairq for an attempt, as text; nil is NULL, or false.
     def call(task, function, value = nil, cast: nil)
       sql = "SELECT fairq.#{function}($1::bigint, $2::int#{", $3::#{cast}" if cast})"
       said = @keeper.query(sql, [task.id.to_s, task.attempt.to_s, *(value if cast)], brief: true).getvalue(0, 0)
@@ -116,8 +114,8 @@ module Fairq
       @stop.set
     end
 
-    # How many tasks may be popped.  After a task that was to run alone there may be
-    # more of its kind, which would only be handed back: one at a time, then.
+    # How many tasks to pop.  After a task that has to run alone there may be more of its
+    # kind, which the worker would only release.  So it then pops one at a time.
     def wait_for_room
       @lock.synchronize do
         @changed.wait(@lock) until @stop.set? || @running.size < (@careful ? 1 : slots)
@@ -129,8 +127,8 @@ module Fairq
       @concurrency - @stuck
     end
 
-    # Leases that could not be kept, since the server was away, are kept or known to be
-    # lost before more is popped: a lapsed task would else run here twice.
+    # If the server was down, the worker first renews the leases before it pops again.
+    # Otherwise a task whose lease has expired could run here twice.
     def renew_overdue
       running = @lock.synchronize { @running.dup }
       extend_leases(running) if running.any? && now - @renewed > @lease * 2 / 3.0
@@ -167,7 +165,7 @@ module Fairq
       { "unread" => Database.one_line(error) }
     end
 
-    # What comes after the end has begun is not begun.
+    # Does not begin tasks after the end has begun.
     def begin_tasks(tasks)
       return unless tasks&.any?
       return release(tasks) if @stop.set?
@@ -187,7 +185,7 @@ module Fairq
       end
     end
 
-    # Nothing is popped until the task has ended.
+    # The worker pops nothing until the task has ended.
     def run_alone(task)
       @lock.synchronize do
         @running << task
@@ -196,7 +194,7 @@ module Fairq
       end
       return release([task]) if @stop.set?
 
-      Fairq.logger.warn("#{task}: its lease has lapsed #{task.lapses} times: it runs alone")
+      Fairq.logger.warn("#{task}: its lease has expired #{task.lapses} times: it runs alone")
       start(task)
       @lock.synchronize { @changed.wait(@lock) while !@stop.set? && @running.include?(task) }
     end
@@ -207,18 +205,18 @@ module Fairq
 
       @popper.wait("CALL fairq.wait($1::text[], $2::interval)", [@queues, seconds(SLEEP)], SLEEP)
     rescue PG::QueryCanceled
-      nil # by the end, or by a statement_timeout
+      nil # by the end, or a statement_timeout
     rescue PG::Error => error
       raise unless Database.transient?(error)
     end
 
     def notice_pooler
-      Fairq.logger.warn("the connection goes through a pooler, of which fairq.wait would occupy " \
-                        "one: looking for tasks every second instead")
+      Fairq.logger.warn("the connection goes through a pooler, so the worker looks for tasks " \
+                        "every second; --poll sets another interval, and --poll 0 waits")
       @poll = 1
     end
 
-    # ---- doing them
+    # ---- running jobs
 
     def work(task)
       Fairq.current_task = task
@@ -227,11 +225,11 @@ module Fairq
       task.claim_end ? conclude(task, outcome) : take_slot_back(task)
     end
 
-    # No outcome: the lease ends, and the task is done again.
+    # No outcome: the lease expires, and the task runs again.
     def conclude(task, outcome)
       finish(task, *outcome) if outcome
     rescue PG::Error, Error => error
-      # likewise
+      # the same
       Fairq.logger.error("#{task}: #{Database.one_line(error)}")
     ensure
       @lock.synchronize do
@@ -240,7 +238,7 @@ module Fairq
       end
     end
 
-    # How the attempt is to end.
+    # The outcome of the attempt.
     def perform(task)
       task.begun = now
       run_job(task)
@@ -249,16 +247,16 @@ module Fairq
       [:fail, error, { dead: true }]
     rescue Retry => error
       [:fail, error, { wait: error.wait }]
-    rescue Exception => error # also of scripts and of the system: the task is told
+    rescue Exception => error # also ScriptError and SystemExit: they fail the task
       stopped = task.stopped? && !task.timed_out? && error.is_a?(Stopped)
-      # of what was cancelled or lost fail() ends nothing; over max_run the attempt counts
+      # has no effect on a cancelled or lost task; over max_run the attempt counts
       [:fail, error, { quiet: stopped }]
     ensure
       task.ended ||= now
     end
 
     def run_job(task)
-      # What Active Job's execute does: Rails reloads code around it.
+      # Like Active Job's execute: Rails reloads code around it.
       ActiveJob::Callbacks.run_callbacks(:execute) do
         job_class = Envelope.job_class(task.name)
         task.job = job_class.deserialize(Envelope.unpack(task, job_class))
@@ -270,7 +268,7 @@ module Fairq
       end
     end
 
-    # Fails a task whose thread did not end at its timeout.
+    # Fails a task whose thread did not end after its timeout.
     def abandon(task)
       return unless task.claim_end
 
@@ -297,8 +295,7 @@ module Fairq
     rescue PG::Error, ServerError => refused
       raise if Database.transient?(refused)
 
-      # the result, say, is no jsonb, there is no queue of the name for the retry, or it
-      # is to be at a time that cannot be
+      # For example, the result is not jsonb, or the retry's queue or time is invalid.
       fail_task(task, refused)
     end
 
@@ -307,13 +304,14 @@ module Fairq
         done = @keeper.transaction { |connection| replace(connection, task) }
         return if done
       elsif task.completed?
-        # By the job's own transaction: only if that was rolled back does it still run.
+        # By the job's own transaction: if that was committed, the task does not run any
+        # more.
         problem = Error.new("the transaction that completed the task was rolled back")
         return fail_task(task, problem, quiet: true)
       elsif ended?(@keeper.query(COMPLETE, complete_values(task), brief: true))
         return
       end
-      Fairq.logger.warn("#{task}: is done, but the server refuses to complete it: " \
+      Fairq.logger.warn("#{task}: the server refuses to complete it: " \
                         "it had ended before, or its lease was lost and it may run twice")
     end
 
@@ -327,7 +325,7 @@ module Fairq
       result.getvalue(0, 0) == "t"
     end
 
-    # Completes the task and enqueues what comes in its place: both or none.
+    # Completes the task and enqueues its successor, both or none.
     def replace(connection, task)
       connection.transaction do
         done = connection.exec_params("#{COMPLETE} #{@keeper.briefly}", complete_values(task))
@@ -341,7 +339,7 @@ module Fairq
       end
     end
 
-    # quiet: says nothing if the attempt has ended before
+    # quiet: no warning if the attempt has ended before
     def fail_task(task, error, dead: false, wait: nil, quiet: false)
       text = with_causes(error)
       failed = tell_failed(task, text, dead: dead, wait: wait)
@@ -351,12 +349,12 @@ module Fairq
                        "#{task}: #{text.lines.map(&:strip).join("; ")}")
     end
 
-    # What the archive keeps: the error and its causes, as text that the server takes.
+    # The error and its causes, as text that the server accepts.
     def with_causes(error)
       chain = []
       while error && chain.size < 20
         chain << "#{error.class}: #{utf8(error.message.to_s)}"
-        # what the server has said is explained already
+        # the server's errors are explained already
         error = error.is_a?(ServerError) ? nil : error.cause
       end
       chain.join("\ncaused by ").delete("\0")[0, 10_000]
@@ -380,7 +378,7 @@ module Fairq
       Database.interval(value)
     end
 
-    # ---- keeping leases
+    # ---- renewing leases
 
     def keep_leases
       loop do
@@ -396,7 +394,7 @@ module Fairq
       lost = @keeper.query("SELECT unnest(fairq.extend_batch($1::bigint[], $2::int[], $3::interval))",
                            [*ids_and_attempts(tasks), seconds(@lease)])
       @renewed = now
-      # A task may be here twice: lost, and taken again.  The older attempt is lost.
+      # The worker may have two attempts of a task.  The older one is lost.
       lost.column_values(0).map(&:to_i).tally.each do |id, number|
         tasks.select { |task| task.id == id }.min_by(number, &:attempt).each(&:stop!)
       end
@@ -408,14 +406,14 @@ module Fairq
 
     # ---- the end
 
-    # Hands tasks back; ends those that are cancelled; nothing if they are lost.
+    # Releases tasks, which ends those that are cancelled.
     def release(tasks)
       @keeper.query("SELECT fairq.release_batch($1::bigint[], $2::int[])",
                     ids_and_attempts(tasks), brief: true)
     end
 
     def popping_ended?(popping, limit)
-      # its error is raised by run()
+      # run() raises its error
       !popping.join([limit - now, 0].max).nil?
     end
 
@@ -427,7 +425,8 @@ module Fairq
       end
     end
 
-    # What has ended is not handed back: a server that was away is to hear of it.
+    # Tasks that have ended are not released, since a server that was down must receive
+    # that.
     def hand_back(limit)
       tasks = @lock.synchronize { @running.reject(&:ended) }
       release_until(limit, tasks) if tasks.any?
@@ -436,7 +435,7 @@ module Fairq
       end
     end
 
-    # Side by side, as the row of one may be held.
+    # Concurrently, since the row of one may be locked.
     def release_until(limit, tasks)
       releasing = tasks.map do |task|
         Thread.new do
