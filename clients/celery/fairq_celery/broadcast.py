@@ -9,7 +9,7 @@ import json
 import uuid
 
 PIECE = 7000
-UNFINISHED = 100        # messages whose pieces are awaited, at most
+UNFINISHED = 100        # messages that are incomplete, at most
 
 
 def channel_of(exchange):
@@ -28,14 +28,15 @@ def pieces(exchange, routing_key, message):
 
 
 class Pieces:
-    """Puts what came back together."""
+    """Joins the pieces of messages."""
 
     def __init__(self):
         self.unfinished = {}
 
     def add(self, text):
-        """(exchange, routing key, message) of the last piece; None of the others, or of
-        what somebody else has sent."""
+        """(exchange, routing key, message) at the last piece; None otherwise, or for a
+        notification from elsewhere.
+        """
         try:
             name, i, count, part = text.split(" ", 3)
             parts = self.unfinished.setdefault(name, {})

@@ -1,8 +1,8 @@
-"""Connections, and what their errors are in kombu's terms.
+"""Connections, and their errors in kombu's terms.
 
-A lost connection stays an error of psycopg, which the transport has among its
-connection_errors: kombu and Celery connect again after it.  What no new connection
-fixes becomes a ChannelError, which they do not try again.
+A lost connection stays an error of psycopg, one of the transport's connection_errors:
+kombu and Celery reconnect after it.  An error that no new connection fixes becomes a
+ChannelError, which they do not retry.
 """
 
 import contextlib
@@ -17,28 +17,28 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.waiting import Ready, Wait
 
-# Read-only is a server that was the primary, or a database that is being moved.
+# Read-only: the server was the primary, or the database is being moved.
 LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
-# seconds in which the server has to answer a statement
+# seconds that the server has to answer a statement
 TO_ANSWER = 20
 
-# seconds after which the kernel gives up data that the other side does not acknowledge;
-# keepalives do not count while such data is on its way
+# seconds after which the kernel gives up data without an acknowledgement, during which it
+# sends no keepalives
 UNACKNOWLEDGED = 30
 
-# how a server, or a pooler, says that it does not serve us for the moment
+# messages of a server or pooler that refuses temporarily
 FOR_NOW = re.compile("too many|slots are reserved|no more connections|server.login|query_wait_timeout"
                      "|starting up|shutting down|recovery", re.IGNORECASE)
 
-# hosts: since when, by the monotonic clock, a server there refuses to serve us
+# hosts: since when, by the monotonic clock, the server refuses connections
 refused_since = {}
 
 
 class Connection(psycopg.Connection):
-    """One that is given up when the server does not answer a statement in time.
+    """A connection that closes when the server does not answer a statement in time.
 
-    A server, or a network, that has vanished may leave the socket as it is for hours.
+    If a server or network vanishes, the socket may not report it for hours.
     """
 
     limit = TO_ANSWER       # seconds
@@ -62,12 +62,14 @@ class Connection(psycopg.Connection):
             return done.value
         except BaseException:
             if self.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
-                self.close()        # nobody reads what it answers
+                self.close()        # nobody reads the answer
             raise
 
 
 def readable(sockets, seconds):
-    """True: one of them is, within so long.  Unlike select() it takes any number of them."""
+    """True: one of them is ready within that time.  Unlike select() it takes any number of
+    them.
+    """
     poll = select.poll()
     for fd in sockets:
         poll.register(fd, select.POLLIN)
@@ -82,8 +84,8 @@ def unanswered(limit):
 def parameters(conninfo):
     """The parameters of each host in turn, with our defaults.
 
-    libpq's own list of hosts is tried with one limit for all of them by psycopg before
-    3.1.13, so the first one that is silent would keep it from the others.
+    psycopg before 3.1.13 tries libpq's own list of hosts with one limit for all of them.
+    A silent host would then use up the time for the others.
     """
     given = conninfo_to_dict(conninfo)
     defaults = {"connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", 10),
@@ -103,7 +105,7 @@ def parameters(conninfo):
 
 
 def connect(conninfo, give_up=None):
-    """A connection; a ChannelError, if a server has refused for give_up seconds."""
+    """A connection.  A ChannelError, if the server has refused for give_up seconds."""
     problems = []
     attempts = parameters(conninfo)
     for attempt in attempts:
@@ -113,8 +115,8 @@ def connect(conninfo, give_up=None):
             problems.append(error)
             continue
         refused_since.pop(conninfo, None)
-        # A pooler invents the process that its clients see.  The server connection
-        # of the next statement may be another, which knows no prepared ones.
+        # A pooler invents the process that its clients see.  The next statement may use
+        # another server connection, without the prepared statements.
         (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
         connection.pooled = pid != connection.info.backend_pid
         if connection.pooled:
@@ -139,7 +141,7 @@ def refuses(attempt, problem):
         return False
     if pq.PGconn.ping(make_conninfo(**attempt).encode()) != pq.Ping.OK:
         return False
-    try:        # it may be a standby, which is to become the primary
+    try:        # it may be a standby that becomes the primary
         Connection.connect(**{**attempt, "target_session_attrs": "any"}).close()
     except psycopg.OperationalError:
         return True
@@ -147,7 +149,7 @@ def refuses(attempt, problem):
 
 
 def refusal(error):
-    """The error as a ChannelError, if nothing but a change of the database fixes it."""
+    """The error as a ChannelError, if only a change of the database fixes it."""
     state = getattr(error, "sqlstate", None) or ""
     said = error.diag.message_primary or str(error)
     if state == "3F000":
@@ -167,7 +169,7 @@ def refusal(error):
 
 @contextlib.contextmanager
 def explained():
-    """Raises refusals as such, and all else as it is."""
+    """Raises refusals as such, and other errors unchanged."""
     try:
         yield
     except psycopg.Error as error:

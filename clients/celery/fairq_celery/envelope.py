@@ -1,10 +1,8 @@
-"""A Celery message as a task of fairq, and the other way round.
+"""Converts a Celery message to a task of fairq, and back.
 
-The task's name is headers.task, its arguments are the payload: an object if there are
-only named ones, else an array, with named ones beside it in headers.celery.kwargs.
-headers.celery has all else that Celery needs, to make the same message again.  A body
-that jsonb cannot keep as it is (another serializer, compression, a zero character) goes
-into headers.celery.body, and the payload is {}.
+The task's name is headers.task.  The payload has its arguments: named ones are an object,
+others an array.  If a call has both, headers.celery.kwargs has the named ones.
+headers.celery has the rest of the message.
 """
 
 import base64
@@ -13,22 +11,22 @@ import json
 from kombu.serialization import loads
 from kombu.utils.json import dumps
 
-# What a worker makes of the task's id where there is none.
+# The id that a worker generates for a task without one.
 MADE_UP_ID = "fairq-{}"
-# What the header "fairq" of a message says of the task; a retry of Celery 5.3 or later
-# is published with it.
+# The data about a task in the header "fairq" of a message.  Celery 5.3 or later publishes a
+# retry with it.
 KNOWN = ("id", "attempt", "group", "queue", "attempts_left", "priority")
-# Not Celery's: they are fairq's, at the top of its headers.
+# These are fairq's and not Celery's, at the top of the headers.
 COMMON = ("traceparent", "tracestate")
 MESSAGE = ("content-type", "content-encoding")
 
 
 class Unfit(Exception):
-    """A task that is no call of a Celery task."""
+    """A task that is not a call of a Celery task."""
 
 
 def own_options(headers):
-    """The options for fairq.enqueue that a publisher has put into the header "fairq"."""
+    """The options for fairq.enqueue in the header "fairq" of a publisher."""
     own = headers.get("fairq")
     if not isinstance(own, dict):
         return {}
@@ -38,7 +36,7 @@ def own_options(headers):
 
 
 def json_body(message):
-    """The (args, kwargs, embed) of a message that jsonb can keep; None: it cannot."""
+    """The (args, kwargs, embed) of a message that jsonb can hold; None: it cannot."""
     body = message["body"]
     if (message.get("content-type") != "application/json" or not isinstance(body, str)
             or "compression" in message["headers"] or "task" not in message["headers"]):
@@ -61,14 +59,14 @@ def refuse(constant):
 
 
 def arguments(message):
-    """The args and kwargs of any message of ours, for the choice of its group."""
+    """The args and kwargs of any message of ours, to choose its group."""
     body = json_body(message)
     if body is None:
         try:
             body = loads(message["body"], message.get("content-type"),
                          message.get("content-encoding"),
                          accept=[message.get("content-type")])
-        except Exception:       # compressed, or not a task's
+        except Exception:       # compressed, or not a task
             return [], {}
     if isinstance(body, dict):      # protocol 1
         return body.get("args") or [], body.get("kwargs") or {}
@@ -99,7 +97,7 @@ def to_task(message):
         embed = {key: value for key, value in embed.items() if value is not None}
         if embed:
             celery["embed"] = embed
-        # they are made again
+        # they are generated again
         ours.pop("argsrepr", None)
         ours.pop("kwargsrepr", None)
     else:
@@ -117,7 +115,7 @@ def to_task(message):
 
 
 def decoded(text, what):
-    """A JSON text of the server's, which takes numbers and depths that Python refuses."""
+    """A JSON text of the server, which accepts numbers and depths that Python refuses."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -167,7 +165,7 @@ def to_message(claim, default_task=None):
     for key, value in headers.items():
         if key not in ("task", "celery"):
             own.setdefault(key, value)
-    own["eta"] = None           # it is past: fairq has seen to that
+    own["eta"] = None           # it is past: fairq has waited for it
     own["fairq"] = dict(zip(KNOWN, (claim.id, claim.attempt, claim.group_key, claim.queue,
                                     claim.attempts_left, claim.priority)))
     properties.setdefault("correlation_id", own["id"])

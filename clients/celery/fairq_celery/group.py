@@ -1,10 +1,10 @@
-"""Whose turn a task is: the group of a message that is published."""
+"""The group of a message that is published."""
 
 from .envelope import arguments, own_options
 
 
 def running_task():
-    """What fairq knows of the task in which this is called; {}: it is in none."""
+    """The task of fairq that calls this; {}: none does."""
     try:
         from celery import current_task
     except ImportError:
@@ -15,7 +15,7 @@ def running_task():
 
 
 def pick(rule, message):
-    """What a rule of the option "group" says of a message; None: nothing."""
+    """The group by a rule of the option "group"; None: the rule finds none."""
     if callable(rule):
         args, kwargs = arguments(message)
         return rule(message["headers"].get("task"), args, kwargs, message["headers"])
@@ -33,11 +33,10 @@ def pick(rule, message):
 
 def group_of(message, options):
     group = chosen(message, options)
-    # default_group = "" says that it is meant
+    # default_group = "" allows it
     if group == "" and options.get("default_group") != "":
-        raise ValueError(f"the group of task {message['headers'].get('task')} is empty: give it one,"
-                         " or set default_group to \"\" in broker_transport_options, if tasks"
-                         " without a group are to share the empty one")
+        raise ValueError(f"the group of task {message['headers'].get('task')} is empty: set one,"
+                         " or allow it with the transport option default_group = \"\"")
     return group
 
 

@@ -1,9 +1,8 @@
-"""The tasks that this process has in hand, whatever becomes of its connections.
+"""The tasks that this process has, independent of its connections.
 
-Celery forgets its messages when it has lost its connection, while its processes go on
-with the tasks: so these are written down here, per database.  A thread with a
-connection of its own keeps their leases, and finishes what is done, again and again
-until the server has said that it was so.
+Celery forgets its messages when it loses its connection, while its processes continue the
+tasks.  So a ledger per database records them.  A thread with its own connection renews
+their leases, and finishes them.  It retries until the server has answered.
 """
 
 import logging
@@ -19,11 +18,10 @@ from .database import LOST, connect
 
 log = logging.getLogger("fairq.celery")
 
-# Another transaction holds what a statement needs; or it was cancelled, by a
-# statement_timeout or somebody.
+# Another transaction has a lock that the statement needs, or the statement was cancelled.
 HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 
-# seconds until such a task is ended again
+# seconds until the end of such a task is retried
 HELD_PAUSE = 0.5
 
 ledgers = {}
@@ -40,9 +38,9 @@ def ledger_of(conninfo, lease):
 
 
 class Claim:
-    """A task as fairq.pop has returned it."""
+    """A task that fairq.pop has returned."""
 
-    # JSON as text: what cannot be decoded is to fail its own task, and not the pop
+    # JSON as text: a task that cannot be decoded must fail alone
     COLUMNS = "id, attempt, group_key, queue, priority, attempts_left, lapses"
     TEXTS = "payload::text, headers::text"
 
@@ -52,10 +50,10 @@ class Claim:
         self.unread = unread        # why there is no payload
         self.tag = f"{self.id}:{self.attempt}"
         self.ended = math.inf       # by the monotonic clock
-        self.held = False           # it could not be ended, as its row was locked
-        self.channel = None         # that has delivered it
+        self.held = False           # the row was locked when it was to be ended
+        self.channel = None         # the channel that has delivered it
         self.delivered = False      # Celery has it
-        self.started = False        # a process has said that it has begun it
+        self.started = False        # a process has reported that it has begun it
         self.stopped = False        # it was lost, or cancelled
 
     def forget_content(self):
@@ -70,19 +68,19 @@ class Ledger:
         self.conninfo, self.pid = conninfo, os.getpid()
         self.lease = 60
         self.changed = threading.Condition()
-        self.claims = {}            # by tag: those that are being done
+        self.claims = {}            # by tag: tasks that run
         self.ended = []             # (claim, verb, arguments), for the thread
-        self.ending = []            # those that it is telling the server
-        self.held = []              # those that it is to tell again
-        self.again = 0              # when, by the monotonic clock
+        self.ending = []            # those that the thread sends now
+        self.held = []              # those to retry
+        self.again = 0              # when to retry, by the monotonic clock
         self.connection = None
         self.thread = None
-        self.transports = weakref.WeakSet()     # that pop
-        self.apart = None           # a claim, beside which nothing is to run
-        self.one_by_one = False     # the next claim may be such a one, too
-        self.stopping = False       # nothing more is to be popped
-        self.tell = lambda claim: None      # that it is to stop; called in the thread
-        self.hear = lambda: None            # what was started; called by the transport
+        self.transports = weakref.WeakSet()     # those that pop
+        self.apart = None           # a claim that has to run alone
+        self.one_by_one = False     # the next claim may have to run alone, too
+        self.stopping = False       # nothing more is popped
+        self.tell = lambda claim: None      # asks the task to stop; called in the thread
+        self.hear = lambda: None            # reads which tasks were started; called by the transport
 
     # ---- for the transport
 
@@ -95,13 +93,13 @@ class Ledger:
                 self.thread.start()
             self.changed.notify_all()
 
-    # A worker that died while it did a task may have died of it: then the others that it
-    # had have died in vain, and would again.  So a task whose lease has lapsed runs with
-    # nothing beside it in the whole worker, whose processes share a limit of memory.
+    # A task whose lease has expired may have killed its worker, and other tasks with it. So
+    # it runs with no other task in the whole worker, whose processes share a limit of
+    # memory.
 
     def put_apart(self, claims):
-        """The claims without those whose leases have lapsed.  One of these waits until all
-        else has ended; others are handed back, as they would lapse with it.
+        """The claims without those whose leases have expired.  One of these waits until all
+        other tasks have ended; the others are released, since they could expire with it.
         """
         lapsed = [claim for claim in claims if claim.lapses > 0]
         self.one_by_one = bool(lapsed)
@@ -112,11 +110,11 @@ class Ledger:
         return [claim for claim in claims if claim.lapses == 0]
 
     def has_apart(self):
-        """Is such a claim waiting, or being done?"""
+        """Whether such a claim waits or runs."""
         return self.apart is not None and self.apart.tag in self.claims
 
     def next_apart(self, channel):
-        """The one that waits, once it may be delivered by the channel; or None."""
+        """The waiting claim, once the channel may deliver it; or None."""
         with self.changed:
             claim = self.apart
             if (self.has_apart() and not claim.delivered and claim.channel is channel
@@ -125,9 +123,9 @@ class Ledger:
             return None
 
     def in_hand(self):
-        """How many tasks the server takes to be done here.
+        """The number of tasks that run here, as the server knows.
 
-        What it has not answered within a second keeps no others from being done.
+        Tasks whose end it has not confirmed within a second do not count.
         """
         late = time.monotonic() - 1
         with self.changed:
@@ -138,7 +136,7 @@ class Ledger:
         return self.ended + self.ending + self.held
 
     def finish(self, tag, verb, **arguments):
-        """Has the thread call complete, fail, hand_back or cancel; once per claim."""
+        """Makes the thread call complete, fail, hand_back or cancel; once per claim."""
         with self.changed:
             claim = self.claims.pop(tag, None)
             if claim is not None:
@@ -147,22 +145,22 @@ class Ledger:
                 self.changed.notify_all()
 
     def wake(self):
-        """Has each transport look again: there may be room, or it is to stop."""
+        """Wakes each transport: there may be a free slot, or the worker stops."""
         for transport in list(self.transports):
             transport.wake()
 
     def stop(self):
-        """Nothing more is popped, from the signal on.  Without the lock, as that is where
-        it is called.
+        """Stops popping, from the signal on.  It takes no lock, since a signal handler
+        calls it.
 
-        Celery itself stops when its loop comes by, which may sleep for seconds.  If a
-        task that ends, or is handed back, were to wake it, it would pop one more.
+        Celery itself stops in the next turn of its loop, which may sleep for seconds.
+        Until then a task that ends would wake it, and it would pop another one.
         """
         self.stopping = True
         self.wake()
 
     def release(self, condition, seconds):
-        """Hands back what is in hand and meets the condition.  True: the server knows."""
+        """Releases the claims that meet the condition.  True: the server has answered."""
         for claim in list(self.claims.values()):
             if condition(claim):
                 self.finish(claim.tag, "hand_back")
@@ -178,7 +176,7 @@ class Ledger:
         beat = time.monotonic() + self.lease / 3
         while True:
             with self.changed:
-                # at first it connects, so that it is quick when something ends
+                # connect at first, so that an end is sent quickly
                 until = min(beat, self.again) if self.held else beat
                 self.changed.wait_for(lambda: self.ended or self.connection is None,
                                       max(0, until - time.monotonic()))
@@ -223,12 +221,12 @@ class Ledger:
         (lost,) = self.connection.execute(
             "SELECT fairq.extend_batch(%s::bigint[], %s::int[], make_interval(secs => %s))",
             [list(claims), [claim.attempt for claim in claims.values()], self.lease]).fetchone()
-        # and those that were lost to a later attempt here
+        # and those of which this worker has a later attempt
         for claim in held:
             if (claim.id in lost or claims[claim.id] is not claim) and not claim.stopped:
                 claim.stopped = True
                 if claim is self.apart and not claim.delivered:
-                    self.finish(claim.tag, "hand_back")     # it is another one's
+                    self.finish(claim.tag, "hand_back")     # it belongs to another worker
                 else:
                     self.tell(claim)
 
@@ -247,24 +245,24 @@ class Ledger:
                 getattr(self, verb)(claim, **arguments)
             except HELD as error:
                 if not self.held and not claim.held:
-                    log.warning("task %s, %s: another transaction is in the way: %s; trying"
-                                " again", claim.id, verb, str(error).strip())
+                    log.warning("task %s, %s: another transaction has locked the task: %s; retrying",
+                                claim.id, verb, str(error).strip())
                 claim.held = True
                 self.held.append(self.ending[0])
                 self.again = time.monotonic() + HELD_PAUSE
             except LOST:
                 raise
-            except psycopg.Error as error:      # no privilege, say: its lease ends
+            except psycopg.Error as error:      # for example no privilege: its lease expires
                 log.error("task %s, %s: %s", claim.id, verb, str(error).strip())
                 if verb == "fail" and arguments.get("retry_in") is not None:
-                    # it may be that which cannot be
+                    # the arguments may be invalid
                     self.ending[0] = claim, verb, {"error": str(error).strip()}
                     continue
             self.ending.pop(0)
 
     def end_held(self):
-        """One of those whose rows are held, so that they keep no others waiting; when the
-        one is in the way no more, all of them.
+        """Retries one claim whose row is locked, so that others need not wait.  Once it
+        succeeds, retries all of them.
         """
         self.again = time.monotonic() + HELD_PAUSE
         while self.held and not self.ended:
@@ -273,16 +271,16 @@ class Ledger:
                 self.ending.append(self.held.pop(0))
             self.end_all()
             if len(self.held) == held:
-                break       # it is again
+                break       # it is locked again
 
     def briefly(self):
-        """The row of a task may be locked for as long as another transaction is open, and
-        the connection is there for the other tasks, too.
+        """A limit for waits on locks.  An open transaction may have locked the row of a
+        task, and other tasks need this connection too.
         """
         return f"set_config('lock_timeout', '{10 if self.held else 100}ms', true)"
 
     def complete_all(self, done):
-        # the limit comes first, as it is of no row
+        # the limit comes first, since it is not about a row
         refused = self.connection.execute(
             "SELECT t.id, t.attempt"
             " FROM unnest(%s::bigint[], %s::int[], %s::float8[]) t (id, attempt, took)"
@@ -292,8 +290,8 @@ class Ledger:
              [took for _, took in done]]).fetchall()
         for claim, _ in done:
             if (claim.id, claim.attempt) in refused:
-                log.warning("%s is done, but the server refuses to complete it: its lease was lost"
-                            " and it may run twice, or it was cancelled", claim)
+                log.warning("the server refuses to complete %s: it was cancelled, or its lease was"
+                            " lost and it may run twice", claim)
 
     def complete(self, claim, took=None):
         self.complete_all([(claim, took)])
@@ -305,8 +303,8 @@ class Ledger:
             f" took => make_interval(secs => %s)) FROM {self.briefly()}",
             [claim.id, claim.attempt, text, retry_in, dead, took]).fetchone()
         if not accepted and not claim.stopped:
-            log.warning("%s has failed, but the server refuses its end: its lease was lost, or it"
-                        " was cancelled", claim)
+            log.warning("the server refuses the failure of %s: it was cancelled, or its lease was"
+                        " lost", claim)
 
     def cancel(self, claim):
         self.connection.execute(f"SELECT fairq.cancel(%s) FROM {self.briefly()}", [claim.id])

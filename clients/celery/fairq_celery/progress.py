@@ -1,4 +1,4 @@
-"""What a task may tell fairq while it runs."""
+"""The progress of a task."""
 
 import json
 
@@ -6,9 +6,9 @@ from .group import running_task
 
 
 def set_progress(task, value):
-    """Shows a JSON value as progress in fairq.tasks.
+    """Sets the column progress of fairq.tasks to a JSON value.
 
-    False: the task was cancelled, or its lease is lost, and what it does is in vain.
+    False: the task was cancelled, or its lease is lost, and further work is wasted.
     """
     known, _ = running_task()
     if not known:

@@ -1,4 +1,4 @@
-"""Publishing in a transaction of the caller's."""
+"""Publishing in a transaction of the caller."""
 
 import contextvars
 
@@ -10,7 +10,7 @@ class publishing:
 
     So they are there when it commits, and never were if it rolls back.  It is a
     connection, or another thing that has cursors, of a driver with %s for parameters.
-    Without one they are committed at once, as ever.  "ids" are fairq's ids of them.
+    Without one they are committed at once.  "ids" are fairq's ids of them.
     """
 
     def __init__(self, connection=None):

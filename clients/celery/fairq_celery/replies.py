@@ -1,9 +1,9 @@
-"""Results of Celery's backend rpc://, which come to the process that has asked for them.
+"""Results of Celery's backend rpc://, which go to the process that has asked for them.
 
 Each thread of a producer has a queue of replies, whose name is a UUID.  It lives in the
-producer's process, and is fed by NOTIFY.  Celery declares it before it publishes a task,
-and reads it by another connection, maybe long after the result has come: so a thread with
-a connection of its own listens for the whole process, from the first declaration on.
+producer's process and receives messages by NOTIFY.  Celery declares it before it publishes
+a task, and may read it much later, on another connection.  So from the first declaration
+on, a thread with its own connection listens for the whole process.
 """
 
 import logging
@@ -25,14 +25,14 @@ log = logging.getLogger("fairq.celery")
 
 CHANNEL = "kombu.reply."
 
-# replies that a queue keeps until they are read; then the oldest ones go
+# replies that a queue keeps until they are read; then the oldest ones are dropped
 KEPT = 10000
 
-# seconds after which a queue that was not declared again is forgotten, as by Celery's
-# default of result_expires
+# seconds after which a queue without a new declaration is dropped: Celery's default of
+# result_expires
 UNUSED = 86400
 
-# seconds between questions whether the server is still there
+# seconds between checks of the server
 TO_ASK = 20
 
 UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -57,16 +57,17 @@ def mailbox_of(conninfo, transport):
 class Mailbox:
     def __init__(self, conninfo):
         self.conninfo, self.pid = conninfo, os.getpid()
-        self.lock = threading.RLock()       # of the connection, and of the following
+        self.lock = threading.RLock()       # for the connection and the fields below
         self.connection = None
         self.thread = None
         self.queues = {}            # name: messages
         self.declared = {}          # name: when, by the monotonic clock
         self.pieces = broadcast.Pieces()
-        self.transports = weakref.WeakSet()     # that may read one
+        self.transports = weakref.WeakSet()     # those that may read one
 
     def open(self, queue):
-        """The messages of a queue, for which the server knows of us when this returns."""
+        """The messages of a queue.  When this returns, the server sends its messages here.
+        """
         with self.lock:
             self.declared[queue] = time.monotonic()
             if queue in self.queues:

@@ -1,14 +1,14 @@
 """The transport of kombu, fairq://.
 
-A queue of kombu's is the queue of fairq of the same name.  Exchanges and bindings are
-known in each process only, as it declares them.  Queues that are not durable, those of
-remote control and events, live in the process that declares them, and are fed by
+A queue of kombu is the queue of fairq with the same name.  Each process knows only the
+exchanges and bindings that it declares.  Queues that are not durable are those of remote
+control and events.  They live in the process that declares them, and receive messages by
 NOTIFY: see broadcast.py.
 
-A transport has a connection that pops, publishes and listens, and one that is in a call
-of fairq.wait while there is room for a task and none to be had; both sockets are in
-Celery's hub, or looked at by drain_events().  So is a pipe, by which other threads and
-acknowledgements wake it.  Leases are kept, and tasks finished, by ledger.py.
+A transport has a connection that pops, publishes and listens.  Another one calls fairq.wait
+while there is a free slot and no task.  Both sockets are in Celery's hub, or drain_events()
+reads them.  So is a pipe, by which other threads and acknowledgements wake it.  ledger.py
+renews leases and finishes tasks.
 """
 
 import logging
@@ -41,41 +41,41 @@ log = logging.getLogger("fairq.celery")
 
 Options = namedtuple("Options", "lease poll create_queues default_task give_up")
 
-# what the header fairq may have beside the group, as arguments of fairq.enqueue
+# options of the header fairq in addition to the group, as arguments of fairq.enqueue
 ENQUEUE_OPTIONS = {
     "dedup_key": "%s::text", "dedup_until": "%s::text", "replace": "%s::boolean",
     "dedup_for": "make_interval(secs => %s::float8)", "max_attempts": "%s::int",
     "cost": "%s::real", "expires_at": "%s::timestamptz"}
 
 
-# a time of the ISO format without a zone
+# a time in ISO format without a zone
 NAIVE = re.compile(r"\s*\d{4}-\d\d-\d\d([T ]+\d\d(:\d\d(:\d\d([.,]\d+)?)?)?)?\s*$", re.IGNORECASE)
 
-# seconds that a call of fairq.wait sleeps for at most, and after which it is late
+# seconds that a call of fairq.wait sleeps at most, and after which it is late
 TO_WAIT = 20
 WAIT_LIMIT = TO_WAIT + 10
 
-# seconds between looks at whether it is late
+# seconds between checks whether it is late
 TO_LOOK = 5
 
-# seconds in which the server has to take a message that is for the moment
+# seconds in which the server must accept a short message
 TO_BROADCAST = 5
 
-# seconds until its cancellation is given up
+# seconds until a cancellation is given up
 TO_CANCEL = 1
 
 
 class Message(virtual.Message):
-    """One of a task says, beside Celery's ack and reject, how the task ended."""
+    """A message of a task also has the outcome, in addition to Celery's ack and reject."""
 
     failure = None      # the error's text
-    dead = False        # no retry would mend it
-    retry_in = None     # seconds; None: by the queue's backoff
+    dead = False        # no retry
+    retry_in = None     # seconds; None: the queue's backoff
     cancelled = False
     began = None        # by the monotonic clock
 
     def ack(self, multiple=False):
-        # Celery acknowledges what it cannot decode
+        # Celery acknowledges a message that it cannot decode
         if isinstance(sys.exc_info()[1], DecodeError):
             self.note_problem()
         super().ack(multiple)
@@ -85,7 +85,8 @@ class Message(virtual.Message):
         super().reject(requeue)
 
     def note_problem(self):
-        """What the consumer is handling, if that is why it rejects the message."""
+        """The exception that the consumer handles, if that is why it rejects the message.
+        """
         problem = sys.exc_info()[1]
         if self.failure is None and problem is not None:
             name = self.headers.get("task")
@@ -100,12 +101,12 @@ class QoS(virtual.QoS):
 
     def __init__(self, channel, prefetch_count=0):
         super().__init__(channel, prefetch_count)
-        # acknowledgements come also when the connection is gone
+        # acknowledgements also arrive after the connection is lost
         self.ledger = channel.connection.ledger
         self.ledger.transports.add(channel.connection)
 
     def room(self):
-        """How many tasks there is room for."""
+        """The number of free slots."""
         if not self.prefetch_count:
             return 1
         return self.prefetch_count - self.ledger.in_hand()
@@ -122,7 +123,7 @@ class QoS(virtual.QoS):
     def settle(self, delivery_tag, requeue=None):
         message = self._delivered.pop(delivery_tag, None)
         if message is None:
-            return      # it was handed back
+            return      # it was released
         took = None if message.began is None else max(0, time.monotonic() - message.began)
         if message.cancelled:
             end = {"verb": "cancel"}
@@ -166,8 +167,8 @@ class Channel(virtual.Channel):
             return queue_declare_ok_t(queue, len(self.transient[queue]), 0)
         if passive and not self._has_queue(queue):
             raise ChannelError(f'queue "{queue}" does not exist', (50, 10), "Channel.queue_declare", 404)
-        # One that is not there is told when it is used: not all who may do
-        # that see the settings of queues.
+        # A missing queue is reported when it is used: not all roles that may use a queue
+        # may see its settings.
         if self.options.create_queues is not None and not passive:
             self.create_queue(queue)
         return queue_declare_ok_t(queue, self._size(queue) if passive else 0, 0)
@@ -217,8 +218,9 @@ class Channel(virtual.Channel):
     # ---- publishing
 
     def is_broadcast(self, exchange):
-        """Is it for transient queues of other processes?  Celery sends events without
-        declaring where to."""
+        """Whether it is for transient queues of other processes.  Celery sends events
+        without a declaration.
+        """
         declared = self.state.exchanges.get(exchange)
         return (declared is None or declared["type"] == "fanout" or not declared["durable"]
                 or declared["type"] == "topic" and exchange.startswith("celeryev"))
@@ -283,7 +285,7 @@ class Channel(virtual.Channel):
         return [queue for queue in self._active_queues if queue not in self.transient]
 
     def pop(self, queues, room):
-        """The claims of up to so many tasks."""
+        """The claims of up to that many tasks."""
         of_pop = ("FROM fairq.pop(%s::text[], %s, lease => make_interval(secs => %s), worker => %s)",
                   queues, room, self.options.lease, f"{socket.gethostname()}:{os.getpid()}")
         try:
@@ -300,7 +302,7 @@ class Channel(virtual.Channel):
         return self.connection.ask(f"SELECT {columns} {what}", *values)
 
     def read(self, row):
-        """A claim, of which the texts are asked for by themselves."""
+        """A claim whose texts are fetched separately."""
         try:
             texts = self.ask(Claim.TEXTS, "FROM fairq.tasks WHERE id = %s", row[0])
         except psycopg.errors.ProgramLimitExceeded as error:
@@ -308,14 +310,16 @@ class Channel(virtual.Channel):
         return Claim((*row, *(texts[0] if texts else (None, None))))
 
     def message_of(self, claim):
-        """To be delivered at once; None: there is none, and the claim has been finished."""
+        """The message to deliver at once; None: there is none, and the claim has been
+        finished.
+        """
         ledger = self.connection.ledger
         if ledger.stopping:     # since the pop was sent
             ledger.finish(claim.tag, "hand_back")
             return None
         try:
             message = to_message(claim, self.options.default_task)
-        except Exception as error:      # whatever is in it, it is this task's alone
+        except Exception as error:      # it fails only this task
             text = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
             log.error("%s: %s", claim, text)
             ledger.finish(claim.tag, "fail", error=text)
@@ -339,7 +343,7 @@ class Channel(virtual.Channel):
         raise Empty()
 
     def close(self):
-        """Hands back what no process has begun: Celery has forgotten it, or will."""
+        """Releases tasks that no process has begun: Celery has forgotten them, or will."""
         if not self.closed and self._qos is not None:
             ledger = self._qos.ledger
             ledger.hear()
@@ -348,7 +352,7 @@ class Channel(virtual.Channel):
 
 
 def seconds_until(eta):
-    """By the clock of this host, on which Celery has counted it; None: no eta."""
+    """The eta in this host's time zone, in which Celery has counted it; None: no eta."""
     if eta is None:
         return None
     refuse_naive(eta)
@@ -357,7 +361,7 @@ def seconds_until(eta):
 
 
 def refuse_naive(at):
-    """The server, or another host, may be in another time zone."""
+    """A time without a zone: the server, or another host, may be in another zone."""
     if (at.tzinfo is None if isinstance(at, datetime) else isinstance(at, str) and NAIVE.match(at)):
         raise ValueError(f"the time {str(at)!r} has no time zone: add one, as in"
                          " datetime.now(timezone.utc)")
@@ -371,11 +375,10 @@ class Waiter:
         self.poll = poll
         if self.connection.pooled and poll is None:
             self.poll = 1
-            log.warning("the connection goes through a pooler, of which fairq.wait would occupy"
-                        " a connection, so this worker looks for tasks every second; say poll"
-                        " in broker_transport_options to have another interval, or 0 to wait")
-        self.queues = None      # those that the call is about
-        self.late = 0           # from when on, by the monotonic clock
+            log.warning("the connection goes through a pooler, so the worker looks for tasks every"
+                        " second; the transport option poll sets another interval, and 0 waits")
+        self.queues = None      # the queues of the call
+        self.late = 0           # when it is late, by the monotonic clock
 
     def fileno(self):
         return self.connection.fileno()
@@ -391,14 +394,14 @@ class Waiter:
         pgconn.flush()
 
     def has_ended(self):
-        """Reads the socket.  True: the call has returned, and may be made again."""
+        """Reads the socket.  True: the call has returned, and may be repeated."""
         pgconn = self.connection.pgconn
         pgconn.consume_input()
         if self.queues is None:
             return False
         if pgconn.is_busy():
             if time.monotonic() > self.late:
-                self.queues = None      # nobody is there to be asked to cancel it
+                self.queues = None      # nobody can cancel it
                 raise unanswered(WAIT_LIMIT)
             return False
         self.queues = None
@@ -414,7 +417,7 @@ class Waiter:
 
     def close(self):
         if self.queues is not None:
-            # by a connection that has no limit of time; the call ends by itself, too
+            # on a connection without a time limit; the call also ends by itself
             ending = threading.Thread(target=self.cancel, daemon=True)
             ending.start()
             ending.join(TO_CANCEL)
@@ -454,8 +457,8 @@ class Transport(virtual.Transport):
         self.transient = {}         # queue: deque of messages
         self.pieces = broadcast.Pieces()
         self.database = self.waiter = self.hub = None
-        self.polling = False        # the hub's timer is to wake it
-        self.looking = None         # another one of the hub's
+        self.polling = False        # the hub's timer will wake it
+        self.looking = None         # another timer of the hub
         self.read_end = self.write_end = None
 
     def driver_version(self):
@@ -524,7 +527,7 @@ class Transport(virtual.Transport):
             return cursor.fetchall() if cursor.description is not None else []
 
     def wake(self):
-        """From any thread: something has changed."""
+        """Something has changed.  For any thread."""
         if self.write_end is not None:
             try:
                 os.write(self.write_end, b".")
@@ -534,8 +537,8 @@ class Transport(virtual.Transport):
     # ---- broadcasts
 
     def broadcast(self, channel, exchange, routing_key, message):
-        """By a statement of which Celery's loop does not wait for long: the worker sends a
-        heartbeat every other second.
+        """Sends with a statement that does not delay Celery's loop: the worker sends a
+        heartbeat every two seconds.
         """
         if self.database is not None:
             self.database.limit = TO_BROADCAST
@@ -587,7 +590,7 @@ class Transport(virtual.Transport):
             waiter.close()
 
     def wait(self, queues):
-        """Have the sockets tell when there may be tasks in the queues."""
+        """Makes the sockets report when there may be tasks in the queues."""
         waiter = self.waiter
         if waiter is not None and waiter.queues not in (None, queues):
             self.end_waiter()
@@ -632,8 +635,9 @@ class Transport(virtual.Transport):
             self.waiter.has_ended()
 
     def deliver(self, every):
-        """Hands messages to their consumers: all there are room for, or one.  Waits for
-        more if there is room left.  True: there were some."""
+        """Hands messages to their consumers: one, or as many as there are free slots.
+        Waits for more if a slot is left.  True: there were some.
+        """
         delivered = False
         for channel in list(self.channels):
             for queue in list(channel._active_queues):
@@ -655,7 +659,7 @@ class Transport(virtual.Transport):
         return delivered
 
     def next_claims(self, channel, every):
-        """What the channel is to be given; waits if there is nothing."""
+        """The messages for the channel; waits if there are none."""
         apart = self.ledger.next_apart(channel)
         if apart is not None:
             return [apart]
@@ -667,14 +671,14 @@ class Transport(virtual.Transport):
         if not claims:
             self.wait(queues)
             return []
-        # if nothing is left, the one that waits may be next
+        # if no task is left, the waiting claim may be next
         return self.ledger.put_apart(claims) or self.next_claims(channel, every)
 
     def deliver_task(self, channel, claim):
         """True: it was delivered.
 
-        Celery's worker ends with what its consumer raises: then a task's odd headers would
-        end all others, too.
+        Celery's worker ends when its consumer raises.  Then one task's invalid headers
+        would end all other tasks.
         """
         message = channel.message_of(claim)
         if message is None:

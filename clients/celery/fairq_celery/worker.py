@@ -1,7 +1,7 @@
-"""What Celery's worker does beside, when fairq is its broker.
+"""Additions to Celery's worker when fairq is its broker.
 
-Celery acknowledges a task that has failed like one that has not: Request tells the
-message which it was.  Tasks that were cancelled, or lost, are told to stop.
+Celery acknowledges failed and successful tasks alike: Request records in the message which
+it was.  The worker asks tasks to stop that were cancelled or lost.
 """
 
 import atexit
@@ -25,28 +25,29 @@ from .transport import Transport
 
 log = logging.getLogger("fairq.celery")
 
-# what billiard 4 has an error of a process in
+# the cause of an error of a process in billiard 4
 WRAPPED = getattr(billiard_einfo, "ExceptionWithTraceback", ())
 
-# seconds in which a process should say that it has begun the task that it was given
+# seconds in which a process should report that it has begun its task
 TO_BEGIN = 0.5
 
-# causes of an error that are kept
+# causes of an error that are stored
 MOST_CAUSES = 10
 
-# seconds that exit handlers have, when tasks do not stop
+# seconds for exit handlers, when tasks do not stop
 TO_EXIT = 5
 
-# seconds after which the end of a process is looked for, when none has said anything
+# seconds until the next check for ended processes, if none has reported
 TO_LOOK = 0.1
 
-ready = {}      # "consumer": that of this process's worker
+ready = {}      # "consumer": the consumer of this process's worker
 
 
 class Retry(exceptions.Retry):
-    """To raise in a task: it is retried as it is, by fairq.
+    """A task raises this, and fairq retries it.
 
-    In so many seconds, or by the queue's backoff; until its max_attempts are used up.
+    The delay is in seconds, or None for the queue's backoff, until max_attempts are used
+    up.
     """
 
     def __init__(self, when=None, message="to be retried", exc=None, **kwargs):
@@ -59,7 +60,7 @@ class Retry(exceptions.Retry):
 
 
 def text_of(error):
-    """It and its causes."""
+    """The error and its causes."""
     text = brief(error)
     if isinstance(error, BaseException):
         causes = getattr(error, "fairq_causes", None) or causes_of(error)
@@ -81,7 +82,7 @@ def causes_of(error):
     causes, seen = [], {id(error)}
     while len(causes) < MOST_CAUSES:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        # what a process has sent has the text of its traceback as the cause
+        # an error that a process has sent has the text of its traceback as the cause
         if error is None or id(error) in seen or type(error).__name__ == "RemoteTraceback":
             break
         seen.add(id(error))
@@ -90,7 +91,7 @@ def causes_of(error):
 
 
 def note_causes(error):
-    """An exception comes from a process without its causes, and with its attributes."""
+    """An exception arrives from a process without its causes, and with its attributes."""
     causes = causes_of(error)
     if causes:
         try:
@@ -103,7 +104,7 @@ def note_causes(error):
 def keep_causes(exception=None, einfo=None, **kwargs):
     if isinstance(exception, BaseException):
         note_causes(exception)
-        # what is sent instead of one that cannot be pickled
+        # the replacement for one that cannot be pickled
         sent = getattr(einfo, "exception", None)
         sent = getattr(sent, "exc", sent)
         if isinstance(sent, BaseException) and hasattr(exception, "fairq_causes"):
@@ -111,7 +112,7 @@ def keep_causes(exception=None, einfo=None, **kwargs):
 
 
 class Request(request.Request):
-    soft_limit = None       # seconds, after it was reached
+    soft_limit = None       # seconds, after the limit was reached
 
     def on_accepted(self, pid, time_accepted):
         self._message.began = time.monotonic()
@@ -122,8 +123,8 @@ class Request(request.Request):
         super().on_accepted(pid, time_accepted)
 
     def __init_subclass__(cls, **kwargs):
-        """Celery's own subclass takes what has ended for a result; of a thread whose task has
-        raised SystemExit, say, it is an error.
+        """Celery's own subclass takes a value for a result.  In a thread whose task has
+        raised SystemExit, for example, it is an error.
         """
         super().__init_subclass__(**kwargs)
         succeeded = cls.on_success
@@ -142,7 +143,7 @@ class Request(request.Request):
         if isinstance(error, WorkerLostError) and state.should_terminate not in (None, False):
             return self.hand_back()     # a cold shutdown has killed it
         if isinstance(error, MemoryError):
-            # Celery would raise it once more, which ends the worker with all of its tasks
+            # Celery would raise it again, which ends the worker with all of its tasks
             exc_info.exception = error = RuntimeError(brief(error))
         if isinstance(error, Retry):
             message.failure, message.retry_in = text_of(error.exc or error.message), error.when
@@ -162,8 +163,8 @@ class Request(request.Request):
                                   return_ok=return_ok)
 
     def acknowledges(self, what):
-        """Has a task that has failed, or timed out, failed for good?  Celery 5.7 has a setting
-        for each.
+        """Whether a task that has failed or timed out has failed for good.  Celery 5.7 has
+        a setting for each.
         """
         own = getattr(self.task, f"acks_on_{what}", None)
         return self.task.acks_on_failure_or_timeout if own is None else own
@@ -179,10 +180,10 @@ class Request(request.Request):
             self.note_timeout(timeout)
         super().on_timeout(soft, timeout)
         if not soft and self.task.acks_late:
-            self.reject(requeue=False)      # as Celery does not, if it is not to acknowledge it
+            self.reject(requeue=False)      # Celery does not, if it need not acknowledge the task
 
-    # Celery leaves both to its loop, which does not go on once it stops: what ends then
-    # would be told when all processes have ended, which may be after the grace.
+    # Celery leaves both to its loop, which ends when the worker stops.  Later results would
+    # only be sent after all processes have ended, perhaps after the grace.
 
     def acknowledge(self):
         if self.is_stopping() and not self.acknowledged:
@@ -203,19 +204,19 @@ class Request(request.Request):
         return any(ledger.stopping for ledger in list(ledgers.values()))
 
     def wake(self):
-        """The hub may sleep, where tasks are done by threads."""
+        """Wakes the hub, which may sleep while threads run tasks."""
         for ledger in list(ledgers.values()):
             ledger.wake()
 
     def _announce_cancelled(self, *args, **kwargs):
-        """Celery has ended its process, since the connection is lost or the worker is to end
-        at once, and leaves it to the broker that it is done again.
+        """Celery has ended the process, since the connection is lost or the worker ends at
+        once. It leaves the retry to the broker.
         """
         super()._announce_cancelled(*args, **kwargs)
         self.hand_back()
 
     def hand_back(self):
-        # not by reject(), which takes the exception that is being handled for its reason
+        # not reject(), which would store the exception that is being handled
         self._message.channel.qos.settle(self._message.delivery_tag, requeue=True)
         self.acknowledged = True
 
@@ -231,7 +232,7 @@ def is_fairq(app):
 
 @signals.worker_init.connect
 def prepare(sender, **kwargs):
-    """Before the worker makes its parts."""
+    """Called before the worker creates its parts."""
     app = sender.app
     if not is_fairq(app):
         return
@@ -240,19 +241,17 @@ def prepare(sender, **kwargs):
     if app.Task.Request == "celery.worker.request:Request":
         app.Task.Request = "fairq_celery.worker:Request"
     if not app.conf.task_acks_late:
-        log.warning("task_acks_late is off: a task is done as soon as it has begun, so those"
-                    " that a worker was doing when it died are lost, and fail without a trace;"
-                    " set task_acks_late = True")
+        log.warning("task_acks_late is off: Celery acknowledges a task when it begins, so the tasks"
+                    " of a worker that dies are lost; set task_acks_late = True")
     multiplier = sender.prefetch_multiplier
     if multiplier != 1:
-        log.warning("worker_prefetch_multiplier is %s: tasks that have been fetched ahead are"
-                    " done before those of groups whose turn it would be; set"
-                    " worker_prefetch_multiplier = 1", multiplier)
+        log.warning("worker_prefetch_multiplier is %s: prefetched tasks run before those of groups"
+                    " whose turn it is; set worker_prefetch_multiplier = 1", multiplier)
 
 
 def hand_back():
-    """What a cold shutdown has left in hand: its processes are gone, and its lease is not to
-    lapse, as if it had ended the worker.
+    """Releases tasks after a cold shutdown: their processes have ended.  Otherwise their
+    leases would expire, as if they had ended the worker.
     """
     for ledger in list(ledgers.values()):
         if ledger.pid == os.getpid():
@@ -260,16 +259,15 @@ def hand_back():
 
 
 def hear_of_begun(pool):
-    """Waits, for TO_BEGIN at most, until the pool's processes have said of each task that
-    they were given that they have begun it.
+    """Waits, for TO_BEGIN at most, until the pool's processes have reported the start of
+    each task that they have.
 
-    When Celery stops, or its connection is lost, it forgets tasks of which that was not
-    said.  Such a task would be handed back while a process does it, and so done twice;
-    and the process would take half a minute to end, as Celery has forgotten that there
-    is a result to be read.
+    When Celery stops, or its connection is lost, it forgets tasks without such a report.
+    Such a task would be released while a process runs it, and so run twice.  The process
+    would also take half a minute to end, since Celery would not read its result.
     """
     if not isinstance(pool, AsynPool):
-        return      # others say so as they begin
+        return      # the other pools report it when they begin
     handler = pool._result_handler
     pipes = set(pool._fileno_to_outq)
     end = time.monotonic() + TO_BEGIN
@@ -278,14 +276,15 @@ def hear_of_begun(pool):
         if not heard:
             break
         for fd in heard:
-            # not by the hub, which may be at an end, and reads in pieces
+            # not with the hub, which may have ended, and reads in pieces
             handler._flush_outqueue(fd, pipes.discard, pool._fileno_to_outq,
                                     handler.on_state_change)
 
 
 def read_results_at_once(pool):
-    """While Celery stops it asks one process after the other for results, and sleeps for
-    half a second at each that has none: of many, results would be read after the grace.
+    """Reads results while Celery stops.  Celery asks one process after the other, and
+    sleeps for half a second for each without a result.  With many processes that would
+    exceed the grace.
     """
     if not isinstance(pool, AsynPool):
         return
@@ -305,8 +304,8 @@ def read_results_at_once(pool):
 
 @signals.worker_ready.connect
 def listen_to_ledgers(sender, **kwargs):
-    """Has the ledgers tell a task that it was cancelled, or is lost, by a signal; and know
-    what has begun before Celery forgets what has not.
+    """Makes the ledgers ask lost and cancelled tasks to stop, by a signal.  They also learn
+    which tasks have begun, before Celery forgets the others.
     """
     consumer = ready["consumer"] = sender
     name = consumer.app.conf.broker_transport_options.get("cancel_signal", "USR1")
@@ -315,7 +314,7 @@ def listen_to_ledgers(sender, **kwargs):
     def tell(claim):
         for running in list(state.active_requests):
             if running._message.delivery_tag == claim.tag:
-                log.warning("task %s was cancelled, or its lease is lost: %s is told to stop",
+                log.warning("task %s was cancelled, or its lease is lost: stopping %s",
                             claim.id, running.humaninfo())
                 # not Celery's revoke, which would acknowledge it while it still runs
                 try:
@@ -338,8 +337,8 @@ def listen_to_ledgers(sender, **kwargs):
 
         def hear_and_flush():
             hear()
-            # Celery 5.3 to 5.5 forgets also the jobs that run, so that their results
-            # would find nobody
+            # Celery 5.3 to 5.5 also forgets jobs that run, so that nobody would read their
+            # results
             cache = getattr(getattr(consumer.pool, "_pool", None), "_cache", {})
             running = {number: job for number, job in list(cache.items()) if job._accepted}
             flush()
@@ -352,15 +351,15 @@ def listen_to_ledgers(sender, **kwargs):
 
 @signals.worker_shutdown.connect
 def end_with_its_status(sender=None, **kwargs):
-    """The command of Celery before 5.3 ends with status 0 whatever has become of the worker."""
+    """The command of Celery before 5.3 ends with status 0 in all cases."""
     if Transport.serves_worker and sender.exitcode and celery.VERSION < (5, 3):
         raise SystemExit(sender.exitcode)
 
 
 @signals.worker_shutting_down.connect
 def shut_down(how=None, **kwargs):
-    """Nothing more is popped.  With the transport option grace, what still runs then is
-    handed back.
+    """Stops popping.  With the transport option grace, tasks that still run then are
+    released.
     """
     for ledger in list(ledgers.values()):
         ledger.stop()
@@ -376,16 +375,16 @@ def shut_down(how=None, **kwargs):
 
 
 def end_now(consumer):
-    log.warning("tasks that still run are handed back")
+    log.warning("releasing tasks that still run")
     for ledger in list(ledgers.values()):
         if not ledger.release(lambda claim: True, 4):
-            log.error("the server has not answered, so their leases have to end first")
+            log.error("the server has not answered, so their leases have to expire first")
     for process in getattr(getattr(consumer.pool, "_pool", None), "_pool", None) or ():
         try:
             os.kill(process.pid, signal.SIGKILL)
         except (OSError, AttributeError):
             pass
-    # Celery would wait for them, and python for threads, so this ends what they cannot
+    # Celery would wait for them, and Python for threads, so this ends them
     ending = threading.Thread(target=run_exit_handlers, args=[consumer], daemon=True)
     ending.start()
     ending.join(TO_EXIT)
@@ -393,7 +392,7 @@ def end_now(consumer):
 
 
 def run_exit_handlers(consumer):
-    """As at any other end: those of the application, logging's, and so on."""
+    """Runs the exit handlers of the application, of logging and so on."""
     signals.worker_shutdown.send(sender=consumer.controller)
     atexit._run_exitfuncs()
     sys.stdout.flush()
