@@ -6,13 +6,13 @@
 
 Needs the environment of test/cluster: a server with the extension created, of which
 PGUSER is a superuser, and its programs in PATH.  Situations that restart the server, or
-shift its clock, have servers of their own.  NAME is a folder beside this file with an
-executable "behaviour", which is skipped if there is none; all clients by default.  With --pairs, each client does one task
-of each client's producer.  With --through, clients connect to a pooler there, and
-situations with servers of their own are left out.
+shift its clock, have servers of their own.  NAME is a folder next to this file with an
+executable "behaviour", all by default.  With --pairs, each client runs a task of each
+client's producer.  With --through, clients connect to a pooler there, and situations
+with servers of their own are left out.
 
-Prints a line per client and situation, "ok - CLIENT: N SITUATION" or "not ok - ...",
-in the order in which they end; --jobs of them run side by side.
+Prints a line per client and situation, "ok - CLIENT: N SITUATION" or "not ok - ...", in
+the order in which they end.  --jobs is how many of them run concurrently.
 """
 
 import argparse
@@ -43,7 +43,7 @@ FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
 
 class Broken(Exception):
-    """What a client does not do as it should."""
+    """A deviation from the expected behaviour."""
 
 
 def expect(truth, text, *values):
@@ -311,7 +311,7 @@ class Worker:
 
 
 class Case:
-    """A client in a situation: what is at hand there, and what is left behind."""
+    """A client in a situation: its queues, processes and output."""
 
     def __init__(self, client, number, driver, server=None):
         self.client, self.number, self.driver = client, number, driver
@@ -325,7 +325,7 @@ class Case:
     # the server's side
 
     def ask(self, sql, *values):
-        """What a query returns: a value, or a row if it has several."""
+        """The result of a query: a value, or a row if it has several."""
         if self.connection is None or self.connection.closed:
             self.connection = self.server.connect()
         cursor = self.connection.execute(sql, values or None)
@@ -464,7 +464,7 @@ class Case:
         return task
 
     def goes_on(self):
-        """Whoever works does another task."""
+        """A running worker can run another task."""
         self.was_done_once(self.enqueue({"do": "ok"}, "afterwards"))
 
     # the end
@@ -519,7 +519,7 @@ def hello(case):
     case.was_done_once(id)
     expect(case.task(id).progress == {"pages": [1, 2]}, "progress:", case.task(id).progress)
     if case.driver.through:
-        wait_until("it tells of the pooler", lambda: "pooler" in worker.said())
+        wait_until("it reports the pooler", lambda: "pooler" in worker.said())
         waits = case.waits()
         expect(waits == 0, "it occupies connections of the pooler in fairq.wait:", waits)
         said = [line for line in worker.said().splitlines() if "pooler" in line]
@@ -565,7 +565,7 @@ def lost_lease(case):
     first.stop()
 
 
-@situation(4, "cancel of a running task: the handler is told", seconds=6)
+@situation(4, "cancel of a running task: the handler is asked to stop", seconds=6)
 def cancel(case):
     case.queue()
     worker = case.work(LEASE=3)
@@ -746,7 +746,7 @@ def concurrency(case):
                               " WHERE queue = %s AND status = 'running'", case.queues[0]))
         return case.count("end") >= 100
     wait_until("all are done", ended)
-    # some may have ended, and not be told of
+    # some may have ended, without a line
     expect(max(taken) <= 25, "for 10 at a time it has taken", max(taken))
     for id in ids:
         case.was_done_once(id)
@@ -868,7 +868,7 @@ def edges(case):
     private = case.work(f"{queue}_private")
     none = case.work(queue, environment=case.environment(PGDATABASE="postgres"))
     said = case.produce("{nope", status=1)
-    expect(len(said.splitlines()) == 1, "a bad action was told by", said)
+    expect(len(said.splitlines()) == 1, "a bad action was reported by", said)
     case.produce({"do": "ok"}, options={"rollback": True})
     says(unknown, "nowhere")
     says(private, f"{queue}_private")
@@ -996,12 +996,12 @@ def timeout(case):
         expect("timed out" in (task.error or ""), "its error is", task.error)
         expect(case.starts(id) == [str(n) for n in range(1, attempts + 1)],
                "attempts that were begun:", case.starts(id))
-        expect(case.count("end", id) == 0, "its handler went on to its end")
+        expect(case.count("end", id) == 0, "its handler continued to its end")
     case.goes_on()
     worker.stop()
 
 
-@situation(26, "max_run of a queue: the task is told to stop, and retried", seconds=8)
+@situation(26, "max_run of a queue: the task is asked to stop, and retried", seconds=8)
 def max_run(case):
     case.queue(max_run="3 s", max_attempts=2, backoff="0.1 s")
     worker = case.work(LEASE=3)
@@ -1030,7 +1030,7 @@ def silence(case):
         idle = case.work(environment=environment, LEASE=45)
         case.is_idle(idle)
         way.mute()
-        case.wait_for_line("end", short)        # and cannot be told to the server
+        case.wait_for_line("end", short)        # and the server cannot be reached
         way.unmute()
         # a minute, and what a slow machine takes
         case.was_done_once(case.enqueue({"do": "ok"}, "carol"), limit=60 + TIME_LIMIT)

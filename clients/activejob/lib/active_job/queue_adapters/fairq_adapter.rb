@@ -6,8 +6,8 @@ module ActiveJob
     #
     #   Rails.application.config.active_job.queue_adapter = :fairq
     #
-    # Jobs are enqueued by Active Record's connection, if it is to PostgreSQL: in a
-    # transaction they are there once that commits, and never if it rolls back.
+    # Jobs are enqueued on Active Record's connection, if that is to PostgreSQL.  In a
+    # transaction they exist when it commits, and not if it rolls back.
     class FairqAdapter < (defined?(AbstractAdapter) ? AbstractAdapter : Object)
       def enqueue(job) # :nodoc:
         add(job, Fairq::Producer.values(job))
@@ -17,7 +17,7 @@ module ActiveJob
         add(job, Fairq::Producer.values(job, timestamp))
       end
 
-      # All or none.  Returns how many were enqueued.
+      # Enqueues all or none.  Returns how many were enqueued.
       def enqueue_all(jobs) # :nodoc:
         own, others = jobs.partition { |job| Fairq.current_task&.job?(job) }
         Fairq::Producer.enqueue_all(others)
@@ -26,8 +26,8 @@ module ActiveJob
         jobs.size
       end
 
-      # Is the worker of this thread to end?  Active Job's continuations ask at each
-      # checkpoint, and save how far they are.
+      # Whether the worker of this thread stops.  Active Job's continuations ask at each
+      # checkpoint, and save their progress.
       def stopping?(_job = nil) # :nodoc:
         Fairq.current_task&.stopping? || false
       end
