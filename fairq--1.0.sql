@@ -12,10 +12,10 @@ CREATE SCHEMA fairq_internal;
 COMMENT ON SCHEMA fairq_internal IS 'Parts of fairq that no application calls.';
 
 --
--- Tables.  They hold the truth; what is in shared memory is read off them.
--- The C code knows their columns by number (src/store.h), and refuses tables
--- that have what it would bypass (src/base/catalog.c): a column, a NOT NULL or a
--- check constraint that is added here has to be added there.
+-- Tables hold the truth, and shared memory is read from them.  The C code knows
+-- their columns by number (src/base/catalog.h).  It refuses tables with
+-- anything that it would bypass (src/base/catalog.c).  So add a new column, NOT
+-- NULL or check constraint there, too.
 --
 
 -- A lane's number is ten times as much, and an int, too.
@@ -64,7 +64,7 @@ COMMENT ON COLUMN fairq.queue.retain IS 'How long completed, cancelled and expir
 	'archived.';
 COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be running; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
-COMMENT ON COLUMN fairq.queue.fair_by IS 'What all groups get in equal parts: tasks, cost, or time of workers.';
+COMMENT ON COLUMN fairq.queue.fair_by IS 'The unit that all groups get in equal amounts: tasks, cost or time.';
 COMMENT ON COLUMN fairq.queue.rate IS 'How many tasks of a group may start per interval "per"; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.per IS 'Interval of rate, max_rate and the rates of groups.';
 COMMENT ON COLUMN fairq.queue.burst IS 'How many tasks may start at once if none has started for a long time.';
@@ -85,8 +85,8 @@ CREATE TABLE fairq.group_number (
 ) USING heap;
 CREATE INDEX group_number_by_key ON fairq.group_number (queue_id, group_key);
 CREATE INDEX group_number_by_no ON fairq.group_number (queue_id, group_no);
--- All others have a primary key.  Of equal rows a subscriber deletes one for each
--- that is deleted here.
+-- All other tables have a primary key.  If equal rows exist, a subscriber deletes
+-- one for each that is deleted here.
 ALTER TABLE fairq.group_number REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE fairq.group_number IS 'Numbers of groups. Equal rows may occur more than once.';
@@ -128,17 +128,16 @@ COMMENT ON COLUMN fairq.queue_privilege.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.queue_privilege.role IS 'The role. Its members that inherit its privileges have them, too.';
 COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work (includes monitor), monitor, or manage (includes all others).';
 
--- In this order, so that there is little padding, what a claim changes stands
--- together, which is what it logs, and what is always there comes before what
--- may be NULL.  The fillfactor leaves room for a second version of each row on
--- its page: then a claim is HOT also while an old snapshot keeps all first
--- versions.  At 60 a quarter of the claims of a backlog are not, at 75 half of
--- them, and a pop and its completion log 1.5 and 2.2 times as much; a batch of
--- enqueues is a tenth faster at most.  With 300,000 tasks that lie there beside
--- others that come and go, these settings of autovacuum keep the table 7 % and
--- its indexes 6 to 11 % smaller than the usual ones.  The indexes' keys are unique
--- but for versions of a row, and where a group has a weight, so that deduplication
--- would be tried in vain.
+-- The order of columns needs little padding.  The columns that a claim changes and
+-- logs are together, and columns that may be NULL are last.  The fillfactor leaves
+-- room for a second version of each row on its page.  So a claim is HOT even while
+-- an old snapshot keeps all first versions.  At 60, a quarter of the claims of a
+-- backlog are not HOT, and a pop and its completion log 1.5 times as much.  At 75
+-- it is half of them, and 2.2 times as much.  A batch of enqueues is at most a
+-- tenth faster.  These settings of autovacuum keep the table 7 % and its indexes 6
+-- to 11 % smaller than the defaults.  That was measured with 300,000 old tasks and
+-- many short ones.  Deduplication of index entries would gain nothing, since equal
+-- keys occur only in versions of a row, or if a group has a weight.
 CREATE TABLE fairq.task (
 	id bigint NOT NULL,
 	addr bigint NOT NULL,
@@ -168,21 +167,21 @@ CREATE TABLE fairq.task (
 	PRIMARY KEY (id)
 ) USING heap WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_threshold = 2000);
--- What stands at a time and not at a turn; only that is looked for across groups.
+-- Timed tasks, the only ones that are searched across groups.
 CREATE INDEX task_by_time ON fairq.task (lane, addr)
 	WITH (deduplicate_items = off) WHERE addr >= 4611686018427387904;
 CREATE INDEX task_by_group ON fairq.task (lane, group_no, addr)
 	WITH (deduplicate_items = off);
--- For maintain(); a claim changes nothing of it.
+-- For maintain().  A claim does not change its columns.
 CREATE INDEX task_by_expiry ON fairq.task (queue_id, expires_at)
 	WHERE expires_at IS NOT NULL;
--- A value stands for itself and the ids up to the next one.  PostgreSQL may go on
--- 32 values further after a crash: so fewer than 1,024 ids are left out then.
+-- A value means itself and the ids up to the next value.  After a crash,
+-- PostgreSQL may skip 32 values, so fewer than 1,024 ids are skipped.
 CREATE SEQUENCE fairq.task_id_seq INCREMENT 31 OWNED BY fairq.task.id;
 
 COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';
 COMMENT ON COLUMN fairq.task.id IS 'Identifies the task for its whole life.';
-COMMENT ON COLUMN fairq.task.addr IS 'Where it stands in its group''s line. Below 2^62: at a turn, group_no + block_length * block, given at enqueue; a claim does not change it, a release gives it a new one. From 2^62 on, to be retried, and from 2^62 + 2^61 on, scheduled: at a time, in milliseconds from 2000 times 65536, and the low bits of its id.';
+COMMENT ON COLUMN fairq.task.addr IS 'Its position in its group''s line. Below 2^62 it is a turn: group_no + block_length * block. An enqueue or a release sets it, and a claim does not change it. From 2^62 on it is the time of a retry, and from 2^62 + 2^61 on the time of a scheduled task. A time is in milliseconds since 2000, times 65536, plus the low bits of the id.';
 COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued (clock time).';
 COMMENT ON COLUMN fairq.task.lease_until IS 'When its lease expires; NULL: it is not running.';
 COMMENT ON COLUMN fairq.task.popped_at IS 'When it was last popped (clock time); NULL: never. It is kept when the task is put back.';
@@ -193,12 +192,12 @@ COMMENT ON COLUMN fairq.task.attempt IS 'How often it was popped. The fencing to
 COMMENT ON COLUMN fairq.task.priority IS '0 (first) to 9.';
 COMMENT ON COLUMN fairq.task.payload IS 'Payload from the producer.';
 COMMENT ON COLUMN fairq.task.worker IS 'Name of the worker that has the lease, as given to pop.';
-COMMENT ON COLUMN fairq.task.cancelled IS 'True: it was cancelled while running. fairq.extend() tells its worker.';
+COMMENT ON COLUMN fairq.task.cancelled IS 'True: it was cancelled while running. fairq.extend() reports that to its worker.';
 COMMENT ON COLUMN fairq.task.run_at IS 'It does not start before this time. For a task that was put back at once: when that was.';
 COMMENT ON COLUMN fairq.task.max_attempts IS 'Number of attempts after which it fails for good; NULL: as the queue says.';
 COMMENT ON COLUMN fairq.task.released IS 'Number of its attempts that do not count, as they were released; NULL: none.';
 COMMENT ON COLUMN fairq.task.lapses IS 'Number of its attempts that ended because the lease expired; NULL: none.';
-COMMENT ON COLUMN fairq.task.cost IS 'Its cost in a queue that is fair by cost; NULL: 1.';
+COMMENT ON COLUMN fairq.task.cost IS 'Its cost in a cost-fair queue; NULL: 1.';
 COMMENT ON COLUMN fairq.task.dedup_key IS 'Deduplication key: no other unfinished task of the queue has the same.';
 COMMENT ON COLUMN fairq.task.error IS 'Why the last attempt failed.';
 COMMENT ON COLUMN fairq.task.headers IS 'Headers from the producer; NULL: none.';
@@ -267,7 +266,7 @@ COMMENT ON COLUMN fairq.archive.run_at IS 'It did not start before this time.';
 COMMENT ON COLUMN fairq.archive.max_attempts IS 'Number of attempts after which it fails for good; NULL: as the queue says.';
 COMMENT ON COLUMN fairq.archive.lapses IS 'Number of its attempts that ended because the lease expired; NULL: none.';
 COMMENT ON COLUMN fairq.archive.released IS 'Number of its attempts that did not count, as they were released; NULL: none.';
-COMMENT ON COLUMN fairq.archive.cost IS 'Its cost in a queue that is fair by cost; NULL: 1.';
+COMMENT ON COLUMN fairq.archive.cost IS 'Its cost in a cost-fair queue; NULL: 1.';
 COMMENT ON COLUMN fairq.archive.payload IS 'Payload from the producer.';
 COMMENT ON COLUMN fairq.archive.group_key IS 'The group.';
 COMMENT ON COLUMN fairq.archive.worker IS 'Name of the worker that finished it, as given to pop.';
@@ -292,11 +291,10 @@ SELECT pg_catalog.pg_extension_config_dump('fairq.dedup', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.archive', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
 
--- Whoever changes rows by other means than fairq's functions makes what
--- shared memory knows void.  BEFORE, so that it also fires for a statement
--- that fails half-way.  The worker that applies what comes by logical
--- replication fires no triggers of statements; for it there is another one,
--- which costs nobody else anything.  check_tables() has a list of all triggers.
+-- Changes of rows by SQL make all hints in shared memory void.  The trigger is
+-- BEFORE, so that it also fires for a statement that fails half-way.  The apply
+-- worker of logical replication fires no statement triggers.  A row trigger
+-- that fires only there serves it.  check_tables() has a list of all triggers.
 CREATE FUNCTION fairq_internal.task_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_task_changed' LANGUAGE C;
 COMMENT ON FUNCTION fairq_internal.task_changed() IS 'Trigger: notes that SQL changes tasks.';
@@ -309,8 +307,8 @@ CREATE TRIGGER task_applied
 	FOR EACH ROW EXECUTE FUNCTION fairq_internal.task_changed();
 ALTER TABLE fairq.task ENABLE REPLICA TRIGGER task_applied;
 
--- Backends have groups, settings and privileges cached.  What fairq's functions
--- write through SQL fires these, too: so settings are told of by them alone.
+-- Backends cache groups, settings and privileges.  These triggers also fire when
+-- fairq's functions write through SQL, so they alone report changes of settings.
 CREATE FUNCTION fairq_internal.group_number_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_group_number_changed' LANGUAGE C;
 COMMENT ON FUNCTION fairq_internal.group_number_changed() IS 'Trigger: notes that SQL changes groups.';
@@ -386,7 +384,7 @@ CREATE FUNCTION fairq.alter_queue(queue text,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
 	boolean, bigint, text, int, interval, int, int, int[], boolean, interval, interval)
-	IS 'Change the settings of a queue. NULL leaves a setting as it is; 0 removes a limit, rate, retention or max_run; ''{}'' removes shares.';
+	IS 'Changes the settings of a queue. NULL keeps a setting, 0 removes a limit, rate, retention or max_run, and ''{}'' removes shares.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false,
 	if_exists boolean DEFAULT false)
@@ -458,7 +456,7 @@ CREATE FUNCTION fairq.enqueue(queue text, group_key text,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
 	timestamptz, boolean, text, interval, interval)
-	IS 'Add a task for a group; its id. With a dedup_key that an unfinished task of the queue has: nothing, but that task''s id; with replace that one, unless it runs, is this one from then on.';
+	IS 'Adds a task for a group, and returns its id. If an unfinished task of the queue has the dedup_key, adds nothing, and returns that task''s id. With replace, that task gets the new payload, unless it runs.';
 
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0,
@@ -484,7 +482,7 @@ CREATE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue_or_find(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
 	timestamptz, boolean, text, interval, interval)
-	IS 'What fairq.enqueue() does, and whether the task was added.';
+	IS 'Does the same as fairq.enqueue(), and also returns whether the task was added.';
 
 CREATE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'fairq_find'
@@ -497,15 +495,15 @@ CREATE FUNCTION fairq.reschedule(id bigint,
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_reschedule'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.reschedule(bigint, timestamptz)
-	IS 'Lets a task that is not running, also one that waits for a retry, run at another time or now. '
+	IS 'Changes the time of a task that is not running, also of one that waits for a retry. '
 		'Returns false if it is running, finished, expired or unknown.';
 
 CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_cancel'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.cancel(bigint)
-	IS 'Cancels a task. fairq.extend() tells the worker of a running one. Returns false if it is '
-		'finished or unknown.';
+	IS 'Cancels a task. The worker of a running one learns that from fairq.extend(). Returns false if it '
+		'is finished or unknown.';
 
 --
 -- Workers
@@ -526,7 +524,7 @@ CREATE TYPE fairq.claim AS (
 	lapses int
 );
 COMMENT ON TYPE fairq.claim IS 'A task as it is returned to a worker.';
-COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which it was served. In fairq.tasks, addr is where the task stands.';
+COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which it was served. In fairq.tasks, addr is the task''s position.';
 COMMENT ON COLUMN fairq.claim.attempts_left IS 'Number of attempts that it has left if this one fails.';
 COMMENT ON COLUMN fairq.claim.lapses IS 'Number of its attempts that ended because the lease expired. The task may have killed those '
 	'workers.';
@@ -700,8 +698,8 @@ CREATE FUNCTION fairq_internal.next_at(queue_id int, group_no int)
 	RETURNS timestamptz AS 'MODULE_PATHNAME', 'fairq_sql_next_at'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.next_at(int, int)
-	IS 'Returns when the next task of a group may start, by its rate and the queue''s; NULL: now, or the '
-		'caller may not monitor the queue.';
+	IS 'Returns when the rates of the group and the queue allow its next task. NULL: now, or the caller '
+		'may not monitor the queue.';
 
 CREATE FUNCTION fairq_internal.has_queue_privilege(queue_id int, privilege text)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_has_queue_privilege'
@@ -721,18 +719,18 @@ CREATE FUNCTION fairq_internal.wait_reason(queue_id int, group_no int,
 	AS 'MODULE_PATHNAME', 'fairq_wait_reason'
 	LANGUAGE C STABLE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.wait_reason(int, int, timestamptz, timestamptz)
-	IS 'Returns why a task of a group that is not running waits. Give run_at if it stands at a time, and '
-		'expires_at if it has not begun.';
+	IS 'Returns why a task of a group that is not running waits. Pass run_at for a timed task, and '
+		'expires_at if it has not started.';
 
--- The views show what one may see, and let no condition of the caller's look
--- at the rest.
+-- The views show only what the caller may see.  A caller's condition is not
+-- evaluated for other rows.
 
--- A security barrier of its own for each part: one around a UNION ALL would be
--- no obstacle to the planner.  The lanes are for an index, which finds those of
--- a queue.  Comparisons of texts are leakproof, so they may come before the look
--- at the privilege, and EXPLAIN would tell any role what the texts are, by their
--- statistics and by the rows removed; but none is moved past what is volatile.
--- What has expired is said as fairq_is_expired() in src/table/store.h says it.
+-- Each part has a security barrier of its own: one around a UNION ALL would not
+-- stop the planner.  The condition on lanes makes an index scan of a queue
+-- possible.  Comparisons of texts are leakproof, so the planner may evaluate
+-- them before the privilege.  EXPLAIN would then reveal texts, by their
+-- statistics and by the rows removed.  A volatile function prevents that.
+-- "expired" has the same definition as fairq_is_expired() in src/table/store.h.
 CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 	SELECT t.id, q.name AS queue, fairq_internal.kept_back(s.group_key) AS group_key,
 		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
@@ -787,7 +785,7 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks: queued, also those that a limit keeps back; scheduled for later or for a retry; running, that is, leased; expired, until a call comes by; and, from the archive, completed, failed, cancelled or expired. reason is why a task does not run: paused, queue_limit, limit, rate, retry or workers of a queued one, scheduled of one whose time has not come. addr is the turn at which a task stands; NULL if it stands at a time.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks, including those in the archive. status is queued, scheduled (for later or for a retry), running, completed, failed, cancelled or expired. reason is why a task does not run. It is paused, queue_limit, limit, rate, retry or workers for a queued task, and scheduled if its time has not come. addr is the turn of a task; NULL: the task has a time instead.';
 
 CREATE VIEW fairq_internal.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
@@ -825,7 +823,7 @@ CREATE VIEW fairq_internal.all_groups AS
 				FROM fairq.task) t
 			GROUP BY queue_id, group_no
 		) t USING (queue_id, group_no)) g;
-COMMENT ON VIEW fairq_internal.all_groups IS 'What fairq.groups shows of all queues.';
+COMMENT ON VIEW fairq_internal.all_groups IS 'The rows of fairq.groups for all queues.';
 
 CREATE VIEW fairq_internal.all_queues AS
 	SELECT q.queue_id, q.name AS queue, q.concurrency, q.max_running, q.lease,
@@ -843,7 +841,7 @@ CREATE VIEW fairq_internal.all_queues AS
 			sum(running)::bigint AS running, min(oldest_enqueued_at) AS oldest_enqueued_at
 		FROM fairq_internal.all_groups GROUP BY queue_id
 	) g USING (queue_id);
-COMMENT ON VIEW fairq_internal.all_queues IS 'What fairq.queues shows of all queues, but the counters.';
+COMMENT ON VIEW fairq_internal.all_queues IS 'The rows of fairq.queues for all queues, without the counters.';
 
 -- These read the two views above as their owner, with settings of their own,
 -- for the queues on which the caller has a privilege.
@@ -864,7 +862,7 @@ CREATE FUNCTION fairq_internal.group_got(queue_id int, group_no int,
 	AS 'MODULE_PATHNAME', 'fairq_group_got'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.group_got(int, int)
-	IS 'What a group has got per weight, in costs or seconds of work, and how far it is ahead of the ready group that has got least; NULL: not known, or the queue is fair by tasks.';
+	IS 'Returns the service of a group per weight, in costs or seconds, and its lead over the ready group with the least. NULL: not known, or the queue is task-fair.';
 
 CREATE VIEW fairq.groups WITH (security_barrier) AS
 	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
@@ -872,7 +870,7 @@ CREATE VIEW fairq.groups WITH (security_barrier) AS
 		s.got, s.ahead
 	FROM fairq_internal.visible_groups() g
 	LEFT JOIN LATERAL fairq_internal.group_got(g.queue_id, g.group_no) s ON true;
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, with no free place under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is what a group has got per weight in a queue that is fair by cost or time, and ahead how far it is ahead of the ready group that has got least. It counts all tasks each time it is read.';
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, with no free place under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is the service of a group per weight in a cost-fair or time-fair queue. ahead is its lead over the ready group with the least. The view counts all tasks each time it is read.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.queue, q.concurrency, q.max_running, q.lease,
@@ -908,15 +906,15 @@ COMMENT ON FUNCTION fairq_internal.visible_stats()
 CREATE VIEW fairq.stats WITH (security_barrier) AS
 	SELECT * FROM fairq_internal.visible_stats();
 COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, how many groups wait and since when, and counters since the '
-	'server started. The cost does not depend on the tasks queued; up to 10,000 waiting groups are '
-	'looked at.';
+	'server started. The cost does not depend on the tasks queued. It reads up to 10,000 waiting '
+	'groups.';
 COMMENT ON COLUMN fairq.stats.groups_active IS 'Number of groups that may have a ready task. NULL if nothing is known of the queue: after a '
 	'restart until the next call or fairq.maintain(), and on a standby. Also NULL for a role that may '
 	'not monitor the queue.';
 COMMENT ON COLUMN fairq.stats.groups_limited IS 'Number of groups that have no free slot under their limit. NULL: as groups_active.';
 COMMENT ON COLUMN fairq.stats.groups_sampled IS 'Too many groups wait to look at each. The columns groups_active, groups_limited and groups_throttled are estimates then, and other tasks may be older than oldest_ready and oldest_limited say. NULL: as groups_active.';
-COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that stand at a turn and are not running, also those that a limit keeps back. Commits keep this number; NULL for a moment after a restart, until one pass over the table has found it.';
-COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that stand at a time and are not running: for later or for a retry, also due ones that no pop has taken yet. NULL: as ready.';
+COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that are ready, also those that a limit keeps back. Commits maintain this number. NULL for a moment after a restart, until one pass over the table has found it.';
+COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that wait for a time or for a retry, also due ones that no pop has taken yet. NULL: as ready.';
 COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, also those whose lease has expired and which no call has noticed yet. NULL: as ready.';
 
 CREATE FUNCTION fairq.group_stats(queue text, top int DEFAULT 20)
@@ -925,7 +923,7 @@ CREATE FUNCTION fairq.group_stats(queue text, top int DEFAULT 20)
 	AS 'MODULE_PATHNAME', 'fairq_group_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
 COMMENT ON FUNCTION fairq.group_stats(text, int)
-	IS 'The groups of a queue that wait longest, and then those that run most: why their first task does not run, since when it waits, how many tasks are ready (an estimate, if there are many) and running. It costs the same whatever is queued.';
+	IS 'Returns the groups of a queue that wait longest, and then those that run most. reason is why the first task does not run, and waiting_since when it became ready. ready is an estimate if there are many. The cost does not depend on the tasks queued.';
 
 CREATE FUNCTION fairq.all_group_stats(top int DEFAULT 5)
 	RETURNS TABLE (queue text, group_key text, reason text,
@@ -937,7 +935,7 @@ COMMENT ON FUNCTION fairq.all_group_stats(int)
 	IS 'Returns what group_stats() returns, for each queue that the current user may monitor, with that '
 		'many groups of each. A queue that is dropped meanwhile has no rows.';
 
--- How fair a queue is, for those who may monitor it; likewise without a task.
+-- How fair a queue is, for roles that may monitor it.  It reads no task.
 CREATE FUNCTION fairq_internal.visible_fairness() RETURNS TABLE (queue text,
 	priority int, fair_by text, groups_active int, spread double precision,
 	longest interval)
@@ -949,10 +947,10 @@ COMMENT ON FUNCTION fairq_internal.visible_fairness()
 
 CREATE VIEW fairq.fairness WITH (security_barrier) AS
 	SELECT * FROM fairq_internal.visible_fairness();
-COMMENT ON VIEW fairq.fairness IS 'Priorities of queues, as far as shared memory knows them, and how fair they are. It costs the same whatever is queued. Where a queue is fair by tasks, turns see to that, and what groups got is not kept: spread and longest are NULL.';
+COMMENT ON VIEW fairq.fairness IS 'Priorities of queues, as far as shared memory knows them, and how fair they are. The cost does not depend on the tasks queued. In a task-fair queue, turns keep groups equal, and spread and longest are NULL.';
 COMMENT ON COLUMN fairq.fairness.groups_active IS 'Groups that may have something ready. NULL: that is being found out after a restart.';
-COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these has got, per weight, less the least: seconds of work, or costs. NULL: there are none; none has been served or tried yet; or it is not known, as after a restart, or beside a thousand groups that have got as much and have nothing any more.';
-COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest task of late. NULL: none has ended, or the queue is not fair by time.';
+COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these groups got, per weight, minus the least: seconds of work, or costs. NULL: there are no such groups, or it is not known. It is not known after a restart, before a pop, or if a thousand groups without tasks got as much.';
+COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest recent task. NULL: none has ended, or the queue is not time-fair.';
 
 CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)
 	RETURNS TABLE (group_key text, got double precision,
@@ -960,10 +958,10 @@ CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)
 	AS 'MODULE_PATHNAME', 'fairq_group_shares'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
 COMMENT ON FUNCTION fairq.group_shares(text, int)
-	IS 'The groups with tasks of a queue that is fair by cost or time, those first that have got most since the restart: how much, per weight, in costs or seconds of work, and how far they are ahead of the ready group that has got least; how many tasks run, and since when the first ready one waits. Of a queue that is fair by tasks there are no rows. It reads no task.';
+	IS 'Returns the groups with tasks of a cost-fair or time-fair queue that got most since the restart. got is the service per weight, in costs or seconds, and ahead the lead over the ready group with the least. running counts tasks, and waiting_since is when the first ready task became ready. A task-fair queue has no rows. The function reads no task.';
 
--- What shared memory holds, for those who may monitor a queue.  Neither makes
--- anything known there, or counts as a use.
+-- Views of shared memory, for roles that may monitor a queue.  Neither function
+-- changes shared memory.
 CREATE FUNCTION fairq_internal.visible_lanes() RETURNS TABLE (queue text,
 	priority int, known boolean, known_from bigint, known_to bigint,
 	block bigint, seat int, turn bigint, active int, front int, served int,
@@ -985,7 +983,7 @@ CREATE FUNCTION fairq.lane_groups(queue text, priority int)
 	AS 'MODULE_PATHNAME', 'fairq_lane_groups'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.lane_groups(text, int)
-	IS 'What shared memory knows of the groups of a queue and priority: whether they wait for their turn, a slot or a start, and the addresses of their next turn and task. A group that is not here has nothing ready, due or running there.';
+	IS 'Returns the groups of a queue and priority that shared memory knows. The columns show whether a group waits for its turn, a slot or a start, and the addresses of its next turn and task. Other groups have nothing ready, due or running there.';
 
 CREATE FUNCTION fairq.peek(queue text, max_tasks int DEFAULT 10)
 	RETURNS TABLE (id bigint, group_key text, turn bigint,
@@ -1000,8 +998,8 @@ CREATE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'fairq_turns_before'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.turns_before(bigint)
-	IS 'Returns the maximum number of tasks of its priority that are served before a ready task, of its '
-		'own group and of those that wait now. NULL: the task is scheduled, running or unknown, no bound '
+	IS 'Returns the maximum number of tasks of its priority that are served before a ready task. It '
+		'counts the task''s group and the groups that wait now. NULL: the task is scheduled, running or unknown, no bound '
 		'is known, or the caller may not monitor the queue.';
 
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
@@ -1049,7 +1047,7 @@ AS $$
 	FROM t WHERE addr < 0
 		OR (addr < (1::bigint << 62) AND addr % block_length <> group_no)
 	UNION ALL
-	SELECT format('task %s is scheduled for %s, and stands at %s', id,
+	SELECT format('task %s is scheduled for %s, and its addr is %s', id,
 		coalesce(run_at::text, 'no time'), addr)
 	FROM t WHERE addr >= (1::bigint << 62) AND (run_at IS NULL
 		OR run_at < '3000-01-01' AND (addr % (1::bigint << 61)) >> 16
@@ -1098,7 +1096,7 @@ AS $$
 	SELECT format('task %s has a worker and is not running', id)
 	FROM t WHERE lease_until IS NULL AND worker IS NOT NULL
 	UNION ALL
-	SELECT format('group number %s stands for %s keys', s.group_no,
+	SELECT format('group number %s has %s keys', s.group_no,
 		count(DISTINCT s.group_key))
 	FROM fairq.group_number s JOIN q USING (queue_id)
 	GROUP BY s.group_no HAVING count(DISTINCT s.group_key) > 1

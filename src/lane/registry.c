@@ -232,7 +232,7 @@ allocate_hints(uint32 n)
 	}
 	if (n == 1 && !DsaPointerIsValid(ptr))
 		ereport(ERROR, fairq_errfull(),
-				errdetail("Queues may take two thirds of what is not the cache of groups."));
+				errdetail("Queues may use two thirds of the memory outside the cache of groups."));
 	return ptr;
 }
 

@@ -263,8 +263,8 @@ check_in_order_of(FairqQueue *queue, int32 limit)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
 				errmsg("in_order needs a concurrency of 1"),
-				errdetail("That of some group is " INT64_FORMAT ".", most),
-				errhint("Take it away with fairq.set_group(concurrency => 0)."));
+				errdetail("A group has a concurrency of " INT64_FORMAT ".", most),
+				errhint("Remove it with fairq.set_group(concurrency => 0)."));
 }
 
 /* Make the hints of a new queue, which are given back if we abort. */

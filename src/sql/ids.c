@@ -196,7 +196,7 @@ check_shard_end(int64 value)
 	if (shard > 0 && shard_begin(shard + 1) - value < KEPT_BACK)
 		ereport(ERROR,
 				errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
-				errmsg("shard %d has given all its ids", shard),
+				errmsg("ids of shard %d are used up", shard),
 				errhint("Move its groups to a new shard."));
 }
 
@@ -280,7 +280,7 @@ check_no_tasks(void)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_NOT_EMPTY),
 				errmsg("cannot set the shard because there are tasks"),
-				errdetail("Their ids are not of that shard."),
+				errdetail("Their ids belong to another shard."),
 				errhint("Set it right after CREATE EXTENSION."));
 }
 
@@ -304,9 +304,9 @@ fairq_set_shard(PG_FUNCTION_ARGS)
 	if (shard < present)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("the number of a shard can only rise"),
+				errmsg("the number of a shard can only increase"),
 				errdetail("The database is shard %d.", present),
-				errhint("DROP EXTENSION fairq and CREATE EXTENSION fairq begin anew."));
+				errhint("To start again, drop and create the extension."));
 	/* unlike setval() it is undone by a rollback */
 	/* START is for TRUNCATE fairq.task RESTART IDENTITY */
 	sql = psprintf("ALTER SEQUENCE fairq.task_id_seq START WITH " INT64_FORMAT " RESTART",
@@ -333,6 +333,6 @@ fairq_shard(PG_FUNCTION_ARGS)
 					   PG_GETARG_INT32(0)) :
 				errmsg("this database is shard %d, and not shard %d", shard,
 					   PG_GETARG_INT32(0)),
-				errhint("Mend the list of shards, or set the number with fairq.set_shard()."));
+				errhint("Correct the list of shards, or set the number with fairq.set_shard()."));
 	PG_RETURN_INT32(shard);
 }

@@ -235,7 +235,7 @@ open_index(FairqTable *table, int i)
 				errmsg("index \"%s\" is not supported on table \"fairq.%s\"",
 					   RelationGetRelationName(index),
 					   get_rel_name(index->rd_index->indrelid)),
-				errdetail("fairq keeps up only plain btree indexes."),
+				errdetail("fairq maintains only plain btree indexes."),
 				errhint("Drop the index."));
 	return index;
 }

@@ -327,7 +327,7 @@ new_number(FairqTable *table, FairqQueue *queue)
 					   queue->name),
 				errdetail("The queue's block length is " INT64_FORMAT ", which is the number of groups that it can have.",
 						  queue->block_length),
-				errhint("Call fairq.maintain(), which gives the numbers of unused groups back, or raise block_length with fairq.alter_queue()."));
+				errhint("Call fairq.maintain(), which frees the numbers of unused groups, or increase block_length with fairq.alter_queue()."));
 	return group_no;
 }
 

@@ -143,7 +143,7 @@ begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks,
 	fairq_lane_recover_begin(lane, resets, GetCurrentTimestamp(),
 							 queue->block_length, queue->shares.fair_by, block);
 	(void) fairq_lane_recovered(lane, at);
-	elog(DEBUG1, "reading priority %d of queue \"%s\" off its table: first tasks are in block " INT64_FORMAT ", service goes on at seat " INT64_FORMAT,
+	elog(DEBUG1, "reading priority %d of queue \"%s\" from its table: first tasks are in block " INT64_FORMAT ", service continues at seat " INT64_FORMAT,
 		 priority, queue->name, block, at->first);
 }
 
