@@ -102,8 +102,8 @@ ifneq ($(filter 7 8 9 10 11 12 13 14,$(pg_major)),)
 $(error fairq needs PostgreSQL 15 or later, but this is $(pg_version))
 endif
 
-# A server of the user's may be configured in any way.  What the tests depend on
-# is set to PostgreSQL's defaults for their sessions, beside what pg_regress sets.
+# A user's server may have any configuration.  The sessions of the tests set what they
+# depend on to PostgreSQL's defaults, in addition to pg_regress's settings.
 installcheck: override export PGOPTIONS += \
 	-c search_path=public \
 	-c client_min_messages=notice \

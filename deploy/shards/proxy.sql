@@ -3,23 +3,24 @@
 --
 --   psql -d proxy -v ON_ERROR_STOP=1 -1 -f proxy.sql
 --
--- Before it, in the proxy database: CREATE EXTENSION plproxy, and a server "fairq"
--- with a connection of each shard, p0 being that of shard 1 (README.md).  It may be
--- run again, and must be when a new version of fairq has other functions.
+-- First, in the proxy database, create the extension plproxy and a server "fairq".
+-- It has a connection for each shard; p0 is the one of shard 1 (README.md).  The file
+-- can be run again, and must be when a new version of fairq has other functions.
 --
--- A group lives on one shard: the hash of its key says which one, for ever.  A task
--- is where its id says (fairq.set_shard).  Each call asks the shard for its number
--- as well, so no list of shards that is wrong sends a task astray.
+-- A group lives on one shard, which the hash of its key determines forever.  The id of
+-- a task names its shard (fairq.set_shard).  Each call also compares the shard's
+-- number, so a wrong list of shards sends no task to a wrong shard.
 --
--- fairq has what people call, by the names and arguments of the extension, and
--- fairq_proxy what goes to one shard, p + 1 by connection p.  A shard's own errors
--- arrive with their SQLSTATEs; that one cannot be reached is 08006.
--- Calls run on the shards in transactions of their own: a rollback here undoes none.
+-- Schema fairq has the functions for applications, with the names and arguments of the
+-- extension.  Schema fairq_proxy has the functions for one shard: p + 1 on connection
+-- p.  A shard's own errors arrive with their SQLSTATEs.  If a shard cannot be reached,
+-- the error is 08006.  Calls run on the shards in transactions of their own, which a
+-- rollback here does not undo.
 --
--- PL/Proxy sends times and numbers as text.  So both sides have to write what any
--- server reads, whatever the caller's session and the shard have set: arguments by SET
--- of the functions that send, times in results by set_config() on the shard.  Results
--- have intervals too, but none below zero, and those are read in any style.
+-- PL/Proxy sends times and numbers as text.  So both sides must write a format that
+-- any server reads, whatever the settings of the caller and the shard.  Functions that
+-- send arguments have SET clauses, and set_config() on the shard sets the format of
+-- times in results.  Intervals in results are never negative, so any style is read.
 
 SET LOCAL client_min_messages = warning;
 
@@ -149,8 +150,8 @@ BEGIN
 END
 $$;
 
--- Those that have a queue, or lack it: what was broken off is gone on with.  With
--- skip, none is no error.
+-- The shards that have a queue, or lack it, so that an interrupted call can be
+-- repeated.  With skip, it is no error if there are none.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_queue(queue text, has boolean, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -182,8 +183,8 @@ CREATE OR REPLACE FUNCTION fairq_proxy.has_tasks(p int, name text) RETURNS boole
 		FROM fairq.shard(p + 1);
 $$;
 
--- Those to drop a queue from, if none would refuse it: one that drops it loses the
--- settings and what is kept of finished tasks.
+-- The shards to drop a queue from, if none would refuse.  A shard that drops it loses
+-- its settings and its archive.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_drop(queue text, force boolean, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -366,7 +367,7 @@ EXCEPTION WHEN internal_error THEN
 END
 $$;
 
--- A key is unique on each shard alone: so it is looked for on all.
+-- A key is unique only within a shard, so all shards are searched.
 CREATE OR REPLACE FUNCTION fairq_proxy.find(p int, queue text, dedup_key text)
 	RETURNS bigint LANGUAGE plproxy AS $$
 	CLUSTER 'fairq';
@@ -538,7 +539,7 @@ $$;
 -- Looking in
 --
 
--- The shards, by which connection each, and what is wrong with it.
+-- The shards, their connections, and the error of each.
 CREATE OR REPLACE FUNCTION fairq_proxy.state()
 	RETURNS TABLE (shard int, connection text, error text) LANGUAGE plpgsql AS $$
 BEGIN
