@@ -134,7 +134,7 @@ def fetch(connection: Any, statement: Statement) -> List[Any]:
     if callable(getattr(connection, "get_bind", None)):         # an SQLAlchemy Session
         connection = connection.connection()
     if hasattr(connection, "exec_driver_sql"):                  # its Connection
-        # not exec_driver_sql(), since each driver marks parameters in its own way
+        # not the driver's own SQL, since each driver marks parameters in its own way
         text = sys.modules["sqlalchemy"].text
         sql, values = statement
         parts = sql.split("%s")
