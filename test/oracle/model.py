@@ -141,9 +141,8 @@ wait      fairq.wait() is true if a pop is worth it, and then it is: it serves
 A reset of the hints, or a restart of the server, ends all waits and stretches,
 and costs no task.  A restart begins a block: no group has had a turn in it.  (Of
 a group with a limit it is not known at once what runs; it may lose that turn.)
-After a reset service goes on in its block, and who has had a turn there gets no
-other one; who has had none may lose it.  The block may get another number, if the
-first ready tasks stand farther on; and in an empty lane the first one begins.
+After a reset nothing is known of turns: it may cost a group one, or give it one too
+many, as an empty lane begins with its first block.
 """
 
 from life import Life, due_at, due_order
@@ -344,23 +343,16 @@ class Model(Life):
                 lane.groups[group].regular = False
 
     def forget(self):
-        """The hints were thrown away: all waits and stretches end."""
+        """The hints were thrown away: all stretches end."""
         for lane in self.lanes.values():
-            lane.stretches.clear()
-            lane.is_reset = True
+            lane.forget_turns()
             for fifo in lane.groups.values():
-                fifo.end_wait()
-                fifo.end_stretch()
                 fifo.cycles = {None}
-                if (fifo.turn in (None, UNKNOWN)
-                        or fifo.turn // self.block_length != lane.block):
-                    fifo.turn = UNKNOWN
 
     def restarted(self):
         self.forget()
         settings = self.settings
         for lane in self.lanes.values():
-            lane.forget_turns()
             for group, fifo in lane.groups.items():
                 if settings.max_running is None is settings.limit(group):
                     fifo.turn = None
@@ -711,9 +703,6 @@ class Model(Life):
         fifo = lane.groups[task.group]
         block, seat = divmod(addr, self.block_length)
         name = f"the turn of {task.group} at {addr} (task {task.id})"
-        if lane.is_reset and (block == 0 or block != lane.block):
-            lane.forget_turns()
-        lane.is_reset = False
         if lane.block is not None and block < lane.block:
             raise Fault("back", f"{name} is of a block before {lane.turn}")
         if addr == lane.turn:

@@ -257,4 +257,3 @@ class Lane:
         self.turn = None        # its address
         self.in_turn = 0        # how many tasks were served in it
         self.served_at = None   # as the services are counted
-        self.is_reset = False   # hints were thrown away since the last turn
