@@ -2,13 +2,13 @@
  * counter.c
  *		Counters of running tasks, and what limits them.
  *
- * A group limited to c never has more than c tasks running: from the claim of
- * a task to the moment at which its end is visible (the commit of the
- * transaction that finished or took it; the abort of the transaction that
- * claimed it).  All is decided at one point, before a claim, by the group's
- * counter, which has two numbers: "committed", the tasks that are leased, as
- * commits have them (tally.c), and "open", the slots of calls and transactions
- * that have not ended here.
+ * A group limited to c never has more than c tasks running.  A task runs from
+ * its claim to the moment at which its end is visible.  That is the commit of
+ * the transaction that finished or took it, or the abort of the transaction
+ * that claimed it.  The group's counter decides before a claim.  It has two
+ * numbers.  "committed" is the tasks that are leased, as commits have them
+ * (tally.c).  "open" is the slots of calls and transactions that have not
+ * ended here.
  *
  * 1.  Enter: under the mutex, open goes up if committed + open stays within the
  *	  limit.  Then the row is claimed.
@@ -16,65 +16,64 @@
  * 2.  A slot that was not used, or whose claim is rolled back, is closed: open
  *	  goes down.
  *
- * 3.  A transaction that commits closes its slots after that is visible, and
- *	  adds in the same section what it has changed of how many tasks are
- *	  leased, to each of the two books whose load has not seen that (held.c,
- *	  tally.c).  The end of a task is such a change: until then the task is
- *	  in committed.  A task that was taken, or claimed and finished in one
+ * 3.  A transaction that commits closes its slots after that is visible.  In
+ *	  the same section it adds how many more or fewer tasks it has leased.  It
+ *	  adds that to each of the two books whose load has not seen it (held.c,
+ *	  tally.c).  The end of a task is such a change: until then the task is in
+ *	  committed.  A task that was taken, or claimed and finished in one
  *	  transaction, changes nothing.
  *
- * 4.  What a counter has in a book is void if it is of an older load than the
- *	  book, and committed begins at 0.  It is known when the load is over, if
- *	  that has counted for the queue.  A call relies on a counter only by the
- *	  number of the load that it has looked at: a counter whose book has gone
- *	  on to another one is not known to it.
+ * 4.  A counter's numbers in a book are void if they are of an older load than
+ *	  the book, and committed begins at 0.  The counter is known when the load
+ *	  is over, if that has counted for the queue.  A call relies on a counter
+ *	  only with the number of the load that it has seen.  A counter whose book
+ *	  has another load is not known to it.
  *
- *	  That is never too little.  Take a moment at which the counter is known,
- *	  and a task that counts: a transaction C has claimed it, and no end of it
+ *	  The sum is never too low.  Take a moment at which the counter is known,
+ *	  and a task that counts.  A transaction C has claimed it, and no end of it
  *	  is visible.  If C has not ended here, the task is in open, which no load
  *	  touches.  If C has, and the load's snapshot had not seen it end, then C
  *	  has added it to committed as it closed its slot.  If the snapshot had,
- *	  the row was leased in it, and found; but a transaction E that has ended
- *	  the task since takes it away at its own end, which is not visible yet.
- *	  And when no transaction is between the moment at which its end is visible
- *	  and its end here, the counter is exact, by the same cases.
+ *	  the row was leased in it, and found.  A transaction E that has ended the
+ *	  task since subtracts it at its own end, which is not visible yet.  If no
+ *	  transaction is between its visible end and its end here, the counter is
+ *	  exact, by the same cases.
  *
  * 5.  Park: a group that has no free slot, by a counter that is known, is put
  *	  aside by the pop that found it so.  The next backend to close a slot, or
  *	  to add to the counter, takes the group back into service.  Both happen
  *	  under the mutex, so no group is stranded.
  *
- * 6.  Settings change at a commit.  The transaction that changed them counts
- *	  their version up after that is visible, and then takes all parked groups
- *	  back.  A pop parks only by the settings of the present version, which it
- *	  looks at under the mutex: an older pop could park a group that has just
- *	  been given a slot, and no backend would take it back.  And a pop gives
- *	  its slot back if the settings have changed when it has entered: so each
- *	  pop that enters after the change is through obeys it.
+ * 6.  Settings change at a commit.  The transaction that changed them
+ *	  increments their version after that is visible, and then takes all
+ *	  parked groups back.  A pop parks only by the settings of the present
+ *	  version, which it reads under the mutex.  An older pop could park a group
+ *	  that has just been given a slot, and no backend would take it back.  A
+ *	  pop also gives its slot back if the settings have changed when it has
+ *	  entered.  So each pop that enters after the change respects it.
  *
- * 7.  A counter is freed if it says 0, by the last load that is over and by
- *	  any later one, and a new one says the same.
+ * 7.  A counter is freed if it is 0 by the last load that is over and by any
+ *	  later one.  A new counter would have the same numbers.
  *
- * 8.  A start.  Each claim takes a start from the counter, at the moment at
- *	  which that is read on the monotonic clock, under the mutex: if the pace
- *	  allows it (pace.h), and after the slot.  It is not given back once a task
- *	  was claimed, whatever becomes of the claim: given back late it would let
- *	  two tasks start in less than a gap.  If no task was, it is given back
- *	  unless others have started since.  Neither a reset nor a load makes
- *	  starts void: they are what shared memory alone knows.  What was before is
- *	  lost in a restart, and never was on a standby that is promoted; so a
+ * 8.  A start.  After the slot, each claim takes a start from the counter, if
+ *	  the pace allows it (pace.h).  Its time is that of the monotonic clock,
+ *	  read under the mutex.  If a task was claimed, the start is not given
+ *	  back: given back late, it would allow two tasks to start in less than a
+ *	  gap.  If no task was, it is given back unless others have started since.
+ *	  Neither a reset nor a load makes starts void, since only shared memory
+ *	  knows them.  A restart loses them, and a promoted standby has none.  So a
  *	  counter begins as if a task had started when its queue's hints were born,
- *	  or first found after the promotion, with the whole burst used up if that
- *	  is just now.  A counter is freed only when its bucket is full: a new one
+ *	  or first found after the promotion.  If that is just now, the whole burst
+ *	  is used up.  A counter is freed only when its bucket is full: a new one
  *	  knows as much.
  *
  * 9.  Throttle: a group that may not start yet is put aside until it may, by
- *	  the pop that found it so.  Who gives a start back takes it back into
- *	  service.  Both happen under the mutex.
+ *	  the pop that found it so.  A call that gives a start back takes the group
+ *	  back into service.  Both happen under the mutex.
  *
- * How a queue gets its first limit, while claims go on that are not counted,
- * is in tally.c.  The protocol has exhaustive models: test/model/load.py,
- * limits.py.
+ * tally.c describes how a queue gets its first limit while claims are in
+ * progress that are not counted.  The protocol has exhaustive models:
+ * test/model/load.py, limits.py.
  *
  * Locking: the counter's mutex, a spinlock, for a few instructions.  It may be
  * taken under a lane's lock.  Nothing here allocates or fails.
@@ -202,8 +201,8 @@ fairq_counter_unpin(FairqCounter *counter)
 }
 
 /*
- * Is there a slot for one more, if at most so many may run?  The mutex is
- * held.
+ * Whether there is a slot for one more, if at most that many may run.  The
+ * mutex is held.
  */
 static FairqSlot
 find_slot(FairqCounter *counter, FairqKnown now, int32 limit)
@@ -251,9 +250,9 @@ fairq_counter_has_slot(FairqCounter *counter, FairqKnown now, int32 limit)
 }
 
 /*
- * Close slots, and add so many running tasks, for a transaction that has
- * committed; without adds, the slots come to nothing.  Returns in which lanes
- * the group was parked; the caller takes it back into service there.
+ * Close slots, and add running tasks, for a transaction that has committed;
+ * without adds, the slots are only closed.  Returns in which lanes the group
+ * was parked; the caller takes it back into service there.
  */
 uint16
 fairq_counter_ended(FairqCounter *counter, const FairqAdds *adds, int32 slots,
@@ -286,9 +285,9 @@ fairq_counter_add(FairqCounter *counter, uint64 number, int32 n)
 }
 
 /*
- * Note that the group is parked in a lane.  False if there is a slot for it
- * after all, or may be; also if the settings that limit it, of the version
- * that was read, are not in effect any more.
+ * Note that the group is parked in a lane.  False if there is or may be a slot
+ * for it, or if the settings of the version that was read are not in effect
+ * any more.
  */
 bool
 fairq_counter_park(FairqCounter *counter, FairqKnown now, int32 limit,
@@ -365,7 +364,7 @@ fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
 	int64		next;
 
 	SpinLockAcquire(&counter->mutex);
-	/* read here: a time that is past would let others start too early */
+	/* read here: an earlier time would make others start too early */
 	next = fairq_starts_take(&counter->starts, pace, fairq_monotonic(), start);
 	SpinLockRelease(&counter->mutex);
 	return next;

@@ -3,22 +3,21 @@
  *		How long tasks have waited and run: spans of time, in buckets.
  *
  * Each bucket is twice as wide as the one before, so 32 of them reach from a
- * millisecond to twelve days, and a percentile that is read off them is at most
- * twice, and at least half, of what it is.  That is enough to see that a queue
- * is late, and costs one addition per bucket and transaction.
+ * millisecond to twelve days.  A percentile that is read from them is between
+ * half and twice its true value.  That is enough to see that a queue is late,
+ * and costs one addition per bucket and transaction.
  *
- * A claim, or the end of an attempt, counts when it has committed and not
- * before.  So what it measures is a sample until then, which the end of the
- * transaction adds; what an aborted subtransaction has measured is dropped.
- * Samples are a stack, as pending changes are (pending.c): those of a
- * subtransaction lie on top of its parent's, and are relabelled as the parent's
- * when it commits.  Equal ones become one with a number.  As there are few
- * queues and buckets to a transaction, there are few of them, however many tasks
- * it pops.
+ * A claim, or the end of an attempt, counts only when it has committed.  Its
+ * measurement is a sample until then.  The end of the transaction adds it, and
+ * drops the samples of aborted subtransactions.  Samples are a stack, like
+ * pending changes (pending.c).  Those of a subtransaction are on top of its
+ * parent's, and become the parent's when it commits.  Equal ones become one
+ * with a number.  A transaction has few queues and buckets, so it has few
+ * samples, however many tasks it pops.
  *
- * Locking: none.  A reader may have one bucket of before a transaction's end and
- * another of after it.  All memory is had when a sample is noted: what
- * transaction.c calls here neither fails nor allocates.
+ * Locking: none.  A reader may see one bucket before a transaction's end and
+ * another after it.  Memory is allocated when a sample is noted: functions
+ * that transaction.c calls neither fail nor allocate.
  */
 #include "postgres.h"
 
@@ -66,8 +65,8 @@ bucket_from(int bucket)
 }
 
 /*
- * Returns the span, in microseconds, that so many percent do not exceed, if
- * those within a bucket are evenly spread; -1, if there are none.
+ * Returns the span, in microseconds, that this percentage does not exceed, if
+ * the spans within a bucket are evenly spread; -1, if there are none.
  */
 int64
 fairq_percentile(const uint64 *counts, int percent)
@@ -88,7 +87,7 @@ fairq_percentile(const uint64 *counts, int percent)
 					(counts[bucket] == 0 ? 0 : rank / counts[bucket]));
 }
 
-/* how many samples are looked at for an equal one, at most */
+/* how many samples are searched for an equal one, at most */
 #define LOOK_BACK (FAIRQ_SPANS * FAIRQ_BUCKETS)
 
 /* Equal samples of one subtransaction. */
@@ -122,8 +121,8 @@ add_sample(const Sample *new)
 }
 
 /*
- * Note how long a task has waited or run, to be counted if that commits.  The caller has noted a pending change: so the transaction's end is
- * heard of.
+ * Note how long a task has waited or run; it counts if we commit.  The caller
+ * has noted a pending change, so this is called at the transaction's end.
  */
 void
 fairq_sample(FairqHistogram *histogram, TimestampTz from, TimestampTz until)
@@ -141,7 +140,7 @@ fairq_sample(FairqHistogram *histogram, TimestampTz from, TimestampTz until)
 	add_sample(&new);
 }
 
-/* What a subtransaction has measured is its parent's, or was in vain. */
+/* A subtransaction's samples become its parent's, or are dropped. */
 void
 fairq_samples_sub_end(SubTransactionId sub, SubTransactionId parent,
 					  bool committed)

@@ -5,32 +5,31 @@
  * Time makes tasks ready without any call.  So that a pop need not look for
  * them, a lane has a timer for each of the two timed regions and a deadline:
  *
- * timers	Where scheduled tasks begin, and where those that are to be retried
- *			do.  They stand in the order of the times at which they fall due,
- *			so this is also the time of the first.  A pop that finds it passed
- *			reads the tasks that have fallen due, puts their groups into the
- *			set "due" (due.c) and raises it to the first that has not fallen
- *			due.
+ * timers	The first address of scheduled tasks, and that of tasks to be
+ *			retried.  Addresses are in the order of times, so this is also the
+ *			time of the first.  If it has passed, a pop reads the tasks that
+ *			are due, and puts their groups into the set "due" (due.c).  It
+ *			raises the timer to the first task that is not due.
  *
  * deadline	No lease ends before.  Each 64 groups have a deadline of their own
  *			(seats.c), and this is the lowest of these.  When the deadline of
- *			64 groups has passed, those of them that are leased have lapsed,
- *			and their leases are looked at when their turns come (turn_due.c).
- *			After a restart a lease is in it once a load has come by its
- *			task (load.c).
+ *			64 groups has passed, those of them that are leased have lapsed.
+ *			Their leases are checked at their turns (turn_due.c).  After a
+ *			restart it includes a lease once a load has read its task
+ *			(load.c).
  *
  * Nothing is missed: only one backend at a time searches.  The lowest timer
  * that is entered meanwhile is kept apart (timers_since), and timers are not
  * raised past it.
  *
- * Locking: all is written under the lane's lock, by the caller; what is atomic
- * is read without it.  Nothing here allocates or fails.
+ * Locking: the caller writes under the lane's lock; atomic fields are read
+ * without it.  Nothing here allocates or fails.
  */
 #include "postgres.h"
 
 #include "times.h"
 
-/* The regions in which tasks stand at times. */
+/* The regions of timed tasks. */
 #define FOR_TIMED_REGIONS(r) \
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 
@@ -45,7 +44,9 @@ fairq_times_scheduled(FairqTimes *times, int64 addr)
 	times->timers_since[region] = Min(times->timers_since[region], addr);
 }
 
-/* Have searches gone past that address, so that none will come by again? */
+/*
+ * Whether searches have passed that address, so that none will see it again.
+ */
 bool
 fairq_times_passed(FairqTimes *times, int64 addr)
 {
@@ -73,8 +74,8 @@ fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
 }
 
 /*
- * Have all timed tasks searched for: nothing is known of them.  The deadline
- * stays: of leases nothing is forgotten, though there may be more.
+ * Make searches look for all timed tasks: nothing is known of them.  The
+ * deadline stays: no lease is forgotten, though there may be more.
  */
 void
 fairq_times_forget(FairqTimes *times)

@@ -3,37 +3,36 @@
  *		Waking sessions that wait for tasks of one queue, or of several.
  *
  * Workers sleep on a condition variable in the queue's shared memory.  A
- * transaction that makes tasks ready calls as many of them as there is work
- * for, after that is visible (transaction.c): it adds to the queue's calls, and
- * signals.  A waiter that wakes looks only if it can take one of the calls, so of
- * many waiters as many look as were called, whichever they are.  What looks and
- * finds nothing goes back to sleep in the server (wait.c): no client hears of it.
+ * transaction calls as many waiters as it made tasks ready, after its end is
+ * visible (transaction.c).  It adds to the queue's calls, and signals.  A
+ * waiter that wakes looks only if it can take one of the calls.  So as many
+ * waiters look as were called, whichever they are.  If it finds nothing, it
+ * sleeps again in the server (wait.c), and its client does not notice.
  *
- * No wake-up is lost: a waiter counts itself before it looks for work, and sleeps
- * only if there is no call after it has joined the sleepers.  A transaction that
- * has made tasks ready adds its calls if there is any waiter, and then signals.
- * A waiter that is ended by an error may have taken a call before, and calls
- * another one; one whose time is over looks once more.
+ * No wake-up is lost.  A waiter counts itself before it looks for work, and
+ * sleeps only if there is no call after it has joined the sleepers.  A
+ * transaction that has made tasks ready adds its calls if there is any waiter,
+ * and then signals.  If an error ends a waiter that may have taken a call, it
+ * calls another one.  A waiter whose time is over looks once more.
  *
- * A waiter that has found something leaves, and its client is to pop.  It may be
- * gone, or slow.  Between its wake-up and its pop the task is still there, and
- * whoever looked would find it, too: so nobody looks without a call.  But a second
- * after the last waiter has left with something, or after a call if none has, one
- * waiter looks, the first of those that wake up each second to listen (wait.c).  If
- * it finds something, pops wake the next, as it is not known how much was left.
- * test/model/wake.py has the protocol.
+ * A waiter that has found something leaves, and its client pops.  The client
+ * may be gone, or slow.  Until its pop the task is still there, and others
+ * would find it, too.  So no waiter looks without a call.  But a second after
+ * the last waiter has left with something, or after a call if none has, one
+ * waiter looks.  It is the first of those that wake up each second to listen
+ * (wait.c).  If it finds something, pops wake the next, since it is not known
+ * how much was left.  test/model/wake.py has the protocol.
  *
- * What only time makes ready is waited for by one of the waiters, the
- * timekeeper; the others sleep until they are woken.  If something falls due
- * earlier than what is minded, or the timekeeper leaves, one is woken to look
- * at the clock.
+ * One of the waiters, the timekeeper, waits for timed tasks; the others sleep
+ * until they are woken.  If something falls due earlier than the timekeeper
+ * expects, or if it leaves, another waiter is woken to look at the clock.
  *
- * A session can sleep on one condition variable only.  So those that wait at
- * several queues sleep on one of their domain, which wakes them all.  Each looks if
- * it can take a call of one of its queues: the others sleep on.  A waiter that has
- * taken the call of one queue, and finds something in another one before it, passes
- * the call on; and so does its pop, if it was filled before it came to the queue
- * that the waiter was told of.
+ * A session can sleep on only one condition variable.  So those that wait at
+ * several queues sleep on one of their domain, which wakes them all.  Each
+ * looks if it can take a call of one of its queues: the others sleep on.  A
+ * waiter may take the call of one queue, and find something in an earlier one.
+ * It then passes the call on.  So does its pop, if it was filled before it
+ * reached the queue with the call.
  *
  * Sometimes it is not known how much there is to do (a queue is resumed, a
  * limit is raised).  Then one is called, and each pop that finds as much as it
@@ -58,7 +57,7 @@
 static struct
 {
 	FairqWakeup *wakeup;
-	TimestampTz minding;		/* time that it minds there; DT_NOEND: none */
+	TimestampTz minding;		/* time that it waits for; DT_NOEND: none */
 }			waits[FAIRQ_MAX_WAITS];
 static int	nwaits = 0;
 static int	called_by = -1;		/* whose call it has taken, of these; -1: none */
@@ -76,7 +75,7 @@ sleepers_at_several(const FairqWakeup *wakeup)
 	return &fairq_domain_at(wakeup->domain)->several;
 }
 
-/* Once, when shared memory is had for it. */
+/* Once, after shared memory is allocated for it. */
 void
 fairq_wakeup_init(FairqWakeup *wakeup)
 {
@@ -110,7 +109,7 @@ fairq_wakeup_is_left(FairqWakeup *wakeup)
 	return pg_atomic_read_u32(&wakeup->waiters) == 0;
 }
 
-/* Have one waiter look a while after that, call or not. */
+/* Make one waiter look a while after that, call or not. */
 static void
 recheck_later(FairqWakeup *wakeup)
 {
@@ -118,7 +117,7 @@ recheck_later(FairqWakeup *wakeup)
 						(uint64) (GetCurrentTimestamp() + RECHECK_AFTER));
 }
 
-/* Call n more waiters, and no more than there are.  Returns how many there are. */
+/* Call up to n more waiters. Returns how many there are. */
 static uint32
 add_calls(FairqWakeup *wakeup, uint32 n)
 {
@@ -139,7 +138,7 @@ add_calls(FairqWakeup *wakeup, uint32 n)
 	return waiters;
 }
 
-/* Have those look for calls that wait at several queues. */
+/* Make those that wait at several queues look for calls. */
 static void
 wake_several(FairqWakeup *wakeup)
 {
@@ -171,8 +170,8 @@ fairq_wake_all(FairqWakeup *wakeup)
 }
 
 /*
- * Wake one waiter, and let each pop that finds something wake the next: there
- * may be work, of an unknown amount.
+ * Wake one waiter, and make each pop that finds something wake the next: there
+ * may be an unknown amount of work.
  */
 void
 fairq_wake_chain(FairqWakeup *wakeup)
@@ -189,8 +188,8 @@ fairq_wake_surplus(FairqWakeup *wakeup)
 }
 
 /*
- * Wake the next waiter if a pop has found as much as it wanted; if not, and if
- * it has looked since the last change, there is no more.
+ * Wake the next waiter if a pop has found as much as it wanted.  If not, and
+ * if it has looked since the last change, there is no more.
  */
 void
 fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
@@ -204,8 +203,8 @@ fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
 }
 
 /*
- * A pop of several queues has not come to this one: if the session was told that
- * there is something, it is news for another waiter.
+ * A pop of several queues has not reached this one.  If this queue called the
+ * session, it calls another waiter.
  */
 void
 fairq_wake_unserved(FairqWakeup *wakeup)
@@ -216,7 +215,9 @@ fairq_wake_unserved(FairqWakeup *wakeup)
 	fairq_wake(wakeup, 1);
 }
 
-/* Wake a waiter if something falls due then that no other one minds. */
+/*
+ * Wake a waiter if something falls due then, and no other one waits for that.
+ */
 void
 fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due)
 {
@@ -272,7 +273,7 @@ mind_no_more(int nth)
 										  (uint64) DT_NOEND);
 }
 
-/* What this backend sleeps on. */
+/* The condition variable of this backend. */
 static ConditionVariable *
 own_sleepers(void)
 {
@@ -346,8 +347,8 @@ fairq_wait_settle(bool committed)
 }
 
 /*
- * Until when is this backend to sleep, if something of that queue falls due then?
- * Until that time, if no other waiter minds it.
+ * Until when this backend sleeps, if something of that queue falls due then.
+ * It is that time, if no other waiter waits for it.
  */
 TimestampTz
 fairq_mind_time(int nth, TimestampTz due, TimestampTz otherwise)

@@ -3,18 +3,18 @@
  *		What the end of a transaction changes in counters of running tasks.
  *
  * A transaction holds a slot in a queue and a group for each task that it has
- * claimed.  At its end the slots are closed, and a commit adds how many tasks
- * more, or less, are leased by it (counter.c, rule 3).  Of each group that is
- * noted here: what a subtransaction has done lies on top of its parent's, and
- * goes with it.  Notes are not merged but with the one before, so nothing is
- * searched for; and there are as many as it takes.
+ * claimed.  At its end the slots are closed, and a commit adds how many more
+ * or fewer tasks are leased by it (counter.c, rule 3).  There is one note per
+ * group and subtransaction; a note of a subtransaction is on top of its
+ * parent's, and is removed with it.  A note is merged only with the previous
+ * one, so nothing is searched for.
  *
- * In a queue without limits nothing is counted; then it is noted that the
- * transaction has claimed or ended tasks there, as no load counts for the
- * queue's counters before it is over (tally.c).
+ * A queue without limits counts nothing.  A note then says that the
+ * transaction has claimed or ended tasks there.  No load counts for the
+ * queue's counters before that transaction is over (tally.c).
  *
- * Locking: the tally's lock, shared; under it counters' mutexes.  What is
- * called at the end neither fails nor allocates.
+ * Locking: the tally's lock, shared; under it counters' mutexes.  Functions
+ * for the end of a transaction neither fail nor allocate.
  */
 #include "postgres.h"
 
@@ -24,7 +24,7 @@
 #include "held.h"
 #include "lane.h"
 
-/* What was done in a group, by a subtransaction. */
+/* Changes in a group by a subtransaction. */
 typedef struct Held
 {
 	FairqHints *hints;			/* hints of the queue */
@@ -54,7 +54,7 @@ static Uncounted *uncounted = NULL;
 static int	nuncounted = 0;
 static int	max_uncounted = 0;
 
-/* Have room for one more note, of what is counted or is not. */
+/* Make room for one more note, counted or not. */
 void
 fairq_held_room(bool counted)
 {
@@ -67,9 +67,9 @@ fairq_held_room(bool counted)
 }
 
 /*
- * Note that so many slots are held in the group, and that so many of its tasks
- * more are leased if we commit.  Its counter is pinned by the caller, and by
- * the note as well from now on.  There is room.
+ * Note slots that are held in the group, and how many more of its tasks are
+ * leased if we commit.  The caller has pinned the counter, and the note pins it from now
+ * on.  There is room.
  */
 void
 fairq_held_note(FairqHints *hints, int32 group_no, FairqCounter *counter,
@@ -176,7 +176,7 @@ commit_from(int first)
 		fairq_tally_leave(entered);
 }
 
-/* Close slots that come to nothing. */
+/* Close slots whose claims yield nothing. */
 static void
 abort_from(int first)
 {

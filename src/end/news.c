@@ -1,10 +1,10 @@
 /*
  * news.c
- *		What is published of a group when a transaction ends.
+ *		News: ready tasks of a group that the end of a transaction publishes.
  *
- * Of the tasks that become ready the news of a group keep the lowest, with
- * the TIDs of their rows, as many as a hand holds (entry.c), and the address
- * from which on there are more.
+ * The news of a group keep the lowest tasks that become ready, with their
+ * TIDs, up to the size of a hand (entry.c).  They also have the address from
+ * which on there are more.
  *
  * Locking: lanes' locks, one at a time, while news are published.  That neither
  * fails nor allocates.
@@ -107,7 +107,7 @@ fairq_news_add_item(FairqNews *news, const FairqItem *item)
 	put_node(news, node);
 }
 
-/* What time will make ready, by the news; empty, if there was nothing. */
+/* The timed tasks of the news; empty, if there are none. */
 static FairqLater *
 later_of(FairqNews *news)
 {

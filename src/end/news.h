@@ -16,7 +16,7 @@ typedef struct FairqLater
 	FairqLeases leased;			/* leases of tasks */
 } FairqLater;
 
-/* What is published of a group, at a commit or at an abort. */
+/* The tasks of a group that a commit or an abort publishes. */
 typedef struct FairqNews
 {
 	int32		items;			/* index of the first of the lowest ready

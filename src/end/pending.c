@@ -5,27 +5,27 @@
  * Each call of fairq notes here what the end of its transaction or
  * subtransaction will change; transaction.c applies it.
  *
- * Pending changes are a stack.  Those of a subtransaction lie on top of its
+ * Pending changes are a stack.  Those of a subtransaction are on top of its
  * parent's.  If it commits, each is merged into the parent's change of the
  * same group, or becomes the parent's.  If it aborts, they are applied in
- * reverse order and popped.  The reverse order lets reservations be put back
- * one after the other.
+ * reverse order and popped.  The reverse order makes it possible to put
+ * reservations back one after the other.
  *
  * A change is found through a hash table of the topmost ones for each group of
- * a lane; each knows the one below it.  They come and go as on a stack, so a
- * bucket is simply given back to the one below, or emptied: whatever was put
- * in behind it has gone before.
+ * a lane; each knows the one below it.  They are added and removed like a
+ * stack.  So a bucket is simply given back to the one below, or emptied: later
+ * entries of the bucket have been removed before.
  *
- * A transaction's own pops find what it has enqueued and leased.  A pop first
- * publishes the changes of its queue that own pops were not shown; what is
- * added to a change that was shown is published at once.  The commit publishes
- * all of it again.  Pops of other sessions cannot see these tasks.  But they
- * may take them off the hands of groups, and the groups out of the ring.  So
- * lanes count by whom turns are taken (fairq_lane_narrowings()).  If others have
- * taken some since, all changes of the lane are published once more.
+ * A transaction's own pops find tasks that it has enqueued and leased.  A pop
+ * first publishes the changes of its queue that own pops were not shown; an
+ * addition to a shown change is published at once.  The commit publishes all
+ * of it again.  Pops of other sessions cannot see these tasks.  But they may
+ * take them off the hands of groups, and the groups out of the ring.  So lanes
+ * count who takes turns (fairq_lane_narrowings()).  If others have taken some
+ * since, all changes of the lane are published once more.
  *
  * Locking: lanes' locks, to publish.  Memory is allocated when a change is
- * noted: what transaction.c calls here neither fails nor allocates.
+ * noted: functions that transaction.c calls neither fail nor allocate.
  */
 #include "postgres.h"
 
@@ -51,7 +51,7 @@
 static FairqPending *stack = NULL; /* in TopTransactionContext */
 static int	nstack = 0;
 static int	max_stack = 0;
-static int32 *topmost = NULL;	/* 2 * max_stack slots, likewise */
+static int32 *topmost = NULL;	/* 2 * max_stack slots, the same */
 
 /* our own pops were shown all changes before that one */
 static int	first_unshown = 0;
@@ -256,7 +256,7 @@ fairq_pending_sub_committed(SubTransactionId sub, SubTransactionId parent)
 	}
 }
 
-/* Tell which functions are to be called at the end; once per backend. */
+/* Set the functions to be called at the end; once per backend. */
 void
 fairq_watch_with(XactCallback at_end, SubXactCallback at_sub_end)
 {
@@ -264,7 +264,7 @@ fairq_watch_with(XactCallback at_end, SubXactCallback at_sub_end)
 	subxact_callback = at_sub_end;
 }
 
-/* Have these functions called at the end of the transaction. */
+/* Make the transaction's end call these functions. */
 void
 fairq_watch_transaction(void)
 {
@@ -372,8 +372,8 @@ lease_of(int64 addr, TimestampTz until, uint64 searches)
 }
 
 /*
- * Note that a task there is leased until then, if we commit.  The lane has
- * noted that when the task was taken, after so many searches of the lane; or
+ * Note that a task there is leased until then, if we commit.  The lane noted
+ * that when the task was taken, after that many searches of the lane, or did
  * not (0).
  */
 void
@@ -401,9 +401,8 @@ fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 }
 
 /*
- * Note an address that was reserved; its row comes soon, with no more than the
- * others of a batch before it.  Nothing may fail between the reservation and
- * this.
+ * Note an address that was reserved.  Its row follows, at most after the rows
+ * of a batch before it.  Nothing may fail between the reservation and this.
  */
 void
 fairq_pending_reserved(FairqPending *pending,
@@ -438,8 +437,8 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 }
 
 /*
- * Note that a queued task stands there as before, in a new row, if we commit: calls
- * that came by meanwhile have passed over it.
+ * Note that a queued task has a new row at its old address, if we commit.
+ * Calls may have passed over it meanwhile.
  */
 void
 fairq_pending_stays(FairqPending *pending, int64 addr)
@@ -478,9 +477,9 @@ is_as_shown(FairqHints *hints)
 }
 
 /*
- * Show our own pops what this transaction has enqueued, changed and leased in
- * the queue, before they search: once, and again if others have come by since.
- * Returns whether there were ready tasks to show.
+ * Show our own pops the tasks that this transaction has enqueued, changed and
+ * leased in the queue, before they search.  Repeat that if other calls have
+ * taken turns since.  Returns whether there were ready tasks to show.
  */
 bool
 fairq_pending_show(FairqHints *hints)
@@ -535,9 +534,9 @@ fairq_pending_written(void)
 }
 
 /*
- * The highest address at which an abort of this transaction, or of a part of
- * it, would put a task of the group back; FAIRQ_ADDR_NONE if there is none.
- * We ourselves don't see such a row any more if we have deleted it.
+ * The highest address at which an abort of this transaction, or of a
+ * subtransaction, would put a task of the group back.  FAIRQ_ADDR_NONE: none.
+ * We ourselves do not see such a row any more if we have deleted it.
  */
 int64
 fairq_pending_highest(FairqLane *lane, int32 group_no)
@@ -552,7 +551,7 @@ fairq_pending_highest(FairqLane *lane, int32 group_no)
 	return highest;
 }
 
-/* Have the group taken back into service at the end, if it is parked. */
+/* Take the group back into service at the end, if it is parked. */
 static void
 take_back_at_end(FairqHints *hints, int32 group_no)
 {
@@ -565,10 +564,10 @@ take_back_at_end(FairqHints *hints, int32 group_no)
 }
 
 /*
- * Note that settings of a group, or of the queue (-1), are changed.  Other
- * backends must not park a group by the old settings once the new ones are
- * visible, nor by the new ones if they are rolled back; so this is applied in
- * both cases.
+ * Note that settings of a group, or of the queue (-1), are changed.  Once the
+ * new settings are visible, other backends must not park a group by the old
+ * ones.  If they are rolled back, the same holds for the new ones.  So both
+ * ends of the transaction apply this.
  */
 void
 fairq_pending_settings(FairqHints *hints, int32 group_no)

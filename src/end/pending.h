@@ -8,7 +8,7 @@
 #include "news.h"
 #include "store.h"
 
-/* What was done besides to a group's tasks, or to a queue, as bits. */
+/* Other changes to a group's tasks, or to a queue, as bits. */
 typedef enum FairqDone
 {
 	FAIRQ_ENDS_RETRIED = 1 << 0,	/* a commit ends a task for which the group
@@ -24,8 +24,8 @@ typedef enum FairqDone
 	FAIRQ_CREATED = 1 << 5,		/* the queue is new: an abort gives its hints
 								 * back */
 	FAIRQ_REMOVED = 1 << 6		/* the queue was dropped by a transaction that
-								 * had it locked, so that no other can use it:
-								 * a commit gives its hints back */
+								 * had locked it, so no other can use it: a
+								 * commit gives its hints back */
 } FairqDone;
 
 /*
@@ -44,7 +44,7 @@ typedef struct FairqPending
 	uint32		shown;			/* narrowings of the lane when own pops were
 								 * shown at_commit, and from then on at once
 								 * what is added; 0: they were not */
-	uint32		done;			/* what was done besides: bits of FairqDone */
+	uint32		done;			/* other changes: bits of FairqDone */
 	int32		tally[FAIRQ_TALLIES];	/* number of tasks more, or less, that
 										 * there are after a commit */
 	uint32		stats[FAIRQ_STATS]; /* number of each event, counted at a
@@ -66,11 +66,11 @@ typedef struct FairqPending
 	FairqNews	at_abort;		/* what an abort publishes */
 	int64		highest;		/* highest address of queued tasks in at_abort;
 								 * FAIRQ_ADDR_NONE: none */
-	FairqWork  *work;			/* what was begun and has ended, in a lane fair
-								 * by time; NULL: nothing */
+	FairqWork  *work;			/* work that has ended, in a time-fair lane;
+								 * NULL: nothing */
 } FairqPending;
 
-/* Note that so many tasks more count as that, if we commit. */
+/* Note n more tasks that count as that, if we commit. */
 static inline void
 fairq_pending_tally(FairqPending *pending, FairqTallied as, int n)
 {

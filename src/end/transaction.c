@@ -2,22 +2,21 @@
  * transaction.c
  *		The end of a transaction: pending changes are applied, modules settle.
  *
- * Hints must follow what other backends can see: a task is ready when its
- * enqueue has committed, and again when its pop has aborted, and not a moment
- * before.  So each call of fairq notes what the end of its transaction or
- * subtransaction will change (pending.c), as PostgreSQL does with files that are
- * to be deleted, and the callbacks here apply it.  They run after the end is
- * visible to all backends: at XACT_EVENT_COMMIT and ABORT the transaction has
- * left the array of running ones, at ABORT_SUB the subtransaction is marked as
- * aborted.
+ * Hints must follow what other backends can see: a task becomes ready exactly
+ * when its enqueue has committed, and again when its pop has aborted.  So each
+ * call of fairq notes what the end of its transaction or subtransaction will
+ * change (pending.c), as PostgreSQL does with files to be deleted.  The
+ * callbacks here apply it.  They run after the end is visible to all backends.
+ * At XACT_EVENT_COMMIT and ABORT the transaction has left the array of running
+ * ones.  At ABORT_SUB the subtransaction is marked as aborted.
  *
  * Changes are applied in reverse order, and all of them before any module
  * settles what it has cached.
  *
  * Locking: the callbacks take lanes' locks, one at a time.  They must neither
- * fail (an ERROR there would be a PANIC) nor allocate: all memory is had when
- * the change is noted.  That is also true of what other modules do at the end
- * (FairqEnding), in the order in which fairq.c lists them.
+ * fail (an ERROR there would be a PANIC) nor allocate: memory is allocated
+ * when the change is noted.  The same holds for the functions of other modules
+ * (FairqEnding), which run in the order in which fairq.c lists them.
  */
 #include "postgres.h"
 
@@ -37,11 +36,11 @@
  */
 static int	written_at = 0;
 
-/* likewise, rows were changed by others' means, in this domain */
+/* the same for changes of rows by SQL, in this domain */
 static int	changed_at = 0;
 static FairqDomain *changed = NULL;
 
-/* likewise, groups in it were changed, and numbers of them freed */
+/* the same for changes of groups, and freed numbers */
 static int	groups_changed_at = 0;
 static FairqDomain *groups_changed = NULL;
 static bool groups_freed = false;
@@ -61,7 +60,7 @@ note_level(int *at)
 	*at = *at == 0 ? level : Min(*at, level);
 }
 
-/* What was done in the subtransaction that ends is its parent's, or undone. */
+/* A subtransaction's changes become its parent's, or are undone. */
 static void
 end_level(bool committed)
 {
@@ -76,9 +75,9 @@ end_level(bool committed)
 }
 
 /*
- * Have backends read anew what the changes from an index on say of settings and
- * privileges.  This comes before the tasks of the same transaction are published:
- * who pauses a queue and adds a task to it means that one to stay.
+ * Make backends read the settings and privileges again that have changed from
+ * an index on.  This precedes publishing the tasks of the same transaction: if
+ * it pauses a queue and adds a task, the task must stay.
  */
 static void
 publish_versions(int first)
@@ -164,7 +163,7 @@ end_call(void)
 	}
 }
 
-/* Let each module settle what it has cached. */
+/* Each module settles its caches. */
 static void
 settle(bool committed, bool all)
 {
@@ -277,7 +276,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 	}
 }
 
-/* Let later commands of this transaction see what was written. */
+/* Make our changes visible to later commands of this transaction. */
 void
 fairq_written(void)
 {
@@ -288,9 +287,9 @@ fairq_written(void)
 
 /*
  * Note that settings are changed of queues that shared memory does not know.
- * By the time we commit it may: then all that is known is void, also which
- * groups are parked, and backends that have read the settings meanwhile are to
- * read them again.
+ * By the commit it may know them.  Then all hints are void, also which groups
+ * are parked, and backends that have read the settings meanwhile read them
+ * again.
  */
 void
 fairq_pending_unknown_settings(void)

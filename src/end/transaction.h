@@ -8,8 +8,8 @@
 #include "pending.h"
 
 /*
- * What a module does when a transaction ends, or a subtransaction is aborted.
- * It must neither fail nor allocate.
+ * A module's functions for the end of a transaction or the abort of a
+ * subtransaction.  They must neither fail nor allocate.
  */
 typedef struct FairqEnding
 {
