@@ -10,25 +10,24 @@
  *
  * The one rule: a new task of a group is given
  *
- *	- the group's last address, if fewer than weight tasks of the group stand
+ *	- the group's last address, if fewer than weight tasks of the group are
  *	  there and that turn is still to come;
- *	- else the group's seat in the block max(p + 1, B), p being the last block
- *	  in which the group was given an address or had a turn.
+ *	- else the group's seat in the block max(p + 1, B).  p is the last block in
+ *	  which the group was given an address or had a turn.
  *
- * So a group that has had no turn in the present block joins it, also if its
- * seat was passed: it is then in front of all others (let_in() in
- * lane_internal.h).  This is the rule of the article "An unfair advantage:
+ * So a group that has had no turn in the present block joins it.  If its seat
+ * was passed, it is in front of all others (let_in() in lane_internal.h).  This is the rule of the article "An unfair advantage:
  * multi-tenant queues in Postgres".
  *
  * Why this is fair.  Take two groups g and h of weight 1 that both have ready
- * tasks for a while.  Each has at most one turn in a block, and the block is
- * not left before each that has ready tasks has had it; at every turn one task
- * is served, since a group is served its first ready task whatever address
- * that has (turn.c).  In each block that lies wholly in a stretch both are
+ * tasks for a while.  Each has at most one turn in a block.  The block does not
+ * end before each group with ready tasks has had its turn.  At every turn one
+ * task is served, since a group is served its first ready task, whatever its
+ * address (turn.c).  In each block that lies wholly in a stretch both are
  * served once, and in its first and last block at most once.  So the counts of
- * g and h differ by at most two over any stretch; and by one over a stretch
- * that begins when both have been served since they came, as from then on
- * their turns alternate, in the order of their seats.  That is the bound of
+ * g and h differ by at most two over any stretch.  They differ by at most one
+ * over a stretch that begins when both have been served since they came.  From
+ * then on their turns alternate, in the order of their seats.  That is the bound of
  * start-time fair queueing, whose virtual time is B.  With weight w read "up
  * to w tasks" for "one task".
  *

@@ -18,10 +18,10 @@
 #define FAIRQ_ADDR_MAX		PG_INT64_MAX
 
 /*
- * Where tasks stand in their group's line.  Queued ones have the address of a
- * turn.  From FAIRQ_RETRIES and from FAIRQ_SCHEDULED on a task stands at the
- * millisecond at which it falls due, counted from the year 2000; the low bits
- * are those of its id, so that many that fall due together can be told apart.
+ * Addresses of tasks in their group's line.  Queued tasks have the address of
+ * a turn.  From FAIRQ_RETRIES and from FAIRQ_SCHEDULED on, an address is the
+ * millisecond at which the task falls due, counted from the year 2000.  The
+ * low bits are those of its id, so that tasks of the same millisecond differ.
  * A task whose attempt has failed is retried, and is served before others of
  * its group.
  */
@@ -42,7 +42,7 @@ typedef enum FairqRegion
 /* a count that leaves no room at the tail, whatever the weight */
 #define FAIRQ_TAIL_FULL		PG_INT32_MAX
 
-/* The tail of a group: its last address, and how many tasks stand there. */
+/* The tail of a group: its last address, and the number of tasks there. */
 typedef struct FairqTail
 {
 	int64		addr;			/* last address; FAIRQ_ADDR_NONE: none */
@@ -80,14 +80,14 @@ fairq_region_from(FairqRegion region)
 		region == FAIRQ_REGION_RETRIED ? FAIRQ_RETRIES : FAIRQ_SCHEDULED;
 }
 
-/* Does the task stand at a time, and not at a turn? */
+/* Whether the task has a time, and not a turn. */
 static inline bool
 fairq_is_timed(int64 addr)
 {
 	return addr >= FAIRQ_RETRIES;
 }
 
-/* Infinity, and what is some 1,100 years ahead, is never due. */
+/* Infinity, and times some 1,100 years ahead, are never due. */
 static inline int64
 fairq_timed_addr(FairqRegion region, TimestampTz run_at, int64 id)
 {
@@ -101,7 +101,7 @@ fairq_timed_addr(FairqRegion region, TimestampTz run_at, int64 id)
 		(id & ((1 << FAIRQ_SCHEDULED_BITS) - 1));
 }
 
-/* What is due at that moment stands below this. */
+/* Tasks that are due at that moment have lower addresses. */
 static inline int64
 fairq_due_end(FairqRegion region, TimestampTz now)
 {

@@ -1,11 +1,11 @@
 /*
  * chunks.c
- *		What there is of each seat, in shared memory: it grows, and is never moved.
+ *		Data per seat, in shared memory: it grows, and is never moved.
  *
- * There is one chunk for seats 0 to 63, one for 64 to 127, one for 128 to 255,
- * for 256 to 511 and so forth, each made when the first of its seats is used.  So
- * as many seats as there can be need 26 chunks, and at most half of what is
- * allocated is not used.
+ * The first chunk is for seats 0 to 63, the next for 64 to 127, then for 128 to
+ * 255, and so on.  A chunk is allocated when the first of its
+ * seats is used.  So 26 chunks are enough for all seats, and at most half of
+ * the memory is unused.
  *
  * A chunk is made before a lane is locked, as there may be no room for it.
  *

@@ -2,9 +2,9 @@
  * compat.h
  *		Differences between PostgreSQL major versions, all of them in one place.
  *
- * What every supported version has in the same form is used directly; the
- * rest is given here the name and arguments of the newest form that can be
- * had everywhere.
+ * Code that has the same form in every supported version is used directly.
+ * The rest gets the name and arguments of the newest form that is possible
+ * everywhere.
  */
 #ifndef FAIRQ_COMPAT_H
 #define FAIRQ_COMPAT_H
@@ -85,9 +85,9 @@ fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
 }
 
 /*
- * An update that is not to wait returns when it meets a row that is in the
- * hands of a transaction, by the interface of tables; but heap_update()
- * asserts that it meets none.
+ * An update that must not wait returns when it meets a row that a transaction
+ * has locked, by the table interface.  But heap_update() asserts that it meets
+ * none.
  */
 #ifdef USE_ASSERT_CHECKING
 #define FAIRQ_UPDATE_HAS_TO_WAIT true
@@ -166,7 +166,7 @@ fairq_register_tranche(int id, const char *name)
 #endif
 }
 
-/* What pg_stat_activity shows of a waiting worker; it has a name from 17 on. */
+/* The wait event in pg_stat_activity of a waiting worker; named from 17 on. */
 static inline uint32
 fairq_wait_event(void)
 {
@@ -222,7 +222,7 @@ fairq_check_is_enforced(const ConstrCheck *check)
 #endif
 }
 
-/* version 19 wants to be told when a descriptor is complete */
+/* version 19 requires a call when a descriptor is complete */
 static inline void
 fairq_finalize_tupdesc(TupleDesc desc)
 {
@@ -283,7 +283,7 @@ fairq_shared_handle(const char *name)
 
 #endif
 
-/* dshash of plain bytes: version 17 wants a copy function beside the others */
+/* dshash of plain bytes: version 17 also requires a copy function */
 #if PG_VERSION_NUM >= 170000
 #define FAIRQ_DSHASH_MEM_FUNCTIONS \
 	.compare_function = dshash_memcmp, .hash_function = dshash_memhash, \

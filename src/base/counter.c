@@ -58,8 +58,8 @@
  * 8.  A start.  After the slot, each claim takes a start from the counter, if
  *	  the pace allows it (pace.h).  Its time is that of the monotonic clock,
  *	  read under the mutex.  If a task was claimed, the start is not given
- *	  back: given back late, it would allow two tasks to start in less than a
- *	  gap.  If no task was, it is given back unless others have started since.
+ *	  back, since two tasks could then start in less than a gap.  If no task
+ *	  was, it is given back unless others have started since.
  *	  Neither a reset nor a load makes starts void, since only shared memory
  *	  knows them.  A restart loses them, and a promoted standby has none.  So a
  *	  counter begins as if a task had started when its queue's hints were born,
@@ -285,9 +285,8 @@ fairq_counter_add(FairqCounter *counter, uint64 number, int32 n)
 }
 
 /*
- * Note that the group is parked in a lane.  False if there is or may be a slot
- * for it, or if the settings of the version that was read are not in effect
- * any more.
+ * Note that the group is parked in a lane.  False if there may be a slot for it,
+ * or if the settings of the version that was read are not in effect any more.
  */
 bool
 fairq_counter_park(FairqCounter *counter, FairqKnown now, int32 limit,

@@ -8,8 +8,8 @@
 #include "utils/memutils.h"
 
 /*
- * A larger array of such entries, or the first one (NULL before), in which as
- * many fit as *most says then: twice as many as before, or at first so many.
+ * A larger array of such entries, or the first one (NULL before).  Sets *most
+ * to the new number of entries: twice the old one, or at first "first".
  */
 static inline void *
 fairq_grow(MemoryContext context, void *array, int *most, int first,

@@ -2,16 +2,16 @@
  * order.c
  *		An ordered set of groups of a lane.
  *
- * The set is a treap (Seidel, Aragon 1996): a binary search tree by rank, in which
- * no node has a higher priority than its parent, and priorities are hashes of
- * the seats.  So the tree is that of a random order of insertion, whatever is
- * done to it: to add, to remove and to find take O(log n) steps on average.  A
- * node is part of its group's record, and nodes are linked by seats, so nothing
- * is allocated for a change, and a set can have as many groups as the queue.
+ * The set is a treap (Seidel, Aragon 1996): a binary search tree by rank, in
+ * which no node has a higher priority than its parent.  Priorities are hashes
+ * of the seats.  So the tree is that of a random order of insertion, and to
+ * add, to remove and to find take O(log n) steps on average.  A node is part
+ * of its group's record, and nodes are linked by seats.  So nothing is
+ * allocated for a change, and a set can have as many groups as the queue.
  *
- * Additions are numbered, and each node knows a number that none of its subtree's
- * exceeds.  So those of groups that were added of late are found without a look at
- * others.  Removals leave that number as it is.
+ * Additions are numbered, and each node has a number that none of its subtree
+ * exceeds.  So groups that were added recently are found without a look at
+ * others.  Removals do not change that number.
  *
  * Records are kept in chunks by seat (chunks.c).  They are zero at first, and
  * keep what they say while their group is not in the set.  Those of a copy
@@ -87,7 +87,7 @@ fairq_order_own_record(FairqOrder *order, int32 seat)
 		fairq_shadow_part(order, seat, order->size, &is_new) : NULL;
 }
 
-/* Does the node of one seat stand above that of the other in a tree? */
+/* Whether the node of one seat is above that of the other in a tree. */
 static inline bool
 is_above(int32 seat, int32 other)
 {
@@ -263,7 +263,7 @@ added_after(FairqOrder *order, int32 at, const FairqRank *rank, uint64 since)
 }
 
 /*
- * The first group behind that rank of those that were added when so many had been;
+ * The first group behind that rank of those that were added after that number;
  * FAIRQ_NO_NODE: none.
  */
 int32

@@ -1,6 +1,6 @@
 /*
  * order.h
- *		An ordered set of groups of a lane, and what is kept of each group for it.
+ *		An ordered set of groups of a lane, and its record of each group.
  */
 #ifndef FAIRQ_ORDER_H
 #define FAIRQ_ORDER_H
@@ -8,8 +8,8 @@
 #include "chunks.h"
 
 /*
- * An amount, exact to 2^-32, so that sums do not depend on how they were come by:
- * whole + part / 2^32.
+ * An amount, exact to 2^-32, so that sums do not depend on their order: whole
+ * + part / 2^32.
  */
 typedef struct FairqAmount
 {
@@ -17,7 +17,7 @@ typedef struct FairqAmount
 	uint32		part;			/* the rest, in units of 2^-32 */
 } FairqAmount;
 
-/* Where a group stands in the order: the least comes first. */
+/* The rank of a group: the least is first. */
 typedef struct FairqRank
 {
 	int32		level;			/* what is compared first */
@@ -32,7 +32,7 @@ typedef struct FairqNode
 	FairqRank	rank;			/* constant while the group is in the set */
 	int32		left;			/* seat of the root of the subtree of lower
 								 * ranks; FAIRQ_NO_NODE: none */
-	int32		right;			/* likewise, of higher ranks */
+	int32		right;			/* the same, of higher ranks */
 	uint64		added;			/* added of FairqOrder when the group was
 								 * added */
 	uint64		latest;			/* added of all nodes of the subtree, this one
@@ -43,8 +43,8 @@ typedef struct FairqNode
 #define FAIRQ_NO_NODE (-1)
 
 /*
- * An ordered set, in shared memory, part of a lane and under its lock; but for
- * the records' places.
+ * An ordered set, in shared memory, part of a lane and under its lock, except
+ * the places of the records.
  */
 typedef struct FairqOrder
 {

@@ -2,13 +2,14 @@
  * pace.h
  *		How often tasks may start: the arithmetic of rates.
  *
- * A rate is kept as GCRA does it (the generic cell rate algorithm of ATM): one
- * number per counter, when the last start was at an even pace.  The next one may be a gap
- * later; and who has paused for long has a start that is as old as the burst allows.  So
- * in any stretch of time t there are at most burst + t / gap starts.
+ * The algorithm is GCRA (the generic cell rate algorithm of ATM).  There is
+ * one number per counter: when the last start was at an even pace.  The next
+ * start may be a gap later.  After a long pause that number is as old as the
+ * burst allows.  So in any stretch of time t there are at most burst + t / gap
+ * starts.
  *
- * Time is that of the monotonic clock, in nanoseconds: a step of the wall clock is
- * no reason to start more.
+ * Time is that of the monotonic clock, in nanoseconds: a step of the wall
+ * clock does not start more tasks.
  */
 #ifndef FAIRQ_PACE_H
 #define FAIRQ_PACE_H
@@ -31,7 +32,7 @@ typedef struct FairqPace
 								 * burst - 1 gaps */
 } FairqPace;
 
-/* What a counter knows of starts. */
+/* The starts of a counter. */
 typedef struct FairqStarts
 {
 	int64		last;			/* when the last start was at an even pace: not
@@ -63,7 +64,7 @@ fairq_monotonic(void)
 #endif
 }
 
-/* The pace of so many starts in that many microseconds, and a burst of so many. */
+/* The pace of a rate per that many microseconds, and its burst. */
 static inline FairqPace
 fairq_pace(int32 rate, double usecs, int32 burst)
 {

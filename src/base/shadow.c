@@ -2,25 +2,25 @@
  * shadow.c
  *		This backend's own copy of what shared memory knows of a queue.
  *
- * A call that is to foresee what a pop would serve, and change nothing, does
- * what a pop does, on a copy.  The hints of the queue are copied at once, with
- * the bits of its groups and the order of its lanes (copy.c).  What is found
- * by a key, and not from there, is copied as it is first asked for: the entry
- * of a group in the cache (entry.c), its counter (registry_counters.c), its
- * account (lane_order.c).  Such parts are kept here, by what they are part of
- * and a number.
+ * A call that foresees a pop, and changes nothing, does the same as a pop on a
+ * copy.  The hints of the queue are copied at once, with the bits of its
+ * groups and the order of its lanes (copy.c).  Parts that are found by a key
+ * are copied when they are first needed.  They are the entry of a group in the
+ * cache (entry.c), its counter (registry_counters.c), its account
+ * (lane_order.c).
+ * Such parts are kept here, under their whole and a number.
  *
- * Who is given an address tells by that whether it is one of the copy
+ * A function that is given an address sees by it whether it is in the copy
  * (fairq_in_shadow()).  So all else, locks and spinlocks too, is used there as
  * in shared memory, and no other backend knows of it.
  *
- * Rows are no copies.  Those that were claimed in thought are kept by their
- * ids, and read as running from then on (fairq_task_read()).
+ * Rows are not copied.  Claims in thought are kept by the ids of their rows,
+ * which are read as running from then on (fairq_task_read()).
  *
- * When an error ends the call the callbacks at the end of the transaction give
- * back what was in flight, in the copy as anywhere.  So it lives until they
- * have run, in a memory context of its own.  They come by what the call has
- * come by, so all parts are there by then, and nothing is allocated.
+ * If an error ends the call, the callbacks at the end of the transaction give
+ * back its turns, in the copy as anywhere.  So the copy lives until they have
+ * run, in a memory context of its own.  They touch only parts that the call
+ * has touched, so all parts exist by then, and nothing is allocated.
  *
  * Locking: none.
  */
@@ -31,7 +31,7 @@
 
 #include "shadow.h"
 
-/* What a part is kept by. */
+/* The key of a part. */
 typedef struct PartKey
 {
 	uint64		of;				/* address of what it is part of; 0: it is a

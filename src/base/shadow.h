@@ -32,7 +32,7 @@ fairq_in_shadow(const volatile void *at)
 					fairq_shadow.size);
 }
 
-/* What that is a copy of; itself, if it is none. */
+/* The original of a copy; itself, if it is none. */
 static inline void *
 fairq_shadow_real(void *at)
 {

@@ -1,29 +1,31 @@
 /*
  * shmem.c
- *		Shared memory: one block of fixed size, and what of it is this extension's.
+ *		Shared memory: one block of fixed size, and the part of this
+ *		extension.
  *
- * All that fairq shares lies in one block, whose size is fairq.shared_memory.
- * With fairq in shared_preload_libraries the block is part of the main segment.
- * Otherwise the first backend that needs it makes a segment of dynamic shared
- * memory, and pins it; the others find its handle by name (compat.h).
+ * All shared memory of fairq is in one block, whose size is
+ * fairq.shared_memory.  With fairq in shared_preload_libraries the block is
+ * part of the main segment.  Otherwise the first backend that needs it creates
+ * a segment of dynamic shared memory, and pins it; the others find its handle
+ * by name (compat.h).
  *
- * At the beginning of the block are structs that are always there.  Behind them,
- * in its first half, is the cache of what is known of groups (entry.c).  The
- * rest is an area of PostgreSQL's allocator, a DSA made in place: queues, sets
- * of groups, counters.  That area is not allowed any further segment.  So
- * nothing is mapped after a backend has attached, and whoever has a pointer can
- * follow it, in callbacks, too.
+ * At the beginning of the block are structs that always exist.  Behind them,
+ * in its first half, is the cache of groups (entry.c).  The rest is an area of
+ * PostgreSQL's allocator, a DSA made in place: queues, sets of groups,
+ * counters.  That area must not get any further segment.  So nothing is mapped
+ * after a backend has attached, and pointers are always valid, in callbacks,
+ * too.
  *
- * When the area is full, what needs more of it ends in an error before it has
+ * When the area is full, a call that needs more of it fails before it has
  * changed anything.  The ends of transactions need none.
  *
- * All of it can be lost at any time (a crash, an immediate shutdown) and is
- * then read off the tables again.
+ * All of it can be lost at any time (a crash, an immediate shutdown).  It is
+ * then read from the tables again.
  *
- * What is kept of an extension is found by a key: the database's OID and birth,
- * and the OID of fairq.task.  So neither an extension that was dropped and
- * created again, nor a database that was made anew under its old OID, meets what
- * was known of the old one.
+ * The hints of an extension are found by a key: the database's OID and birth,
+ * and the OID of fairq.task.  So an extension that was dropped and created
+ * again does not see hints of the old one.  The same holds for a new database
+ * with an old OID.
  *
  * Locking: AddinShmemInitLock while the segment is made or found.  The
  * comments of the structs say what protects each field; README has the order.
@@ -45,9 +47,9 @@
 #include "shmem.h"
 
 /*
- * To be counted up by each version that changes anything in shared memory, be
- * it the meaning of a field: sessions that have an old library and such as
- * have a new one must not share it.
+ * Each version that changes anything in shared memory, even the meaning of a
+ * field, increments this.  Sessions with an old library and sessions with a
+ * new one must not share it.
  */
 #define LAYOUT 28
 
@@ -81,7 +83,7 @@ typedef struct Arena
 	FairqRegistry registry;
 } Arena;
 
-/* What stands before each allocation. */
+/* The header of each allocation. */
 typedef union Header
 {
 	Size		size;			/* bytes, this included */
@@ -211,7 +213,7 @@ init_arena(Arena *a, Size size)
 
 /* --------------------------------------------------------------------- */
 
-/* When the server starts: have the block be part of the main segment. */
+/* When the server starts: make the block part of the main segment. */
 static void
 request_block(void)
 {
@@ -283,7 +285,7 @@ find_segment(void)
 	return dsm_segment_address(segment);
 }
 
-/* Error context: what to do when the block cannot be had. */
+/* Error context: what to do if the block cannot be allocated. */
 static void
 explain(void *arg)
 {
@@ -292,7 +294,7 @@ explain(void *arg)
 				size_mb);
 }
 
-/* Have the block, and fail if it is another version's. */
+/* Attach to the block, and fail if it is another version's. */
 static void
 attach_arena(void)
 {
@@ -366,7 +368,9 @@ fairq_area_size(void)
 	return arena->size - arena->area;
 }
 
-/* Have that function called when the area is full, to free what it can. */
+/*
+ * Set the function that is called when the area is full, to free what it can.
+ */
 void
 fairq_when_full(void (*free_some) (void))
 {
@@ -391,7 +395,9 @@ fairq_errfull(void)
 	return 0;
 }
 
-/* Allocate memory, all of it zero; InvalidDsaPointer if there is not so much. */
+/*
+ * Allocate memory, all of it zero; InvalidDsaPointer if there is not enough.
+ */
 dsa_pointer
 fairq_allocate_if_free(Size size)
 {
@@ -473,7 +479,7 @@ fairq_new_lane_no(void)
 {
 	uint32		lane_no;
 
-	/* 0 means "none"; it comes by again after four billion recoveries */
+	/* 0 means "none"; it occurs again after four billion recoveries */
 	do
 		lane_no = pg_atomic_fetch_add_u32(&arena->next_lane_no, 1);
 	while (lane_no == 0);
@@ -489,7 +495,7 @@ fairq_say_crowded(void)
 }
 
 /*
- * What tells a database from one that had its OID before: the file that CREATE
+ * Distinguishes databases that had the same OID, by the file that CREATE
  * DATABASE writes, and which does not change.  A backend's database stays the
  * same.
  */
@@ -515,7 +521,7 @@ database_born(void)
 	return born;
 }
 
-/* What belongs to that fairq.task of this database. */
+/* The part of that fairq.task of this database. */
 FairqQueueKey
 fairq_key_of(Oid task, int32 queue_id, int32 group_no)
 {

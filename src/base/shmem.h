@@ -15,7 +15,7 @@
 
 #include "address.h"
 
-/* How the sequence of ids stood when a chunk was taken from it; see ids.c. */
+/* The state of the sequence of ids when a chunk was taken; see ids.c. */
 typedef struct FairqIdSource
 {
 	uint64		lsn;			/* LSN of the sequence's page; 0: there is no
@@ -29,7 +29,7 @@ typedef struct FairqIds
 	slock_t		mutex;			/* spinlock of all fields */
 	int32		left;			/* number of ids left of the chunk */
 	int64		next;			/* lowest id left */
-	FairqIdSource source;		/* sequence as it stood when the chunk was
+	FairqIdSource source;		/* state of the sequence when the chunk was
 								 * taken */
 } FairqIds;
 
@@ -37,10 +37,10 @@ typedef struct FairqIds
 #define FAIRQ_DOMAINS 64
 
 /*
- * What belongs to one fairq.task, that is, to one CREATE EXTENSION in one
- * database.  All but ids and several is atomic, and needs no lock.  Extensions whose keys
- * have the same hash share an entry: then one's resets void the other's hints,
- * too, and they waste each other's ids.
+ * The part of one fairq.task, that is, of one CREATE EXTENSION in one
+ * database.  All but ids and several is atomic, and needs no lock.  Extensions
+ * whose keys have the same hash share an entry.  Then resets of one make the
+ * other's hints void, too, and they waste each other's ids.
  */
 typedef struct FairqDomain
 {
@@ -79,12 +79,12 @@ FairqItem;
 /*
  * The entry of a group in a lane, in a cache of fixed size: entry.c has the
  * cache and the protocol of the hand.  All fields are protected by the
- * mutex of the set that the entry lies in.  A backend that uses anything but
- * the pins, and the time that a claim notes, has the lane's lock besides,
- * exclusively, or shared to copy what the entry holds; so the entry is as the
- * last holder of that lock left it, unless it was evicted.  A backend that
- * evicts an entry has the mutex alone: it reads pins and sets, and clears the
- * entry.  An entry with pins is not evicted.
+ * mutex of the set that the entry is in.  For anything except the pins, and
+ * the time that a claim notes, a backend also has the lane's lock: exclusive,
+ * or shared to copy the entry.  So the entry is as the last
+ * holder of that lock left it, unless it was evicted.  A backend that evicts
+ * an entry has the mutex alone: it reads pins and sets, and clears the entry.
+ * An entry with pins is not evicted.
  */
 typedef struct FairqGroup
 {
@@ -125,9 +125,9 @@ typedef struct FairqGroup
 								 * and not given back */
 		bool		published;	/* true: something was published since it was
 								 * taken */
-		TimestampTz since;		/* time before which no ready task of the
-								 * group waits; DT_NOBEGIN: not known;
-								 * meaningful if it has any (waiting.c) */
+		TimestampTz since;		/* time before which no ready task of the group
+								 * waits; DT_NOBEGIN: not known; meaningful
+								 * only with ready tasks (waiting.c) */
 	}			turn;
 
 	int32		tail_count;		/* number of tasks at tail */
@@ -204,8 +204,8 @@ typedef struct FairqGroupSet
 
 /*
  * This backend's view of the cache of entries.  The entries are apart from the
- * sets, which are a fiftieth of the cache and all of it that is written when it
- * is made: what an entry holds is undefined until the entry has a key.
+ * sets.  Only the sets, a fiftieth of the cache, are initialized: an entry is
+ * undefined until it has a key.
  */
 typedef struct FairqCache
 {
@@ -230,7 +230,7 @@ typedef struct FairqQueueKey
 	int32		group_no;		/* the group's number; -1: key of the queue */
 } FairqQueueKey;
 
-/* counters past which those are looked for that can be freed */
+/* number of counters from which on unused ones are freed */
 #define FAIRQ_MANY_COUNTERS 16384
 
 /* The registry of queues and counters; see registry.c.  Part of Arena. */
@@ -241,10 +241,10 @@ typedef struct FairqRegistry
 	/* under lock */
 	dsa_pointer queues;			/* handle of the hash table of queues; constant
 								 * once it is valid */
-	dsa_pointer counters;		/* handle of the hash table of counters;
-								 * likewise */
-	dsa_pointer extensions;		/* handle of the hash table of extensions;
-								 * likewise */
+	dsa_pointer counters;		/* handle of the hash table of counters; the
+								 * same */
+	dsa_pointer extensions;		/* handle of the hash table of extensions; the
+								 * same */
 	dsa_pointer free;			/* list of hints of no queue */
 	dsa_pointer dropped;		/* list of hints of queues that are gone */
 	/* without the lock */
@@ -273,7 +273,7 @@ typedef enum FairqTranche
 	FAIRQ_TRANCHES				/* number of these */
 } FairqTranche;
 
-/* What fairq.shared_memory() says of the block as a whole. */
+/* The result of fairq.shared_memory() about the whole block. */
 typedef struct FairqShmemUse
 {
 	int64		size;			/* bytes of the block */
@@ -287,7 +287,7 @@ extern FairqCache fairq_cache;
 extern char *fairq_area_base;
 
 /*
- * What an allocation points to.  The area never has a second segment, so an
+ * A pointer to an allocation.  The area never has a second segment, so an
  * address in it is an offset from its beginning.
  */
 static inline void *

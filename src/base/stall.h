@@ -2,16 +2,16 @@
  * stall.h
  *		For tests: a point at which a backend can be held up.
  *
- * In a build with -DFAIRQ_STALL, a backend that finds a file fairq_stall.PID in
- * the data directory, with a kind and a number n in it, stops at the n-th point
- * of that kind that it comes by, renames the file to fairq_stalled.PID and waits
- * until it is gone.  Kinds are
+ * In a build with -DFAIRQ_STALL, tests create a file fairq_stall.PID in the
+ * data directory, with a kind and a number n.  The backend stops at the n-th
+ * point of that kind.  It renames the file to fairq_stalled.PID and waits
+ * until the file is gone.  Kinds are
  *
- * entry	after a look into the cache, under the lane's lock: test/evict has
- *			others do something in every gap between two of them, in other lanes
+ * entry	after a look into the cache, under the lane's lock: in every gap
+ *			between two of them, others work in other lanes (test/evict)
  * claim	between the choice of a row and its change, without a lock:
  *			test/held_up, test/evict
- * reading	of a group, in the middle, likewise
+ * reading	in the middle of reading a group: the same tests
  * commit	between the moment at which a commit is visible and its pending
  *			changes: test/held_up
  * publish	in the middle of a commit's changes, once those of a group are to be

@@ -6,90 +6,87 @@
  * A queue's numbers are exact at each moment at which no transaction has left
  * the array of running ones and not yet ended here.  So are the counters of
  * its running tasks, of the queue and of each group, if it has limits
- * (counter.c).  Nothing is counted when they are asked for.  They are known
- * from the end of a load on, one pass over all rows of fairq.task (load.c),
- * until rows are changed by SQL ("resets" of the domain), or shared memory is
+ * (counter.c).  A query for them counts nothing.  They are known from the end
+ * of a load on, one pass over all rows of fairq.task (load.c).  They become
+ * void when SQL changes rows ("resets" of the domain), or shared memory is
  * lost.
  *
- * The load runs beside all work.  It sees the rows as of one snapshot S, and
+ * The load runs next to all work.  It sees the rows as of one snapshot S, and
  * each transaction decides at its end whether S has its changes.  There are
  * two books, each of one load: all numbers are kept in both.  The last load
  * that is over is the current one, by which numbers are known, and the next
- * one takes the other book.  So what is known stays so while that goes on, and
- * also if it comes to nothing.  The rules:
+ * one takes the other book.  So known numbers stay known while a load runs,
+ * and also if it fails.  The rules:
  *
  * 1.  Under the tally's lock, exclusively, the load takes S, copies what S says
  *	  of transactions into its book, and is given a number.  Numbers that a
  *	  queue or a counter has in that book are of that load, and begin at 0,
  *	  once they are touched after that.
  *
- * 2.  A transaction that commits adds what it has changed after it has left the
- *	  array of running ones, under the lock, shared: all of one queue at once,
- *	  and to each book only if its S has not seen it end.  A counter hears of
- *	  both loads' numbers in any case.
+ * 2.  A transaction that commits adds its changes after it has left the array
+ *	  of running ones, under the shared lock.  It adds all changes of a queue
+ *	  at once, to each book whose S has not seen it end.  A counter gets the
+ *	  numbers of both loads in any case.
  *
- * 3.  What S holds stays in the book after the load is over, until the next
- *	  one begins in that book.
+ * 3.  S stays in the book after the load is over, until the next load begins
+ *	  in that book.
  *
  * 4.  The load adds, of each queue and each counter, the rows that S sees of
  *	  it, to numbers that are of its own load.  It is the current one only
  *	  when it is through with all queues.
  *
- * 5.  Those of a queue are known if the load has come by it, or if the queue
- *	  was made after the load began: then it has no rows in S.
+ * 5.  A queue's numbers are known if the load has counted it.  They are also
+ *	  known if it was made after the load began: then it has no rows in S.
  *
- * 6. "resets" is read before S is taken.  What is known is so as long as that
- *	  has not changed.  Who looks reads with which resets numbers are known,
- *	  and then which load is current; at its end these are written the other
- *	  way round.  So resets are never those of a later load.
+ * 6. "resets" is read before S is taken.  Numbers are known as long as it has
+ *	  not changed.  A reader first reads with which resets numbers are known,
+ *	  and then which load is current.  The end of a load writes these in the
+ *	  other order.  So resets are never those of a later load.
  *
- * 7.  A load that is not seen to go on for a while is given up: another one
- *	  begins in the same book, by rule 1, and what the first one finds is
- *	  added no more.
+ * 7.  A load that reports nothing for a while is given up.  Another one begins
+ *	  in the same book, by rule 1, and the first one adds nothing more.
  *
- * Why the numbers of a book are right: let T be a transaction that has
- * changed rows and commits.  If S has seen T end, S sees the rows as T has
- * left them.  T may end here before S is taken, and what it adds is gone by
- * rule 1; or after, be it long after, and it adds nothing by rules 2 and 3.
- * If S has not seen T end, S sees the rows as T has found them.  T leaves the
- * array of running ones after S was taken, since both go by ProcArrayLock, so
- * it ends here after that, finds S, and adds what it has changed; by rule 1 to
- * numbers that are of this load.  So each row is counted by the number of
- * versions that S sees, or by those who have changed it since, and never by
- * both.  What is taken away by rule 1 is by no number: a queue's mutex lets
- * one backend at a time see that its numbers are of an older load, and the
- * lock lets no load begin meanwhile.
+ * Why the numbers of a book are right.  Take a transaction T that has changed
+ * rows and commits.  If S has seen T end, S sees the rows as T has left them.
+ * If T ends here before S is taken, its additions are gone by rule 1.  If it
+ * ends here later, it adds nothing by rules 2 and 3.  If S has not seen T end,
+ * S sees the rows as T has found them.  T leaves the array of running ones
+ * after S was taken, since both use ProcArrayLock.  So T ends here after that,
+ * finds S, and adds its changes; by rule 1 to numbers that are of this load.
+ * So each row is counted by the versions that S sees, or by the transactions
+ * that have changed it since, and never by both.  Nothing else is lost by
+ * rule 1.  Under a queue's mutex one backend at a time sees that the numbers
+ * are of an older load.  No load begins while it has the lock.
  *
- * Whether S has seen T end is asked of T's xid alone, that of the whole
- * transaction:  S has all of these that were running, also when it has not kept
- * all subtransactions.  xids have their epochs here, as a transaction can be
+ * Only T's xid, that of the whole transaction, decides whether S has seen T
+ * end.  S has all of these that were running, also when it has not kept all
+ * subtransactions.  xids have their epochs here, as a transaction can be
  * held up for long between the array and its end.  The load's own xid, if it
- * has one, is kept as that of one that S has seen running; and the load reads
- * rows as of a command before the first one, so it sees none of the changes of
- * its own transaction.  These are added at the end, as those of others are.
+ * has one, is kept as running in S.  The load reads rows as of a command
+ * before the first one, so it sees none of the changes of its own transaction.
+ * These are added at the end, like those of others.
  *
- * A transaction that changes rows by SQL adds nothing, and counts "resets" up
- * at its end.  If S has not seen it end that comes after S was taken, so what
- * was read before differs (rule 6).
+ * A transaction that changes rows by SQL adds nothing, and increments "resets"
+ * at its end.  If S has not seen it end that comes after S was taken, so the
+ * value that was read before differs (rule 6).
  *
- * An abort adds nothing: it leaves the rows as they were.  Of a subtransaction
- * that is aborted the pending changes are gone before the commit.
+ * An abort adds nothing: it leaves the rows as they were.  If a subtransaction
+ * aborts, its pending changes are gone before the commit.
  *
  * Counters cost each claim a look at its group, so a queue without any limit
- * has none, but for its numbers.  Its calls only say that they are in progress
- * ("calls"), and a transaction that claims or ends a task in such a call says
- * so until its end ("uncounted").  The first call that sees a limit makes the
- * queue a limited one, for good.  All calls count after that, but it may be
- * that some transactions still do not.  When these are over, the next load
- * counts for the queue's counters ("counts_since"), and until then limited
- * groups wait.
+ * has none except its numbers.  Its calls only note that they are in progress
+ * ("calls").  A transaction that claims or ends a task in such a call notes
+ * that until its end ("uncounted").  The first call that sees a limit makes
+ * the queue a limited one, for good.  All calls count after that, but some
+ * transactions may still not.  When these are over, the next load counts for
+ * the queue's counters ("counts_since"), and until then limited groups wait.
  *
  * The rules have an exhaustive model: test/model/load.py.
  *
- * Locking: the tally's lock, an LWLock; under it ProcArrayLock, for S,
- * XidGenLock, for the epoch of its xids, and the mutex of a queue or counter,
- * for a few instructions.  Those who hold it shared add numbers and allocate
- * nothing; so it can be taken at the end of a transaction.
+ * Locking: the tally's lock, an LWLock.  Under it are taken ProcArrayLock, for
+ * S, and XidGenLock, for the epoch of its xids.  So is the mutex of a queue or
+ * counter, for a few instructions.  Those who hold it shared add numbers and
+ * allocate nothing; so it can be taken at the end of a transaction.
  */
 #include "postgres.h"
 
@@ -102,7 +99,7 @@
 #include "shadow.h"
 #include "tally.h"
 
-/* a backend that is not seen for so long is not waited for, in ns */
+/* time after which others do not wait for a silent backend, in ns */
 #define PATIENCE (INT64CONST(5) * 1000 * 1000 * 1000)
 
 /* The load that this backend is at. */
@@ -117,7 +114,7 @@ static struct
 /* By which load counters of the copy for peek are known. */
 static FairqKnown of_copy;
 
-/* What the transaction that commits has changed of one queue. */
+/* Changes of one queue by the transaction that commits. */
 static struct
 {
 	FairqQueueTally *queue;		/* NULL: nothing */
@@ -280,8 +277,8 @@ fairq_tally_keep(FairqQueueTally *queue)
 }
 
 /*
- * Has a load come by all tasks of the queue since its leases and reaches were
- * last void?
+ * Whether a load has read all tasks of the queue since its leases and reaches
+ * were last void.
  */
 bool
 fairq_tally_has_passed(FairqQueueTally *queue)
@@ -315,7 +312,7 @@ fairq_tally_read(FairqQueueTally *queue, int64 *n)
 
 /* --------------------------------------------------------------------- */
 
-/* What the load of a book has seen running. */
+/* The transactions that the load of a book has seen running. */
 static uint32 *
 running_of(FairqTally *tally, int book)
 {
@@ -368,7 +365,7 @@ fairq_tally_committed(void)
 
 /*
  * For callbacks: our transaction has committed, and has changed that of the
- * queue.  It is added with what it has changed of the same queue besides; at
+ * queue.  It is added together with its other changes of the same queue; at
  * the latest by fairq_tally_committed().
  */
 void
@@ -394,10 +391,9 @@ fairq_tally_commit(FairqQueueTally *queue, const int32 *n)
 
 /*
  * Make each load void for the queue's counters until no call or transaction is
- * in progress that does not count: such a call is about to begin, unless the
- * queue is limited.  The caller looks after this whether the queue is limited,
- * and a backend that relies on a counter looks before: so one of them sees the
- * other.
+ * in progress that does not count.  Such a call is about to begin, unless the
+ * queue is limited.  The caller checks that after this, and a backend that
+ * relies on a counter checks it before.  So one of them sees the other.
  */
 static void
 count_nothing(FairqQueueTally *queue)
@@ -432,7 +428,7 @@ fairq_tally_counts(FairqQueueTally *queue)
 	return true;
 }
 
-/* Have all calls count from now on: the queue has a limit. */
+/* Make all calls count from now on: the queue has a limit. */
 void
 fairq_tally_limit(FairqQueueTally *queue)
 {
@@ -589,7 +585,7 @@ fairq_tally_begin(FairqTally *tally)
 	return RegisterSnapshot(snapshot);
 }
 
-/* Note that our load goes on.  False if another one has begun. */
+/* Report that our load continues.  False if another one has begun. */
 bool
 fairq_tally_goes_on(void)
 {
@@ -669,8 +665,8 @@ fairq_tally_skip(void)
 }
 
 /*
- * End the load.  If it is not over it has come to nothing.  For callbacks,
- * too: there may be none.
+ * End the load.  If it is not over it has failed.  For callbacks, too: there
+ * may be none.
  */
 void
 fairq_tally_end(bool over)

@@ -13,8 +13,8 @@
 /* As what a task counts. */
 typedef enum FairqTallied
 {
-	FAIRQ_TALLY_READY,			/* stands at a turn, without a lease */
-	FAIRQ_TALLY_SCHEDULED,		/* stands at a time, without a lease */
+	FAIRQ_TALLY_READY,			/* waits for a turn, without a lease */
+	FAIRQ_TALLY_SCHEDULED,		/* waits for a time, without a lease */
 	FAIRQ_TALLY_RUNNING,		/* has a lease, which may have ended */
 	FAIRQ_TALLIES				/* number of these */
 } FairqTallied;
@@ -22,7 +22,7 @@ typedef enum FairqTallied
 /* No load counts running tasks for the queue, also not the next one. */
 #define FAIRQ_NO_LOAD PG_UINT64_MAX
 
-/* What a load goes by, in shared memory, under the tally's lock. */
+/* The state of the loads, in shared memory, under the tally's lock. */
 typedef struct FairqBook
 {
 	uint64		number;			/* number of the load; 0: none */
@@ -37,9 +37,9 @@ typedef struct FairqBook
 } FairqBook;
 
 /*
- * In shared memory, one for each extension: what the last loads go by.  All
- * but the atomics is under lock, and what is atomic is written under it, but
- * for asked_at.
+ * In shared memory, one for each extension: the state of the last loads.  All
+ * but the atomics is under lock.  Atomics are written under it, except
+ * asked_at.
  */
 typedef struct FairqTally
 {
@@ -49,11 +49,10 @@ typedef struct FairqTally
 								 * constant */
 	pg_atomic_uint64 begun_at;	/* time at which the last load was begun, by the
 								 * monotonic clock; 0: there was none */
-	pg_atomic_uint64 seen_at;	/* time at which the backend that loads was last
-								 * seen at it, likewise; 0: no backend is at
-								 * it */
+	pg_atomic_uint64 seen_at;	/* time at which the loading backend last
+								 * reported, the same; 0: no backend loads */
 	pg_atomic_uint64 asked_at;	/* time at which a worker was last asked to
-								 * load, likewise; 0: none was */
+								 * load, the same; 0: none was */
 	pg_atomic_uint64 number;	/* number of the load that was begun last; 0:
 								 * none */
 	pg_atomic_uint64 current;	/* number of the last load that is over; 0:
@@ -81,9 +80,9 @@ typedef struct FairqQueueTally
 										 * counts */
 	pg_atomic_uint64 loaded[FAIRQ_BOOKS];	/* number of the book's last load
 											 * that has counted the queue, or
-											 * began before there was a task of
-											 * it; 0: none; written under the
-											 * tally's lock */
+											 * began before the queue had
+											 * tasks; 0: none; written under
+											 * the tally's lock */
 	pg_atomic_uint64 passed;	/* resets of the domain before the last of them;
 								 * PG_UINT64_MAX: none */
 	pg_atomic_uint64 counts_since;	/* number of the last load that has not
@@ -91,7 +90,7 @@ typedef struct FairqQueueTally
 									 * FAIRQ_NO_LOAD: the next one won't,
 									 * either */
 	pg_atomic_uint32 limited;	/* 1: each call counts running tasks; 0: none
-								 * need; never goes back */
+								 * needs to; never goes back */
 	pg_atomic_uint32 calls;		/* number of calls in progress that do not
 								 * count */
 	pg_atomic_uint32 uncounted; /* number of transactions in progress of which
@@ -101,7 +100,7 @@ typedef struct FairqQueueTally
 												 * have changed since */
 } FairqQueueTally;
 
-/* As what a task counts that stands there and has no lease. */
+/* The kind of a task at that address without a lease. */
 static inline FairqTallied
 fairq_tallied_at(int64 addr)
 {

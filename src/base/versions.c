@@ -2,12 +2,11 @@
  * versions.c
  *		Versions of a queue's settings, and what changed from one to the next.
  *
- * A queue's version counts up with each change of its settings, of those of
- * one of its groups, and of its privileges.  A ring has what the last changes
- * were.  So a backend that has the settings of an older version reads those
- * groups again that have changed since, and no others.  A backend that has
- * missed more changes than the ring keeps reads all settings again: it does
- * that once in so many changes.
+ * A queue's version increases with each change of its settings, of those of
+ * one of its groups, and of its privileges.  A ring has the last changes.  So
+ * a backend that has the settings of an older version reads only the groups
+ * again that have changed since.  A backend that has missed more changes than
+ * the ring keeps reads all settings again.
  *
  * Locking: the mutex, for changes.  The version alone is read without it.
  */

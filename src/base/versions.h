@@ -11,7 +11,7 @@
 /* changes that are kept; a backend that missed more reads all settings */
 #define FAIRQ_CHANGES_KEPT 256
 
-/* What changed, if it is not a group's settings, which is the group's number. */
+/* The kind of a change, if it is not a group's number. */
 #define FAIRQ_QUEUE_CHANGED (-1)	/* the queue's own settings, or privileges */
 #define FAIRQ_ALL_CHANGED (-2)	/* these, and settings of any groups */
 
@@ -19,8 +19,9 @@
 typedef struct FairqVersions
 {
 	slock_t		mutex;			/* spinlock of changes */
-	pg_atomic_uint64 now;		/* present version; counts up, also from one
-								 * queue to the next; written under mutex */
+	pg_atomic_uint64 now;		/* present version; only increases, also from
+								 * one queue to the next; written under mutex
+								 * */
 	int32		changes[FAIRQ_CHANGES_KEPT];	/* the last changes: what made
 												 * version v is at (v - 1) %
 												 * FAIRQ_CHANGES_KEPT */
