@@ -47,7 +47,7 @@ CREATE TABLE fairq.queue (
 		CHECK (NOT in_order OR concurrency IS NOT DISTINCT FROM 1),
 	held_until timestamptz,
 	retain_failed interval,
-	max_run interval CHECK (max_run > '0' AND max_run < '1000 years')
+	max_run_time interval CHECK (max_run_time > '0' AND max_run_time < '1000 years')
 ) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
@@ -74,7 +74,7 @@ COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1
 COMMENT ON COLUMN fairq.queue.in_order IS 'True: no task of a group runs while another one of the group waits for its retry.';
 COMMENT ON COLUMN fairq.queue.held_until IS 'No task starts before this time; NULL, or a time in the past: no hold.';
 COMMENT ON COLUMN fairq.queue.retain_failed IS 'How long failed tasks stay in the archive; NULL: until they are redriven or purged.';
-COMMENT ON COLUMN fairq.queue.max_run IS 'How long a task may run: its lease cannot be extended past this time after the pop; NULL: no '
+COMMENT ON COLUMN fairq.queue.max_run_time IS 'How long a task may run: its lease cannot be extended past this time after the pop; NULL: no '
 	'limit.';
 
 -- The indexes are not unique on purpose: see src/group.c.
@@ -362,7 +362,7 @@ CREATE FUNCTION fairq.create_queue(queue text,
 	per interval DEFAULT '1 minute', burst int DEFAULT 1,
 	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
 	in_order boolean DEFAULT false, retain_failed interval DEFAULT NULL,
-	max_run interval DEFAULT NULL, if_not_exists boolean DEFAULT false)
+	max_run_time interval DEFAULT NULL, if_not_exists boolean DEFAULT false)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
@@ -379,12 +379,12 @@ CREATE FUNCTION fairq.alter_queue(queue text,
 	per interval DEFAULT NULL, burst int DEFAULT NULL,
 	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
 	in_order boolean DEFAULT NULL, retain_failed interval DEFAULT NULL,
-	max_run interval DEFAULT NULL)
+	max_run_time interval DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
 	boolean, bigint, text, int, interval, int, int, int[], boolean, interval, interval)
-	IS 'Changes the settings of a queue. NULL keeps a setting, 0 removes a limit, rate, retention or max_run, and ''{}'' removes shares.';
+	IS 'Changes the settings of a queue. NULL keeps a setting, 0 removes a limit, rate, retention or max_run_time, and ''{}'' removes shares.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false,
 	if_exists boolean DEFAULT false)
@@ -832,7 +832,7 @@ CREATE VIEW fairq_internal.all_queues AS
 		coalesce(g.limited, 0) AS limited,
 		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
 		g.oldest_enqueued_at, q.fair_by, q.rate, q.per, q.burst, q.max_rate, q.in_order,
-		q.retain_failed, q.max_run
+		q.retain_failed, q.max_run_time
 	FROM fairq.queue q
 	LEFT JOIN (
 		SELECT queue_id, sum(ready)::bigint AS ready,
@@ -879,7 +879,7 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 		q.oldest_enqueued_at, c.enqueued, c.popped, c.completed, c.released,
 		c.retried, c.failed, c.cancelled, c.lapsed, q.fair_by,
 		q.rate, q.per, q.burst, q.max_rate, q.in_order, q.retain_failed, c.expired,
-		q.max_run
+		q.max_run_time
 	FROM fairq_internal.visible_queues() q
 	CROSS JOIN LATERAL fairq_internal.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
@@ -887,7 +887,7 @@ COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they hav
 -- Each reads shared memory and settings, and of tasks only those that it shows, or
 -- whose ages.
 CREATE FUNCTION fairq_internal.visible_stats() RETURNS TABLE (queue text,
-	paused boolean, max_running int, ready bigint, scheduled bigint,
+	paused boolean, max_running int, queued bigint, scheduled bigint,
 	running bigint, groups_active int, groups_limited int, groups_paused int,
 	groups_throttled int,
 	oldest_ready interval, oldest_limited interval, groups_sampled boolean,
@@ -913,13 +913,13 @@ COMMENT ON COLUMN fairq.stats.groups_active IS 'Number of groups that may have a
 	'not monitor the queue.';
 COMMENT ON COLUMN fairq.stats.groups_limited IS 'Number of groups that have no free slot under their limit. NULL: as groups_active.';
 COMMENT ON COLUMN fairq.stats.groups_sampled IS 'Too many groups wait to look at each. The columns groups_active, groups_limited and groups_throttled are estimates then, and other tasks may be older than oldest_ready and oldest_limited say. NULL: as groups_active.';
-COMMENT ON COLUMN fairq.stats.ready IS 'Tasks that are ready, also those that a limit keeps back. Commits maintain this number. NULL for a moment after a restart, until one pass over the table has found it.';
-COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that wait for a time or for a retry, also due ones that no pop has taken yet. NULL: as ready.';
-COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, also those whose lease has expired and which no call has noticed yet. NULL: as ready.';
+COMMENT ON COLUMN fairq.stats.queued IS 'Queued tasks, also those that a limit keeps back. Commits maintain this number. NULL for a moment after a restart, until one pass over the table has found it.';
+COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that wait for a time or for a retry, also due ones that no pop has taken yet. NULL: as queued.';
+COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, also those whose lease has expired and which no call has noticed yet. NULL: as queued.';
 
 CREATE FUNCTION fairq.group_stats(queue text, top int DEFAULT 20)
 	RETURNS TABLE (group_key text, reason text, waiting_since timestamptz,
-	ready bigint, running int, limit_in_effect int, weight int)
+	queued bigint, running int, limit_in_effect int, weight int)
 	AS 'MODULE_PATHNAME', 'fairq_group_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
 COMMENT ON FUNCTION fairq.group_stats(text, int)
@@ -927,7 +927,7 @@ COMMENT ON FUNCTION fairq.group_stats(text, int)
 
 CREATE FUNCTION fairq.all_group_stats(top int DEFAULT 5)
 	RETURNS TABLE (queue text, group_key text, reason text,
-	waiting_since timestamptz, ready bigint, running int, limit_in_effect int,
+	waiting_since timestamptz, queued bigint, running int, limit_in_effect int,
 	weight int)
 	AS 'MODULE_PATHNAME', 'fairq_all_group_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
@@ -986,7 +986,7 @@ COMMENT ON FUNCTION fairq.lane_groups(text, int)
 	IS 'Returns the groups of a queue and priority that shared memory knows. The columns show whether a group waits for its turn, a slot or a start, and the addresses of its next turn and task. Other groups have nothing ready, due or running there.';
 
 CREATE FUNCTION fairq.peek(queue text, max_tasks int DEFAULT 10)
-	RETURNS TABLE (id bigint, group_key text, turn bigint,
+	RETURNS TABLE (id bigint, group_key text, addr bigint,
 	enqueued_at timestamptz)
 	AS 'MODULE_PATHNAME', 'fairq_peek'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;

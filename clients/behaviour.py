@@ -1001,9 +1001,9 @@ def timeout(case):
     worker.stop()
 
 
-@situation(26, "max_run of a queue: the task is asked to stop, and retried", seconds=8)
-def max_run(case):
-    case.queue(max_run="3 s", max_attempts=2, backoff="0.1 s")
+@situation(26, "max_run_time of a queue: the task is asked to stop, and retried", seconds=8)
+def max_run_time(case):
+    case.queue(max_run_time="3 s", max_attempts=2, backoff="0.1 s")
     worker = case.work(LEASE=3)
     id = case.enqueue({"do": "sleep", "seconds": 60})
     for attempt in 1, 2:

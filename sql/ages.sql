@@ -417,18 +417,18 @@ BEGIN
 	COMMIT;
 END $$;
 CREATE VIEW pg_temp.gone AS
-	SELECT queue, ready, running, groups_active AS active, groups_limited AS limited, groups_throttled AS throttled,
+	SELECT queue, queued, running, groups_active AS active, groups_limited AS limited, groups_throttled AS throttled,
 		oldest_ready, oldest_limited
 	FROM fairq.stats WHERE queue LIKE 'ages\_gone%' ORDER BY queue;
 CALL pg_temp.gone('stay');
-SELECT queue, ready, running, active, limited, throttled, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone;
+SELECT queue, queued, running, active, limited, throttled, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone;
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 CALL pg_temp.gone('cancel');
 SELECT * FROM pg_temp.gone;
 -- beside a group that comes then they do not count either
 SELECT clock_timestamp() AS since \gset
 SELECT count(fairq.enqueue(queue, 'b')) FROM pg_temp.gone;
-SELECT queue, ready, running, active, limited, throttled, oldest_ready < clock_timestamp() - :'since' AS r,
+SELECT queue, queued, running, active, limited, throttled, oldest_ready < clock_timestamp() - :'since' AS r,
 	oldest_limited < clock_timestamp() - :'since' AS l FROM pg_temp.gone;
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 CALL pg_temp.gone('purge');
@@ -443,11 +443,11 @@ SELECT count(fairq.complete(id)) FROM fairq.pop('ages_gone_due');
 SELECT fairq.enqueue('ages_gone_due', 'a', delay => '10 ms') > 0 AS ok;
 SELECT count(*) FROM fairq.pop('ages_gone_lapsed', lease => '10 ms');
 SELECT pg_sleep(0.05);
-SELECT queue, ready, running, oldest_ready > '0' AS r FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
+SELECT queue, queued, running, oldest_ready > '0' AS r FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
 -- also once a pop has come by, which could not have them
 SELECT fairq.pause(queue, 'a') FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue;
 SELECT count(*) FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue, fairq.pop(queue);
-SELECT queue, ready, running, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
+SELECT queue, queued, running, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 
 --

@@ -22,7 +22,7 @@ SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'batch_each';
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{a,a,b,a,b,a}', '{1,2,3,4,5,6}',
 	run_ats => ARRAY[NULL, now() + interval '1 hour', now(), '-infinity', 'infinity', NULL]);
 SELECT * FROM pg_temp.stand;
-SELECT ready, scheduled FROM fairq.stats WHERE queue = 'batch_each';
+SELECT queued, scheduled FROM fairq.stats WHERE queue = 'batch_each';
 SELECT pg_temp.pop();
 SELECT fairq.purge('batch_each');
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'batch_each';

@@ -54,13 +54,13 @@ SELECT fairq.enqueue('expires', 'a', '"a4"', expires_at => 'infinity') > 0 AS ok
 SELECT * FROM pg_temp.stand;
 SELECT queue, ready, limited FROM fairq.queues WHERE queue = 'expires';
 SELECT group_key, ready FROM fairq.groups WHERE queue = 'expires' ORDER BY 1;
-SELECT group_key, ready FROM fairq.group_stats('expires') ORDER BY 1;
+SELECT group_key, queued FROM fairq.group_stats('expires') ORDER BY 1;
 SELECT count(*) FROM fairq.peek('expires');
 SELECT payload, fairq.turns_before(id) IS NULL AS unknown FROM fairq.tasks WHERE queue = 'expires' ORDER BY id;
 CALL fairq.wait('expires', '10 s');
 SELECT pg_temp.pop();
 SELECT * FROM pg_temp.stand;
-SELECT ready, scheduled, running, lapsed, expired FROM fairq.stats WHERE queue = 'expires';
+SELECT queued, scheduled, running, lapsed, expired FROM fairq.stats WHERE queue = 'expires';
 SELECT lapsed, expired FROM fairq.queues WHERE queue = 'expires';
 SELECT * FROM fairq.check_queue('expires');
 -- nothing but such: no pop is worth it

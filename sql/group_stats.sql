@@ -130,8 +130,8 @@ SELECT count(fairq.enqueue('group_stats_expired', 'gone ' || i, expires_at => '-
 	FROM generate_series(1, 100) i;
 SELECT count(fairq.enqueue('group_stats_expired', 'here ' || i)) FROM generate_series(1, 3) i;
 SELECT fairq.enqueue('group_stats_expired', 'later', run_at => now() + '1 hour') > 0 AS ok;
-SELECT group_key, reason, ready FROM fairq.group_stats('group_stats_expired', 2);
-SELECT group_key, reason, ready FROM fairq.group_stats('group_stats_expired', 5);
+SELECT group_key, reason, queued FROM fairq.group_stats('group_stats_expired', 2);
+SELECT group_key, reason, queued FROM fairq.group_stats('group_stats_expired', 5);
 
 --
 -- Many tasks: an estimate, off by what was taken out of turn.  Priorities together.
@@ -144,16 +144,16 @@ SELECT count(*) FROM unnest('{one,two}'::text[]) g,
 		array_fill('{}'::jsonb, ARRAY[1000]));
 SELECT count(*) FROM fairq.enqueue_batch('group_stats_many', array_fill('one'::text, ARRAY[20]),
 	array_fill('{}'::jsonb, ARRAY[20]), priority => 9);
-SELECT group_key, ready, running FROM fairq.group_stats('group_stats_many');
+SELECT group_key, queued, running FROM fairq.group_stats('group_stats_many');
 SELECT count(*) FROM fairq.pop('group_stats_many', 300);
-SELECT group_key, ready, running FROM fairq.group_stats('group_stats_many');
+SELECT group_key, queued, running FROM fairq.group_stats('group_stats_many');
 -- what was enqueued at another weight counts as what it is
 SELECT fairq.set_group('group_stats_many', 'one', weight => 10);
-SELECT group_key, ready, running FROM fairq.group_stats('group_stats_many') WHERE group_key = 'one';
+SELECT group_key, queued, running FROM fairq.group_stats('group_stats_many') WHERE group_key = 'one';
 SELECT fairq.set_group('group_stats_many', 'one', weight => 1);
 -- as many as there are, as no more entries than these are read
 SELECT count(*) FROM fairq.pop('group_stats_many', 3000);
-SELECT group_key, reason, ready, running FROM fairq.group_stats('group_stats_many');
+SELECT group_key, reason, queued, running FROM fairq.group_stats('group_stats_many');
 
 --
 -- Arguments; what is not known
@@ -165,7 +165,7 @@ SELECT count(*) FROM fairq.group_stats('group_stats', NULL);
 SELECT * FROM fairq.group_stats(NULL);
 SELECT * FROM fairq.group_stats('nobody');
 -- of each queue, as of one; seen to fail when the number of groups is not passed on
-SELECT queue, g.group_key, reason, ready, running FROM fairq.all_group_stats(1) g
+SELECT queue, g.group_key, reason, queued, running FROM fairq.all_group_stats(1) g
 WHERE queue LIKE 'group_stats%' ORDER BY queue COLLATE "C";
 SELECT count(*) AS missing FROM fairq.stats s, fairq.group_stats(s.queue, 5) g
 WHERE (s.queue, g.group_key) NOT IN (SELECT v.queue, v.group_key FROM fairq.all_group_stats() v);

@@ -125,7 +125,7 @@ $$;
 CREATE FUNCTION pg_temp.serve(of text, n int DEFAULT 10, lease interval DEFAULT '1 hour') RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
-	foreseen text := (SELECT string_agg(format('%s at %s', id, turn), ' ' ORDER BY ordinality)
+	foreseen text := (SELECT string_agg(format('%s at %s', id, addr), ' ' ORDER BY ordinality)
 		FROM fairq.peek(of, n) WITH ORDINALITY);
 	served text;
 	shown text;

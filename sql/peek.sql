@@ -15,12 +15,12 @@ RESET client_min_messages;
 -- The groups of what is foreseen, with numbers of their tasks, and what is wrong.
 CREATE FUNCTION pg_temp.peek(queue text, n int DEFAULT 10) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(group_key || (t.payload #>> '{}'), ' ' ORDER BY at)
-	FROM fairq.peek(queue, n) WITH ORDINALITY p(id, group_key, turn, enqueued_at, at)
+	FROM fairq.peek(queue, n) WITH ORDINALITY p(id, group_key, addr, enqueued_at, at)
 	JOIN fairq.tasks t USING (id, group_key, enqueued_at)
 $$;
 CREATE FUNCTION pg_temp.pop(of text, n int DEFAULT 10, lease interval DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-	foreseen text[] := array(SELECT format('%s %s %s %s', id, group_key, turn, enqueued_at) FROM fairq.peek(of, n));
+	foreseen text[] := array(SELECT format('%s %s %s %s', id, group_key, addr, enqueued_at) FROM fairq.peek(of, n));
 	served text[];
 	shown text;
 BEGIN
@@ -45,7 +45,7 @@ CREATE FUNCTION pg_temp.sleep_past(seconds float) RETURNS void LANGUAGE sql AS $
 SELECT fairq.create_queue('peek', block_length => 1000);
 SELECT count(*) FROM fairq.peek('peek');
 SELECT pg_temp.enqueue('peek', 'a1 b1 a2 b2 a3 c1'), pg_temp.enqueue('peek', 'd1 d2', 3), pg_temp.enqueue('peek', 'e1', 1);
-SELECT group_key, turn FROM fairq.peek('peek');
+SELECT group_key, addr FROM fairq.peek('peek');
 SELECT pg_temp.peek('peek', 3), pg_temp.peek('peek', NULL);
 SELECT count(*) FROM fairq.peek(queue => 'peek', max_tasks => 1000000000);
 SELECT pg_temp.enqueue('peek', string_agg('f' || i, ' '), 9) FROM generate_series(1, 20) i;

@@ -84,8 +84,10 @@ SELECT id AS ready FROM fairq.tasks WHERE queue = 'privileges' AND status = 'que
 
 SELECT queue_id FROM fairq.queue WHERE name = 'privileges' \gset
 
--- Internal functions are for the views.  They check privileges all the same, which
--- roles see that may use the schema.
+-- Internal functions are for the views: nobody may use their schema.
+SELECT count(*) AS granted FROM pg_namespace, aclexplode(nspacl) a
+	WHERE nspname = 'fairq_internal' AND a.grantee <> nspowner;
+-- They check privileges all the same, which roles see that may use it.
 GRANT USAGE ON SCHEMA fairq_internal TO PUBLIC;
 
 SELECT regexp_replace(call, '([[(])\d+', '\1...') AS call, r.*
@@ -245,7 +247,7 @@ SELECT regexp_replace(what, '.*_', '') AS what, regexp_replace(role, '.*_', '') 
 FROM (VALUES
 	('a_turns_before', 'SELECT fairq.turns_before(%2$s)'),
 	('b_queues', $$SELECT (ready, limited, scheduled, running) FROM fairq.queues WHERE queue = 'privileges_guess'$$),
-	('c_stats', $$SELECT (ready, groups_active, groups_limited, groups_paused, groups_throttled, oldest_ready IS NULL,
+	('c_stats', $$SELECT (queued, groups_active, groups_limited, groups_paused, groups_throttled, oldest_ready IS NULL,
 		oldest_limited IS NULL) FROM fairq.stats WHERE queue = 'privileges_guess'$$),
 	('d_groups', $$SELECT count(*) FROM fairq.groups WHERE queue = 'privileges_guess'$$),
 	('e_next_at', 'SELECT count(fairq_internal.next_at(%1$s, n)) FROM generate_series(0, 5) n'),
@@ -257,10 +259,8 @@ FROM (VALUES
 GROUP BY c.what, role ORDER BY c.what, role;
 SELECT fairq.drop_queue('privileges_guess', true);
 
--- Nobody may use that schema, and the views work.
+-- The views work without it.
 REVOKE USAGE ON SCHEMA fairq_internal FROM PUBLIC;
-SELECT count(*) AS granted FROM pg_namespace, aclexplode(nspacl) a
-	WHERE nspname = 'fairq_internal' AND a.grantee <> nspowner;
 SET ROLE regress_fairq_manage;
 SELECT fairq_internal.counters(:queue_id);
 TABLE fairq_internal.all_queues;

@@ -230,7 +230,7 @@ SELECT pg_temp.popped('rates_mine', 100);
 ROLLBACK;
 -- the tasks are back, their starts are not
 SELECT fairq.maintain();
-SELECT ready FROM fairq.stats WHERE queue = 'rates_mine';
+SELECT queued FROM fairq.stats WHERE queue = 'rates_mine';
 SELECT pg_temp.popped('rates_mine', 100);
 BEGIN;
 SELECT fairq.set_group('rates_mine', 'g1', rate => 1000000000);

@@ -39,7 +39,7 @@ SELECT id = :id AS id, addr = :addr AS addr, enqueued_at = :'at' AS at, headers 
 SELECT fairq.enqueue('replace', 'other', '"a5"', 9, NULL, 'x', 1, 7, replace => true) = :id AS the_same;
 SELECT group_key, priority, max_attempts, cost FROM fairq.tasks WHERE id = :id;
 SELECT fairq.enqueue('replace', 'a', '"not this"', dedup_key => 'x') = :id AS the_same;
-SELECT ready, scheduled, running FROM fairq.stats WHERE queue = 'replace';
+SELECT queued, scheduled, running FROM fairq.stats WHERE queue = 'replace';
 SELECT * FROM fairq.check_queue('replace');
 SELECT pg_temp.pop();
 -- a running one is left alone
@@ -65,7 +65,7 @@ SELECT pg_temp.put('c5', 'z');
 SELECT * FROM pg_temp.stand;
 SELECT pg_temp.put('c6', 'z', 'infinity');
 SELECT * FROM pg_temp.stand;
-SELECT ready, scheduled, running FROM fairq.stats WHERE queue = 'replace';
+SELECT queued, scheduled, running FROM fairq.stats WHERE queue = 'replace';
 SELECT pg_temp.put('c7', 'z', '-infinity');
 SELECT * FROM fairq.check_queue('replace');
 SELECT pg_temp.pop();

@@ -24,7 +24,7 @@ CREATE VIEW pg_temp.stand AS
 	FROM fairq.tasks WHERE queue = 'reschedule' ORDER BY id;
 -- the counts that commits keep
 CREATE VIEW pg_temp.counts AS
-	SELECT s.ready, s.scheduled, s.running
+	SELECT s.queued, s.scheduled, s.running
 	FROM fairq.stats s JOIN fairq.queues q USING (queue) WHERE queue = 'reschedule';
 
 SELECT fairq.create_queue('reschedule');

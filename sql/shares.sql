@@ -277,7 +277,7 @@ CALL pg_temp.work('shares', 24);
 -- what runs counts: as a task of the longest, for each level
 CREATE TEMP TABLE running AS SELECT id, priority FROM fairq.pop('shares', 6);
 SELECT string_agg(priority::text, '' ORDER BY ctid) FROM running;
-SELECT string_agg(t.priority::text, '' ORDER BY n) FROM fairq.peek('shares', 6) WITH ORDINALITY p(id, group_key, turn, enqueued_at, n) JOIN fairq.task t USING (id);
+SELECT string_agg(t.priority::text, '' ORDER BY n) FROM fairq.peek('shares', 6) WITH ORDINALITY p(id, group_key, addr, enqueued_at, n) JOIN fairq.task t USING (id);
 SELECT count(*) FROM running, fairq.complete(id, took => '10 s');
 -- shares of 3 and 1: three times the time
 SELECT fairq.alter_queue('shares', shares => '{3,1}');

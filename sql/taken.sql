@@ -54,7 +54,7 @@ SELECT fairq.extend(pg_temp.id('d1')) IS NULL AS lost, fairq.complete(pg_temp.id
 SELECT * FROM fairq.check_queue('taken');
 COMMIT;
 SELECT * FROM pg_temp.stand;
-SELECT ready, scheduled, running, popped, completed, released, retried FROM fairq.stats WHERE queue = 'taken';
+SELECT queued, scheduled, running, popped, completed, released, retried FROM fairq.stats WHERE queue = 'taken';
 SELECT * FROM fairq.check_queue('taken');
 SELECT pg_temp.take();
 SELECT fairq.fail(pg_temp.id('b1')), fairq.release(pg_temp.id('c1'));
@@ -146,7 +146,7 @@ SELECT pg_temp.take();
 SELECT fairq.release(pg_temp.id('b1'));
 ROLLBACK;
 SELECT * FROM pg_temp.stand;
-SELECT ready, scheduled, running FROM fairq.stats WHERE queue = 'taken';
+SELECT queued, scheduled, running FROM fairq.stats WHERE queue = 'taken';
 SELECT * FROM fairq.check_queue('taken');
 
 --

@@ -8,10 +8,10 @@ CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 
 -- What the view shows, and what is wrong with the queue.
-CREATE FUNCTION pg_temp.tally(of text DEFAULT 'tally', OUT ready bigint, OUT scheduled bigint,
+CREATE FUNCTION pg_temp.tally(of text DEFAULT 'tally', OUT queued bigint, OUT scheduled bigint,
 	OUT running bigint, OUT wrong text)
 LANGUAGE sql AS $$
-	SELECT s.ready, s.scheduled, s.running,
+	SELECT s.queued, s.scheduled, s.running,
 		(SELECT string_agg(c, '; ') FROM fairq.check_queue(of) c)
 	FROM fairq.stats s WHERE queue = of
 $$;
@@ -146,9 +146,9 @@ SELECT fairq.create_queue('tally_hints');
 DELETE FROM fairq.queue WHERE name = 'tally';
 SELECT fairq.reset_hints();
 SELECT fairq.maintain('tally_other');
-SELECT ready FROM fairq.stats WHERE queue = 'tally_other';
+SELECT queued FROM fairq.stats WHERE queue = 'tally_other';
 INSERT INTO fairq.queue OVERRIDING SYSTEM VALUE SELECT * FROM kept;
-SELECT ready FROM fairq.stats WHERE queue = 'tally';
+SELECT queued FROM fairq.stats WHERE queue = 'tally';
 SELECT fairq.maintain('tally');
 SELECT * FROM pg_temp.tally();
 

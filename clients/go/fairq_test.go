@@ -885,7 +885,7 @@ func TestCancelAndProgress(t *testing.T) {
 // A task that is stopped since its time is over has failed: handed back, it would run again
 // and again.
 func TestMaxRun(t *testing.T) {
-	db := queue(t, "maxrun", ", max_run => '2 s', max_attempts => 1")
+	db := queue(t, "maxrun", ", max_run_time => '2 s', max_attempts => 1")
 	begun, ended := make(chan *fairq.Task, 1), make(chan error, 1)
 	start(t, fairq.Worker{Queues: []string{"maxrun"}, Default: until(begun, ended), Lease: 3 * time.Second})
 	id := enqueue(t, db, "maxrun", fairq.NewTask{})
@@ -893,7 +893,7 @@ func TestMaxRun(t *testing.T) {
 	waitForStatus(t, db, id, "failed")
 	// by the worker, or by a pop after the end of the lease, whichever comes first
 	expectRow(t, db, id, "attempt, error IN ('lease expired', 'stopped, since it was cancelled, its lease was lost, "+
-		"or its time (max_run) was over: context canceled')", "1|t")
+		"or its time (max_run_time) was over: context canceled')", "1|t")
 }
 
 func TestLostLease(t *testing.T) {

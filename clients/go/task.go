@@ -43,7 +43,7 @@ type Task struct {
 
 // Why a task must stop.
 const (
-	lost       = 1 + iota // the server reports it: cancelled, its lease lost, max_run over
+	lost       = 1 + iota // the server reports it: cancelled, its lease lost, max_run_time over
 	handedBack            // the worker stops, or has no slot for it
 )
 

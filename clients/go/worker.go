@@ -565,7 +565,7 @@ func (r *run) end(task *Task, err error, took time.Duration) {
 	default:
 		if task.stopped() == lost {
 			err = fmt.Errorf("stopped, since it was cancelled, its lease was lost, or its time "+
-				"(max_run) was over: %w", err)
+				"(max_run_time) was over: %w", err)
 		}
 		r.ErrorLog.Printf("fairq: %v: %s", task, describe(err))
 		_, err = r.fail(task, err, took)

@@ -264,7 +264,7 @@ DECLARE
 		fair_by text DEFAULT %L, rate int DEFAULT NULL, per interval DEFAULT %L,
 		burst int DEFAULT %L, max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
 		in_order boolean DEFAULT %L, retain_failed interval DEFAULT NULL,
-		max_run interval DEFAULT NULL';
+		max_run_time interval DEFAULT NULL';
 	by_group text := 'fairq_proxy.of_group(group_key)';
 	by_task text := 'fairq_proxy.of_task(id)';
 	of_all text := 'fairq_proxy.of_all()';
@@ -569,7 +569,7 @@ DO $$
 BEGIN
 	IF to_regtype('fairq_proxy.queue_stats') IS NULL THEN
 		CREATE TYPE fairq_proxy.queue_stats AS (queue text,
-			paused boolean, max_running int, ready bigint, scheduled bigint,
+			paused boolean, max_running int, queued bigint, scheduled bigint,
 			running bigint, groups_active int, groups_limited int,
 			groups_paused int, groups_throttled int,
 			oldest_ready interval, oldest_limited interval,

@@ -222,7 +222,7 @@ check_tallies(FairqQueue *queue, List *faults)
 			args[1 + i] = fairq_sql_int8(before[i]);
 		/* the three side by side: as rows of a table they would be joined */
 		found = fairq_sql_texts("SELECT format('tasks that are %s: fairq.stats is off by %s', kind, shown - n)"
-								" FROM (SELECT unnest('{ready,scheduled,running}'::text[]) AS kind,"
+								" FROM (SELECT unnest('{queued,scheduled,running}'::text[]) AS kind,"
 								" unnest(ARRAY[$2, $3, $4]) AS shown, unnest(ARRAY["
 								"count(*) FILTER (WHERE lease_until IS NULL AND addr < (1::bigint << 62)),"
 								" count(*) FILTER (WHERE lease_until IS NULL AND addr >= (1::bigint << 62)),"

@@ -89,7 +89,7 @@ static const Setting queue_settings[] = {
 	{"shares", INT4ARRAYOID, 1, FAIRQ_PRIORITIES, "'{}'"},
 	{"in_order", BOOLOID},
 	{"retain_failed", INTERVALOID, 0, 100, NO_TIME},
-	{"max_run", INTERVALOID, 1, 100, NO_TIME}
+	{"max_run_time", INTERVALOID, 1, 100, NO_TIME}
 };
 
 /* as set_group() has them, after the group's key */

@@ -388,7 +388,7 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->retries.lease = *DatumGetIntervalP(fairq_column(slot, QUEUE_LEASE));
 	queue->retries.max_attempts = fairq_int_of(slot, QUEUE_MAX_ATTEMPTS, 1);
 	queue->retries.backoff = (int64) length_of(slot, QUEUE_BACKOFF);
-	queue->retries.max_run = (int64) length_of(slot, QUEUE_MAX_RUN);
+	queue->retries.max_run_time = (int64) length_of(slot, QUEUE_MAX_RUN_TIME);
 	queue->retries.in_order = DatumGetBool(fairq_column(slot, QUEUE_IN_ORDER));
 	queue->notify = DatumGetBool(fairq_column(slot, QUEUE_NOTIFY));
 	queue->retains = !slot_attisnull(slot, QUEUE_RETAIN);

@@ -53,8 +53,9 @@ typedef struct FairqQueue
 	struct
 	{
 		Interval	lease;		/* lease if a pop names none */
-		int64		max_run;	/* how long after its claim a lease ends at the
-								 * latest, in microseconds; 0: any time */
+		int64		max_run_time;	/* how long after its claim a lease ends
+									 * at the latest, in microseconds; 0: any
+									 * time */
 		int32		max_attempts;	/* attempts of a task if it has no number of
 									 * its own */
 		int64		backoff;	/* delay of the first retry in microseconds */
@@ -129,9 +130,9 @@ fairq_group_setting(const FairqQueue *queue, int32 group_no)
 static inline TimestampTz
 fairq_last_lease_end(const FairqQueue *queue, TimestampTz popped_at)
 {
-	return queue->retries.max_run == 0 || popped_at == 0 ||
+	return queue->retries.max_run_time == 0 || popped_at == 0 ||
 		TIMESTAMP_NOT_FINITE(popped_at) ? DT_NOEND :
-		popped_at + queue->retries.max_run;
+		popped_at + queue->retries.max_run_time;
 }
 
 static inline FairqLane *

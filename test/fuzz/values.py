@@ -163,7 +163,7 @@ NAMES = {
     "backoff": usual(a_choice(None, "0", "1 ms", "1 hour")),
     "retain": usual(a_choice(None, "0", "1 ms", "1 hour")),
     "retain_failed": usual(a_choice(None, "0", "1 ms", "1 hour")),
-    "max_run": usual(a_choice(None, None, "0", "1 ms", "1 hour")),
+    "max_run_time": usual(a_choice(None, None, "0", "1 ms", "1 hour")),
     "older_than": usual(a_choice(None, "0", "1 ms", "1 hour")),
     "priority": usual(a_choice("0", "0", "0", "1", "9")),
     "max_attempts": usual(a_choice(None, "1", "3", "1000")),

@@ -241,7 +241,7 @@ class Session:
 
     def peek(self, tasks):
         """(id, turn) of each task that a pop would serve."""
-        return self.call("SELECT id, turn FROM fairq.peek(%s::text, %s::int)",
+        return self.call("SELECT id, addr FROM fairq.peek(%s::text, %s::int)",
                          self.queue, tasks)
 
     def wait(self):

@@ -19,7 +19,7 @@ sub served
 {
 	my ($queue, $n) = @_;
 	my $foreseen = $node->safe_psql('postgres',
-		"SELECT id, group_key, turn FROM fairq.peek('$queue', $n)");
+		"SELECT id, group_key, addr FROM fairq.peek('$queue', $n)");
 	my @served = split(
 		/\n/,
 		$node->safe_psql(

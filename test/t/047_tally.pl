@@ -39,7 +39,7 @@ sub enqueue
 # What the view says, of all queues.
 sub shown
 {
-	return sql("SELECT queue, ready, scheduled, running FROM fairq.stats ORDER BY queue");
+	return sql("SELECT queue, queued, scheduled, running FROM fairq.stats ORDER BY queue");
 }
 
 # What the rows say, likewise.
@@ -59,7 +59,7 @@ sub first_queue
 	my ($older, $subtransaction) = @_;
 	my $what = ($older ? 'an older' : 'a new') . ' transaction'
 	  . ($subtransaction ? ', a savepoint' : '');
-	my $numbers = "SELECT queue, ready, scheduled, running FROM fairq.stats ORDER BY queue";
+	my $numbers = "SELECT queue, queued, scheduled, running FROM fairq.stats ORDER BY queue";
 	my $first;
 
 	sql('CREATE DATABASE first');
@@ -168,7 +168,7 @@ $killed->query_safe('BEGIN;' . enqueue('q', 50) . "SELECT count(*) FROM fairq.po
 kill 'KILL', $pid;
 eval { $killed->quit };
 # as the server comes to hear of that
-ok( $node->poll_query_until('postgres', "SELECT ready IS NOT NULL FROM fairq.stats WHERE queue = 'q'"),
+ok( $node->poll_query_until('postgres', "SELECT queued IS NOT NULL FROM fairq.stats WHERE queue = 'q'"),
 	'a session was killed');
 is_right('a session was killed');
 sql("SELECT count(*) FROM fairq.pop('q', 3)");
@@ -207,7 +207,7 @@ is_right('69,000 popped, 300 taken by a part, and another queue purged');
 # By now there is more than a call loads by itself: a worker does it.
 sql("SELECT fairq.reset_hints()");
 sql("SELECT count(*) FROM fairq.pop('p', 1)");
-ok( $node->poll_query_until('postgres', "SELECT count(ready) = count(*) FROM fairq.stats"),
+ok( $node->poll_query_until('postgres', "SELECT count(queued) = count(*) FROM fairq.stats"),
 	'a large table: known in a moment');
 is_right('a large table');
 sql("SELECT fairq.reset_hints(); SELECT fairq.maintain('p')");

@@ -111,7 +111,7 @@ $primary->safe_psql(
 $primary->wait_for_catchup($standby);
 # without b's task, which the open transaction has popped; that is given back
 is( $standby->safe_psql(
-		'postgres', q{SELECT string_agg(group_key || turn / 1048576, ' ') FROM fairq.peek('q')}
+		'postgres', q{SELECT string_agg(group_key || addr / 1048576, ' ') FROM fairq.peek('q')}
 	),
 	'c1 a2 b2',
 	'standby: peek');
@@ -127,7 +127,7 @@ is( $standby->safe_psql(
 is($standby->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
 	'', 'promoted: check');
 is( $standby->safe_psql(
-		'postgres', q{SELECT string_agg(group_key || turn / 1048576, ' ') FROM fairq.peek('q', 2)}
+		'postgres', q{SELECT string_agg(group_key || addr / 1048576, ' ') FROM fairq.peek('q', 2)}
 	),
 	'b1 c1',
 	'promoted: peek');

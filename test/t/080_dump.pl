@@ -22,7 +22,7 @@ $node->safe_psql(
 
 	-- a queue in full life
 	SELECT fairq.create_queue('life', concurrency => 2, retain => '1 day', notify => true,
-		backoff => '1 hour', max_attempts => 3, shares => '{70,20,10}', retain_failed => '2 days', max_run => '3 hours');
+		backoff => '1 hour', max_attempts => 3, shares => '{70,20,10}', retain_failed => '2 days', max_run_time => '3 hours');
 	SELECT fairq.enqueue('life', 'l', '"done"'), fairq.enqueue('life', 'l', '"dead"');
 	SELECT fairq.complete(id, attempt, '"result"') FROM fairq.pop('life');
 	SELECT fairq.fail(id, attempt, 'no way', dead => true) FROM fairq.pop('life');

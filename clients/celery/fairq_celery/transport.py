@@ -191,7 +191,7 @@ class Channel(virtual.Channel):
     def _size(self, queue):
         if queue in self.transient:
             return len(self.transient[queue])
-        rows = self.connection.ask("SELECT ready FROM fairq.stats WHERE queue = %s", queue)
+        rows = self.connection.ask("SELECT queued FROM fairq.stats WHERE queue = %s", queue)
         return rows[0][0] or 0 if rows else 0
 
     def _purge(self, queue):

@@ -72,7 +72,7 @@ class Attempt {
   lose() {
     this.lost = true;
     this.stop(new Stopped(`${this}: stopped: it was cancelled, its lease is lost, or it has run for`
-      + ' the max_run of its queue'));
+      + ' the max_run_time of its queue'));
   }
 
   // The worker needs the slot, or stops.

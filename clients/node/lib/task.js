@@ -21,7 +21,7 @@ class Task {
   }
 
   // Is aborted when the work is wasted: the task was cancelled, its lease is lost, its timeout,
-  // the queue's max_run, or the grace is over.
+  // the queue's max_run_time, or the grace is over.
   get signal() {
     return this.#attempt.signal;
   }

@@ -312,7 +312,7 @@ class Worker {
   async fail(attempt, error) {
     if (attempt.handedBack) return;
     if (attempt.lost) {
-      // True: it has run for the queue's max_run, and the attempt counts.
+      // True: it has run for the queue's max_run_time, and the attempt counts.
       if (await attempt.fail(attempt.stopped)) this.tellOfFailure(attempt, attempt.stopped);
       return;
     }

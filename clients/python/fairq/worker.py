@@ -514,7 +514,7 @@ class Worker:
         if task.timed_out:
             error = timed_out(task, error)
         elif isinstance(error, Stopped) and task.stopped and not self.stopping.is_set():
-            # The attempt counts, since the queue's max_run may be over.  This call also
+            # The attempt counts, since the queue's max_run_time may be over.  This call also
             # ends a cancelled task, and has no effect if another worker has the task.
             return "fail", ("stopped: it was cancelled, its lease was lost, or it has run for"
                             " longer than its queue allows",), {}

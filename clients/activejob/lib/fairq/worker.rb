@@ -249,7 +249,7 @@ module Fairq
       [:fail, error, { wait: error.wait }]
     rescue Exception => error # also ScriptError and SystemExit: they fail the task
       stopped = task.stopped? && !task.timed_out? && error.is_a?(Stopped)
-      # has no effect on a cancelled or lost task; over max_run the attempt counts
+      # has no effect on a cancelled or lost task; over max_run_time the attempt counts
       [:fail, error, { quiet: stopped }]
     ensure
       task.ended ||= now
