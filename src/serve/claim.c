@@ -3,16 +3,16 @@
  *		Service: claiming a task.
  *
  * A ready task needs a slot in its queue and in its group, which the caller
- * has got.  A lapsed one has its slots already: it keeps them.  Then what is
- * done with it is the affair of pop or take (pop.c), and what a rollback
- * changes is noted.  A ready task that is expired is finished instead.
+ * has got.  A lapsed one has its slots already: it keeps them.  Then pop or
+ * take decides what to do with it (pop.c), and the changes of a rollback are
+ * noted.  A ready task that is expired is finished instead.
  *
- * A call that foresees claims and ends tasks in thought: what it has come by
- * is read as running from then on, and no row is locked.
+ * A call that foresees claims and ends tasks in thought.  Tasks that it has
+ * visited are read as running from then on, and no row is locked.
  *
- * Locking: of a ready task's row the tuple lock, at most, for a moment; the row of an
- * lapsed or expired one is locked with SKIP LOCKED (store_task.c).  So a call waits for
- * none.
+ * Locking: for a ready task's row at most the tuple lock, for a moment.  The
+ * row of a lapsed or expired task is locked with SKIP LOCKED (store_task.c).
+ * So a call does not wait for any of them.
  */
 #include "postgres.h"
 
@@ -60,8 +60,8 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 }
 
 /*
- * Serve a task where it stands, unless it is lost.  A call that foresees has
- * no pending change.
+ * Serve a task at its address, unless it is lost.  A call that foresees has no
+ * pending change.
  */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
@@ -71,7 +71,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 		Max(task->enqueued_at, task->run_at);
 	FairqClaimResult result;
 
-	/* by cost, the address is the order within the group alone */
+	/* if cost-fair, the address is only the order within the group */
 	task->turn = s->by == FAIRQ_BY_TASKS ? turn->addr : task->addr;
 	result = s->call.server(s->tasks, task, s->call.arg);
 	if (result != FAIRQ_CLAIMED)
@@ -100,7 +100,10 @@ see_task(FairqService *s)
 	return FAIRQ_LOCKED;
 }
 
-/* See whether the row could be locked, and note if another transaction has it so. */
+/*
+ * Check whether the row could be locked, and note a row lock of another
+ * transaction.
+ */
 static FairqClaimResult
 peek_at_row(FairqService *s, FairqTask *task, bool to_delete)
 {
@@ -110,7 +113,10 @@ peek_at_row(FairqService *s, FairqTask *task, bool to_delete)
 	return result;
 }
 
-/* See whether a pop could have the task.  If not, the call goes on as a pop would. */
+/*
+ * Check whether a pop could have the task.  If not, the call continues as a
+ * pop would.
+ */
 static FairqClaimResult
 peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 {
@@ -121,8 +127,8 @@ peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 
 /*
  * If the task is expired and the call has finished enough, leave it to others, and its
- * turn (s->left).  Returns whether it is left.  With one such group the call goes on to
- * the next; but it ends after so many, or it would look at all that there are.
+ * turn (s->left).  Returns whether it is left.  After one such group the call
+ * visits the next.  It ends after some of them, or it would visit all groups.
  */
 bool
 fairq_leaves_expired(FairqService *s, const FairqTask *task)
@@ -136,11 +142,12 @@ fairq_leaves_expired(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Is the task, which is next, to be left to another call?  If it is served alone, and
- * this call has others; or if the call is for such a one only.  Then the call ends
- * before it.  *result is FAIRQ_CLAIMED if the call may claim the task.  A task that is
- * served alone and whose row is locked is passed over without an attempt to claim it:
- * the row may be unlocked by then.
+ * Whether to leave the task, which is next, to another call.  That is so if the
+ * task is served alone, and this call has others, or if the call is only for
+ * such a task.  Then the call ends before it.  *result is FAIRQ_CLAIMED if the
+ * call may claim the task.  If a task is served alone and its row is locked, it
+ * is passed over without an attempt to claim it: the row may be unlocked by
+ * then.
  */
 bool
 fairq_stops_before(FairqService *s, const FairqTask *task,
@@ -175,8 +182,8 @@ fairq_stops_before(FairqService *s, const FairqTask *task,
 }
 
 /*
- * Finish a ready task that is expired.  A look leaves some as they are; but many are
- * to be finished before it goes on.
+ * Finish a ready task that is expired.  A look leaves some as they are, but
+ * finishes many before it continues.
  */
 static FairqClaimResult
 drop_expired(FairqService *s, FairqTask *task)
@@ -253,8 +260,8 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 }
 
 /*
- * May a lapsed task go on running, with another worker?  By settings that are
- * old that is not for us to say.
+ * Whether a lapsed task may run again, with another worker.  With old settings
+ * we cannot decide that.
  */
 static FairqSlot
 runs_on(FairqService *s, const FairqTask *task)
@@ -267,9 +274,9 @@ runs_on(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Is a lapsed task to be left as it is?  If it is not to run on, in a
- * transaction block, for other calls; and as long as it is not known whether
- * it may, since it keeps its slot meanwhile.
+ * Whether to leave a lapsed task as it is.  In a transaction block, a task that
+ * may not run again is left to other calls.  It is also left as long as that
+ * is not known, since it keeps its slot meanwhile.
  */
 static bool
 is_left(FairqService *s, const FairqTask *task)
@@ -310,8 +317,9 @@ end_lapsed(FairqService *s, FairqTask *task)
 }
 
 /*
- * See whether a pop could have a lapsed task.  If a pop would end it, and not return
- * it, the look does so, if it is to; or notes that there is such a task.
+ * Check whether a pop could have a lapsed task.  If a pop would end the task and
+ * not return it, the look ends it if asked to, or notes that there is such a
+ * task.
  */
 static FairqClaimResult
 peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -337,7 +345,7 @@ peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 	return FAIRQ_LOCKED;
 }
 
-/* Serve a lapsed task, whose row is locked, and which goes on running. */
+/* Serve a lapsed task, whose row is locked, and which runs again. */
 static void
 serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
@@ -369,10 +377,10 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 
 /*
  * Serve a task whose lease has expired, at that turn.  It has a slot already,
- * which goes over with it.  One that is not to be run again is brought to its
- * end; and one that may not be run just now, since a limit was lowered, is put
- * back, to be retried.  Both are done for others: in a transaction block only
- * if no other call has for a while.
+ * which it keeps.  A task that is not to run again is ended.  A task that may
+ * not run just now, since a limit was lowered, is put back, to be retried.
+ * Both are done for others: in a transaction block only if no other call has
+ * done so for a while.
  */
 FairqClaimResult
 fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)

@@ -3,25 +3,25 @@
  *		Service: the course of a call.
  *
  * Lanes are served in the order of their priorities, or by their shares
- * (shares.c): then each task is of the lane that has got least, and a lane
- * without a share is served when those with one have nothing.  In a lane, a
- * call takes turns, some dozens at once, and serves each group at its turn.
- * Which group is next is decided in lane_take.c, which of its tasks in turn.c;
- * here, when the call goes on and when it stops.  The cost of a call depends on
- * the tasks that it returns, and not on what lies in the queue.
+ * (shares.c).  By shares, each task is of the lane that has got least.  A lane
+ * without a share is served when those with one have nothing.  In a lane,
+ * a call takes turns, some dozens at once, and serves each group at its turn.
+ * lane_take.c decides which group is next, and turn.c which of its tasks.
+ * This file decides when the call continues and when it stops.  The cost of a
+ * call depends on the tasks that it returns, and not on the backlog.
  *
  * After a restart the seats of a lane become known step by step, a little
  * ahead of the turns that are taken (recover.c).
  *
- * A turn can come to nothing: the group's tasks are in flight, being changed
- * or locked.  Then the call goes on, until it has come by all groups for a
+ * A turn can yield nothing: the group's tasks are in flight, being changed or
+ * locked.  Then the call continues, until it has visited all groups for a
  * block and got nothing.
  *
- * With per_group = c the call takes turns in a window of c blocks' length
- * only, from its first turn on; so at most c turns of a group.
+ * With per_group = c the call takes turns only in a window of c blocks' length,
+ * from its first turn on.  So it takes at most c turns of a group.
  *
- * A group that has no slot for another running task is parked: no pop comes by
- * until it has (counter.c).
+ * A group that has no slot for another running task is parked: no pop visits it
+ * until it has one (counter.c).
  *
  * After a restart a load is to find what is running (load.c).  A call that finds
  * less than it was asked for (with per_group: nothing) waits for that, and looks
@@ -34,44 +34,44 @@
  *
  * - the queue is paused (serve_lanes() here), or their groups are (counter.c);
  * - the queue is full by max_running (running.c), or their groups are (counter.c);
- * - settings have changed since the call read them (running.c); it begins anew,
+ * - settings have changed since the call read them (running.c); it begins again,
  *	 here, only if it has nothing yet;
- * - per_group says so: its window of turns (may_take() in lane_take.c), the
- *	 first lane that has some, also by shares, and turns or rounds in a full
- *	 queue but not both (here);
- * - one of them is served alone, since its lease has lapsed twice: the call ends with
- *	 it, or stops before it, and the next call goes on there (fairq_stops_before() in
- *	 claim.c, serve_alone() here);
+ * - per_group demands it: its window of turns (may_take() in lane_take.c), only
+ *	 the first lane that has some, only turns or only rounds in a full queue
+ *	 (here);
+ * - one of them is served alone, since its lease has lapsed twice.  The call ends
+ *	 with it, or stops before it, and the next call begins there
+ *	 (fairq_stops_before() in claim.c, serve_alone() here);
  * - they are in flight, or their rows locked or being changed (turn.c,
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c), or
- *	 looking at what has fallen due of it (read_due() in lane_take.c);
+ *	 its due tasks (read_due() in lane_take.c);
  * - expired tasks of their group come first, and the call has finished
- *	 FAIRQ_MAX_ENDED; or those of FAIRQ_MAX_ENDED other groups do after that
- *	 (fairq_leaves_expired() in claim.c);
- * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED others of which the
- *	 attempts are used up, or the like (turn_due.c); or such a one
- *	 is left to others in a transaction block (is_left() in claim.c), and with
- *	 it, for this turn, what has lapsed of the group;
+ *	 FAIRQ_MAX_ENDED.  Or those of FAIRQ_MAX_ENDED other groups come first after
+ *	 that (fairq_leaves_expired() in claim.c);
+ * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED others whose
+ *	 attempts are used up, or the like (turn_due.c).  Or such a one is left to
+ *	 others in a transaction block (is_left() in claim.c), together with the
+ *	 group's other lapsed tasks for this turn;
  * - they have fallen due, but another call does the step that will find
  *	 them (due.c, times.c), or they have since the call began;
- * - counters or leases are not known: with per_group the call does not wait for a
- *	 load once it has served something (is_to_load() here); loads can be void
- *	 again and again (load.c), and none counts beside transactions of before the
- *	 queue's first limit (tally.c);
- * - a whole block of turns came to nothing (IDLE_BLOCKS here, may_take());
- * - no entry of the cache is to be had for their groups, as all are pinned
+ * - counters or leases are not known.  With per_group the call does not wait for
+ *	 a load once it has served something (is_to_load() here).  Loads can be void
+ *	 again and again (load.c).  None counts while transactions from before the
+ *	 queue's first limit are open (tally.c);
+ * - a whole block of turns yielded nothing (IDLE_BLOCKS here, may_take());
+ * - no entry of the cache is available for their groups, as all are pinned
  *	 (MAX_CROWDED in lane_take.c);
  * - they are the transaction's own, and others make that void all the time
  *	 (MAX_OWN_TRIES here).
  *
- * Rows are looked at with a dirty snapshot.  What an open transaction inserts
- * or changes is passed over: its end says so, see transaction.c.  A row that
- * is merely locked is put back into its group's hand, since it is not
+ * Rows are read with a dirty snapshot.  Rows that an open transaction inserts
+ * or changes are passed over: its end publishes them, see transaction.c.  A row
+ * that is merely locked is put back into its group's hand, since it is not
  * published when the row is free.
  *
- * Nothing is done here for tasks that the call doesn't return, but moving
- * hints, and ending a bounded number that are over (claim.c).  So a transaction
+ * For tasks that the call does not return, it only moves hints, and ends a
+ * bounded number that are over (claim.c).  So a transaction
  * that stays open after its pop keeps back its own tasks, and no others that
  * could be served.
  *
@@ -99,15 +99,16 @@
 /* how often it waits for a load: that of leases, and one that it wants then */
 #define MOST_LOADS 2
 
-/* blocks past the last one with a task served, in which a call goes on */
+/* blocks past the last one with a task served, in which a call continues */
 #define IDLE_BLOCKS 1
 
 /* throttled groups that a step takes back */
 #define MOST_BACK 16
 
 /*
- * What the call in progress owes to others: it has moved the timers past what it has
- * found, and taken the marks of lanes to begin with, so no other call finds these.
+ * Duties of the call in progress to others.  It has moved the timers past
+ * tasks that it has found, and taken the marks of lanes to begin with.  So no
+ * other call finds these.
  */
 static struct
 {
@@ -167,8 +168,8 @@ look_at_lane(FairqService *s)
 }
 
 /*
- * See to it that turns can be taken, after an attempt that has failed.  False
- * if there are none to be had.
+ * Make sure that turns can be taken, after an attempt that has failed.  False
+ * if there are none.
  */
 static bool
 make_ready(FairqService *s, FairqTaken taken)
@@ -206,9 +207,8 @@ begins_round(FairqService *s, const FairqTurn *turn)
 }
 
 /*
- * Serve lapsed tasks of one group in a queue that is full, in which only
- * these have a slot; or find out otherwise that there is more to do.  False if
- * not.
+ * Serve lapsed tasks of one group in a queue that is full, in which only these
+ * have a slot; or find out that there is more to do.  False if not.
  */
 static bool
 serve_in_full(FairqService *s)
@@ -283,7 +283,10 @@ prefetch(FairqService *s, const FairqTaking *taking)
 	}
 }
 
-/* In a lane that is not fair by tasks: is the call to come by the group again? */
+/*
+ * In a cost-fair or time-fair lane: whether the call may visit the group
+ * again.
+ */
 static void
 note_visit(FairqService *s, int32 group_no, bool served)
 {
@@ -297,9 +300,10 @@ note_visit(FairqService *s, int32 group_no, bool served)
 }
 
 /*
- * Can the call take turns before those before them are served?  Each slot in the
- * queue is had by itself, and so is each start.  By cost, what is next is known once
- * a cost is; by time, once it is known whether a group had a slot.
+ * Whether the call can take turns before earlier ones are served.  Each slot
+ * in the queue is taken separately, and so is each start.  In a cost-fair lane
+ * the next group is known once a cost is, in a time-fair one once it is known
+ * whether a group had a slot.
  */
 static bool
 takes_many(FairqService *s)
@@ -312,8 +316,8 @@ takes_many(FairqService *s)
 
 /*
  * Take turns and serve them.  *last_block is the last block in which something
- * was served, or the first one that was looked at; -1 before.  What became of
- * taking them is returned.
+ * was served, or the first block that was tried; -1 before.  Returns the
+ * result of taking turns.
  */
 static FairqTaken
 serve_turns(FairqService *s, int64 *last_block)
@@ -355,8 +359,8 @@ serve_turns(FairqService *s, int64 *last_block)
 }
 
 /*
- * Is the queue fair by something else since the lane was recovered, and is that not a
- * matter of settings that may not come to be in effect?
+ * Whether the queue has another fair_by since the lane was recovered.
+ * Settings that may not come into effect do not count.
  */
 static bool
 is_fair_otherwise(FairqService *s)
@@ -437,8 +441,9 @@ fairq_begins_alone(FairqQueue *queue)
 }
 
 /*
- * Choose a lane by shares, and how many tasks in a row it is served at most: those of
- * which it is known what they charge; 0: one, of which it is not.  NULL: there is none.
+ * Choose a lane by shares, and how many tasks in a row it is served at most,
+ * of those whose charge is known; 0: one, of unknown charge.  NULL: there is
+ * none.
  */
 static const FairqShareRun *
 choose_lane(FairqService *s, uint32 without, int64 most)
@@ -461,7 +466,7 @@ choose_lane(FairqService *s, uint32 without, int64 most)
 
 /*
  * Serve lanes by their shares, some tasks of each at a time: as many as it
- * would be served one by one.  One of which less is had than that has nothing
+ * would be served one by one.  A lane that yields less than that has nothing
  * left for this call.
  */
 static void
@@ -493,9 +498,10 @@ serve_by_shares(FairqService *s)
 }
 
 /*
- * Begin with lanes at which another call has stopped, before a task that is served
- * alone: serve that, if it is still the lane's next one, and nothing else.  Without, the
- * task, and its lane, would wait for as long as calls find others before.
+ * Begin with lanes at which another call has stopped, before a task that is
+ * served alone.  Serve only that task, if it is still the lane's next one.
+ * Otherwise the task, and its lane, would wait as long as calls find others
+ * before.
  */
 static void
 serve_alone(FairqService *s)
@@ -585,12 +591,12 @@ serve_queue(FairqService *s)
 	for (int tries = 0;; tries++)
 	{
 		serve_lanes(s);
-		/* a load reads them anew, if it comes by this queue */
+		/* a load sets them again, if it reads this queue */
 		old = fairq_settings_are_old(s->queue);
 
 		/*
-		 * What our transaction has enqueued may have been made void while we
-		 * looked, by others who come by.  That ends: each of them is done.
+		 * Other calls may have made our transaction's published tasks void
+		 * while we looked.  That ends, since each of those calls ends.
 		 */
 		if (fairq_has_own_tasks() && !s->call.peek && !s->call.foresees &&
 			s->got.served < s->call.max_tasks &&
@@ -625,9 +631,9 @@ serve_queue(FairqService *s)
 }
 
 /*
- * If an error has ended the call, all that it has found is for others; and
- * another session is to look at what this one was woken for.  Other modules
- * have given back what was in flight, which may have been in a copy.
+ * If an error has ended the call, all tasks that it has found are for others.
+ * Another session then looks at the tasks for which this one was woken.  Other
+ * modules have given back turns in flight, which may have been in a copy.
  */
 static void
 end_call(void)
@@ -646,9 +652,9 @@ end_call(void)
 const FairqEnding fairq_serve_ending = {.end_call = end_call};
 
 /*
- * Does this backend's worker take tasks away?  Who waits does not say for which
- * of pop and take; a worker uses one of them.  It matters beside a row that is
- * locked FOR KEY SHARE, which is in the way of take only.
+ * Whether this backend's worker takes tasks away.  A wait does not say whether
+ * it is for pop or take; a worker uses one of them.  It matters for a row that
+ * is locked FOR KEY SHARE, which blocks only take.
  */
 static bool takes = false;
 

@@ -7,15 +7,18 @@
 
 #include "service.h"
 
-/* What a look is to do, and has found, beside that a pop would find something. */
+/*
+ * The task and result of a look, in addition to whether a pop would find a
+ * task.
+ */
 typedef struct FairqLook
 {
 	bool		ends;			/* true: it ends what is over */
 	bool		ended;			/* true: it has ended some */
 	bool		saw_over;		/* true: a look that ends what is over is worth it */
-	bool		saw_locked;		/* true: a pop would find something but for rows
-								 * that others have locked: it is not published
-								 * when they are unlocked */
+	bool		saw_locked;		/* true: a pop would find a task except for
+								 * rows that others have locked: an unlock
+								 * publishes nothing */
 } FairqLook;
 
 extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,

@@ -10,8 +10,7 @@
 #include "store.h"
 
 /*
- * tasks that a call brings to their end, beside what it serves: so many lapsed ones,
- * and so many that are expired
+ * tasks that a call ends for others: most lapsed ones, and most expired ones
  */
 #define FAIRQ_MAX_ENDED 100
 
@@ -19,15 +18,15 @@
 #define FAIRQ_LEFT_TO_OTHERS USECS_PER_SEC
 
 /*
- * What is done with a task that was chosen: its row is in tasks->locked.slot,
- * and is locked, or at most its tuple lock is held (locked.tuple_only): then
+ * What to do with a task that was chosen.  Its row is in tasks->locked.slot,
+ * and is locked.  Or at most its tuple lock is held (locked.tuple_only): then
  * it can still be lost to a rival.  Afterwards the task is running, or
  * removed.
  */
 typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
 										 void *arg);
 
-/* What a call is asked for. */
+/* The arguments of a call. */
 typedef struct FairqCall
 {
 	FairqServer server;			/* what is done with a task that was chosen */
@@ -79,9 +78,9 @@ typedef struct FairqService
 	int			priority;		/* priority of the lane */
 	FairqFairBy by;				/* by what the present lane is fair, as far as
 								 * this backend knows */
-	FairqVisits visits[FAIRQ_PRIORITIES];	/* groups that the call passes over,
-											 * of each lane that is not fair by
-											 * tasks */
+	FairqVisits visits[FAIRQ_PRIORITIES];	/* groups that the call passes
+											 * over, of each cost-fair or
+											 * time-fair lane */
 
 	/* the lane as it was when the turns in flight were taken */
 	struct
@@ -106,8 +105,8 @@ typedef struct FairqService
 	{
 		int32		first;		/* seat served first; -1: none */
 		int32		last;		/* seat served last */
-		int64		rounds;		/* number of times that first was come by
-								 * again */
+		int64		rounds;		/* number of times that first was visited again
+								 * */
 	}			full;
 
 	bool		left;			/* true: in this turn, a lapsed or expired
@@ -124,8 +123,8 @@ typedef struct FairqService
 } FairqService;
 
 /*
- * What a claim of the task charges the share of its lane: its cost, in a queue that
- * is fair by cost; else one, whatever the task.
+ * The charge of a claim to the share of its lane: the task's cost, in a
+ * cost-fair queue; otherwise one.
  */
 static inline int64
 fairq_charge_of(const FairqQueue *queue, const FairqTask *task)

@@ -1,6 +1,6 @@
 /*
  * turn_due.h
- *		Service: the course of a turn, and what is due or lapsed of its group.
+ *		Service: the course of a turn, and its group's due and lapsed tasks.
  */
 #ifndef FAIRQ_TURN_DUE_H
 #define FAIRQ_TURN_DUE_H
@@ -63,8 +63,8 @@ search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
 }
 
 /*
- * Of the scheduled task and the queued one that were looked for, that which
- * became ready first; NULL: there is neither.
+ * The scheduled task or the queued one, whichever became ready first; NULL:
+ * there is neither.
  */
 static inline FairqSearch *
 fairq_search_first(FairqCourse *course)

@@ -3,14 +3,14 @@
  *		The turns that a call has in flight.
  *
  * A call takes a number of turns of a lane at once, with tasks off the hands
- * of their groups (lane_take.c).  Until a task is claimed shared memory has
- * forgotten it.  So the turns are kept here, in static memory, and what is
- * left of them is given back when the call is through with them, or an error
- * or the end of the session has ended it (transaction.c).  So is what a lane
- * was charged for tasks that are not served yet, in a queue with shares (shares.c).
+ * of their groups (lane_take.c).  Until a task is claimed, shared memory does
+ * not have it.  So the turns are kept here, in static memory.  The rest of them
+ * is given back when the call ends, also by an error or the end of the session
+ * (transaction.c).  So is the charge of a lane for tasks that are not served
+ * yet, in a queue with shares (shares.c).
  *
- * Locking: what lane.c takes.  Nothing here fails, and only the list of turns
- * in vain allocates, never in a callback.
+ * Locking: the locks that lane.c takes.  Nothing here fails, and only the list
+ * of wasted turns allocates, never in a callback.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 #include "transaction.h"
 #include "turns.h"
 
-/* turns in vain that there is room for at first */
+/* room for wasted turns at first */
 #define FIRST_VAIN 64
 
 /* The call in progress. */
@@ -34,7 +34,7 @@ static struct
 								 * NULL */
 }			hand;
 
-/* A turn in vain, to be given back when the call leaves the lane. */
+/* A turn without a task, to be given back when the call leaves the lane. */
 typedef struct TurnInVain
 {
 	int32		group_no;
@@ -86,9 +86,9 @@ fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
 }
 
 /*
- * Take a task from a later turn of the same group in flight, as this one has
- * come to nothing so far: the group's tasks are served in order.  False if
- * there is none.
+ * Take a task from a later turn of the same group in flight, since this turn
+ * has no task so far: the group's tasks are served in order.  False if there
+ * is none.
  */
 bool
 fairq_turns_bring_forward(FairqTurn *turn)
@@ -139,7 +139,7 @@ fairq_turns_back(void)
 			(void) fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL);
 		else if (!turn->state.done)
 			fairq_lane_turn_back(hand.lane, hand.lane_no, turn);
-		/* a call that came by meanwhile has not found it */
+		/* a call that looked meanwhile has not found it */
 		if (!turn->state.done)
 			fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
 	}
@@ -149,10 +149,10 @@ fairq_turns_back(void)
 }
 
 /*
- * Have room for another turn in vain, in that block.  Those in blocks that were
- * left since are of no use any more; of one block there is one for each group
- * at most.  False if there is no memory: the turn is lost to the group, which
- * is better than an error.
+ * Make room for another wasted turn in that block.  Those in blocks that have
+ * ended are of no use any more; in one block each group has at most one.
+ * False if there is no memory: then the group loses the turn, which is better
+ * than an error.
  */
 static bool
 have_space(int64 block)
@@ -185,8 +185,8 @@ have_space(int64 block)
 }
 
 /*
- * Keep a turn that has come to nothing, though the group may have something:
- * it is the group's again when the call is through with the lane.
+ * Keep a turn that has yielded no task, though the group may have one: the
+ * group gets it back when the call leaves the lane.
  */
 void
 fairq_turns_in_vain(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
@@ -201,7 +201,7 @@ fairq_turns_in_vain(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 	};
 }
 
-/* Give back turns in vain: the call is through with the lane. */
+/* Give back wasted turns: the call leaves the lane. */
 void
 fairq_turns_leave(void)
 {
