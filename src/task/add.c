@@ -193,8 +193,8 @@ replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 
 /*
  * Add a task, unless another one has its key; with replace, that one is replaced.
- * timed: it was said when the task is to run, be it a time that is past.  Returns the
- * id of the task that there is then.
+ * timed: a time was given for the task, even if it is past.  Returns the id of
+ * the task that exists then.
  */
 int64
 fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace,

@@ -8,7 +8,7 @@
 #include "queue.h"
 #include "store.h"
 
-/* What all tasks of a call have in common. */
+/* Fields that all tasks of a call share. */
 typedef struct FairqEnqueue
 {
 	FairqQueue *queue;			/* queue of the tasks */

@@ -3,9 +3,9 @@
  *		Giving tasks their addresses.
  *
  * An address follows the group's last one, its tail.  Shared memory has the tails
- * of the groups that it has entries for (lane.c); others are looked up in the
- * table, which is one backward probe.  Committed rows and those of open
- * transactions count alike.  What the table does not show is a row that is not
+ * of the groups that it has entries for (lane.c); others are read from the
+ * table, with one backward probe.  Committed rows and those of open
+ * transactions count alike.  The table does not show a row that is not
  * written yet.  So a group's entry is pinned from the reservation of an address
  * until the row is there; and if there is none to pin, rows that a call has put
  * off are written before it looks up a tail.

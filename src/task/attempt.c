@@ -1,23 +1,22 @@
 /*
  * attempt.c
- *		Attempts: how they end, and that their leases begin anew.
+ *		Attempts: their ends, and renewing their leases.
  *
- * A task is found by its id.  These calls may wait: for a transaction that is
- * changing the very row.  Then they look again.  To have the leases of many begin
- * anew waits for none: one whose row stays locked must not cost the others theirs.
+ * A task is found by its id.  These calls may wait for a transaction that is
+ * changing the very row, and then look again.  Renewing many leases waits for
+ * none: one whose row stays locked must not cost the others theirs.
  *
- * The attempt is the fencing token.  It counts up with every lease and never
- * back, also when a task is released: a call that gives an attempt acts only
- * for the lease that has it.  A lease that has expired is held until another
- * worker gets the task.
+ * The attempt is the fencing token.  It increases with every lease, also when
+ * a task is released.  A call with an attempt acts only for the lease that has
+ * it.  An expired lease is held until another worker gets the task.
  *
  * A task that is only to be deleted, which is the usual case, is not locked
  * before.
  *
- * Locking: the caller has fairq.task open with RowExclusiveLock.  AccessShareLock
- * on the queue, then the row, all to the end of the transaction.  Of many tasks
- * the caller takes one after the other by their ids, so two such calls don't
- * deadlock.
+ * Locking: the caller has fairq.task open with RowExclusiveLock.
+ * AccessShareLock on the queue, then the row, all to the end of the
+ * transaction.  The caller handles many tasks one after the other by their
+ * ids, so two such calls do not deadlock.
  */
 #include "postgres.h"
 
@@ -43,7 +42,7 @@ is_leased(const FairqTask *task, int32 attempt)
 		(attempt == FAIRQ_ANY_ATTEMPT || task->attempt == attempt);
 }
 
-/* Have the queue locked, if the caller has one of these privileges on it. */
+/* Lock the queue, if the caller has one of these privileges on it. */
 static bool
 use_queue(FairqAttempt *a, int32 queue_id, int any_privilege)
 {
@@ -151,7 +150,7 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 			notify_slots(a->queue);
 			return true;
 		}
-		/* a transaction has the row: have it locked, and look again */
+		/* a transaction has the row: lock it, and look again */
 		locked = true;
 	}
 }
@@ -189,8 +188,9 @@ fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
 }
 
 /*
- * The same without waiting.  If another transaction has the row, which says that
- * attempt as far as one can see, or the queue, a->busy is true, and the result false.
+ * The same without waiting.  If another transaction has locked the row, whose
+ * visible attempt is that one, or the queue, a->busy is true, and the result
+ * is false.
  */
 bool
 fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
@@ -236,7 +236,7 @@ fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt)
 }
 
 /*
- * Have the task, whose attempt is over, run again after a delay in
+ * Make the task, whose attempt is over, run again after a delay in
  * microseconds, unless it was cancelled.
  */
 static void
@@ -273,8 +273,8 @@ backoff_delay(const FairqQueue *queue, const FairqTask *task)
 }
 
 /*
- * The attempt has failed, for a reason that is error unless that is NULL: it is
- * retried after retry_in microseconds, -1: after the queue's backoff; or, if no
+ * The attempt has failed with that error, if it is not NULL.  The task is
+ * retried after retry_in microseconds, -1: after the queue's backoff.  If no
  * attempts are left, or with dead, it has failed for good.
  */
 void
@@ -310,7 +310,7 @@ fairq_release_attempt(FairqAttempt *a, int64 delay)
 	run_again(a, delay, NULL, false);
 }
 
-/* Note until when a task is leased that goes on running: it is about to be changed. */
+/* Note until when a running task is leased: it is about to be changed. */
 static void
 note_lease(FairqAttempt *a, TimestampTz lease_until)
 {
@@ -337,7 +337,7 @@ fairq_note_progress(FairqAttempt *a, Datum progress)
 	fairq_task_progress(a->tasks, &a->task, progress);
 }
 
-/* The task is taken back; if it is running, its worker is told. */
+/* Cancel the task; if it is running, its worker is asked to stop. */
 void
 fairq_cancel_task(FairqAttempt *a)
 {

@@ -12,8 +12,8 @@
 typedef struct FairqAttempt
 {
 	FairqTable *tasks;			/* fairq.task, open */
-	FairqQueue *queue;			/* the task's, locked; of that before it until
-								 * one is found; NULL: there was none */
+	FairqQueue *queue;			/* the task's, locked; until one is found, that
+								 * of the task before; NULL: there was none */
 	FairqTask	task;
 	bool		busy;			/* true: another transaction has the row, for which
 								 * was not waited */

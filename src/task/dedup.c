@@ -2,32 +2,33 @@
  * dedup.c
  *		One unfinished task per queue and key.
  *
- * fairq.dedup has a row for each key of an unfinished task.  Enqueue puts it
- * there, and the transaction that finishes the task deletes it; or the one that
- * claims it first, if the task has its key only until then.  It does not get the
- * key back when it is retried: another one may have it by then.  An enqueue
- * that finds the row returns its task's id.  One that finds the row being
- * inserted or changed has to wait for the end of that transaction, since only
- * then it is known whether there is such a task.  Tasks without a key don't
- * come here.
+ * fairq.dedup has a row for each key of an unfinished task.  An enqueue
+ * inserts it, and the transaction that finishes the task deletes it.  If the
+ * task has its key only until it starts, its first claim deletes it.  A
+ * retried task does not get the key back, since another task may have it by
+ * then.  An enqueue that finds the row returns its task's id.  If the row is
+ * being inserted or changed, the enqueue waits for the end of that
+ * transaction, which decides whether there is such a task.  Tasks without a
+ * key do not use this.
  *
- * A key can be held for some time after it was given up (dedup_for), if its task
- * was started.  Then another row takes the place of the first, which says until when;
- * it is void from then on, and goes when the key is taken, or with maintain().
+ * A key can be held for some time after it was given up (dedup_for), if its
+ * task was started.  Then another row with that time takes the place of the
+ * first.  It is void from then on, and is removed when the key is taken, or by
+ * maintain().
  *
  * The row may be stale: fairq.task was truncated, or comes from a dump without
  * its rows.  So an enqueue that finds a key looks whether its task is there,
  * and deletes the row if not.  A task that is being changed is there.
  *
- * Locking: between the look and the new row, ExclusiveLock on the object
- * (fairq.dedup, queue_id, hash of the key), released at once: no backend waits
- * for a transaction under it.  Waiting is for the end of the transaction that
- * inserts or changes the row.  A stale or void row is locked before it is deleted,
- * if that can be had at once.  The row of a key that is held is put there under the
- * same lock, also by a claim, which has its task's row: under the lock a backend
- * waits for nothing.  A call that takes several keys takes them in
- * order; transactions that do so in several calls may deadlock, as with every
- * unique key, and PostgreSQL ends one of them.
+ * Locking: between the search and the new row, ExclusiveLock on the object
+ * (fairq.dedup, queue_id, hash of the key), released at once.  No backend
+ * waits for a transaction under it.  An enqueue waits for the end of the
+ * transaction that inserts or changes the row.  A stale or void row is locked
+ * before it is deleted, if that is possible at once.  The row of a key that is
+ * held is inserted under the same lock, also by a claim, which has its task's
+ * row.  Under the lock a backend waits for nothing.  A call that takes several
+ * keys takes them in order.  Transactions that do so in several calls may
+ * deadlock, as with every unique key, and PostgreSQL ends one of them.
  */
 #include "postgres.h"
 
@@ -55,7 +56,7 @@ scan_key(FairqTable *keys, int32 queue_id, Datum key)
 							fairq_range_2(Int32GetDatum(queue_id), key), false);
 }
 
-/* What fairq.dedup has of a key. */
+/* The row of a key in fairq.dedup. */
 typedef struct KeyRow
 {
 	int64		id;				/* task of the row; 0: there is none */
@@ -156,7 +157,7 @@ put_key(FairqTable *keys, int32 queue_id, Datum key, int64 id,
 	fairq_table_insert(keys, values, nulls, DEDUP_NATTS);
 }
 
-/* What stands for a key in the lock under which it is taken. */
+/* The object that is locked to take a key. */
 static uint16
 hash_of(Datum key)
 {
@@ -238,8 +239,8 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 
 /*
  * Returns the id of the unfinished task that has the key, as it is committed or
- * our own; 0: none.  Whoever puts a key there is kept off meanwhile, so that one
- * which goes from a task to another is not missed.
+ * our own; 0: none.  No key can be inserted meanwhile, so a key that moves
+ * from one task to another is not missed.
  */
 int64
 fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,

@@ -1,28 +1,28 @@
 /*
  * outcome.c
- *		What becomes of a task: finished, to be run again, or changed.
+ *		Outcomes: a task is finished, runs again, or is changed.
  *
  * A task that is finished leaves fairq.task, and its dedup_key is free in the
  * same transaction.  It goes to the archive if it has failed, or if its queue
- * retains the others.  A task that is to be run again is retried if its
- * attempt has failed: it stands at the time at which it is due, maybe now, and
- * is served before its group's queued tasks.  One that was released is ready
- * at once, at a fresh address behind its group's others, or it is scheduled.
+ * has retain.  A task whose attempt has failed is retried: it gets the time at
+ * which it is due, maybe now, and is served before its group's queued tasks.
+ * A task that was released is ready at once, at a fresh address behind its
+ * group's others, or it is scheduled.
  *
- * A task that is not running can be changed: when it is to run, and what it is.
- * One that is put off stands at a time.  One that is ready again stands at a
- * fresh address, but one that waits for a retry stays among the retried.  The
- * row that pops know is gone with the commit, which publishes the new one; an
- * abort publishes the old one, since pops have passed over it meanwhile.
+ * A task that is not running can be changed: its time, and its content.  If it
+ * is put off, it gets a time instead of a turn.  If it is ready again, it gets
+ * a fresh address; a task that waits for a retry stays among the retried.  The
+ * commit removes the row that pops know, and publishes the new one.  An abort
+ * publishes the old one, since pops have passed over it meanwhile.
  *
- * The transaction that ends a lease leaves the task's slot under limits at
- * its commit; if it is rolled back it notes the old lease again
- * (transaction.c).  A task that this transaction has taken has no lease and no
- * row any more (taken.c), and its slot is left already.  If it has failed or is
- * released it is written anew.
+ * The transaction that ends a lease gives up the task's slot at its commit; if
+ * it is rolled back, it notes the old lease again (transaction.c).  A task
+ * that this transaction has taken has no lease and no row any more (taken.c),
+ * and its slot is free already.  If it has failed or is released, its row is
+ * written again.
  *
- * Locking: the caller has locked the row: it is in tasks->locked.slot, and what
- * is to be known of it in *task.  The queue is locked, too.
+ * Locking: the caller has locked the row.  It is in tasks->locked.slot, and
+ * its fields are in *task.  The queue is locked, too.
  */
 #include "postgres.h"
 
@@ -62,8 +62,8 @@ static const struct
 };
 
 /*
- * Archive a finished task.  A NULL error stands for that of the last attempt;
- * a task that is completed has none.
+ * Archive a finished task.  A NULL error means the error of the last attempt;
+ * a completed task has none.
  */
 static void
 archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
@@ -116,9 +116,9 @@ fairq_leased_for(const FairqTask *task, TimestampTz now)
 }
 
 /*
- * Note that the attempt of a running task has ended, if we commit: it has taken
- * what its worker says, or the time since its claim; if its lease has expired, the
- * time until then, at most.
+ * Note that the attempt of a running task has ended, if we commit.  The worker
+ * reports how long it took, or it is the time since the claim.  If the lease
+ * has expired, it is at most the time until then.
  */
 void
 fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
@@ -192,15 +192,16 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
- * Returns where a task that is there already is to stand, to be ready at *ready_at,
- * or at once if that is DT_NOBEGIN: then *ready_at is changed to that moment.  One
- * that is retried comes before its group's queued tasks; one that is not comes behind
- * them, or is scheduled.
+ * Returns the address of an existing task that is ready at *ready_at, or at
+ * once if that is DT_NOBEGIN: then *ready_at is set to now.  A retried task
+ * comes before its group's queued tasks; any other comes behind them, or is
+ * scheduled.
  *
- * One that is served alone stands at a time in any case.  A call may stop before it, and
- * gives the turns behind it back then.  Calls take turns of several blocks at once where
- * tasks come out of hands, and of one where a group is searched for due tasks; so none
- * of these turns is of a block that was left.
+ * A task that is served alone gets a time in any case.  A call may stop before
+ * it, and then gives back the turns behind it.  Calls take turns of several
+ * blocks at once only if tasks come out of hands.  If a group is searched for
+ * due tasks, they take turns of one block.  So none of these turns is of a
+ * block that has ended.
  */
 static int64
 address_again(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
@@ -224,9 +225,9 @@ address_again(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 }
 
 /*
- * Note that the task was written there, for the commit to publish it.  in_place: it
- * stands where it stood, in a new row, and calls that have come by meanwhile have passed
- * over it.
+ * Note that the task was written there, for the commit to publish it.
+ * in_place: it is a new row at its old address, and calls may have passed over
+ * it meanwhile.
  */
 static void
 publish_again(FairqPending *pending, FairqTask *task,
@@ -269,10 +270,10 @@ put_back(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
- * Have a running task run again: at run_at, or at once if that is DT_NOBEGIN.
- * With retried, its attempt has failed, for a reason that is error if that is
- * not NULL: it comes before the group's other tasks, once it is due.  Without,
- * it was released, and goes behind them, or is scheduled.
+ * Make a running task run again: at run_at, or at once if that is DT_NOBEGIN.
+ * With retried, its attempt has failed with that error, if it is not NULL.  It
+ * then comes before the group's other tasks, once it is due.  Otherwise it was
+ * released, and goes behind them, or is scheduled.
  */
 void
 fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
@@ -296,7 +297,9 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	fairq_slot_is_left(queue, task->group_no);
 }
 
-/* Returns how many more attempts a task may have, beside those so far. */
+/*
+ * Returns how many more attempts a task may have, in addition to those so far.
+ */
 int32
 fairq_attempts_left(const FairqQueue *queue, const FairqTask *task)
 {
@@ -365,9 +368,9 @@ change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
- * Have a locked task that is not running run at another time, or at once if
- * that is past.  One that is ready keeps its turn then.  Returns whether something
- * is ready by that.
+ * Change the time of a locked task that is not running.  If the time is past,
+ * the task is ready at once; if it was ready, it keeps its turn.  Returns
+ * whether something became ready.
  */
 bool
 fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
@@ -382,10 +385,10 @@ fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
- * Have a locked task that is not running be another one, in its place: what
- * content says, at run_at, or at once if that is DT_NOBEGIN.  One that is ready
- * then, and was, keeps its turn; one that waits for a retry is tried no earlier by
- * that, but by a time that is given (timed).  Returns whether something is ready.
+ * Replace a locked task that is not running: with that content, at run_at, or
+ * at once if that is DT_NOBEGIN.  If it is ready then, and was before, it
+ * keeps its turn.  A task that waits for a retry runs no earlier, unless a
+ * time is given (timed).  Returns whether something became ready.
  */
 bool
 fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,

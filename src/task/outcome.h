@@ -9,7 +9,7 @@
 #include "queue.h"
 #include "store.h"
 
-/* fairq.archive.status; but what is dropped does not come there */
+/* fairq.archive.status; tasks that are dropped have no row there */
 typedef enum FairqStatus
 {
 	FAIRQ_STATUS_DROPPED = 0,

@@ -6,28 +6,27 @@
  * memory says nothing of a lane.  Its recovery has two parts:
  *
  * - Which block is served?  A restart begins a block, that of the first ready
- *	 tasks of some groups.  If rows were changed, service goes on where it was,
- *	 but in no earlier block than the one before that (lane.c).  The block is a
- *	 number and no more: at its turn a group is served its first ready task,
- *	 wherever that stands.  With that the recovery has begun: what is published
- *	 from then on counts.
+ *	 tasks of some groups.  If rows were changed, service continues where it
+ *	 was, but not before the block that precedes that one (lane.c).  The block
+ *	 is only a number: at its turn a group is served its first ready task,
+ *	 whatever its address.  With that the recovery has begun: tasks that are
+ *	 published from then on count.
  *
- * - Which groups have any rows?  The index by group is gone through from group
- *	 to group, without a look at rows; dead entries will do.  Each such group
- *	 is late and in the ring from then on: what it has is read, from the start
- *	 of its line, when its turn comes.
+ * - Which groups have any rows?  A scan of the index by group skips from group
+ *	 to group, without reading rows; dead entries are enough.  Each such group
+ *	 is late and in the ring from then on: at its turn its tasks are read from
+ *	 the start of its line.
  *
- * The second part is done in steps, by the calls that take turns, when they
- * come to a seat that is not known: from the seat on that is next, and round
- * (lane.c).  How far the steps have come is kept in shared memory.  So a call
- * that is cancelled, or several at once, lose nothing; and the first call does
- * not pay for all groups.  Only one that finds no group ready has to know them
- * all.
+ * The calls that take turns do the second part in steps, when they meet a seat
+ * that is not known: from the next seat on, and round (lane.c).  Shared memory
+ * has the position of the steps.  So a call that is cancelled, or several
+ * calls at once, lose nothing, and the first call does not pay for all groups.
+ * Only a call that finds no group ready has to know them all.
  *
- * What is running, and until when, a load finds (load.c).
+ * A load finds which tasks run, and until when (load.c).
  *
- * Locking: none while the table is read.  Only the step that goes on where the
- * last one has ended is noted.
+ * Locking: none while the table is read.  A step counts only if it continues
+ * where the last one has ended.
  */
 #include "postgres.h"
 
@@ -43,7 +42,7 @@
 #define FAIRQ_GROUPS_AT_ONCE 64
 #endif
 
-/* and twice as many, if no more entries are looked at for that */
+/* and twice that number, if no more entries have to be read for it */
 #define ENTRIES_AT_ONCE 1024
 
 /* entries of a group that are gone past before the next one is searched for */
@@ -52,10 +51,10 @@
 /* times that a call begins anew, because rows were changed meanwhile */
 #define MOST_BEGUN 3
 
-/* groups that are looked at for the block in which first tasks stand */
+/* groups that are checked for the block of their first tasks */
 #define SOME_GROUPS 200
 
-/* rows of a group that are looked at for its first ready task */
+/* rows of a group that are checked for its first ready task */
 #define HEAD_ROWS 100
 
 /*
@@ -102,9 +101,9 @@ last_group(FairqQueue *queue, int priority, FairqTable *tasks)
 }
 
 /*
- * The least block in which the first ready task of a group stands, of the last
- * group and of others from the first one on, ever farther apart; 0: none of
- * them has any; -1: there is no group.
+ * The least block of a first ready task, of the last group and of others from
+ * the first one on, ever farther apart; 0: none of them has any; -1: there is
+ * no group.
  */
 static int64
 least_block(FairqQueue *queue, int priority, FairqTable *tasks)
@@ -149,8 +148,8 @@ begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks,
 
 /*
  * The first group at or behind a seat, of a scan that has come to the one before.
- * What entries the index has of a group are neighbours, mostly on one page: so it
- * pays to go past some of them before the next group is searched for.
+ * The index entries of a group are neighbours, mostly on one page.  So it pays
+ * to skip some of them before a search for the next group.
  */
 static int32
 next_group(FairqScan **scan, FairqQueue *queue, int priority,
@@ -205,8 +204,8 @@ find_groups(FairqQueue *queue, int priority, FairqTable *tasks,
 }
 
 /*
- * Read some more of what is to be known of a lane off the table: the block, if
- * that is not known, and the next groups.
+ * Read some more of a lane from the table: the block, if it is not known, and
+ * the next groups.
  */
 void
 fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,

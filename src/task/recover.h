@@ -8,7 +8,7 @@
 #include "queue.h"
 #include "store.h"
 
-/* What a call has done to recover a lane; all zero at first. */
+/* The progress of a call that recovers a lane; all zero at first. */
 typedef struct FairqRecovering
 {
 	int			begun;			/* number of times that the call has begun a

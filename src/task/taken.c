@@ -8,11 +8,11 @@
  * the like move rows, or drop those that were deleted.  Then the task cannot be found
  * any more, and to end its attempt is an error, so that the transaction gives it back.
  *
- * What a subtransaction has done that was rolled back must not count.  Nothing is
- * undone here for that: a note has the transaction ids of who has taken the task, and
- * of who has put it back, and counts as long as these are of the present
- * transaction.  A task that is put back can be taken again, so there may be several
- * notes of it; the last one that counts is the one that is meant.
+ * Changes of a subtransaction that was rolled back must not count.  Nothing is
+ * undone here for that.  A note has the transaction ids of the takers of the
+ * task, and of those that have put it back.  It counts as long as these are of
+ * the present transaction.  A task that is put back can be taken again, so it
+ * may have several notes; the last one that counts is valid.
  *
  * Most transactions put none back.  So notes are put into a list, and found by a
  * hash table that is made when the first one is looked for.
@@ -40,8 +40,8 @@ typedef struct Taken
 	int32		attempt;		/* number of the attempt that began by that */
 	TransactionId by;			/* transaction, or subtransaction, that has taken
 								 * it */
-	TransactionId ended_by;		/* likewise, that has ended the attempt; invalid:
-								 * none has */
+	TransactionId ended_by;		/* the same, that has ended the attempt;
+								 * invalid: none has */
 	int32		before;			/* note of the same task before this one; NO_NOTE:
 								 * there is none.  Known once it is in the index */
 	ItemPointerData tid;		/* TID of the row that was deleted */
@@ -58,7 +58,7 @@ typedef struct LastNote
 static Taken *notes = NULL;		/* in TopTransactionContext */
 static int32 nnotes = 0;
 static int32 max_notes = 0;
-static HTAB *last_notes = NULL; /* likewise; NULL: nothing was looked for */
+static HTAB *last_notes = NULL; /* the same; NULL: nothing was searched for */
 static int32 nindexed = 0;		/* notes that are in there */
 
 /* Note that this transaction has taken a task, whose row it has just deleted. */
