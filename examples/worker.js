@@ -10,7 +10,7 @@
 const path = require('path');
 const fairq = requirePackage();
 
-// The package is beside this, if it is not installed.
+// Without an installed package, use the one of this tree.
 function requirePackage() {
   try {
     return require('fairq');
@@ -31,8 +31,8 @@ async function handle(task) {
 const [queue, module_] = process.argv.slice(2);
 const shards = (process.env.SHARDS || '').split(/\s+/).filter(Boolean); // connection URIs
 
-// The package decodes each payload by itself, and runs a task whose lease has lapsed with nothing
-// beside it.  So a task that is broken, or kills this process, fails alone.
+// The package decodes each payload separately, and runs a task whose lease has expired with no
+// other task.  So a task that is broken, or kills this process, fails alone.
 fairq.main(queue, module_ ? require(path.resolve(module_)).handle : handle, {
   concurrency: Number(process.env.CONCURRENCY || 4), // tasks at a time
   lease: Number(process.env.LEASE || 60), // seconds

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 
-# The package is beside this, if it is not installed.
+# Without an installed package, use the one of this tree.
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../clients/python"))
 
 import fairq
@@ -24,9 +24,9 @@ log = logging.getLogger("worker")
 def handle(task):
     """The work, to be replaced by yours.
 
-    To return is to have done it; what is returned is kept as the result if
-    the queue retains.  To raise is to have failed: it is tried again later.
-    Long work calls task.check() now and then, which raises if it is in vain.
+    A task whose handler returns is completed, and the archive keeps the value
+    if the queue has retain.  One whose handler raises is retried later.  Long
+    work calls task.check() now and then, which raises if the work must stop.
     """
     log.info("task %s of %s: %s", task.id, task.group_key, task.payload)
 

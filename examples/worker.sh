@@ -3,8 +3,8 @@
 #
 # A worker for a fairq queue: bash and psql.  For each task COMMAND is run, with
 # the payload as its input and FAIRQ_ID, FAIRQ_GROUP and FAIRQ_ATTEMPT in its
-# environment.  Status 0 is success; with any other the task has failed, what
-# COMMAND wrote to stderr is kept as the error, and it is tried again later.
+# environment.  Status 0 completes the task.  Any other status fails it: the task is
+# retried later, and its error is what COMMAND wrote to stderr.
 # The database is that of PGHOST, PGDATABASE and so on.  See README.md.
 set -u
 queue=$1
@@ -40,7 +40,7 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	wait "$pid"
 	status=$?
 	pid=''
-	took=$((($(date +%s%N) - begun) / 1000))	# for queues that are fair by time
+	took=$((($(date +%s%N) - begun) / 1000))	# for time-fair queues
 	sql+=(-v "took=$((took > 0 ? took : 0)) microseconds")
 	# Not TERM, which is lost on a subshell that has only just begun.
 	{ kill -KILL "$heart" && wait "$heart"; } 2>/dev/null
@@ -49,7 +49,7 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	if [ "$status" -eq 0 ]; then
 		end="SELECT fairq.complete(:id, :attempt, took => :'took')"
 	elif [ -n "$stopped" ]; then
-		# Hands it back; ends it if it is cancelled; nothing if it is lost.
+		# Hands it back.  A cancelled task ends, and a lost one stays as it is.
 		end="SELECT fairq.release(:id, :attempt)"
 	else
 		end="SELECT fairq.fail(:id, :attempt, :'error', took => :'took')"
@@ -137,7 +137,7 @@ while [ -z "$stopping" ]; do
 	fi
 done
 
-# What runs has its time to end; what is left then is stopped and handed back.
+# Running tasks have the grace to end.  The rest is stopped and handed back.
 sleep "$grace" &
 timer=$!
 trap '' TERM INT
