@@ -4,7 +4,7 @@
 -- Seen to fail when a group that has left the ring counts in the spread (find_end() in
 -- lane_view.c), when the last level alone is looked at there, when the rank is taken
 -- for what a group has got by time (got_of() there), when a group is ahead as far as it
--- is in the last lane (add_share() in fairness.c), when those come first that have got
+-- is in the last lane (add_share() in group_stats.c), when those come first that have got
 -- least (compare_shares() there), and when any privilege is asked for.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

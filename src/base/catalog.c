@@ -77,22 +77,27 @@ static const Column queue_columns[] = {FAIRQ_QUEUE_COLUMNS(COLUMN)};
 static const Column setting_columns[] = {FAIRQ_SETTING_COLUMNS(COLUMN)};
 static const Column privilege_columns[] = {FAIRQ_PRIVILEGE_COLUMNS(COLUMN)};
 
-/* What fairq's script makes of a table. */
+static FairqCatalog catalog;
+static bool catalog_valid = false;
+
+/* What fairq's script makes of a table, and of the sequence. */
 typedef struct Shape
 {
 	const char *name;
+	Oid		   *oid;			/* as the last look-up found it */
 	int			natts;
 	const Column *columns;		/* by attribute number, less 1 */
 } Shape;
 
 static const Shape shapes[] = {
-	{"task", TASK_NATTS, task_columns},
-	{"group_number", NUMBER_NATTS, number_columns},
-	{"dedup", DEDUP_NATTS, dedup_columns},
-	{"archive", ARCHIVE_NATTS, archive_columns},
-	{"queue", QUEUE_NATTS, queue_columns},
-	{"group_setting", SETTING_NATTS, setting_columns},
-	{"queue_privilege", PRIVILEGE_NATTS, privilege_columns}
+	{"group_number", &catalog.group_number, NUMBER_NATTS, number_columns},
+	{"queue", &catalog.queue, QUEUE_NATTS, queue_columns},
+	{"group_setting", &catalog.setting, SETTING_NATTS, setting_columns},
+	{"queue_privilege", &catalog.privilege, PRIVILEGE_NATTS, privilege_columns},
+	{"dedup", &catalog.dedup, DEDUP_NATTS, dedup_columns},
+	{"archive", &catalog.archive, ARCHIVE_NATTS, archive_columns},
+	{"task_id_seq", &catalog.task_id_seq},
+	{"task", &catalog.task, TASK_NATTS, task_columns}
 };
 
 /* The check constraints that it gives to tables which are written. */
@@ -100,9 +105,6 @@ static const char *const own_checks[] = {
 	"task_priority_check", "task_max_attempts_check", "task_cost_check",
 	"task_until_started_check", "archive_status_check"
 };
-
-static FairqCatalog catalog;
-static bool catalog_valid = false;
 
 /* counts up whenever one of the tables, or the sequence, may have changed */
 static uint64 invalidations = 0;
@@ -114,12 +116,10 @@ static uint64 invalidations = 0;
 bool
 fairq_catalog_has(Oid relid)
 {
-	return relid == InvalidOid ||
-		relid == catalog.task || relid == catalog.group_number ||
-		relid == catalog.queue || relid == catalog.setting ||
-		relid == catalog.privilege ||
-		relid == catalog.dedup || relid == catalog.archive ||
-		relid == catalog.task_id_seq;
+	for (int i = 0; i < (int) lengthof(shapes); i++)
+		if (relid == *shapes[i].oid)
+			return true;
+	return relid == InvalidOid;
 }
 
 /* Is that fairq.task, as it was looked up last? */
@@ -202,6 +202,7 @@ fairq_catalog(void)
 {
 	static bool registered = false;
 	Oid			nspid;
+	Relation	rel;
 
 	if (catalog_valid)
 		return &catalog;
@@ -213,20 +214,11 @@ fairq_catalog(void)
 	}
 
 	nspid = get_namespace_oid("fairq", true);
-	catalog.group_number = relation_named(nspid, "group_number");
-	catalog.queue = relation_named(nspid, "queue");
-	catalog.setting = relation_named(nspid, "group_setting");
-	catalog.privilege = relation_named(nspid, "queue_privilege");
-	catalog.dedup = relation_named(nspid, "dedup");
-	catalog.archive = relation_named(nspid, "archive");
-	catalog.task_id_seq = relation_named(nspid, "task_id_seq");
-	catalog.task = relation_named(nspid, "task");
-	{
-		Relation	rel = fairq_open_relation(catalog.task, AccessShareLock);
-
-		catalog.owner = rel->rd_rel->relowner;
-		table_close(rel, AccessShareLock);
-	}
+	for (int i = 0; i < (int) lengthof(shapes); i++)
+		*shapes[i].oid = relation_named(nspid, shapes[i].name);
+	rel = fairq_open_relation(catalog.task, AccessShareLock);
+	catalog.owner = rel->rd_rel->relowner;
+	table_close(rel, AccessShareLock);
 	catalog_valid = true;
 	return &catalog;
 }

@@ -304,48 +304,19 @@ fairq_counter_park(FairqCounter *counter, FairqKnown now, int32 limit,
 	return full;
 }
 
-/* Are no more running than may be?  FAIRQ_SLOT_UNKNOWN: that is not known. */
-FairqSlot
-fairq_counter_within(FairqCounter *counter, FairqKnown now, int32 limit)
+/*
+ * How many are running; without open, how many are leased, as commits have them.
+ * False if that is not known.
+ */
+bool
+fairq_counter_read(FairqCounter *counter, FairqKnown now, bool open, int32 *n)
 {
 	int64		running;
 	bool		known;
 
 	SpinLockAcquire(&counter->mutex);
 	known = count_running(counter, now, &running);
-	SpinLockRelease(&counter->mutex);
-	if (limit == FAIRQ_NO_LIMIT)
-		return FAIRQ_SLOT_FREE;
-	if (!known)
-		return FAIRQ_SLOT_UNKNOWN;
-	return running > limit ? FAIRQ_SLOT_NONE : FAIRQ_SLOT_FREE;
-}
-
-/* How many are running.  False if that is not known. */
-bool
-fairq_counter_read(FairqCounter *counter, FairqKnown now, int32 *running)
-{
-	int64		sum;
-	bool		known;
-
-	SpinLockAcquire(&counter->mutex);
-	known = count_running(counter, now, &sum);
-	SpinLockRelease(&counter->mutex);
-	*running = (int32) sum;
-	return known;
-}
-
-/* How many are leased, as commits have them.  False if that is not known. */
-bool
-fairq_counter_committed(FairqCounter *counter, FairqKnown now,
-						int32 *committed)
-{
-	int64		sum;
-	bool		known;
-
-	SpinLockAcquire(&counter->mutex);
-	known = count_running(counter, now, &sum);
-	*committed = counter->committed[fairq_book_of(now.number)];
+	*n = (int32) running - (open ? 0 : counter->open);
 	SpinLockRelease(&counter->mutex);
 	return known;
 }

@@ -94,12 +94,8 @@ extern bool fairq_counter_park(FairqCounter *counter, FairqKnown now,
 							   int32 limit, int lane,
 							   pg_atomic_uint64 *version,
 							   uint64 version_read);
-extern FairqSlot fairq_counter_within(FairqCounter *counter, FairqKnown now,
-									  int32 limit);
 extern bool fairq_counter_read(FairqCounter *counter, FairqKnown now,
-							   int32 *running);
-extern bool fairq_counter_committed(FairqCounter *counter, FairqKnown now,
-									int32 *committed);
+							   bool open, int32 *n);
 extern int64 fairq_counter_start(FairqCounter *counter,
 								 const FairqPace *pace, FairqStart *start);
 extern bool fairq_counter_starts_matter(FairqCounter *counter);

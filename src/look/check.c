@@ -2,8 +2,8 @@
  * check.c
  *		fairq.check_queue: whether a queue is sound.
  *
- * What must hold of the tables is a query, check_tables().  Five things
- * must hold of shared memory while no transaction changes it:
+ * A query, check_tables(), checks the tables.  Five things must hold of shared
+ * memory while no transaction changes it:
  *
  * - Pops find every ready task: its group is in the ring, or parked, and the
  *	 task is in the group's hand, or the next reading comes by it (entry.c).
@@ -23,7 +23,7 @@
 
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "nodes/pg_list.h"
+#include "nodes/value.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
@@ -48,6 +48,10 @@ PG_FUNCTION_INFO_V1(fairq_check_queue);
 /* how often tasks are counted at a look, if commits change them meanwhile */
 #define COUNT_AT_MOST 3
 
+/* add a fault, as a String node */
+#define add_fault(faults, ...) \
+	lappend(faults, makeString(psprintf(__VA_ARGS__)))
+
 static List *
 check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 {
@@ -68,16 +72,14 @@ check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 		{
 			if (!fairq_lane_will_look(lane, task.group_no, task.addr,
 									  task.running, task.lease_until))
-				faults = lappend(faults,
-								 psprintf("task " INT64_FORMAT " of priority %d at address "
-										  INT64_FORMAT " falls due, when no pop would look",
-										  task.id, priority, task.addr));
+				faults = add_fault(faults, "task " INT64_FORMAT " of priority %d at address "
+								   INT64_FORMAT " falls due, when no pop would look",
+								   task.id, priority, task.addr);
 		}
 		else if (!fairq_lane_finds(lane, task.group_no, task.addr))
-			faults = lappend(faults,
-							 psprintf("task " INT64_FORMAT " of priority %d is ready at address "
-									  INT64_FORMAT ", where no pop would look",
-									  task.id, priority, task.addr));
+			faults = add_fault(faults, "task " INT64_FORMAT " of priority %d is ready at address "
+							   INT64_FORMAT ", where no pop would look",
+							   task.id, priority, task.addr);
 	}
 	fairq_scan_end(scan);
 	return faults;
@@ -96,9 +98,8 @@ check_parked(FairqQueue *queue, int priority, List *faults)
 		if (limit == FAIRQ_NO_LIMIT ||
 			(limit > 0 && fairq_survey_counter(queue, group_no, &running) &&
 			 running < limit))
-			faults = lappend(faults,
-							 psprintf("group number %d is parked in priority %d, though there is room for it",
-									  group_no, priority));
+			faults = add_fault(faults, "group number %d is parked in priority %d, though there is room for it",
+							   group_no, priority);
 		if (group_no == PG_INT32_MAX)
 			break;
 	}
@@ -107,26 +108,28 @@ check_parked(FairqQueue *queue, int priority, List *faults)
 
 /* Append a number to the text of an array. */
 static void
-append_number(StringInfo text, int32 number)
+append_number(StringInfo text, int64 number)
 {
-	appendStringInfo(text, "%s%d", text->len == 0 ? "{" : ",", number);
+	appendStringInfo(text, "%s" INT64_FORMAT, text->len == 0 ? "{" : ",", number);
 }
 
 /*
- * Read what counters have committed, of the queue (-1) and of its groups, and
- * add what our own transaction has changed; as texts of arrays.  False if they
- * are not known, or our transaction has changed rows by SQL.
+ * Reads numbers of a queue, with what our own transaction has changed of them, as
+ * the texts of two arrays, which lack their ends: what is counted, and the counts.
+ * False if they are not known.
  */
+typedef bool (*Numbers) (FairqQueue *queue, StringInfo counted,
+						 StringInfo counts);
+
+/* What counters have committed, of the queue (-1) and of its groups. */
 static bool
-read_counters(FairqQueue *queue, StringInfo numbers, StringInfo committed)
+read_counters(FairqQueue *queue, StringInfo counted, StringInfo counts)
 {
 	FairqHints *hints = queue->hints;
 	int32	   *group_nos;
 	int			n = fairq_shmem_counters(queue->id, &group_nos);
-	bool		known = !fairq_has_changed_rows();
+	bool		known = true;
 
-	initStringInfo(numbers);
-	initStringInfo(committed);
 	for (int i = -1; i < n && known; i++)
 	{
 		int32		group_no = i < 0 ? -1 : group_nos[i];
@@ -134,110 +137,104 @@ read_counters(FairqQueue *queue, StringInfo numbers, StringInfo committed)
 			fairq_shmem_counter(hints, group_no);
 		int32		leased;
 
-		known = fairq_counter_committed(counter, fairq_tally_now(&hints->tally),
-										&leased);
+		known = fairq_counter_read(counter, fairq_tally_now(&hints->tally),
+								   false, &leased);
 		if (i >= 0)
 			fairq_counter_unpin(counter);
-		append_number(numbers, group_no);
-		append_number(committed, leased + fairq_held_running(hints, group_no));
+		append_number(counted, group_no);
+		append_number(counts, leased + fairq_held_running(hints, group_no));
 	}
-	appendStringInfoChar(numbers, '}');
-	appendStringInfoChar(committed, '}');
 	pfree(group_nos);
 	return known;
 }
 
+/* The numbers of tasks. */
+static bool
+read_tallies(FairqQueue *queue, StringInfo counted, StringInfo counts)
+{
+	int64		n[FAIRQ_TALLIES];
+	bool		known = fairq_tally_read(&queue->hints->tally, n);
+
+	fairq_pending_tallies(queue->hints, n);
+	for (int i = 0; i < FAIRQ_TALLIES; i++)
+	{
+		append_number(counted, i);
+		append_number(counts, n[i]);
+	}
+	return known;
+}
+
 /*
- * Compare counters with the rows that are leased, between two readings of the
- * same numbers.  One that is not there has 0.
+ * Compare numbers with the rows, by a query, between two readings of the same
+ * numbers.  What is not known, or our own transaction has changed by SQL, is not
+ * compared.
  */
 static List *
-check_counters(FairqQueue *queue, List *faults)
+check_numbers(FairqQueue *queue, Numbers numbers, const char *sql, List *faults)
 {
 	List	   *found = NIL;
 
 	for (int tries = 0; tries < COUNT_AT_MOST; tries++)
 	{
-		StringInfoData numbers;
+		StringInfoData counted;
 		StringInfoData before;
 		StringInfoData after;
 		FairqSqlArg args[3];
 
-		if (!read_counters(queue, &numbers, &before))
+		initStringInfo(&counted);
+		initStringInfo(&before);
+		initStringInfo(&after);
+		if (fairq_has_changed_rows() || !numbers(queue, &counted, &before))
 			return faults;
 		args[0] = fairq_sql_int4(queue->id);
-		args[1] = fairq_sql_text(cstring_to_text(numbers.data));
-		args[2] = fairq_sql_text(cstring_to_text(before.data));
-		found = fairq_sql_texts("SELECT CASE WHEN group_no < 0"
-								" THEN format('%s tasks are counted as running, but %s are', counted, n)"
-								" ELSE format('%s tasks of group number %s are counted as running, but %s are',"
-								" counted, group_no, n) END"
-								" FROM (SELECT group_no, coalesce(c.counted, 0) AS counted, coalesce(r.n, 0) AS n"
-								" FROM unnest($2::int[], $3::int[]) AS c(group_no, counted)"
-								" FULL JOIN (SELECT coalesce(group_no, -1) AS group_no, count(*) AS n"
-								" FROM fairq.task WHERE queue_id = $1 AND lease_until IS NOT NULL"
-								" GROUP BY ROLLUP (group_no)) AS r USING (group_no)) AS v"
-								" WHERE counted <> n",
-								args, lengthof(args));
-		if (found == NIL || (read_counters(queue, &numbers, &after) &&
+		args[1] = fairq_sql_text(cstring_to_text(psprintf("%s}", counted.data)));
+		args[2] = fairq_sql_text(cstring_to_text(psprintf("%s}", before.data)));
+		found = fairq_sql_texts(sql, args, lengthof(args));
+		if (found == NIL || (numbers(queue, &counted, &after) &&
 							 strcmp(before.data, after.data) == 0))
 			return list_concat(faults, found);
 	}
 	return faults;
 }
 
-/*
- * Read the numbers of tasks, and add what our own transaction has changed.
- * False if they are not known, or our transaction has changed rows by SQL.
- */
-static bool
-read_tallies(FairqQueue *queue, int64 *n)
+/* Compare counters with the rows that are leased.  One that is not there has 0. */
+static List *
+check_counters(FairqQueue *queue, List *faults)
 {
-	bool		known = fairq_tally_read(&queue->hints->tally, n);
-
-	fairq_pending_tallies(queue->hints, n);
-	return known && !fairq_has_changed_rows();
+	return check_numbers(queue, read_counters,
+						 "SELECT CASE WHEN group_no < 0"
+						 " THEN format('%s tasks are counted as running, but %s are', counted, n)"
+						 " ELSE format('%s tasks of group number %s are counted as running, but %s are',"
+						 " counted, group_no, n) END"
+						 " FROM (SELECT group_no, coalesce(c.counted, 0) AS counted, coalesce(r.n, 0) AS n"
+						 " FROM unnest($2::int[], $3::int[]) AS c(group_no, counted)"
+						 " FULL JOIN (SELECT coalesce(group_no, -1) AS group_no, count(*) AS n"
+						 " FROM fairq.task WHERE queue_id = $1 AND lease_until IS NOT NULL"
+						 " GROUP BY ROLLUP (group_no)) AS r USING (group_no)) AS v"
+						 " WHERE counted <> n", faults);
 }
 
 /*
- * Compare the numbers of tasks with a count of the rows between two readings
- * of the same numbers.  A fault says how far they are off: what is only late,
- * as others work, differs from one look to the next.
+ * Compare the numbers of tasks with a count of the rows.  A fault says how far they
+ * are off: what is only late, as others work, differs from one look to the next.
  */
 static List *
 check_tallies(FairqQueue *queue, List *faults)
 {
-	int64		before[FAIRQ_TALLIES];
-	int64		after[FAIRQ_TALLIES];
-	List	   *found = NIL;
-
-	for (int tries = 0; tries < COUNT_AT_MOST; tries++)
-	{
-		FairqSqlArg args[1 + FAIRQ_TALLIES];
-
-		if (!read_tallies(queue, before))
-			return faults;
-		args[0] = fairq_sql_int4(queue->id);
-		for (int i = 0; i < FAIRQ_TALLIES; i++)
-			args[1 + i] = fairq_sql_int8(before[i]);
-		/* the three side by side: as rows of a table they would be joined */
-		found = fairq_sql_texts("SELECT format('tasks that are %s: fairq.stats is off by %s', kind, shown - n)"
-								" FROM (SELECT unnest('{queued,scheduled,running}'::text[]) AS kind,"
-								" unnest(ARRAY[$2, $3, $4]) AS shown, unnest(ARRAY["
-								"count(*) FILTER (WHERE lease_until IS NULL AND addr < (1::bigint << 62)),"
-								" count(*) FILTER (WHERE lease_until IS NULL AND addr >= (1::bigint << 62)),"
-								" count(lease_until)]) AS n"
-								" FROM fairq.task WHERE queue_id = $1) AS v WHERE shown <> n",
-								args, lengthof(args));
-		if (found == NIL ||
-			(read_tallies(queue, after) &&
-			 memcmp(before, after, sizeof(before)) == 0))
-			return list_concat(faults, found);
-	}
-	return faults;
+	/* the three side by side: as rows of a table they would be joined */
+	return check_numbers(queue, read_tallies,
+						 "SELECT format('tasks that are %s: fairq.stats is off by %s',"
+						 " ('{queued,scheduled,running}'::text[])[kind + 1], shown - n)"
+						 " FROM (SELECT unnest($2::int[]) AS kind,"
+						 " unnest($3::bigint[]) AS shown, unnest(ARRAY["
+						 "count(*) FILTER (WHERE lease_until IS NULL AND addr < (1::bigint << 62)),"
+						 " count(*) FILTER (WHERE lease_until IS NULL AND addr >= (1::bigint << 62)),"
+						 " count(lease_until)]) AS n"
+						 " FROM fairq.task WHERE queue_id = $1) AS v WHERE shown <> n",
+						 faults);
 }
 
-/* All faults that there are now, as texts that tell them apart. */
+/* All faults that there are now, as String nodes that tell them apart. */
 static List *
 check_all(FairqQueue *queue, FairqTable *tasks)
 {
@@ -252,19 +249,6 @@ check_all(FairqQueue *queue, FairqTable *tasks)
 		}
 	}
 	return check_counters(queue, check_tallies(queue, faults));
-}
-
-static bool
-contains(const List *faults, const char *fault)
-{
-	ListCell   *lc;
-
-	foreach(lc, faults)
-	{
-		if (strcmp(lfirst(lc), fault) == 0)
-			return true;
-	}
-	return false;
 }
 
 /* fairq.check_queue(queue): a line for each fault that stays */
@@ -290,16 +274,9 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	for (int looks = 1; faults != NIL &&
 		 (looks < LOOK_AT_LEAST || GetCurrentTimestamp() < end); looks++)
 	{
-		List	   *now;
-
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(POLL_EVERY_MS * 1000);
-		now = check_all(queue, tasks);
-		foreach(lc, faults)
-		{
-			if (!contains(now, lfirst(lc)))
-				faults = foreach_delete_current(faults, lc);
-		}
+		faults = list_intersection(faults, check_all(queue, tasks));
 	}
 
 	arg = fairq_sql_int4(queue->id);
@@ -308,7 +285,7 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 												 &arg, 1));
 	foreach(lc, faults)
 	{
-		Datum		value = CStringGetTextDatum(lfirst(lc));
+		Datum		value = CStringGetTextDatum(strVal(lfirst(lc)));
 		bool		isnull = false;
 
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value,

@@ -1,23 +1,31 @@
 /*
  * group_stats.c
- *		fairq.group_stats() and fairq.all_group_stats(): the groups that wait
- *		longest or run most, and why, of one queue or of each.
+ *		fairq.group_stats(), fairq.group_shares() and fairq.fairness: the groups of
+ *		a queue that wait longest, run most or have got most; how fair queues are.
  *
  * The groups that wait or run are gone through (waiting.c), which costs little for
- * each.  Those that come first are kept: first those that wait, by the time since
- * when, as far as shared memory knows; then those that only run, by how many
- * tasks.  The tables are read of these alone (survey.c), and of some more of which
- * shared memory does not know since when they wait.  If there are fewer than are asked for, those follow that
- * only have tasks whose time has not come, by the first of these tasks.
+ * each, and those that come first are kept.
  *
- * Of some the tables know better: all that they have is expired, say.  If that
- * leaves fewer than are asked for, twice as many are kept, and so on, up to
- * MOST_KEPT.
+ * group_stats() keeps first those that wait, by the time since when, as far as
+ * shared memory knows; then those that only run, by how many tasks.  The tables are
+ * read of these alone (survey.c), and of some more of which shared memory does not
+ * know since when they wait.  If there are fewer than are asked for, those follow
+ * that only have tasks whose time has not come, by the first of these tasks.  Of
+ * some the tables know better: all that they have is expired, say.  If that leaves
+ * fewer than are asked for, twice as many are kept, and so on, up to MOST_KEPT.
+ *
+ * group_shares() keeps those that have got most, of a queue that is fair by cost or
+ * time.  Like the view fairq.fairness it reads shared memory only, and no task.  The
+ * view costs the same whatever is queued, and whatever groups there are.  What a
+ * queue by tasks would have to say of it is kept nowhere, so that its turns cost
+ * nothing more; there the view says how many groups are ready.
  *
  * Looking changes nothing, and is no use of a queue (lanes.c).
  *
  * Locking: an AccessShareLock on the queue and on fairq.task, to the end of the
- * transaction, as lanes.c says why; what waiting.c says.
+ * transaction, as lanes.c says why; but what is behind the view fairq.groups has the
+ * former only if it can be had at once, since that view waits for no queue that is
+ * being dropped.  A lane's lock, shared, for each group; what waiting.c says.
  */
 #include "postgres.h"
 
@@ -28,15 +36,18 @@
 #include "args.h"
 #include "compat.h"
 #include "group.h"
+#include "lane_view.h"
 #include "queue.h"
 #include "registry.h"
 #include "store.h"
 #include "survey.h"
-#include "top.h"
 #include "waiting.h"
 
 PG_FUNCTION_INFO_V1(fairq_group_stats);
 PG_FUNCTION_INFO_V1(fairq_all_group_stats);
+PG_FUNCTION_INFO_V1(fairq_group_shares);
+PG_FUNCTION_INFO_V1(fairq_group_got);
+PG_FUNCTION_INFO_V1(fairq_visible_fairness);
 
 /* groups that can be asked for */
 #define MOST_GROUPS 1000
@@ -49,6 +60,111 @@ PG_FUNCTION_INFO_V1(fairq_all_group_stats);
 
 /* index entries of timed tasks that are read for each group that is to be kept */
 #define TIMED_ENTRIES 10
+
+/*
+ * The first of many, in an order: each is put, and so many are kept.  Twice as many
+ * fit.  When there are as many they are sorted, and the second half goes.  So what is
+ * put costs a comparison, and as a rule no more.
+ */
+typedef int (*Compare) (const void *a, const void *b);
+
+typedef struct Top
+{
+	char	   *items;
+	size_t		size;			/* size of an item */
+	int			most;			/* number of items that are kept */
+	int			n;				/* number of items that there are */
+	bool		full;			/* true: what comes behind the last one that is
+								 * kept does not come in */
+	Compare compare;
+} Top;
+
+static Top
+top_begin(size_t size, int most, Compare compare)
+{
+	return (Top)
+	{
+		.items = palloc(2 * most * size),.size = size,.most = most,
+		.compare = compare
+	};
+}
+
+/* Keep no more than the first ones, in their order. */
+static void
+top_cut(Top *top)
+{
+	qsort(top->items, top->n, top->size, top->compare);
+	top->full |= top->n >= top->most;
+	top->n = Min(top->n, top->most);
+}
+
+static void
+top_put(Top *top, const void *item)
+{
+	if (top->full &&
+		top->compare(item, top->items + (top->most - 1) * top->size) >= 0)
+		return;
+	memcpy(top->items + top->n++ * top->size, item, top->size);
+	if (top->n == 2 * top->most)
+		top_cut(top);
+}
+
+/* Put rows of a queue that is locked into the result. */
+typedef void (*PutQueue) (ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top,
+						  bool named);
+
+/*
+ * Put rows of each queue that shared memory knows and the caller may monitor.  A
+ * queue that is dropped meanwhile has no rows, and is no error.
+ */
+static Datum
+put_each(FunctionCallInfo fcinfo, PutQueue put, int32 top)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext context;
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	context = AllocSetContextCreate(CurrentMemoryContext, "fairq queue",
+									ALLOCSET_DEFAULT_SIZES);
+	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+	{
+		FairqHints *hints = lfirst(lc);
+		int32		id = hints->entry.key.queue_id;
+		FairqQueue *queue;
+		MemoryContext old;
+
+		CHECK_FOR_INTERRUPTS();
+		/* the queue may have been dropped since */
+		if (fairq_shmem_find_queue(id) != hints)
+			continue;
+		old = MemoryContextSwitchTo(context);
+		queue = fairq_queue_use_id(id, FAIRQ_PRIV_MONITOR);
+		if (queue != NULL)
+			put(rsinfo, queue, top, true);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(context);
+	}
+	MemoryContextDelete(context);
+	return (Datum) 0;
+}
+
+/* Put rows of the queue of argument 0, if shared memory knows it. */
+static Datum
+put_one(FunctionCallInfo fcinfo, PutQueue put)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	int32		top = FAIRQ_ARG_INT(1, "top", 20, 1, MOST_GROUPS);
+	FairqQueue *queue;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
+	if (queue != NULL)
+		put((ReturnSetInfo *) fcinfo->resultinfo, queue, top, false);
+	return (Datum) 0;
+}
+
+/* --------------------------------------------------------------------- */
 
 /* A group that may be one of those to be returned. */
 typedef struct Candidate
@@ -70,7 +186,7 @@ typedef struct Stats
 	int			room;			/* groups that are to be kept, for now */
 	int			nunknown;		/* groups that were read since it was not known
 								 * since when they wait */
-	FairqTop	kept;			/* room of them, as candidates */
+	Top			kept;			/* room of them, as candidates */
 } Stats;
 
 /* Those come first that wait, longest first; then those that run most. */
@@ -127,7 +243,7 @@ static void
 keep_candidate(Stats *stats, Candidate *candidate)
 {
 	complete_candidate(stats, candidate);
-	fairq_top_put(&stats->kept, candidate);
+	top_put(&stats->kept, candidate);
 }
 
 /* The groups that are kept so far. */
@@ -155,7 +271,7 @@ walk_groups(Stats *stats)
 
 		keep_candidate(stats, &candidate);
 	}
-	fairq_top_cut(&stats->kept);
+	top_cut(&stats->kept);
 }
 
 static bool
@@ -200,7 +316,7 @@ static void
 keep_groups(Stats *stats)
 {
 	stats->nunknown = 0;
-	stats->kept = fairq_top(sizeof(Candidate), stats->room,
+	stats->kept = top_begin(sizeof(Candidate), stats->room,
 							compare_candidates);
 	walk_groups(stats);
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
@@ -271,16 +387,14 @@ put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 	fairq_put_row(rsinfo, &row);
 }
 
-/* Put the groups of a queue that is locked, or of none. */
+/* Put the groups of a queue that come first. */
 static void
-put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
+put_stats(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 {
 	Stats		stats = {.now = GetCurrentTimestamp()};
 	Shown	   *shown;
 	int			n;
 
-	if (queue == NULL)
-		return;
 	stats.top = stats.room = top;
 	stats.queue = queue;
 	stats.named = named;
@@ -302,47 +416,236 @@ put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 Datum
 fairq_group_stats(PG_FUNCTION_ARGS)
 {
-	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	int32		top = FAIRQ_ARG_INT(1, "top", 20, 1, MOST_GROUPS);
-
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	put_queue((ReturnSetInfo *) fcinfo->resultinfo,
-			  fairq_queue_use_if_known(name, FAIRQ_PRIV_MONITOR,
-									   AccessShareLock), top, false);
-	return (Datum) 0;
+	return put_one(fcinfo, put_stats);
 }
 
-/*
- * fairq.all_group_stats(top): the same of each queue that the caller may
- * monitor.  A queue that is dropped meanwhile has no rows, and is no error.
- */
+/* fairq.all_group_stats(top): the same of each queue */
 Datum
 fairq_all_group_stats(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	int32		top = FAIRQ_ARG_INT(0, "top", 5, 1, MOST_GROUPS);
-	MemoryContext context;
-	ListCell   *lc;
+	return put_each(fcinfo, put_stats,
+					FAIRQ_ARG_INT(0, "top", 5, 1, MOST_GROUPS));
+}
 
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	context = AllocSetContextCreate(CurrentMemoryContext, "fairq group stats",
-									ALLOCSET_DEFAULT_SIZES);
-	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+/* --------------------------------------------------------------------- */
+
+/* A lane that is looked at. */
+typedef struct Lane
+{
+	FairqLane  *lane;
+	FairqFairness fairness;		/* how fair it is */
+} Lane;
+
+/* What a group was served, in all priorities. */
+typedef struct Share
+{
+	int32		group_no;		/* the group's number */
+	bool		any;			/* true: it has an account in some lane */
+	double		got;			/* what it has got, per weight */
+	double		ahead;			/* by how much it is ahead of who has got
+								 * least; -1: not known, or there is no other */
+	int32		running;		/* by time, number of its running tasks */
+	int32		level;			/* by time, its level where that is highest */
+	TimestampTz since;			/* since when it waits; not finite: it does
+								 * not, or it is not known */
+} Share;
+
+static void
+put_float8(FairqRow *row, double value, bool isnull)
+{
+	fairq_put(row, Float8GetDatum(value), isnull);
+}
+
+/* Those come first that have got most. */
+static int
+compare_shares(const void *a, const void *b)
+{
+	const Share *x = a;
+	const Share *y = b;
+
+	if (x->got != y->got)
+		return x->got > y->got ? -1 : 1;
+	return x->group_no < y->group_no ? -1 : x->group_no > y->group_no;
+}
+
+/* Add what a group was served in a lane. */
+static void
+add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
+{
+	if (!served->any)
+		return;
+	share->any = true;
+	share->got += served->got;
+	share->running += served->running;
+	share->level = Max(share->level, served->level);
+	if (f->known && f->ranked)
+		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));
+}
+
+/* Find what a group was served in all lanes. */
+static Share
+find_share(const FairqQueue *queue, Lane *lanes, TimestampTz now,
+		   int32 group_no)
+{
+	Share		share = {.group_no = group_no,.ahead = -1};
+
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
-		FairqHints *hints = lfirst(lc);
-		int32		id = hints->entry.key.queue_id;
-		MemoryContext old;
+		Lane	   *lane = &lanes[p];
+		FairqGroupServed served;
 
-		CHECK_FOR_INTERRUPTS();
-		/* the queue may have been dropped since */
-		if (fairq_shmem_find_queue(id) != hints)
+		if (!lane->fairness.begun ||
+			lane->fairness.fair_by != queue->shares.fair_by)
 			continue;
-		old = MemoryContextSwitchTo(context);
-		put_queue(rsinfo, fairq_queue_use_id(id, FAIRQ_PRIV_MONITOR), top,
-				  true);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(context);
+		fairq_lane_served(lane->lane, now, group_no, &served);
+		add_share(&share, &lane->fairness, &served);
 	}
-	MemoryContextDelete(context);
-	return (Datum) 0;
+	return share;
+}
+
+/* See how fair all lanes of a queue are. */
+static void
+look_at_lanes(FairqQueue *queue, TimestampTz now, Lane *lanes)
+{
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+	{
+		lanes[p].lane = fairq_queue_lane(queue, p);
+		fairq_lane_fairness(lanes[p].lane, now, &lanes[p].fairness);
+	}
+}
+
+static void
+put_share(ReturnSetInfo *rsinfo, FairqQueue *queue, const Share *share)
+{
+	FairqRow	row = {0};
+	bool		by_time = queue->shares.fair_by == FAIRQ_BY_TIME;
+	Datum		key = fairq_group_key(queue, share->group_no);
+	int32		running = share->running;
+	bool		counted = by_time ||
+		fairq_survey_counter(queue, share->group_no, &running);
+
+	/* its number was freed meanwhile */
+	if (DatumGetPointer(key) == NULL)
+		return;
+	fairq_put(&row, key, false);
+	put_float8(&row, share->got, false);
+	put_float8(&row, share->ahead, share->ahead < 0);
+	fairq_put_int4(&row, running, !counted);
+	fairq_put_int4(&row, share->level, !by_time);
+	fairq_put(&row, TimestampTzGetDatum(share->since),
+			  TIMESTAMP_NOT_FINITE(share->since));
+	fairq_put_row(rsinfo, &row);
+}
+
+/* Put the groups of a queue that have got most, unless it is fair by tasks. */
+static void
+put_shares(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
+{
+	FairqTable *tasks;
+	Top			first = top_begin(sizeof(Share), top, compare_shares);
+	FairqWalk  *walk;
+	TimestampTz now = GetCurrentTimestamp();
+	Lane		lanes[FAIRQ_PRIORITIES];
+	FairqWaiter waiter;
+
+	if (queue->shares.fair_by == FAIRQ_BY_TASKS)
+		return;
+	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	walk = fairq_walk_begin(queue, DT_NOEND, 0, FAIRQ_ALL_SEATS);
+	look_at_lanes(queue, now, lanes);
+	while (fairq_walk_next(walk, &waiter))
+	{
+		Share		share = find_share(queue, lanes, now, waiter.group_no);
+
+		share.since = waiter.since;
+		if (share.any)
+			top_put(&first, &share);
+	}
+	top_cut(&first);
+	for (int i = 0; i < first.n; i++)
+		put_share(rsinfo, queue, &((Share *) first.items)[i]);
+	fairq_table_close(tasks);
+}
+
+/* fairq.group_shares(queue, top) */
+Datum
+fairq_group_shares(PG_FUNCTION_ARGS)
+{
+	return put_one(fcinfo, put_shares);
+}
+
+/* group_got(queue_id, group_no): one row, for the view fairq.groups */
+Datum
+fairq_group_got(PG_FUNCTION_ARGS)
+{
+	int32		id = PG_GETARG_INT32(0);
+	int32		group_no = PG_GETARG_INT32(1);
+	FairqQueue *queue = fairq_queue_by_id(id);
+	TimestampTz now = GetCurrentTimestamp();
+	Lane		lanes[FAIRQ_PRIORITIES];
+	Share		share = {.ahead = -1};
+	FairqRow	row = {0};
+
+	/* the accounts' chunks are found by the number: below 0 there are none */
+	if (queue == NULL || group_no < 0 ||
+		!fairq_may(queue, FAIRQ_PRIV_MONITOR) ||
+		queue->shares.fair_by == FAIRQ_BY_TASKS ||
+		!fairq_queue_id_try_lock(queue->id, AccessShareLock))
+		PG_RETURN_NULL();
+	/* it may have been dropped before we had the lock */
+	if (fairq_shmem_find_queue(id) == queue->hints)
+	{
+		look_at_lanes(queue, now, lanes);
+		share = find_share(queue, lanes, now, group_no);
+	}
+	fairq_queue_id_unlock(id, AccessShareLock);
+	put_float8(&row, share.got, !share.any);
+	put_float8(&row, share.ahead, share.ahead < 0);
+	PG_RETURN_DATUM(fairq_row_result(fcinfo, &row));
+}
+
+/* --------------------------------------------------------------------- */
+
+/* Put the row of a lane, if anything is known of it. */
+static void
+put_fairness_of(ReturnSetInfo *rsinfo, const char *queue, int priority,
+				const FairqFairness *f)
+{
+	static const char *const names[] = {
+		[FAIRQ_BY_TASKS] = "tasks",
+		[FAIRQ_BY_COST] = "cost",
+		[FAIRQ_BY_TIME] = "time"
+	};
+	FairqRow	row = {0};
+
+	if (!f->begun)
+		return;
+	fairq_put(&row, CStringGetTextDatum(queue), false);
+	fairq_put_int4(&row, priority, false);
+	fairq_put(&row, CStringGetTextDatum(names[f->fair_by]), false);
+	fairq_put_int4(&row, f->nready, !f->known);
+	put_float8(&row, Max(f->most - f->least, 0), !f->known || !f->ranked);
+	fairq_put_interval(&row, (int64) f->longest,
+					   f->fair_by != FAIRQ_BY_TIME || f->longest == 0);
+	fairq_put_row(rsinfo, &row);
+}
+
+/* Put how fair the lanes of a queue are. */
+static void
+put_fairness(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
+{
+	FairqTable *tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	Lane		lanes[FAIRQ_PRIORITIES];
+
+	look_at_lanes(queue, GetCurrentTimestamp(), lanes);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		put_fairness_of(rsinfo, queue->name, p, &lanes[p].fairness);
+	fairq_table_close(tasks);
+}
+
+/* visible_fairness() */
+Datum
+fairq_visible_fairness(PG_FUNCTION_ARGS)
+{
+	return put_each(fcinfo, put_fairness, 0);
 }

@@ -230,7 +230,8 @@ fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 	if (counter == NULL)
 		return false;
 	known = fairq_counter_read(counter,
-							   fairq_tally_now(&queue->hints->tally), running);
+							   fairq_tally_now(&queue->hints->tally), true,
+							   running);
 	fairq_counter_unpin(counter);
 	return known;
 }
@@ -299,7 +300,8 @@ is_queue_full(FairqQueue *queue)
 
 	return queue->max_running != FAIRQ_NO_LIMIT &&
 		fairq_counter_read(&queue->hints->running,
-						   fairq_tally_now(&queue->hints->tally), &running) &&
+						   fairq_tally_now(&queue->hints->tally), true,
+						   &running) &&
 		running >= queue->max_running;
 }
 

@@ -199,8 +199,7 @@ typedef struct Look
 	int			nvisited;
 	int64		nwaits;			/* number of lanes in which these wait, in all */
 	int			n;
-	int			room;			/* so many fit into groups */
-	Looked	   *groups;
+	Looked	   *groups;			/* MOST_LOOKED fit */
 	FairqWaiting *waiting;
 } Look;
 
@@ -239,11 +238,6 @@ note_group(Look *look, const FairqWaiter *waiter)
 		look->queue->retries.in_order)
 		looked.own = FAIRQ_REASON_RETRY;
 	looked.reason = Min(looked.own, look->of_queue);
-	if (look->n == look->room)
-	{
-		look->room *= 2;
-		look->groups = repalloc(look->groups, look->room * sizeof(Looked));
-	}
 	look->groups[look->n++] = looked;
 }
 
@@ -484,7 +478,6 @@ look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 		.queue = queue,
 		.now = GetCurrentTimestamp(),
 		.of_queue = fairq_queue_reason(queue),
-		.room = 64,
 		.waiting = waiting
 	};
 	int64		n[FAIRQ_TALLIES];
@@ -492,7 +485,7 @@ look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 
 	look.none_ready = fairq_tally_read(&queue->hints->tally, n) &&
 		n[FAIRQ_TALLY_READY] <= 0;
-	look.groups = palloc(look.room * sizeof(Looked));
+	look.groups = palloc(MOST_LOOKED * sizeof(Looked));
 	all = look_at_all(&look);
 	look.tasks = fairq_table_try_open(fairq_catalog()->task);
 	waiting->sampled = look.cut;

@@ -1,21 +1,28 @@
 /*
  * admin.c
- *		Queues and groups are made, changed, paused, purged and dropped here.
+ *		Make, change, pause, purge and drop queues and groups; grant and revoke
+ *		privileges of queues.
  *
- * Settings are written through SPI (store_spi.c), so triggers tell others of
- * them (changed.c), as of those that are changed by hand.  A list says of each
- * setting how its argument is checked, and which value takes it away.  What a
- * call does not give has the table's default, or stays as it is.
+ * Settings are written through SPI (store_spi.c), so triggers send invalidation
+ * messages (changed.c), as for rows changed by hand.  A list says of each setting
+ * how its argument is checked, and which value removes it.  A setting that a call
+ * does not name has the table's default, or stays as it is.
+ *
+ * acl.c checks privileges by the rows of fairq.queue_privilege.  These rows are
+ * cached with the queue's settings, and change like them (queue.c): a grant or a
+ * revocation takes effect from the next call.
  *
  * Locking: see queue.c.  drop_queue, and alter_queue with a block_length, wait
  * for all transactions that have worked on the queue, and the queue's users
- * wait for them; everything else here goes on beside all work.
+ * wait for them.  All other functions here wait for no work on the queue.
  */
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "args.h"
@@ -38,6 +45,9 @@ PG_FUNCTION_INFO_V1(fairq_resume);
 PG_FUNCTION_INFO_V1(fairq_hold);
 PG_FUNCTION_INFO_V1(fairq_purge);
 PG_FUNCTION_INFO_V1(fairq_reset_hints);
+PG_FUNCTION_INFO_V1(fairq_grant_queue);
+PG_FUNCTION_INFO_V1(fairq_revoke_queue);
+PG_FUNCTION_INFO_V1(fairq_has_queue_privilege);
 
 /* as fairq_task_lane() numbers its lanes: the indexes begin with them */
 #define OF_QUEUE "lane BETWEEN $1 * 10 AND $1 * 10 + 9"
@@ -287,7 +297,7 @@ make_queue_hints(int32 queue_id)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	/* an error from here on has them given back by the abort, and once only */
+	/* if an error follows, the abort gives them back, and once only */
 	fairq_load_first(&hints->tally);
 }
 
@@ -618,4 +628,87 @@ fairq_reset_hints(PG_FUNCTION_ARGS)
 {
 	fairq_reset_hints_now();
 	PG_RETURN_VOID();
+}
+
+/* --------------------------------------------------------------------- */
+
+static void
+no_such_privilege(const char *name)
+{
+	ereport(ERROR,
+			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+			errmsg("privilege must be \"enqueue\", \"work\", \"monitor\" or \"manage\""),
+			errdetail("The value is \"%.*s\".",
+					  pg_mbcliplen(name, strlen(name), 100), name));
+}
+
+static char *
+arg_privilege(FunctionCallInfo fcinfo, int n)
+{
+	char	   *name = text_to_cstring(fairq_arg_text(fcinfo, n, "privilege"));
+
+	if (fairq_privilege_named(name) == 0)
+		no_such_privilege(name);
+	return name;
+}
+
+/* With what privilege, of which role, on which queue: what all of them need. */
+static FairqQueue *
+arg_row(FunctionCallInfo fcinfo, const char *function, FairqSqlArg *args)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	char	   *privilege;
+	FairqQueue *queue;
+
+	fairq_arg_needed(fcinfo, 1, "role");
+	privilege = arg_privilege(fcinfo, 2);
+	fairq_writes(function);
+	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
+	args[0] = fairq_sql_int4(queue->id);
+	args[1] = fairq_sql_role(PG_GETARG_OID(1));
+	args[2] = fairq_sql_text(cstring_to_text(privilege));
+	return queue;
+}
+
+Datum
+fairq_grant_queue(PG_FUNCTION_ARGS)
+{
+	FairqSqlArg args[3];
+
+	(void) arg_row(fcinfo, "fairq.grant_queue()", args);
+	if (!SearchSysCacheExists1(AUTHOID, args[1].value))
+		ereport(ERROR,
+				errcode(ERRCODE_UNDEFINED_OBJECT),
+				errmsg("role with OID %u does not exist",
+					   DatumGetObjectId(args[1].value)));
+	fairq_write_grant(args);
+	PG_RETURN_VOID();
+}
+
+/* Also of a role that is gone, by its OID. */
+Datum
+fairq_revoke_queue(PG_FUNCTION_ARGS)
+{
+	FairqSqlArg args[3];
+
+	(void) arg_row(fcinfo, "fairq.revoke_queue()", args);
+	fairq_sql("DELETE FROM fairq.queue_privilege"
+			  " WHERE queue_id = $1 AND role = $2 AND privilege = $3",
+			  args, lengthof(args), NULL);
+	PG_RETURN_VOID();
+}
+
+/* has_queue_privilege(queue_id, privilege): for the views */
+Datum
+fairq_has_queue_privilege(PG_FUNCTION_ARGS)
+{
+	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(1));
+
+	int			privilege = strcmp(name, "any") == 0 ? FAIRQ_PRIV_ANY :
+		fairq_privilege_named(name);
+
+	if (privilege == 0)
+		no_such_privilege(name);
+	PG_RETURN_BOOL(queue != NULL && fairq_may(queue, privilege));
 }

@@ -17,23 +17,15 @@
  * nothing is made there; a backend that reads the queue meanwhile reads it
  * again afterwards.
  *
- * When the extension is dropped, sessions that wait for tasks are to hear of
- * it.  No trigger fires then; but a backend that has worked with queues
- * notices that fairq.task goes.  Of others' doing a waiter hears by itself
- * (wait.c).
- *
  * Locking: none here; changes are pending until the end (transaction.c).
  */
 #include "postgres.h"
 
-#include "catalog/objectaccess.h"
-#include "catalog/pg_class.h"
 #include "commands/trigger.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
 #include "args.h"
-#include "changed.h"
 #include "group.h"
 #include "queue.h"
 #include "registry.h"
@@ -216,44 +208,4 @@ fairq_settings_changed(PG_FUNCTION_ARGS)
 		fairq_queue_changed();
 	}
 	PG_RETURN_POINTER(NULL);
-}
-
-/* Is that fairq.task?  Maybe no table has been looked up so far. */
-static bool
-is_task_table(Oid relid)
-{
-	char	   *name = get_rel_name(relid);
-	char	   *schema;
-
-	if (name == NULL || strcmp(name, "task") != 0)
-		return false;
-	schema = get_namespace_name(get_rel_namespace(relid));
-	return schema != NULL && strcmp(schema, "fairq") == 0;
-}
-
-static object_access_hook_type next_hook = NULL;
-
-/* Hook: note when fairq.task is dropped. */
-static void
-object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
-			  void *arg)
-{
-	ListCell   *lc;
-
-	if (next_hook)
-		next_hook(access, class_id, object_id, sub_id, arg);
-	/* the state of shared memory keeps no one from dropping it */
-	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
-		!fairq_shmem_can_be_had() || !is_task_table(object_id))
-		return;
-	/* it is locked exclusively: no other transaction uses any of its queues */
-	foreach(lc, fairq_shmem_queues(object_id))
-		fairq_pending_queue(lfirst(lc), FAIRQ_DROPPED | FAIRQ_REMOVED);
-}
-
-void
-fairq_watch_drops(void)
-{
-	next_hook = object_access_hook;
-	object_access_hook = object_access;
 }

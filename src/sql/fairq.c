@@ -6,16 +6,25 @@
  * loaded at any time, in any backend.  Shared memory, caches and callbacks are
  * had on first use.  A server that loads it at its start reserves room in shared
  * memory, and no more (shmem.c).  Only what modules do when a transaction ends is
- * noted here, since the order matters.  Nothing here locks.
+ * noted here, since the order matters.
+ *
+ * When the extension is dropped, sessions that wait for tasks are to hear of
+ * it.  No trigger fires then; but a backend that has worked with queues
+ * notices that fairq.task goes.  Of others' doing a waiter hears by itself
+ * (wait.c).
+ *
+ * Locking: none here.
  */
 #include "postgres.h"
 
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 
-#include "changed.h"
 #include "compat.h"
 #include "due.h"
 #include "errors.h"
@@ -50,13 +59,47 @@ static const FairqEnding *const endings[] = {
 	&fairq_queues_ending
 };
 
+/* Is that fairq.task?  Maybe no table has been looked up so far. */
+static bool
+is_task_table(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+	char	   *schema;
+
+	if (name == NULL || strcmp(name, "task") != 0)
+		return false;
+	schema = get_namespace_name(get_rel_namespace(relid));
+	return schema != NULL && strcmp(schema, "fairq") == 0;
+}
+
+static object_access_hook_type next_hook = NULL;
+
+/* Hook: note when fairq.task is dropped. */
+static void
+object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
+			  void *arg)
+{
+	ListCell   *lc;
+
+	if (next_hook)
+		next_hook(access, class_id, object_id, sub_id, arg);
+	/* the state of shared memory keeps no one from dropping it */
+	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
+		!fairq_shmem_can_be_had() || !is_task_table(object_id))
+		return;
+	/* it is locked exclusively: no other transaction uses any of its queues */
+	foreach(lc, fairq_shmem_queues(object_id))
+		fairq_pending_queue(lfirst(lc), FAIRQ_DROPPED | FAIRQ_REMOVED);
+}
+
 void
 _PG_init(void)
 {
 	fairq_shmem_init();
 	fairq_counters_init();
 	MarkGUCPrefixReserved("fairq");
-	fairq_watch_drops();
+	next_hook = object_access_hook;
+	object_access_hook = object_access;
 	fairq_transactions_init(endings, lengthof(endings));
 }
 

@@ -132,12 +132,6 @@ look_at_sequence(FairqIdSource *stands)
 	return page.logged;
 }
 
-static bool
-is_same_source(const FairqIdSource *a, const FairqIdSource *b)
-{
-	return a->lsn == b->lsn && a->last_value == b->last_value;
-}
-
 /*
  * Take up to n ids of the chunk that other sessions have begun.  Returns how
  * many.
@@ -150,10 +144,8 @@ take_ids(FairqIds *ids, int64 *first, int n)
 	if (!look_at_sequence(&stands))
 		return 0;
 	SpinLockAcquire(&ids->mutex);
-	if (is_same_source(&ids->source, &stands))
-		n = Min(n, ids->left);
-	else
-		n = 0;
+	n = ids->source.lsn != stands.lsn ||
+		ids->source.last_value != stands.last_value ? 0 : Min(n, ids->left);
 	*first = ids->next;
 	ids->next += n;
 	ids->left -= n;

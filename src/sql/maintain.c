@@ -181,31 +181,29 @@ group_is_used(const TasksLook *look, FairqQueue *queue, int32 group_no)
 	return used;
 }
 
-/* A group whose row of fairq.group_number is deleted. */
-typedef struct UnusedGroup
+/* Groups whose rows of fairq.group_number are deleted. */
+typedef struct Unused
 {
-	int32		group_no;
-	text	   *key;
-} UnusedGroup;
+	List	   *numbers;
+	List	   *keys;			/* texts, in the same order */
+} Unused;
 
 /*
  * Delete the rows of groups that are not used, which are returned, and such as
  * stand there more than once.
  */
-static UnusedGroup *
+static Unused
 delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
-			  int *n, bool *written)
+			  bool *written)
 {
 	FairqRange	of_queue = fairq_range(Int32GetDatum(queue->id));
 	FairqScan  *scan = fairq_scan_begin(numbers, FAIRQ_NUMBER_BY_NO, of_queue,
 										false);
 	TasksLook	look = begin_look(tasks, queue->id);
-	int			max = 64;
-	UnusedGroup *unused = palloc(sizeof(UnusedGroup) * max);
+	Unused		unused = {NIL, NIL};
 	int32		last = -1;
 	FairqRowState state;
 
-	*n = 0;
 	*written = false;
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
@@ -226,14 +224,10 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 			*written |= again;
 			continue;
 		}
-		if (*n == max)
-		{
-			max *= 2;
-			unused = repalloc_huge(unused, sizeof(UnusedGroup) * max);
-		}
-		unused[*n].group_no = group_no;
-		unused[(*n)++].key = DatumGetTextPCopy(fairq_column(slot,
-														   NUMBER_GROUP_KEY));
+		unused.numbers = lappend_int(unused.numbers, group_no);
+		unused.keys = lappend(unused.keys,
+							  DatumGetTextPCopy(fairq_column(slot,
+															 NUMBER_GROUP_KEY)));
 		fairq_table_delete(numbers, &slot->tts_tid);
 		*written = true;
 	}
@@ -253,8 +247,8 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 										 AccessShareLock);
 	FairqTable *numbers = fairq_table_open(fairq_catalog()->group_number,
 										   RowExclusiveLock);
-	int			n;
-	UnusedGroup *unused = delete_unused(queue, numbers, tasks, &n, written);
+	Unused		unused = delete_unused(queue, numbers, tasks, written);
+	int			n = list_length(unused.numbers);
 	bool		done = true;
 
 	if (n > 0)
@@ -264,11 +258,13 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 	{
 		/* a new one: they may have tasks in other lanes now */
 		TasksLook	look = begin_look(tasks, queue->id);
+		ListCell   *number;
+		ListCell   *key;
 
-		for (int i = 0; i < n; i++)
-			if (group_is_used(&look, queue, unused[i].group_no))
-				fairq_put_group_number(numbers, queue, unused[i].group_no,
-									   unused[i].key);
+		forboth(number, unused.numbers, key, unused.keys)
+			if (group_is_used(&look, queue, lfirst_int(number)))
+				fairq_put_group_number(numbers, queue, lfirst_int(number),
+									   lfirst(key));
 		fairq_scan_end(look.scan);
 		fairq_written();
 	}
@@ -329,35 +325,6 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	return done && written;
 }
 
-/* Grants to roles that were dropped.  Returns how many there were. */
-static uint64
-forget_roles(FairqQueue *queue)
-{
-	FairqSqlArg args[] = {
-		fairq_sql_int4(queue->id),
-		fairq_sql_role(InvalidOid)
-	};
-	List	   *gone = NIL;
-	ListCell   *lc;
-	uint64		n = 0;
-
-	for (int i = 0; i < queue->grants.n; i++)
-	{
-		if (!SearchSysCacheExists1(AUTHOID,
-								   ObjectIdGetDatum(queue->grants.list[i].role)))
-			gone = list_append_unique_oid(gone, queue->grants.list[i].role);
-	}
-	/* its trigger makes all backends read the queue again: not for nothing */
-	foreach(lc, gone)
-	{
-		args[1] = fairq_sql_role(lfirst_oid(lc));
-		n += fairq_sql("DELETE FROM fairq.queue_privilege"
-					   " WHERE queue_id = $1 AND role = $2",
-					   args, lengthof(args), NULL);
-	}
-	return n;
-}
-
 /* Only after tasks were deleted by other means are there any. */
 static int64
 forget_keys(FairqQueue *queue)
@@ -392,8 +359,11 @@ maintain_tasks(FairqQueue *queue)
 						 " - (SELECT q.retain_failed FROM fairq.queue q"
 						 " WHERE q.queue_id = $1)",
 						 &arg, 1, NULL);
+	/* a row that goes makes all backends read the queue again: see changed.c */
+	changed += fairq_sql("DELETE FROM fairq.queue_privilege p WHERE p.queue_id = $1"
+						 " AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = p.role)",
+						 &arg, 1, NULL);
 	changed += forget_keys(queue);
-	changed += forget_roles(queue);
 	changed += fairq_end_all_lapsed(queue, PG_INT64_MAX);
 	changed += fairq_finish_all_expired(queue);
 	return changed > 0;

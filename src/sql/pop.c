@@ -194,13 +194,6 @@ arg_max_tasks(FunctionCallInfo fcinfo)
 	return FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
 }
 
-static int64
-arg_per_group(FunctionCallInfo fcinfo, int n)
-{
-	return FAIRQ_ARG_INT(n, "per_group", 0, PG_ARGISNULL(n) ? 0 : 1,
-						 PG_INT32_MAX);
-}
-
 static void
 arg_worker(FunctionCallInfo fcinfo, int n, Claims *claims)
 {
@@ -211,25 +204,49 @@ arg_worker(FunctionCallInfo fcinfo, int n, Claims *claims)
 														 0, MAX_WORKER));
 }
 
+/*
+ * What fairq.pop() and fairq.take() do with one queue.  Of their arguments the one
+ * that says how many tasks a group has at most is number per_group_arg.
+ */
+static Datum
+serve_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
+			Claims *claims)
+{
+	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
+	int64		max_tasks = arg_max_tasks(fcinfo);
+	int64		per_group = FAIRQ_ARG_INT(per_group_arg, "per_group", 0,
+										  PG_ARGISNULL(per_group_arg) ? 0 : 1,
+										  PG_INT32_MAX);
+	FairqTable *tasks;
+
+	if (!claims->remove)
+		arg_worker(fcinfo, 4, claims);
+	fairq_writes(function);
+	claims->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
+									AccessShareLock);
+	tasks = begin_claims(fcinfo, claims);
+	if (!claims->remove)
+		claims->lease_until = fairq_arg_lease(fcinfo, 2, claims->queue,
+											  claims->now, claims->now);
+	(void) serve_claims(claims, tasks, max_tasks, per_group, false);
+	end_claims(claims, tasks);
+	return (Datum) 0;
+}
+
 Datum
 fairq_pop(PG_FUNCTION_ARGS)
 {
 	Claims		claims = {.remove = false};
-	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
-	int64		max_tasks = arg_max_tasks(fcinfo);
-	int64		per_group = arg_per_group(fcinfo, 3);
-	FairqTable *tasks;
 
-	arg_worker(fcinfo, 4, &claims);
-	fairq_writes("fairq.pop()");
-	claims.queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
-								   AccessShareLock);
-	tasks = begin_claims(fcinfo, &claims);
-	claims.lease_until = fairq_arg_lease(fcinfo, 2, claims.queue, claims.now,
-										 claims.now);
-	(void) serve_claims(&claims, tasks, max_tasks, per_group, false);
-	end_claims(&claims, tasks);
-	return (Datum) 0;
+	return serve_queue(fcinfo, "fairq.pop()", 3, &claims);
+}
+
+Datum
+fairq_take(PG_FUNCTION_ARGS)
+{
+	Claims		claims = {.remove = true, .worker_isnull = true};
+
+	return serve_queue(fcinfo, "fairq.take()", 2, &claims);
 }
 
 /* Serve one of several queues.  Returns how many more the caller gets. */
@@ -274,24 +291,6 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 			left = serve_one_of(fcinfo, &claims, tasks, names[i], left, true);
 	for (int i = 0; i < n; i++)
 		left = serve_one_of(fcinfo, &claims, tasks, names[i], left, false);
-	end_claims(&claims, tasks);
-	return (Datum) 0;
-}
-
-Datum
-fairq_take(PG_FUNCTION_ARGS)
-{
-	Claims		claims = {.remove = true, .worker_isnull = true};
-	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
-	int64		max_tasks = arg_max_tasks(fcinfo);
-	int64		per_group = arg_per_group(fcinfo, 2);
-	FairqTable *tasks;
-
-	fairq_writes("fairq.take()");
-	claims.queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
-								   AccessShareLock);
-	tasks = begin_claims(fcinfo, &claims);
-	(void) serve_claims(&claims, tasks, max_tasks, per_group, false);
 	end_claims(&claims, tasks);
 	return (Datum) 0;
 }

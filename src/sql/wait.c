@@ -13,7 +13,7 @@
  * a second each sleeper has a look at the messages by which PostgreSQL tells
  * backends of changed tables, and at a counter: neither takes a snapshot or a
  * lock.  Dropped by a backend that has worked with queues, the extension is
- * missed at once (changed.c).
+ * missed at once (fairq.c).
  *
  * A row that is merely locked is not worth a pop, which would pass it over,
  * and it is not published when it is unlocked.  A waiter that has seen nothing

@@ -24,7 +24,7 @@
  *
  * Here a table is opened and closed, its indexes are found and kept up, and rows
  * are inserted.  Scans are in store_scan.c; rows of fairq.task are locked and
- * changed in store_task.c, and read page by page in store_pages.c.
+ * changed in store_task.c.
  *
  * Locking: relation locks as asked for, kept to the end of the transaction.  An
  * index is opened, and locked likewise, once it is needed: most claims and

@@ -21,6 +21,7 @@
 #include "executor/tstoreReceiver.h"
 #include "miscadmin.h"
 #include "nodes/params.h"
+#include "nodes/value.h"
 #include "tcop/dest.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
@@ -29,9 +30,6 @@
 #include "store_spi.h"
 
 #define MAX_ARGS 20
-
-/* What is done with the result, before it is gone. */
-typedef void (*Reader) (void *arg);
 
 static void
 set_guc(const char *name, const char *value)
@@ -89,15 +87,31 @@ prepare_plan(const char *sql, const FairqSqlArg *args, int nargs)
 	return plan;
 }
 
+/* Read the first column of the first row of the result, unless that is NULL. */
+static void
+read_number(int64 *number)
+{
+	bool		isnull;
+	Datum		value = SPI_getbinval(SPI_tuptable->vals[0],
+									  SPI_tuptable->tupdesc, 1, &isnull);
+
+	if (!isnull)
+		*number = DatumGetInt64(value);
+}
+
 /*
- * Run a statement as fairq's owner.  Returns the number of rows processed.
+ * Run a statement as fairq's owner.  Returns the number of rows processed.  What the
+ * caller wants of the result is read before that is gone: *number, unless NULL, is the
+ * first column of the first row, a bigint, or unchanged; to *texts, unless NULL, the
+ * first column of all rows is added, as String nodes.
  */
 static uint64
-run_plan(const char *sql, const FairqSqlArg *args, int nargs, Reader reader,
-		 void *arg)
+run_plan(const char *sql, const FairqSqlArg *args, int nargs, int64 *number,
+		 List **texts)
 {
 	Datum		values[MAX_ARGS];
 	char		nulls[MAX_ARGS];
+	MemoryContext context = CurrentMemoryContext;
 	Caller		caller;
 	uint64		processed;
 
@@ -113,8 +127,14 @@ run_plan(const char *sql, const FairqSqlArg *args, int nargs, Reader reader,
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
 			 SPI_result_code_string(SPI_result));
 	processed = SPI_processed;
-	if (processed > 0)
-		reader(arg);
+	if (processed > 0 && number != NULL)
+		read_number(number);
+	context = MemoryContextSwitchTo(context);
+	for (uint64 i = 0; texts != NULL && i < processed; i++)
+		*texts = lappend(*texts,
+						 makeString(SPI_getvalue(SPI_tuptable->vals[i],
+												 SPI_tuptable->tupdesc, 1)));
+	MemoryContextSwitchTo(context);
 	owner_end(&caller);
 	return processed;
 }
@@ -153,21 +173,6 @@ fairq_sql_view(const char *sql, const FairqSqlArg *args, int nargs,
 	dest->rDestroy(dest);
 }
 
-static void
-read_number(void *arg)
-{
-	int64	   *result = arg;
-	bool		isnull;
-	Datum		value;
-
-	if (result == NULL)
-		return;
-	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
-						  &isnull);
-	if (!isnull)
-		*result = DatumGetInt64(value);
-}
-
 /*
  * Run a statement.  Returns the number of rows processed; *result is the first
  * column of the first row, a bigint, or unchanged.
@@ -175,34 +180,15 @@ read_number(void *arg)
 uint64
 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
 {
-	return run_plan(sql, args, nargs, read_number, result);
+	return run_plan(sql, args, nargs, result, NULL);
 }
 
-typedef struct Texts
-{
-	List	   *list;
-	MemoryContext context;
-} Texts;
-
-static void
-read_texts(void *arg)
-{
-	Texts	   *texts = arg;
-	MemoryContext old = MemoryContextSwitchTo(texts->context);
-
-	for (uint64 i = 0; i < SPI_tuptable->numvals; i++)
-		texts->list = lappend(texts->list,
-							  SPI_getvalue(SPI_tuptable->vals[i],
-										   SPI_tuptable->tupdesc, 1));
-	MemoryContextSwitchTo(old);
-}
-
-/* Run a query.  Returns the first column, as strings. */
+/* Run a query.  Returns the first column, as String nodes. */
 List *
 fairq_sql_texts(const char *sql, const FairqSqlArg *args, int nargs)
 {
-	Texts		texts = {NIL, CurrentMemoryContext};
+	List	   *texts = NIL;
 
-	(void) run_plan(sql, args, nargs, read_texts, &texts);
-	return texts.list;
+	(void) run_plan(sql, args, nargs, NULL, &texts);
+	return texts;
 }

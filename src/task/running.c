@@ -429,6 +429,19 @@ fairq_slot_is_left(FairqQueue *queue, int32 group_no)
 		fairq_running_end();
 }
 
+/* Are no more running than may be?  FAIRQ_SLOT_UNKNOWN: that is not known. */
+static FairqSlot
+is_within(FairqCounter *counter, FairqKnown now, int32 limit)
+{
+	int32		running;
+
+	if (limit == FAIRQ_NO_LIMIT)
+		return FAIRQ_SLOT_FREE;
+	if (!fairq_counter_read(counter, now, true, &running))
+		return FAIRQ_SLOT_UNKNOWN;
+	return running > limit ? FAIRQ_SLOT_NONE : FAIRQ_SLOT_FREE;
+}
+
 /*
  * May a task of the group go on running with another worker?  Surely not if
  * there are more than may be by now.  FAIRQ_SLOT_UNKNOWN, as long as it is not
@@ -446,12 +459,11 @@ fairq_within_limits(int32 group_no)
 		return FAIRQ_SLOT_FREE;
 	counter = fairq_shmem_counter(call.queue->hints, group_no);
 	now = fairq_tally_now(&call.queue->hints->tally);
-	in_group = fairq_counter_within(counter, now,
-									fairq_group_setting(call.queue,
-														group_no)->limit);
+	in_group = is_within(counter, now,
+						 fairq_group_setting(call.queue, group_no)->limit);
 	fairq_counter_unpin(counter);
-	in_queue = fairq_counter_within(&call.queue->hints->running, now,
-									call.queue->max_running);
+	in_queue = is_within(&call.queue->hints->running, now,
+						 call.queue->max_running);
 	if (in_group == FAIRQ_SLOT_NONE || in_queue == FAIRQ_SLOT_NONE)
 		return FAIRQ_SLOT_NONE;
 	return in_group == FAIRQ_SLOT_FREE ? in_queue : in_group;

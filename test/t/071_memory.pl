@@ -6,7 +6,7 @@
 # so it got more memory; and no counter was idle (fairq_counter_is_idle() in
 # counter.c), so the others got none.  Nor were hints of deleted queues given back
 # (give_back_deleted() in maintain.c), or those of a dropped extension (object_access()
-# in changed.c) or database (free_some() in registry_counters.c).
+# in fairq.c) or database (free_some() in registry_counters.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
