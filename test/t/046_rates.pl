@@ -84,7 +84,9 @@ foreach my $life (1 .. 3)
 		) while $pid eq '';
 		kill 'KILL', $pid;
 		$run->finish;
-		$node->poll_query_until('postgres', 'SELECT true');
+		# until the server notices, it takes connections, and lists the session
+		$node->poll_query_until('postgres',
+			"SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)");
 		next;
 	}
 	crash($node) if $life == 2;

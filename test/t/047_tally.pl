@@ -167,8 +167,8 @@ my $pid = $killed->query_safe('SELECT pg_backend_pid()');
 $killed->query_safe('BEGIN;' . enqueue('q', 50) . "SELECT count(*) FROM fairq.pop('q', 5)");
 kill 'KILL', $pid;
 eval { $killed->quit };
-# as the server comes to hear of that
-ok( $node->poll_query_until('postgres', "SELECT queued IS NOT NULL FROM fairq.stats WHERE queue = 'q'"),
+# until the server notices, it takes connections, and lists the session
+ok( $node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)"),
 	'a session was killed');
 is_right('a session was killed');
 sql("SELECT count(*) FROM fairq.pop('q', 3)");

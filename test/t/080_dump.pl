@@ -74,8 +74,8 @@ foreach my $database ('plain', 'custom')
 			$database,
 			q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('q', 2)}
 		),
-		'b2 a3',
-		"$database: the round goes on");
+		'a3 b2',
+		"$database: a round begins");
 	is($node->safe_psql($database, q{SELECT fairq.complete(1, 1)}),
 		't', "$database: what was running can be completed");
 	$node->safe_psql($database,
@@ -84,7 +84,7 @@ foreach my $database ('plain', 'custom')
 			$database,
 			q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('q', 100)}
 		),
-		'b3 c1 c2 a9',
+		'c1 c2 b3 a9',
 		"$database: in fair order, by weight and priority");
 	is( $node->safe_psql(
 			$database,
