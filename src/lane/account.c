@@ -1,63 +1,69 @@
 /*
  * account.c
- *		What groups have been served in lanes that are not fair by tasks: pure
+ *		What groups have been served in cost-fair and time-fair lanes: pure
  *		arithmetic.
  *
- * An account says where its group stands: its rank.  lane_order.c has the set in
- * which the groups stand in that order, and says who is next.
+ * An account has its group's rank.  lane_order.c has the set of groups in the
+ * order of their ranks, and decides which group is next.
  *
- * By cost, this is start-time fair queueing.  The costs of the group's tasks,
- * divided by its weight, are added up as the tasks are claimed: the start tag of
- * its next task.  The virtual time of the lane is the highest start tag that was
- * served.  A group that comes with less than that is given as much: so it comes
- * before all that have been served since, and has saved up nothing.  One that comes
- * with more still owes that.  A cost is known once the task's row is read.  So a
- * turn is charged what the group's last task has cost, and then what its task does.
- * If that is less, others were served meanwhile that the group comes before: it keeps
- * its lag behind them.  One that was passed over, as nothing could be had of it, or by
- * per_group, keeps no other: it is given the rest at its next turn.
+ * In cost-fair lanes, this is start-time fair queueing.  The costs of the
+ * group's tasks, divided by its weight, are added up as the tasks are claimed.
+ * The sum is the start tag of its next task.  The virtual time of the lane is
+ * the highest start tag that was served.  A group that comes with less than
+ * that gets it as its start tag.  So the group precedes all that have been
+ * served since, and has saved up nothing.  A group that comes with more still
+ * owes the difference.
  *
- * By time, how long a task will take is not known, and not estimated.  What a group
- * has got is the time that its finished tasks have taken, and the time for which
- * its running ones run so far, divided by its weight.  Its level is the number of
- * its running tasks, divided by its weight and rounded down.  The group is next for
- * which
+ * A cost is known once the task's row is read.  So a turn is first charged the
+ * cost of the group's last task, and then corrected to that of its own.  If
+ * its own cost is less, other groups were served meanwhile although this group
+ * precedes them: it keeps its lag behind them.  A group may also lag because
+ * it was passed over, since it yielded nothing or because of per_group.  It
+ * does not keep such a lag: it is given the difference at its next turn.
+ *
+ * In time-fair lanes, the duration of a task is not known in advance, and not
+ * estimated.  A group has got the time of its finished tasks, and of its
+ * running tasks so far, divided by its weight.  Its level is the number of its
+ * running tasks, divided by its weight and rounded down.  The next group is
+ * the one with the least
  *
  *		got + 2 * E * level
  *
- * is least, where E is the longest task of late.  So as long as all groups have got
- * the same but for 2 * E, who has the fewest running is next, and of these who has
- * got least; and who lags by more than that may have one more running.
+ * where E is the longest recent task.  Suppose that all groups have got the
+ * same, within 2 * E.  Then the next group is among those with the fewest
+ * running tasks, and is the one of them that has got least.  A group that lags
+ * by more than 2 * E may have one more task running.
  *
- * A group that comes is given as much as that of the waiting groups has got that
- * has got least: it is next, and has saved up nothing.  What it has got above that
- * it owes, but no more than FAIRQ_MOST_OWED times E, and 2 E for each task that runs in
- * the lane, since debts are up to 2 E for each level: so the lease of a worker that
- * died, of which it is not known whether it was used, costs its group no more.
- * Such a lease does not count in E.
+ * A group that comes is given as much as the least that any waiting group has
+ * got.  So it is next, and has saved up nothing.  If it has got more than
+ * that, it owes the difference, up to a limit.  The limit is FAIRQ_MOST_OWED *
+ * E, and 2 * E for each task that runs in the lane.  Debts are up to 2 * E for
+ * each level.  If a worker dies, it is not known whether its lease was used.
+ * The limit bounds the cost of such a lease for its group, and the lease does
+ * not count in E.
  *
- * E is the longest of the tasks that have ended, less a 128th of what has been
- * worked since; and at least the mean age of what the group that a task has ended
- * of still runs.  Before any has ended, levels alone count.
+ * E is the longest of the tasks that have ended, less a 128th of the work
+ * since.  When a task has ended, E is at least the mean age of those that its
+ * group still runs.  Before any task has ended, levels alone count.
  *
- * All of that changes as the clock goes on.  But what groups of one level have got
- * grows at the same pace, so their order does not change; with weights, but for
- * less than a task.  So a rank is the level, and what the group would have got at
- * time 0 if it had gone at that pace since.
+ * All of these amounts change with time.  But those of groups of one level
+ * grow at the same pace, so their order does not change.  With weights, it
+ * changes by less than a task.  So a rank is the level, and the amount of the
+ * group at time 0 if it had grown at that pace since.
  *
- * A task counts as running if it was popped after the lane's recovery began, by the
- * clock that its row says; of others the time that they have taken is charged at
- * their end, and until then they hold no level.  A task counts from the moment at
- * which its turn is taken; its end, once that is visible.  A task whose lease has
- * ended counts as running until another call takes it over, or ends it: then it is
- * charged to the end of its lease.  While its group has lapsed, the group stands at
- * level 0, with what it has got as of then: otherwise it would be kept back by the
- * very task that waits to be taken over.
+ * A task counts as running if its row has a pop time after the beginning of
+ * the lane's recovery.  Other tasks hold no level until their end, and are
+ * then charged the time that they have taken.  A task counts from the moment
+ * at which its turn is taken until its end is visible.  A task whose lease has
+ * ended counts as running until another call takes it over or ends it.  It is
+ * then charged to the end of its lease.  While its group has lapsed, the group
+ * is at level 0, with the amount that it has got as of then.  Otherwise the
+ * very task that waits to be taken over would hold the group back.
  *
- * Of groups with equal accounts those come first that have been given something as
- * they came, in the order in which they did; then the others, in the order in
- * which they were served last.  As long as a recovery of the lane is not over, the
- * former stand in the order of their seats, since those that are not known have
+ * Among groups with equal accounts, those that were given something as they
+ * came are first, in the order in which they came.  The others follow in the
+ * order in which they were served last.  During a recovery of the lane, the
+ * former are in the order of their seats.  Groups that are not known yet have
  * nothing in their accounts either.
  *
  * Times are in microseconds, those per weight as doubles.
@@ -68,13 +74,13 @@
 
 #include "account.h"
 
-/* how much of what is worked E is lowered by */
+/* E is lowered by the work that has ended, divided by this */
 #define LOWERED_BY 128
 
-/* ties from here on are counted, those below are seats */
+/* ties from here on are counted, lower ones are seats */
 #define COUNTED_TIES (UINT64CONST(1) << 32)
 
-/* ties from here on are those of groups that were given nothing as they came */
+/* from here on: ties of groups that were given nothing as they came */
 #define LATER_TIES (UINT64CONST(1) << 63)
 
 /* A recovery of the lane begins: all groups are even. */
@@ -87,7 +93,7 @@ fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by, TimestampTz now)
 	ledger->recovering = true;
 }
 
-/* By how much an amount is less than another one; 0, if it is not. */
+/* The difference if an amount is less than another one, else 0. */
 static FairqAmount
 shortage(FairqAmount amount, FairqAmount least)
 {
@@ -119,7 +125,7 @@ late_tie(FairqLedger *ledger)
 	return LATER_TIES + ++ledger->ties;
 }
 
-/* By time: what the group has got, per weight. */
+/* The amount that the group of a time-fair lane has got, per weight. */
 double
 fairq_account_got(const FairqLedger *ledger, const FairqAccount *account,
 				  TimestampTz now)
@@ -130,7 +136,10 @@ fairq_account_got(const FairqLedger *ledger, const FairqAccount *account,
 	return fairq_amount_value(account->done) + running / account->weight;
 }
 
-/* By time: what is least of the group that is next. */
+/*
+ * The key of a group of a time-fair lane: the group with the least key is
+ * next.
+ */
 double
 fairq_account_key(const FairqLedger *ledger, const FairqAccount *account,
 				  TimestampTz now)
@@ -139,7 +148,7 @@ fairq_account_key(const FairqLedger *ledger, const FairqAccount *account,
 		2 * ledger->longest * account->node.rank.level;
 }
 
-/* By time: have the rank say what the account does. */
+/* Compute the rank from the account, in a time-fair lane. */
 static void
 rank_by_time(const FairqLedger *ledger, FairqAccount *account, FairqMoment at)
 {
@@ -151,19 +160,24 @@ rank_by_time(const FairqLedger *ledger, FairqAccount *account, FairqMoment at)
 								(at.now - ledger->since));
 }
 
-/* By time: add to what the group has got; or, if it is less than 0, remove. */
+/*
+ * Add to what the group of a time-fair lane has got; remove if it is negative.
+ */
 static void
 add_done(FairqAccount *account, double amount)
 {
 	account->done = fairq_amount_add(account->done, fairq_amount(amount));
 }
 
-/* By time: note that so many tasks more count as running, which began then. */
+/*
+ * Count n more tasks as running, in a time-fair lane.  started is the sum of
+ * the times at which they began.
+ */
 static void
 count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
 			  int64 started)
 {
-	/* rows that were written by SQL may say that they were popped since */
+	/* SQL may write pop times after since into rows that do not count */
 	if (account->running + n <= 0)
 	{
 		n = -account->running;
@@ -175,7 +189,7 @@ count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
 	ledger->started += started;
 }
 
-/* By time: forgive what the group owes above the most that it can. */
+/* Forgive a group of a time-fair lane the part of its debt above the limit. */
 static void
 forgive(const FairqLedger *ledger, FairqAccount *account, double least,
 		TimestampTz now)
@@ -188,8 +202,8 @@ forgive(const FairqLedger *ledger, FairqAccount *account, double least,
 }
 
 /*
- * The group comes, or, by time, has lapsed.  least is, by time, the least that one
- * of the groups has got that wait.
+ * The group comes, or, in a time-fair lane, has lapsed.  In a time-fair lane,
+ * least is the least that any waiting group has got.
  */
 void
 fairq_account_comes(FairqLedger *ledger, FairqAccount *account,
@@ -217,7 +231,10 @@ fairq_account_comes(FairqLedger *ledger, FairqAccount *account,
 	}
 }
 
-/* By time: a task of the group counts as running from that time on. */
+/*
+ * A task of the group counts as running from that time on, in a time-fair
+ * lane.
+ */
 void
 fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 					 FairqMoment at)
@@ -226,7 +243,7 @@ fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 	rank_by_time(ledger, account, at);
 }
 
-/* Charge the group, which has its weight, for a turn that is taken. */
+/* Charge the group, whose weight is set, for a turn that is taken. */
 void
 fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
 					 FairqCharge *charge, FairqMoment at)
@@ -259,8 +276,8 @@ fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
 }
 
 /*
- * Give back what a turn was charged that has come to nothing.  Others may have
- * changed the account meanwhile: what they have stays.
+ * Give back the charge of a turn that yielded nothing.  Others may have
+ * changed the account meanwhile: their changes stay.
  */
 void
 fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
@@ -280,18 +297,21 @@ fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
 		if (same)
 			rank->amount = fairq_amount_subtract(rank->amount, charge->given);
-		/* nothing was served at that start tag, if no one has come since */
+		/*
+		 * no task was served at that start tag, unless another turn was
+		 * charged since
+		 */
 		if (same && charge->tie == LATER_TIES + ledger->ties)
 			ledger->start = charge->start;
 	}
-	/* the group stands where it stood */
+	/* the group is again where it was */
 	if (same)
 		rank->tie = charge->before;
 }
 
 /*
- * By cost: charge the group that amount instead of what was supposed; in a full
- * queue nothing was.
+ * In a cost-fair lane, charge the group that amount instead of the expected
+ * one.  In a full queue, nothing was charged yet.
  */
 void
 fairq_account_correct(FairqLedger *ledger, FairqAccount *account,
@@ -307,7 +327,10 @@ fairq_account_correct(FairqLedger *ledger, FairqAccount *account,
 	account->lag = shortage(rank->amount, ledger->start);
 }
 
-/* By time: what has ended lowers E, which is not lower than the longest task. */
+/*
+ * In a time-fair lane, work that has ended lowers E, but not below the longest
+ * of these tasks.
+ */
 static void
 note_longest(FairqLedger *ledger, const FairqAccount *account, double took,
 			 double longest, TimestampTz now)
@@ -317,11 +340,14 @@ note_longest(FairqLedger *ledger, const FairqAccount *account, double took,
 	if (account->running > 0)
 		e = Max(e, ((double) account->running * (now - ledger->since) -
 					(double) account->started) / account->running);
-	/* 0 would be: none has ended */
+	/* 0 would mean that none has ended */
 	ledger->longest = Max(e, 1);
 }
 
-/* By time: charge the group for what a transaction has ended. */
+/*
+ * Charge a group of a time-fair lane for the tasks that a transaction has
+ * ended.
+ */
 static void
 apply_commit(FairqLedger *ledger, FairqAccount *account,
 			 const FairqWork *work, TimestampTz now)
@@ -359,7 +385,7 @@ fairq_work_as_of(FairqWork *work, uint32 lane_no)
 	work->begun_since = work->ended_since = work->taken_since = 0;
 }
 
-/* Add what was noted later, and is used up, to the work.  Both may be NULL. */
+/* Add later work, which is freed, to the work.  Both may be NULL. */
 void
 fairq_work_merge(FairqWork **work, FairqWork **more)
 {
@@ -384,7 +410,10 @@ fairq_work_merge(FairqWork **work, FairqWork **more)
 	pfree(from);
 }
 
-/* By time: does the end of a transaction that has begun and ended that say nothing? */
+/*
+ * Whether that work changes nothing in a time-fair lane as its transaction
+ * ends.
+ */
 bool
 fairq_account_is_even(const FairqWork *work, bool committed)
 {
@@ -395,10 +424,10 @@ fairq_account_is_even(const FairqWork *work, bool committed)
 }
 
 /*
- * By time: a transaction has ended that has begun and ended that.  True if the group
- * has got more than it had by then: it is to be forgiven what it owes too much.  The
- * time of an attempt has run already, and that of a lease that was given up, or what
- * a worker says, has not.
+ * A transaction with that work has ended in a time-fair lane.  True if the
+ * group has got more than it had by then: the caller then forgives the part of
+ * its debt above the limit.  The time of an attempt has already counted as it
+ * ran.  That of a lease that was given up, or of a worker's report, has not.
  */
 bool
 fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
@@ -415,8 +444,8 @@ fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 }
 
 /*
- * By time: forgive a group that has ended something what it owes too much.  least is
- * as above.
+ * Forgive a group of a time-fair lane that has ended something the part of its
+ * debt above the limit.  least is as above.
  */
 void
 fairq_account_forgive(FairqLedger *ledger, FairqAccount *account, double least,

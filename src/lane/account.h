@@ -1,6 +1,6 @@
 /*
  * account.h
- *		What groups have been served in lanes that are not fair by tasks.
+ *		What groups have been served in cost-fair and time-fair lanes.
  */
 #ifndef FAIRQ_ACCOUNT_H
 #define FAIRQ_ACCOUNT_H
@@ -9,13 +9,16 @@
 
 #include "order.h"
 
-/* by time, what is owed at most, in units of E; and 2 for each task that runs */
+/* greatest debt in time-fair lanes, in units of E; 2 more per running task */
 #define FAIRQ_MOST_OWED 16
 
-/* by time, levels of which the first group is looked at */
+/* levels whose first group is considered in time-fair lanes */
 #define FAIRQ_MOST_LEVELS 8
 
-/* By what a queue is fair: of what its groups get the same, times their weights. */
+/*
+ * The resource of which a queue's groups get equal amounts, times their
+ * weights.
+ */
 typedef enum FairqFairBy
 {
 	FAIRQ_BY_TASKS,				/* tasks, one in each block */
@@ -24,88 +27,95 @@ typedef enum FairqFairBy
 } FairqFairBy;
 
 /*
- * What a lane's accounts have in common.  In shared memory, part of the lane and
+ * The common data of a lane's accounts.  In shared memory, in the lane and
  * under its lock.
  */
 typedef struct FairqLedger
 {
-	FairqFairBy fair_by;		/* by what the lane is fair, as of its
+	FairqFairBy fair_by;		/* what the lane is fair by, as of its
 								 * recovery */
-	FairqAmount start;			/* by cost, the highest start tag that was
-								 * served [virtual time v]; by time, what the
-								 * group had got that was served last */
+	FairqAmount start;			/* if cost-fair, the highest start tag that was
+								 * served [virtual time v]; if time-fair, what
+								 * the group had got that was served last */
 	uint64		ties;			/* number of ties given */
 	TimestampTz since;			/* when the recovery began: time 0 */
-	double		longest;		/* by time, E: the longest task of late in
+	double		longest;		/* if time-fair, E: the longest recent task in
 								 * microseconds; 0: none has ended */
-	int64		running;		/* by time, number of tasks that count as
+	int64		running;		/* if time-fair, number of tasks that count as
 								 * running */
-	int64		started;		/* by time, sum of when these began, in
-								 * microseconds from since on */
-	double		worked;			/* by time, microseconds of work that has ended */
+	int64		started;		/* if time-fair, sum of the times at which
+								 * these began, in microseconds after since */
+	double		worked;			/* if time-fair, microseconds of work that has
+								 * ended */
 	bool		recovering;		/* true: not all seats are known */
 } FairqLedger;
 
-/* An account: what is kept of each group; in shared memory, under the lane's lock. */
+/* The account of a group, in shared memory, under the lane's lock. */
 typedef struct FairqAccount
 {
 	FairqNode	node;			/* rank, and place in the ordered set; a tie of
 								 * 0: the account is new */
-	uint32		lane_no;		/* lane_no of the lane when it was last used:
-								 * it is void if there is another one since */
-	int32		weight;			/* the group's weight when it was served last */
+	uint32		lane_no;		/* lane_no of the lane when it was last used;
+								 * void if the lane has another one now */
+	int32		weight;			/* weight of the group at its last turn */
 
-	/* by cost */
+	/* if cost-fair */
 	float		last_cost;		/* cost of the last task that was claimed */
-	FairqAmount lag;			/* how much less than the start of the ledger
-								 * its rank may say, as others were served
-								 * beside its last claim */
+	FairqAmount lag;			/* the most that its rank may lag behind start
+								 * of the ledger, as others were served during
+								 * its last claim */
 
-	/* by time */
-	int32		running;		/* number of its tasks that are running, or are
-								 * about to be claimed, if they count */
-	int64		started;		/* sum of when these began, in microseconds
-								 * from since of the ledger on */
+	/* if time-fair */
+	int32		running;		/* number of its tasks that count and run, or
+								 * are about to be claimed */
+	int64		started;		/* sum of the times at which these began, in
+								 * microseconds after since of the ledger */
 	FairqAmount done;			/* microseconds of work that has ended, per
 								 * weight */
 } FairqAccount;
 
-/* What a group was charged for a turn. */
+/* The charge of a group for a turn. */
 typedef struct FairqCharge
 {
-	uint64		before;			/* tie of the group before */
-	FairqAmount start;			/* start of the ledger before */
-	FairqAmount given;			/* by cost, what it was given first, as it had
-								 * less than the start of the ledger */
-	FairqAmount amount;			/* by cost, what it was charged, per weight */
-	uint64		tie;			/* tie of the group since; 0: it was charged
-								 * nothing */
-	bool		counted;		/* true, by time: a task counts as running */
-	TimestampTz now;			/* when the turn was taken; by time, when the
-								 * task began to */
+	uint64		before;			/* tie of the group before the turn */
+	FairqAmount start;			/* start of the ledger before the turn */
+	FairqAmount given;			/* if cost-fair, what it was given first, as it
+								 * had less than start of the ledger */
+	FairqAmount amount;			/* if cost-fair, what it was charged, per
+								 * weight */
+	uint64		tie;			/* tie of the group after the turn; 0: it was
+								 * charged nothing */
+	bool		counted;		/* true: a task counts as running; only if
+								 * time-fair */
+	TimestampTz now;			/* when the turn was taken; if time-fair, the
+								 * task counts from then on */
 } FairqCharge;
 
-/* What a transaction has begun and ended of a group, by time. */
+/*
+ * The tasks of a group that a transaction has begun and ended, in a time-fair
+ * lane.
+ */
 typedef struct FairqWork
 {
 	uint32		lane_no;		/* lane_no of the lane when it was noted */
 	int32		begun;			/* number of tasks that have begun to count */
-	int64		begun_since;	/* sum of when, in microseconds from since of
-								 * the ledger on */
-	int32		ended;			/* number of tasks that count no more after a
+	int64		begun_since;	/* sum of the times at which they began, in
+								 * microseconds after since of the ledger */
+	int32		ended;			/* number of tasks that no longer count after a
 								 * commit */
-	int64		ended_since;	/* likewise, of when they began */
+	int64		ended_since;	/* the same sum for these */
 	int32		taken;			/* number of those begun that end with the
 								 * transaction */
-	int64		taken_since;	/* likewise, of when they began */
+	int64		taken_since;	/* the same sum for these */
 	int64		took;			/* microseconds that ended tasks have taken */
-	int64		longest;		/* the most that one of these has */
-	int64		lapsed;			/* microseconds of leases that have ended, of
-								 * which it is not known whether they were
-								 * used */
+	int64		longest;		/* the longest of these */
+	int64		lapsed;			/* microseconds of leases that have ended, and
+								 * may or may not have been used */
 } FairqWork;
 
-/* For functions below: when it is, and whether leases of the group have ended. */
+/*
+ * For functions below: the time, and whether leases of the group have ended.
+ */
 typedef struct FairqMoment
 {
 	TimestampTz now;			/* present time */

@@ -4,45 +4,54 @@
  *		hand, the group's next few ready tasks.
  *
  * The cache.  Shared memory has a fixed number of entries for groups of lanes.
- * An entry that is evicted costs a descent in the index, or a few, when the
- * group's turn comes; which groups have anything at all is known without it
- * (seats.c).  After a turn that came to nothing and is not given back yet it
- * costs the group its turn in the present block, too.
+ * Sets of seats show which groups have anything at all, without their entries
+ * (seats.c).  If an entry is evicted, the group's next turn costs one or a few
+ * descents in the index.  The group also loses its turn in the present block
+ * if a turn that yielded nothing is not given back yet.
  *
- * An entry lies in one of the two group sets that its key leads to, so that
- * they fill up evenly.  A group set has eight ways.  A new entry takes a free
- * way; or else that of a group that is idle (in no set that a turn would come
- * from); or that of a group that is not late (lane.c); or any that is not
- * pinned.  A late group is dear to evict, since it then reads its line from
- * the start, dead entries included.
+ * An entry is in one of the two group sets that its key leads to, so that they
+ * fill up evenly.  A group set has eight ways.  A new entry takes a free way.
+ * If there is none, it takes the first of these that there is:
  *
- * A new cache says only that all ways are free.  The memory of its entries,
- * half of all that fairq shares, is written when they are given to groups.
+ * - the way of a group that is idle (in no set that causes a turn);
+ * - the way of a group that is not late (lane.c);
+ * - any way that is not pinned.
  *
- * The hand has the addresses of up to eight queued tasks and where their rows
- * are.  It is filled by the transaction that makes a task ready, once that is
- * visible (the task is "published"); by a pop that aborts; and by a pop that
- * finds it used up and reads on in the index.  A hand is a hint: a pop that
- * claims what it has taken looks at the row.
+ * It is expensive to evict a late group, since it then reads its line from the
+ * start, including dead index entries.
  *
- * What holds of a group that has an entry: a task of it that is ready, and was
- * published, is in one of these places:
+ * In a new cache, only the marks that all ways are free are written.  The
+ * memory of its entries, half of all that fairq shares, is written when they
+ * are given to groups.
+ *
+ * The hand has the addresses of up to eight queued tasks and the TIDs of their
+ * rows.  It is filled by
+ *
+ * - the transaction that makes a task ready, once that is visible (the task is
+ *	 "published");
+ * - a pop that aborts;
+ * - a pop that finds it used up and reads on in the index.
+ *
+ * A hand is a hint: a pop that claims what it has taken reads the row.
+ *
+ * If a group has an entry, each of its tasks that is ready and was published
+ * is in one of these places:
  *
  * - in the hand;
  * - at or past the address upto, from which the next reading begins;
  * - in flight: a call has taken it, and will claim it or give it back;
  * - being changed by an open transaction, which will publish it if it aborts.
  *
- * The rules that see to that:
+ * The rules that ensure this:
  *
  * - A task that falls out of a full hand lowers upto to its address.  A task
- *	 that is published at or past upto is not taken in: it will be read.  And
- *	 only tasks below upto are served from the hand: so all are in the order of
- *	 their addresses.
+ *	 that is published at or past upto is not added: it will be read.  Only
+ *	 tasks below upto are served from the hand: so all are served in the order
+ *	 of their addresses.
  *
- * - A reading begins at upto and takes no lock.  At its end it is offered:
- *	 what was found goes into the hand, and upto to where the reading has
- *	 ended.  Tasks that were published since it began it may have missed.  So
+ * - A reading begins at upto and takes no lock.  At its end it is offered: the
+ *	 tasks found go into the hand, and upto to where the reading has ended.
+ *	 The reading may have missed tasks that were published since it began.  So
  *	 "lost" is the lowest address that was published since then and is not in
  *	 the hand, and an offer counts only up to there.
  *
@@ -51,22 +60,21 @@
  *	 offer nothing.  So no call waits for a reader, and none has to read again
  *	 because something was published.
  *
- * - A reading that was not to the end of the line says nothing of the address at
- *	 which it stopped.
+ * - A reading that did not reach the end of the line says nothing of the
+ *	 address at which it stopped.
  *
- * - If there is no such task where a hand or a reading says, the row was
- *	 moved, or the index entry is dead.  Then all of the hand may be as old: it
- *	 is dropped, and upto goes down to the lowest address in it.  The next
- *	 reading looks at rows, not at index entries only: else it would find the
- *	 same again.
+ * - If a task is not where a hand or a reading has it, the row was moved, or
+ *	 the index entry is dead.  Then all of the hand may be as old.  It is
+ *	 dropped, and upto goes down to the lowest address in it.  The next reading
+ *	 reads rows, and not only index entries: else it would find the same again.
  *
  * A task that is published, read or missed twice does no harm.  test/model
  * explores all interleavings of this exhaustively, and shows for each rule
  * what goes wrong without it.
  *
  * Locking: a group set's mutex, a spinlock, protects the keys and the entries.
- * It is held for a few instructions, and taken under a lane's lock; who
- * works on a hand has both.  Nothing here allocates, waits or fails.
+ * It is held for a few instructions, and taken under a lane's lock.  A backend
+ * that changes a hand has both.  Nothing here allocates, waits or fails.
  */
 #include "postgres.h"
 
@@ -77,7 +85,7 @@
 #include "shadow.h"
 #include "stall.h"
 
-/* Let go of a set.  From now on others may take what is in it. */
+/* Unlock a set.  From now on other backends may evict its entries. */
 void
 fairq_entry_unlock(FairqGroupSet *set)
 {
@@ -85,7 +93,10 @@ fairq_entry_unlock(FairqGroupSet *set)
 	fairq_stall("entry");
 }
 
-/* The set of a hash: of the same part of all as the hash is of all values. */
+/*
+ * The set of a hash: the hash, relative to all hashes, gives its position
+ * among all sets.
+ */
 static inline FairqGroupSet *
 set_of(uint32 hash)
 {
@@ -110,7 +121,7 @@ ways_of(const FairqGroupSet *set)
 	return &fairq_cache.ways[(set - fairq_cache.sets) * FAIRQ_SET_WAYS];
 }
 
-/* How much an entry is worth keeping: 0 if it is free, -1 if it has to stay. */
+/* The worth of an entry: 0 if it is free, -1 if it has to stay. */
 static int
 worth_of(const FairqGroupKey *key, const FairqGroup *group)
 {
@@ -157,7 +168,7 @@ give_way(FairqGroupSet *set, int way, uint32 lane_no, int32 group_no)
 	return group;
 }
 
-/* Make an entry, in the set that has less to lose. */
+/* Make an entry, in the set whose victim is worth less. */
 static FairqGroup *
 make_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
 		   FairqGroupSet **setp)
@@ -224,7 +235,7 @@ typedef struct OwnEntry
 	uint32		lane_no;		/* lane_no of the lane */
 } OwnEntry;
 
-/* the set of all of these */
+/* the set of all these entries */
 static FairqGroupSet own_set;
 
 static void
@@ -236,8 +247,8 @@ lock_own_set(FairqGroupSet **setp)
 }
 
 /*
- * In a copy of a lane: the entry of a group, which is that of the cache at
- * first; but backends that are at the group's line are not at that of the
+ * The entry of a group in a copy of a lane.  At first it is a copy of the
+ * cache's entry.  Backends that read the group's line do not read that of the
  * copy.
  */
 static FairqGroup *
@@ -248,7 +259,7 @@ lock_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
 	OwnEntry   *own = fairq_shadow_find(copy, group_no);
 
 	*is_new = false;
-	/* at the end of a transaction nothing is allocated */
+	/* nothing may be allocated at the end of a transaction */
 	if (own == NULL && !create && !IsTransactionState())
 		return NULL;
 	if (own == NULL || own->lane_no != lane_no)
@@ -276,10 +287,10 @@ lock_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
 }
 
 /*
- * The entry of a group, or a new one (with create) that is all zero but for an
- * unknown tail; NULL if there is none.  If there is one, its set is locked on
- * return, and the caller unlocks it before it does anything that takes time.
- * No other backend makes one for the same group meanwhile: the caller has the
+ * The entry of a group; or, with create, a new one that is all zero except for
+ * an unknown tail.  NULL if there is none.  On return its set is locked, and
+ * the caller unlocks it before it does anything that takes time.  No other
+ * backend makes an entry for the same group meanwhile: the caller has the
  * lane's lock.
  */
 FairqGroup *
@@ -300,8 +311,8 @@ fairq_entry_lock(FairqLane *lane, int32 group_no, bool create, bool *is_new,
 }
 
 /*
- * Lock the set of an entry that the group has had, and may have no more (false).  The
- * lane need not be locked.
+ * Lock the set of an entry that was the group's.  False if it no longer is.
+ * The lane need not be locked.
  */
 static bool
 lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,
@@ -311,7 +322,7 @@ lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,
 	int64		n = group - fairq_cache.ways;
 	const FairqGroupKey *key;
 
-	/* is it one of a copy? */
+	/* an entry of a copy? */
 	if ((uintptr_t) group - (uintptr_t) fairq_cache.ways >= size)
 	{
 		lock_own_set(set);
@@ -324,8 +335,8 @@ lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,
 }
 
 /*
- * Note in an entry that a task was claimed which had become ready at that time, if
- * the entry is still that of the group.
+ * Note in an entry that a task was claimed which had become ready at that
+ * time, if the entry is still the group's.
  */
 void
 fairq_entry_claimed(FairqGroup *group, uint32 lane_no, int32 group_no,
@@ -338,7 +349,7 @@ fairq_entry_claimed(FairqGroup *group, uint32 lane_no, int32 group_no,
 	fairq_entry_unlock(set);
 }
 
-/* How many groups have an entry just now. */
+/* The number of groups that have an entry now. */
 int64
 fairq_entries_used(void)
 {
@@ -352,7 +363,7 @@ fairq_entries_used(void)
 	return n;
 }
 
-/* Take one pin off an entry, which has not moved as long as it was pinned. */
+/* Remove one pin from an entry, which has not moved while it was pinned. */
 void
 fairq_entry_unpin(FairqGroup *group)
 {
@@ -365,8 +376,8 @@ fairq_entry_unpin(FairqGroup *group)
 }
 
 /*
- * Is one before the other in the order of service, which is that of addresses,
- * and of ids at one address?
+ * Whether a is served before b: in the order of addresses, and of ids at one
+ * address.
  */
 static bool
 is_before(const FairqItem *a, const FairqItem *b)
@@ -382,14 +393,14 @@ is_same_item(const FairqItem *a, const FairqItem *b)
 		ItemPointerEquals((ItemPointer) &a->tid, (ItemPointer) &b->tid);
 }
 
-/* Note that a task that was published stands there, and is not in the hand. */
+/* Note that a task was published at that address, and is not in the hand. */
 static void
 note_lost(FairqGroup *group, int64 addr)
 {
 	group->lost = Min(group->lost, addr);
 }
 
-/* Move the items to the beginning of the hand, off which some were taken. */
+/* Move the items to the beginning of the hand, after some were taken. */
 static void
 close_up(FairqGroup *group)
 {
@@ -434,8 +445,8 @@ put_item(FairqGroup *group, const FairqItem *item)
 }
 
 /*
- * Add ready tasks to the hand, as far as they belong there; there may be
- * others from more on.
+ * Add ready tasks to the hand, as far as they belong there.  There may be
+ * other tasks at or past the address more.
  */
 void
 fairq_hand_add(FairqGroup *group, const FairqItem *items, int n, int64 more)
@@ -452,7 +463,7 @@ fairq_hand_add(FairqGroup *group, const FairqItem *items, int n, int64 more)
 	note_lost(group, more);
 }
 
-/* Take the first ones off the hand.  Returns how many there were. */
+/* Take the first tasks off the hand.  Returns how many there were. */
 int
 fairq_hand_take(FairqGroup *group, int most, FairqItem *out)
 {
@@ -470,7 +481,7 @@ fairq_hand_take(FairqGroup *group, int most, FairqItem *out)
 	return n;
 }
 
-/* Drop the hand: a task that it had at that address is not there. */
+/* Drop the hand: it had a task at that address that is not there. */
 void
 fairq_hand_vanished(FairqGroup *group, int64 addr)
 {
@@ -494,9 +505,9 @@ fairq_hand_read_begin(FairqGroup *group, int pid)
 }
 
 /*
- * Offer a reading, whose reader is the caller, which has found these tasks, in
- * order, and nothing else up to end.  The first ones go to the caller at once,
- * the next ones into the hand.  Returns how many the caller got.
+ * Offer a reading of the caller, which has found these tasks, in order, and
+ * nothing else up to end.  The first ones go to the caller at once, the next
+ * ones into the hand.  Returns how many the caller got.
  */
 int
 fairq_hand_offer(FairqGroup *group, const FairqItem *found, int nfound,

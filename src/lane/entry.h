@@ -1,6 +1,6 @@
 /*
  * entry.h
- *		What is known of a group in a lane: cached entries, and their hands.
+ *		What is known of a group in a lane: cached entries with their hands.
  */
 #ifndef FAIRQ_ENTRY_H
 #define FAIRQ_ENTRY_H
@@ -25,14 +25,14 @@ extern bool fairq_hand_read_begin(FairqGroup *group, int pid);
 extern int	fairq_hand_offer(FairqGroup *group, const FairqItem *found,
 							 int nfound, int64 end, int most, FairqItem *out);
 
-/* Is no queued task of the group ready, as far as was published? */
+/* Whether no queued task of the group is ready, as far as was published. */
 static inline bool
 fairq_hand_is_empty(const FairqGroup *group)
 {
 	return group->in_hand.n == 0 && group->upto == FAIRQ_ADDR_MAX;
 }
 
-/* Is there something to be taken off the hand? */
+/* Whether a task can be taken off the hand. */
 static inline bool
 fairq_hand_has_any(const FairqGroup *group)
 {

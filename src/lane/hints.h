@@ -1,10 +1,10 @@
 /*
  * hints.h
- *		What shared memory knows of a queue and its lanes: the structs alone.
+ *		What shared memory knows of a queue and its lanes: only the structs.
  *
- * Each part is used by the file that has its functions: sets of groups by
- * seats.c, counters by counter.c, timers by times.c, sleepers by wake.c, and all
- * of a lane by lane.c and the files beside it.
+ * The functions of each part are in a file of its own.  seats.c has sets of
+ * groups, counter.c counters, times.c timers, and wake.c sleepers.  lane.c and
+ * the files next to it have all of a lane.
  */
 #ifndef FAIRQ_HINTS_H
 #define FAIRQ_HINTS_H
@@ -22,7 +22,7 @@
 #include "versions.h"
 #include "wake.h"
 
-/* The sets that a lane has; lane.c says what they mean. */
+/* The sets that a lane has; lane.c explains them. */
 typedef enum FairqSeatSet
 {
 	FAIRQ_RING,
@@ -54,37 +54,36 @@ typedef struct FairqSeats
 	/* when throttled groups come back, by the monotonic clock */
 	struct
 	{
-		FairqOrder	order;		/* these groups, by time; the tie of one that
-								 * is not there is 0 */
-		pg_atomic_uint64 first; /* time of the first one; PG_INT64_MAX: there
+		FairqOrder	order;		/* these groups, in the order of their times;
+								 * a group that is not in it has a tie of 0 */
+		pg_atomic_uint64 first; /* time of the first group; PG_INT64_MAX: there
 								 * is none. Written under lock */
 	}			back;
 } FairqSeats;
 
-/* What is counted of each lane, in the order of the columns of counters(). */
+/* The events counted in each lane, in the order of columns of counters(). */
 typedef enum FairqStat
 {
 	FAIRQ_STAT_ENQUEUED,		/* tasks added */
 	FAIRQ_STAT_POPPED,			/* tasks that pop or take returned */
 	FAIRQ_STAT_COMPLETED,		/* tasks that completed */
 	FAIRQ_STAT_RELEASED,		/* attempts handed back */
-	FAIRQ_STAT_RETRIED,			/* attempts that failed, and were not the
-								 * last */
+	FAIRQ_STAT_RETRIED,			/* failed attempts that were not the last */
 	FAIRQ_STAT_FAILED,			/* tasks that failed for good */
 	FAIRQ_STAT_CANCELLED,		/* tasks that were cancelled */
-	FAIRQ_STAT_LAPSED,			/* leases that expired */
+	FAIRQ_STAT_LAPSED,			/* leases that lapsed */
 	FAIRQ_STAT_EXPIRED,			/* tasks that did not begin in time */
 	FAIRQ_STATS					/* number of these */
 } FairqStat;
 
 /*
- * A lane.  In shared memory, part of FairqHints.  Protected by lock,
- * except the constants and what is atomic.
+ * A lane.  In shared memory, part of FairqHints.  Its lock protects all fields
+ * except constant and atomic ones.
  */
 typedef struct FairqLane
 {
-	LWLock		lock;			/* lock of the lane; first field, and outlives
-								 * the queue */
+	LWLock		lock;			/* lock of the lane; the first field, and it
+								 * outlives the queue */
 	int32		domain;			/* index of the extension's FairqDomain;
 								 * constant */
 	int32		priority;		/* from 0 to FAIRQ_PRIORITIES - 1; constant */
@@ -100,7 +99,7 @@ typedef struct FairqLane
 		int64		first;		/* seat at which it began */
 		int64		block;		/* present block when it began */
 		int64		known;		/* number of known seats, from first on and
-								 * round; FAIRQ_ALL_SEATS: it is over */
+								 * round; FAIRQ_ALL_SEATS: recovery is over */
 	}			recovery;
 
 	/* how far service has come */
@@ -109,8 +108,8 @@ typedef struct FairqLane
 		int64		block;		/* present block */
 		int32		seat;		/* seat passed last in the present block;
 								 * FAIRQ_NO_SEAT: none */
-		uint64		unparks;	/* unparks of FairqHints up to which parked
-								 * groups were taken back here */
+		uint64		unparks;	/* unparks of FairqHints up to which this lane
+								 * has taken back groups */
 	}			present;
 
 	/* the turn taken last */
@@ -123,11 +122,11 @@ typedef struct FairqLane
 								 * turn */
 	}			turn;
 
-	/* the order of service; the set, if the lane is not fair by tasks */
+	/* the order of service; the set is for lanes that are not task-fair */
 	struct
 	{
-		FairqOrder	set;		/* groups by their accounts; where the
-								 * accounts are is not under the lock */
+		FairqOrder	set;		/* groups by their accounts; finding an
+								 * account needs no lock */
 		FairqLedger ledger;		/* what the accounts have in common */
 	}			order;
 
@@ -139,17 +138,16 @@ typedef struct FairqLane
 								 * seat */
 	}			full;
 
-	TimestampTz clock;			/* latest time as of which due tasks were
-								 * searched for, or leases lapsed; DT_NOBEGIN:
-								 * none */
+	TimestampTz clock;			/* latest time for which a call searched due
+								 * tasks, or lapsed leases; DT_NOBEGIN: none */
 	FairqSeats	seats;			/* sets of the lane's groups */
 	FairqTimes	times;			/* timers and the deadline of leases */
 
 	/* which backend takes turns */
 	struct
 	{
-		int			pid;		/* pid of the backend that was the last to take
-								 * a turn, or to note where nothing is ready */
+		int			pid;		/* pid of the last backend that took a turn, or
+								 * noted where nothing is ready */
 		pg_atomic_uint32 n;		/* 1 + number of times that pid changed;
 								 * written under lock */
 	}			narrowing;
@@ -167,13 +165,13 @@ typedef struct FairqLane
 } FairqLane;
 
 /*
- * What shared memory knows of a queue.  Never moved; given to another queue
- * when this one is dropped (registry.c).  Each part says what protects it;
- * what is atomic needs no lock.
+ * Hints: all that shared memory knows of a queue.  Never moved; another queue
+ * gets them after this one is dropped (registry.c).  The comment of each part
+ * names its lock; atomic fields need none.
  */
 struct FairqHints
 {
-	/* by what the registry knows these hints */
+	/* how the registry finds these hints */
 	struct
 	{
 		FairqQueueKey key;		/* key of the queue; under the registry's
@@ -187,26 +185,27 @@ struct FairqHints
 								 * queue. Constant once a task can start */
 		uint64		tenure;		/* number of the queue's tenure; constant while
 								 * the queue is there */
-		bool		replayed;	/* true: they are of a standby, where no task
-								 * can start; under the registry's lock */
+		bool		replayed;	/* true: these are hints of a standby, where no
+								 * task can start; under the registry's lock */
 		dsa_pointer next;		/* next hints in a list of the registry; under
 								 * the registry's lock */
 	}			entry;
 
 	FairqVersions versions;		/* versions of the settings */
 	pg_atomic_uint64 free_number;	/* group number at which the search for a
-									 * free one goes on; in the upper half
-									 * group_changes then (group.c) */
+									 * free one continues; in the upper half,
+									 * group_changes at that time (group.c) */
 
-	pg_atomic_uint64 unparks;	/* number of times that all groups that are
-								 * aside were to be taken back */
+	pg_atomic_uint64 unparks;	/* number of requests to take back all groups
+								 * that are aside */
 
 	FairqChunks chunks;			/* bits of the groups of all lanes; the first
 								 * ones are in the lanes */
-	FairqQueueTally tally;		/* how many tasks there are, and since when
-								 * running ones are counted */
+	FairqQueueTally tally;		/* number of tasks, and since when running ones
+								 * are counted */
 	FairqCounter running;		/* counter of the whole queue */
-	FairqShares shares;			/* what the lanes have got of their shares */
+	FairqShares shares;			/* how much the lanes have got of their
+								 * shares */
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and
 											 * ran, since the server
 											 * started */

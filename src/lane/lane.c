@@ -1,82 +1,86 @@
 /*
  * lane.c
- *		What shared memory knows of a lane: the sets of its groups, how far it is
- *		recovered, and the tails of its groups.
+ *		What shared memory knows of a lane: the sets of its groups, how far it
+ *		is recovered, and the tails of its groups.
  *
- * A lane is (queue, priority).  The tables hold the truth; what is here makes
- * finding it cheap, and may be lost at any time.  Service goes round: in a
- * block each group that has something ready gets one turn, in the order of the
- * seats.  The lane knows the present block and the seat that was passed last,
- * and of each group some bits, each of which is a set of groups (seats.c):
+ * A lane is (queue, priority).  The tables hold the truth.  The hints here
+ * make finding it cheap, and may be lost at any time.  Service is round-robin:
+ * in a block each group that has something ready gets one turn, in the order
+ * of the seats.  The lane knows the present block and the seat that was passed
+ * last.  It has some bits for each group, one for each of these sets of groups
+ * (seats.c):
  *
- * ring		It may have something ready.  let_in() sets the bit, and so do
- *			unparking and lapsing of many groups at once (seats.c); take_out()
- *			clears it.  Mostly it is set as a transaction publishes a task of
- *			the group after its end (transaction.c), and cleared as a pop has
- *			found nothing, by the protocol of entry.c, or parks the group.
+ * ring		The group may have something ready.  let_in() sets the bit, and so
+ *			do unparking and lapsing of many groups at once (seats.c).
+ *			take_out() clears it.  Mostly a transaction sets it when it
+ *			publishes a task of the group after its end (transaction.c).  A pop
+ *			clears it if it has found nothing, by the protocol of entry.c, or
+ *			if it parks the group.
  *
- * served	It has had its turn in the present block.
+ * served	The group has had its turn in the present block.
  *
- * todo		It is in the ring, and has not been served in the present block.
- *			The lowest seat is next.  So a group that comes, or comes again,
- *			when its seat was passed is served before the others go on, in
- *			front; the seat passed last stays.  And still none has two turns
+ * todo		The group is in the ring, and has not been served in the present
+ *			block.  The lowest seat is next.  A group may come, or come again,
+ *			after its seat was passed: it is in front, served before the other
+ *			groups.  The seat passed last stays.  Still no group has two turns
  *			in a block.
  *
- * parked	It has no slot for another running task (counter.c).  Then it is
- *			not in the ring, and no pop comes by, until there is a slot.
+ * parked	The group has no slot for another running task (counter.c).  It is
+ *			not in the ring, and no pop visits it, until there is a slot.
  *
- * throttled No task of it may start before a time (lane_aside.c), likewise.
+ * throttled No task of the group may start before a time (lane_aside.c).  It
+ *			is not in the ring either.
  *
- * late		A task of it that is ready may stand below its next turn: one that
- *			was committed late, or put back, or a group that was parked has
- *			missed turns.  The bit matters to a group without an entry in the
+ * late		A ready task of the group may be below its next turn.  The task was
+ *			committed late, or put back, or the group was parked and has missed
+ *			turns.  The bit matters only while the group has no entry in the
  *			cache.
  *
- * due		A task of it that is scheduled, or retried, may have fallen due.
+ * due		A scheduled or retried task of the group may have fallen due.
  *
- * leased	Tasks of it may be running, by leases.
+ * leased	Tasks of the group may be running, by leases.
  *
- * lapsed	A lease of it may have ended: looked at when its turn comes (turn_due.c).
+ * lapsed	A lease of the group may have ended; its next turn checks that
+ *			(turn_due.c).
  *
- * Bits are all that has to be known to find each group.  What else is known of
- * one, its hand, its tail and where to look for what, is in an entry of a
- * cache (entry.c), and can be evicted at any moment: the group gets a new
- * entry when its turn is taken.  The new one begins to read at that turn,
- * above the dead index entries of what was served before, unless the group is
- * late: then from the start.  If the group is neither in the ring nor parked,
- * the new entry says that it has nothing.  (If the group's seat is not known
- * the new entry says nothing, and begins to read at the start.)  What goes
- * with the old one is what became of the group's last turn, which can cost the
- * group its turn in this block.
+ * Bits suffice to find each group.  The rest is in an entry of a cache
+ * (entry.c): the group's hand, its tail, and where to look for tasks.  An
+ * entry can be evicted at any moment: the group gets a new one when its turn
+ * is taken.  The new one begins to read at that turn, above the dead index
+ * entries of served tasks.  If the group is late, it begins at the start.  If
+ * the group is neither in the ring nor parked, the new entry says that it has
+ * nothing.  If the group's seat is not known, the new entry knows nothing, and
+ * begins to read at the start.  The evicted entry knew how the group's last
+ * turn had ended.  Without that the group can lose its turn in this block.
  *
- * Recovery of a lane, after a restart or when rows were changed behind fairq's
- * back, begins with all sets empty but leased and lapsed, and from that moment
- * on what is published counts.  After a restart a block begins, and in an empty
- * lane the first one.  Otherwise the position is the same as before, and so is
- * the set "served".  Then each group that has any row gets its bits
- * (recover.c).  That is done in steps, in the order of the turns, from the
- * seat behind the position on, and round; a seat that a step has come by is
- * known.  A turn is taken only if all seats are known from which another could
- * come before; so the order is the same as if all had been known from the
- * beginning.  That no group is ready is certain only when all seats are known.
+ * A lane is recovered after a restart, or when rows were changed behind
+ * fairq's back.  Recovery begins with all sets empty except leased and lapsed.
+ * From that moment on, published tasks count.  After a restart a block begins,
+ * and in an empty lane the first one.  Otherwise the position is the same as
+ * before, and so is the set "served".  Then each group that has any row gets
+ * its bits (recover.c), in steps.  They follow the order of the turns, from
+ * the seat behind the position on, and round.  A seat is known once a step has
+ * passed it.  A turn is taken only if all seats are known from which another
+ * turn could come before.  So the order is the same as if all seats had been
+ * known from the beginning.  Only when all seats are known is it certain that
+ * no group is ready.
  *
- * So a restart can give a group one turn too many.  A group that was in front
- * when rows were changed is found when all seats behind the position are
- * known; that can cost it its turn in this block.
+ * So a restart can give a group one turn too many.  If a group was in front
+ * when rows were changed, recovery finds it after all seats behind the
+ * position.  That can cost it its turn in this block.
  *
- * Leases and the reach are another matter: recovery keeps what is noted of
- * them, and a load finds what is not (load.c).  A group that is leased
- * or lapsed for nothing costs a search.
+ * Leases and the reach differ: recovery keeps those that are noted, and a load
+ * finds the others (load.c).  If a group is leased or lapsed without reason,
+ * that costs a search.
  *
- * Taking turns is lane_take.c's affair, their end lane_end.c's; leases are in
- * lane_leases.c, and what is published in lane_publish.c.
+ * lane_take.c takes turns, and lane_end.c ends them.  Leases are in
+ * lane_leases.c, and publishing is in lane_publish.c.
  *
  * Locking: a lane's lock protects all that is in struct FairqLane and, with
  * the group set's mutex, its groups' entries; see README.  Lock order: lane,
  * then the mutex of one group set or of one counter.  Nothing here allocates,
- * waits for anything else or fails, so everything can be called from commit
- * and abort callbacks, for groups whose chunk of bits is there.
+ * fails, or waits for anything except these locks.  So commit and abort
+ * callbacks can call all of it, for groups whose chunk of bits is there.
  */
 #include "postgres.h"
 
@@ -90,7 +94,7 @@ reach_of(FairqLane *lane, FairqRegion region)
 	return (int64) pg_atomic_read_u64(&lane->reach[region]);
 }
 
-/* Fill in a new entry, by what the sets say of the group. */
+/* Fill in a new entry, from the group's bits. */
 void
 fairq_lane_init_entry(FairqLane *lane, int32 group_no, FairqGroup *group)
 {
@@ -115,7 +119,7 @@ fairq_lane_init_entry(FairqLane *lane, int32 group_no, FairqGroup *group)
 		FAIRQ_ADDR_NONE;
 }
 
-/* Raise the reach of the lane: a task is running there, or about to. */
+/* Raise the reach of the lane: a task runs at that address, or will soon. */
 void
 fairq_lane_reaches(FairqLane *lane, int64 addr)
 {
@@ -132,8 +136,8 @@ fairq_lane_reaches(FairqLane *lane, int64 addr)
 }
 
 /*
- * The highest address of a region at which a task may be running.  If that is not
- * known, it is the last one.
+ * Returns the highest address of a region at which a task may be running; the
+ * last address, if that is not known.
  */
 int64
 fairq_lane_reach(FairqLane *lane, FairqRegion region)
@@ -144,7 +148,10 @@ fairq_lane_reach(FairqLane *lane, FairqRegion region)
 		FAIRQ_ADDR_MAX - 1;
 }
 
-/* Has a recovery of the lane begun?  Then *recovered is how far it has come. */
+/*
+ * Whether a recovery of the lane has begun.  *recovered is set to how far it
+ * has come.
+ */
 bool
 fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 {
@@ -161,8 +168,8 @@ fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 }
 
 /*
- * Has a recovery of the lane begun?  Then turns can be taken, as far as it has
- * come.
+ * Whether a recovery of the lane has begun.  Then turns can be taken, as far
+ * as it has come.
  */
 bool
 fairq_lane_is_begun(FairqLane *lane)
@@ -172,7 +179,7 @@ fairq_lane_is_begun(FairqLane *lane)
 	return fairq_lane_recovered(lane, &recovered);
 }
 
-/* Nobody comes back by the clock: the set is emptied as well. */
+/* Forget when throttled groups come back.  The caller empties the set, too. */
 void
 fairq_lane_aside_clear(FairqLane *lane)
 {
@@ -181,8 +188,8 @@ fairq_lane_aside_clear(FairqLane *lane)
 }
 
 /*
- * Has service by turns come to a seat of a block?  Not so after a restart, nor if
- * blocks of that length are used up.
+ * Whether service by turns has a position that recovery can keep.  It has none
+ * after a restart, or if blocks of that length are used up.
  */
 static bool
 has_position(FairqLane *lane, int64 block_length)
@@ -192,10 +199,11 @@ has_position(FairqLane *lane, int64 block_length)
 }
 
 /*
- * Begin to recover the lane, unless that has been begun.  After so many
- * resets, and not after that time, the first ready tasks of some groups stood
- * in that block, or behind it; -1: the lane is empty.  In a lane that is not
- * fair by tasks all seats count as passed, and are known from the first on.
+ * Begin to recover the lane, unless that has been begun.  The caller has read
+ * the resets, then the table, then the time.  The first ready tasks of some
+ * groups were in that block, or behind it; -1: the lane is empty.  In a lane
+ * that is not task-fair all seats count as passed, and recovery begins at the
+ * first one.
  */
 void
 fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
@@ -208,7 +216,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 	{
 		note_narrower(lane);
 		if (by_tasks && block >= 0 && has_position(lane, block_length))
-			/* groups that were passed have their first tasks a block later */
+			/* if a group was passed, its first task is a block later */
 			lane->present.block = Max(lane->present.block, block - 1);
 		else
 		{
@@ -232,7 +240,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		fairq_seats_init(lane);
 		fairq_lane_aside_clear(lane);
 		fairq_times_forget(&lane->times);
-		/* entries are made anew, and know less than what was noted before */
+		/* new entries will know less than the old ones did */
 		pg_atomic_write_u64(&lane->searches,
 							pg_atomic_read_u64(&lane->searches) + 1);
 	}
@@ -240,9 +248,9 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 }
 
 /*
- * Note a step of recovery: from that state on, to where so many seats are
- * known, these groups have rows.  Nothing is noted if another backend has come
- * further.  The bits of the groups are there.
+ * Note a step of recovery, which began in the state "from".  It found rows of
+ * these groups, and now that number of seats is known.  Nothing is noted if
+ * another backend has come further.  The chunks of the groups' bits are there.
  */
 void
 fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
@@ -257,7 +265,7 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 			FairqGroupSet *set;
 			FairqGroup *group = lock_group(lane, group_nos[i], false, &set);
 
-			/* an entry that was made since knew that it knew nothing */
+			/* an entry that was made since reads from the start */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
 			let_in(lane, group_nos[i]);
 			unlock_group(lane, group_nos[i], group, set);
@@ -268,8 +276,8 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 }
 
 /*
- * Accept what was read as enough, since rows are changed all the time.  False
- * if another recovery has begun.
+ * Accept the recovery as valid despite later resets, since rows are changed
+ * all the time.  Returns false if another recovery has begun.
  */
 bool
 fairq_lane_accept(FairqLane *lane, uint32 lane_no)
@@ -285,7 +293,7 @@ fairq_lane_accept(FairqLane *lane, uint32 lane_no)
 	return content;
 }
 
-/* Forget all of the lane but its leases. */
+/* Forget all of the lane except its leases. */
 void
 fairq_lane_forget(FairqLane *lane)
 {
@@ -298,8 +306,8 @@ fairq_lane_forget(FairqLane *lane)
 /* --------------------------------------------------------------------- */
 
 /*
- * Give a group its next address.  looked_up is its tail as the table has it,
- * or NULL if that was not looked at (yet).
+ * Give a group its next address.  looked_up is its tail in the table, or NULL
+ * if the caller has not read that.
  */
 FairqReserved
 fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
@@ -354,8 +362,8 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 }
 
 /*
- * Put a group's tail back, if no other address was reserved since: the tasks
- * that were given addresses up to last are not there after all.
+ * Put a group's tail back, if no other address was reserved since.  Addresses
+ * up to "last" were reserved for tasks that will not be added.
  */
 void
 fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,

@@ -1,6 +1,6 @@
 /*
  * lane.h
- *		What shared memory knows of a lane: its turns, and whose turn is next.
+ *		What shared memory knows of a lane: its turns, and which one is next.
  */
 #ifndef FAIRQ_LANE_H
 #define FAIRQ_LANE_H
@@ -20,7 +20,7 @@ typedef struct FairqReservation
 	uint32		lane_no;		/* lane_no of the lane */
 } FairqReservation;
 
-/* What comes of reserving an address. */
+/* The result of reserving an address. */
 typedef enum FairqReserved
 {
 	FAIRQ_RESERVED,				/* there is an address */
@@ -51,9 +51,9 @@ typedef struct FairqTurn
 	int64		addr;			/* address of the turn; in a full queue, of one
 								 * to come */
 	int64		block;			/* block in which the turn was taken; past the
-								 * last block rounds count on */
-	bool		in_full;		/* true: service in a full queue, beside the
-								 * turns */
+								 * last block rounds continue the count */
+	bool		in_full;		/* true: service in a full queue, which is no
+								 * turn of a block */
 
 	/* how many tasks the turn is for */
 	struct
@@ -61,11 +61,11 @@ typedef struct FairqTurn
 		int32		left;		/* tasks that could be served at the turn */
 		int32		want;		/* tasks that this call is to serve at the
 								 * turn */
-		int32		read_want;	/* tasks to be read if the hand is used up */
+		int32		read_want;	/* tasks to read if the hand is used up */
 		int32		served;		/* tasks that were served */
 	}			tasks;
 
-	/* the group's next queued tasks, as far as they are at hand */
+	/* the group's next queued tasks, as far as the call has them */
 	struct
 	{
 		int			n;			/* number of tasks in items */
@@ -74,27 +74,27 @@ typedef struct FairqTurn
 										 * or read */
 		bool		more;		/* true: the group may have other queued
 								 * tasks */
-		bool		reread;		/* true: the group is to be read again before
-								 * items of later turns are used */
+		bool		reread;		/* true: read the group again before using
+								 * items of later turns */
 		bool		apart;		/* true: items were read for this turn alone,
-								 * without an offer */
+								 * and not offered */
 	}			queued;
 
-	/* what was known of the group as the turn was taken */
+	/* what was known of the group when the turn was taken */
 	struct
 	{
 		bool		due;		/* true: the group was in the set "due" */
 		bool		lapsed;		/* true: the group was in the set "lapsed" */
-		FairqGroup *entry;		/* the group's entry, which may be another's
-								 * by now; NULL: none */
+		FairqGroup *entry;		/* the group's entry, which may be another
+								 * group's by now; NULL: none */
 		TimestampTz since;		/* turn.since of the entry, and then of the
 								 * task that was claimed last */
 	}			sets;
 
-	bool		searcher;		/* true: what this call finds due and lapsed
-								 * is noted in the entry */
+	bool		searcher;		/* true: due and lapsed tasks that this call
+								 * finds are noted in the entry */
 
-	/* how far the turn has come, and what is in its way */
+	/* how far the turn has come, and why it serves nothing */
 	struct
 	{
 		bool		continued;	/* true: another call began the turn */
@@ -106,11 +106,11 @@ typedef struct FairqTurn
 		bool		throttled;	/* true: no task of the group may start yet */
 	}			state;
 
-	/* tasks that were found with rows merely locked, and go back */
+	/* tasks that go back, because their rows were only locked */
 	struct
 	{
 		int			n;			/* number of tasks in items */
-		FairqItem	items[FAIRQ_HAND];	/* tasks whose rows were merely
+		FairqItem	items[FAIRQ_HAND];	/* tasks whose rows were only
 										 * locked */
 		int64		more;		/* lowest address of locked tasks that are not
 								 * in items; FAIRQ_ADDR_MAX: none */
@@ -120,7 +120,7 @@ typedef struct FairqTurn
 	}			locked;
 
 	/*
-	 * what the entry knew of due tasks, and those due or lapsed that it had
+	 * where the entry knew of due tasks, and the due or lapsed tasks it had
 	 */
 	struct
 	{
@@ -140,7 +140,7 @@ typedef struct FairqTurn
 		int64		high;		/* run.high of the entry */
 	}			run;
 
-	/* where the search for lapsed tasks goes on */
+	/* where the search for lapsed tasks continues */
 	struct
 	{
 		int64		addr;		/* cycle.addr of the entry */
@@ -148,9 +148,9 @@ typedef struct FairqTurn
 	}			cycle;
 
 	FairqCharge charge;			/* what the group was charged, in a lane that
-								 * is not fair by tasks */
+								 * is not task-fair */
 
-	/* service in a full queue, as the lane had it before this turn */
+	/* service of the lane in a full queue, before this turn */
 	struct
 	{
 		int32		seat;		/* the lane's full.seat */
@@ -158,17 +158,17 @@ typedef struct FairqTurn
 	}			full_before;
 } FairqTurn;
 
-/* turns that a call takes at once, and so the most that it has in flight */
+/* most turns that a call takes at once, and so has in flight */
 #define FAIRQ_MAX_TURNS 64
 
 /* Returns the weight of a group. */
 typedef int32 (*FairqWeightOf) (void *arg, int32 group_no);
 
-/* An attempt to take turns: what is wanted, then what came of it. */
+/* An attempt to take turns: the demands of the call, then the results. */
 typedef struct FairqTaking
 {
-	int			most;			/* turns to be taken, at most */
-	int64		wanted;			/* tasks to be served; counts down */
+	int			most;			/* most turns to take */
+	int64		wanted;			/* tasks to serve; counts down */
 
 	/* where turns are taken */
 	struct
@@ -182,21 +182,21 @@ typedef struct FairqTaking
 								 * block that there is; counts up */
 	}			window;
 
-	TimestampTz lease_until;	/* end of the leases to be; DT_NOEND: nothing
-								 * is leased */
+	TimestampTz lease_until;	/* end of the new leases; DT_NOEND: nothing is
+								 * leased */
 	bool		peek;			/* true: nothing will be leased or removed */
 
-	/* for lanes that are not fair by tasks */
+	/* for lanes that are not task-fair */
 	struct
 	{
-		FairqFairBy by;			/* by what the lane is fair, as far as the
-								 * backend knows */
+		FairqFairBy by;			/* fair_by of the lane, as far as the backend
+								 * knows */
 		FairqVisits *visits;	/* groups that the call passes over */
 		TimestampTz now;		/* time at which the call began */
-		int			steps;		/* groups that may still be looked at under
-								 * this hold of the lane's lock */
-		bool		lacks;		/* true, a result: a group that comes has no
-								 * account so far */
+		int			steps;		/* groups that may still be examined before
+								 * the lane is unlocked */
+		bool		lacks;		/* true, a result: a group to be put into the
+								 * order has no account yet */
 	}			order;
 
 	FairqWeightOf weight_of;	/* function that returns a group's weight */
@@ -211,7 +211,7 @@ typedef struct FairqTaking
 								 * fit */
 } FairqTaking;
 
-/* What came of it. */
+/* The result of taking turns. */
 typedef enum FairqTaken
 {
 	FAIRQ_TAKEN,				/* some turns were taken */
@@ -219,30 +219,30 @@ typedef enum FairqTaken
 	FAIRQ_NOT_NOW,				/* the next turns are past those that may be
 								 * taken */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
-	FAIRQ_NOT_READY,			/* see what it is fair by, have accounts, and
+	FAIRQ_NOT_READY,			/* see by what it is fair, make accounts, and
 								 * try again */
-	FAIRQ_NOT_FOUND				/* the search has to go on: try again */
+	FAIRQ_NOT_FOUND				/* the search must continue: try again */
 } FairqTaken;
 
-/* What a search for what has fallen due of a group has found. */
+/* Results of a search for a group's due and lapsed tasks. */
 typedef struct FairqFindings
 {
 	bool		due_done;		/* true: due tasks were searched for */
 	int64		due_from[FAIRQ_REGIONS];	/* lowest address of each region at
 											 * which due tasks may be left,
-											 * due_items aside; FAIRQ_ADDR_MAX:
-											 * none */
+											 * except due_items;
+											 * FAIRQ_ADDR_MAX: none */
 	int			ndue;			/* number of tasks in due_items */
 	FairqRegion due_region;		/* region of due_items; FAIRQ_REGION_QUEUED:
 								 * these are lapsed tasks */
-	FairqItem	due_items[FAIRQ_DUE_HAND];	/* due or lapsed tasks to be
-											 * served next */
+	FairqItem	due_items[FAIRQ_DUE_HAND];	/* due or lapsed tasks to serve
+											 * next */
 	bool		lapsed_done;	/* true: lapsed tasks were searched for, and
 								 * none is left */
 	bool		paused;			/* true: nothing of the group may run */
 	int64		run_low[FAIRQ_REGIONS]; /* lowest address of each region with a
-										 * task that is running, or in the
-										 * hands of a transaction;
+										 * task that is running, or that a
+										 * transaction is changing;
 										 * FAIRQ_ADDR_MAX: none */
 	TimestampTz deadline;		/* end of the lease that ends first of these;
 								 * DT_NOEND: none */
@@ -257,11 +257,12 @@ typedef struct FairqFindings
 /* Why no task of a group may start. */
 typedef struct FairqCause
 {
-	uint64		version;		/* version of the settings that say so */
+	uint64		version;		/* version of the settings with the limit */
 	FairqCounter *counter;		/* the group's counter */
-	int32		limit;			/* how many tasks may run, if that is why */
-	const FairqPace *pace;		/* how often tasks may start, if it is a matter
-								 * of time; NULL: there is no slot */
+	int32		limit;			/* how many tasks may run, if there is no
+								 * slot */
+	const FairqPace *pace;		/* how often tasks may start, if there is no
+								 * start; NULL: there is no slot */
 } FairqCause;
 
 /* How far the recovery of a lane has come; see FairqLane. */
@@ -270,7 +271,7 @@ typedef struct FairqRecovered
 	uint32		lane_no;		/* lane_no of the lane */
 	int64		first;			/* recovery.first of the lane */
 	int64		known;			/* recovery.known of the lane */
-	FairqFairBy fair_by;		/* by what the lane is fair */
+	FairqFairBy fair_by;		/* fair_by of the lane */
 } FairqRecovered;
 
 /* lane.c */

@@ -1,17 +1,19 @@
 /*
  * lane_aside.c
- *		Groups of a lane that are put aside: why, until when, and who comes back.
+ *		Groups of a lane that are put aside: why, until when, and how they come
+ *		back.
  *
- * A group of which no task may start is put aside by the pop that finds it so: it
- * leaves the ring, and no pop comes by.  It is "parked" if it has no slot, until
- * somebody takes it back who gives one up (counter.c).  It is "throttled" until a
- * time, and then in an order by that, too (order.c); each call takes back those
- * whose time has come, some at a time.  Settings that have changed take back both.
- * A group is aside for one cause, the last one that was found.  Who comes back
- * before the other one is over is put aside anew.
+ * If a pop finds that no task of a group may start, it puts the group aside.
+ * Then the group is not in the ring, and no pop visits it.  If it has no slot,
+ * it is "parked", until a backend that gives up a slot takes it back
+ * (counter.c).  If it has no start, it is "throttled" until a time, and then
+ * also in an order by that time (order.c).  Each call takes back some groups
+ * whose time has come.  Changes of settings take back both kinds.  A group is
+ * aside for one cause, the last one that was found.  If it comes back while
+ * the other cause still holds, it is put aside again.
  *
- * Locking: the lane's lock, exclusively, and under it the counter's mutex.  A
- * record is made before.
+ * Locking: the lane's lock, exclusively, and under it the counter's mutex.
+ * Records of the order are made before the lane is locked.
  */
 #include "postgres.h"
 
@@ -31,7 +33,7 @@ node_of(FairqLane *lane, int32 group_no)
 	return fairq_order_record(&lane->seats.back.order, group_no);
 }
 
-/* Note when the first group comes back. */
+/* Note when the first throttled group comes back. */
 static void
 note_first(FairqLane *lane)
 {
@@ -42,7 +44,7 @@ note_first(FairqLane *lane)
 						node_of(lane, first)->rank.amount.whole);
 }
 
-/* The group is aside no more, if it was. */
+/* Note that the group is not aside any more.  It need not have been. */
 static void
 remove_group(FairqLane *lane, int32 group_no)
 {
@@ -53,7 +55,7 @@ remove_group(FairqLane *lane, int32 group_no)
 		return;
 	fairq_seats_remove(lane, FAIRQ_THROTTLED, group_no);
 	node = node_of(lane, group_no);
-	/* a copy of the lane has the set, and not the order */
+	/* a copy of the lane has the set without the order */
 	if (node->rank.tie != 0)
 		fairq_order_remove(&lane->seats.back.order, group_no);
 	node->rank.tie = 0;
@@ -75,9 +77,10 @@ throttle(FairqLane *lane, int32 group_no, int64 until)
 }
 
 /*
- * Is there a cause to put the group aside, by settings that are in effect?  Its
- * counter has a note of it then: who changes that takes the group back.  *until is
- * raised to the time at which by the counter a task may start.
+ * Whether settings in effect are a cause to put the group aside.  If so, the
+ * group's counter notes that.  A backend that makes a slot or a start
+ * available there takes the group back.  *until is raised to the time at which
+ * the counter allows a task to start.
  */
 static bool
 has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
@@ -87,7 +90,7 @@ has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
 	int64		next;
 	bool		early;
 
-	/* a lapsed task needs no other slot, unless nothing of the group may run */
+	/* a lapsed task needs no other slot, unless the limit is 0 */
 	if (cause->pace == NULL)
 		return (cause->limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
 			fairq_counter_park(cause->counter, fairq_tally_now(&hints->tally),
@@ -103,9 +106,9 @@ has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
 }
 
 /*
- * Put the group whose turn that is aside, if the cause still holds: with a pace until
- * that time of the monotonic clock, or later.  Returns true if no throttled group
- * comes back earlier.
+ * Put the group of that turn aside, if the cause still holds.  With a pace, it
+ * is aside until that time of the monotonic clock, or later.  Returns true if
+ * it is throttled, and no other throttled group comes back earlier.
  */
 bool
 fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -136,7 +139,7 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		if (turn->tasks.served == 0 && !turn->state.parked)
 		{
-			/* at once: when the turn ends it may be in the ring again */
+			/* end it now: at its end the group may be in the ring again */
 			(void) fairq_lane_end_part(lane, group, turn, false);
 			turn->state.parked = true;
 		}
@@ -159,8 +162,8 @@ take_back(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Take the group back into service in these lanes, if it is aside: it has a slot
- * again, or may start a task.
+ * Take the group back into service in these lanes, if it is aside: it has a
+ * slot again, or may start a task.
  */
 void
 fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)
@@ -178,14 +181,14 @@ fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)
 	}
 }
 
-/* Have the next call that takes turns take all groups back that are aside. */
+/* Make the next call that takes turns take back all groups that are aside. */
 void
 fairq_take_all_back(FairqHints *hints)
 {
 	pg_atomic_fetch_add_u64(&hints->unparks, 1);
 }
 
-/* Take all groups back, if that was asked for since the last time. */
+/* Take back all groups, if that was requested since the last time. */
 void
 fairq_lane_unpark_if_asked(FairqLane *lane)
 {
@@ -200,8 +203,8 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 }
 
 /*
- * Take groups back whose time has come, so many at most.  Returns how many; more
- * may have to be looked for.
+ * Take back up to "most" groups whose time has come.  Returns how many; there
+ * may be more.
  */
 int
 fairq_lane_come_back(FairqLane *lane, int most)
@@ -222,14 +225,20 @@ fairq_lane_come_back(FairqLane *lane, int most)
 	return n;
 }
 
-/* When the first throttled group comes back; PG_INT64_MAX: there is none. */
+/*
+ * Returns the time at which the first throttled group comes back;
+ * PG_INT64_MAX: there is none.
+ */
 int64
 fairq_lane_next_back(FairqLane *lane)
 {
 	return (int64) pg_atomic_read_u64(&lane->seats.back.first);
 }
 
-/* The first parked group at or behind that seat. */
+/*
+ * Find the first parked group at or behind that seat.  Returns false if there
+ * is none.
+ */
 bool
 fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
 {

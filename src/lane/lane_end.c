@@ -1,11 +1,12 @@
 /*
  * lane_end.c
- *		The end of a turn: what was not used goes back.
+ *		The end of a turn: unused tasks and turns go back.
  *
- * A turn that was given back is the group's again, if the block is still the
- * present one.  So is one that came to nothing: by whom that is given back, when,
- * and when it is lost is said in README, under "Fairness".  For that the group's
- * entry counts the parts of its last turn that calls have taken.
+ * If a turn is given back, the group gets it again, if the block is still the
+ * present one.  A turn that yielded nothing is given back, too.  README,
+ * under "Fairness", lists which function does that, when, and when the turn is
+ * lost.  For that the group's entry counts the parts of its last turn that
+ * calls have taken.
  *
  * Locking: as in lane.c.
  */
@@ -19,7 +20,7 @@
 #include "lane_internal.h"
 #include "lane_order.h"
 
-/* Has no other call gone on with the turn? */
+/* Whether no other call has continued the turn. */
 static bool
 is_last_part(FairqLane *lane, const FairqTurn *turn)
 {
@@ -28,9 +29,9 @@ is_last_part(FairqLane *lane, const FairqTurn *turn)
 }
 
 /*
- * End the group's turn, at which nothing could be had: what is left of it
- * would come to nothing as well, a thousand times maybe.  False if another
- * call has gone on with it.
+ * End the group's turn, which yielded nothing.  Its rest would yield nothing
+ * either, up to a thousand times.  Returns false if another call has continued
+ * the turn.
  */
 static bool
 cut_short(FairqLane *lane, const FairqTurn *turn)
@@ -43,11 +44,11 @@ cut_short(FairqLane *lane, const FairqTurn *turn)
 	return true;
 }
 
-/* Give the group its last turn back, which was in the present block. */
+/* Give the group its last turn back, a turn of the present block. */
 static void
 give_back(FairqLane *lane, int32 group_no)
 {
-	/* of a turn that was begun the rest is not served before all of it */
+	/* the group gets the whole turn again, so drop the rest of it */
 	if (lane->turn.seat == group_no)
 		lane->turn.left = 0;
 	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
@@ -55,7 +56,7 @@ give_back(FairqLane *lane, int32 group_no)
 		let_in(lane, group_no);
 }
 
-/* Has something become ready since the turn was taken, as far as is known? */
+/* Whether a task became ready since the turn was taken, as far as is known. */
 static bool
 was_published_since(FairqLane *lane, const FairqGroup *group,
 					const FairqTurn *turn)
@@ -66,15 +67,16 @@ was_published_since(FairqLane *lane, const FairqGroup *group,
 }
 
 /*
- * End a call's part of a turn, which is over; or which the call has not begun.
- * If that has served nothing, it is given back; and the group has the turn
- * again if no call has another part of it.  The entry may be NULL, or another
- * one than it was: then only if no other call can have one.  One in which an
- * error has occurred stays.
+ * End a call's part of a turn, which is over, or which the call has not begun.
+ * A part that served nothing is given back; the group has the turn again if no
+ * call has another part of it.  The entry may be NULL, or another one than it
+ * was.  Then the turn is given back only if no other call can have a part.  A
+ * part in which an error has occurred stays used.
  *
- * True if the part is to be given back when the call leaves the lane, as the
- * group may have something all the same.  At once the call would come by for
- * ever; and one that is not given back was a turn.
+ * Returns true if the part must be given back when the call leaves the lane,
+ * since the group may have a ready task after all.  If the part were given
+ * back at once, the call would visit the group forever.  If it were never
+ * given back, it would count as a turn.
  */
 bool
 fairq_lane_end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
@@ -105,15 +107,15 @@ fairq_lane_end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 			return false;
 		}
 	}
-	/* what another call has left of the turn is the next one again */
+	/* the rest that another call has left of the turn is next again */
 	if (!over && turn->state.continued && is_last_part(lane, turn))
 		lane->turn.left = turn->tasks.left;
 	return false;
 }
 
 /*
- * Give a part of a group's turn at that address back, which has come to
- * nothing, if the block is the present one, and the entry is still there.
+ * Give back a part, which yielded nothing, of a group's turn at that address.
+ * Does nothing if the block has ended, or the entry was evicted.
  */
 void
 fairq_lane_part_back(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -135,9 +137,9 @@ fairq_lane_part_back(FairqLane *lane, uint32 lane_no, int32 group_no,
 }
 
 /*
- * Note in the group's entry what a search has found of what has fallen due.
- * The entry may have been evicted (NULL), and the search broken off
- * (likewise).
+ * Note in the group's entry what a search for due and lapsed tasks has found.
+ * The entry is NULL if it was evicted, and findings are NULL if the search was
+ * broken off.
  */
 static void
 note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
@@ -161,7 +163,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		if (turn->sets.lapsed)
 		{
 			fairq_lane_has_lapsed(lane, group_no);
-			/* an entry that was made since knew nothing of leases */
+			/* an entry that was made since does not know of the leases */
 			for (int r = 0; group != NULL && r < FAIRQ_REGIONS; r++)
 				group->run.low[r] = Min(group->run.low[r], turn->run.low[r]);
 			if (group != NULL)
@@ -181,7 +183,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 	{
 		int			r = findings->due_region;
 
-		/* tasks are not published as they expire in their order */
+		/* no transaction publishes that leases lapse: these items are valid */
 		due |= r != FAIRQ_REGION_QUEUED;
 		if (r == FAIRQ_REGION_QUEUED || group->due.since[r] == FAIRQ_ADDR_MAX)
 		{
@@ -219,8 +221,8 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 }
 
 /*
- * Put back what is left of what was taken for a turn, which is over or not.
- * Returns what fairq_lane_end_part() says.
+ * Put back the tasks that were taken for a turn and not used.  "over" says
+ * whether the turn is over.  Returns the result of fairq_lane_end_part().
  */
 static bool
 put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
@@ -263,7 +265,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 			take_out(lane, group_no);
 		else
 		{
-			/* claims at other turns of the call have raised it since */
+			/* claims at other turns of the call have raised it meanwhile */
 			if (group->turn.published)
 				group->turn.since = Min(group->turn.since, turn->sets.since);
 			let_in(lane, group_no);
@@ -290,9 +292,10 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 }
 
 /*
- * End a turn, and put back what is left of what was taken for it.  If nothing
- * was served, since the group has nothing, the group has had no turn in this
- * block.  True if that is to be given back when the call leaves the lane.
+ * End a turn, and put back the tasks that were taken for it and not used.  If
+ * the turn served nothing since the group has nothing, the group has had no
+ * turn in this block.  Returns true if a turn must be given back when the call
+ * leaves the lane.
  */
 bool
 fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
@@ -301,7 +304,7 @@ fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	return put_back(lane, lane_no, turn, findings, true);
 }
 
-/* Give back a turn that was not used, with all that was taken for it. */
+/* Give back a turn that was not used, with all tasks taken for it. */
 void
 fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
@@ -309,9 +312,10 @@ fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 }
 
 /*
- * A call has stopped in that turn, and given all turns behind it back.  Have the
- * rest of it taken next, if it was begun, also if other calls have left its block.
- * Otherwise these could stop at the group again and again.
+ * Note that a call has stopped in that turn, and has given back all turns
+ * behind it.  If the turn was begun, its rest is taken next, even if other
+ * calls have left its block.  Otherwise these could stop at the group again
+ * and again.
  */
 void
 fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
@@ -328,7 +332,7 @@ fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 	{
 		lane->turn.addr = turn->addr;
 		lane->turn.seat = turn->group_no;
-		/* other calls may have gone on with what this one did not want */
+		/* other calls may have served the tasks that this one did not want */
 		lane->turn.left = (is_last ? turn->tasks.left : turn->tasks.want) -
 			turn->tasks.served;
 	}

@@ -1,9 +1,10 @@
 /*
  * lane_internal.h
- *		What the files of lanes share: what the sets say of a group, and its entry.
+ *		Internals that the files of lanes share: a group's bits and its entry.
  *
- * Functions of the first kind are inline, since a turn asks them some dozens of
- * times.  The lane's lock is held: shared is enough for those that only ask.
+ * The functions about bits are inline, since a turn calls them some dozens of
+ * times.  The caller holds the lane's lock.  A shared lock is enough for
+ * functions that change nothing.
  */
 #ifndef FAIRQ_LANE_INTERNAL_H
 #define FAIRQ_LANE_INTERNAL_H
@@ -37,7 +38,10 @@ extern bool fairq_lane_end_part(FairqLane *lane, FairqGroup *group,
 /* lane_aside.c */
 extern void fairq_lane_unpark_if_asked(FairqLane *lane);
 
-/* Has a recovery begun, since all was void?  Then what is published counts. */
+/*
+ * Whether a recovery has begun since the last reset made all void.  Then
+ * published tasks count.
+ */
 static inline bool
 is_begun(FairqLane *lane)
 {
@@ -52,7 +56,7 @@ has(FairqLane *lane, FairqSeatSet set, int32 group_no)
 	return fairq_seats_has(lane, set, group_no);
 }
 
-/* Is the group's seat known?  Else it may have any rows. */
+/* Whether the group's seat is known.  Otherwise it may have any rows. */
 static inline bool
 is_known(FairqLane *lane, int32 group_no)
 {
@@ -63,14 +67,14 @@ is_known(FairqLane *lane, int32 group_no)
 	return seats < lane->recovery.known;
 }
 
-/* Is the lane served by turns, one of each group in a block? */
+/* Whether the lane is served by turns, one of each group in a block. */
 static inline bool
 is_by_turns(FairqLane *lane)
 {
 	return lane->order.ledger.fair_by == FAIRQ_BY_TASKS;
 }
 
-/* In a lane served by turns: is that a turn of a block that was left? */
+/* In a lane served by turns: whether that turn's block has ended. */
 static inline bool
 is_past(FairqLane *lane, int64 addr)
 {
@@ -79,8 +83,9 @@ is_past(FairqLane *lane, int64 addr)
 }
 
 /*
- * The first block in which the group can have its next turn.  In a lane that is not
- * fair by tasks it stays the same: addresses are the order of a group's tasks.
+ * Returns the first block in which the group can have its next turn.  In a
+ * lane that is not task-fair it stays the same: addresses only order a group's
+ * own tasks.
  */
 static inline int64
 next_block(FairqLane *lane, int32 group_no)
@@ -95,7 +100,7 @@ next_turn(FairqLane *lane, int32 group_no)
 	return group_no + lane->recovery.block_length * next_block(lane, group_no);
 }
 
-/* Is the group out of the ring until it is taken back? */
+/* Whether the group is out of the ring until it is taken back. */
 static inline bool
 is_aside(FairqLane *lane, int32 group_no)
 {
@@ -103,7 +108,7 @@ is_aside(FairqLane *lane, int32 group_no)
 		has(lane, FAIRQ_THROTTLED, group_no);
 }
 
-/* Is the group neither in the ring nor aside? */
+/* Whether the group is neither in the ring nor aside. */
 static inline bool
 is_out(FairqLane *lane, int32 group_no)
 {
@@ -128,7 +133,7 @@ take_out(FairqLane *lane, int32 group_no)
 	fairq_seats_remove(lane, FAIRQ_TODO, group_no);
 }
 
-/* Is there nothing to serve of the group, as far as is known? */
+/* Whether the group has nothing to serve, as far as is known. */
 static inline bool
 has_nothing(FairqLane *lane, int32 group_no, const FairqGroup *group)
 {
@@ -136,7 +141,7 @@ has_nothing(FairqLane *lane, int32 group_no, const FairqGroup *group)
 		!has(lane, FAIRQ_LAPSED, group_no);
 }
 
-/* Note in a group's entry that a task has become ready, at that time. */
+/* Note in a group's entry that a task became ready at that time. */
 static inline void
 note_since(FairqLane *lane, int32 group_no, FairqGroup *group,
 		   TimestampTz since)
@@ -149,8 +154,9 @@ note_since(FairqLane *lane, int32 group_no, FairqGroup *group,
 }
 
 /*
- * Returns since when the group, which may have something ready, waits; DT_NOBEGIN:
- * not known.  Of what has lapsed it is known only that it had by the lane's clock.
+ * Returns since when the group, which may have something ready, waits;
+ * DT_NOBEGIN: not known.  When a lease lapsed is not known, only that it had
+ * lapsed by the lane's clock.
  */
 static inline TimestampTz
 waits_since(FairqLane *lane, int32 group_no, const FairqGroup *group)
@@ -160,8 +166,8 @@ waits_since(FairqLane *lane, int32 group_no, const FairqGroup *group)
 }
 
 /*
- * A group's entry, with its set locked; or, with create, a new one.  NULL if
- * there is none.
+ * Returns a group's entry, with its set locked; NULL if there is none.  With
+ * create, makes a new one if necessary.
  */
 static inline FairqGroup *
 lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **set)
@@ -175,8 +181,8 @@ lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **set)
 }
 
 /*
- * Note what the entry has to be known by when it is gone; then let go of it.
- * NULL: there is none.
+ * Note in the entry and the sets what must be known if the entry is evicted;
+ * then release it.  NULL: there is no entry.
  */
 static inline void
 unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
@@ -198,8 +204,8 @@ unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
 }
 
 /*
- * Note that this backend has found out where nothing is ready, or takes a
- * turn.
+ * Note that this backend takes a turn, or has found out where nothing is
+ * ready.
  */
 static inline void
 note_narrower(FairqLane *lane)

@@ -1,17 +1,19 @@
 /*
  * lane_leases.c
- *		Leases in a lane: of which groups tasks may be running, and until when.
+ *		Leases in a lane: which groups may have running tasks, and until when.
  *
- * A pop that takes tasks to lease them notes the leases as it takes
- * them, in the set "leased", in the group's entry and in the deadline of its
- * 64 seats.  When a deadline has passed, its groups are lapsed, and not leased
- * any more; and the next pop that comes by a lapsed group looks where it has
- * tasks running, and notes anew what it finds.  That search may miss a task
- * that was taken before and is claimed after.  So the transaction that commits
- * a lease looks, without a lock, whether the group is still leased, with a
- * deadline that is not later, and whether no such search was begun in the lane
- * since the task was taken ("searches").  If not, it notes the lease again;
- * and so does one that rolls back the end of a lease.
+ * A pop that leases tasks notes the leases when it takes the tasks.  It notes
+ * them in the set "leased", in the group's entry, and in the deadline of its
+ * 64 seats.  When a deadline has passed, its groups are lapsed, and no longer
+ * leased.  The next pop that visits a lapsed group searches its running tasks,
+ * and notes again the leases that it finds.
+ *
+ * That search may miss a task that was taken before it and is claimed after
+ * it.  So the transaction that commits a lease checks, without a lock, that
+ * the group is still leased, with a deadline that is not later.  It also
+ * checks that no such search has begun in the lane since the task was taken
+ * ("searches").  Otherwise it notes the lease again.  A transaction that rolls
+ * back the end of a lease notes it again, too.
  *
  * Locking: as in lane.c.
  */
@@ -33,7 +35,7 @@ fairq_leases_init(FairqLeases *leases)
 	leases->searches = PG_UINT64_MAX;
 }
 
-/* Add the lease of a task that stands there. */
+/* Add the lease of a task at that address. */
 void
 fairq_leases_add(FairqLeases *leases, int64 addr, TimestampTz until)
 {
@@ -45,7 +47,7 @@ fairq_leases_add(FairqLeases *leases, int64 addr, TimestampTz until)
 }
 
 /*
- * Note that tasks of the group are leased, or about to be.  The entry may be
+ * Note that tasks of the group are leased, or will be soon.  The entry may be
  * NULL.
  */
 void
@@ -69,7 +71,7 @@ fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 						  leases->high[FAIRQ_REGION_QUEUED]);
 }
 
-/* Note that queued tasks of the group are leased, or about to be. */
+/* Note that queued tasks of the group are leased, or will be soon. */
 void
 fairq_lane_note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
 					   const FairqItem *items, int n, TimestampTz until)
@@ -81,15 +83,14 @@ fairq_lane_note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
 	fairq_leases_init(&leases);
 	fairq_leases_add(&leases, items[0].addr, until);
 	fairq_leases_add(&leases, items[n - 1].addr, until);
-	/* should the entry be evicted, a new one looks so far */
+	/* if the entry is evicted, a new one searches up to the reach */
 	fairq_lane_reaches(lane, items[n - 1].addr);
 	fairq_lane_note_leases(lane, group_no, group, &leases);
 }
 
 /*
- * Put a group of which leases may have ended into the set "lapsed" and into
- * the ring.  It is not parked any more, as a lapsed task has its slot
- * already.
+ * Put a group whose leases may have ended into the set "lapsed" and into the
+ * ring.  It is no longer parked, since a lapsed task already has its slot.
  */
 void
 fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
@@ -97,14 +98,14 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 	fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
 	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
 	let_in(lane, group_no);
-	/* by time, its rank is another one from now on */
+	/* in a time-fair lane this changes the group's rank */
 	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
 		fairq_seats_add(lane, FAIRQ_TODO, group_no);
 }
 
 /*
- * The first group at or behind that seat of which tasks may be running or lapsed,
- * but for those at whose turns a call is just looking.
+ * Find the first group at or behind that seat that may have running or lapsed
+ * tasks.  A group is missed while a call searches it at its turn.
  */
 bool
 fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
@@ -121,7 +122,7 @@ fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
 	return *group_no != FAIRQ_NO_SEAT;
 }
 
-/* Lapse the groups of which leases may have ended.  Returns how many there were. */
+/* Lapse the groups whose leases may have ended.  Returns their number. */
 int64
 fairq_lane_lapse(FairqLane *lane, TimestampTz now)
 {
@@ -143,8 +144,8 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now)
 
 /*
  * Add leases of the group's tasks.  Mostly they were noted when the tasks were
- * taken, and still are.  They count also before a recovery of the lane has
- * begun: the load does not come by again.
+ * taken, and still are.  They also count before a recovery of the lane begins,
+ * since the load does not read these tasks again.
  */
 void
 fairq_lane_add_leases(FairqLane *lane, int32 group_no,
@@ -153,7 +154,7 @@ fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 	FairqGroupSet *set;
 	FairqGroup *group;
 
-	/* what is read here is not older than what we have made visible */
+	/* read these hints only after our leases have become visible */
 	pg_memory_barrier();
 	if (leases->searches == pg_atomic_read_u64(&lane->searches) &&
 		has(lane, FAIRQ_LEASED, group_no) &&

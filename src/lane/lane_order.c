@@ -1,39 +1,43 @@
 /*
  * lane_order.c
- *		The order of service in lanes that are not fair by tasks.
+ *		The order of service in cost-fair and time-fair lanes.
  *
- * There the groups that may have something ready are not served in the order of
- * their seats, but in that of what they have been served so far (account.c).  By
- * cost, the first group of an ordered set is next, for one task.  By time, the one
- * is that is best of the first ones of each level, of which there are two in the
- * mean.
+ * There the groups that may have something ready are not served in the order
+ * of their seats.  Their order depends on what they have been served so far
+ * (account.c).  In cost-fair lanes, the first group of an ordered set is next,
+ * for one task.  In time-fair lanes, the best of the first groups of each
+ * level is next.  There are two levels on average.
  *
- * The sets of the lane (lane.c) are used as everywhere, but for three:
+ * The sets of the lane (lane.c) are used as in other lanes, with three
+ * exceptions:
  *
- * served	It is in the ordered set, at the rank that its account says.
+ * served	The group is in the ordered set, at its account's rank.
  *
- * todo		It is in the ring, and has come, or come again; or, by time, has lapsed.
- *			The next call that takes turns adds it to the ordered set, or does so
- *			anew.  So who publishes a task, or takes many groups back into the
- *			ring, sets bits as everywhere, and needs no account.
+ * todo		The group is in the ring, and has come, or come again; or, in a
+ *			time-fair lane, has lapsed.  The next call that takes turns adds it
+ *			to the ordered set, or adds it again.  So a call that publishes a
+ *			task, or takes many groups back into the ring, sets bits as in
+ *			other lanes, and needs no account.
  *
- * ring		One that leaves it may stay in the ordered set, until it is come by
- *			there: then it is removed.
+ * ring		A group that leaves it may stay in the ordered set, until a search
+ *			visits it there and removes it.
  *
- * A turn that comes to nothing is not charged: the group stands where it stood.
- * The call passes over it from then on (visits.c), and other calls don't; its next
- * search goes on behind it.  A search that looks at very many groups is ended, and
- * goes on under another hold of the lock.  By time such a group comes again: while
- * nothing can be had of it, it saves up nothing.
+ * A turn that yields nothing is not charged: the group is again where it was.
+ * The call passes over it from then on (visits.c), and other calls do not.
+ * The call's next search continues behind it.  A search that visits very many
+ * groups ends, and continues after it has taken the lock again.  In time-fair
+ * lanes, a group whose turn yields nothing comes again: meanwhile it saves up
+ * nothing.
  *
- * By cost, a charge stays when the pop is rolled back, as a turn is used (README,
- * "Fairness").  By time, pending changes say what the transaction has begun, which
- * an abort undoes, and ended, which a commit charges (FairqWork).  Accounts are lost
- * with the lane: then all groups are even.
+ * In cost-fair lanes, a charge stays when the pop is rolled back, as a turn is
+ * used (README, "Fairness").  In time-fair lanes, pending changes record which
+ * tasks the transaction has begun and ended (FairqWork).  An abort undoes the
+ * former, and a commit charges the latter.  Accounts are lost with the lane:
+ * then all groups are even.
  *
- * Accounts are had when a group comes, and not before: of most lanes most groups
- * have none.  A call that meets a group that comes without one stops, has it, and
- * tries again.
+ * Accounts are allocated only when a group comes, since in most lanes most
+ * groups have none.  If a call meets a group that comes without one, it stops,
+ * allocates it, and tries again.
  *
  * Locking: the lane's lock, exclusively.  Records are made without it
  * (fairq_lane_have_accounts, prepare).
@@ -48,20 +52,20 @@
 #include "lane_order.h"
 #include "shadow.h"
 
-/* groups that are added to the ordered set before the next turn is taken */
+/* most groups to add to the ordered set before the next turn is taken */
 #define MOST_ADDED 64
 
-/* groups that have left the ring, and are removed before these are added */
+/* most groups that have left the ring to remove before these are added */
 #define MOST_STALE 1000
 
-/* Before the lane uses any accounts. */
+/* Initialize the ordered set, before the lane uses any accounts. */
 void
 fairq_lane_order_init(FairqLane *lane)
 {
 	fairq_order_init(&lane->order.set, sizeof(FairqAccount));
 }
 
-/* Have accounts for the groups that come.  The lane is not locked. */
+/* Allocate accounts for the groups that come.  The lane is not locked. */
 void
 fairq_lane_have_accounts(FairqLane *lane)
 {
@@ -83,10 +87,7 @@ fairq_lane_have_accounts(FairqLane *lane)
 	}
 }
 
-/*
- * In a copy of a lane: an account that is new there, which is what the lane
- * has.
- */
+/* Copy the lane's account to one that is new in a copy of the lane. */
 static void
 copy_account(FairqLane *lane, int32 group_no, FairqAccount *account)
 {
@@ -99,7 +100,7 @@ copy_account(FairqLane *lane, int32 group_no, FairqAccount *account)
 	LWLockRelease(&lane->lock);
 }
 
-/* The account of a group; one that is void is made anew. */
+/* The account of a group; one that is void is initialized again. */
 static FairqAccount *
 account_of(FairqLane *lane, int32 group_no)
 {
@@ -121,7 +122,7 @@ moment(FairqLane *lane, int32 group_no, TimestampTz now)
 	};
 }
 
-/* Take a group out of the ordered set.  False if it was not there. */
+/* Remove a group from the ordered set.  False if it was not there. */
 static bool
 remove_from_order(FairqLane *lane, int32 group_no)
 {
@@ -132,7 +133,10 @@ remove_from_order(FairqLane *lane, int32 group_no)
 	return true;
 }
 
-/* Let a group, whose rank was changed, be in the ordered set again, if it was. */
+/*
+ * Add a group, whose rank was changed, to the ordered set again, if it was in
+ * it.
+ */
 static void
 add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 {
@@ -143,8 +147,9 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 }
 
 /*
- * Take back how far the call has come in a level, if a group was added before that
- * since which it does not pass over.
+ * If a group was added since before the rank up to which the call passes over
+ * a level, lower that rank.  A group that the call passes over anyway does not
+ * count.
  */
 static void
 heed_added(FairqLane *lane, FairqVisits *visits, FairqRank *upto)
@@ -161,18 +166,18 @@ heed_added(FairqLane *lane, FairqVisits *visits, FairqRank *upto)
 			break;
 		if (fairq_visits_pass(visits, next))
 			continue;
-		/* up to the highest rank before it; the lowest tie is 1 */
+		/* to the highest rank before that group; the lowest tie is 1 */
 		*upto = at;
 		upto->tie--;
 		break;
 	}
 }
 
-/* The same in all levels. */
+/* Do the same in all levels. */
 static void
 heed_all_added(FairqLane *lane, FairqVisits *visits)
 {
-	/* what the lane had before its last recovery is void */
+	/* ranks from before the lane's last recovery are void */
 	if (visits->passed.lane_no != lane->recovery.lane_no)
 		visits->passed.n = 0;
 	for (int i = 0; i < visits->passed.n; i++)
@@ -182,9 +187,10 @@ heed_all_added(FairqLane *lane, FairqVisits *visits)
 }
 
 /*
- * Returns the first group behind a rank, or of all (NULL), that may have something
- * ready and that the call does not pass over; FAIRQ_NO_NODE: none, or no more
- * steps are left.  The rank is at the end of a level.
+ * Returns the first group behind a rank, or of all (NULL), that may have
+ * something ready.  Groups that the call passes over do not count.  The rank
+ * is at the end of a level.  FAIRQ_NO_NODE: there is none, or no steps are
+ * left.
  */
 static int32
 next_behind(FairqLane *lane, FairqVisits *visits, const FairqRank *behind,
@@ -210,7 +216,7 @@ next_behind(FairqLane *lane, FairqVisits *visits, const FairqRank *behind,
 				(void) remove_from_order(lane, next);
 			if (visits != NULL)
 				fairq_visits_come_to(visits, &rank);
-			/* only what is noted counts, so that each search gets further */
+			/* only groups that are noted count, so each search gets further */
 			if (--*steps < 0)
 				return FAIRQ_NO_NODE;
 		}
@@ -219,7 +225,7 @@ next_behind(FairqLane *lane, FairqVisits *visits, const FairqRank *behind,
 	return next;
 }
 
-/* The next one of the first groups of each level; FAIRQ_NO_NODE: none. */
+/* The next of the first groups of levels; FAIRQ_NO_NODE: none. */
 static int32
 next_level(FairqLane *lane, FairqVisits *visits, FairqRank *behind,
 		   int *steps)
@@ -233,9 +239,9 @@ next_level(FairqLane *lane, FairqVisits *visits, FairqRank *behind,
 }
 
 /*
- * By time: the least that one of the groups has got that wait; if there are none,
- * what the one had got that was served last.  Of very many groups in a row that have
- * left the ring some are removed, and that is all.
+ * In a time-fair lane, the least that any waiting group has got.  If there is
+ * none, the amount of the group that was served last.  If very many groups in
+ * a row have left the ring, this only removes some of them.
  */
 static double
 find_least(FairqLane *lane, TimestampTz now)
@@ -257,8 +263,8 @@ find_least(FairqLane *lane, TimestampTz now)
 }
 
 /*
- * Add groups that have come since to the ordered set.  False if one has no account
- * so far.
+ * Add groups that have come since to the ordered set.  False if one has no
+ * account so far.
  */
 static bool
 add_those_that_come(FairqLane *lane, TimestampTz now)
@@ -288,7 +294,7 @@ add_those_that_come(FairqLane *lane, TimestampTz now)
 	return true;
 }
 
-/* By time: the group that is next; FAIRQ_NO_NODE: none. */
+/* The group that is next in a time-fair lane; FAIRQ_NO_NODE: none. */
 static int32
 next_by_time(FairqLane *lane, FairqTaking *taking)
 {
@@ -324,9 +330,9 @@ next_by_time(FairqLane *lane, FairqTaking *taking)
 }
 
 /*
- * Find the group that is next.  False if there is none; or, with steps of taking below
- * 0, if the search has to go on under another hold of the lock; or if taking lacks an
- * account.
+ * Find the group that is next.  False if there is none, or if taking lacks an
+ * account.  Also false, with steps of taking below 0, if the search has to
+ * continue after the lock was released.
  */
 bool
 fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
@@ -348,8 +354,9 @@ fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
 }
 
 /*
- * Is no group that recovery has not come by before that one, which is next?  What
- * is not known would have nothing in its account, and its seat as its tie.
+ * Whether no group that recovery has not reached yet precedes that one, which
+ * is next.  A group that is not known would have nothing in its account, and
+ * its seat as its tie.
  */
 bool
 fairq_lane_order_is_covered(FairqLane *lane, int32 group_no)
@@ -362,7 +369,7 @@ fairq_lane_order_is_covered(FairqLane *lane, int32 group_no)
 		 rank->tie <= (uint64) lane->recovery.known);
 }
 
-/* By time: what the lane's tasks have worked so far.  The lane is not locked. */
+/* The work of a time-fair lane's tasks so far.  The lane is not locked. */
 void
 fairq_lane_work(FairqLane *lane, TimestampTz now, FairqLaneWork *work)
 {
@@ -397,8 +404,8 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 }
 
 /*
- * Give back what a turn was charged that has come to nothing; it is over, or was not
- * begun.
+ * Give back the charge of a turn that yielded nothing.  over: the turn is
+ * over; else it was not begun.
  */
 void
 fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
@@ -418,8 +425,8 @@ fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
 }
 
 /*
- * By cost: charge a group what the task that was claimed at that turn costs,
- * instead of what was supposed.  The lane is not locked.
+ * In a cost-fair lane, charge a group the cost of the task that was claimed at
+ * that turn, instead of the expected one.  The lane is not locked.
  */
 void
 fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
@@ -430,7 +437,7 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 	if (turn->charge.tie != 0 &&
 		fairq_amount_compare(amount, turn->charge.amount) == 0)
 		return;
-	/* in a full queue the group need not have come */
+	/* in a full queue the group may not have come */
 	fairq_order_have(&lane->order.set, turn->group_no);
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
@@ -449,8 +456,8 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 /* --------------------------------------------------------------------- */
 
 /*
- * Prepare to add something to what a transaction has begun and ended of a group in
- * a lane fair by time.  False if that is of no interest.
+ * Prepare to add to the work of a transaction for a group.  False if the lane
+ * is not time-fair: then work is of no interest.
  */
 static bool
 prepare(FairqLane *lane, int32 group_no, FairqWork **work, TimestampTz *since)
@@ -458,7 +465,7 @@ prepare(FairqLane *lane, int32 group_no, FairqWork **work, TimestampTz *since)
 	bool		by_time;
 	uint32		lane_no;
 
-	/* other lanes need not be locked for that */
+	/* checked first without the lock: other lanes need not be locked */
 	if (*(volatile FairqFairBy *) &lane->order.ledger.fair_by != FAIRQ_BY_TIME)
 		return false;
 	LWLockAcquire(&lane->lock, LW_SHARED);
@@ -469,7 +476,7 @@ prepare(FairqLane *lane, int32 group_no, FairqWork **work, TimestampTz *since)
 	if (!by_time)
 		return false;
 	fairq_order_have(&lane->order.set, group_no);
-	/* not before: an error on the way leaves an account that is not there */
+	/* not before: after an error up to here, the account may be missing */
 	if (*work == NULL)
 		*work = MemoryContextAllocZero(TopTransactionContext,
 									   sizeof(FairqWork));
@@ -478,9 +485,9 @@ prepare(FairqLane *lane, int32 group_no, FairqWork **work, TimestampTz *since)
 }
 
 /*
- * A task of the group was claimed at that time, at a turn that was taken when the
- * lane had that lane_no.  With removed it runs as long as the transaction does.  In
- * a full queue it begins to count only now.
+ * A task of the group was claimed at that time.  Its turn was taken when the
+ * lane had that lane_no.  With removed, the task runs as long as the
+ * transaction.  In a full queue, it begins to count only now.
  */
 void
 fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -515,8 +522,9 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
 }
 
 /*
- * The attempt of a task of the group, which was popped at that time, has ended, and
- * has taken so long; or its lease has expired, which was so long.
+ * The attempt of a task of the group, which was popped at that time, has
+ * ended.  It has taken that long; or, if lapsed, its lease, which was that
+ * long, has expired.
  */
 void
 fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
@@ -541,7 +549,7 @@ fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
 	work->ended_since += popped_at - since;
 }
 
-/* Apply what a transaction has begun and ended to a group's account. */
+/* Apply the work of a transaction to a group's account. */
 static void
 apply_work(FairqLane *lane, int32 group_no, const FairqWork *work,
 		   bool committed)
@@ -551,21 +559,21 @@ apply_work(FairqLane *lane, int32 group_no, const FairqWork *work,
 	FairqMoment at = moment(lane, group_no, GetCurrentTimestamp());
 	bool		was_in = remove_from_order(lane, group_no);
 
-	/* what others have got takes a search, which most ends do without */
+	/* a search finds what others have got; most ends do without it */
 	if (fairq_account_apply(ledger, account, work, committed, at))
 		fairq_account_forgive(ledger, account, find_least(lane, at.now), at);
 	add_to_order(lane, group_no, was_in);
 }
 
 /*
- * The transaction has ended; work is NULL if there was none.  For callbacks:
+ * The transaction has ended.  work is NULL if it has none.  For callbacks:
  * nothing fails or allocates.
  */
 void
 fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 			   bool committed)
 {
-	/* a pop that is committed has begun tasks, which count already */
+	/* the tasks that a committed pop has begun count already */
 	if (work == NULL || fairq_account_is_even(work, committed))
 		return;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);

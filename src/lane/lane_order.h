@@ -1,6 +1,6 @@
 /*
  * lane_order.h
- *		The order of service in lanes that are not fair by tasks.
+ *		The order of service in cost-fair and time-fair lanes.
  */
 #ifndef FAIRQ_LANE_ORDER_H
 #define FAIRQ_LANE_ORDER_H

@@ -1,14 +1,14 @@
 /*
  * lane_publish.c
- *		What is published of a lane: tasks that are ready, timed or due.
+ *		Publishing tasks of a lane that are ready, timed or due.
  *
- * What a transaction has enqueued and not committed is seen by its own pops
- * alone.  It is published before they look (pending.c).  A call of another
- * backend passes over the rows; so it may take the group out of the ring, or
- * take tasks off the hand, and make void what was published.  So the lane
- * counts how often another backend than before took a turn, or noted where
- * nothing is ready ("narrowings").  As long as that number is the same, what
- * was published stands.
+ * Only a transaction's own pops see tasks that it has enqueued and not
+ * committed.  The tasks are published before these pops look (pending.c).
+ * Calls of other backends pass over the rows.  They may take the group out of
+ * the ring, or take tasks off the hand, and so undo the publication.  So the
+ * lane counts narrowings: how often another backend than before took a turn,
+ * or noted where nothing is ready.  As long as that number is the same, the
+ * publication is valid.
  *
  * Locking: as in lane.c.
  */
@@ -19,8 +19,9 @@
 #include "lane_internal.h"
 
 /*
- * Begin to search for what has fallen due.  Returns the lane's recovery
- * number; 0 if another backend is at it, or no recovery of the lane has begun.
+ * Begin to search for tasks that have fallen due.  Returns the lane's recovery
+ * number; 0 if another backend is searching, or no recovery of the lane has
+ * begun.
  */
 uint32
 fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
@@ -39,7 +40,7 @@ fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
 	return lane_no;
 }
 
-/* End the search, which has come so far; or, with NULL, was broken off. */
+/* End the search.  "search" is how far it came; NULL: it was broken off. */
 void
 fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
 					  const FairqTimerSearch *search)
@@ -56,7 +57,7 @@ fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
 	LWLockRelease(&lane->lock);
 }
 
-/* Put a group, of which a task has fallen due, into the set "due". */
+/* Put a group into the set "due": its task at that address is due. */
 static void
 has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 {
@@ -70,13 +71,13 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	let_in(lane, group_no);
 	if (group == NULL)
 	{
-		/* a new entry looks for all that has fallen due */
+		/* a new entry searches for all due tasks */
 		return;
 	}
 	if (group->due.n > 0 && group->due.region == region &&
 		addr < group->due.from[region])
 	{
-		/* what the entry has may come behind it */
+		/* this task may come before those that the entry has */
 		addr = Min(addr, group->due.items[0].addr);
 		group->due.n = 0;
 	}
@@ -86,8 +87,9 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 }
 
 /*
- * Add a timed task of the group that stands there, and has fallen due.  False
- * if the lane was recovered anew since.  The group's bits are there.
+ * Add a timed task of the group, at that address, which has fallen due.
+ * Returns false if another recovery of the lane has begun.  The chunk of the
+ * group's bits is there.
  */
 bool
 fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -103,7 +105,7 @@ fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
 	return same;
 }
 
-/* For check_queue(): would a pop find the task, which is ready there? */
+/* For check_queue(): whether a pop would find the ready task at addr. */
 bool
 fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
 {
@@ -131,8 +133,8 @@ fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
 }
 
 /*
- * For check_queue(): will a pop look for that task, which is running or timed,
- * now or when it falls due?
+ * For check_queue(): whether a pop will search for that task, which is running
+ * or timed, now or when it falls due.
  */
 bool
 fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
@@ -168,13 +170,13 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 }
 
 /*
- * What follows is said after it is visible, from commit and abort callbacks, of
- * groups whose bits are there.
+ * Commit and abort callbacks call the functions below, after their changes are
+ * visible.  The chunks of the groups' bits are there.
  */
 
 /*
- * Add tasks of the group that are ready, the first of them since then; there may be
- * others from more on.
+ * Add ready tasks of the group.  "since" is when the first of them became
+ * ready.  There may be others at or above the address "more".
  */
 void
 fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
@@ -207,8 +209,8 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 }
 
 /*
- * Add timed tasks of the group, of which that is the first one, that are ready
- * again; their times may have come by now.
+ * Add timed tasks of the group that can be taken again; addr is the address of
+ * the first one.  They may be due by now.
  */
 void
 fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
@@ -221,7 +223,7 @@ fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
 		if (addr < end && fairq_times_passed(&lane->times, addr))
 		{
 			has_fallen_due(lane, group_no, addr);
-			/* the group is searched for what is due; others may be to come */
+			/* a search finds due tasks; others may fall due later */
 			fairq_times_scheduled(&lane->times, end);
 		}
 		else
@@ -230,7 +232,7 @@ fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
 	LWLockRelease(&lane->lock);
 }
 
-/* Add a task that is scheduled there. */
+/* Add a task that is scheduled at that address. */
 void
 fairq_lane_add_scheduled(FairqLane *lane, int64 addr)
 {
@@ -240,8 +242,9 @@ fairq_lane_add_scheduled(FairqLane *lane, int64 addr)
 }
 
 /*
- * Returns the lane's narrowings, before the caller publishes what its own pops
- * see: that stands as long as the number does not change.
+ * Returns the lane's narrowings.  The caller then publishes tasks that only
+ * its own pops see.  The publication is valid as long as the number does not
+ * change.
  */
 uint32
 fairq_lane_narrowings(FairqLane *lane)

@@ -1,17 +1,16 @@
 /*
  * lane_take.c
- *		Taking turns of a lane: whose is next, and with which tasks.
+ *		Taking turns of a lane: which group is next, and with which tasks.
  *
- * A pop takes a number of turns at once, with tasks off the hands of their
- * groups: these turns and tasks are in flight.  Then it claims the rows,
- * without a lock.  What it does not need, and what it cannot have, it gives
- * back, at the latest when its transaction ends (turns.c, lane_end.c).
+ * A pop takes several turns at once, with tasks off the hands of their groups.
+ * These turns and tasks are in flight.  Then it claims the rows, without a
+ * lock.  It gives back tasks that it does not need or cannot claim, at the
+ * latest when its transaction ends (turns.c, lane_end.c).
  *
- * In a queue that is full only tasks that have a slot already can be served:
- * those whose leases have expired.  Their groups are served in the order of
- * their seats, up to their weights, but beside the turns: the block does not
- * go on, for the other groups, which cannot be served now, would lose their
- * turns.
+ * A full queue can only serve tasks that already have a slot: those with
+ * lapsed leases.  Their groups are served in the order of their seats, up to
+ * their weights, but not at their turns.  The block does not advance, because
+ * other groups, which cannot be served now, would lose their turns.
  *
  * Locking: as in lane.c.
  */
@@ -24,16 +23,16 @@
 #include "lane_internal.h"
 #include "lane_order.h"
 
-/* groups that a call passes over for want of an entry before it gives up */
+/* most groups without an entry that a call passes over before it gives up */
 #define MAX_CROWDED 64
 
 /*
- * groups of the order that are looked at under one hold of the lane's lock: less
+ * groups of the order that are examined while the lane's lock is held: less
  * than a millisecond
  */
 #define MOST_LOOKED 1000
 
-/* Begin to search a group for what has fallen due. */
+/* Begin to search a group for due and lapsed tasks. */
 static void
 read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 {
@@ -60,7 +59,7 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 	group->due.n = 0;
 	if (turn->sets.lapsed)
 	{
-		/* if leases lapse during the search, that is noted anew */
+		/* leases that lapse during the search are noted again */
 		fairq_seats_remove(lane, FAIRQ_LAPSED, turn->group_no);
 		pg_atomic_write_u64(&lane->searches,
 							pg_atomic_read_u64(&lane->searches) + 1);
@@ -69,21 +68,22 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 		group->due.since[r] = group->run.since[r] = FAIRQ_ADDR_MAX;
 }
 
-/* The turn that is next, whose group, and how it comes to be. */
+/* The next turn: its group, its place, and how it was found. */
 typedef struct NextTurn
 {
 	int32		group_no;
 	int64		block;
 	int64		addr;
-	int32		left;			/* of a turn that was begun, or 0 */
-	int64		from;			/* no group below has a turn to come in the
-								 * block */
+	int32		left;			/* tasks left, if the turn was begun; else 0 */
+	int64		from;			/* no group below this seat has a turn to come
+								 * in the block */
 } NextTurn;
 
 /*
- * Find the next turn, as far as is known.  False if the ring is empty; or, in a lane
- * that is not fair by tasks, if the call passes over all that is in it, or if steps of
- * taking are below 0: then the search has to go on.
+ * Find the next turn, as far as is known.  Returns false if the ring is empty.
+ * There are other reasons in a lane that is not task-fair.  The call passes
+ * over all groups of the ring, or lacks an account.  Or steps of taking are
+ * below 0, and the search must continue.
  */
 static bool
 find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
@@ -123,7 +123,7 @@ find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 	return true;
 }
 
-/* Are all seats known from which another turn could come before that one? */
+/* Whether all seats are known whose turns could come before that one. */
 static bool
 is_covered(FairqLane *lane, const NextTurn *next)
 {
@@ -142,13 +142,13 @@ is_covered(FairqLane *lane, const NextTurn *next)
 }
 
 /*
- * Move on to that turn, which may be in the next block; or in another round
- * past the last block, which is counted.
+ * Move to that turn, which may be in the next block; or in another round past
+ * the last block, which is counted.
  */
 static void
 pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 {
-	/* a turn that was left over is beside those of the present block */
+	/* the rest of a turn of a past block is not a turn of the present one */
 	if (!is_by_turns(lane) ||
 		(next->left > 0 && is_past(lane, next->addr)))
 		return;
@@ -167,8 +167,8 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 }
 
 /*
- * The lowest address of the call's turns, if it takes that one, too.  That can be
- * the one that comes last: it may be in the same block as all so far.
+ * Returns the lowest address of the call's turns, if it takes that one, too.
+ * The last turn can be the lowest: a group in front is in the same block.
  */
 static int64
 first_with(const FairqTaking *taking, const NextTurn *next)
@@ -177,7 +177,7 @@ first_with(const FairqTaking *taking, const NextTurn *next)
 		next->addr;
 }
 
-/* Is that turn one of those that the call may take? */
+/* Whether the call may take that turn. */
 static bool
 may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 {
@@ -192,7 +192,7 @@ may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 		next->addr < first + taking->window.per_group * block_length;
 }
 
-/* Fill in a turn.  False if it has come to nothing: the group has nothing. */
+/* Fill in a turn.  Returns false if the group has nothing to serve. */
 static bool
 take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 		  FairqGroup *group, FairqTurn *turn)
@@ -237,7 +237,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	return true;
 }
 
-/* Note that the turn, or a part of it, is in flight. */
+/* Note that the turn, or one call's part of it, is in flight. */
 static void
 note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 		   FairqTurn *turn)
@@ -255,7 +255,7 @@ note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
 	if (turn->state.continued)
 	{
-		/* an entry that was made since the first part knows of none */
+		/* an entry made after the first part has no count of the parts */
 		group->turn.parts += group->turn.parts > 0 ? 1 : 0;
 		return;
 	}
@@ -263,7 +263,7 @@ note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 	group->turn.published = false;
 }
 
-/* Is the lane fair by what the backend believes? */
+/* Whether the lane is fair in the way that the backend expects. */
 static bool
 is_ready_for(FairqLane *lane, const FairqTaking *taking)
 {
@@ -271,8 +271,8 @@ is_ready_for(FairqLane *lane, const FairqTaking *taking)
 }
 
 /*
- * Lock the lane to take turns of it.  False, and the lane is not locked, if turns
- * cannot be taken yet; *result says why.
+ * Lock the lane to take its turns.  If turns cannot be taken yet, returns
+ * false, and the lane is not locked; *result says why.
  */
 static bool
 begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
@@ -293,9 +293,9 @@ begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 }
 
 /*
- * Take the next turns, with tasks off the hands of their groups: so many
- * turns, or as many as tasks are wanted, or up to where a hand has to be read
- * first.
+ * Take the next turns, with tasks off the hands of their groups.  Stops after
+ * "most" turns, or with as many tasks as wanted, or before a group whose hand
+ * must be read first.
  */
 FairqTaken
 fairq_lane_take(FairqLane *lane, FairqTaking *taking)
@@ -339,7 +339,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		group = lock_group(lane, next.group_no, true, &set);
 		if (group == NULL)
 		{
-			/* all entries that it could have are pinned, for a moment */
+			/* all entries that the group could get are pinned for a moment */
 			result = FAIRQ_NOT_NOW;
 			if (++crowded > MAX_CROWDED || !is_by_turns(lane))
 				break;
@@ -350,9 +350,10 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			continue;
 		}
 		/*
-		 * What a reading brings is better waited for than read twice; and what
-		 * a turn does not need is put back first.  Where the order depends on
-		 * what is served, a turn that may come to nothing is the first one.
+		 * Serve the turns so far before one that needs a search or a reading.
+		 * They may yet fill the group's hand, or put back tasks that they do
+		 * not need.  Where the order depends on served tasks, a turn that may
+		 * yield nothing must be the call's first.
 		 */
 		if (taking->n > 0 && (next.block > begun_in || !is_by_turns(lane)) &&
 			(any_search ||
@@ -380,8 +381,8 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 }
 
 /*
- * Read what is in the hand of the group whose turn is next, without taking it.
- * False if there is nothing.
+ * Copy the hand of the group whose turn is next, without taking its tasks.
+ * Returns false if it has none.
  */
 bool
 fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
@@ -421,9 +422,9 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 }
 
 /*
- * Take, in a full queue, a turn, as it were, of the group with lapsed leases
- * whose seat is next; with tried_seat, which is -1 otherwise, past that one.
- * The address is one to come.
+ * In a full queue, take the next group with lapsed leases, in the order of
+ * seats; with tried_seat, which is -1 otherwise, past that seat.  This is no
+ * turn of the block: its address is that of the group's next turn.
  */
 FairqTaken
 fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
@@ -477,10 +478,10 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 /* --------------------------------------------------------------------- */
 
 /*
- * Returns how many tasks of the group's hand the caller gets, at most so many;
- * its turn has none left.  If that is none, the caller has to read from
- * *from on (FAIRQ_ADDR_MAX: there is nothing to read), looking at rows or not
- * (*by_row), and may offer what it finds or not (*offers).
+ * Give the caller, whose turn has no task left, up to "most" tasks of the
+ * group's hand.  Returns their number.  If that is 0, the caller must read
+ * from *from on; FAIRQ_ADDR_MAX: there is nothing to read.  *by_row says
+ * whether it examines rows, *offers whether it may offer what it finds.
  */
 int
 fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -515,9 +516,9 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 }
 
 /*
- * End a reading, which has found these tasks up to end, in order.  Returns how
- * many of them, or of those that are ready before, the caller gets, at most so
- * many; the others are kept for later, if the reading counts.
+ * End a reading, which has found these tasks up to "end", in order.  The
+ * caller gets up to "most" of them, or of ready tasks before them.  Returns
+ * their number.  The others are kept for later, if the reading counts.
  */
 int
 fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -550,7 +551,7 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 	return n;
 }
 
-/* End the caller's reading, which an error has broken off. */
+/* End the caller's reading after an error. */
 void
 fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
 {
@@ -570,7 +571,7 @@ fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
 }
 
 /*
- * Drop the group's hand, which had a task at that address that is not there.
+ * Drop the group's hand: its task at that address no longer exists.
  */
 void
 fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,

@@ -1,15 +1,16 @@
 /*
  * lane_view.c
- *		What a lane knows, copied for those who look: views, statistics, peek.
+ *		Copies of what a lane knows, for views, statistics and peek.
  *
- * Three questions: how the lane stands; which of its groups wait or run, and
- * since when; what groups were served in a lane that is not fair by tasks, and
- * how far they are apart.
+ * These functions answer three questions.  What is the state of the lane?
+ * Which of its groups wait or run, and since when?  In a lane that is not
+ * task-fair, what have groups got, and how large is the difference?
  *
- * The group that has got least is among the first groups of each level of the
- * ordered set, and the one that has got most among the last.  Groups that have
- * left the ring and are still in the set are skipped, MOST_LOOKED_AT of them at
- * most: if that is not enough, the answer is not known.
+ * The group that has got least is the first group of some level of the ordered
+ * set.  The group that has got most is the last of some level.  A group that
+ * has left the ring can still be in the set, and is skipped.  At most
+ * MOST_LOOKED_AT groups are examined: if that is not enough, the answer is not
+ * known.
  *
  * Nothing is changed, and no entry is made.
  *
@@ -21,14 +22,14 @@
 #include "lane_internal.h"
 #include "lane_view.h"
 
-/* Sets of groups: those that wait; those that run. */
+/* Sets of waiting groups, and of running ones. */
 #define WAITING (1 << FAIRQ_RING | 1 << FAIRQ_PARKED | 1 << FAIRQ_THROTTLED)
 #define RUNNING (1 << FAIRQ_LEASED | 1 << FAIRQ_LAPSED)
 
-/* groups that are looked at for each end of the set */
+/* groups that are examined at each end of the ordered set */
 #define MOST_LOOKED_AT 1000
 
-/* Is the set to be shown?  Of a lane that is void (!begun) only leases count. */
+/* Whether to show the set.  In a void lane (!begun), only leases count. */
 static bool
 is_shown(bool begun, FairqSeatSet set)
 {
@@ -45,7 +46,7 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 	view->first = lane->recovery.first;
 	view->known = lane->recovery.known;
 	view->block = lane->present.block;
-	/* all count as passed in a lane that is not fair by tasks */
+	/* in a lane that is not task-fair, all seats count as passed */
 	view->seat = is_by_turns(lane) ? lane->present.seat : FAIRQ_NO_SEAT;
 	view->turn = lane->turn.addr;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
@@ -53,14 +54,14 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 	view->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
 	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
 		view->n[set] = is_shown(view->begun, set) ? lane->seats.n[set] : 0;
-	/* in front of those that service has not come to in this block */
+	/* only groups in front, whose seats were passed in this block */
 	if (view->begun)
 		view->n[FAIRQ_TODO] = fairq_seats_count(lane, FAIRQ_TODO,
 												lane->present.seat);
 	LWLockRelease(&lane->lock);
 }
 
-/* Copy what the entry of a group says, or what a new one would say. */
+/* Copy the entry of a group, or a new one that was filled in for this. */
 static void
 copy_entry(const FairqGroup *group, FairqWait *wait)
 {
@@ -74,7 +75,7 @@ copy_entry(const FairqGroup *group, FairqWait *wait)
 			Min(wait->due_from[group->due.region], group->due.items[0].addr);
 }
 
-/* Copy what is known of a group of a lane of which a recovery has begun. */
+/* Copy what is known of a group of a lane whose recovery has begun. */
 static void
 copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 {
@@ -113,9 +114,9 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 }
 
 /*
- * Copy what is known of the first groups at or behind that seat that wait; or run,
- * if a lease in the lane may have ended by that time.  Returns how many there were.
- * Of a lane that is void nothing is known.
+ * Copy what is known of the first waiting groups at or behind that seat.  If a
+ * lease in the lane may have ended by that time, running groups are included.
+ * Returns the number of groups; 0 if the lane is void.
  */
 int
 fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
@@ -144,8 +145,8 @@ fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
 }
 
 /*
- * How many groups of the lane wait.  *next is the seat behind that which service has
- * passed last.
+ * Returns how many groups of the lane wait.  *next is set to the seat behind
+ * the one that service has passed last.
  */
 int32
 fairq_lane_nwaiting(FairqLane *lane, int64 *next)
@@ -161,7 +162,7 @@ fairq_lane_nwaiting(FairqLane *lane, int64 *next)
 	return n;
 }
 
-/* Are parked groups taken back by the next call that takes turns? */
+/* Whether the next call that takes turns takes back all groups aside. */
 static bool
 is_to_unpark(FairqLane *lane)
 {
@@ -171,7 +172,7 @@ is_to_unpark(FairqLane *lane)
 		pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
 }
 
-/* Copy what is known of one group.  False if the lane is void. */
+/* Copy what is known of one group.  Returns false if the lane is void. */
 bool
 fairq_lane_wait_of(FairqLane *lane, int32 group_no, FairqWait *wait)
 {
@@ -185,7 +186,7 @@ fairq_lane_wait_of(FairqLane *lane, int32 group_no, FairqWait *wait)
 	return known;
 }
 
-/* Is the group throttled, as far as is known? */
+/* Whether the group is throttled, as far as is known. */
 bool
 fairq_lane_is_throttled(FairqLane *lane, int32 group_no)
 {
@@ -198,7 +199,7 @@ fairq_lane_is_throttled(FairqLane *lane, int32 group_no)
 	return throttled;
 }
 
-/* Have all timed tasks of the lane been searched for at some time? */
+/* Whether calls have searched for all timed tasks of the lane at some time. */
 bool
 fairq_lane_is_searched(FairqLane *lane)
 {
@@ -209,7 +210,7 @@ fairq_lane_is_searched(FairqLane *lane)
 	return searched;
 }
 
-/* A group's account; NULL: it has none, or one that is void. */
+/* Returns a group's account; NULL: it has none, or one that is void. */
 static const FairqAccount *
 account_if_any(FairqLane *lane, int32 group_no)
 {
@@ -220,7 +221,7 @@ account_if_any(FairqLane *lane, int32 group_no)
 		account : NULL;
 }
 
-/* What a group has got, per weight. */
+/* Returns the amount that a group has got, per weight. */
 static double
 got_of(FairqLane *lane, const FairqAccount *account, TimestampTz now)
 {
@@ -232,8 +233,8 @@ got_of(FairqLane *lane, const FairqAccount *account, TimestampTz now)
 }
 
 /*
- * Find what one of the groups that wait has got that has got least; or, with most,
- * most.  False: there is none, or it is not known.
+ * Find the least amount that a waiting group has got; with most, the greatest.
+ * Returns false if no group waits, or the amount is not known.
  */
 static bool
 find_end(FairqLane *lane, bool most, TimestampTz now, double *end)
@@ -263,7 +264,7 @@ find_end(FairqLane *lane, bool most, TimestampTz now, double *end)
 			*end = got;
 		found = true;
 		nlevels++;
-		/* on to the next level */
+		/* continue with the next level */
 		at.amount.whole = most ? PG_INT64_MIN : PG_INT64_MAX;
 	}
 	return found && nlevels == FAIRQ_MOST_LEVELS;
@@ -294,7 +295,7 @@ fairq_lane_fairness(FairqLane *lane, TimestampTz now, FairqFairness *fairness)
 	LWLockRelease(&lane->lock);
 }
 
-/* Copy what a group was served. */
+/* Copy a group's account. */
 void
 fairq_lane_served(FairqLane *lane, TimestampTz now, int32 group_no,
 				  FairqGroupServed *served)

@@ -1,31 +1,31 @@
 /*
  * lane_view.h
- *		What a lane knows, copied for those who look.
+ *		Copies of what a lane knows, for views.
  */
 #ifndef FAIRQ_LANE_VIEW_H
 #define FAIRQ_LANE_VIEW_H
 
 #include "lane.h"
 
-/* Of a lane, what the view fairq.lanes shows; a copy. */
+/* A copy of a lane, for the view fairq.lanes. */
 typedef struct FairqLaneView
 {
 	bool		begun;			/* true: a recovery of the lane has begun;
-								 * false: the fields below but deadline are
+								 * false: the fields below except deadline are
 								 * undefined */
 	int64		first;			/* recovery.first of the lane */
 	int64		known;			/* recovery.known of the lane */
 	int64		block;			/* present.block of the lane */
-	int32		seat;			/* present.seat of the lane, if it is fair by
-								 * tasks */
+	int32		seat;			/* present.seat of the lane, if it is
+								 * task-fair */
 	int64		turn;			/* turn.addr of the lane */
 	int64		timers[FAIRQ_REGIONS];	/* timers of the lane */
 	TimestampTz deadline;		/* deadline of the lane */
-	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set; of
-									 * FAIRQ_TODO, of those in front */
+	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set; for
+									 * FAIRQ_TODO, only those in front */
 } FairqLaneView;
 
-/* Of a group in a lane, what says whether it waits or runs; a copy. */
+/* A copy of a group in a lane: whether it waits or runs. */
 typedef struct FairqWait
 {
 	int32		group_no;		/* the group's number */
@@ -33,54 +33,56 @@ typedef struct FairqWait
 	bool		due;			/* true: it is in the set "due" */
 	FairqSeatSet set;			/* the ring, parked or throttled; leased: it is
 								 * in none of these */
-	TimestampTz since;			/* time before which nothing ready of it waits;
-								 * DT_NOBEGIN: not known */
+	TimestampTz since;			/* earliest time since which a ready task may
+								 * wait; DT_NOBEGIN: not known */
 	bool		leased;			/* true: tasks of it may be running */
 	TimestampTz deadline;		/* time before which no lease of it ends;
 								 * DT_NOBEGIN: some may have ended */
 	int64		from;			/* address below which no queued task is ready;
-								 * FAIRQ_ADDR_MAX: none is at all */
+								 * FAIRQ_ADDR_MAX: none is ready */
 	int64		due_from[FAIRQ_REGIONS];	/* address of each timed region
 											 * below which no task is due, or
 											 * waits for its time;
 											 * FAIRQ_ADDR_MAX: none does */
-	int64		tail;			/* last address given; FAIRQ_ADDR_NONE: none;
-								 * FAIRQ_TAIL_UNKNOWN */
+	int64		tail;			/* last address given, or FAIRQ_TAIL_UNKNOWN;
+								 * FAIRQ_ADDR_NONE: none */
 	int64		next_turn;		/* address of the group's next turn */
 	int64		run_low[FAIRQ_REGIONS]; /* address of each region below which
 										 * no task is running; FAIRQ_ADDR_MAX:
-										 * none is at all */
+										 * none is running */
 	int64		run_high;		/* highest address of the queued region at
 								 * which a task may be running;
 								 * FAIRQ_ADDR_NONE: none */
 } FairqWait;
 
 /*
- * How fair a lane is; a copy.  Amounts are costs, or seconds of work, per weight.
+ * How fair a lane is; a copy.  Amounts are costs, or seconds of work, per
+ * weight.
  */
 typedef struct FairqFairness
 {
 	bool		begun;			/* true: a recovery of the lane has begun;
 								 * false: all else is undefined */
-	FairqFairBy fair_by;		/* by what the lane is fair */
+	FairqFairBy fair_by;		/* fair_by of the lane */
 	bool		known;			/* true: that recovery is over; false: not all
-								 * groups that are ready are known */
+								 * ready groups are known */
 	int32		nready;			/* number of groups that may have something
 								 * ready */
 	bool		ranked;			/* true: least and most are known */
 	double		least;			/* the least that one of these has got */
 	double		most;			/* the most */
-	double		longest;		/* by time, E in microseconds; 0: not known */
+	double		longest;		/* if time-fair, E in microseconds; 0: not
+								 * known */
 } FairqFairness;
 
-/* What a group was served in a lane that is not fair by tasks; a copy. */
+/* A copy of a group's account in a lane that is not task-fair. */
 typedef struct FairqGroupServed
 {
 	bool		any;			/* true: it has an account; false: all else is
 								 * undefined */
-	double		got;			/* what it has got, per weight */
-	int32		running;		/* by time, number of its running tasks */
-	int32		level;			/* by time, its level */
+	double		got;			/* amount that it has got, per weight */
+	int32		running;		/* if time-fair, number of its running tasks */
+	int32		level;			/* if time-fair, its level */
 } FairqGroupServed;
 
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);

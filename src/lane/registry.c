@@ -1,42 +1,44 @@
 /*
  * registry.c
- *		Which queues and counters shared memory has: found, made, given back.
+ *		The queues and counters that shared memory has: find, make, give back.
  *
- * Three hash tables in the area of shmem.c: queues, the counters of groups
- * (registry_counters.c), and the extensions they belong to, one per CREATE
- * EXTENSION in a database.
+ * There are three hash tables in the area of shmem.c.  They have queues, the
+ * counters of groups (registry_counters.c), and their extensions, one per
+ * CREATE EXTENSION in a database.
  *
- * A queue's hints are given back, and then are another queue's.  They are never
- * freed, so a pointer to them can always be followed; a backend that holds a lock
- * on the queue can rely on their being this queue's.  They are given back
+ * A queue's hints are given back, and then another queue uses them.  They are
+ * never freed, so a pointer to them can always be followed.  If a backend
+ * holds a lock on the queue, the hints stay this queue's.  They are given back
  *
  * - when drop_queue has committed, or the create_queue that made them has been
  *	 rolled back (transaction.c).  Then no other transaction has a lock on the
  *	 queue, so none has pending changes of its lanes, or holds its counters.
- *	 Two kinds of pointers may be left: that of a session asleep in fairq.wait,
- *	 which holds no lock; and those in the backends' caches (queue.c), by which
- *	 only the version is read, and the version never goes back.  So hints at
- *	 which a session sleeps are kept in a list of their own ("dropped") until
- *	 it has left.  Then what was had for the queue's groups is freed (chunks.c).
+ *	 Two kinds of pointers may be left.  A session asleep in fairq.wait has
+ *	 one, and holds no lock.  The backends' caches (queue.c) have others,
+ *	 through which only the version is read, and the version never decreases.
+ *	 So hints at which a session sleeps are kept in a list of their own
+ *	 ("dropped") until it has left.  Then the memory for the queue's groups is
+ *	 freed (chunks.c).
  *
- * - when the extension or its database is gone.  No backend with this library is
- *	 told of that (DROP DATABASE is said in another database), so such hints are
- *	 looked for: when an extension comes by that is new here, when the cache of
- *	 groups has no room ("crowded"), and by fairq.maintain() of all queues.
+ * - when the extension or its database is gone.  No backend with this library
+ *	 is notified of that (DROP DATABASE runs in another database).  So a sweep
+ *	 searches for such hints when an extension is new here, or when the cache
+ *	 of groups has no room ("crowded").  fairq.maintain() of all queues does
+ *	 so, too.
  *
- * The hints of a queue whose row was deleted by SQL stay until its extension is
- * gone: its users have not been waited for.
+ * If a queue's row was deleted by SQL, its hints stay until its extension is
+ * gone: nobody has waited for its users.
  *
- * The number of a queue that is gone can come back, with the rows of a dump.  So
- * hints that were given back are not found any more, and new ones begin with a
+ * The number of a queue that is gone can come back, with the rows of a dump.
+ * So hints that were given back are no longer found.  New ones begin with a
  * number that makes counters of the same queue void (registry_counters.c).
  *
- * If an allocation fails, nothing is half there: what is needed for an entry is
- * had before the entry is made.
+ * If an allocation fails, nothing is half done: all that an entry needs is
+ * allocated before the entry is made.
  *
- * Locking: a partition of a hash table, of counters before one of queues; then
- * a lane's lock, a counter's mutex, or registry->lock, and under the latter
- * what the DSA takes.
+ * Locking: a partition of a hash table, of counters before one of queues.
+ * Then a lane's lock, a counter's mutex, or registry->lock, and under the
+ * latter the locks of the DSA.
  */
 #include "postgres.h"
 
@@ -56,7 +58,7 @@
 /* bytes that hints take in the area: whole pages of the allocator */
 #define HINTS_SIZE TYPEALIGN(4096, sizeof(FairqHints))
 
-/* how often extensions that are gone are looked for because of a full cache */
+/* least time between two sweeps for extensions that are gone */
 #define SWEEP_EVERY (INT64CONST(1) * USECS_PER_SEC)
 
 typedef struct ExtensionEntry
@@ -72,7 +74,7 @@ FairqRegistryView fairq_view;
 static Oid	entered = InvalidOid;
 static dsa_pointer own_tally = InvalidDsaPointer;
 
-/* Attach to a table, or make it; it stays as it is if this has been done. */
+/* Attach to a table, or make it.  If this has been done, it stays as it is. */
 static void
 open_table(dshash_table **table, dsa_pointer *handle, size_t entry_size)
 {
@@ -118,8 +120,8 @@ fairq_registry_attach(void)
 /* --------------------------------------------------------------------- */
 
 /*
- * Find or make an entry, which is locked; NULL if there is no room for it, or
- * for the buckets that a table of so many entries is to have.
+ * Find or make an entry, and lock it.  NULL if there is no room for it, or for
+ * the buckets of a larger table.
  */
 static void *
 try_insert(dshash_table *table, const FairqQueueKey *key, bool *found)
@@ -144,12 +146,12 @@ try_insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 	return entry;
 }
 
-/* Find or make an entry, which is locked.  No lock may be held. */
+/* Find or make an entry, and lock it.  No lock may be held. */
 void *
 fairq_registry_insert(dshash_table *table, const FairqQueueKey *key,
 					  bool *found)
 {
-	/* most are there, which costs less to find */
+	/* most exist, and are cheaper to find */
 	void	   *entry = dshash_find(table, key, true);
 
 	*found = entry != NULL;
@@ -191,7 +193,9 @@ pop_hints(dsa_pointer *list)
 	return hints;
 }
 
-/* What stays the same, whichever queue it is of. */
+/*
+ * Initialize the fields that stay the same for all queues that use the hints.
+ */
 static void
 init_once(FairqHints *hints, dsa_pointer self)
 {
@@ -204,8 +208,8 @@ init_once(FairqHints *hints, dsa_pointer self)
 }
 
 /*
- * Would so many more hints be too many?  As they are never freed, some of the
- * area is left for what groups need.
+ * Whether that many more hints would be too many.  As they are never freed,
+ * some of the area is left for groups.
  */
 static bool
 are_too_many(uint32 more)
@@ -215,7 +219,7 @@ are_too_many(uint32 more)
 	return n * HINTS_SIZE > fairq_area_size() / 3 * 2;
 }
 
-/* Allocate so many hints; InvalidDsaPointer if there is no room. */
+/* Allocate n hints; InvalidDsaPointer if there is no room. */
 static dsa_pointer
 allocate_hints(uint32 n)
 {
@@ -237,9 +241,10 @@ allocate_hints(uint32 n)
 }
 
 /*
- * Make hints, so many at once that they take a 16th of the area, or fewer if
- * there is no room.  They are never freed.  One by one they would lie between
- * what their groups have, and leave no large piece free once that is freed.
+ * Make hints.  They are allocated together, as many as fill a 16th of the
+ * area, or fewer if there is no room.  They are never freed.  Single ones
+ * would lie between the memory of their groups, and leave no large piece free
+ * once that is freed.
  */
 static FairqHints *
 make_hints(void)
@@ -286,7 +291,7 @@ init_lane(FairqLane *lane, int priority)
 		pg_atomic_init_u64(&lane->stats[i], 0);
 }
 
-/* They are a queue's from now on. */
+/* Initialize hints for a queue, which uses them from now on. */
 static void
 init_hints(FairqHints *hints, const FairqQueueKey *key)
 {
@@ -311,7 +316,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 		init_lane(&hints->lanes[priority], priority);
 }
 
-/* Free what was had for the queue's groups. */
+/* Free the memory for the queue's groups. */
 static void
 free_chunks(FairqHints *hints)
 {
@@ -326,8 +331,8 @@ free_chunks(FairqHints *hints)
 }
 
 /*
- * Take hints at which no session waits any more out of the list of those that
- * were dropped; *key is that of their queue.  NULL if there are none.
+ * Take hints at which no session waits any more out of the list of dropped
+ * ones.  *key is that of their queue.  NULL if there are none.
  */
 static FairqHints *
 pop_dropped(FairqQueueKey *key)
@@ -354,7 +359,7 @@ pop_dropped(FairqQueueKey *key)
 }
 
 /*
- * Delete the entry by which these hints were found.  The queue's number may have
+ * Delete the entry that leads to these hints.  The queue's number may have
  * come back since, and lead to other hints: that entry stays.
  */
 static void
@@ -370,7 +375,7 @@ remove_entry(const FairqQueueKey *key, dsa_pointer self)
 		dshash_release_lock(fairq_view.queues, entry);
 }
 
-/* Let those be used again that were dropped. */
+/* Make dropped hints available to other queues. */
 void
 fairq_reclaim_dropped(void)
 {
@@ -401,10 +406,9 @@ take_free(void)
 }
 
 /*
- * The queue of that key, whose hints these are, is gone or has never been
- * there.  A sweep for what is gone may come by hints that were given back
- * before, or even are another queue's by now.  For callbacks, too: nothing
- * that is done here can fail.
+ * The queue of that key, which had these hints, is gone or never existed.  A
+ * sweep may find hints that were given back before, or even belong to another
+ * queue by now.  For callbacks, too: nothing here can fail.
  */
 static void
 release_hints(FairqHints *hints, const FairqQueueKey *key)
@@ -433,7 +437,7 @@ fairq_shmem_release(FairqHints *hints)
 
 /* --------------------------------------------------------------------- */
 
-/* Is that table of this database dropped for good? */
+/* Whether that table of this database is dropped for good. */
 static bool
 table_is_gone(Oid task)
 {
@@ -505,9 +509,9 @@ delete_extension(const FairqQueueKey *key)
 }
 
 /*
- * Give back what belongs to extensions and databases that are gone.  The caller
- * has a table of fairq open: so no other transaction is just making the extension
- * of this database anew.
+ * Give back the hints of extensions and databases that are gone.  The caller
+ * has a table of fairq open.  So no other transaction is just making the
+ * extension of this database again.
  */
 void
 fairq_shmem_sweep(void)
@@ -542,7 +546,9 @@ fairq_shmem_sweep(void)
 	pg_atomic_write_u64(&fairq_view.registry->swept_at, GetCurrentTimestamp());
 }
 
-/* Was the last sweep so long ago that another one may find something? */
+/*
+ * Whether another sweep may find something, after the time since the last one.
+ */
 static bool
 is_sweep_due(void)
 {
@@ -551,7 +557,9 @@ is_sweep_due(void)
 		SWEEP_EVERY;
 }
 
-/* The cache of groups was found to be full: maybe of what is gone. */
+/*
+ * The cache of groups was full: maybe of groups of extensions that are gone.
+ */
 void
 fairq_shmem_sweep_if_crowded(void)
 {
@@ -562,7 +570,7 @@ fairq_shmem_sweep_if_crowded(void)
 	fairq_shmem_sweep();
 }
 
-/* The area is full: maybe of what is gone. */
+/* The area is full: maybe of hints of extensions that are gone. */
 void
 fairq_shmem_sweep_if_due(void)
 {
@@ -570,7 +578,7 @@ fairq_shmem_sweep_if_due(void)
 		fairq_shmem_sweep();
 }
 
-/* An extension that was not here before: maybe another is gone. */
+/* Enter an extension that was not here before: maybe another one is gone. */
 static void
 enter_extension(void)
 {
@@ -605,7 +613,9 @@ enter_extension(void)
 	entered = key.task;
 }
 
-/* The tally of the extension that has that fairq.task, which is locked; or NULL. */
+/*
+ * The tally of the extension with that fairq.task, which is locked; or NULL.
+ */
 FairqTally *
 fairq_shmem_tally(Oid task)
 {
@@ -622,7 +632,7 @@ fairq_shmem_tally(Oid task)
 	return fairq_at(tally);
 }
 
-/* Are these hints still of that queue? */
+/* Whether these hints are still that queue's. */
 static bool
 is_of_queue(FairqHints *hints, const FairqQueueKey *key)
 {
@@ -654,8 +664,8 @@ find_queue(const FairqQueueKey *key)
 }
 
 /*
- * Have these hints, which are free, be that queue's, unless another backend has entered
- * others.  Returns those that are.
+ * Enter these free hints as that queue's, unless another backend has entered
+ * others.  Returns the hints that are the queue's.
  */
 static FairqHints *
 enter_queue(const FairqQueueKey *key, FairqHints *hints)
@@ -689,8 +699,8 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 }
 
 /*
- * Hints that were made on a standby are found after its promotion: until that
- * tasks may have started elsewhere.  No group has a counter so far.
+ * Hints that were made on a standby are found after its promotion.  Tasks may
+ * have started elsewhere until then.  No group has a counter so far.
  */
 static void
 end_replay(FairqHints *hints)
@@ -706,8 +716,8 @@ end_replay(FairqHints *hints)
 }
 
 /*
- * Find or make a queue's hints.  They are its own as long as the queue is there,
- * which the caller knows by its row, and keeps by a lock.
+ * Find or make a queue's hints.  They are its own as long as the queue exists.
+ * The caller knows that from its row, and holds a lock that keeps the queue.
  */
 FairqHints *
 fairq_shmem_queue(int32 queue_id)
@@ -727,7 +737,9 @@ fairq_shmem_queue(int32 queue_id)
 	return hints;
 }
 
-/* The same, if shared memory knows the queue; nothing is made.  Else NULL. */
+/*
+ * The same, if shared memory knows the queue; else NULL, and nothing is made.
+ */
 FairqHints *
 fairq_shmem_find_queue(int32 queue_id)
 {
@@ -766,8 +778,8 @@ fairq_shmem_queues(Oid task)
 }
 
 /*
- * What there is of all databases.  The allocator rounds an entry up to a size of
- * its own, and each has a bucket or two, so the bytes are not exact.
+ * Count queues and counters of all databases.  The allocator rounds up the
+ * size of an entry, and each has a bucket or two, so the bytes are not exact.
  */
 void
 fairq_registry_use(FairqRegistryUse *use)

@@ -1,6 +1,6 @@
 /*
  * registry.h
- *		Which queues and counters shared memory has: found, made, given back.
+ *		The queues and counters that shared memory has: find, make, give back.
  */
 #ifndef FAIRQ_REGISTRY_H
 #define FAIRQ_REGISTRY_H
@@ -9,12 +9,13 @@
 
 #include "lane.h"
 
-/* What the registry has of all databases. */
+/* The size of the registry, of all databases. */
 typedef struct FairqRegistryUse
 {
 	int64		nqueues;		/* number of queues */
 	int64		ncounters;		/* number of counters of groups */
-	int64		bytes;			/* bytes that its hash tables take, about */
+	int64		bytes;			/* bytes that its hash tables take,
+								 * approximately */
 } FairqRegistryUse;
 
 extern void fairq_registry_use(FairqRegistryUse *use);

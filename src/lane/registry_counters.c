@@ -1,11 +1,11 @@
 /*
  * registry_counters.c
- *		Which counters of groups shared memory has: found, made, freed.
+ *		The counters of groups that shared memory has: find, make, free.
  *
- * A counter is freed when it is idle and not pinned; one of a queue that is gone
- * also if it is not idle.  Such counters are looked for whenever there are twice
- * as many as the last time left, which costs a constant time per new one, and when
- * shared memory is full.
+ * A counter is freed when it is idle and not pinned.  If its queue is gone, it
+ * need not be idle.  A search for such counters begins when there are twice as
+ * many counters as the last search left.  That costs a constant time per new
+ * counter.  A search also begins when shared memory is full.
  *
  * Locking: a partition of the table of counters, before one of queues; see
  * registry.c.
@@ -17,9 +17,9 @@
 #include "shmem.h"
 
 /*
- * The number of the last load that is over, and the tenure of the hints of a
- * counter's queue.  False if the queue is gone: then the counter may be freed,
- * though it is not idle.
+ * Read the number of the last load that is over, and the tenure of the hints
+ * of a counter's queue.  False if the queue is gone: then the counter may be
+ * freed, though it is not idle.
  */
 static bool
 read_queue_of(const FairqQueueKey *key, uint64 *current, uint64 *tenure)
@@ -39,7 +39,10 @@ read_queue_of(const FairqQueueKey *key, uint64 *current, uint64 *tenure)
 	return true;
 }
 
-/* Can the counter be freed?  Mostly a look at itself is enough to say so. */
+/*
+ * Whether the counter can be freed.  Mostly its own fields are enough to
+ * decide.
+ */
 static bool
 is_of_no_use(FairqCounterEntry *entry)
 {
@@ -54,7 +57,7 @@ is_of_no_use(FairqCounterEntry *entry)
 		 fairq_counter_is_idle(&entry->counter, current));
 }
 
-/* Free the counters that are idle, and what queues had that are gone. */
+/* Free the counters that are idle, and those of queues that are gone. */
 static void
 free_idle_counters(void)
 {
@@ -79,7 +82,7 @@ free_idle_counters(void)
 						Max(FAIRQ_MANY_COUNTERS, 2 * left));
 }
 
-/* Free what is only kept for its next use, if there is much of it. */
+/* Free counters that are only kept for their next use, if there are many. */
 static void
 free_if_many(void)
 {
@@ -89,7 +92,7 @@ free_if_many(void)
 }
 
 /*
- * Find the counter of a group in a copy, or make it of what there is.  It is
+ * Find the counter of a group in a copy, or make it from the real one.  It is
  * pinned.
  */
 static FairqCounter *
@@ -168,7 +171,7 @@ fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 	return &entry->counter;
 }
 
-/* The groups of a queue that have counters.  Returns how many. */
+/* Find the groups of a queue that have counters.  Returns their number. */
 int
 fairq_shmem_counters(int32 queue_id, int32 **group_nos)
 {
@@ -197,7 +200,10 @@ fairq_shmem_counters(int32 queue_id, int32 **group_nos)
 	return n;
 }
 
-/* Shared memory is full.  What belongs to extensions that are gone is freed, too. */
+/*
+ * Shared memory is full.  Free idle counters and hints of extensions that are
+ * gone.
+ */
 static void
 free_some(void)
 {
@@ -205,7 +211,9 @@ free_some(void)
 	free_idle_counters();
 }
 
-/* Once per backend: say what can be freed when shared memory is full. */
+/*
+ * Once per backend: register the function that frees memory when it is full.
+ */
 void
 fairq_counters_init(void)
 {

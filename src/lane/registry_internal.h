@@ -1,6 +1,6 @@
 /*
  * registry_internal.h
- *		The hash tables of the registry, for the files beside registry.c.
+ *		The hash tables of the registry, for the files next to registry.c.
  */
 #ifndef FAIRQ_REGISTRY_INTERNAL_H
 #define FAIRQ_REGISTRY_INTERNAL_H

@@ -2,20 +2,20 @@
  * seats.c
  *		Sets of groups of a lane, by their seats.
  *
- * A set is a bitmap, one bit for each group number, with one bit in a summary
- * for each word of it that is not empty.  So the next group of a set is found
- * by looking at a few words, however many groups there are.
+ * A set is a bitmap, one bit for each group number.  A summary has one bit for
+ * each word of the bitmap that is not empty.  So the next group of a set is
+ * found by reading a few words, however many groups there are.
  *
- * The first 64 seats are part of the lane.  All others are in chunks of the
- * queue (chunks.c).  A chunk has the bits of all ten lanes, so that one
- * allocation is enough for all that is said of its groups later: 9 sets, their
- * summaries and deadlines are 102 bits, some 13 bytes, for each group number.
+ * The first 64 seats are in the lane itself.  All others are in chunks of the
+ * queue (chunks.c).  A chunk has the bits of all ten lanes, so one allocation
+ * is enough for all sets that its groups join later.  9 sets, their summaries
+ * and deadlines are 102 bits, some 13 bytes, for each group number.
  *
- * Besides, there is a deadline for each word of seats: of the groups of these
- * seats that are in the set of leased ones no lease ends earlier.
+ * Each word of seats also has a deadline.  If a group of these seats is in the
+ * set of leased ones, no lease of the group ends earlier.
  *
- * A chunk is made (fairq_chunks_have) before a lane is locked; all else here does
- * not allocate, wait or fail.
+ * A chunk is made (fairq_chunks_have) before a lane is locked.  Nothing else
+ * here allocates, waits or fails.
  *
  * Locking: the lane's lock, exclusively to change anything.  Whether a group
  * is leased, and a deadline, may be read without it; lane_leases.c says when.
@@ -28,11 +28,11 @@
 #define WORDS(chunk) (INT64CONST(1) << ((chunk) - 1))
 #define SUMMARY_WORDS(chunk) ((WORDS(chunk) + 63) / 64)
 
-/* What a lane has of a chunk: sets with their summaries, then deadlines. */
+/* A lane's part of a chunk: sets with their summaries, then deadlines. */
 #define SET_WORDS(chunk) (WORDS(chunk) + SUMMARY_WORDS(chunk))
 #define LANE_WORDS(chunk) (FAIRQ_SEAT_SETS * SET_WORDS(chunk) + WORDS(chunk))
 
-/* Fill in a new chunk: there is no deadline. */
+/* Initialize a new chunk: there is no deadline. */
 static void
 fill_chunk(void *at, int chunk)
 {
@@ -46,7 +46,7 @@ fill_chunk(void *at, int chunk)
 	}
 }
 
-/* Make sure that there are bits for a group. */
+/* Allocate bits for a group, if there are none. */
 void
 fairq_chunks_have(FairqChunks *chunks, int32 seat)
 {
@@ -59,9 +59,7 @@ fairq_chunks_have(FairqChunks *chunks, int32 seat)
 						 sizeof(uint64), fill_chunk);
 }
 
-/*
- * Make sure that there are bits for all groups that another queue has bits of.
- */
+/* Allocate bits for all groups for which another queue has bits. */
 void
 fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like)
 {
@@ -70,7 +68,7 @@ fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like)
 			fairq_chunks_have(chunks, (int32) fairq_chunk_first(chunk));
 }
 
-/* Where a lane's part of a chunk is; NULL if the chunk is not there. */
+/* A lane's part of a chunk; NULL if there is no such chunk. */
 static inline uint64 *
 lane_part(FairqLane *lane, int chunk)
 {
@@ -79,7 +77,7 @@ lane_part(FairqLane *lane, int chunk)
 	return words == NULL ? NULL : words + LANE_WORDS(chunk) * lane->priority;
 }
 
-/* The summary of a set, behind its words. */
+/* The summary of a set, after its words. */
 static inline uint64 *
 summary_of(uint64 *words, int chunk)
 {
@@ -88,7 +86,7 @@ summary_of(uint64 *words, int chunk)
 
 /* --------------------------------------------------------------------- */
 
-/* Empty all sets but those of leases and of who was served. */
+/* Empty all sets except those of leases and of served groups. */
 void
 fairq_seats_init(FairqLane *lane)
 {
@@ -111,7 +109,7 @@ fairq_seats_init(FairqLane *lane)
 
 /*
  * Copy the bits of a lane that are in chunks to another one.  False if that
- * does not have all of them.
+ * does not have all of these chunks.
  */
 bool
 fairq_seats_copy(FairqLane *copy, FairqLane *lane)
@@ -129,7 +127,7 @@ fairq_seats_copy(FairqLane *copy, FairqLane *lane)
 	return true;
 }
 
-/* The word of a set that has the seat; NULL if its chunk is not there. */
+/* The word of a set that has the seat; NULL if there is no such chunk. */
 static inline uint64 *
 word_of(FairqLane *lane, FairqSeatSet set, int32 seat)
 {
@@ -143,7 +141,7 @@ word_of(FairqLane *lane, FairqSeatSet set, int32 seat)
 		(seat - fairq_chunk_first(chunk)) / 64;
 }
 
-/* Tell the summary whether a word, which has that seat, is empty. */
+/* Note in the summary whether a word, which has that seat, is empty. */
 static inline void
 tell_summary(uint64 *word, int64 seat)
 {
@@ -194,7 +192,7 @@ fairq_seats_remove(FairqLane *lane, FairqSeatSet set, int32 seat)
 	lane->seats.n[set]--;
 }
 
-/* The first bit of words that is not below from; -1 if there is none. */
+/* The first bit of words that is not before from; -1 if there is none. */
 static int64
 next_bit(const uint64 *words, int64 nwords, int64 from)
 {
@@ -213,7 +211,7 @@ next_bit(const uint64 *words, int64 nwords, int64 from)
 	return at * 64 + pg_rightmost_one_pos64(word);
 }
 
-/* The first group of a set at or behind that seat; FAIRQ_NO_SEAT: none. */
+/* The first group of a set at or after that seat; FAIRQ_NO_SEAT: none. */
 int32
 fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 {
@@ -255,9 +253,9 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 }
 
 /*
- * The first group at or behind that seat of those that are in any of these sets, a bit
- * for each; FAIRQ_ALL_SEATS: none.  In next is the next group of each set that the
- * walk has come to; -1 at the beginning.
+ * The first group at or after that seat that is in any of these sets, a bit
+ * for each.  FAIRQ_ALL_SEATS: none.  next has the next group of each set that
+ * the walk has found; -1 at the beginning.
  */
 int64
 fairq_seats_next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
@@ -277,14 +275,14 @@ fairq_seats_next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
 	return first;
 }
 
-/* What is done to each word of a set that is not empty. */
+/* An action on each word of a set that is not empty. */
 typedef void (*WordAction) (FairqLane *lane, uint64 *first_set, int64 stride,
 							int64 seat, void *arg);
 
 /*
- * Do something to all words of a set that are not empty.  The action gets the
- * word of the first set; that of the next one is stride words further on.  If the
- * word is empty afterwards that is noted.
+ * Call an action for all words of a set that are not empty.  The action gets
+ * the word of the first set; that of the next one is stride words later.  If
+ * the word is empty afterwards, its summary is updated.
  */
 static void
 for_each_word(FairqLane *lane, FairqSeatSet set, WordAction action, void *arg)
@@ -343,7 +341,7 @@ count_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	Count	   *count = arg;
 	uint64		bits = first_set[count->set * stride];
 
-	/* but for those behind the last seat */
+	/* without those after the last seat */
 	if (count->last - seat < 63)
 		bits &= count->last < seat ? 0 :
 			(UINT64CONST(2) << (count->last - seat)) - 1;
@@ -361,7 +359,7 @@ fairq_seats_count(FairqLane *lane, FairqSeatSet set, int32 last)
 	return count.n;
 }
 
-/* Add bits to a word of a set, and tell the summary. */
+/* Add bits to a word of a set, and to the summary. */
 static void
 add_bits(FairqLane *lane, FairqSeatSet set, uint64 *first_set, int64 stride,
 		 int64 seat, uint64 bits)
@@ -384,8 +382,8 @@ begin_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 }
 
 /*
- * Begin a block: no group of the ring has been served in it.  All had been in the
- * last one, so a look at those that had is enough.
+ * Begin a block: no group of the ring has been served in it.  All of them were
+ * served in the last one, so only served groups are visited.
  */
 void
 fairq_seats_begin_block(FairqLane *lane)
@@ -415,7 +413,7 @@ unpark_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	first_set[set * stride] = 0;
 }
 
-/* Put all groups that are in a set, parked or throttled, into the ring again. */
+/* Put all groups of a set, parked or throttled, into the ring again. */
 void
 fairq_seats_unpark(FairqLane *lane, FairqSeatSet set)
 {
@@ -436,8 +434,8 @@ deadline_of(FairqLane *lane, int64 seat)
 }
 
 /*
- * The deadline of the 64 seats around that one: no lease of their groups ends
- * earlier.
+ * The deadline of the 64 seats of that one's word: no lease of their groups
+ * ends earlier.
  */
 int64
 fairq_seats_deadline(FairqLane *lane, int32 seat)
@@ -477,7 +475,7 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	first_set[FAIRQ_LEASED * stride] = 0;
 	lane->seats.n[FAIRQ_LEASED] -= pg_popcount64(bits);
 	add_bits(lane, FAIRQ_LAPSED, first_set, stride, seat, bits);
-	/* a throttled one is looked at when its time has come */
+	/* a throttled group enters the ring when its time has come */
 	let_in_word(lane, first_set, stride, seat,
 				bits & ~first_set[FAIRQ_THROTTLED * stride]);
 	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
@@ -491,9 +489,9 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 }
 
 /*
- * Move the groups of which leases may have ended from those that are leased to
- * those that have lapsed, and into the ring.  Returns the next deadline, and how
- * many groups there were.
+ * Move the groups whose leases may have ended from the leased ones to the
+ * lapsed ones, and into the ring.  Returns the next deadline, and the number
+ * of these groups.
  */
 int64
 fairq_seats_lapse(FairqLane *lane, int64 now, int64 *ngroups)

@@ -1,55 +1,60 @@
 /*
  * shares.c
- *		Shares of a queue's lanes: whose task is next by them.
+ *		Shares of a queue's lanes: which lane's task is next.
  *
- * It is start-time fair queueing of lanes.  A task is charged as one, or its cost in
- * a queue that is fair by cost.  What a lane has got is the sum of its charges
- * divided by its share; each service is of the lane that has got
- * least, of those that have something to serve, and of equal ones of that with
- * the lower priority number.  Virtual time is what the lane served last had got
- * before; a lane that has got less begins there.  So one that had nothing for a
- * while has saved nothing up.
+ * This is start-time fair queueing of lanes.  A task is charged as one, or at
+ * its cost in a cost-fair queue.  A lane has got the sum of its charges,
+ * divided by its share.  Among the lanes that have something to serve, the one
+ * that has got least is served next.  Among equal ones, it is the one with the
+ * lower priority number.  Virtual time is what the lane served last had got
+ * before.  A lane that has got less begins there.  So a lane that had nothing
+ * for a while has saved nothing up.
  *
- * The bound: let lanes p and q have something to serve over a stretch of
- * services.  A lane is served only when no other has got less, and is charged
- * one task then: so what both have got differs by at most 1/s_p or 1/s_q, if it
- * did so at first, and it does: who comes has got what virtual time says at
- * least, and the other one at most one task more.  Over a stretch, by one and the
- * other: |n_p/s_p - n_q/s_q| <= 1/s_p + 1/s_q.  By cost, it is the highest cost of
- * each lane's tasks instead of one.  A task's cost is known once it is claimed; so
- * lanes are chosen for one task at a time there.
+ * The bound: lanes p and q have something to serve over a stretch of services.
+ * A lane is served only when no other has got less, and is then charged one
+ * task.  So if their amounts differ by at most 1/s_p or 1/s_q at first, they
+ * always do.  At first they do: a lane that comes has got virtual time or
+ * more.  The other lane has got at most one task more.  Over a stretch, the
+ * two differences add up: |n_p/s_p - n_q/s_q| <= 1/s_p + 1/s_q.  In cost-fair
+ * queues, the highest cost of each lane's tasks replaces one.  A task's cost
+ * is known once it is claimed.  So lanes are chosen there for one task at a
+ * time.
  *
- * And of as many services S as all shares together a lane p that has something
- * all the time has s_p - 1 at least: had it s_p - 2 or fewer, then between what p
- * had got at first, less 1/s_p, and at last there would be less than 1, as s_p - 1
- * charges are; so each other lane q would have been served s_q times at most, and
- * all together fewer than S.
+ * Take S services, where S is the sum of all shares.  A lane p that always has
+ * something gets at least s_p - 1 of them.  Suppose that it gets s_p - 2 or
+ * fewer.  Take the interval from its amount at first, less 1/s_p, to its
+ * amount at last.  It is at most s_p - 1 charges long, so shorter than 1.
+ * Then each other lane q is served at most s_q times, and all together fewer
+ * than S times.
  *
  * A lane is only known to have nothing when a call has looked.  It is charged
- * when it is chosen, so that calls beside each other choose different lanes, and
- * what came to nothing is given back.  By cost it is charged when the cost is known:
- * what goes back afterwards, others would have been served for, and virtual time would
- * have gone on.  Virtual time goes on for what was served alone; so a lane that has
- * nothing changes nothing, however often it is tried.  Of a window of turns, all of
- * one lane, it goes on for the first task only: so the other lanes keep what they
- * lack.
+ * when it is chosen, so concurrent calls choose different lanes.  Charges for
+ * tasks that were not served are given back.  In cost-fair queues, a lane is
+ * charged when the cost is known.  If part of an estimate was given back
+ * later, it would already have caused services of other lanes, and have
+ * advanced virtual time.  Virtual time advances only for tasks that were
+ * served.  So a lane that has nothing changes nothing, however often it is
+ * tried.  In a window of turns, all of one lane, virtual time advances for the
+ * first task only.  So the other lanes keep their lag.
  *
- * The arithmetic is exact: sums of rounded 1/s_p would differ where three tasks of a
- * share of 3 equal two of a share of 2.  Only a lane that begins at virtual time is
- * charged up to one part in FAIRQ_CHARGE_ONE of a task more.  The products are below
- * 2^61, and a lane's whole rounds last longer than any server.
+ * The arithmetic is exact.  Sums of rounded 1/s_p would differ where three
+ * tasks of a share of 3 equal two of a share of 2.  Only a lane that begins at
+ * virtual time is charged up to one part in FAIRQ_CHARGE_ONE of a task more.
+ * The products are below 2^61, and a lane's whole rounds last longer than any
+ * server.
  *
- * In a queue that is fair by time a lane is served by the rule by which groups are
- * (account.c), its share being its weight, divided by the least of all shares.  What
- * it has got is the time that its tasks have worked, of running ones so far; the
- * lanes' ledgers have that.  A lane that was found to have nothing, and has some now,
- * has got as much as the least of the others that had some.
+ * In a time-fair queue, lanes follow the rule for groups (account.c).  A
+ * lane's weight there is its share, divided by the least of all shares.  A
+ * lane has got the time that its tasks have worked, including its running
+ * tasks so far.  The lanes' ledgers have that time.  A lane that had nothing,
+ * and has something now, is given as much as the least of the others that had
+ * something.
  *
- * Shares are those of the settings' latest version that a caller has come with.
- * When they are others, and after a restart, all lanes are even.
+ * Shares are those of the latest version of the settings that a caller has
+ * passed.  When the shares change, and after a restart, all lanes are even.
  *
- * What a call has chosen is kept here, in static memory, until the call says what
- * was served of it, or its end does (turns.c).
+ * The choice of a call is kept here, in static memory, until the call reports
+ * what was served, or ends (turns.c).
  *
  * Locking: a spinlock, for some comparisons.  All but the last four functions
  * are called under it.
@@ -59,29 +64,32 @@
 #include "account.h"
 #include "shares.h"
 
-/* by time, E until a task has ended: 30 years, so that levels alone count */
+/*
+ * E in time-fair queues until a task has ended: 30 years, so levels alone
+ * count
+ */
 #define NONE_HAS_ENDED 1e15
 
 /*
- * A lane is next that is before all others: what is compared, as it is when a
- * choice begins.
+ * The lane that is before all others is next.  This is the data to compare, as
+ * it is when a choice begins.
  */
 typedef struct Choice
 {
 	const FairqShares *shares;
-	FairqGot	start[FAIRQ_PRIORITIES];	/* what each lane has got, virtual
-											 * time at least */
+	FairqGot	start[FAIRQ_PRIORITIES];	/* amount that each lane has got,
+											 * virtual time at least */
 
-	/* by time */
+	/* if time-fair */
 	const FairqLaneWork *works; /* what the lanes have worked; NULL: the queue
-								 * is not fair by time */
+								 * is not time-fair */
 	int32		least_share;	/* the least of the shares */
-	double		longest;		/* E: the longest task of late of all */
-	double		got[FAIRQ_PRIORITIES];	/* what they have got per share, and
-										 * been given */
+	double		longest;		/* E: the longest recent task of all lanes */
+	double		got[FAIRQ_PRIORITIES];	/* amounts that they have got per
+										 * share, and been given */
 } Choice;
 
-/* What the call in progress was given last; charged is in flight. */
+/* The last choice of the call in progress; its field charged is in flight. */
 static struct
 {
 	FairqShares *shares;		/* NULL: none */
@@ -101,7 +109,7 @@ add(FairqGot got, int32 share, int64 charge)
 	};
 }
 
-/* Less than 0, 0 or more, as the one has got less, the same or more. */
+/* Less than 0, 0 or more, as a has got less than b, the same or more. */
 static int
 compare(FairqGot a, int32 share_a, FairqGot b, int32 share_b)
 {
@@ -113,7 +121,7 @@ compare(FairqGot a, int32 share_a, FairqGot b, int32 share_b)
 	return left < right ? -1 : left > right;
 }
 
-/* Find what the lanes have got, virtual time at least. */
+/* Compute the amounts that the lanes have got, virtual time at least. */
 static void
 find_starts(const FairqShareAccounts *accounts, Choice *c)
 {
@@ -133,7 +141,10 @@ find_starts(const FairqShareAccounts *accounts, Choice *c)
 	}
 }
 
-/* By time: an amount per share, where the least of the shares is one. */
+/*
+ * In a time-fair queue: an amount per share, where the least of the shares is
+ * 1.
+ */
 static double
 per_share(const Choice *c, int priority, double amount)
 {
@@ -141,8 +152,8 @@ per_share(const Choice *c, int priority, double amount)
 }
 
 /*
- * By time: what is least of the lane that is next, with so many more of its tasks
- * running.
+ * The key of a lane in a time-fair queue, if that many more of its tasks run.
+ * The lane with the least key is next.
  */
 static double
 key_of(const Choice *c, int priority, int64 more)
@@ -154,7 +165,10 @@ key_of(const Choice *c, int priority, int64 more)
 	return c->got[priority] + 2 * c->longest * level;
 }
 
-/* By time: of equal lanes one is next that had nothing, and may come. */
+/*
+ * In a time-fair queue, an idle lane that may come precedes those with the
+ * same key.
+ */
 static bool
 is_before_by_time(const Choice *c, int priority, int64 more, int other)
 {
@@ -168,7 +182,7 @@ is_before_by_time(const Choice *c, int priority, int64 more, int other)
 	return comes != idle[other] ? comes : priority < other;
 }
 
-/* Is a lane before another, after so many tasks more? */
+/* Whether a lane is before another one, after that many more of its tasks. */
 static bool
 is_before(const Choice *c, int priority, int64 more, int other)
 {
@@ -185,9 +199,9 @@ is_before(const Choice *c, int priority, int64 more, int other)
 }
 
 /*
- * By time: find what the lanes have got.  One that had nothing, or is recovered anew,
- * has been given as much as the least of the others, and owes some of the longest
- * tasks at most.
+ * In a time-fair queue, compute the amounts that the lanes have got.  A lane
+ * that had nothing, or is recovered again, has been given as much as the least
+ * of the others.  Its debt is limited, in units of the longest task.
  */
 static void
 find_got(FairqShareAccounts *accounts, Choice *c)
@@ -214,7 +228,7 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 		if (share[p] == 0)
 			continue;
 		worked = per_share(c, p, c->works[p].got);
-		/* it was recovered anew, or shares are new: it begins even */
+		/* it was recovered again, or shares are new: it begins even */
 		if (accounts->lane_no[p] != c->works[p].lane_no)
 		{
 			accounts->lane_no[p] = c->works[p].lane_no;
@@ -232,8 +246,8 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 }
 
 /*
- * Choose the lane that is next, without those in that set; and how often in a row, at
- * most so often.  False if no lane with a share is left.
+ * Choose the lane that is next, except those in the set without, and how often
+ * it is served in a row, up to most.  False if no lane with a share is left.
  */
 static bool
 choose(const Choice *c, uint32 without, int64 most, FairqShareRun *run)
@@ -261,7 +275,10 @@ choose(const Choice *c, uint32 without, int64 most, FairqShareRun *run)
 	return first >= 0;
 }
 
-/* Charge the lane of a run for so many tasks; by time what it is given is noted. */
+/*
+ * Charge the lane of a run for n tasks.  In a time-fair queue, only note what
+ * it is given.
+ */
 static void
 charge_lane(FairqShareAccounts *accounts, const Choice *c, int64 n,
 	   FairqShareRun *run)
@@ -280,7 +297,7 @@ charge_lane(FairqShareAccounts *accounts, const Choice *c, int64 n,
 	accounts->got[p] = add(run->from, c->shares->share[p], run->charged);
 }
 
-/* By time: note whether the lane of a run had something. */
+/* In a time-fair queue, note whether the lane of a run had something. */
 static void
 settle_by_time(FairqShareAccounts *accounts, const FairqShareRun *run,
 			   int64 served)
@@ -292,7 +309,7 @@ settle_by_time(FairqShareAccounts *accounts, const FairqShareRun *run,
 	*idle = served == 0;
 }
 
-/* What was charged for tasks that were not served goes back. */
+/* Give back the charge for tasks that were not served. */
 static void
 settle_charge(FairqShares *shares, const FairqShareRun *run, int64 served,
 			  int64 charge)
@@ -305,7 +322,7 @@ settle_charge(FairqShares *shares, const FairqShareRun *run, int64 served,
 	*got = add(*got, share, charge - run->charged);
 	if (served == 0)
 		return;
-	/* of a window of turns all but the first are not served in this order */
+	/* in a window of turns, only the first task is served in this order */
 	last = served > run->most ? run->from :
 		add(run->from, share, charge - charge / served);
 	if (accounts->reached.share == 0 ||
@@ -318,7 +335,7 @@ settle_charge(FairqShares *shares, const FairqShareRun *run, int64 served,
 }
 
 /*
- * Have the shares of that version of the settings.  If they are new, all lanes
+ * Use the shares of that version of the settings.  If they are new, all lanes
  * are even.
  */
 static void
@@ -355,10 +372,11 @@ fairq_shares_copy(FairqShares *copy, FairqShares *shares)
 }
 
 /*
- * Choose the lane that is served next, without those in that set of priorities;
- * and how often in a row, at most so often; with 0, once, and what is charged is
- * known when it is settled.  It is charged for all of these.  works: of a queue that
- * is fair by time; else NULL.  NULL: no lane with a share is left.
+ * Choose the lane that is served next, except those in the set without, and
+ * how often in a row, up to most.  The lane is charged for all these tasks.
+ * If most is 0, it is served once, and its charge is known when it is settled.
+ * works is NULL unless the queue is time-fair.  Returns NULL if no lane with a
+ * share is left.
  */
 const FairqShareRun *
 fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
@@ -386,8 +404,8 @@ fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
 }
 
 /*
- * Of what the call was given last, if any, so many tasks were served, which charge
- * so much.  What was charged for others goes back.
+ * Settle the last choice of the call, if any.  That many tasks were served,
+ * which charge that much.  Charges for other tasks are given back.
  */
 void
 fairq_shares_settle(int64 served, int64 charge)

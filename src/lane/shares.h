@@ -1,6 +1,6 @@
 /*
  * shares.h
- *		Shares of a queue's lanes: whose task is next by them.
+ *		Shares of a queue's lanes: which lane's task is next.
  */
 #ifndef FAIRQ_SHARES_H
 #define FAIRQ_SHARES_H
@@ -13,12 +13,12 @@
 /* greatest share of a lane */
 #define FAIRQ_MAX_SHARE 1000000
 
-/* what a claim charges that counts as one task */
+/* charge of a claim that counts as one task */
 #define FAIRQ_CHARGE_ONE (INT64CONST(1) << 20)
 
 /*
- * What a lane has got: charges / share, as a whole number and a fraction, so
- * that it is exact.
+ * The amount that a lane has got: charges / share, as a whole number and a
+ * fraction, so that it is exact.
  */
 typedef struct FairqGot
 {
@@ -27,7 +27,7 @@ typedef struct FairqGot
 								 * one round */
 } FairqGot;
 
-/* In queues that are fair by time: what a lane's tasks have worked. */
+/* The work of a lane's tasks, in time-fair queues. */
 typedef struct FairqLaneWork
 {
 	uint32		lane_no;		/* lane_no of the lane; 0: nothing is known */
@@ -36,24 +36,24 @@ typedef struct FairqLaneWork
 	int64		running;		/* number of tasks that count as running */
 	double		got;			/* microseconds of work, of running tasks so
 								 * far */
-	double		longest;		/* the longest task of late in microseconds; 0:
+	double		longest;		/* the longest recent task in microseconds; 0:
 								 * none has ended */
 } FairqLaneWork;
 
-/* What the lanes of a queue have got: each has an account. */
+/* The amounts that the lanes of a queue have got: each has an account. */
 typedef struct FairqShareAccounts
 {
-	FairqGot	got[FAIRQ_PRIORITIES];	/* what each lane has got */
+	FairqGot	got[FAIRQ_PRIORITIES];	/* amount that each lane has got */
 
-	/* virtual time: what the lane served last had got before */
+	/* virtual time: the amount of the lane served last, before its service */
 	struct
 	{
 		FairqGot	got;		/* that lane's */
 		int32		share;		/* its share; 0: none was served */
 	}			reached;
 
-	/* in queues that are fair by time */
-	uint32		lane_no[FAIRQ_PRIORITIES];	/* lane_no of the lanes, as they
+	/* if time-fair */
+	uint32		lane_no[FAIRQ_PRIORITIES];	/* lane_no of the lanes, when they
 											 * were chosen last */
 	double		given[FAIRQ_PRIORITIES];	/* microseconds per share that were
 											 * given to them as they came */
@@ -64,29 +64,31 @@ typedef struct FairqShareAccounts
 /* In shared memory, part of FairqHints. */
 typedef struct FairqShares
 {
-	pg_atomic_uint32 first;		/* lanes without a share with which the next
-								 * call begins, as one has stopped there
-								 * before a task that is served alone; bits */
+	pg_atomic_uint32 first;		/* set of lanes without a share, in bits: the
+								 * next call begins there, since one has
+								 * stopped before a task that is served
+								 * alone */
 	slock_t		mutex;			/* protects all below */
 	uint32		epoch;			/* number of times that all lanes were made
 								 * even */
-	uint64		version;		/* version of the settings that the shares are
-								 * of */
+	uint64		version;		/* version of the settings with these shares */
 	int32		share[FAIRQ_PRIORITIES];	/* shares of the lanes; 0: none */
-	FairqShareAccounts accounts;	/* who has got what */
+	FairqShareAccounts accounts;	/* amounts that the lanes have got */
 } FairqShares;
 
-/* Some services of one lane in a row. */
+/* Services of one lane in a row. */
 typedef struct FairqShareRun
 {
 	int			priority;		/* priority of the lane */
-	int64		most;			/* tasks that are served in a row, at most */
-	bool		by_time;		/* true: the queue is fair by time */
-	double		given;			/* by time, microseconds per share that the
-								 * lane has been given if it is served */
-	int64		charged;		/* not by time, what it was charged for them */
-	FairqGot	from;			/* likewise, what it had got before */
-	uint32		epoch;			/* epoch of the shares then */
+	int64		most;			/* most tasks that are served in a row */
+	bool		by_time;		/* true: the queue is time-fair */
+	double		given;			/* if time-fair, microseconds per share that
+								 * the lane has been given if it is served */
+	int64		charged;		/* if not time-fair, its charge for these
+								 * tasks */
+	FairqGot	from;			/* if not time-fair, the amount that it had got
+								 * before */
+	uint32		epoch;			/* epoch of the shares when it was chosen */
 } FairqShareRun;
 
 extern void fairq_shares_init(FairqShares *shares);

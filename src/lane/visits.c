@@ -1,21 +1,21 @@
 /*
  * visits.c
- *		The groups that a call does not come by again.
+ *		The groups that a call does not visit again.
  *
- * In a lane that is fair by cost a group whose turn has come to nothing stands
- * where it stood, that is, first.  So the call that has come by it passes over it
- * from then on, also when it comes back to the lane by shares; likewise over a group
- * that has had as many turns as per_group lets it have.
+ * In a cost-fair lane a group whose turn has yielded nothing keeps its place,
+ * the first one.  So the call passes over the group from then on, also when
+ * shares bring it back to the lane.  It also passes over a group that has had
+ * as many turns as per_group allows.
  *
- * Those groups stay where they stand, for other calls.  So that no search of the
- * call comes by them again, it notes up to which rank it passes over all groups, of
- * each level of the order.  The next search goes on from there.  Groups that were
- * added before that since take it back (lane_order.c).  So a
- * call that passes over n groups looks at about n.
+ * Those groups keep their places for other calls.  The call notes up to which
+ * rank it passes over all groups, for each level of the order, and its next
+ * search continues there.  If a group is added below that rank, the note is
+ * taken back (lane_order.c).  So a call that passes over n groups examines
+ * about n.
  *
  * Locking: none, it is the call's own.  Nothing is allocated before there is a
- * first such group; and fairq_visits_pass(), which is asked with the lane locked,
- * only looks.
+ * first such group.  fairq_visits_pass() is called with the lane locked, and
+ * allocates nothing.
  */
 #include "postgres.h"
 
@@ -23,7 +23,7 @@
 
 #include "visits.h"
 
-/* groups, and levels, that there is room for at first */
+/* initial room for groups, and for levels */
 #define FIRST_VISITS 32
 #define FIRST_LEVELS 8
 
@@ -48,7 +48,7 @@ fairq_visits_init(FairqVisits *visits)
 	memset(visits, 0, sizeof(*visits));
 }
 
-/* What is noted of a group, which is new if *found is false afterwards. */
+/* Returns the call's visit of a group, a new one if *found is set to false. */
 static FairqVisit *
 have_visit(FairqVisits *visits, int32 group_no, bool *found)
 {
@@ -62,7 +62,7 @@ have_visit(FairqVisits *visits, int32 group_no, bool *found)
 	return visit;
 }
 
-/* Note that a turn of the group has come to nothing. */
+/* Note that a turn of the group has yielded nothing. */
 void
 fairq_visits_in_vain(FairqVisits *visits, int32 group_no)
 {
@@ -72,7 +72,7 @@ fairq_visits_in_vain(FairqVisits *visits, int32 group_no)
 	fairq_visits_have_room(visits);
 }
 
-/* Note that the group had a turn; it may have so many in the call. */
+/* Note that the group had a turn; it may have "most" turns in the call. */
 void
 fairq_visits_count(FairqVisits *visits, int32 group_no, int64 most)
 {
@@ -84,8 +84,8 @@ fairq_visits_count(FairqVisits *visits, int32 group_no, int64 most)
 }
 
 /*
- * Have room for more levels, if there was none.  A search that has to go on needs
- * that, to get any further.
+ * Make room for more levels, if there was none.  Without it a search that must
+ * continue makes no progress.
  */
 void
 fairq_visits_have_room(FairqVisits *visits)
@@ -101,7 +101,7 @@ fairq_visits_have_room(FairqVisits *visits)
 	visits->passed.full = false;
 }
 
-/* The index of the first level that is known and not below that one. */
+/* Returns the index of the first noted level that is not below that one. */
 static int
 level_at(const FairqVisits *visits, int32 level)
 {
@@ -121,8 +121,8 @@ level_at(const FairqVisits *visits, int32 level)
 }
 
 /*
- * The rank up to which the call passes over all groups of the level that have at
- * least this one; NULL: it has not come so far.
+ * Returns the rank up to which the call passes over all groups of the level.
+ * NULL: that is below this rank.
  */
 const FairqRank *
 fairq_visits_passed(const FairqVisits *visits, const FairqRank *rank)
@@ -143,7 +143,7 @@ fairq_visits_come_to(FairqVisits *visits, const FairqRank *rank)
 
 	if (i == visits->passed.n || upto->level != rank->level)
 	{
-		/* the lane is locked */
+		/* we cannot allocate, since the lane is locked */
 		visits->passed.full |= visits->passed.n == visits->passed.max;
 		if (visits->passed.full)
 			return;
@@ -152,7 +152,7 @@ fairq_visits_come_to(FairqVisits *visits, const FairqRank *rank)
 	*upto = *rank;
 }
 
-/* Does the call pass over the group? */
+/* Whether the call passes over the group. */
 bool
 fairq_visits_pass(const FairqVisits *visits, int32 group_no)
 {

@@ -1,13 +1,13 @@
 /*
  * visits.h
- *		The groups that a call does not come by again.
+ *		The groups that a call does not visit again.
  */
 #ifndef FAIRQ_VISITS_H
 #define FAIRQ_VISITS_H
 
 #include "order.h"
 
-/* What a call has come by of a group. */
+/* A call's visits of a group. */
 typedef struct FairqVisit
 {
 	int32		group_no;		/* the group's number; hash key */
@@ -16,27 +16,27 @@ typedef struct FairqVisit
 	char		status;			/* for the hash table */
 } FairqVisit;
 
-/* Groups that a call has come by in a lane, by hash. */
+/* Groups that a call has visited in a lane, by hash. */
 typedef struct FairqVisits
 {
-	struct visited_hash *table; /* the hash table; NULL: none so far */
+	struct visited_hash *table; /* the hash table; NULL: none yet */
 	uint32		n;				/* number of groups */
 
 	/* up to where the call passes over all groups of the lane's order */
 	struct
 	{
-		uint32		lane_no;	/* lane_no of the lane for which that is so */
-		uint64		added;		/* number of times that a group was added to the
-								 * order by then */
-		int			n;			/* number of levels of which that is known */
-		int			max;		/* number that there is room for */
-		bool		full;		/* true: there was no room for another one */
-		FairqRank  *upto;		/* rank of the last one, of each of these
-								 * levels, in order; NULL: no room yet */
+		uint32		lane_no;	/* lane_no of the lane with that order */
+		uint64		added;		/* number of times that a group had been added
+								 * to the order */
+		int			n;			/* number of levels in upto */
+		int			max;		/* number of levels that there is room for */
+		bool		full;		/* true: there was no room for another level */
+		FairqRank  *upto;		/* rank of the last group passed over, of each
+								 * level, in order; NULL: no room yet */
 	}			passed;
 
 	int64		looked;			/* number of groups of the order that the call
-								 * has looked at */
+								 * has examined */
 } FairqVisits;
 
 extern void fairq_visits_init(FairqVisits *visits);
