@@ -85,11 +85,15 @@
 #include "shadow.h"
 #include "stall.h"
 
-/* Unlock a set.  From now on other backends may evict its entries. */
+/*
+ * Unlock a set.  From now on other backends may evict its entries.  NULL: the
+ * entry is one of a copy.
+ */
 void
 fairq_entry_unlock(FairqGroupSet *set)
 {
-	SpinLockRelease(&set->mutex);
+	if (set != NULL)
+		SpinLockRelease(&set->mutex);
 	fairq_stall("entry");
 }
 
@@ -235,24 +239,13 @@ typedef struct OwnEntry
 	uint32		lane_no;		/* lane_no of the lane */
 } OwnEntry;
 
-/* the set of all these entries */
-static FairqGroupSet own_set;
-
-static void
-lock_own_set(FairqGroupSet **setp)
-{
-	*setp = &own_set;
-	SpinLockInit(&own_set.mutex);
-	SpinLockAcquire(&own_set.mutex);
-}
-
 /*
  * The entry of a group in a copy of a lane.  At first it is a copy of the
  * cache's entry.  Backends that read the group's line do not read that of the
- * copy.
+ * copy.  No other backend can see it, so it is in no set, and needs no lock.
  */
 static FairqGroup *
-lock_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
+find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
 		 FairqGroupSet **setp)
 {
 	uint32		lane_no = copy->recovery.lane_no;
@@ -282,7 +275,7 @@ lock_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
 		own->group = made;
 		own->lane_no = lane_no;
 	}
-	lock_own_set(setp);
+	*setp = NULL;
 	return &own->group;
 }
 
@@ -301,7 +294,7 @@ fairq_entry_lock(FairqLane *lane, int32 group_no, bool create, bool *is_new,
 	FairqGroup *group;
 
 	if (fairq_in_shadow(lane))
-		return lock_own(lane, group_no, create, is_new, setp);
+		return find_own(lane, group_no, create, is_new, setp);
 	*is_new = false;
 	group = find_entry(lane->recovery.lane_no, group_no, sets, setp);
 	if (group != NULL || !create)
@@ -325,7 +318,7 @@ lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,
 	/* an entry of a copy? */
 	if ((uintptr_t) group - (uintptr_t) fairq_cache.ways >= size)
 	{
-		lock_own_set(set);
+		*set = NULL;
 		return true;
 	}
 	*set = &fairq_cache.sets[n / FAIRQ_SET_WAYS];
