@@ -16,8 +16,9 @@
  *	  which the group was given an address or had a turn.
  *
  * So a group that has had no turn in the present block joins it.  If its seat
- * was passed, it is in front of all others (let_in() in lane_internal.h).  This is the rule of the article "An unfair advantage:
- * multi-tenant queues in Postgres".
+ * was passed, it is in front of all others (let_in() in lane_internal.h).
+ * This is the rule of the article "An unfair advantage: multi-tenant queues in
+ * Postgres".
  *
  * Why this is fair.  Take two groups g and h of weight 1 that both have ready
  * tasks for a while.  Each has at most one turn in a block.  The block does not

@@ -50,8 +50,8 @@ typedef struct FairqTail
 } FairqTail;
 
 /*
- * The number of a lane: one column of the indexes instead of two.  Their
- * sequence keeps the ids of queues so low that it fits.
+ * The number of a lane: one column of the indexes instead of two.  The
+ * sequence of queues keeps their ids low enough for that.
  */
 static inline int32
 fairq_task_lane(int32 queue_id, int priority)
@@ -80,7 +80,7 @@ fairq_region_from(FairqRegion region)
 		region == FAIRQ_REGION_RETRIED ? FAIRQ_RETRIES : FAIRQ_SCHEDULED;
 }
 
-/* Whether the task has a time, and not a turn. */
+/* Whether the task has a time instead of a turn. */
 static inline bool
 fairq_is_timed(int64 addr)
 {

@@ -1,40 +1,40 @@
 /*
  * catalog.c
- *		fairq's tables: which they are, and whether they are as its script made
- *		them.
+ *		fairq's tables: their identity, and whether they are still as its
+ *		script made them.
  *
- * The OIDs of what CREATE EXTENSION has made are looked up once, and kept until
- * an invalidation message says that one of the tables, or the sequence, may be
- * another one.
+ * A backend looks up the OIDs of the objects that CREATE EXTENSION has made
+ * once.  It keeps them until an invalidation message reports a change of one
+ * of the tables, or of the sequence.
  *
- * store.c reads and writes the tables without the executor.  So triggers do not
- * fire, foreign keys are neither checked nor cascade, and rules, row-level
+ * store.c reads and writes the tables without the executor.  So triggers do
+ * not fire, foreign keys are neither checked nor cascade, and rules, row-level
  * security, check constraints, NOT NULL and defaults have no effect.  store.c
  * knows columns by their numbers and types, and rows by heap's headers.  A
- * database administrator can add any of that to a table of fairq.  Such a table
- * is refused, before anything is written, with an error that names the object:
- * an error is corrected in a minute, but a row that a trigger has missed may be
- * found a year later.
+ * database administrator can add any of that to a table of fairq.  Such a
+ * table is refused, before anything is written, with an error that names the
+ * object.  An administrator can correct an error in a minute, but may not find
+ * a row that a trigger has missed for a year.
  *
  * Two kinds of objects are accepted.  Some have no effect on direct writes: a
- * disabled trigger, a trigger on TRUNCATE, a nullable column without a default,
- * a NOT NULL that was dropped.  Others are fairq's own: triggers whose function
- * is a member of the extension, check constraints by their names, columns by
- * their numbers.  store.c checks indexes.
+ * disabled trigger, a trigger on TRUNCATE, a nullable column without a
+ * default.  The same is true of a dropped NOT NULL.  Others are fairq's own:
+ * triggers whose function is a member of the extension, check constraints by
+ * their names, columns by their numbers.  store.c checks indexes.
  *
  * A table that is only read has to be a heap outside of any inheritance tree,
  * with columns of the right types.  Through a parent, rows could be changed
  * without fairq's statement triggers, and SQL would see a child's rows, which
  * fairq does not.
  *
- * Locking: none to look up.  A table can be dropped between the look-up and
- * fairq_open_relation(), which reports that.  To check a table, the caller has
- * it locked, and keeps the result until the relcache entry is invalidated.
- * Each command that adds one of these objects invalidates it, and takes a lock
- * that conflicts with a writer's RowExclusiveLock.  So a writer can rely on the
- * result until its transaction ends.  The exception is inheritance: making the
- * table a child of a table without columns changes pg_inherits alone, which the
- * next check for another reason notices.
+ * Locking: none for a look-up.  A table can be dropped between the look-up and
+ * fairq_open_relation(), which reports that.  To check a table, the caller
+ * holds a lock on it, and keeps the result until the relcache entry is
+ * invalidated.  Each command that adds one of these objects invalidates it,
+ * and takes a lock that conflicts with a writer's RowExclusiveLock.  So a
+ * writer can rely on the result until its transaction ends.  The exception is
+ * inheritance: making the table a child of a table without columns changes
+ * only pg_inherits, which the next check for another reason notices.
  */
 #include "postgres.h"
 
@@ -68,7 +68,10 @@ typedef struct Column
 
 #define COLUMN(number, type, not_null) {type, not_null},
 
-/* The columns that fairq's script gives to tables, less 1. */
+/*
+ * The columns that fairq's script gives to tables; the index is their number
+ * less 1.
+ */
 static const Column task_columns[] = {FAIRQ_TASK_COLUMNS(COLUMN)};
 static const Column number_columns[] = {FAIRQ_NUMBER_COLUMNS(COLUMN)};
 static const Column dedup_columns[] = {FAIRQ_DEDUP_COLUMNS(COLUMN)};
@@ -80,11 +83,11 @@ static const Column privilege_columns[] = {FAIRQ_PRIVILEGE_COLUMNS(COLUMN)};
 static FairqCatalog catalog;
 static bool catalog_valid = false;
 
-/* What fairq's script makes of a table, and of the sequence. */
+/* A table as fairq's script makes it, or the sequence. */
 typedef struct Shape
 {
 	const char *name;
-	Oid		   *oid;			/* as the last look-up found it */
+	Oid		   *oid;			/* result of the last look-up */
 	int			natts;
 	const Column *columns;		/* by attribute number, less 1 */
 } Shape;
@@ -100,18 +103,18 @@ static const Shape shapes[] = {
 	{"task", &catalog.task, TASK_NATTS, task_columns}
 };
 
-/* The check constraints that it gives to tables which are written. */
+/* The check constraints that the script gives to tables which fairq writes. */
 static const char *const own_checks[] = {
 	"task_priority_check", "task_max_attempts_check", "task_cost_check",
 	"task_until_started_check", "archive_status_check"
 };
 
-/* counts up whenever one of the tables, or the sequence, may have changed */
+/* increases whenever one of the tables, or the sequence, may have changed */
 static uint64 invalidations = 0;
 
 /*
- * Is that one of the tables, or the sequence, as they were looked up last; or
- * all tables (InvalidOid)?
+ * Whether the last look-up found this OID of a table or the sequence.  True
+ * for InvalidOid, which means all tables.
  */
 bool
 fairq_catalog_has(Oid relid)
@@ -122,7 +125,7 @@ fairq_catalog_has(Oid relid)
 	return relid == InvalidOid;
 }
 
-/* Is that fairq.task, as it was looked up last? */
+/* Whether the last look-up found this OID of fairq.task. */
 bool
 fairq_catalog_is_task(Oid relid)
 {
@@ -154,8 +157,8 @@ relation_named(Oid nspid, const char *name)
 }
 
 /*
- * Open a table that was there when its OID was looked up, and may have been
- * dropped since.
+ * Open a table that existed at the last look-up, and may have been dropped
+ * since.
  */
 Relation
 fairq_open_relation(Oid relid, LOCKMODE lockmode)
@@ -170,21 +173,27 @@ fairq_open_relation(Oid relid, LOCKMODE lockmode)
 	return rel;
 }
 
-/* As far as this backend has heard, are the tables still what they were? */
+/* Whether the last look-up is still valid, as far as this backend knows. */
 bool
 fairq_catalog_is_valid(void)
 {
 	return catalog_valid;
 }
 
-/* Counts up when what a backend has seen of them may not be true any more. */
+/*
+ * A number that increases when results about the tables may have become
+ * invalid.
+ */
 uint64
 fairq_catalog_changes(void)
 {
 	return invalidations;
 }
 
-/* Is it there, and will be until the end of the transaction? */
+/*
+ * Whether the extension exists, and will exist until the end of the
+ * transaction.
+ */
 bool
 fairq_extension_exists(void)
 {
@@ -194,7 +203,7 @@ fairq_extension_exists(void)
 }
 
 /*
- * Returns the OIDs of what the extension has made.  Valid until invalidation
+ * Returns the OIDs of the extension's objects.  Valid until invalidation
  * messages are accepted: don't keep the pointer.
  */
 const FairqCatalog *
@@ -234,7 +243,9 @@ shape_of(Relation rel)
 	elog(ERROR, "\"%s\" is no table of fairq", RelationGetRelationName(rel));
 }
 
-/* The table has something that fairq would bypass, or cannot read. */
+/*
+ * Report that the table has an object that fairq would bypass, or cannot read.
+ */
 static void
 refuse(Relation rel, const char *kind)
 {
@@ -252,7 +263,7 @@ refuse_named(Relation rel, const char *kind, const char *name)
 	refuse(rel, psprintf("%s \"%s\"", kind, name));
 }
 
-/* relhassubclass may be true when the last child is gone. */
+/* relhassubclass may be true after the last child was dropped. */
 static void
 check_inheritance(Relation rel)
 {
@@ -263,8 +274,8 @@ check_inheritance(Relation rel)
 }
 
 /*
- * Check a column that fairq's script made.  One that is missing at the end has an
- * error of its own in store_columns().
+ * Check a column that fairq's script made.  If the last ones are missing,
+ * store_columns() reports an error.
  */
 static void
 check_own_column(Relation rel, Form_pg_attribute att, const Column *own,
@@ -278,8 +289,8 @@ check_own_column(Relation rel, Form_pg_attribute att, const Column *own,
 }
 
 /*
- * Check a column that was added, into which fairq's functions write NULL.  A domain
- * can be given a constraint, or a default, at any time, unnoticed.
+ * Check a column that was added, into which fairq's functions write NULL.  A
+ * domain can get a constraint, or a default, at any time, without notice.
  */
 static void
 check_added_column(Relation rel, Form_pg_attribute att)
@@ -332,7 +343,7 @@ check_constraints(Relation rel)
 	}
 }
 
-/* An internal trigger is a foreign key's, or a constraint's that can wait. */
+/* An internal trigger belongs to a foreign key or a deferrable constraint. */
 static void
 refuse_trigger(Relation rel, const Trigger *trigger)
 {
@@ -345,7 +356,10 @@ refuse_trigger(Relation rel, const Trigger *trigger)
 				 "deferrable constraint" : "foreign key", constraint);
 }
 
-/* The lock keeps triggers from being changed, but not from being read anew. */
+/*
+ * The lock prevents changes of triggers, but the relcache may still read them
+ * again.
+ */
 static void
 check_triggers(Relation rel)
 {
@@ -382,8 +396,9 @@ check_rules(Relation rel)
 }
 
 /*
- * Returns if the table, which the caller has locked, is one that fairq can
- * read and, if it is to be written, write as PostgreSQL would.
+ * Check that fairq can read the table, which the caller has locked, or raise
+ * an error.  With writes, also check that fairq can write it as PostgreSQL
+ * would.
  */
 void
 fairq_catalog_check(Relation rel, bool writes)

@@ -9,8 +9,8 @@
 #include "utils/relcache.h"
 
 /*
- * The columns of fairq's tables, in the order of their numbers: number, type, and
- * whether fairq's script says NOT NULL.
+ * The columns of fairq's tables, in the order of their numbers: number, type,
+ * and whether fairq's script says NOT NULL.
  */
 #define FAIRQ_TASK_COLUMNS(COLUMN) \
 	COLUMN(TASK_ID, INT8OID, true) \
@@ -115,7 +115,9 @@
 
 #define FAIRQ_COLUMN_NUMBER(number, type, not_null) number,
 
-/* The numbers that columns have in one of these lists, and how many there are. */
+/*
+ * The numbers of the columns in one of these lists, and the number of columns.
+ */
 #define FAIRQ_COLUMN_NUMBERS(TABLE) \
 	enum \
 	{ \

@@ -2,10 +2,10 @@
  * chunks.c
  *		Data per seat, in shared memory: it grows, and is never moved.
  *
- * The first chunk is for seats 0 to 63, the next for 64 to 127, then for 128 to
- * 255, and so on.  A chunk is allocated when the first of its
- * seats is used.  So 26 chunks are enough for all seats, and at most half of
- * the memory is unused.
+ * The first chunk is for seats 0 to 63, the next for 64 to 127, then for 128
+ * to 255, and so on.  A chunk is allocated when the first of its seats is
+ * used.  So 26 chunks are enough for all seats, and at most half of the memory
+ * is unused.
  *
  * A chunk is made before a lane is locked, as there may be no room for it.
  *
@@ -38,7 +38,10 @@ fairq_chunks_free(FairqChunks *chunks)
 	}
 }
 
-/* Make a chunk of a copy: it is this backend's, and found as if it were shared. */
+/*
+ * Make a chunk of a copy.  It belongs to this backend, which finds it like a
+ * shared one.
+ */
 static void
 make_own(FairqChunks *chunks, int chunk, Size size, FairqChunkFill fill)
 {
@@ -50,7 +53,10 @@ make_own(FairqChunks *chunks, int chunk, Size size, FairqChunkFill fill)
 						(uintptr_t) at - (uintptr_t) fairq_area_base);
 }
 
-/* Make a chunk of that size, unless another backend is quicker; fill may be NULL. */
+/*
+ * Make a chunk of that size, unless another backend makes it first; fill may
+ * be NULL.
+ */
 void
 fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
 				 FairqChunkFill fill)

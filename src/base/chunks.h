@@ -1,6 +1,6 @@
 /*
  * chunks.h
- *		What there is of each seat, in shared memory: it grows, and is never moved.
+ *		Data per seat, in shared memory: it grows, and is never moved.
  */
 #ifndef FAIRQ_CHUNKS_H
 #define FAIRQ_CHUNKS_H
@@ -10,7 +10,10 @@
 
 #include "shmem.h"
 
-/* seats of the first chunk; each other one has as many as all before */
+/*
+ * number of seats of the first chunk; each later one has as many as all before
+ * it
+ */
 #define FAIRQ_FIRST_SEATS 64
 #define FAIRQ_CHUNKS 26
 
@@ -42,7 +45,7 @@ fairq_chunk_seats(int chunk)
 	return chunk == 0 ? FAIRQ_FIRST_SEATS : fairq_chunk_first(chunk);
 }
 
-/* Returns a chunk; NULL if it is not there. */
+/* Returns a chunk; NULL if it does not exist. */
 static inline void *
 fairq_chunk_at(FairqChunks *chunks, int chunk)
 {

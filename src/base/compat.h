@@ -1,6 +1,6 @@
 /*
  * compat.h
- *		Differences between PostgreSQL major versions, all of them in one place.
+ *		Differences between PostgreSQL major versions, all in one place.
  *
  * Code that has the same form in every supported version is used directly.
  * The rest gets the name and arguments of the newest form that is possible
@@ -57,7 +57,7 @@ fairq_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
 #endif
 }
 
-/* what a file of a relation is known by */
+/* the identification of a relation's files */
 #if PG_VERSION_NUM >= 160000
 typedef RelFileLocator FairqFile;
 #else
@@ -86,8 +86,8 @@ fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
 
 /*
  * An update that must not wait returns when it meets a row that a transaction
- * has locked, by the table interface.  But heap_update() asserts that it meets
- * none.
+ * has locked, according to the table interface.  But heap_update() asserts
+ * that there is no such row.
  */
 #ifdef USE_ASSERT_CHECKING
 #define FAIRQ_UPDATE_HAS_TO_WAIT true
@@ -95,7 +95,10 @@ fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
 #define FAIRQ_UPDATE_HAS_TO_WAIT false
 #endif
 
-/* Was the new version put elsewhere, so that every index needs an entry? */
+/*
+ * Update a row.  *update_indexes: whether the new version is not HOT, so that
+ * every index needs an entry.
+ */
 static inline TM_Result
 fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
 				   CommandId cid, bool wait, TM_FailureData *tmfd,
@@ -119,7 +122,7 @@ fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
 								&update);
 #endif
 #if PG_VERSION_NUM >= 160000
-	/* one that summarizes is not supported: writing it is an error */
+	/* summarizing indexes are not supported: writing to one is an error */
 	*update_indexes = (update != TU_None);
 #else
 	*update_indexes = update;
@@ -141,8 +144,8 @@ fairq_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, bool wait,
 }
 
 /*
- * A tranche made once for the cluster, made known to this backend: version
- * 19 keeps the names in shared memory by itself.
+ * Register a tranche made once for the cluster in this backend.  From version
+ * 19 on PostgreSQL keeps the names in shared memory itself.
  */
 static inline int
 fairq_new_tranche(const char *name)
@@ -166,7 +169,10 @@ fairq_register_tranche(int id, const char *name)
 #endif
 }
 
-/* The wait event in pg_stat_activity of a waiting worker; named from 17 on. */
+/*
+ * The wait event in pg_stat_activity of a waiting worker.  From version 17 on
+ * it has a name.
+ */
 static inline uint32
 fairq_wait_event(void)
 {
@@ -182,7 +188,8 @@ fairq_wait_event(void)
 }
 
 /*
- * Sleep no more; a signal that came at the last moment is for another sleeper.
+ * End the sleep.  A signal that arrived at the last moment is passed to
+ * another sleeper.
  */
 static inline void
 fairq_cancel_sleep(ConditionVariable *cv)
@@ -191,7 +198,7 @@ fairq_cancel_sleep(ConditionVariable *cv)
 	if (ConditionVariableCancelSleep())
 		ConditionVariableSignal(cv);
 #else
-	/* does so by itself */
+	/* this version does so itself */
 	(void) cv;
 	ConditionVariableCancelSleep();
 #endif
@@ -233,13 +240,17 @@ fairq_finalize_tupdesc(TupleDesc desc)
 #endif
 }
 
-/* of libpq/libpq.h, which wants the headers of GSSAPI, if PostgreSQL has it */
+/*
+ * declared in libpq/libpq.h, which needs the headers of GSSAPI, if PostgreSQL
+ * uses it
+ */
 extern bool pq_check_connection(void);
 
 /*
- * The handle of a segment that all backends find by that name, invalid at first.
- * With AddinShmemInitLock.  PostgreSQL has a registry of names from version 17 on.
- * Before, the handle lies in the main segment, in what is left over there.
+ * The handle of a segment that all backends find by that name, invalid at
+ * first.  The caller holds AddinShmemInitLock.  PostgreSQL has a registry of
+ * names from version 17 on.  Before, the handle is in the unused rest of the
+ * main segment.
  */
 #if PG_VERSION_NUM >= 170000
 
@@ -293,7 +304,7 @@ fairq_shared_handle(const char *name)
 	.compare_function = dshash_memcmp, .hash_function = dshash_memhash
 #endif
 
-/* 19 asks what the fetches are for */
+/* version 19 requires the purpose of the fetches */
 static inline IndexFetchTableData *
 fairq_index_fetch_begin(Relation rel)
 {

@@ -1,6 +1,6 @@
 /*
  * counter.c
- *		Counters of running tasks, and what limits them.
+ *		Counters of running tasks, and their limits.
  *
  * A group limited to c never has more than c tasks running.  A task runs from
  * its claim to the moment at which its end is visible.  That is the commit of
@@ -10,8 +10,8 @@
  * (tally.c).  "open" is the slots of calls and transactions that have not
  * ended here.
  *
- * 1.  Enter: under the mutex, open goes up if committed + open stays within the
- *	  limit.  Then the row is claimed.
+ * 1.  Enter: under the mutex, open goes up if committed + open stays within
+ *	  the limit.  Then the row is claimed.
  *
  * 2.  A slot that was not used, or whose claim is rolled back, is closed: open
  *	  goes down.
@@ -83,8 +83,8 @@
 #include "counter.h"
 
 /*
- * Make a counter of a queue in that tenure, of which nothing is known but that
- * no task has started since its hints were born.
+ * Initialize a counter of a queue in that tenure.  All that is known is that
+ * no task has started since the queue's hints were born.
  */
 void
 fairq_counter_init(FairqCounter *counter, uint64 tenure, int64 born)
@@ -95,7 +95,7 @@ fairq_counter_init(FairqCounter *counter, uint64 tenure, int64 born)
 	fairq_starts_init(&counter->starts, born);
 }
 
-/* Make a copy of a counter, at which no backend is. */
+/* Make a copy of a counter, which no backend is using. */
 void
 fairq_counter_copy(FairqCounter *copy, FairqCounter *counter)
 {
@@ -106,7 +106,7 @@ fairq_counter_copy(FairqCounter *copy, FairqCounter *counter)
 	copy->pins = 0;
 }
 
-/* Nothing is known of starts before that time; no task has started since. */
+/* Forget all starts before that time; no task has started since. */
 void
 fairq_counter_begin_starts(FairqCounter *counter, int64 since)
 {
@@ -116,8 +116,8 @@ fairq_counter_begin_starts(FairqCounter *counter, int64 since)
 }
 
 /*
- * The book of that load is of it, if not of a later one.  The mutex is held.
- * Returns the book.
+ * Returns the book of that load.  Begins the book's numbers, unless they are
+ * of that load or a later one.  The mutex is held.
  */
 static int
 go_on_to(FairqCounter *counter, uint64 number)
@@ -132,7 +132,10 @@ go_on_to(FairqCounter *counter, uint64 number)
 	return book;
 }
 
-/* How many are running, at most, by what is known.  The mutex is held. */
+/*
+ * Compute an upper bound of the running tasks.  False if it is not known.  The
+ * mutex is held.
+ */
 static bool
 count_running(FairqCounter *counter, FairqKnown now, int64 *running)
 {
@@ -144,7 +147,7 @@ count_running(FairqCounter *counter, FairqKnown now, int64 *running)
 	return now.known && counter->number[book] == now.number;
 }
 
-/* Does it still matter when tasks started?  The mutex is held. */
+/* Whether it still matters when tasks started.  The mutex is held. */
 static bool
 starts_matter(const FairqCounter *counter)
 {
@@ -153,7 +156,7 @@ starts_matter(const FairqCounter *counter)
 }
 
 /*
- * Would nothing be lost if the counter went away?  current is the number of
+ * Whether the counter can be freed without a loss.  current is the number of
  * the last load that is over.
  */
 bool
@@ -171,7 +174,7 @@ fairq_counter_is_idle(FairqCounter *counter, uint64 current)
 	return idle;
 }
 
-/* Does any backend keep a pointer to the counter? */
+/* Whether any backend keeps a pointer to the counter. */
 bool
 fairq_counter_is_pinned(FairqCounter *counter)
 {
@@ -201,8 +204,8 @@ fairq_counter_unpin(FairqCounter *counter)
 }
 
 /*
- * Whether there is a slot for one more, if at most that many may run.  The
- * mutex is held.
+ * Whether there is a slot for one more task under that limit.  The mutex is
+ * held.
  */
 static FairqSlot
 find_slot(FairqCounter *counter, FairqKnown now, int32 limit)
@@ -237,7 +240,7 @@ fairq_counter_enter(FairqCounter *counter, FairqKnown now, int32 limit)
 	return result;
 }
 
-/* Is there a slot under the limit?  It is not taken. */
+/* Whether there is a slot under the limit.  It is not taken. */
 FairqSlot
 fairq_counter_has_slot(FairqCounter *counter, FairqKnown now, int32 limit)
 {
@@ -285,8 +288,9 @@ fairq_counter_add(FairqCounter *counter, uint64 number, int32 n)
 }
 
 /*
- * Note that the group is parked in a lane.  False if there may be a slot for it,
- * or if the settings of the version that was read are not in effect any more.
+ * Note that the group is parked in a lane.  False if there may be a slot for
+ * it, or if the settings of the version that was read are not in effect any
+ * more.
  */
 bool
 fairq_counter_park(FairqCounter *counter, FairqKnown now, int32 limit,
@@ -305,8 +309,8 @@ fairq_counter_park(FairqCounter *counter, FairqKnown now, int32 limit,
 }
 
 /*
- * How many are running; without open, how many are leased, as commits have them.
- * False if that is not known.
+ * Read the number of running tasks; without open, the number of leased tasks
+ * according to commits.  False if that is not known.
  */
 bool
 fairq_counter_read(FairqCounter *counter, FairqKnown now, bool open, int32 *n)
@@ -324,8 +328,8 @@ fairq_counter_read(FairqCounter *counter, FairqKnown now, bool open, int32 *n)
 /* --------------------------------------------------------------------- */
 
 /*
- * Start a task now, if that may be by the pace.  Returns 0, or the time from
- * which on it may.
+ * Start a task now, if the pace allows it.  Returns 0, or the time from which
+ * on it does.
  */
 int64
 fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
@@ -340,7 +344,7 @@ fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
 	return next;
 }
 
-/* Does it still matter when tasks of the group started? */
+/* Whether it still matters when tasks of the group started. */
 bool
 fairq_counter_starts_matter(FairqCounter *counter)
 {
@@ -352,7 +356,7 @@ fairq_counter_starts_matter(FairqCounter *counter)
 	return matter;
 }
 
-/* May a task start now?  Returns 0, or the time from which on it may. */
+/* Returns 0 if a task may start now, or the time from which on one may. */
 int64
 fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace)
 {
@@ -366,7 +370,7 @@ fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace)
 
 /*
  * Note that the group is throttled in a lane, and until when.  False if a task
- * of it may start after all.
+ * of it may start now.
  */
 bool
 fairq_counter_throttle(FairqCounter *counter, const FairqPace *pace, int lane,
@@ -384,9 +388,9 @@ fairq_counter_throttle(FairqCounter *counter, const FairqPace *pace, int lane,
 }
 
 /*
- * Give a start back, which was not needed, if there was no other since.
- * Returns in which lanes the group may have been throttled for it; the caller
- * takes the group back into service there.
+ * Give back an unused start, unless another task has started since.  Returns
+ * the lanes in which the group may have been throttled because of it.  The
+ * caller takes the group back into service there.
  */
 uint16
 fairq_counter_unstart(FairqCounter *counter, FairqStart *start)

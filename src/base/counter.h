@@ -1,6 +1,6 @@
 /*
  * counter.h
- *		Counters of running tasks, and what limits them.
+ *		Counters of running tasks, and their limits.
  */
 #ifndef FAIRQ_COUNTER_H
 #define FAIRQ_COUNTER_H
@@ -25,8 +25,8 @@ fairq_book_of(uint64 number)
 }
 
 /*
- * By which load counters are known: what is of an older one is void.  Made by
- * fairq_tally_now().
+ * The load by which counters are known: numbers of an older load are void.
+ * Made by fairq_tally_now().
  */
 typedef struct FairqKnown
 {
@@ -35,39 +35,40 @@ typedef struct FairqKnown
 								 * not void */
 } FairqKnown;
 
-/* To which books a commit adds.  Made by fairq_tally_enter(). */
+/* The books to which a commit adds.  Made by fairq_tally_enter(). */
 typedef struct FairqAdds
 {
 	uint64		number[FAIRQ_BOOKS];	/* number of the book's load */
-	bool		adds[FAIRQ_BOOKS];	/* false: that load has seen what the
-									 * transaction has changed */
+	bool		adds[FAIRQ_BOOKS];	/* false: that load has seen the
+									 * transaction's changes */
 } FairqAdds;
 
 /*
  * The counter of the running tasks of a group, or of a queue; in shared
- * memory.  It is never moved, and not freed while it is pinned.  All is under
- * mutex, but tenure, which is constant.
+ * memory.  It is never moved, and not freed while it is pinned.  All fields
+ * are under mutex, except tenure, which is constant.
  */
 typedef struct FairqCounter
 {
 	slock_t		mutex;			/* spinlock of all fields */
 	uint16		parked;			/* lanes that have parked the group, a bit for
 								 * each priority */
-	int32		committed[FAIRQ_BOOKS]; /* number of running tasks as commits
-										 * have them; until the load is over,
-										 * what they have changed */
+	int32		committed[FAIRQ_BOOKS]; /* number of running tasks according to
+										 * commits; until the load is over,
+										 * only their changes */
 	int32		open;			/* number of slots of calls and transactions
 								 * that have not ended */
 	int32		pins;			/* number of pointers to the counter that
 								 * backends keep */
-	uint64		number[FAIRQ_BOOKS];	/* number of the load since which
+	uint64		number[FAIRQ_BOOKS];	/* number of the load from which on
 										 * committed counts */
-	uint64		tenure;			/* number of the queue's tenure of its hints */
-	FairqStarts starts;			/* when tasks started */
+	uint64		tenure;			/* the queue's tenure of its hints, by its
+								 * number */
+	FairqStarts starts;			/* times at which tasks started */
 } FairqCounter;
 
 
-/* Is there a slot under a limit? */
+/* Whether there is a slot under a limit. */
 typedef enum FairqSlot
 {
 	FAIRQ_SLOT_FREE,			/* there is a slot */

@@ -93,7 +93,7 @@ fairq_percentile(const uint64 *counts, int percent)
 /* Equal samples of one subtransaction. */
 typedef struct Sample
 {
-	FairqHistogram *histogram;	/* what they are added to */
+	FairqHistogram *histogram;	/* the histogram to which they are added */
 	int			bucket;			/* bucket of it */
 	uint64		n;				/* number of these samples */
 	SubTransactionId sub;		/* subtransaction that measured them */
@@ -154,14 +154,14 @@ fairq_samples_sub_end(SubTransactionId sub, SubTransactionId parent,
 		Sample		moved = samples[i];
 
 		moved.sub = parent;
-		/* its room is at most where it was */
+		/* its new position is at or before the old one */
 		add_sample(&moved);
 	}
 }
 
 /*
- * Count what the transaction has measured, if it has committed.  Its memory goes
- * with the transaction.
+ * Count the transaction's measurements, if it has committed.  Their memory is
+ * freed with the transaction's.
  */
 void
 fairq_samples_end(bool committed)

@@ -8,7 +8,7 @@
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
 
-/* The measurements of a queue's tasks. */
+/* The kinds of measurements of a queue's tasks. */
 typedef enum FairqSpan
 {
 	FAIRQ_SPAN_WAIT,			/* from when it was ready to its claim */

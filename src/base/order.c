@@ -18,8 +18,9 @@
  * (shadow.c) are there as they are asked for: a set has more of them than a
  * copy has groups.
  *
- * Locking: the lane's lock, exclusively; shared, to look.  A record is made before
- * (fairq_order_have); all else here does not allocate, wait or fail.
+ * Locking: the lane's lock, exclusive for changes and shared for reading.
+ * fairq_order_have() makes a record in advance.  All other functions here do
+ * not allocate, wait or fail.
  */
 #include "postgres.h"
 
@@ -77,7 +78,7 @@ fairq_order_have(FairqOrder *order, int32 seat)
 						 fairq_chunk_seats(chunk) * order->size, NULL);
 }
 
-/* The record of a seat that has none: in a copy there is one by now. */
+/* Returns the record of a seat; in a copy it is made at the first use. */
 void *
 fairq_order_own_record(FairqOrder *order, int32 seat)
 {
@@ -119,7 +120,7 @@ fairq_order_add(FairqOrder *order, int32 seat)
 	at = *link;
 	*link = seat;
 
-	/* the subtree that was there is split into what is lower and higher */
+	/* the subtree at this place is split into lower and higher ranks */
 	while (at != FAIRQ_NO_NODE)
 	{
 		FairqNode  *below = fairq_order_record(order, at);
@@ -224,7 +225,7 @@ next_to(FairqOrder *order, const FairqRank *rank, bool behind)
 
 		if (beyond)
 			found = at;
-		/* what is nearer to the rank is on its side of the node */
+		/* nodes nearer to the rank are on its side of the node */
 		at = beyond == behind ? node->left : node->right;
 	}
 	return found;
@@ -249,7 +250,7 @@ added_after(FairqOrder *order, int32 at, const FairqRank *rank, uint64 since)
 			return FAIRQ_NO_NODE;
 		if (fairq_rank_compare(&node->rank, rank) > 0)
 		{
-			/* it is as deep as the tree at most */
+			/* the stack is at most as deep as the tree */
 			int32		lower = added_after(order, node->left, rank, since);
 
 			if (lower != FAIRQ_NO_NODE)

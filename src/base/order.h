@@ -20,9 +20,9 @@ typedef struct FairqAmount
 /* The rank of a group: the least is first. */
 typedef struct FairqRank
 {
-	int32		level;			/* what is compared first */
-	FairqAmount amount;			/* what is compared if that is equal */
-	uint64		tie;			/* what is compared if both are; no two groups
+	int32		level;			/* compared first */
+	FairqAmount amount;			/* compared if the levels are equal */
+	uint64		tie;			/* compared if both are equal; no two groups
 								 * have the same */
 } FairqRank;
 
@@ -35,8 +35,8 @@ typedef struct FairqNode
 	int32		right;			/* the same, of higher ranks */
 	uint64		added;			/* added of FairqOrder when the group was
 								 * added */
-	uint64		latest;			/* added of all nodes of the subtree, this one
-								 * included, is at most that */
+	uint64		latest;			/* upper bound of added of all nodes of the
+								 * subtree, including this one */
 } FairqNode;
 
 /* no seat */

@@ -20,7 +20,7 @@
 /* before all times, and far enough from the ends of an int64 for a sum */
 #define FAIRQ_LONG_AGO (PG_INT64_MIN / 4)
 
-/* the longest span of time that a pace reckons with: some 36 years */
+/* the longest span of time that a pace uses: some 36 years */
 #define FAIRQ_LONGEST_PACE (PG_INT64_MAX / 8)
 
 /* How often tasks of a group, or queue, may start. */
@@ -35,9 +35,10 @@ typedef struct FairqPace
 /* The starts of a counter. */
 typedef struct FairqStarts
 {
-	int64		last;			/* when the last start was at an even pace: not
-								 * later than it was */
-	int64		full_at;		/* when nothing of it will matter any more */
+	int64		last;			/* time of the last start, if starts were
+								 * evenly paced: not after its real time */
+	int64		full_at;		/* time from which on no start matters any
+								 * more */
 	uint16		lanes;			/* lanes in which the group was throttled; bits
 								 * by priority */
 } FairqStarts;
@@ -46,8 +47,8 @@ typedef struct FairqStarts
 typedef struct FairqStart
 {
 	bool		taken;			/* true: the call has one */
-	int64		last;			/* what it made last of FairqStarts */
-	int64		before;			/* last of FairqStarts before */
+	int64		last;			/* last of FairqStarts after it */
+	int64		before;			/* last of FairqStarts before it */
 } FairqStart;
 
 /* The time by the monotonic clock, in nanoseconds. */
@@ -64,7 +65,7 @@ fairq_monotonic(void)
 #endif
 }
 
-/* The pace of a rate per that many microseconds, and its burst. */
+/* The pace for that many starts per that many microseconds, and its burst. */
 static inline FairqPace
 fairq_pace(int32 rate, double usecs, int32 burst)
 {
@@ -84,7 +85,7 @@ fairq_pace(int32 rate, double usecs, int32 burst)
 	return pace;
 }
 
-/* Nothing has started since that time, as far as is known. */
+/* No task has started since that time, as far as is known. */
 static inline void
 fairq_starts_init(FairqStarts *starts, int64 since)
 {
@@ -93,14 +94,17 @@ fairq_starts_init(FairqStarts *starts, int64 since)
 	starts->lanes = 0;
 }
 
-/* When the next task may start; it may be past. */
+/* Time at which the next task may start; it may be in the past. */
 static inline int64
 fairq_starts_next(const FairqStarts *starts, const FairqPace *pace)
 {
 	return pace->gap == 0 ? FAIRQ_LONG_AGO : starts->last + pace->gap;
 }
 
-/* Start a task now, if that may be.  Returns 0, or when it may be. */
+/*
+ * Start a task now, if that is allowed.  Returns 0, or the time at which it
+ * is.
+ */
 static inline int64
 fairq_starts_take(FairqStarts *starts, const FairqPace *pace, int64 now,
 				  FairqStart *start)
@@ -117,7 +121,7 @@ fairq_starts_take(FairqStarts *starts, const FairqPace *pace, int64 now,
 	return 0;
 }
 
-/* The wall clock's time at that time of the monotonic clock. */
+/* Convert a time of the monotonic clock to the wall clock. */
 static inline TimestampTz
 fairq_wall_time(int64 monotonic, TimestampTz now)
 {
@@ -125,8 +129,8 @@ fairq_wall_time(int64 monotonic, TimestampTz now)
 }
 
 /*
- * The time of the monotonic clock at which a hold ends, which ends at that time of
- * the wall clock, later than now.
+ * Convert the end of a hold to the monotonic clock.  By the wall clock it is
+ * later than now.
  */
 static inline int64
 fairq_hold_end_at(TimestampTz until, TimestampTz now)

@@ -1,6 +1,6 @@
 /*
  * shadow.c
- *		This backend's own copy of what shared memory knows of a queue.
+ *		This backend's own copy of a queue's state in shared memory.
  *
  * A call that foresees a pop, and changes nothing, does the same as a pop on a
  * copy.  The hints of the queue are copied at once, with the bits of its
@@ -34,15 +34,15 @@
 /* The key of a part. */
 typedef struct PartKey
 {
-	uint64		of;				/* address of what it is part of; 0: it is a
-								 * task that was claimed */
-	int64		number;			/* the group's number; or the task's id */
+	uint64		of;				/* address of the whole to which it belongs; 0:
+								 * it is a task that was claimed */
+	int64		number;			/* the group's number, or the task's id */
 } PartKey;
 
 typedef struct Part
 {
 	PartKey		key;			/* hash key */
-	void	   *at;				/* the part; NULL, of a task */
+	void	   *at;				/* the part; NULL for a task */
 } Part;
 
 FairqShadow fairq_shadow;
@@ -51,8 +51,8 @@ static MemoryContext context = NULL;
 static HTAB *parts;
 
 /*
- * Begin a copy of that, which is of that size.  It is for the caller to fill
- * in, and there until fairq_shadow_end().
+ * Begin a copy of the object at real, of that size.  The caller fills it in.
+ * It exists until fairq_shadow_end().
  */
 void *
 fairq_shadow_begin(void *real, Size size)
@@ -74,7 +74,7 @@ fairq_shadow_begin(void *real, Size size)
 	return fairq_shadow.copy;
 }
 
-/* Memory for the copy, which is zero. */
+/* Allocate memory for the copy, all of it zero. */
 void *
 fairq_shadow_alloc(Size size)
 {
@@ -83,8 +83,8 @@ fairq_shadow_alloc(Size size)
 }
 
 /*
- * The part of that number of something in the copy; NULL: there is none so
- * far.
+ * Returns the part with that number of an object in the copy; NULL: it does
+ * not exist yet.
  */
 void *
 fairq_shadow_find(const void *of, int32 number)
@@ -95,7 +95,7 @@ fairq_shadow_find(const void *of, int32 number)
 	return part == NULL ? NULL : part->at;
 }
 
-/* The same; one that is made for that is zero. */
+/* The same, but the part is made if it does not exist; then it is zero. */
 void *
 fairq_shadow_part(const void *of, int32 number, Size size, bool *is_new)
 {
@@ -114,7 +114,7 @@ fairq_shadow_part(const void *of, int32 number, Size size, bool *is_new)
 	return at;
 }
 
-/* The task is claimed, in thought; or it was brought to its end. */
+/* Note that the task is claimed or ended, in thought. */
 void
 fairq_shadow_claim(int64 id)
 {
@@ -132,7 +132,7 @@ fairq_shadow_has_claimed(int64 id)
 	return hash_search(parts, &key, HASH_FIND, NULL) != NULL;
 }
 
-/* There is no copy any more. */
+/* End the copy. */
 void
 fairq_shadow_end(void)
 {

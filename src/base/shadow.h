@@ -1,15 +1,15 @@
 /*
  * shadow.h
- *		This backend's own copy of what shared memory knows of a queue.
+ *		This backend's own copy of a queue's state in shared memory.
  */
 #ifndef FAIRQ_SHADOW_H
 #define FAIRQ_SHADOW_H
 
-/* The copy that there is; of size 0: none. */
+/* The current copy; size is 0 if there is none. */
 typedef struct FairqShadow
 {
 	char	   *copy;			/* address of the copy */
-	char	   *real;			/* address of what it is a copy of */
+	char	   *real;			/* address of its original */
 	Size		size;			/* size of both */
 } FairqShadow;
 
@@ -24,7 +24,7 @@ extern void fairq_shadow_claim(int64 id);
 extern bool fairq_shadow_has_claimed(int64 id);
 extern void fairq_shadow_end(void);
 
-/* Is that part of the copy? */
+/* Whether that address is in the copy. */
 static inline bool
 fairq_in_shadow(const volatile void *at)
 {
@@ -32,7 +32,10 @@ fairq_in_shadow(const volatile void *at)
 					fairq_shadow.size);
 }
 
-/* The original of a copy; itself, if it is none. */
+/*
+ * Returns the original of an address in the copy; otherwise the address
+ * itself.
+ */
 static inline void *
 fairq_shadow_real(void *at)
 {
@@ -40,7 +43,7 @@ fairq_shadow_real(void *at)
 		fairq_shadow.real + ((char *) at - fairq_shadow.copy) : at;
 }
 
-/* Was that task claimed in thought? */
+/* Whether that task was claimed in thought. */
 static inline bool
 fairq_shadow_claimed(int64 id)
 {

@@ -48,34 +48,35 @@
 
 /*
  * Each version that changes anything in shared memory, even the meaning of a
- * field, increments this.  Sessions with an old library and sessions with a
- * new one must not share it.
+ * field, increments this.  A session with an old library must not share it
+ * with a session with a new one.
  */
 #define LAYOUT 28
 
 /* name of the block, or of its handle */
 #define NAME "fairq"
 
-/* fairq.shared_memory, in MB: at first, and at least */
+/* limits of fairq.shared_memory, in MB: the default, and the minimum */
 #define DEFAULT_SIZE 24
 #define LEAST_SIZE 4
 
-/* not more than an area can have in one segment */
+/* at most the size of an area's single segment */
 #define MOST_SIZE (SIZEOF_SIZE_T > 4 ? 1024 * 1024 / 2 : 64)
 
 #define MEGABYTE ((Size) 1024 * 1024)
 
 /*
- * The beginning of the block.  Constant once it is made, except what is
- * atomic, and the domains and the registry, which say what protects them.
+ * The beginning of the block.  Fields are constant once it is made, except
+ * atomic ones, the domains and the registry, whose comments describe their
+ * protection.
  */
 typedef struct Arena
 {
-	uint32		layout;			/* LAYOUT of the library that made it; first
-								 * field */
+	uint32		layout;			/* LAYOUT of the library that made the block;
+								 * first field */
 	int			tranches[FAIRQ_TRANCHES];
 	Size		size;			/* bytes of the block */
-	Size		area;			/* where the area begins in it */
+	Size		area;			/* offset of the area in the block */
 	uint32		nsets;			/* number of sets in the cache */
 	pg_atomic_uint64 allocated; /* bytes that fairq_allocate() has given out */
 	pg_atomic_uint32 next_lane_no;
@@ -86,7 +87,7 @@ typedef struct Arena
 /* The header of each allocation. */
 typedef union Header
 {
-	Size		size;			/* bytes, this included */
+	Size		size;			/* bytes, including this header */
 	char		aligned[MAXIMUM_ALIGNOF];
 } Header;
 
@@ -103,13 +104,13 @@ static int	size_mb = DEFAULT_SIZE;
 /* the block in the main segment; NULL: there is none */
 static Arena *reserved = NULL;
 
-/* this backend's view */
+/* this backend's view of the block */
 static Arena *arena = NULL;
 static dsa_area *area = NULL;
 FairqCache	fairq_cache;
 char	   *fairq_area_base = NULL;
 
-/* frees what it can of the area */
+/* called to free memory of the area */
 static void (*make_room) (void) = NULL;
 
 static shmem_request_hook_type next_request = NULL;
@@ -117,7 +118,7 @@ static shmem_startup_hook_type next_startup = NULL;
 
 /* --------------------------------------------------------------------- */
 
-/* Where the sets of the cache are, and its entries behind them. */
+/* Set the addresses of the cache's sets, and of the entries behind them. */
 static FairqGroupSet *
 sets_of(Arena *a)
 {
@@ -158,8 +159,8 @@ init_registry(FairqRegistry *r, int tranche)
 }
 
 /*
- * All ways are free.  Memory of entries is left untouched: a new block does not
- * cost what an old one has come to.
+ * Mark all ways as free.  The memory of entries is not touched, so a new block
+ * costs less memory than one that has been used.
  */
 static void
 init_cache(Arena *a)
@@ -167,7 +168,7 @@ init_cache(Arena *a)
 	FairqGroupSet *sets = sets_of(a);
 
 #ifdef FAIRQ_SETS
-	/* tests build with few, so that entries are evicted all the time */
+	/* tests build with few sets, so that entries are evicted all the time */
 	a->nsets = FAIRQ_SETS;
 #else
 	a->nsets = a->size / 2 /
@@ -178,7 +179,7 @@ init_cache(Arena *a)
 		SpinLockInit(&sets[i].mutex);
 }
 
-/* All of the block that is left is one area, for as long as the server runs. */
+/* Make one area of the rest of the block, for as long as the server runs. */
 static void
 init_area(Arena *a)
 {
@@ -213,7 +214,7 @@ init_arena(Arena *a, Size size)
 
 /* --------------------------------------------------------------------- */
 
-/* When the server starts: make the block part of the main segment. */
+/* At the start of the server: make the block part of the main segment. */
 static void
 request_block(void)
 {
@@ -222,7 +223,10 @@ request_block(void)
 	RequestAddinShmemSpace(size_mb * MEGABYTE);
 }
 
-/* The main segment is new; or, if processes are not forked, another's. */
+/*
+ * Find the block in the main segment.  If the segment is not new, because
+ * processes are not forked, the block exists.
+ */
 static void
 reserve_block(void)
 {
@@ -237,7 +241,10 @@ reserve_block(void)
 	LWLockRelease(AddinShmemInitLock);
 }
 
-/* When the library is loaded: the setting, and what the server is to reserve. */
+/*
+ * When the library is loaded: define the setting, and reserve memory in the
+ * server.
+ */
 void
 fairq_shmem_init(void)
 {
@@ -257,7 +264,7 @@ fairq_shmem_init(void)
 	shmem_startup_hook = reserve_block;
 }
 
-/* The segment that has the block; it is made if it is not there. */
+/* Returns the segment with the block; it is made if it does not exist. */
 static Arena *
 find_segment(void)
 {
@@ -285,7 +292,7 @@ find_segment(void)
 	return dsm_segment_address(segment);
 }
 
-/* Error context: what to do if the block cannot be allocated. */
+/* Error context: how to proceed if the block cannot be allocated. */
 static void
 explain(void *arg)
 {
@@ -294,7 +301,7 @@ explain(void *arg)
 				size_mb);
 }
 
-/* Attach to the block, and fail if it is another version's. */
+/* Attach to the block, or fail if a different version made it. */
 static void
 attach_arena(void)
 {
@@ -325,14 +332,17 @@ attach_area(void)
 	fairq_area_base = place;
 }
 
-/* Has this backend attached, or can it, without any memory that may not be there? */
+/*
+ * Whether this backend has attached, or can attach without memory that may not
+ * exist.
+ */
 bool
 fairq_shmem_can_be_had(void)
 {
 	return fairq_cache.nsets > 0 || reserved != NULL;
 }
 
-/* Attach to shared memory, which is made if it is not there. */
+/* Attach to shared memory, which is made if it does not exist. */
 void
 fairq_shmem_attach(void)
 {
@@ -368,16 +378,14 @@ fairq_area_size(void)
 	return arena->size - arena->area;
 }
 
-/*
- * Set the function that is called when the area is full, to free what it can.
- */
+/* Set the function that is called when the area is full, to free memory. */
 void
 fairq_when_full(void (*free_some) (void))
 {
 	make_room = free_some;
 }
 
-/* Free what can be freed.  No lock may be held. */
+/* Free unused memory.  No lock may be held. */
 void
 fairq_make_room(void)
 {
@@ -417,8 +425,8 @@ fairq_allocate_if_free(Size size)
 }
 
 /*
- * The same, or an error.  If it is full, what is kept for its next use is freed
- * first, for which no lock may be held.
+ * The same, or raise an error.  If the area is full, memory that is kept for
+ * reuse is freed first, so no lock may be held.
  */
 dsa_pointer
 fairq_allocate(Size size)
@@ -467,7 +475,7 @@ fairq_tranche(FairqTranche tranche)
 	return arena->tranches[tranche];
 }
 
-/* For callbacks, which must not look up anything. */
+/* For callbacks, which must not look up an OID. */
 FairqDomain *
 fairq_domain_at(int32 index)
 {
@@ -486,7 +494,7 @@ fairq_new_lane_no(void)
 	return lane_no;
 }
 
-/* Note that a group got no entry, as all that it could have are in use. */
+/* Note that a group got no entry, because all possible ones are in use. */
 void
 fairq_say_crowded(void)
 {
@@ -496,8 +504,7 @@ fairq_say_crowded(void)
 
 /*
  * Distinguishes databases that had the same OID, by the file that CREATE
- * DATABASE writes, and which does not change.  A backend's database stays the
- * same.
+ * DATABASE writes and that does not change.  A backend stays in one database.
  */
 static uint64
 database_born(void)
@@ -521,7 +528,7 @@ database_born(void)
 	return born;
 }
 
-/* The part of that fairq.task of this database. */
+/* Find or make the domain of this database's fairq.task. */
 FairqQueueKey
 fairq_key_of(Oid task, int32 queue_id, int32 group_no)
 {
@@ -542,7 +549,7 @@ fairq_key(int32 queue_id, int32 group_no)
 	return fairq_key_of(fairq_catalog()->task, queue_id, group_no);
 }
 
-/* Kept until fairq.task is another one: hot paths ask for it row by row. */
+/* Cached until fairq.task changes: hot paths call this for each row. */
 int32
 fairq_domain_index(void)
 {

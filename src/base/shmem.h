@@ -37,10 +37,10 @@ typedef struct FairqIds
 #define FAIRQ_DOMAINS 64
 
 /*
- * The part of one fairq.task, that is, of one CREATE EXTENSION in one
- * database.  All but ids and several is atomic, and needs no lock.  Extensions
- * whose keys have the same hash share an entry.  Then resets of one make the
- * other's hints void, too, and they waste each other's ids.
+ * The domain of one fairq.task, that is, of one CREATE EXTENSION in one
+ * database.  All fields except ids and several are atomic, and need no lock.
+ * Extensions whose keys have the same hash share a domain.  Then resets of one
+ * make the other's hints void, too, and they waste each other's ids.
  */
 typedef struct FairqDomain
 {
@@ -52,15 +52,15 @@ typedef struct FairqDomain
 									 * became void */
 	pg_atomic_uint64 settings;	/* number of changes of settings of queues that
 								 * shared memory did not know */
-	ConditionVariable several;	/* what sessions sleep on that wait at several
-								 * queues (wake.c) */
+	ConditionVariable several;	/* sessions that wait at several queues sleep
+								 * on this (wake.c) */
 	FairqIds	ids;			/* ids left of the last chunk */
 } FairqDomain;
 
-/* tasks in the hand of a group, at most */
+/* the most tasks in the hand of a group */
 #define FAIRQ_HAND 8
 
-/* tasks of a group that are kept of those that are due, or lapsed */
+/* the most due or lapsed tasks of a group that are kept */
 #define FAIRQ_DUE_HAND 4
 
 /* A task that may be ready, and the TID of its row. */
@@ -78,64 +78,67 @@ FairqItem;
 
 /*
  * The entry of a group in a lane, in a cache of fixed size: entry.c has the
- * cache and the protocol of the hand.  All fields are protected by the
- * mutex of the set that the entry is in.  For anything except the pins, and
- * the time that a claim notes, a backend also has the lane's lock: exclusive,
- * or shared to copy the entry.  So the entry is as the last
- * holder of that lock left it, unless it was evicted.  A backend that evicts
- * an entry has the mutex alone: it reads pins and sets, and clears the entry.
- * An entry with pins is not evicted.
+ * cache and the protocol of the hand.  All fields are protected by the mutex
+ * of the set that the entry is in.  A backend also holds the lane's lock,
+ * exclusive, or shared to copy the entry.  Exceptions are the pins, and the
+ * time that a claim notes.  So the entry is as the last holder of that lock
+ * left it, unless it was evicted.  A backend that evicts an entry holds only
+ * the mutex: it reads pins and sets, and clears the entry.  An entry with pins
+ * is not evicted.
  */
 typedef struct FairqGroup
 {
-	/* what a turn mostly needs comes first */
+	/* the fields that a turn usually needs come first */
 	int32		pins;			/* number of reservations whose rows are being
 								 * written; the entry is not evicted */
 
-	/* pids of backends that are at the group's line */
+	/* pids of backends that read the group's line */
 	struct
 	{
 		int32		reader;		/* pid of the backend whose reading may be
 								 * offered; 0: none */
-		int32		searcher;	/* pid of the backend whose findings of due and
+		int32		searcher;	/* pid of the backend whose results of due and
 								 * lapsed tasks are noted; 0: none */
 	}			pid;
 
-	/* what the lane's sets say, for a backend that evicts the entry */
+	/*
+	 * the group's membership in the lane's sets, for a backend that evicts the
+	 * entry
+	 */
 	struct
 	{
 		bool		idle;		/* true: neither in the ring nor parked */
 		bool		late;		/* true: in the set "late" */
 	}			sets;
 
-	bool		by_row;			/* true: the next reading looks at rows, not at
-								 * index entries only */
+	bool		by_row;			/* true: the next reading visits rows, and not
+								 * only index entries */
 
-	/* which items of hand are in it */
+	/* the part of hand that is filled */
 	struct
 	{
 		int16		first;		/* index of the first item */
 		int16		n;			/* number of items */
 	}			in_hand;
 
-	/* what became of the last turn */
+	/* outcome of the last turn */
 	struct
 	{
-		int32		parts;		/* number of parts of it that calls have taken,
+		int32		parts;		/* number of its parts that calls have taken
 								 * and not given back */
-		bool		published;	/* true: something was published since it was
-								 * taken */
+		bool		published;	/* true: a task was published since the turn
+								 * was taken */
 		TimestampTz since;		/* time before which no ready task of the group
-								 * waits; DT_NOBEGIN: not known; meaningful
-								 * only with ready tasks (waiting.c) */
+								 * waits, DT_NOBEGIN if not known; valid only
+								 * with ready tasks (waiting.c) */
 	}			turn;
 
 	int32		tail_count;		/* number of tasks at tail */
-	int64		tail;			/* last address given; FAIRQ_ADDR_NONE: none;
-								 * FAIRQ_TAIL_UNKNOWN */
+	int64		tail;			/* last address given; FAIRQ_ADDR_NONE if none
+								 * was, or FAIRQ_TAIL_UNKNOWN */
 	int64		upto;			/* address at which the next reading begins:
-								 * each ready task below is in hand;
-								 * FAIRQ_ADDR_MAX: nothing to read */
+								 * each ready task below it is in hand;
+								 * FAIRQ_ADDR_MAX: there is nothing to read */
 	int64		lost;			/* lowest address published since the reading
 								 * began that is not in hand; FAIRQ_ADDR_MAX:
 								 * none */
@@ -145,7 +148,7 @@ typedef struct FairqGroup
 	{
 		int64		low[FAIRQ_REGIONS]; /* address of each region below which
 										 * no task is running; FAIRQ_ADDR_MAX:
-										 * none is at all */
+										 * no task runs */
 		int64		since[FAIRQ_REGIONS];	/* lowest address of each region
 											 * leased since the search began;
 											 * FAIRQ_ADDR_MAX: none */
@@ -157,12 +160,12 @@ typedef struct FairqGroup
 	FairqItem	hand[FAIRQ_HAND];	/* next ready tasks, by address and order,
 									 * from in_hand.first on */
 
-	/* tasks that are due, and the next few of these or of lapsed ones */
+	/* due tasks, and the next few of these or of lapsed tasks */
 	struct
 	{
 		int64		from[FAIRQ_REGIONS];	/* address of each timed region
 											 * below which no task is due,
-											 * items aside; FAIRQ_ADDR_MAX:
+											 * except items; FAIRQ_ADDR_MAX:
 											 * none is due */
 		int64		since[FAIRQ_REGIONS];	/* lowest address of each timed
 											 * region published as due since
@@ -177,10 +180,9 @@ typedef struct FairqGroup
 	/* where the next search for lapsed tasks begins */
 	struct
 	{
-		int64		addr;		/* address at which it begins; after its end
-								 * the search goes round */
-		int64		id;			/* id behind which it begins, at that
-								 * address */
+		int64		addr;		/* address at which it begins; after the end
+								 * the search starts again */
+		int64		id;			/* id behind which it begins at that address */
 	}			cycle;
 } FairqGroup;
 
@@ -193,13 +195,15 @@ typedef struct FairqGroupKey
 	int32		group_no;		/* the group's number */
 } FairqGroupKey;
 
-/* A set of ways, each with the entry of a group.  All is under mutex. */
+/*
+ * A set of ways, each with the entry of a group.  All fields are under mutex.
+ */
 typedef struct FairqGroupSet
 {
 	slock_t		mutex;			/* spinlock of the set and its entries */
 	int32		next_victim;	/* way at which the search for one to evict
 								 * begins */
-	FairqGroupKey keys[FAIRQ_SET_WAYS]; /* whose entry each way has */
+	FairqGroupKey keys[FAIRQ_SET_WAYS]; /* key of the entry in each way */
 } FairqGroupSet;
 
 /*
@@ -210,7 +214,7 @@ typedef struct FairqGroupSet
 typedef struct FairqCache
 {
 	uint32		nsets;			/* number of sets; 0: this backend has not
-								 * attached so far */
+								 * attached yet */
 	FairqGroupSet *sets;		/* keys of all entries */
 	FairqGroup *ways;			/* FAIRQ_SET_WAYS entries for each set; under
 								 * their set's mutex */
@@ -222,8 +226,8 @@ typedef struct FairqCache
  */
 typedef struct FairqQueueKey
 {
-	uint64		born;			/* hash of when and where the database was
-								 * made */
+	uint64		born;			/* hash of the place and time of the database's
+								 * creation */
 	Oid			database;		/* OID of the database */
 	Oid			task;			/* OID of fairq.task */
 	int32		queue_id;		/* id of the queue; 0: key of the extension */
@@ -241,29 +245,30 @@ typedef struct FairqRegistry
 	/* under lock */
 	dsa_pointer queues;			/* handle of the hash table of queues; constant
 								 * once it is valid */
-	dsa_pointer counters;		/* handle of the hash table of counters; the
-								 * same */
-	dsa_pointer extensions;		/* handle of the hash table of extensions; the
-								 * same */
+	dsa_pointer counters;		/* handle of the hash table of counters;
+								 * constant once it is valid */
+	dsa_pointer extensions;		/* handle of the hash table of extensions;
+								 * constant once it is valid */
 	dsa_pointer free;			/* list of hints of no queue */
-	dsa_pointer dropped;		/* list of hints of queues that are gone */
+	dsa_pointer dropped;		/* list of hints of dropped queues */
 	/* without the lock */
-	pg_atomic_uint32 nhints;	/* number of hints, be they a queue's or not */
+	pg_atomic_uint32 nhints;	/* number of hints, whether or not they belong
+								 * to a queue */
 	pg_atomic_uint32 ncounters; /* number of counters of groups */
 	pg_atomic_uint32 many_counters; /* number of counters from which on idle ones
 									 * are freed */
 	pg_atomic_uint32 crowded;	/* 1: a group found no entry in the cache; 0:
-								 * not so far */
+								 * none did */
 	pg_atomic_uint64 swept_at;	/* time of the last search for extensions that
 								 * are gone, a TimestampTz */
-	pg_atomic_uint64 tenures;	/* number of times that hints became a
-								 * queue's */
+	pg_atomic_uint64 tenures;	/* number of times that hints were assigned to
+								 * a queue */
 } FairqRegistry;
 
 typedef struct FairqHints FairqHints;
 typedef struct FairqCounter FairqCounter;
 
-/* Tranches of LWLocks, by what they are of. */
+/* Tranches of LWLocks, by the object of the lock. */
 typedef enum FairqTranche
 {
 	FAIRQ_REGISTRY_TRANCHE,
@@ -278,9 +283,10 @@ typedef struct FairqShmemUse
 {
 	int64		size;			/* bytes of the block */
 	int64		area_size;		/* bytes of the area */
-	int64		allocated;		/* bytes of it that fairq_allocate() has given
-								 * out */
-	bool		reserved;		/* true: it is part of the main segment */
+	int64		allocated;		/* bytes of the area that fairq_allocate() has
+								 * given out */
+	bool		reserved;		/* true: the block is part of the main
+								 * segment */
 } FairqShmemUse;
 
 extern FairqCache fairq_cache;

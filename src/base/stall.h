@@ -5,22 +5,22 @@
  * In a build with -DFAIRQ_STALL, tests create a file fairq_stall.PID in the
  * data directory, with a kind and a number n.  The backend stops at the n-th
  * point of that kind.  It renames the file to fairq_stalled.PID and waits
- * until the file is gone.  Kinds are
+ * until the file is gone.  There are these kinds:
  *
- * entry	after a look into the cache, under the lane's lock: in every gap
- *			between two of them, others work in other lanes (test/evict)
- * claim	between the choice of a row and its change, without a lock:
- *			test/held_up, test/evict
- * reading	in the middle of reading a group: the same tests
- * commit	between the moment at which a commit is visible and its pending
- *			changes: test/held_up
- * publish	in the middle of a commit's changes, once those of a group are to be
- *			found: test/held_up
- * load		once its pages are read, and after each group and queue that it has
- *			published: test/held_up, test/evict
+ * - entry: after a look into the cache, under the lane's lock.  In every gap
+ *	 between two of them, others work in other lanes (test/evict).
+ * - claim: between the choice of a row and its change, without a lock
+ *	 (test/held_up, test/evict).
+ * - reading: in the middle of reading a group (the same tests).
+ * - commit: between the moment at which a commit is visible and its pending
+ *	 changes (test/held_up).
+ * - publish: in the middle of a commit's changes, once those of a group can be
+ *	 found (test/held_up).
+ * - load: once its pages are read, and after each group and queue that it has
+ *	 published (test/held_up, test/evict).
  *
- * Tests ask for them by test/stall.py.  Points of one kind are in one file, which
- * counts them.  In other builds there is nothing here.
+ * Tests use them through test/stall.py.  The points of one kind are in one
+ * file, which counts them.  In other builds this does nothing.
  */
 #ifndef FAIRQ_STALL_H
 #define FAIRQ_STALL_H
@@ -35,7 +35,7 @@
 static inline void
 fairq_stall(const char *kind)
 {
-	static struct stat counted;	/* the file as of which points are counted */
+	static struct stat counted;	/* the file whose points are counted */
 	static int	passed = 0;
 	struct stat found;
 	char		asked[64];

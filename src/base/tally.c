@@ -18,8 +18,8 @@
  * one takes the other book.  So known numbers stay known while a load runs,
  * and also if it fails.  The rules:
  *
- * 1.  Under the tally's lock, exclusively, the load takes S, copies what S says
- *	  of transactions into its book, and is given a number.  Numbers that a
+ * 1.  Under the tally's lock, exclusively, the load takes S, copies the
+ *	  transactions of S into its book, and gets a number.  Numbers that a
  *	  queue or a counter has in that book are of that load, and begin at 0,
  *	  once they are touched after that.
  *
@@ -102,7 +102,7 @@
 /* time after which others do not wait for a silent backend, in ns */
 #define PATIENCE (INT64CONST(5) * 1000 * 1000 * 1000)
 
-/* The load that this backend is at. */
+/* The load that this backend runs. */
 static struct
 {
 	FairqTally *tally;			/* NULL: none */
@@ -111,13 +111,13 @@ static struct
 								 * was taken */
 }			hand;
 
-/* By which load counters of the copy for peek are known. */
+/* The load by which counters of the copy for peek are known. */
 static FairqKnown of_copy;
 
 /* Changes of one queue by the transaction that commits. */
 static struct
 {
-	FairqQueueTally *queue;		/* NULL: nothing */
+	FairqQueueTally *queue;		/* NULL: there are none */
 	int64		n[FAIRQ_TALLIES];
 }			sum;
 
@@ -144,7 +144,7 @@ fairq_tally_init(FairqTally *tally, int32 domain)
 	pg_atomic_init_u64(&tally->passed, PG_UINT64_MAX);
 }
 
-/* Begin the numbers of a queue that gets its hints: nothing is known of it. */
+/* Begin the numbers of a queue that gets its hints: they are not known. */
 void
 fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 {
@@ -156,7 +156,7 @@ fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 		pg_atomic_init_u64(&queue->loaded[book], 0);
 	}
 	pg_atomic_init_u64(&queue->passed, PG_UINT64_MAX);
-	/* no call has used it yet without counting */
+	/* no call that does not count has used the queue yet */
 	pg_atomic_init_u64(&queue->counts_since, 0);
 	pg_atomic_init_u32(&queue->limited, 0);
 	pg_atomic_init_u32(&queue->calls, 0);
@@ -164,7 +164,7 @@ fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 	memset(queue->n, 0, sizeof(queue->n));
 }
 
-/* The tally that the queue is part of.  */
+/* Returns the tally to which the queue belongs. */
 FairqTally *
 fairq_tally_of(FairqQueueTally *queue)
 {
@@ -194,10 +194,7 @@ add(FairqTally *tally, FairqQueueTally *queue, int book, const int64 *n)
 	SpinLockRelease(&queue->mutex);
 }
 
-/*
- * Note that the queue was just made: whenever loads were begun, they have seen
- * no task of the queue.
- */
+/* Note that the queue was just made: no load can have seen a task of it. */
 void
 fairq_queue_tally_empty(FairqQueueTally *queue)
 {
@@ -212,7 +209,7 @@ fairq_queue_tally_empty(FairqQueueTally *queue)
 
 /*
  * Note that shared memory knows the queue from now on.  If the current load
- * knew all queues of which there were tasks, there was none of this one.
+ * knew all queues that had tasks, this one had none.
  */
 void
 fairq_queue_tally_entered(FairqQueueTally *queue)
@@ -233,21 +230,21 @@ fairq_queue_tally_entered(FairqQueueTally *queue)
 	LWLockRelease(&tally->lock);
 }
 
-/* Are the numbers of the queue known?  *current is by which load. */
+/* Whether the numbers of the queue are known, and by which load (*current). */
 static bool
 is_known(FairqTally *tally, FairqQueueTally *queue, uint64 *current)
 {
 	uint64		known = pg_atomic_read_u64(&tally->known);
 	pg_atomic_uint64 *loaded;
 
-	/* fairq_tally_end() writes them the other way round */
+	/* fairq_tally_end() writes them in the other order */
 	pg_read_barrier();
 	*current = pg_atomic_read_u64(&tally->current);
 	loaded = &queue->loaded[fairq_book_of(*current)];
 	return known == resets_of(tally) && pg_atomic_read_u64(loaded) == *current;
 }
 
-/* The same.  They may not be the next moment. */
+/* The same without the load.  The numbers may become void the next moment. */
 bool
 fairq_tally_is_known(FairqQueueTally *queue)
 {
@@ -256,7 +253,7 @@ fairq_tally_is_known(FairqQueueTally *queue)
 	return is_known(fairq_tally_of(queue), queue, &current);
 }
 
-/* Returns by which load counters of the queue are known, if they are. */
+/* Returns the load by which counters of the queue are known, if they are. */
 FairqKnown
 fairq_tally_now(FairqQueueTally *queue)
 {
@@ -269,7 +266,7 @@ fairq_tally_now(FairqQueueTally *queue)
 	return now;
 }
 
-/* The queue is about to be copied: the copy's counters are known as now. */
+/* Prepare to copy the queue: the copy's counters are known as they are now. */
 void
 fairq_tally_keep(FairqQueueTally *queue)
 {
@@ -288,7 +285,10 @@ fairq_tally_has_passed(FairqQueueTally *queue)
 	return pg_atomic_read_u64(&queue->passed) == resets_of(tally);
 }
 
-/* Read the numbers of the queue.  False if they are not known; then *n is any. */
+/*
+ * Read the numbers of the queue.  False if they are not known; then *n is
+ * undefined.
+ */
 bool
 fairq_tally_read(FairqQueueTally *queue, int64 *n)
 {
@@ -312,14 +312,14 @@ fairq_tally_read(FairqQueueTally *queue, int64 *n)
 
 /* --------------------------------------------------------------------- */
 
-/* The transactions that the load of a book has seen running. */
+/* Returns the transactions that a book's load has seen running. */
 static uint32 *
 running_of(FairqTally *tally, int book)
 {
 	return tally->running + book * GetMaxSnapshotXidCount();
 }
 
-/* Has the snapshot of a book seen our transaction end? */
+/* Whether the snapshot of a book has seen our transaction end. */
 static bool
 is_seen(FairqTally *tally, int book)
 {
@@ -346,7 +346,7 @@ is_seen(FairqTally *tally, int book)
 	return low == seen->nrunning || running[low] != xid - seen->xmin;
 }
 
-/* For callbacks: add what our transaction, which has committed, has changed. */
+/* For callbacks: add the changes of our transaction, which has committed. */
 void
 fairq_tally_committed(void)
 {
@@ -364,9 +364,9 @@ fairq_tally_committed(void)
 }
 
 /*
- * For callbacks: our transaction has committed, and has changed that of the
- * queue.  It is added together with its other changes of the same queue; at
- * the latest by fairq_tally_committed().
+ * For callbacks: our transaction, which has committed, has made this change of
+ * the queue.  It is added together with its other changes of the same queue,
+ * by fairq_tally_committed() at the latest.
  */
 void
 fairq_tally_commit(FairqQueueTally *queue, const int32 *n)
@@ -390,9 +390,9 @@ fairq_tally_commit(FairqQueueTally *queue, const int32 *n)
 /* --------------------------------------------------------------------- */
 
 /*
- * Make each load void for the queue's counters until no call or transaction is
- * in progress that does not count.  Such a call is about to begin, unless the
- * queue is limited.  The caller checks that after this, and a backend that
+ * Make each load void for the queue's counters until no call or transaction
+ * that does not count is in progress.  Such a call is about to begin, unless
+ * the queue is limited.  The caller checks that after this, and a backend that
  * relies on a counter checks it before.  So one of them sees the other.
  */
 static void
@@ -404,9 +404,9 @@ count_nothing(FairqQueueTally *queue)
 }
 
 /*
- * Does the next load count for the queue's counters, or has the last one?
- * From when all that did not count is over: a transaction counts as uncounted
- * before its call is over.
+ * Whether the next load, or the last one, counts for the queue's counters.  It
+ * does once everything that does not count is over.  A transaction counts as
+ * uncounted before its call is over.
  */
 bool
 fairq_tally_counts(FairqQueueTally *queue)
@@ -428,7 +428,7 @@ fairq_tally_counts(FairqQueueTally *queue)
 	return true;
 }
 
-/* Make all calls count from now on: the queue has a limit. */
+/* Make all calls count from now on, because the queue has a limit. */
 void
 fairq_tally_limit(FairqQueueTally *queue)
 {
@@ -437,8 +437,8 @@ fairq_tally_limit(FairqQueueTally *queue)
 }
 
 /*
- * Begin a call; limited: by the settings that it knows.  Returns whether it
- * counts running tasks.
+ * Begin a call; limited: according to the settings that it knows.  Returns
+ * whether it counts running tasks.
  */
 bool
 fairq_tally_call_begin(FairqQueueTally *queue, bool limited)
@@ -448,8 +448,8 @@ fairq_tally_call_begin(FairqQueueTally *queue, bool limited)
 	if (pg_atomic_read_u32(&queue->limited) == 0)
 	{
 		/*
-		 * count the call first, then look again; a backend that relies on
-		 * counters does it the other way round
+		 * count the call first, then check again; a backend that relies on
+		 * counters uses the other order
 		 */
 		pg_atomic_fetch_add_u32(&queue->calls, 1);
 		count_nothing(queue);
@@ -469,8 +469,8 @@ fairq_tally_call_end(FairqQueueTally *queue)
 }
 
 /*
- * For callbacks: have no load begin until fairq_tally_leave(), as our
- * transaction, which has committed, adds to counters of the queue.
+ * For callbacks: prevent loads from beginning until fairq_tally_leave(), while
+ * our transaction, which has committed, adds to counters of the queue.
  */
 void
 fairq_tally_enter(FairqQueueTally *queue, FairqAdds *adds)
@@ -502,7 +502,7 @@ compare_xids(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Keep what the snapshot says of transactions.  The lock is held exclusively. */
+/* Copy the snapshot's view of transactions.  The lock is held exclusively. */
 static void
 keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
 {
@@ -512,19 +512,19 @@ keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
 	uint32		behind = XidFromFullTransactionId(next) - snapshot->xmax;
 	TransactionId own = GetTopTransactionIdIfAny();
 
-	/* both are less than two billion behind the next one */
+	/* both are less than two billion behind the next xid */
 	seen->xmax = U64FromFullTransactionId(next) - behind;
 	seen->xmin = seen->xmax - (uint32) (snapshot->xmax - snapshot->xmin);
 	seen->nrunning = snapshot->xcnt;
 	for (int i = 0; i < seen->nrunning; i++)
 		running[i] = snapshot->xip[i] - snapshot->xmin;
-	/* a snapshot has room for all others, none of them ours */
+	/* a snapshot has room for all others, and none of them is ours */
 	if (TransactionIdIsValid(own) && TransactionIdPrecedes(own, snapshot->xmax))
 		running[seen->nrunning++] = own - snapshot->xmin;
 	qsort(running, seen->nrunning, sizeof(uint32), compare_xids);
 }
 
-/* Is a backend at a load? */
+/* Whether a backend runs a load. */
 bool
 fairq_tally_is_busy(FairqTally *tally)
 {
@@ -534,7 +534,7 @@ fairq_tally_is_busy(FairqTally *tally)
 }
 
 /*
- * Begin a load in the book in which the current one is not, and return the
+ * Begin a load in the book that the current load does not use, and return the
  * book.  The lock is held exclusively.
  */
 static int
@@ -552,8 +552,8 @@ begin_book(FairqTally *tally)
 }
 
 /*
- * Begin a load.  Returns the snapshot as of which rows are to be read, which
- * is registered; NULL if another backend is at it.  The table of tasks is
+ * Begin a load.  Returns the snapshot for reading the rows, which is
+ * registered; NULL if another backend runs a load.  The table of tasks is
  * locked.
  */
 Snapshot
@@ -563,7 +563,7 @@ fairq_tally_begin(FairqTally *tally)
 	int			book;
 
 	Assert(hand.tally == NULL);
-	/* whatever can fail has been done once */
+	/* every step that can fail has been done once */
 	(void) GetLatestSnapshot();
 	LWLockAcquire(&tally->lock, LW_EXCLUSIVE);
 	if (fairq_tally_is_busy(tally))
@@ -578,7 +578,7 @@ fairq_tally_begin(FairqTally *tally)
 	hand.resets = resets_of(tally);
 	pg_read_barrier();
 	snapshot = GetLatestSnapshot();
-	/* what our own transaction has changed is not there */
+	/* the snapshot does not see changes of our own transaction */
 	snapshot->curcid = FirstCommandId;
 	keep_snapshot(tally, book, snapshot);
 	LWLockRelease(&tally->lock);
@@ -601,9 +601,9 @@ fairq_tally_goes_on(void)
 }
 
 /*
- * Does our load count for the counters of a queue of which something runs?
- * limited: by its settings.  If it has no limit, the counters do without what
- * was found.
+ * Whether our load counts for the counters of a queue with running tasks;
+ * limited: according to its settings.  If the queue has no limit, its counters
+ * do not use the load's result.
  */
 bool
 fairq_tally_takes_load(FairqQueueTally *queue, bool limited)
@@ -628,8 +628,8 @@ fairq_tally_add(FairqCounter *counter, int32 n)
 }
 
 /*
- * Add what the load has found of a queue, which the caller has locked.  All
- * else that it has found of the queue is published.
+ * Add the load's result for a queue, which the caller has locked.  Its other
+ * results for the queue are published already.
  */
 void
 fairq_tally_found(FairqQueueTally *queue, const int64 *n)
@@ -650,7 +650,7 @@ fairq_tally_found(FairqQueueTally *queue, const int64 *n)
 
 /*
  * Note that the load passes over tasks of a queue that shared memory does not
- * know.  A backend that enters the queue into it looks at what is written here.
+ * know.  A backend that enters the queue into shared memory reads this note.
  */
 void
 fairq_tally_skip(void)
@@ -658,15 +658,15 @@ fairq_tally_skip(void)
 	FairqTally *tally = hand.tally;
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	/* not over what a load says that has begun since */
+	/* do not overwrite the note of a load that has begun since */
 	if (pg_atomic_read_u64(&tally->number) == hand.number)
 		tally->books[fairq_book_of(hand.number)].skips = true;
 	LWLockRelease(&tally->lock);
 }
 
 /*
- * End the load.  If it is not over it has failed.  For callbacks, too: there
- * may be none.
+ * End the load.  If it is not over, it has failed.  Callbacks call this, too,
+ * and then there may be no load.
  */
 void
 fairq_tally_end(bool over)
@@ -682,7 +682,7 @@ fairq_tally_end(bool over)
 		if (over)
 		{
 			pg_atomic_write_u64(&tally->current, hand.number);
-			/* is_known() reads them the other way round */
+			/* is_known() reads them in the other order */
 			pg_write_barrier();
 			pg_atomic_write_u64(&tally->known, hand.resets);
 			pg_atomic_write_u64(&tally->passed, hand.resets);

@@ -10,12 +10,12 @@
 #include "counter.h"
 #include "shmem.h"
 
-/* As what a task counts. */
+/* The kinds of tasks that are counted. */
 typedef enum FairqTallied
 {
 	FAIRQ_TALLY_READY,			/* waits for a turn, without a lease */
 	FAIRQ_TALLY_SCHEDULED,		/* waits for a time, without a lease */
-	FAIRQ_TALLY_RUNNING,		/* has a lease, which may have ended */
+	FAIRQ_TALLY_RUNNING,		/* has a lease, which may have expired */
 	FAIRQ_TALLIES				/* number of these */
 } FairqTallied;
 
@@ -32,38 +32,38 @@ typedef struct FairqBook
 								 * snapshot has seen all transactions end */
 	uint64		xmax;			/* xid, with its epoch, from which on it has
 								 * seen none end */
-	int32		nrunning;		/* number of transactions between that it has
-								 * seen running */
+	int32		nrunning;		/* number of transactions from xmin to xmax
+								 * that it has seen running */
 } FairqBook;
 
 /*
  * In shared memory, one for each extension: the state of the last loads.  All
- * but the atomics is under lock.  Atomics are written under it, except
- * asked_at.
+ * fields except atomic ones are under lock.  Atomic fields are written under
+ * it, except asked_at.
  */
 typedef struct FairqTally
 {
-	LWLock		lock;			/* lock of the tally, and of what holds of
-								 * numbers of queues while it is held */
+	LWLock		lock;			/* lock of the tally, and of numbers of queues
+								 * under their mutexes */
 	int32		domain;			/* index of the extension's FairqDomain;
 								 * constant */
 	pg_atomic_uint64 begun_at;	/* time at which the last load was begun, by the
 								 * monotonic clock; 0: there was none */
 	pg_atomic_uint64 seen_at;	/* time at which the loading backend last
-								 * reported, the same; 0: no backend loads */
+								 * reported, by the same clock; 0: no backend
+								 * loads */
 	pg_atomic_uint64 asked_at;	/* time at which a worker was last asked to
-								 * load, the same; 0: none was */
-	pg_atomic_uint64 number;	/* number of the load that was begun last; 0:
+								 * load, by the same clock; 0: none was */
+	pg_atomic_uint64 number;	/* number of the load that began last; 0:
 								 * none */
 	pg_atomic_uint64 current;	/* number of the last load that is over; 0:
 								 * none is */
-	pg_atomic_uint64 known;		/* resets of the domain with which its
-								 * numbers are known; PG_UINT64_MAX: there are
-								 * none */
+	pg_atomic_uint64 known;		/* resets of the domain with which its numbers
+								 * are known; PG_UINT64_MAX: they are not */
 	pg_atomic_uint64 passed;	/* resets of the domain before the last load
 								 * that is over; PG_UINT64_MAX: none is */
-	FairqBook	books[FAIRQ_BOOKS]; /* a load in progress is in the one in
-									 * which the current one is not */
+	FairqBook	books[FAIRQ_BOOKS]; /* a load in progress uses the book that
+									 * the current one does not use */
 	uint32		running[FLEXIBLE_ARRAY_MEMBER]; /* xids less xmin of those
 												 * that each book's load has
 												 * seen running, ascending */
@@ -81,23 +81,23 @@ typedef struct FairqQueueTally
 	pg_atomic_uint64 loaded[FAIRQ_BOOKS];	/* number of the book's last load
 											 * that has counted the queue, or
 											 * began before the queue had
-											 * tasks; 0: none; written under
-											 * the tally's lock */
-	pg_atomic_uint64 passed;	/* resets of the domain before the last of them;
-								 * PG_UINT64_MAX: none */
+											 * tasks, or 0; written under the
+											 * tally's lock */
+	pg_atomic_uint64 passed;	/* resets of the domain before the last of
+								 * these loads; PG_UINT64_MAX: none */
 	pg_atomic_uint64 counts_since;	/* number of the last load that has not
 									 * counted for the queue's counters;
-									 * FAIRQ_NO_LOAD: the next one won't,
-									 * either */
-	pg_atomic_uint32 limited;	/* 1: each call counts running tasks; 0: none
-								 * needs to; never goes back */
+									 * FAIRQ_NO_LOAD: the next one does not
+									 * count either */
+	pg_atomic_uint32 limited;	/* 1: each call counts running tasks, and this
+								 * is final; 0: no call needs to */
 	pg_atomic_uint32 calls;		/* number of calls in progress that do not
 								 * count */
-	pg_atomic_uint32 uncounted; /* number of transactions in progress of which
+	pg_atomic_uint32 uncounted; /* number of transactions in progress in which
 								 * such a call has claimed or ended a task */
 	int64		n[FAIRQ_BOOKS][FAIRQ_TALLIES];	/* number of tasks; without
-												 * loaded, what transactions
-												 * have changed since */
+												 * loaded, only changes by
+												 * transactions since */
 } FairqQueueTally;
 
 /* The kind of a task at that address without a lease. */

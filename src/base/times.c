@@ -33,7 +33,7 @@
 #define FOR_TIMED_REGIONS(r) \
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 
-/* Enter a task that is scheduled there. */
+/* Enter a task that is scheduled at that address. */
 void
 fairq_times_scheduled(FairqTimes *times, int64 addr)
 {
@@ -45,7 +45,7 @@ fairq_times_scheduled(FairqTimes *times, int64 addr)
 }
 
 /*
- * Whether searches have passed that address, so that none will see it again.
+ * Whether searches have passed that address, so that none will find it again.
  */
 bool
 fairq_times_passed(FairqTimes *times, int64 addr)
@@ -55,7 +55,7 @@ fairq_times_passed(FairqTimes *times, int64 addr)
 
 /*
  * The address of a timed region below which no task waits for its time;
- * FAIRQ_ADDR_MAX: none does.  Needs no lock.
+ * FAIRQ_ADDR_MAX: no task waits.  Needs no lock.
  */
 int64
 fairq_times_first(FairqTimes *times, FairqRegion region)
@@ -66,7 +66,7 @@ fairq_times_first(FairqTimes *times, FairqRegion region)
 		FAIRQ_ADDR_MAX : first;
 }
 
-/* Set the deadline: a lease ends then, and none before. */
+/* Set the deadline: a lease ends at that time, and none before. */
 void
 fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
 {
@@ -74,7 +74,7 @@ fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
 }
 
 /*
- * Make searches look for all timed tasks: nothing is known of them.  The
+ * Make searches start from the first timed task, because none is known.  The
  * deadline stays: no lease is forgotten, though there may be more.
  */
 void
@@ -97,7 +97,7 @@ fairq_times_init(FairqTimes *times)
 	fairq_times_forget(times);
 }
 
-/* Is there something to search for?  Needs no lock. */
+/* Whether there is something to search for.  Needs no lock. */
 bool
 fairq_times_due(FairqTimes *times, TimestampTz now)
 {
@@ -107,7 +107,10 @@ fairq_times_due(FairqTimes *times, TimestampTz now)
 	return (int64) pg_atomic_read_u64(&times->deadline) <= now;
 }
 
-/* Returns when there will be something to search for.  Needs no lock. */
+/*
+ * Returns the time at which there will be something to search for.  Needs no
+ * lock.
+ */
 TimestampTz
 fairq_times_next(FairqTimes *times)
 {
@@ -124,8 +127,8 @@ fairq_times_next(FairqTimes *times)
 }
 
 /*
- * Begin to search.  False if another backend is at it.  After true the caller
- * calls fairq_times_end(), or sets searching to false.
+ * Begin to search.  False if another backend is searching.  After true the
+ * caller calls fairq_times_end(), or sets searching to false.
  */
 bool
 fairq_times_begin(FairqTimes *times, FairqTimerSearch *search)
@@ -142,7 +145,7 @@ fairq_times_begin(FairqTimes *times, FairqTimerSearch *search)
 	return true;
 }
 
-/* End a search, which has come so far. */
+/* End a search, which has reached these addresses. */
 void
 fairq_times_end(FairqTimes *times, const FairqTimerSearch *search)
 {

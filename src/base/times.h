@@ -17,17 +17,16 @@ typedef struct FairqTimes
 								 * DT_NOEND: there is none */
 	pg_atomic_uint64 timers[FAIRQ_REGIONS]; /* address in each timed region
 											 * below which no task waits for
-											 * its time, but of groups in the
-											 * set "due" */
+											 * its time, except tasks of groups
+											 * in the set "due" */
 	int64		timers_since[FAIRQ_REGIONS];	/* lowest timer entered since
 												 * the last search began, per
 												 * region; FAIRQ_ADDR_MAX:
 												 * none */
-	bool		searching;		/* true: a backend searches for what has fallen
-								 * due */
+	bool		searching;		/* true: a backend searches for due tasks */
 } FairqTimes;
 
-/* The timers that one search is to pass. */
+/* The timers beyond which one search moves. */
 typedef struct FairqTimerSearch
 {
 	int64		timers[FAIRQ_REGIONS];	/* address of each timed region from

@@ -1,6 +1,6 @@
 /*
  * versions.c
- *		Versions of a queue's settings, and what changed from one to the next.
+ *		Versions of a queue's settings, and the changes between them.
  *
  * A queue's version increases with each change of its settings, of those of
  * one of its groups, and of its privileges.  A ring has the last changes.  So
@@ -23,7 +23,10 @@ fairq_versions_init(FairqVersions *versions)
 		versions->changes[i] = FAIRQ_ALL_CHANGED;
 }
 
-/* Count the version up; change is a group's number, or as versions.h says. */
+/*
+ * Increase the version; change is a group's number, or a constant of
+ * versions.h.
+ */
 void
 fairq_version_up(FairqVersions *versions, int32 change)
 {
@@ -37,8 +40,8 @@ fairq_version_up(FairqVersions *versions, int32 change)
 }
 
 /*
- * Returns how many changes there were since that version, at most
- * FAIRQ_CHANGES_KEPT, and copies them; -1 if they were more.  *now is the
+ * Returns the number of changes since that version, at most
+ * FAIRQ_CHANGES_KEPT, and copies them; -1 if there are more.  *now is the
  * present version.
  */
 int

@@ -1,6 +1,6 @@
 /*
  * versions.h
- *		Versions of a queue's settings, and what changed from one to the next.
+ *		Versions of a queue's settings, and the changes between them.
  */
 #ifndef FAIRQ_VERSIONS_H
 #define FAIRQ_VERSIONS_H
@@ -8,22 +8,25 @@
 #include "port/atomics.h"
 #include "storage/spin.h"
 
-/* changes that are kept; a backend that missed more reads all settings */
+/*
+ * number of changes that are kept; a backend that missed more reads all
+ * settings
+ */
 #define FAIRQ_CHANGES_KEPT 256
 
 /* The kind of a change, if it is not a group's number. */
 #define FAIRQ_QUEUE_CHANGED (-1)	/* the queue's own settings, or privileges */
-#define FAIRQ_ALL_CHANGED (-2)	/* these, and settings of any groups */
+#define FAIRQ_ALL_CHANGED (-2)	/* the queue's settings, privileges, and
+								 * settings of any groups */
 
 /* In shared memory, part of FairqHints. */
 typedef struct FairqVersions
 {
 	slock_t		mutex;			/* spinlock of changes */
-	pg_atomic_uint64 now;		/* present version; only increases, also from
-								 * one queue to the next; written under mutex
-								 * */
-	int32		changes[FAIRQ_CHANGES_KEPT];	/* the last changes: what made
-												 * version v is at (v - 1) %
+	pg_atomic_uint64 now;		/* present version, written under mutex; only
+								 * increases, even if the queue changes */
+	int32		changes[FAIRQ_CHANGES_KEPT];	/* the last changes: the change
+												 * to version v is at (v - 1) %
 												 * FAIRQ_CHANGES_KEPT */
 } FairqVersions;
 

@@ -38,9 +38,9 @@
  * limit is raised).  Then one is called, and each pop that finds as much as it
  * wanted calls the next.
  *
- * Locking: what is shared is atomic; a wakeup's domain is set before the queue has
- * waiters.  Waking takes the condition variable's spinlock, allocates nothing and
- * cannot fail, so it can be done from commit and abort callbacks.
+ * Locking: shared fields are atomic, and a wakeup's domain is set before the
+ * queue has waiters.  Waking takes the condition variable's spinlock, allocates
+ * nothing and cannot fail, so commit and abort callbacks can do it.
  */
 #include "postgres.h"
 
@@ -50,23 +50,27 @@
 #include "shmem.h"
 #include "wake.h"
 
-/* after that one waiter looks without a call */
+/* time after which one waiter looks without a call */
 #define RECHECK_AFTER USECS_PER_SEC
 
-/* what this backend waits at */
+/* the queues at which this backend waits */
 static struct
 {
 	FairqWakeup *wakeup;
-	TimestampTz minding;		/* time that it waits for; DT_NOEND: none */
+	TimestampTz minding;		/* time for which it waits as timekeeper;
+								 * DT_NOEND: none */
 }			waits[FAIRQ_MAX_WAITS];
 static int	nwaits = 0;
-static int	called_by = -1;		/* whose call it has taken, of these; -1: none */
+static int	called_by = -1;		/* index of the queue whose call it has taken;
+								 * -1: none */
 static bool rechecking = false; /* it looks without a call, after a while */
 
-/* of several queues, the one that had something; NULL: its pop has been there */
+/*
+ * with several queues: the one that had a task; NULL: the pop has visited it
+ */
 static FairqWakeup *told_of = NULL;
 
-/* the queue that had something, of which the client has not heard so far */
+/* the queue that had a task, if the client has not been notified yet */
 static FairqWakeup *to_tell = NULL;
 
 static ConditionVariable *
@@ -75,7 +79,7 @@ sleepers_at_several(const FairqWakeup *wakeup)
 	return &fairq_domain_at(wakeup->domain)->several;
 }
 
-/* Once, after shared memory is allocated for it. */
+/* Initialize a wakeup, once after its shared memory is allocated. */
 void
 fairq_wakeup_init(FairqWakeup *wakeup)
 {
@@ -88,7 +92,7 @@ fairq_wakeup_init(FairqWakeup *wakeup)
 	pg_atomic_init_u64(&wakeup->minded, (uint64) DT_NOEND);
 }
 
-/* Begin anew for another queue, at which no session waits. */
+/* Begin again for another queue, at which no session waits. */
 void
 fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
 {
@@ -100,8 +104,8 @@ fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
 }
 
 /*
- * Does no session wait there?  One that has just left may still wake another
- * one, which is one look for nothing.
+ * Whether no session waits at the queue.  One that has just left may still
+ * wake another one, which looks once without a result.
  */
 bool
 fairq_wakeup_is_left(FairqWakeup *wakeup)
@@ -109,7 +113,7 @@ fairq_wakeup_is_left(FairqWakeup *wakeup)
 	return pg_atomic_read_u32(&wakeup->waiters) == 0;
 }
 
-/* Make one waiter look a while after that, call or not. */
+/* Make one waiter look a while later, with or without a call. */
 static void
 recheck_later(FairqWakeup *wakeup)
 {
@@ -117,14 +121,14 @@ recheck_later(FairqWakeup *wakeup)
 						(uint64) (GetCurrentTimestamp() + RECHECK_AFTER));
 }
 
-/* Call up to n more waiters. Returns how many there are. */
+/* Call up to n more waiters.  Returns the number of waiters. */
 static uint32
 add_calls(FairqWakeup *wakeup, uint32 n)
 {
 	uint32		waiters;
 	uint32		calls;
 
-	/* a waiter that is not counted by now will see what was done before */
+	/* a waiter that is not counted by now will see the tasks that are ready */
 	pg_memory_barrier();
 	waiters = pg_atomic_read_u32(&wakeup->waiters);
 	calls = pg_atomic_read_u32(&wakeup->calls);
@@ -138,7 +142,7 @@ add_calls(FairqWakeup *wakeup, uint32 n)
 	return waiters;
 }
 
-/* Make those that wait at several queues look for calls. */
+/* Wake the waiters at several queues, to look for calls. */
 static void
 wake_several(FairqWakeup *wakeup)
 {
@@ -146,7 +150,7 @@ wake_several(FairqWakeup *wakeup)
 		ConditionVariableBroadcast(sleepers_at_several(wakeup));
 }
 
-/* Wake waiters: there is work for n more. */
+/* Wake waiters: there is work for n more of them. */
 void
 fairq_wake(FairqWakeup *wakeup, int32 n)
 {
@@ -170,7 +174,7 @@ fairq_wake_all(FairqWakeup *wakeup)
 }
 
 /*
- * Wake one waiter, and make each pop that finds something wake the next: there
+ * Wake one waiter, and make each pop that finds a task wake the next: there
  * may be an unknown amount of work.
  */
 void
@@ -180,7 +184,9 @@ fairq_wake_chain(FairqWakeup *wakeup)
 	fairq_wake(wakeup, 1);
 }
 
-/* Returns surplus, for fairq_wake_next(), before a pop looks. */
+/*
+ * Returns surplus before a pop looks; it is an argument of fairq_wake_next().
+ */
 uint32
 fairq_wake_surplus(FairqWakeup *wakeup)
 {
@@ -188,8 +194,9 @@ fairq_wake_surplus(FairqWakeup *wakeup)
 }
 
 /*
- * Wake the next waiter if a pop has found as much as it wanted.  If not, and
- * if it has looked since the last change, there is no more.
+ * Wake the next waiter if a pop has found all the tasks that it wanted.  If
+ * not, and if it has looked since the last change of surplus, there is no more
+ * work.
  */
 void
 fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
@@ -203,8 +210,8 @@ fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
 }
 
 /*
- * A pop of several queues has not reached this one.  If this queue called the
- * session, it calls another waiter.
+ * A pop of several queues has not visited this one.  If this queue called the
+ * session, call another waiter.
  */
 void
 fairq_wake_unserved(FairqWakeup *wakeup)
@@ -216,7 +223,8 @@ fairq_wake_unserved(FairqWakeup *wakeup)
 }
 
 /*
- * Wake a waiter if something falls due then, and no other one waits for that.
+ * Wake a waiter if a task falls due at that time, and no other waiter waits
+ * for it.
  */
 void
 fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due)
@@ -252,7 +260,7 @@ fairq_wait_begin(FairqWakeup *const *wakeups, int n)
 	{
 		if (n > 1)
 			pg_atomic_fetch_add_u32(&wakeups[i]->several, 1);
-		/* a full barrier: what was made ready before is seen by the look */
+		/* a full barrier: the look sees tasks that became ready before */
 		pg_atomic_fetch_add_u32(&wakeups[i]->waiters, 1);
 		waits[i].wakeup = wakeups[i];
 		waits[i].minding = DT_NOEND;
@@ -260,7 +268,10 @@ fairq_wait_begin(FairqWakeup *const *wakeups, int n)
 	}
 }
 
-/* Stop being the timekeeper of that queue.  Returns whether this backend was. */
+/*
+ * Stop being the timekeeper of that queue.  Returns whether this backend was
+ * its timekeeper.
+ */
 static bool
 mind_no_more(int nth)
 {
@@ -273,7 +284,7 @@ mind_no_more(int nth)
 										  (uint64) DT_NOEND);
 }
 
-/* The condition variable of this backend. */
+/* The condition variable on which this backend sleeps. */
 static ConditionVariable *
 own_sleepers(void)
 {
@@ -282,9 +293,10 @@ own_sleepers(void)
 }
 
 /*
- * End waiting.  pass_on: it was ended, and another waiter is to look at what
- * it may have been woken for.  due, if it is not NULL: something of each queue falls
- * due then, of which it may have heard alone.
+ * End waiting.  pass_on: an error has ended it, so another waiter looks at the
+ * tasks for which this one may have been woken.  due, unless NULL: a task of
+ * each queue falls due at that time, and possibly only this backend was woken
+ * for it.
  */
 void
 fairq_wait_end(bool pass_on, const TimestampTz *due)
@@ -310,7 +322,7 @@ fairq_wait_end(bool pass_on, const TimestampTz *due)
 	}
 }
 
-/* End waiting, for that queue has something. */
+/* End waiting, because that queue has a task. */
 void
 fairq_wait_found(int nth)
 {
@@ -319,7 +331,7 @@ fairq_wait_found(int nth)
 	bool		several = nwaits > 1;
 
 	to_tell = found;
-	/* what was left may be any number */
+	/* the amount of remaining work is unknown */
 	if (rechecking)
 		pg_atomic_fetch_add_u32(&found->surplus, 1);
 	recheck_later(found);
@@ -330,8 +342,9 @@ fairq_wait_found(int nth)
 }
 
 /*
- * The transaction is over.  If that is by an error, the client hears of nothing: so
- * others look at what this backend was woken for, or has found.
+ * Note the end of the transaction.  After an error the client is not notified.
+ * So others look at the tasks that this backend has found, or for which it was
+ * woken.
  */
 void
 fairq_wait_settle(bool committed)
@@ -347,8 +360,9 @@ fairq_wait_settle(bool committed)
 }
 
 /*
- * Until when this backend sleeps, if something of that queue falls due then.
- * It is that time, if no other waiter waits for it.
+ * Returns the time until which this backend sleeps, if a task of that queue
+ * falls due at a given time.  It is that time, unless another waiter waits for
+ * it.
  */
 TimestampTz
 fairq_mind_time(int nth, TimestampTz due, TimestampTz otherwise)
@@ -370,7 +384,7 @@ fairq_mind_time(int nth, TimestampTz due, TimestampTz otherwise)
 	return otherwise;
 }
 
-/* Take one of the queue's calls, if there is any. */
+/* Take one of the queue's calls, if there is one. */
 static bool
 take_call(FairqWakeup *wakeup)
 {
@@ -382,7 +396,7 @@ take_call(FairqWakeup *wakeup)
 	return false;
 }
 
-/* Is it time for one waiter to look without a call?  True for one of them. */
+/* Whether one waiter has to look without a call now.  True for one of them. */
 static bool
 is_to_recheck(FairqWakeup *wakeup)
 {
@@ -392,13 +406,16 @@ is_to_recheck(FairqWakeup *wakeup)
 	if (at == (uint64) DT_NOEND)
 		return false;
 	now = GetCurrentTimestamp();
-	/* it is further away if the clock was set back */
+	/* the time is further away if the clock was set back */
 	return ((TimestampTz) at <= now || (TimestampTz) at > now + RECHECK_AFTER) &&
 		pg_atomic_compare_exchange_u64(&wakeup->recheck, &at,
 									   (uint64) DT_NOEND);
 }
 
-/* Is this backend to look again?  If so, of one of its queues. */
+/*
+ * Whether this backend has to look again, and at which of its queues
+ * (called_by).
+ */
 static bool
 has_news(void)
 {
@@ -418,8 +435,8 @@ has_news(void)
 }
 
 /*
- * Sleep until there is reason to look again, or until then.  It may end earlier.
- * Returns whether there is such reason.
+ * Sleep until there is a reason to look again, or until that time.  It may end
+ * earlier.  Returns whether there is such a reason.
  */
 bool
 fairq_sleep(TimestampTz until)
@@ -433,7 +450,9 @@ fairq_sleep(TimestampTz until)
 	if (!news)
 	{
 		ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
-		/* there may be news of it: so not for weeks */
+		/*
+		 * a waiter may be called at any time, so it does not sleep for weeks
+		 */
 		(void) ConditionVariableTimedSleep(sleepers, Min(ms, INT_MAX / 2),
 										   fairq_wait_event());
 	}

@@ -9,26 +9,29 @@
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 
-/* queues that a session may wait at, at most */
+/* the most queues at which a session may wait */
 #define FAIRQ_MAX_WAITS 100
 
 /*
- * In shared memory, part of a queue's hints.  Without a lock: domain is set
- * before the queue has waiters, and all else but sleepers is atomic.
+ * In shared memory, part of a queue's hints, without a lock.  domain is set
+ * before the queue has waiters, and all other fields except sleepers are
+ * atomic.
  */
 typedef struct FairqWakeup
 {
-	ConditionVariable sleepers; /* what waiters at this queue alone sleep on */
+	ConditionVariable sleepers; /* condition variable of waiters at only this
+								 * queue */
 	int32		domain;			/* index of the queue's domain */
 	pg_atomic_uint32 waiters;	/* number of sessions asleep, or about to look
 								 * or to sleep */
 	pg_atomic_uint32 several;	/* number of these that wait at several queues */
-	pg_atomic_uint32 calls;		/* number of waiters that are to look, which
-								 * any of them may do */
-	pg_atomic_uint32 surplus;	/* not 0: each pop that finds something wakes
-								 * the next waiter */
-	pg_atomic_uint64 recheck;	/* time at which one waiter is to look without a
-								 * call, a TimestampTz; DT_NOEND: none is */
+	pg_atomic_uint32 calls;		/* number of waiters that have to look; any of
+								 * them may do it */
+	pg_atomic_uint32 surplus;	/* not 0: each pop that finds a task wakes the
+								 * next waiter */
+	pg_atomic_uint64 recheck;	/* time at which one waiter has to look without
+								 * a call, a TimestampTz; DT_NOEND: none has
+								 * to */
 	pg_atomic_uint64 minded;	/* time at which a waiter wakes by itself, a
 								 * TimestampTz; DT_NOEND: none does */
 } FairqWakeup;

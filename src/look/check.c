@@ -2,20 +2,20 @@
  * check.c
  *		fairq.check_queue: whether a queue is sound.
  *
- * A query, check_tables(), checks the tables.  Five things must hold of shared
- * memory while no transaction changes it:
+ * A query, check_tables(), checks the tables.  Shared memory has five
+ * invariants while no transaction changes it:
  *
- * - Pops find every ready task: its group is in the ring, or parked, and the
- *	 task is in the group's hand, or the next reading comes by it (entry.c).
- * - Whatever falls due will be looked for then, or its group is in the set of
- *	 those of which something has.
+ * - Pops find every ready task.  Its group is in the ring, or parked, and the
+ *	 task is in the group's hand, or the next reading finds it (entry.c).
+ * - A pop will look for each timed or leased task when it falls due.  Or its
+ *	 group is already in a set of groups with due or lapsed tasks.
  * - A group is parked only if there is no slot for it.
- * - A counter, if it is known, has committed what the rows say.
- * - The tally of the queue, if it is known, is what the rows say.
+ * - A counter, if it is known, has committed the number that the rows give.
+ * - The tally of the queue, if it is known, equals a count of the rows.
  *
- * While others work, each may be violated for a moment: the end of a
- * transaction is visible before it is said.  So what is found is looked at
- * again for some time, and reported only if it was there each time.
+ * While others work, each may be violated for a moment, because the end of a
+ * transaction is visible before it is published.  So faults are checked again
+ * for some time.  Only those that every check has found are reported.
  *
  * Locking: AccessShareLock on the queue and on fairq.task.
  */
@@ -45,7 +45,7 @@ PG_FUNCTION_INFO_V1(fairq_check_queue);
 #define POLL_EVERY_MS 50
 #define LOOK_AT_LEAST 3
 
-/* how often tasks are counted at a look, if commits change them meanwhile */
+/* how often a look counts tasks, if commits change them meanwhile */
 #define COUNT_AT_MOST 3
 
 /* add a fault, as a String node */
@@ -114,14 +114,17 @@ append_number(StringInfo text, int64 number)
 }
 
 /*
- * Reads numbers of a queue, with what our own transaction has changed of them, as
- * the texts of two arrays, which lack their ends: what is counted, and the counts.
- * False if they are not known.
+ * Reads numbers of a queue, including uncommitted changes of our own
+ * transaction.  The result is the texts of two arrays without their closing
+ * brackets: the keys, and the counts.  False if they are not known.
  */
 typedef bool (*Numbers) (FairqQueue *queue, StringInfo counted,
 						 StringInfo counts);
 
-/* What counters have committed, of the queue (-1) and of its groups. */
+/*
+ * The running tasks that counters have committed, of the queue (key -1) and of
+ * its groups.
+ */
 static bool
 read_counters(FairqQueue *queue, StringInfo counted, StringInfo counts)
 {
@@ -148,7 +151,7 @@ read_counters(FairqQueue *queue, StringInfo counted, StringInfo counts)
 	return known;
 }
 
-/* The numbers of tasks. */
+/* The numbers of tasks, by kind. */
 static bool
 read_tallies(FairqQueue *queue, StringInfo counted, StringInfo counts)
 {
@@ -166,8 +169,8 @@ read_tallies(FairqQueue *queue, StringInfo counted, StringInfo counts)
 
 /*
  * Compare numbers with the rows, by a query, between two readings of the same
- * numbers.  What is not known, or our own transaction has changed by SQL, is not
- * compared.
+ * numbers.  Numbers that are not known, or that our own transaction has
+ * changed by SQL, are not compared.
  */
 static List *
 check_numbers(FairqQueue *queue, Numbers numbers, const char *sql, List *faults)
@@ -197,7 +200,7 @@ check_numbers(FairqQueue *queue, Numbers numbers, const char *sql, List *faults)
 	return faults;
 }
 
-/* Compare counters with the rows that are leased.  One that is not there has 0. */
+/* Compare counters with the rows that are leased.  A missing counter has 0. */
 static List *
 check_counters(FairqQueue *queue, List *faults)
 {
@@ -215,13 +218,14 @@ check_counters(FairqQueue *queue, List *faults)
 }
 
 /*
- * Compare the numbers of tasks with a count of the rows.  A fault says how far they
- * are off: what is only late, as others work, differs from one look to the next.
+ * Compare the numbers of tasks with a count of the rows.  A fault names the
+ * difference: if it is only late, because others work, it differs from one
+ * look to the next.
  */
 static List *
 check_tallies(FairqQueue *queue, List *faults)
 {
-	/* the three side by side: as rows of a table they would be joined */
+	/* the planner would join the three, if they were rows of a table */
 	return check_numbers(queue, read_tallies,
 						 "SELECT format('tasks that are %s: fairq.stats is off by %s',"
 						 " ('{queued,scheduled,running}'::text[])[kind + 1], shown - n)"
@@ -234,7 +238,7 @@ check_tallies(FairqQueue *queue, List *faults)
 						 faults);
 }
 
-/* All faults that there are now, as String nodes that tell them apart. */
+/* All present faults, as String nodes whose texts differ. */
 static List *
 check_all(FairqQueue *queue, FairqTable *tasks)
 {
@@ -251,7 +255,7 @@ check_all(FairqQueue *queue, FairqTable *tasks)
 	return check_counters(queue, check_tallies(queue, faults));
 }
 
-/* fairq.check_queue(queue): a line for each fault that stays */
+/* fairq.check_queue(queue): one row for each fault that stays */
 Datum
 fairq_check_queue(PG_FUNCTION_ARGS)
 {

@@ -1,31 +1,34 @@
 /*
  * group_stats.c
- *		fairq.group_stats(), fairq.group_shares() and fairq.fairness: the groups of
- *		a queue that wait longest, run most or have got most; how fair queues are.
+ *		fairq.group_stats(), fairq.group_shares() and fairq.fairness: groups
+ *		that wait longest, run most or have got most; how fair queues are.
  *
- * The groups that wait or run are gone through (waiting.c), which costs little for
- * each, and those that come first are kept.
+ * A walk visits the groups that wait or run (waiting.c), at little cost for
+ * each, and the first ones in the order are kept.
  *
- * group_stats() keeps first those that wait, by the time since when, as far as
- * shared memory knows; then those that only run, by how many tasks.  The tables are
- * read of these alone (survey.c), and of some more of which shared memory does not
- * know since when they wait.  If there are fewer than are asked for, those follow
- * that only have tasks whose time has not come, by the first of these tasks.  Of
- * some the tables know better: all that they have is expired, say.  If that leaves
- * fewer than are asked for, twice as many are kept, and so on, up to MOST_KEPT.
+ * group_stats() first keeps groups that wait, ordered by the time since when,
+ * as far as shared memory knows.  Then it keeps groups that only run, ordered
+ * by their number of running tasks.  It reads the tables only for these groups
+ * (survey.c), and for some more whose waiting time shared memory does not
+ * know.  If there are fewer than the caller asks for, groups follow that only
+ * have scheduled tasks, ordered by the first of these tasks.  For some groups
+ * the tables disagree with shared memory: all of their tasks are expired, for
+ * example.  If that leaves fewer than the caller asks for, twice as many are
+ * kept, and so on, up to MOST_KEPT.
  *
- * group_shares() keeps those that have got most, of a queue that is fair by cost or
- * time.  Like the view fairq.fairness it reads shared memory only, and no task.  The
- * view costs the same whatever is queued, and whatever groups there are.  What a
- * queue by tasks would have to say of it is kept nowhere, so that its turns cost
- * nothing more; there the view says how many groups are ready.
+ * group_shares() keeps groups that have got most, in a cost-fair or time-fair
+ * queue.  Like the view fairq.fairness it reads only shared memory, and no
+ * task.  The cost of the view depends neither on the backlog nor on the number
+ * of groups.  For queues that are fair in tasks nothing is recorded, so that
+ * turns cost nothing more.  There the view shows how many groups are ready.
  *
  * Looking changes nothing, and is no use of a queue (lanes.c).
  *
- * Locking: an AccessShareLock on the queue and on fairq.task, to the end of the
- * transaction, as lanes.c says why; but what is behind the view fairq.groups has the
- * former only if it can be had at once, since that view waits for no queue that is
- * being dropped.  A lane's lock, shared, for each group; what waiting.c says.
+ * Locking: an AccessShareLock on the queue and on fairq.task, to the end of
+ * the transaction, for the reasons in lanes.c.  The function behind the view
+ * fairq.groups locks the queue only if the lock is available at once.  So that
+ * view does not wait for a queue that is being dropped.  A lane's lock,
+ * shared, for each group, and the locks of waiting.c.
  */
 #include "postgres.h"
 
@@ -49,22 +52,23 @@ PG_FUNCTION_INFO_V1(fairq_group_shares);
 PG_FUNCTION_INFO_V1(fairq_group_got);
 PG_FUNCTION_INFO_V1(fairq_visible_fairness);
 
-/* groups that can be asked for */
+/* the most groups that a caller can ask for */
 #define MOST_GROUPS 1000
 
-/* groups that are kept, however many of them have nothing */
+/* the most groups that are kept, however many of them have no tasks */
 #define MOST_KEPT (2 * MOST_GROUPS)
 
-/* groups that are read because it is not known since when they wait */
+/* groups that are read because their waiting time is not known */
 #define MOST_UNKNOWN 1000
 
-/* index entries of timed tasks that are read for each group that is to be kept */
+/* index entries of timed tasks that are read per group to keep */
 #define TIMED_ENTRIES 10
 
 /*
- * The first of many, in an order: each is put, and so many are kept.  Twice as many
- * fit.  When there are as many they are sorted, and the second half goes.  So what is
- * put costs a comparison, and as a rule no more.
+ * The first items of many, in an order.  Each item is put, and the first
+ * "most" are kept.  There is room for twice as many.  When that is full the
+ * items are sorted, and the second half is dropped.  So each item usually
+ * costs one comparison.
  */
 typedef int (*Compare) (const void *a, const void *b);
 
@@ -73,9 +77,9 @@ typedef struct Top
 	char	   *items;
 	size_t		size;			/* size of an item */
 	int			most;			/* number of items that are kept */
-	int			n;				/* number of items that there are */
-	bool		full;			/* true: what comes behind the last one that is
-								 * kept does not come in */
+	int			n;				/* number of items at present */
+	bool		full;			/* true: an item behind the last one that is
+								 * kept is not added */
 	Compare compare;
 } Top;
 
@@ -89,7 +93,7 @@ top_begin(size_t size, int most, Compare compare)
 	};
 }
 
-/* Keep no more than the first ones, in their order. */
+/* Keep only the first items, in their order. */
 static void
 top_cut(Top *top)
 {
@@ -114,8 +118,8 @@ typedef void (*PutQueue) (ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top,
 						  bool named);
 
 /*
- * Put rows of each queue that shared memory knows and the caller may monitor.  A
- * queue that is dropped meanwhile has no rows, and is no error.
+ * Put rows of each queue that shared memory knows and the caller may monitor.
+ * A queue that is dropped meanwhile has no rows, and is no error.
  */
 static Datum
 put_each(FunctionCallInfo fcinfo, PutQueue put, int32 top)
@@ -166,30 +170,30 @@ put_one(FunctionCallInfo fcinfo, PutQueue put)
 
 /* --------------------------------------------------------------------- */
 
-/* A group that may be one of those to be returned. */
+/* A group that may be among those returned. */
 typedef struct Candidate
 {
 	int32		group_no;
 	bool		waits;
 	TimestampTz since;			/* if it waits; DT_NOBEGIN: not known */
-	int32		running;		/* if it does not */
+	int32		running;		/* if it does not wait */
 } Candidate;
 
-/* One queue's part of a call. */
+/* One queue's share of a call. */
 typedef struct Stats
 {
 	FairqQueue *queue;
 	bool		named;			/* whether rows begin with the queue's name */
 	FairqTable *tasks;
 	TimestampTz now;
-	int			top;			/* groups that are asked for */
-	int			room;			/* groups that are to be kept, for now */
-	int			nunknown;		/* groups that were read since it was not known
-								 * since when they wait */
-	Top			kept;			/* room of them, as candidates */
+	int			top;			/* groups that the caller asks for */
+	int			room;			/* groups to keep, for now */
+	int			nunknown;		/* groups that were read since their waiting
+								 * time was not known */
+	Top			kept;			/* the first "room" groups, as candidates */
 } Stats;
 
-/* Those come first that wait, longest first; then those that run most. */
+/* Groups that wait come first, longest first; then those that run most. */
 static int
 compare_candidates(const void *a, const void *b)
 {
@@ -205,7 +209,7 @@ compare_candidates(const void *a, const void *b)
 	return x->group_no < y->group_no ? -1 : x->group_no > y->group_no;
 }
 
-/* Take what the lines of a group say. */
+/* Copy the result of reading the group's lines. */
 static void
 take_survey(Candidate *candidate, const FairqSurvey *survey)
 {
@@ -214,7 +218,11 @@ take_survey(Candidate *candidate, const FairqSurvey *survey)
 	candidate->running = survey->running;
 }
 
-/* Find out of a group what is not known without reading its line. */
+/*
+ * Complete a candidate.  If it only runs, its counter gives the number of
+ * running tasks; 1 if that is not known.  If it waits, and shared memory does
+ * not know since when, its lines are read.
+ */
 static void
 complete_candidate(Stats *stats, Candidate *candidate)
 {
@@ -229,7 +237,7 @@ complete_candidate(Stats *stats, Candidate *candidate)
 	}
 	if (candidate->since != DT_NOBEGIN)
 		return;
-	/* of the others it is not known; they come last */
+	/* beyond the limit the time stays unknown; these groups come last */
 	candidate->since = DT_NOEND;
 	if (stats->nunknown++ >= MOST_UNKNOWN)
 		return;
@@ -238,7 +246,7 @@ complete_candidate(Stats *stats, Candidate *candidate)
 	take_survey(candidate, &survey);
 }
 
-/* Keep the group, if it is one of the first so far. */
+/* Keep the group, if it is among the first so far. */
 static void
 keep_candidate(Stats *stats, Candidate *candidate)
 {
@@ -253,7 +261,7 @@ kept(const Stats *stats)
 	return (Candidate *) stats->kept.items;
 }
 
-/* Go through the groups that wait or run. */
+/* Walk through the groups that wait or run. */
 static void
 walk_groups(Stats *stats)
 {
@@ -311,7 +319,7 @@ add_scheduled(Stats *stats, int priority)
 	fairq_scan_end(scan);
 }
 
-/* Keep those of all groups that come first. */
+/* Keep the first of all groups. */
 static void
 keep_groups(Stats *stats)
 {
@@ -323,16 +331,16 @@ keep_groups(Stats *stats)
 		add_scheduled(stats, p);
 }
 
-/* A group that is kept, and what the tables say of it. */
+/* A group that is kept, and its survey of the tables. */
 typedef struct Shown
 {
-	Candidate	candidate;		/* as it is by its survey */
+	Candidate	candidate;		/* the group according to its survey */
 	FairqSurvey survey;
 } Shown;
 
 /*
- * Read the lines of those that are kept.  Returns how many have something; these are
- * the first of *shown, in their order.
+ * Read the lines of the groups that are kept.  Returns how many of them have
+ * tasks.  These are first in *shown, in their order.
  */
 static int
 read_groups(Stats *stats, Shown **shown)
@@ -352,7 +360,7 @@ read_groups(Stats *stats, Shown **shown)
 		take_survey(candidate, survey);
 		n += candidate->waits || survey->scheduled || survey->running > 0;
 	}
-	/* a candidate is what they begin with */
+	/* each of them begins with a candidate */
 	qsort(*shown, n, sizeof(Shown), compare_candidates);
 	return n;
 }
@@ -370,7 +378,7 @@ put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 		fairq_reason_name(fairq_reason(queue, group_no)) :
 		survey->scheduled ? fairq_reason_name(FAIRQ_REASON_SCHEDULED) : NULL;
 
-	/* its number was freed meanwhile */
+	/* the group's number was freed meanwhile */
 	if (DatumGetPointer(key) == NULL)
 		return;
 	if (stats->named)
@@ -387,7 +395,7 @@ put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 	fairq_put_row(rsinfo, &row);
 }
 
-/* Put the groups of a queue that come first. */
+/* Put the first groups of a queue. */
 static void
 put_stats(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 {
@@ -429,23 +437,24 @@ fairq_all_group_stats(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-/* A lane that is looked at. */
+/* The fairness of one lane. */
 typedef struct Lane
 {
 	FairqLane  *lane;
 	FairqFairness fairness;		/* how fair it is */
 } Lane;
 
-/* What a group was served, in all priorities. */
+/* The service of a group, in all priorities. */
 typedef struct Share
 {
 	int32		group_no;		/* the group's number */
 	bool		any;			/* true: it has an account in some lane */
-	double		got;			/* what it has got, per weight */
-	double		ahead;			/* by how much it is ahead of who has got
-								 * least; -1: not known, or there is no other */
-	int32		running;		/* by time, number of its running tasks */
-	int32		level;			/* by time, its level where that is highest */
+	double		got;			/* service that it has got, per weight */
+	double		ahead;			/* its lead over the group that has got least;
+								 * -1: not known, or there is no other group */
+	int32		running;		/* if time-fair, number of its running tasks */
+	int32		level;			/* if time-fair, its highest level in any
+								 * lane */
 	TimestampTz since;			/* since when it waits; not finite: it does
 								 * not, or it is not known */
 } Share;
@@ -456,7 +465,7 @@ put_float8(FairqRow *row, double value, bool isnull)
 	fairq_put(row, Float8GetDatum(value), isnull);
 }
 
-/* Those come first that have got most. */
+/* Groups that have got most come first. */
 static int
 compare_shares(const void *a, const void *b)
 {
@@ -468,7 +477,7 @@ compare_shares(const void *a, const void *b)
 	return x->group_no < y->group_no ? -1 : x->group_no > y->group_no;
 }
 
-/* Add what a group was served in a lane. */
+/* Add the service of a group in one lane. */
 static void
 add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
 {
@@ -482,7 +491,7 @@ add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
 		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));
 }
 
-/* Find what a group was served in all lanes. */
+/* Sum up the service of a group in all lanes. */
 static Share
 find_share(const FairqQueue *queue, Lane *lanes, TimestampTz now,
 		   int32 group_no)
@@ -503,7 +512,7 @@ find_share(const FairqQueue *queue, Lane *lanes, TimestampTz now,
 	return share;
 }
 
-/* See how fair all lanes of a queue are. */
+/* Compute how fair all lanes of a queue are. */
 static void
 look_at_lanes(FairqQueue *queue, TimestampTz now, Lane *lanes)
 {
@@ -524,7 +533,7 @@ put_share(ReturnSetInfo *rsinfo, FairqQueue *queue, const Share *share)
 	bool		counted = by_time ||
 		fairq_survey_counter(queue, share->group_no, &running);
 
-	/* its number was freed meanwhile */
+	/* the group's number was freed meanwhile */
 	if (DatumGetPointer(key) == NULL)
 		return;
 	fairq_put(&row, key, false);
@@ -537,7 +546,9 @@ put_share(ReturnSetInfo *rsinfo, FairqQueue *queue, const Share *share)
 	fairq_put_row(rsinfo, &row);
 }
 
-/* Put the groups of a queue that have got most, unless it is fair by tasks. */
+/*
+ * Put the groups that have got most, if the queue is cost-fair or time-fair.
+ */
 static void
 put_shares(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 {
@@ -586,13 +597,15 @@ fairq_group_got(PG_FUNCTION_ARGS)
 	Share		share = {.ahead = -1};
 	FairqRow	row = {0};
 
-	/* the accounts' chunks are found by the number: below 0 there are none */
+	/*
+	 * the number is an index of the accounts' chunks: below 0 there are none
+	 */
 	if (queue == NULL || group_no < 0 ||
 		!fairq_may(queue, FAIRQ_PRIV_MONITOR) ||
 		queue->shares.fair_by == FAIRQ_BY_TASKS ||
 		!fairq_queue_id_try_lock(queue->id, AccessShareLock))
 		PG_RETURN_NULL();
-	/* it may have been dropped before we had the lock */
+	/* the queue may have been dropped before we had the lock */
 	if (fairq_shmem_find_queue(id) == queue->hints)
 	{
 		look_at_lanes(queue, now, lanes);

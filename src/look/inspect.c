@@ -1,22 +1,23 @@
 /*
  * inspect.c
- *		Looking in: addresses, blocks, counters, reasons, and what stands
- *		behind the views of queues, groups and statistics.
+ *		Functions that look at addresses, blocks, counters and reasons, and
+ *		functions behind the views of queues, groups and statistics.
  *
  * A view is planned in its caller's statement, with the caller's settings.
- * What reads and counts tasks has to take linear time whatever the planner
- * believes (store_spi.c), so it is a query of its own.  It finds the queues that
- * the caller's statement sees, and with which the caller may do something.
+ * Queries that read and count tasks have to take linear time whatever the
+ * planner believes (store_spi.c).  So each of them is a statement of its own.
+ * It finds the queues that the caller's statement sees, and on which the
+ * caller has a privilege.
  *
  * fairq.stats has a row for each of these queues, at little cost.  It reads
  * shared memory and settings, and the tasks that have waited longest
- * (waiting.c).  What depends on groups is NULL for a caller that may not monitor
- * the queue: a task of its own would tell it whether a group exists whose name it
- * guesses.
+ * (waiting.c).  Columns that depend on groups are NULL for a caller that may
+ * not monitor the queue.  Otherwise such a caller could enqueue a task to
+ * learn whether a group exists whose name it guesses.
  *
  * Locking: AccessShareLock on the queue, where one is given, and on the
- * tables.  Numbers in shared memory are read while they change; for the tally
- * its lock is taken, shared (tally.c).  What waiting.c says.
+ * tables.  Numbers in shared memory are read while they change.  The tally is
+ * read under its lock, shared (tally.c).  The locks of waiting.c.
  */
 #include "postgres.h"
 
@@ -66,7 +67,7 @@ fairq_sql_address(PG_FUNCTION_ARGS)
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
 	int64		block = arg_bigint(fcinfo, 2, "block");
-	/* whether there is such a group is for those who may see groups */
+	/* only roles that may see groups can learn whether the group exists */
 	FairqQueue *queue = fairq_queue_use(name, FAIRQ_PRIV_MONITOR,
 										AccessShareLock);
 	int32		group_no = fairq_existing_group(queue, group_key);
@@ -88,7 +89,7 @@ fairq_block_of(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(fairq_block(addr, queue->block_length));
 }
 
-/* counters(queue_id): one row, since the server started */
+/* counters(queue_id): one row, counted since the server started */
 Datum
 fairq_counters(PG_FUNCTION_ARGS)
 {
@@ -102,7 +103,7 @@ fairq_counters(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(fairq_row_result(fcinfo, &row));
 }
 
-/* next_at(queue_id, group_no): NULL: now, or not for the caller to see */
+/* next_at(queue_id, group_no): NULL: now, or the caller may not see it */
 Datum
 fairq_sql_next_at(PG_FUNCTION_ARGS)
 {
@@ -119,8 +120,8 @@ fairq_sql_next_at(PG_FUNCTION_ARGS)
 }
 
 /*
- * kept_back(value): the value as it is, toasted or not.  The function is
- * declared volatile, and for that alone it is there.
+ * kept_back(value): the value unchanged, toasted or not.  Its only purpose is
+ * that it is declared volatile.
  */
 Datum
 fairq_kept_back(PG_FUNCTION_ARGS)
@@ -130,7 +131,8 @@ fairq_kept_back(PG_FUNCTION_ARGS)
 
 /*
  * wait_reason(queue_id, group_no, run_at, expires_at): for the views of tasks.
- * NULL for a caller that may not see the queue's groups, and of a task that is expired.
+ * NULL if the caller may not see the queue's groups, or if the task is
+ * expired.
  */
 Datum
 fairq_wait_reason(PG_FUNCTION_ARGS)
@@ -157,8 +159,8 @@ fairq_wait_reason(PG_FUNCTION_ARGS)
 }
 
 /*
- * Of the queues that the caller's statement sees, those on which the caller
- * has one of these privileges: an array of their ids.
+ * Returns an array of ids: of the queues that the caller's statement sees, and
+ * on which the caller has one of these privileges.
  */
 static Datum
 visible_ids(int any_privilege)
@@ -187,7 +189,10 @@ visible_ids(int any_privilege)
 	return makeArrayResult(ids, CurrentMemoryContext);
 }
 
-/* Return what a query finds of the queues that the caller may see, and monitor. */
+/*
+ * Return the result of a query about the queues that the caller may see.  $1
+ * is the ids of these queues, $2 the ids of those that the caller may monitor.
+ */
 static Datum
 visible(FunctionCallInfo fcinfo, const char *sql)
 {
@@ -211,8 +216,8 @@ fairq_visible_groups(PG_FUNCTION_ARGS)
 }
 
 /*
- * visible_queues(): how many tasks have a free slot depends on their groups, so
- * it is NULL for a caller that may not monitor the queue.
+ * visible_queues(): the number of tasks with a free slot depends on their
+ * groups.  So it is NULL for a caller that may not monitor the queue.
  */
 Datum
 fairq_visible_queues(PG_FUNCTION_ARGS)
@@ -224,7 +229,7 @@ fairq_visible_queues(PG_FUNCTION_ARGS)
 				   " WHERE q.queue_id IN (SELECT unnest($1))");
 }
 
-/* fairq.shared_memory(): how large it is, and what all databases use of it. */
+/* fairq.shared_memory(): its size, and its use by all databases. */
 Datum
 fairq_shared_memory(PG_FUNCTION_ARGS)
 {
@@ -247,7 +252,7 @@ fairq_shared_memory(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Have the numbers of tasks loaded, if they are not known. */
+/* Begin a load of the numbers of tasks, if they are not known. */
 static void
 load(FairqQueue *queue)
 {
@@ -262,7 +267,7 @@ load(FairqQueue *queue)
 	fairq_table_close(tasks);
 }
 
-/* Put how many tasks are ready, scheduled and running. */
+/* Put the numbers of ready, scheduled and running tasks. */
 static void
 put_tallies(FairqRow *row, FairqQueue *queue)
 {
@@ -276,7 +281,10 @@ put_tallies(FairqRow *row, FairqQueue *queue)
 		fairq_put_int8(row, n[i], !known);
 }
 
-/* Put for how long something waits that is ready since then; DT_NOEND: nothing. */
+/*
+ * Put the age of a task that has been ready since then; DT_NOEND: there is
+ * none.
+ */
 static void
 put_age(FairqRow *row, TimestampTz since)
 {
@@ -284,7 +292,10 @@ put_age(FairqRow *row, TimestampTz since)
 					   since == DT_NOEND);
 }
 
-/* Put how many groups there are of which kind, and for how long they wait. */
+/*
+ * Put the numbers of groups of each kind, and how long their tasks have
+ * waited.
+ */
 static void
 put_groups(FairqRow *row, FairqQueue *queue)
 {
@@ -303,8 +314,8 @@ put_groups(FairqRow *row, FairqQueue *queue)
 }
 
 /*
- * Is what was done not counted here?  On a standby nothing is done, and what the
- * primary counts is not in the write-ahead log.
+ * Whether the server does not count here.  On a standby no task is changed,
+ * and the primary's counts are not in the write-ahead log.
  */
 static bool
 is_not_counted(void)
@@ -348,7 +359,7 @@ put_times(FairqRow *row, FairqQueue *queue)
 		put_histogram(row, counts[s]);
 }
 
-/* Put what was done since the server started. */
+/* Put the counters of events since the server started. */
 static void
 put_counters(FairqRow *row, FairqQueue *queue)
 {
@@ -370,7 +381,7 @@ put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
 	put_groups(&row, queue);
 	put_times(&row, queue);
 	put_counters(&row, queue);
-	/* if it was dropped meanwhile, what was read may be another queue's */
+	/* if the queue was dropped meanwhile, the data may be another queue's */
 	if (fairq_shmem_find_queue(queue->id) == queue->hints)
 		fairq_put_row(rsinfo, &row);
 }

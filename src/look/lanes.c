@@ -1,25 +1,28 @@
 /*
  * lanes.c
- *		fairq.lanes and fairq.lane_groups(): what shared memory holds.
+ *		fairq.lanes and fairq.lane_groups(): the contents of shared memory.
  *
- * The view fairq.lanes has a row for each lane of which shared memory says
- * anything, and fairq.lane_groups() one for each group of a lane that waits or
- * runs (lane_view.c).  Both say what pops go by: a task that is in the
- * tables and not here is what check_queue() would report.
+ * The view fairq.lanes has a row for each lane that shared memory knows.
+ * fairq.lane_groups() has a row for each group of a lane that waits or runs
+ * (lane_view.c).  Both show the data on which pops rely: check_queue() would
+ * report a task that is in the tables and missing here.
  *
- * Looking changes nothing, and is no use of a queue: neither a queue's hints
- * are made for it, nor an entry of a group, nor are parked groups taken back.
- * A queue that shared memory does not know has no rows.
+ * Looking changes nothing, and is no use of a queue.  It makes no hints for a
+ * queue and no entry for a group, and does not take back parked groups.  A
+ * queue that shared memory does not know has no rows.
  *
- * Locking: a lane's lock, shared, for a copy of one lane, or of GROUPS_AT_ONCE
- * groups; rows are made of the copy.  So a row is of one moment, and the rows
- * of a call are of several.  lane_groups() reads chunks, which are freed with
- * the queue's hints, and so has an AccessShareLock on the queue, to the end of
- * the transaction, and on fairq.task: the first holds drop_queue() off, the
- * second DROP EXTENSION, which locks no queue.  What is behind the view reads
- * the lanes alone.  These are never freed (registry.c), so it locks no queue,
- * and waits for none that is being dropped; if hints are another queue's by
- * now what was read is left out.
+ * Locking: a lane's lock, shared, to copy one lane, or GROUPS_AT_ONCE groups.
+ * Rows are made of the copy.  So one row shows one moment, and the rows of a
+ * call several moments.
+ *
+ * lane_groups() reads chunks, which are freed with the queue's hints.  So it
+ * holds an AccessShareLock on the queue, to the end of the transaction, and on
+ * fairq.task.  The first blocks drop_queue(), the second DROP EXTENSION, which
+ * locks no queue.
+ *
+ * The function behind the view reads only the lanes, which are never freed
+ * (registry.c).  So it locks no queue, and does not wait for one that is being
+ * dropped.  If the hints belong to another queue by now, it discards the copy.
  */
 #include "postgres.h"
 
@@ -42,15 +45,16 @@ PG_FUNCTION_INFO_V1(fairq_lane_groups);
 /* groups that are copied under one hold of a lane's lock */
 #define GROUPS_AT_ONCE 32
 
-/* The sets that are shown, in the order of their columns. */
+/* The sets that the view shows, in the order of their columns. */
 static const FairqSeatSet shown_sets[] = {
 	FAIRQ_RING, FAIRQ_TODO, FAIRQ_SERVED, FAIRQ_PARKED,
 	FAIRQ_THROTTLED, FAIRQ_LATE, FAIRQ_DUE, FAIRQ_LEASED, FAIRQ_LAPSED
 };
 
 /*
- * Put the time of a timer: the year 2000, if what is timed is still to be
- * searched for from the beginning; NULL, if nothing will ever fall due.
+ * Put the time of a timer.  The year 2000 means that the search for timed
+ * tasks still has to begin at the first one.  NULL means that no task will
+ * fall due.
  */
 static void
 put_timer(FairqRow *row, const FairqLaneView *lane, FairqRegion region)
@@ -93,7 +97,7 @@ put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 	fairq_put_row(rsinfo, &row);
 }
 
-/* visible_lanes(): of the queues that the caller may monitor */
+/* visible_lanes(): the lanes of the queues that the caller may monitor */
 Datum
 fairq_visible_lanes(PG_FUNCTION_ARGS)
 {
@@ -109,7 +113,7 @@ fairq_visible_lanes(PG_FUNCTION_ARGS)
 		FairqLaneView views[FAIRQ_PRIORITIES];
 
 		CHECK_FOR_INTERRUPTS();
-		/* it may have been dropped since */
+		/* the queue may have been dropped since */
 		if (fairq_shmem_find_queue(id) != hints)
 			continue;
 		queue = fairq_queue_by_id(id);

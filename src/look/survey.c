@@ -1,27 +1,32 @@
 /*
  * survey.c
- *		A group's tasks: how many wait and run, and why those that wait do.
+ *		A group's tasks: how many wait and run, and why they wait.
  *
- * How many: shared memory says where in its line a group's first ready task may
- * stand, where tasks may be running, and where the next one falls due
- * (lane_view.c).  From there on a few index entries are read, and their rows.
- * So a look costs the same whatever the group has queued.  What stands past
- * that is estimated: there is a turn in each block up to the tail.  The tasks
- * of a few turns are counted, which are evenly spread, because tasks stand at
- * the weight of their time, and some are gone.  Running tasks are counted by
- * the group's counter, if that is known.
+ * How many: shared memory has lower bounds of addresses in a group's line
+ * (lane_view.c): for the first ready task, running and next timed tasks.  From
+ * there on the survey reads a few index entries and their rows.  So its cost
+ * does not depend on the group's backlog.  It estimates the number of further
+ * tasks: there is a turn in each block up to the tail.  It counts the tasks of
+ * a few turns, evenly spread, because the tasks were enqueued under the
+ * weights of their time, and some are gone.  The group's counter gives the
+ * number of running tasks, if it is known.
  *
- * Why: the reason is what a pop at this moment would meet first.  The queue or
- * the group is paused; the queue has no slot, or the group; no task may start
- * yet; a pop has found that the group waits for a retry.  Otherwise the tasks
- * wait for a pop: there are too few workers, or the group's turn has not come.
- * Settings and counters give the reason, and no task is read.  While a counter
- * is not known, after a restart or on a standby, a limit gives no reason.
+ * Why: the reason is the first obstacle that a pop would meet at this moment:
  *
- * Looking changes nothing: no counter is made.
+ * - The queue or the group is paused.
+ * - The queue or the group has no slot.
+ * - No task may start yet.
+ * - A pop has found that the group waits for a retry.
  *
- * Locking: a lane's lock, shared, for a moment; the mutex of one counter at a
- * time; the group's is pinned meanwhile.
+ * Otherwise the tasks wait for a pop: there are too few workers, or the
+ * group's turn has not come.  Settings and counters give the reason, and no
+ * task is read.  While a counter is not known, after a restart or on a
+ * standby, a limit gives no reason.
+ *
+ * Looking changes nothing: it makes no counter.
+ *
+ * Locking: a lane's lock, shared, for a moment, and the mutex of one counter
+ * at a time.  The group's counter is pinned meanwhile.
  */
 #include "postgres.h"
 
@@ -34,7 +39,7 @@
 #include "registry.h"
 #include "survey.h"
 
-/* index entries that are read in a stretch of a line, at most */
+/* the most index entries that are read in a stretch of a line */
 #define MOST_ENTRIES 1000
 
 /* ready tasks of a lane that are counted one by one */
@@ -44,7 +49,7 @@
 #define TURNS_COUNTED 8
 #define MOST_AT_TURN (MOST_ENTRIES / TURNS_COUNTED)
 
-/* A look at one lane of a group. */
+/* A survey of one lane of a group. */
 typedef struct Look
 {
 	FairqTable *tasks;
@@ -69,8 +74,9 @@ begin_stretch(const Look *look, int64 from, int64 end)
 }
 
 /*
- * Read the next task of a stretch that is in no other transaction's hands, and not
- * expired.  False if there is none; or if there may be more, but not for us (*more).
+ * Read the next task of a stretch that no other transaction is changing, and
+ * that is not expired.  False if there is none.  *more is true if the budget
+ * has ended before the stretch.
  */
 static bool
 next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
@@ -95,8 +101,8 @@ next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
 }
 
 /*
- * Returns how many tasks are ready at the group's turn in that block; its weight,
- * if they are more than are counted.
+ * Returns the number of ready tasks at the group's turn in that block; if
+ * there are too many to count, at least its weight.
  */
 static int64
 count_turn(const Look *look, int64 block)
@@ -115,7 +121,9 @@ count_turn(const Look *look, int64 block)
 		Max(n, fairq_group_setting(look->queue, look->group_no)->weight);
 }
 
-/* Estimate how many tasks are ready, of which the first stands there. */
+/*
+ * Estimate the number of ready tasks, of which the first is at that address.
+ */
 static int64
 estimate(const Look *look, const FairqWait *wait, int64 first)
 {
@@ -136,7 +144,7 @@ estimate(const Look *look, const FairqWait *wait, int64 first)
 	return (int64) ((double) n * nblocks / TURNS_COUNTED);
 }
 
-/* Look at queued tasks: how many are ready, and since when. */
+/* Read queued tasks: how many are ready, and since when. */
 static void
 look_at_queued(const Look *look, const FairqWait *wait)
 {
@@ -169,7 +177,7 @@ look_at_queued(const Look *look, const FairqWait *wait)
 	look->survey->ready += ready;
 }
 
-/* Look for the first task of a region that is due, or waits for its time. */
+/* Find the first task of a region that is due, or that waits for its time. */
 static void
 look_at_timed(const Look *look, const FairqWait *wait, FairqRegion region)
 {
@@ -195,7 +203,7 @@ look_at_timed(const Look *look, const FairqWait *wait, FairqRegion region)
 	fairq_scan_end(scan);
 }
 
-/* Look for running tasks of a region: count them, and find the lapsed ones. */
+/* Read running tasks of a region: count them, and find lapsed ones. */
 static void
 look_at_running(const Look *look, const FairqWait *wait, FairqRegion region)
 {
@@ -220,7 +228,10 @@ look_at_running(const Look *look, const FairqWait *wait, FairqRegion region)
 	fairq_scan_end(scan);
 }
 
-/* How many of the group's tasks are running, if its counter knows. */
+/*
+ * Read from the group's counter how many of its tasks are running.  False if
+ * that is not known.
+ */
 bool
 fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 {
@@ -236,7 +247,7 @@ fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 	return known;
 }
 
-/* What has to be read of a group of a lane that is void: all. */
+/* For a group of a lane that is void, the whole line has to be read. */
 static void
 read_all(FairqWait *wait)
 {
@@ -250,7 +261,7 @@ read_all(FairqWait *wait)
 	wait->run_high = FAIRQ_RETRIES - 1;
 }
 
-/* Look at a lane of the group. */
+/* Survey one lane of the group. */
 static void
 look_at_lane(const Look *look)
 {
@@ -268,7 +279,7 @@ look_at_lane(const Look *look)
 			look_at_running(look, &wait, r);
 }
 
-/* Look at all lanes of a group; without counts, only since when tasks wait. */
+/* Survey all lanes of a group; without counts, only since when tasks wait. */
 void
 fairq_survey(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 			 TimestampTz now, bool counts, FairqSurvey *survey)
@@ -292,7 +303,7 @@ fairq_survey(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 		look_at_lane(&look);
 }
 
-/* Is it known that as many tasks of the queue are running as may be? */
+/* Whether the queue is known to run as many tasks as its limit allows. */
 static bool
 is_queue_full(FairqQueue *queue)
 {
@@ -305,7 +316,7 @@ is_queue_full(FairqQueue *queue)
 		running >= queue->max_running;
 }
 
-/* The same of a group that has that limit. */
+/* The same for a group that has that limit. */
 static bool
 is_group_full(FairqQueue *queue, int32 group_no, int32 limit)
 {
@@ -315,14 +326,17 @@ is_group_full(FairqQueue *queue, int32 group_no, int32 limit)
 		fairq_survey_counter(queue, group_no, &running) && running >= limit;
 }
 
-/* When that time of the monotonic clock is; 0: now. */
+/* Convert a start on the monotonic clock to a time; 0: now. */
 static TimestampTz
 start_at(int64 start, TimestampTz now)
 {
 	return start == 0 ? DT_NOBEGIN : fairq_wall_time(start, now);
 }
 
-/* When the next task of the queue may start, by its rate and what is held. */
+/*
+ * Time at which the next task of the queue may start, by its rate and its
+ * hold.
+ */
 static TimestampTz
 queue_next_at(FairqQueue *queue, TimestampTz now)
 {
@@ -334,7 +348,7 @@ queue_next_at(FairqQueue *queue, TimestampTz now)
 	return Max(queue->starts.held_until, start);
 }
 
-/* The same of a group, which may have no counter. */
+/* The same for a group, which may have no counter. */
 static TimestampTz
 group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
 {
@@ -355,7 +369,10 @@ group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
 	return Max(setting->held_until, start);
 }
 
-/* When the next task of the group may start, by both; DT_NOBEGIN: now. */
+/*
+ * Time at which the next task of the group may start, by both; DT_NOBEGIN:
+ * now.
+ */
 TimestampTz
 fairq_next_at(FairqQueue *queue, int32 group_no)
 {
@@ -367,7 +384,7 @@ fairq_next_at(FairqQueue *queue, int32 group_no)
 	return next > now ? next : DT_NOBEGIN;
 }
 
-/* Do no limit, rate and hold of its own matter to the group? */
+/* Whether the group has no limit, rate or hold of its own. */
 static bool
 is_free(const FairqSetting *setting)
 {
@@ -375,7 +392,7 @@ is_free(const FairqSetting *setting)
 		setting->held_until == DT_NOBEGIN;
 }
 
-/* The same of the queue, but for a pause. */
+/* The same for the queue, apart from a pause. */
 static bool
 is_queue_free(const FairqQueue *queue)
 {
@@ -384,7 +401,9 @@ is_queue_free(const FairqQueue *queue)
 		queue->starts.held_until == DT_NOBEGIN;
 }
 
-/* What keeps all groups of the queue back; FAIRQ_REASON_WORKERS: nothing. */
+/*
+ * Obstacle for all groups of the queue; FAIRQ_REASON_WORKERS: there is none.
+ */
 FairqReason
 fairq_queue_reason(FairqQueue *queue)
 {
@@ -397,8 +416,8 @@ fairq_queue_reason(FairqQueue *queue)
 }
 
 /*
- * What keeps the group back of its own, whatever keeps all back.  Only the sets of
- * its lanes tell that it waits for a retry.
+ * Obstacle for this group alone.  FAIRQ_REASON_RETRY is not among the results,
+ * because only the sets of the group's lanes show that it waits for a retry.
  */
 FairqReason
 fairq_group_reason(FairqQueue *queue, int32 group_no)
@@ -417,7 +436,7 @@ fairq_group_reason(FairqQueue *queue, int32 group_no)
 		FAIRQ_REASON_WORKERS;
 }
 
-/* Has a call put the group aside, in some lane? */
+/* Whether a call has put the group aside, in some lane. */
 static bool
 is_put_aside(FairqQueue *queue, int32 group_no)
 {
@@ -427,7 +446,7 @@ is_put_aside(FairqQueue *queue, int32 group_no)
 	return false;
 }
 
-/* Why the group's tasks that are ready, if there are any, do not run. */
+/* Reason why the group's ready tasks, if there are any, do not run. */
 FairqReason
 fairq_reason(FairqQueue *queue, int32 group_no)
 {
@@ -450,7 +469,7 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 	return reason;
 }
 
-/* The reason as SQL functions return it; NULL: FAIRQ_REASON_NONE. */
+/* Name of the reason in results of SQL functions; NULL: FAIRQ_REASON_NONE. */
 const char *
 fairq_reason_name(FairqReason reason)
 {

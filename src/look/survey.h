@@ -1,6 +1,6 @@
 /*
  * survey.h
- *		A group's tasks: how many wait and run, and why those that wait do.
+ *		A group's tasks: how many wait and run, and why they wait.
  */
 #ifndef FAIRQ_SURVEY_H
 #define FAIRQ_SURVEY_H
@@ -8,37 +8,36 @@
 #include "queue.h"
 #include "store.h"
 
-/* Why ready tasks do not run, in the order in which that counts. */
+/* Why ready tasks do not run.  The first one that applies counts. */
 typedef enum FairqReason
 {
-	FAIRQ_REASON_NONE,			/* not known, or nothing waits */
-	FAIRQ_REASON_PAUSED,		/* the queue is paused, or the group */
+	FAIRQ_REASON_NONE,			/* not known, or no task waits */
+	FAIRQ_REASON_PAUSED,		/* the queue or the group is paused */
 	FAIRQ_REASON_QUEUE_LIMIT,	/* the queue has no slot */
 	FAIRQ_REASON_LIMIT,			/* the group has no slot */
 	FAIRQ_REASON_QUEUE_RATE,	/* no task of the queue may start yet */
 	FAIRQ_REASON_RATE,			/* no task of the group may start yet */
-	FAIRQ_REASON_RETRY,			/* the group waits for a task that is to be
-								 * retried */
-	FAIRQ_REASON_WORKERS,		/* nothing keeps the tasks back, as far as is
-								 * known: they wait for a pop */
-	FAIRQ_REASON_SCHEDULED		/* the time has not come */
+	FAIRQ_REASON_RETRY,			/* the group waits for the retry of a task */
+	FAIRQ_REASON_WORKERS,		/* there is no known obstacle: the tasks wait
+								 * for a pop */
+	FAIRQ_REASON_SCHEDULED		/* the task's time has not come */
 } FairqReason;
 
-/* What a group has that waits and runs. */
+/* Waiting and running tasks of a group. */
 typedef struct FairqSurvey
 {
-	TimestampTz since;			/* time since which the first task waits that
-								 * is ready or has fallen due; DT_NOEND: there
-								 * is none */
-	bool		unsure;			/* true: there may be such a task all the same,
-								 * behind many that are gone */
+	TimestampTz since;			/* time since which the first ready or due task
+								 * waits; DT_NOEND: there is none */
+	bool		unsure;			/* true: there may still be such a task, behind
+								 * many that are gone */
 	TimestampTz ended;			/* time at which the first lease ended;
 								 * DT_NOEND: no task has lapsed */
 	bool		scheduled;		/* true: some task waits for its time */
-	int64		ready;			/* number of tasks that are queued and not
-								 * running; an estimate, if there are many */
-	int32		running;		/* number of running tasks; at least so many,
-								 * if it is not counted and there are many */
+	int64		ready;			/* number of queued tasks that are not running;
+								 * an estimate, if there are many */
+	int32		running;		/* number of running tasks; a lower bound, if
+								 * the counter is not known and there are
+								 * many */
 } FairqSurvey;
 
 extern void fairq_survey(FairqQueue *queue, FairqTable *tasks,

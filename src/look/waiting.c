@@ -1,50 +1,52 @@
 /*
  * waiting.c
- *		How many groups of a queue wait, and since when: those that have a free
- *		slot, and those that have none.
+ *		How many groups of a queue wait, and since when: groups that have a
+ *		free slot, and groups that have none.
  *
- * The groups of a queue that wait or run are walked through in the order of
- * their numbers, in all lanes side by side (lane_view.c), at a quarter of a
- * microsecond for each.  A call walks through MOST_LOOKED of them at most.  A
- * group's settings and counters tell what keeps it back (survey.c).
- * Its entry tells since when, at the earliest, its first task has waited.
- * That is, if the group had nothing and a task was published, the time at
- * which that one became ready; from then on the time of the task that was
- * claimed last at a turn of the group, queued or scheduled.  For a line is
- * served in the order in which its tasks became ready, except for late
- * commits.  A task that is published with an earlier time, because it was put
- * back, takes the time back.
+ * A call walks through the groups that wait or run, in the order of their
+ * numbers, in all lanes at the same time (lane_view.c).  Each group takes a
+ * quarter of a microsecond.  A call visits at most MOST_LOOKED groups.  A
+ * group's settings and counters show its obstacle (survey.c).
  *
- * So the time is at most one task too early; or it is wrong altogether,
- * because the sets do not hear of tasks that are cancelled, purged or put off.
- * So the call reads the group with the earliest time (survey.c), which gives
- * the truth, then the next group, until the earliest time is a true one: that
- * is the oldest task.  Mostly these are one or two groups.  A group without an
- * entry, after a restart or because other groups needed the entry, has no
- * time, and is read first.  The call reads MOST_READ groups at most.  Then it
- * shows the oldest of these, or if there is none the earliest time of the
- * others.
+ * A group's entry has the earliest time since which its first task may have
+ * waited.  If a task was published while the group had none, that is the time
+ * at which the task became ready.  From then on it is the time of the queued
+ * or scheduled task that was claimed last at a turn of the group.  For a line
+ * is served in the order in which its tasks became ready, except for late
+ * commits.  If a task is published with an earlier time, because it was put
+ * back, the entry takes that time.
  *
- * Lapsed tasks are found likewise, by the deadlines of leases.  Such a
+ * So the time is at most one task too early.  Or it is entirely wrong, because
+ * the sets do not learn that tasks are cancelled, purged or postponed.  So the
+ * call reads the group with the earliest time (survey.c), which gives the
+ * exact time, and then the next group.  It stops when the earliest time is an
+ * exact one: that is the oldest task.  Mostly it reads one or two groups.  A
+ * group without an entry, after a restart or because other groups needed the
+ * entry, has no time, and is read first.  The call reads at most MOST_READ
+ * groups.  Then it shows the oldest of these, or if there is none the earliest
+ * time of the others.
+ *
+ * Lapsed tasks are found in the same way, by the deadlines of leases.  Such a
  * deadline alone is never shown, as the lease may have been extended.  Due
- * tasks that no call has come by are in no set; they are read off the index by
- * time.
+ * tasks that no call has found yet are in no set.  The call reads them from
+ * the index of times.
  *
- * If more groups wait than a call may look at, it begins with those whose
- * turns come next, which have not been served for longest.  It estimates the
- * numbers by the part that it has looked at.
+ * If more groups wait than a call may visit, it begins with those whose turns
+ * come next, which have not been served for longest.  It extrapolates the
+ * numbers from the groups that it has visited.
  *
- * A queue of which shared memory knows no priority may have anything in the
- * table.  So nothing is known, unless commits say that it has no tasks at all.
+ * If shared memory knows no priority of a queue, the table may have any tasks.
+ * So nothing is known, unless commits have counted that the queue has no
+ * tasks.
  *
  * Looking changes nothing.
  *
- * Locking: an AccessShareLock on the queue for the time, because groups' bits
- * are freed with its hints.  If that is not available the queue is being
- * dropped, and nothing is known.  An AccessShareLock on fairq.task, to the end
- * of the transaction; if that is not available, the call reads nothing.  A walk
- * takes a lane's lock, shared, for GROUPS_AT_ONCE groups; its caller has the
- * queue locked.  What survey.c says.
+ * Locking: an AccessShareLock on the queue for the duration of the call,
+ * because groups' bits are freed with its hints.  If that is not available the
+ * queue is being dropped, and nothing is known.  An AccessShareLock on
+ * fairq.task, to the end of the transaction; if that is not available, the
+ * call reads no task.  A walk takes a lane's lock, shared, for GROUPS_AT_ONCE
+ * groups; its caller has the queue locked.  The locks of survey.c.
  */
 #include "postgres.h"
 
@@ -63,21 +65,21 @@
 /* groups that are copied under one hold of a lane's lock */
 #define GROUPS_AT_ONCE 32
 
-/* groups that are looked at, at most: about 5 ms */
+/* the most groups that a call visits: about 5 ms */
 #define MOST_LOOKED 10000
 
-/* groups that are read for the age of each kind, at most: about 2 ms */
+/* the most groups that are read for the age of each kind: about 2 ms */
 #define MOST_READ 100
 
-/* index entries that are read for due tasks in a timed region, at most */
+/* the most index entries that are read for due tasks in a timed region */
 #define MOST_DUE 1000
 
-/* Where the walk through the groups of one lane is. */
+/* Position of the walk in the groups of one lane. */
 typedef struct Path
 {
 	int64		from;			/* seat at which the next copy begins */
 	int			n;
-	int			at;				/* index of the next of those copied */
+	int			at;				/* index of the next of the copied groups */
 	FairqWait	waits[GROUPS_AT_ONCE];
 } Path;
 
@@ -90,8 +92,9 @@ struct FairqWalk
 };
 
 /*
- * Begin to walk from one seat to another: to each group that waits; and to those
- * that run, in lanes in which a lease may have ended by that time.
+ * Begin to walk from one seat to another.  The walk visits each group that
+ * waits.  It visits groups that run in lanes in which a lease may have ended
+ * by that time.
  */
 FairqWalk *
 fairq_walk_begin(FairqQueue *queue, TimestampTz ended_by, int64 from,
@@ -110,7 +113,7 @@ fairq_walk_begin(FairqQueue *queue, TimestampTz ended_by, int64 from,
 	return walk;
 }
 
-/* The group that is next in a lane; FAIRQ_ALL_SEATS: none. */
+/* Returns the next group in a lane; FAIRQ_ALL_SEATS: none. */
 static int64
 next_in_lane(FairqWalk *walk, int priority)
 {
@@ -132,7 +135,7 @@ next_in_lane(FairqWalk *walk, int priority)
 		FAIRQ_ALL_SEATS;
 }
 
-/* Add what a lane knows of the group. */
+/* Add the lane's information about the group. */
 static void
 add_wait(FairqWaiter *waiter, const FairqWait *wait)
 {
@@ -145,7 +148,7 @@ add_wait(FairqWaiter *waiter, const FairqWait *wait)
 	waiter->since = Min(waiter->since, wait->since);
 }
 
-/* Go to the next group.  False if there is none. */
+/* Walk to the next group.  False if there is none. */
 bool
 fairq_walk_next(FairqWalk *walk, FairqWaiter *waiter)
 {
@@ -174,36 +177,42 @@ fairq_walk_next(FairqWalk *walk, FairqWaiter *waiter)
 	return true;
 }
 
-/* A group that was looked at. */
+/* A group that was visited. */
 typedef struct Looked
 {
 	int32		group_no;
-	FairqReason own;			/* what keeps the group back, of its own */
-	FairqReason reason;			/* the same, or what keeps all back */
-	bool		waits;			/* it may have something ready */
-	bool		read;			/* the times are true */
-	TimestampTz since;			/* since when tasks wait for a slot, at the
-								 * earliest; DT_NOEND: none does */
-	TimestampTz ended;			/* when a lease has ended, at the earliest */
+	FairqReason own;			/* obstacle for this group alone */
+	FairqReason reason;			/* the same, or an earlier obstacle for all
+								 * groups */
+	bool		waits;			/* it may have ready tasks */
+	bool		read;			/* the times are exact */
+	TimestampTz since;			/* earliest time since which tasks wait for a
+								 * slot; DT_NOEND: no task waits */
+	TimestampTz ended;			/* earliest time at which a lease has ended */
 } Looked;
 
 /* A look at a queue. */
 typedef struct Look
 {
 	FairqQueue *queue;
-	FairqTable *tasks;			/* NULL: somebody has it locked */
+	FairqTable *tasks;			/* NULL: another session has a lock on it */
 	TimestampTz now;
-	FairqReason of_queue;		/* what keeps all groups back */
-	bool		none_ready;		/* no task stands at a turn */
-	bool		cut;			/* there are more groups than are looked at */
+	FairqReason of_queue;		/* obstacle for all groups */
+	bool		none_ready;		/* no task is at a turn */
+	bool		cut;			/* there are more groups than the call
+								 * visits */
 	int			nvisited;
-	int64		nwaits;			/* number of lanes in which these wait, in all */
+	int64		nwaits;			/* number of lanes in which these wait, summed
+								 * up */
 	int			n;
-	Looked	   *groups;			/* MOST_LOOKED fit */
+	Looked	   *groups;			/* room for MOST_LOOKED */
 	FairqWaiting *waiting;
 } Look;
 
-/* Is anything known of the queue's groups, or of its having no tasks? */
+/*
+ * Whether shared memory knows groups of the queue, or knows that the queue has
+ * no tasks.
+ */
 static bool
 is_known(FairqQueue *queue)
 {
@@ -220,7 +229,7 @@ is_known(FairqQueue *queue)
 	return all == 0;
 }
 
-/* Note a group that waits, or of which a lease may have ended. */
+/* Note a group that waits, or that may have a lease that has ended. */
 static void
 note_group(Look *look, const FairqWaiter *waiter)
 {
@@ -241,7 +250,7 @@ note_group(Look *look, const FairqWaiter *waiter)
 	look->groups[look->n++] = looked;
 }
 
-/* Look at the groups from one seat to another, if they are not too many. */
+/* Visit the groups from one seat to another, up to MOST_LOOKED. */
 static void
 look_at_groups(Look *look, int64 from, int64 end)
 {
@@ -263,8 +272,9 @@ look_at_groups(Look *look, int64 from, int64 end)
 }
 
 /*
- * Look at the groups, beginning behind the seat that service has passed last in
- * the lane in which most wait.  Returns how many wait in each lane, in all.
+ * Visit the groups.  Begin behind the seat that service has passed last, in
+ * the lane in which most groups wait.  Returns how many wait in each lane,
+ * summed up.
  */
 static int64
 look_at_all(Look *look)
@@ -292,24 +302,26 @@ look_at_all(Look *look)
 
 /* --------------------------------------------------------------------- */
 
-/* Which tasks are compared. */
+/* Selects the tasks to compare. */
 typedef struct Part
 {
-	bool		lapsed;			/* those that have lapsed, and no others */
-	bool		ready;			/* those that may be claimed, or else the others */
+	bool		lapsed;			/* true: only lapsed tasks; false: only
+								 * others */
+	bool		ready;			/* true: tasks that may be claimed; false: the
+								 * others */
 } Part;
 
-/* May a task be claimed, for all that keeps it back? */
+/* Whether a task may be claimed in spite of that obstacle. */
 static bool
 may_claim(FairqReason reason, bool lapsed)
 {
-	/* a lapsed one has its slots already */
+	/* a lapsed task has its slots already */
 	return reason == FAIRQ_REASON_WORKERS || reason == FAIRQ_REASON_NONE ||
 		(lapsed && (reason == FAIRQ_REASON_LIMIT ||
 					reason == FAIRQ_REASON_QUEUE_LIMIT));
 }
 
-/* Since when a group has such tasks; DT_NOEND: it has none. */
+/* Time since which a group has such tasks; DT_NOEND: it has none. */
 static TimestampTz
 time_of(const Looked *group, const Part *part)
 {
@@ -359,7 +371,7 @@ read_group(Look *look, Looked *group)
 		group->since = look->now;
 }
 
-/* Since when the oldest of such tasks waits; DT_NOEND: there is none. */
+/* Time since which the oldest of such tasks waits; DT_NOEND: there is none. */
 static TimestampTz
 find_oldest(Look *look, Part part)
 {
@@ -375,7 +387,10 @@ find_oldest(Look *look, Part part)
 		if (group->read || nread == MOST_READ || look->tasks == NULL)
 		{
 			look->waiting->sampled |= !group->read;
-			/* it may have gone on running, and what is not known may be any time */
+			/*
+			 * a lease may have been extended, and an unknown time may be any
+			 * time
+			 */
 			if (group->read || (oldest == DT_NOEND && !part.lapsed &&
 								time != DT_NOBEGIN))
 				oldest = time;
@@ -393,7 +408,7 @@ find_oldest(Look *look, Part part)
 	return oldest;
 }
 
-/* The same of all tasks that may be claimed; with !ready, of the others. */
+/* The same for all tasks that may be claimed; with !ready, for the others. */
 static TimestampTz
 find_oldest_of_all(Look *look, bool ready)
 {
@@ -403,7 +418,7 @@ find_oldest_of_all(Look *look, bool ready)
 	return Min(lacks_slot, has_slot);
 }
 
-/* Note a task that is due, and no call has come by. */
+/* Note a due task that no call has found yet. */
 static void
 note_due(Look *look, const FairqTask *task)
 {
@@ -415,7 +430,7 @@ note_due(Look *look, const FairqTask *task)
 		*oldest = Min(*oldest, task->run_at);
 }
 
-/* Look for such tasks in a timed region of a lane. */
+/* Find such tasks in a timed region of a lane. */
 static void
 look_at_due(Look *look, int priority, FairqRegion region)
 {
@@ -444,7 +459,7 @@ look_at_due(Look *look, int priority, FairqRegion region)
 	fairq_scan_end(scan);
 }
 
-/* Count a group that waits, by what keeps it back. */
+/* Count a group that waits, by its obstacle. */
 static void
 count_group(const Looked *group, FairqWaiting *waiting)
 {
@@ -462,7 +477,7 @@ count_group(const Looked *group, FairqWaiting *waiting)
 		waiting->nready++;
 }
 
-/* Of so many, if only a part was looked at. */
+/* Extrapolate n to all groups, if only a part was visited. */
 static int32
 estimate(int32 n, int64 part, int64 all)
 {
@@ -470,7 +485,7 @@ estimate(int32 n, int64 part, int64 all)
 					   PG_INT32_MAX);
 }
 
-/* Look at a queue that is locked. */
+/* Examine a queue that is locked. */
 static void
 look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 {
@@ -507,7 +522,7 @@ look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 	pfree(look.groups);
 }
 
-/* Find who waits in a queue, and since when. */
+/* Find the groups that wait in a queue, and since when. */
 void
 fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 {
@@ -516,7 +531,7 @@ fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 	*waiting = (FairqWaiting) {.ready = DT_NOEND, .limited = DT_NOEND};
 	if (!is_known(queue) || !fairq_queue_id_try_lock(queue->id, AccessShareLock))
 		return;
-	/* it may have been dropped before we had the lock */
+	/* the queue may have been dropped before we had the lock */
 	waiting->known = fairq_shmem_find_queue(id) == queue->hints;
 	if (waiting->known)
 		look_at_queue(queue, waiting);

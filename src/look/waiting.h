@@ -7,44 +7,43 @@
 
 #include "queue.h"
 
-/* A group that waits or runs: what all of its lanes know. */
+/* A group that waits or runs, by the information of all of its lanes. */
 typedef struct FairqWaiter
 {
 	int32		group_no;		/* the group's number */
 	int			nlanes;			/* number of lanes in which it waits */
-	bool		due;			/* true: it may have a timed task whose time
-								 * has come */
+	bool		due;			/* true: it may have a due task */
 	bool		throttled;		/* true: it is throttled in some lane */
-	TimestampTz since;			/* time before which nothing ready of it waits;
-								 * DT_NOBEGIN: not known; DT_NOEND: it does not
-								 * wait */
+	TimestampTz since;			/* lower bound of the time since which it
+								 * waits; DT_NOBEGIN if not known, DT_NOEND if
+								 * it does not wait */
 	TimestampTz deadline;		/* time before which no lease of it ends;
-								 * DT_NOBEGIN: some may have ended; DT_NOEND:
-								 * there is none */
+								 * DT_NOBEGIN if some may have ended, DT_NOEND
+								 * if it has none */
 } FairqWaiter;
 
 typedef struct FairqWalk FairqWalk;
 
-/* Of the groups of a queue, those that wait. */
+/* The waiting groups of a queue. */
 typedef struct FairqWaiting
 {
-	bool		known;			/* false: shared memory knows nothing of the
+	bool		known;			/* false: shared memory does not know the
 								 * queue's groups, and there may be some; all
-								 * else is undefined */
-	bool		sampled;		/* true: not all of them were looked at; the
-								 * numbers are estimates, and other tasks may
-								 * be older */
-	int32		nready;			/* number of groups that may have something
-								 * ready, and are neither paused nor known to
-								 * lack a slot under a limit of theirs, nor
-								 * throttled */
+								 * other fields are undefined */
+	bool		sampled;		/* true: the call has not visited all of them;
+								 * the numbers are estimates, and other tasks
+								 * may be older */
+	int32		nready;			/* number of groups that may have ready tasks,
+								 * and are neither paused nor throttled nor
+								 * known to lack a slot under a limit of
+								 * theirs */
 	int32		nlimited;		/* number of groups without a slot that are not
 								 * paused */
-	int32		nthrottled;		/* number of groups of which no task may start
+	int32		nthrottled;		/* number of groups whose tasks may not start
 								 * yet */
-	TimestampTz ready;			/* time since which the oldest task waits that
-								 * has a slot; DT_NOEND: there is none */
-	TimestampTz limited;		/* the same of tasks that have none */
+	TimestampTz ready;			/* time since which the oldest task with a slot
+								 * waits; DT_NOEND: there is none */
+	TimestampTz limited;		/* the same for tasks without a slot */
 } FairqWaiting;
 
 extern FairqWalk *fairq_walk_begin(FairqQueue *queue, TimestampTz ended_by,

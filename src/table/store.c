@@ -3,33 +3,34 @@
  *		fairq's tables and their indexes, without the executor.
  *
  * The hot paths read and write the tables through the table and index access
- * methods.  What this buys:
+ * methods.  Advantages:
  *
- * - Scans use a dirty snapshot.  They see what is committed now, whatever the
- *   isolation level, and are told of rows that an open transaction inserts or
- *   changes.  No predicate lock is taken, so that no serialization failure is
- *   of fairq's making.
- * - A claim waits for no transaction.  That of a ready task takes no lock in
- *   the row, nor leaves one there, unless the row was locked or changed
- *   before; it is one update whose outcome (HOT or not) is known.  A lapsed
- *   task is locked first.
+ * - Scans use a dirty snapshot.  They see the rows that are committed now,
+ *	 whatever the isolation level, and learn of rows that an open transaction
+ *	 inserts or changes.  fairq takes no predicate lock, so it causes no
+ *	 serialization failure.
+ * - A claim waits for no transaction.  To claim a ready task takes no lock in
+ *	 the row, and leaves none there, unless the row was locked or changed
+ *	 before.  It is one update whose outcome (HOT or not) is known.  A lapsed
+ *	 task is locked first.
  *
- * What it costs: rules, triggers, defaults, generated columns, constraints
- * other than unique btree indexes, privileges and row security don't take
- * part.  fairq's own script makes none of these that matters here, but for
- * task.lane, which add.c writes.  A table to which one was added is
- * refused when it is opened (catalog.c); an index that fairq cannot keep
- * up, when it is.  What the executor asks about publications is asked here,
- * too: whether they can tell which row was updated or deleted.
+ * Disadvantages: rules, triggers, defaults, generated columns, constraints
+ * other than unique btree indexes, privileges and row security have no effect.
+ * fairq's own script creates none of these that matters here, except
+ * task.lane, which add.c writes.  A table to which one was added is refused
+ * when it is opened (catalog.c).  An index that fairq cannot maintain is
+ * refused when the index is opened.  Like the executor, this file checks
+ * publications: whether they can identify the row that is updated or deleted.
  *
- * Here a table is opened and closed, its indexes are found and kept up, and rows
- * are inserted.  Scans are in store_scan.c; rows of fairq.task are locked and
+ * This file opens and closes a table, finds and maintains its indexes, and
+ * inserts rows.  Scans are in store_scan.c.  Rows of fairq.task are locked and
  * changed in store_task.c.
  *
- * Locking: relation locks as asked for, kept to the end of the transaction.  An
- * index is opened, and locked likewise, once it is needed: most claims and
- * deletions need one or none, and locking them all is a third of a complete().
- * Buffers are pinned only while a slot holds a row.
+ * Locking: relation locks of the requested mode, kept to the end of the
+ * transaction.  An index is opened, and locked in the same mode, once it is
+ * needed.  Most claims and deletions need one index or none, and locking them
+ * all takes a third of a complete().  Buffers are pinned only while a slot
+ * holds a row.
  */
 #include "postgres.h"
 
@@ -55,10 +56,13 @@
 #include "errors.h"
 #include "store_internal.h"
 
-/* as they were found last; InvalidOid: not looked for, or they may be others */
+/*
+ * result of the last search; InvalidOid: not searched yet, or possibly
+ * outdated
+ */
 static Oid	known_indexes[FAIRQ_INDEXES];
 
-/* Which of the tasks an index has, by its predicate. */
+/* The subset of the tasks that an index contains, by its predicate. */
 typedef enum Part
 {
 	PART_WHOLE,					/* all: it has no predicate */
@@ -68,16 +72,16 @@ typedef enum Part
 	PART_UNKNOWN				/* it has another predicate */
 } Part;
 
-/* an index of each part but the whole, as it was found last */
+/* the last index found of each part, except PART_WHOLE */
 static Oid	part_indexes[PARTS];
 
 static struct
 {
 	Oid			relid;
-	int			uses;			/* those that were checked */
+	int			uses;			/* uses that were checked */
 }			known_tables[FAIRQ_TABLES];
 
-/* Forget what was found of a table, or of all of them (InvalidOid). */
+/* Forget the findings about a table, or about all tables (InvalidOid). */
 static void
 forget_table(Datum arg, Oid relid)
 {
@@ -85,7 +89,10 @@ forget_table(Datum arg, Oid relid)
 		return;
 	memset(known_indexes, 0, sizeof(known_indexes));
 	memset(part_indexes, 0, sizeof(part_indexes));
-	/* the others are what they were: settings change often */
+	/*
+	 * the other tables have not changed; this matters since settings change
+	 * often
+	 */
 	for (int i = 0; i < FAIRQ_TABLES; i++)
 	{
 		if (relid == InvalidOid || relid == known_tables[i].relid)
@@ -93,7 +100,7 @@ forget_table(Datum arg, Oid relid)
 	}
 }
 
-/* Have them forgotten when they are changed. */
+/* Make sure that the findings are forgotten when a table is changed. */
 static void
 watch_tables(void)
 {
@@ -124,7 +131,7 @@ checked_uses(Oid relid)
 	elog(ERROR, "there are more tables of fairq than %d", FAIRQ_TABLES);
 }
 
-/* Returns if the table, which is locked, is good for that. */
+/* Check that a locked table allows that use, or raise an error. */
 void
 fairq_check_use(Relation rel, FairqUse use)
 {
@@ -140,12 +147,12 @@ fairq_check_use(Relation rel, FairqUse use)
 			break;
 		case FAIRQ_TO_UPDATE:
 		case FAIRQ_TO_DELETE:
-			/* whether publications could say which row it was */
+			/* whether publications can identify the row */
 			CheckCmdReplicaIdentity(rel, use == FAIRQ_TO_UPDATE ? CMD_UPDATE :
 									CMD_DELETE);
 			break;
 	}
-	/* what was looked at may be changed again, and we have just heard of it */
+	/* unless the table may have changed during the check */
 	if (fairq_catalog_changes() == as_of)
 		*checked_uses(RelationGetRelid(rel)) |= use;
 }
@@ -156,7 +163,7 @@ is_column(Node *node, AttrNumber attno)
 	return IsA(node, Var) && ((Var *) node)->varattno == attno;
 }
 
-/* Is it "addr >= 2^62", which is true of timed tasks? */
+/* Whether it is "addr >= 2^62", which is true for timed tasks. */
 static bool
 is_of_timed(Node *predicate)
 {
@@ -171,7 +178,7 @@ is_of_timed(Node *predicate)
 		DatumGetInt64(from->constvalue) == FAIRQ_RETRIES;
 }
 
-/* Is it "expires_at IS NOT NULL"? */
+/* Whether it is "expires_at IS NOT NULL". */
 static bool
 is_of_expires_at(Node *predicate)
 {
@@ -181,7 +188,7 @@ is_of_expires_at(Node *predicate)
 		is_column((Node *) test->arg, TASK_EXPIRES_AT);
 }
 
-/* The part of the table's rows that an opened index has. */
+/* Returns the part of the table's rows that an opened index contains. */
 static Part
 part_of(FairqTable *table, Relation index)
 {
@@ -191,7 +198,7 @@ part_of(FairqTable *table, Relation index)
 
 	if (heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
 		return PART_WHOLE;
-	/* the relation cache would copy the predicate for each look at it */
+	/* the relation cache would copy the predicate at each call */
 	for (int p = PART_WHOLE + 1; p < PARTS; p++)
 		if (RelationGetRelid(index) == part_indexes[p])
 			return p;
@@ -208,7 +215,7 @@ part_of(FairqTable *table, Relation index)
 	return part;
 }
 
-/* Has an opened index at least the rows of that part? */
+/* Whether an opened index contains at least the rows of that part. */
 static bool
 has_part(FairqTable *table, Relation index, Part part)
 {
@@ -262,7 +269,10 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 	return table;
 }
 
-/* The same to read it; NULL, if that has to wait for another transaction. */
+/*
+ * The same to read it; NULL, if that would have to wait for another
+ * transaction.
+ */
 FairqTable *
 fairq_table_try_open(Oid relid)
 {
@@ -271,8 +281,8 @@ fairq_table_try_open(Oid relid)
 }
 
 /*
- * Open all indexes, before the caller holds something for which others wait: a
- * transaction that is changing an index keeps us here, and not then.
+ * Open all indexes, before the caller holds something for which others wait.
+ * If a transaction is changing an index, the caller waits here, and not later.
  */
 void
 fairq_table_open_indexes(FairqTable *table)
@@ -318,7 +328,7 @@ fairq_table_close(FairqTable *table)
 	table_end(table, NoLock);
 }
 
-/* The same, by a call that has done nothing: its locks are not kept. */
+/* The same, for a call that has done nothing: it releases the locks. */
 void
 fairq_table_leave(FairqTable *table)
 {
@@ -326,8 +336,8 @@ fairq_table_leave(FairqTable *table)
 }
 
 /*
- * A table that is written beside another one, as long as that is open.  Most
- * calls don't need it.
+ * Open another table that is written together with this one, and closed with
+ * it.  It is opened at its first use, because most calls do not need it.
  */
 FairqTable *
 fairq_table_beside(FairqTable *table, FairqTable **other, Oid relid)
@@ -358,10 +368,10 @@ fairq_new_slot(FairqTable *table)
 }
 
 /*
- * Are the first columns of the index the wanted ones, in the order in which
- * scans rely on them?  There may be an index of the same columns that goes
- * down, compares them otherwise, or has another collation; all text that fairq
- * looks for is in "C".
+ * Whether the index begins with these columns, in the order on which scans
+ * rely.  An index of the same columns may be descending, compare them in
+ * another way, or have another collation.  All text that fairq searches for is
+ * in "C".
  */
 static bool
 is_in_order(Relation index, TupleDesc desc, const AttrNumber *columns)
@@ -386,7 +396,7 @@ is_in_order(Relation index, TupleDesc desc, const AttrNumber *columns)
 }
 
 /*
- * An index whose first columns are the wanted ones, whatever its name: it may
+ * Find an index that begins with the wanted columns, whatever its name: it may
  * have been rebuilt.
  */
 Relation
@@ -407,7 +417,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_ARCHIVE_BY_ID] = {ARCHIVE_ID},
 		[FAIRQ_ARCHIVE_BY_STATUS] = {ARCHIVE_QUEUE_ID, ARCHIVE_STATUS},
 	};
-	/* a part that is enough */
+	/* the parts that suffice */
 	static const Part parts[FAIRQ_INDEXES] = {
 		[FAIRQ_TASK_BY_TIME] = PART_TIMED,
 		[FAIRQ_TASK_BY_EXPIRES_AT] = PART_WITH_EXPIRES_AT
@@ -420,7 +430,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 			return open_index(table, i);
 	}
 
-	/* there are others than before: refuse what cannot be kept up, too */
+	/* indexes have changed: also refuse those that fairq cannot maintain */
 	as_of = fairq_catalog_changes();
 	fairq_table_open_indexes(table);
 	for (int i = 0; i < table->indexes.n; i++)
@@ -442,7 +452,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 			errhint("Reinstall the extension, or rebuild the index as its script defines it."));
 }
 
-/* Find of which parts of the table the row is. */
+/* Find the parts of the table to which the row belongs. */
 static void
 find_parts(FairqTable *table, TupleTableSlot *slot, bool in_part[PARTS])
 {
@@ -454,7 +464,9 @@ find_parts(FairqTable *table, TupleTableSlot *slot, bool in_part[PARTS])
 	in_part[PART_WITH_EXPIRES_AT] = is_task && !slot_attisnull(slot, TASK_EXPIRES_AT);
 }
 
-/* Is it known of an index, without opening it, that it has other rows only? */
+/*
+ * Whether an index is known, without opening it, to contain only other rows.
+ */
 static bool
 is_of_others(const bool in_part[PARTS], Oid index)
 {
@@ -465,7 +477,8 @@ is_of_others(const bool in_part[PARTS], Oid index)
 }
 
 /*
- * Give every index an entry for the row that was just written from slot.
+ * Insert an entry into every index for the row that was just written from
+ * slot.
  */
 void
 fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_update)
@@ -490,14 +503,14 @@ fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_upda
 		for (int k = 0; k < form->indnatts; k++)
 			values[k] = slot_getattr(slot, form->indkey.values[k], &nulls[k]);
 
-		/* btree looks at nothing in the IndexInfo */
+		/* btree does not use the IndexInfo */
 		index_insert(index, values, nulls, &slot->tts_tid, table->rel,
 					 form->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO,
 					 is_update && !form->indisunique, &info);
 	}
 }
 
-/* Store a row.  Columns that were added since are NULL. */
+/* Store a row.  Columns that were added later are NULL. */
 static void
 store_columns(TupleTableSlot *slot, const Datum *values, const bool *nulls,
 			  int natts)
@@ -516,7 +529,7 @@ store_columns(TupleTableSlot *slot, const Datum *values, const bool *nulls,
 	ExecStoreVirtualTuple(slot);
 }
 
-/* Insert a row.  Returns where it is, valid until the next one. */
+/* Insert a row.  Returns its TID, valid until the next insert. */
 ItemPointer
 fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls,
 				   int natts)
@@ -534,7 +547,7 @@ make_rows(FairqTable *table)
 {
 	MemoryContext old = MemoryContextSwitchTo(table->context);
 
-	/* a copy, since a hundred references to the original take their time */
+	/* a copy, since a hundred references to the original are slow */
 	TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(table->rel));
 
 	table->batch.rows = palloc(sizeof(TupleTableSlot *) * FAIRQ_MAX_ROWS);
@@ -544,8 +557,9 @@ make_rows(FairqTable *table)
 }
 
 /*
- * Put off a row, to be inserted together with others; what its values point to
- * must stay until then.  Returns whether it is time for that.
+ * Postpone a row, to insert it together with others.  The data to which its
+ * values point must stay until then.  Returns true when it is time to insert
+ * the rows.
  */
 bool
 fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,
@@ -557,10 +571,7 @@ fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,
 	return table->batch.n == FAIRQ_MAX_ROWS;
 }
 
-/*
- * Insert the rows that were put off: with a log record for each page instead
- * of each row.
- */
+/* Insert the postponed rows, with a log record per page instead of per row. */
 void
 fairq_table_insert_rows(FairqTable *table)
 {

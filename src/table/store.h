@@ -33,28 +33,28 @@ typedef struct FairqTable
 		Relation   *rels;		/* its indexes; NULL: not opened yet */
 	}			indexes;
 
-	TupleTableSlot *new_slot;	/* version of a row that is to be written */
+	TupleTableSlot *new_slot;	/* new version of a row */
 
 	/* the row that is to be changed */
 	struct
 	{
 		TupleTableSlot *slot;	/* row that was locked, or read to be
 								 * changed */
-		bool		tuple_only; /* true: the row is not locked, at most its
+		bool		tuple_only; /* true: the row is not locked, and at most its
 								 * tuple lock is held: a rival may change it
 								 * first */
 		bool		tuple;		/* true: the tuple lock of that row is held */
 	}			locked;
 
-	TupleTableSlot **at;		/* slot that has the task read last, which was
-								 * live; NULL: none */
+	TupleTableSlot **at;		/* slot that holds the live task read last;
+								 * NULL: none */
 	bool		claims_delete;	/* true: a claim deletes the row */
 
-	/* rows that are to be inserted together */
+	/* rows to insert together */
 	struct
 	{
 		TupleTableSlot **rows;	/* these rows; NULL: none yet */
-		int			n;			/* number of these */
+		int			n;			/* number of postponed rows */
 	}			batch;
 
 	struct FairqScan *by_id;	/* scan for fairq_task_find(); NULL: none
@@ -72,19 +72,19 @@ typedef struct FairqTable
 
 	BlockNumber nblocks;		/* pages of the table; 0: not asked yet */
 
-	/* whether pages are prefetched, and which one was */
+	/* prefetching of pages */
 	struct
 	{
-		int			worth;		/* 1: pages are prefetched; -1: they are not;
-								 * 0: not asked yet */
+		int			worth;		/* 1: pages are prefetched; -1 if they are not,
+								 * 0 if that is not decided yet */
 		BlockNumber last;		/* page that was prefetched last */
 	}			prefetch;
 
-	/* tables that are opened beside fairq.task, and closed with it */
+	/* tables that are written together with fairq.task, and closed with it */
 	struct
 	{
 		struct FairqTable *dedup;	/* fairq.dedup; NULL: not opened yet */
-		struct FairqTable *archive; /* fairq.archive, likewise */
+		struct FairqTable *archive; /* fairq.archive; NULL: not opened yet */
 	}			beside;
 } FairqTable;
 
@@ -104,14 +104,14 @@ extern bool fairq_table_lock(FairqTable *table, ItemPointer tid);
 extern void fairq_table_delete(FairqTable *table, ItemPointer tid);
 extern void fairq_table_wait(FairqTable *table, ItemPointer row);
 
-/* Which index: by its columns, in their order. */
+/* An index, by its columns in their order. */
 typedef enum FairqIndex
 {
 	FAIRQ_TASK_BY_ID,			/* id */
-	FAIRQ_TASK_BY_TIME,			/* lane, addr; of timed tasks, at least */
+	FAIRQ_TASK_BY_TIME,			/* lane, addr; at least of timed tasks */
 	FAIRQ_TASK_BY_GROUP,		/* lane, group_no, addr */
-	FAIRQ_TASK_BY_EXPIRES_AT,		/* queue_id, expires_at; of tasks that have
-								 * that, at least */
+	FAIRQ_TASK_BY_EXPIRES_AT,		/* queue_id, expires_at; at least of tasks
+									 * that have expires_at */
 	FAIRQ_NUMBER_BY_KEY,		/* queue_id, group_key */
 	FAIRQ_NUMBER_BY_NO,			/* queue_id, group_no */
 	FAIRQ_QUEUE_BY_NAME,		/* name */
@@ -126,27 +126,28 @@ typedef enum FairqIndex
 
 #define FAIRQ_MAX_KEYS 4
 
-/* rows that are inserted together, at most */
+/* the most rows that are inserted together */
 #define FAIRQ_MAX_ROWS 100
 
 /*
- * What a scan looks for: rows with these values in the first columns of the
- * index, and one of a range in the next column.
+ * The range of a scan.  Rows have these values in the first columns of the
+ * index.  In the next column their value is at least low, and less than high.
  */
 typedef struct FairqRange
 {
 	int			nequal;			/* number of values in equal */
 	Datum		equal[2];		/* values of the first columns */
-	bool		has_low;		/* true: low counts */
-	bool		has_high;		/* true: high counts */
-	Datum		low;			/* the least value of the range */
-	Datum		high;			/* the least value past it */
+	bool		has_low;		/* true: low is used */
+	bool		has_high;		/* true: high is used */
+	Datum		low;			/* lower bound, inclusive */
+	Datum		high;			/* upper bound, exclusive */
 } FairqRange;
 
 typedef enum FairqRowState
 {
 	FAIRQ_ROW_END,				/* no more rows */
-	FAIRQ_ROW_LATER,			/* there may be, but not for this budget */
+	FAIRQ_ROW_LATER,			/* the budget is used up, and there may be
+								 * more */
 	FAIRQ_ROW_LIVE,				/* committed, or our own */
 	FAIRQ_ROW_INSERTING,		/* another open transaction's new row */
 	FAIRQ_ROW_CHANGING			/* an open transaction is changing it */
@@ -174,7 +175,7 @@ fairq_range_2(Datum first, Datum second)
 	};
 }
 
-/* Those at or past a value in the next column. */
+/* Rows with a value in the next column that is at least low. */
 static inline FairqRange
 fairq_range_from(FairqRange range, Datum low)
 {
@@ -183,7 +184,7 @@ fairq_range_from(FairqRange range, Datum low)
 	return range;
 }
 
-/* Those before a value in the next column. */
+/* Rows with a value in the next column that is below high. */
 static inline FairqRange
 fairq_range_before(FairqRange range, Datum high)
 {
@@ -192,7 +193,7 @@ fairq_range_before(FairqRange range, Datum high)
 	return range;
 }
 
-/* By group: a stretch of a group's line. */
+/* For FAIRQ_TASK_BY_GROUP: a stretch of a group's line. */
 static inline FairqRange
 fairq_range_line(int32 lane, int32 group_no, int64 from, int64 end)
 {
@@ -203,7 +204,7 @@ fairq_range_line(int32 lane, int32 group_no, int64 from, int64 end)
 							  Int64GetDatum(end));
 }
 
-/* By time: a stretch of a lane's timed tasks. */
+/* For FAIRQ_TASK_BY_TIME: a stretch of a lane's timed tasks. */
 static inline FairqRange
 fairq_range_times(int32 lane, int64 from, int64 end)
 {
@@ -232,59 +233,62 @@ extern TransactionId fairq_scan_changer(FairqScan *scan);
 extern bool fairq_scan_is_own(FairqScan *scan);
 extern void fairq_scan_end(FairqScan *scan);
 
-/* the cost of a task that has none of its own */
+/* the cost of a task without one of its own */
 #define FAIRQ_USUAL_COST 1
 
 /* the highest cost that a task can have */
 #define FAIRQ_MAX_COST 1000000
 
-/* whichever attempt a task is at */
+/* any attempt of a task */
 #define FAIRQ_ANY_ATTEMPT (-1)
 
-/* in FairqTask.took: the lease has expired, and what was worked is not known */
+/*
+ * in FairqTask.took: the lease has expired, so the time of work is not known
+ */
 #define FAIRQ_TOOK_LEASE (-2)
 
 /* A row of fairq.task, without its payload. */
 typedef struct FairqTask
 {
 	ItemPointerData tid;		/* TID of the row */
-	ItemPointerData root;		/* TID to which an index leads; invalid: not
-								 * known */
+	ItemPointerData root;		/* TID to which an index entry points; invalid:
+								 * not known */
 	int64		id;				/* id of the task */
-	int64		addr;			/* address at which it stands */
+	int64		addr;			/* address of the task */
 	int64		turn;			/* address of the turn at which it was
 								 * served */
 	TimestampTz enqueued_at;	/* time at which it was enqueued */
-	TimestampTz lease_until;	/* end of its lease; meaningful if running */
+	TimestampTz lease_until;	/* end of its lease; valid if running */
 	TimestampTz popped_at;		/* time of its last claim; 0: it had none */
 	TimestampTz run_at;			/* time for which it is scheduled, or at which
 								 * it was put back; 0: neither */
-	TimestampTz expires_at;		/* time from which on it does not begin;
+	TimestampTz expires_at;		/* time from which on it may not begin;
 								 * DT_NOEND: none */
 	int32		queue_id;		/* id of its queue */
 	int32		group_no;		/* number of its group */
 	int32		attempt;		/* number of attempts so far */
-	int32		released;		/* attempts that don't count */
-	int32		lapses;			/* attempts that have ended with their leases */
-	int32		max_attempts;	/* most attempts that count; 0: as the queue
-								 * says */
-	int64		took;			/* microseconds of work that its worker says
-								 * the attempt has taken; -1: it does not;
-								 * FAIRQ_TOOK_LEASE */
-	float		cost;			/* what a group is charged for it; above 0 */
+	int32		released;		/* attempts that do not count */
+	int32		lapses;			/* attempts whose leases have lapsed */
+	int32		max_attempts;	/* most attempts that count; 0: the queue's
+								 * setting */
+	int64		took;			/* microseconds of work in the attempt, as
+								 * reported by its worker; -1 if not reported,
+								 * or FAIRQ_TOOK_LEASE */
+	float		cost;			/* charge to its group; above 0 */
 	int16		priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
 	bool		running;		/* true: it is leased */
-	bool		cancelled;		/* true: its worker is to stop */
+	bool		cancelled;		/* true: its worker is asked to stop */
 	bool		keyed;			/* true: it has a dedup_key that it has not
 								 * given up */
-	bool		until_started;	/* true: it gives that up at its first claim */
-	bool		taken;			/* true: its row is gone, as this transaction has
-								 * taken it */
+	bool		until_started;	/* true: it gives up its dedup_key at its first
+								 * claim */
+	bool		taken;			/* true: its row is gone, because this
+								 * transaction has taken it */
 } FairqTask;
 
 /*
- * Has the time passed by which the task was to begin, and none of its attempts that
- * count has begun?
+ * Whether the task has expired: its time to begin has passed, and no attempt
+ * that counts has begun.
  */
 static inline bool
 fairq_is_expired(const FairqTask *task, TimestampTz now)
@@ -293,12 +297,12 @@ fairq_is_expired(const FairqTask *task, TimestampTz now)
 		task->attempt == task->released;
 }
 
-/* with so many lapsed leases a task is served alone */
+/* with this number of lapsed leases a task is served alone */
 #define FAIRQ_LAPSES_ALONE 2
 
 /*
- * Is a task that can be claimed served alone, as it may have killed its workers?  A
- * lease that it still has counts, as that has expired.
+ * Whether a task that can be claimed is served alone, since it may have killed
+ * its workers.  A lease that it still has counts, because that has expired.
  */
 static inline bool
 fairq_is_alone(const FairqTask *task)
@@ -322,7 +326,7 @@ extern int	fairq_task_entries(FairqTable *table, int32 lane, int32 group_no,
 							   int64 from, int most, FairqItem *items,
 							   int64 *end, bool *abreast);
 
-/* what is done with a task on a page */
+/* called for each task on a page */
 typedef void (*FairqTaskSeen) (void *arg, const FairqTask *task);
 
 extern void fairq_task_pages(FairqTable *table, BlockNumber from,
@@ -331,10 +335,10 @@ extern void fairq_task_pages(FairqTable *table, BlockNumber from,
 
 typedef enum FairqClaimResult
 {
-	FAIRQ_CLAIMED,				/* the caller has it */
+	FAIRQ_CLAIMED,				/* the caller has claimed it */
 	FAIRQ_GONE,					/* another transaction has or had it, or the
 								 * caller has ended it */
-	FAIRQ_LOCKED				/* merely locked: it may be free in a moment */
+	FAIRQ_LOCKED				/* only locked: it may be free in a moment */
 } FairqClaimResult;
 
 extern FairqClaimResult fairq_task_lock(FairqTable *table, FairqTask *task);
@@ -352,12 +356,12 @@ extern FairqClaimResult fairq_task_lease(FairqTable *table, FairqTask *task,
 extern void fairq_task_return(FairqTable *table, FairqTask *task,
 							  int64 new_addr, TimestampTz run_at,
 							  const text *error, bool counts);
-/* What a task is, to its worker. */
+/* The content of a task for its worker. */
 typedef struct FairqContent
 {
 	Datum		payload;		/* its payload */
 	Datum		headers;		/* its headers; 0: none */
-	TimestampTz expires_at;		/* time from which on it does not begin;
+	TimestampTz expires_at;		/* time from which on it may not begin;
 								 * DT_NOEND: none */
 } FairqContent;
 
@@ -388,7 +392,7 @@ extern bool fairq_task_find(FairqTable *table, int64 id, FairqTask *task);
 extern bool fairq_task_find_locked(FairqTable *table, int64 id,
 								   FairqTask *task);
 
-/* Fill in a column of a row to be. */
+/* Fill in a column of a new row. */
 static inline void
 fairq_set(Datum *values, bool *nulls, AttrNumber attno, Datum value)
 {
@@ -396,7 +400,7 @@ fairq_set(Datum *values, bool *nulls, AttrNumber attno, Datum value)
 	nulls[attno - 1] = false;
 }
 
-/* The same, where 0 stands for NULL. */
+/* The same, where 0 means NULL. */
 static inline void
 fairq_set_if_any(Datum *values, bool *nulls, AttrNumber attno, Datum value)
 {
@@ -404,7 +408,7 @@ fairq_set_if_any(Datum *values, bool *nulls, AttrNumber attno, Datum value)
 	nulls[attno - 1] = value == (Datum) 0;
 }
 
-/* A column of a row; 0: it is NULL. */
+/* Returns a column of a row; 0: it is NULL. */
 static inline Datum
 fairq_column(TupleTableSlot *slot, AttrNumber attno)
 {
@@ -413,7 +417,7 @@ fairq_column(TupleTableSlot *slot, AttrNumber attno)
 	return slot_getattr(slot, attno, &isnull);
 }
 
-/* A column that is an int, or what it stands for if it is NULL. */
+/* Returns an int column, or the given value if it is NULL. */
 static inline int32
 fairq_int_of(TupleTableSlot *slot, AttrNumber attno, int32 none)
 {
@@ -423,7 +427,7 @@ fairq_int_of(TupleTableSlot *slot, AttrNumber attno, int32 none)
 	return isnull ? none : DatumGetInt32(value);
 }
 
-/* The same of a time. */
+/* The same for a time. */
 static inline TimestampTz
 fairq_time_of(TupleTableSlot *slot, AttrNumber attno, TimestampTz none)
 {

@@ -1,6 +1,6 @@
 /*
  * store_internal.h
- *		What the files beside store.c share: scans, and what is checked of a table.
+ *		Shared by store.c and files next to it: scans, checks of tables.
  */
 #ifndef FAIRQ_STORE_INTERNAL_H
 #define FAIRQ_STORE_INTERNAL_H
@@ -11,7 +11,7 @@
 
 #include "store.h"
 
-/* A task that a scan has come by. */
+/* A task that a scan has found. */
 typedef struct ScannedTask
 {
 	FairqRowState state;
@@ -25,18 +25,19 @@ struct FairqScan
 	SnapshotData snapshot;
 	TupleTableSlot *slot;
 	ScanDirection direction;
-	int			budget;			/* index entries that may still be looked at */
-	bool		at_entry;		/* at one of which the row was not looked at */
-	bool		at_end;			/* there are no more entries */
-	ItemPointerData root;		/* what the entry points to */
-	int			addr_column;	/* of the index, if it has addr */
+	int			budget;			/* index entries that it may still visit */
+	bool		at_entry;		/* true: it is at an entry whose row it has not
+								 * visited */
+	bool		at_end;			/* true: there are no more entries */
+	ItemPointerData root;		/* TID to which the entry points */
+	int			addr_column;	/* column of addr in the index; 0: none */
 	ScannedTask *abreast;		/* tasks at one address that were read ahead */
 	int			nabreast;
 	int			max_abreast;
 	int			next_abreast;
 };
 
-/* What a table must be good for, to be checked once until it is changed. */
+/* Uses for which a table is checked, once until it is changed. */
 typedef enum FairqUse
 {
 	FAIRQ_TO_READ = 1 << 0,

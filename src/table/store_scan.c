@@ -1,13 +1,13 @@
 /*
  * store_scan.c
- *		Scans of fairq's tables, by an index; and of fairq.task, page by page.
+ *		Scans of fairq's tables by an index, and of fairq.task page by page.
  *
- * Scans by an index use a dirty snapshot: store.c says what that buys, and
- * store_task.c what such a scan can miss.  The load (load.c) reads all rows once,
- * which through an index would be a random page for each, as of its snapshot.  No
- * predicate lock is taken, as everywhere.
+ * Scans by an index use a dirty snapshot: store.c describes its advantages,
+ * and store_task.c which rows such a scan can miss.  The load (load.c) reads
+ * all rows once, as of its snapshot; through an index that would be a random
+ * page for each row.  Scans take no predicate lock.
  *
- * Locking: none but buffers', for moments, and what store.c says.
+ * Locking: only buffer locks, for moments, and the locks of store.c.
  */
 #include "postgres.h"
 
@@ -33,8 +33,9 @@
 #include "store_internal.h"
 
 /*
- * Rows at one address that are put in order at a time: there can be as many as
- * the highest weight, and of those that are being changed another version.
+ * The most rows at one address that are sorted at a time.  There can be as
+ * many as the highest weight, and another version of each row that is being
+ * changed.
  */
 #define MAX_ABREAST 4096
 
@@ -63,7 +64,7 @@ bound_function(Oid type, StrategyNumber bound)
 	}
 }
 
-/* Bound a column of the index, from 0 on. */
+/* Fill in a key that bounds a column of the index; columns count from 0. */
 static void
 fill_key(Relation index, int column, StrategyNumber bound, Datum value,
 		 ScanKey key)
@@ -75,7 +76,7 @@ fill_key(Relation index, int column, StrategyNumber bound, Datum value,
 						   bound_function(type, bound), value);
 }
 
-/* Returns how many keys there are. */
+/* Fill in the keys of a range.  Returns their number. */
 static int
 fill_keys(Relation index, const FairqRange *range, ScanKey keys)
 {
@@ -107,7 +108,9 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqRange *range,
 	MemoryContext old = MemoryContextSwitchTo(table->context);
 
 	scan->table = table;
-	/* it may become the table's: see fairq_task_lock_tuple() */
+	/*
+	 * the table may keep a reference to the slot: see fairq_task_lock_tuple()
+	 */
 	scan->slot = table_slot_create(table->rel, NULL);
 	MemoryContextSwitchTo(old);
 	InitDirtySnapshot(scan->snapshot);
@@ -117,7 +120,7 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqRange *range,
 	Assert(!in_order || budget == PG_INT32_MAX);
 	scan->budget = budget;
 	scan->addr_column = addr_columns[which];
-	/* to know the address there without a look at the row */
+	/* to read the address from the entry without its row */
 	scan->desc->xs_want_itup = budget < PG_INT32_MAX || in_order;
 	index_rescan(scan->desc, keys, nkeys, NULL, 0);
 	return scan;
@@ -131,8 +134,8 @@ fairq_scan_begin(FairqTable *table, FairqIndex which, FairqRange range,
 }
 
 /*
- * A scan for fairq_task_next(): that one begun again, with the same number of
- * bounds; or a new one, if it is NULL.
+ * A scan for fairq_task_next(): the given scan, restarted with the same number
+ * of bounds, or a new one if it is NULL.
  */
 FairqScan *
 fairq_scan_in_order(FairqScan *scan, FairqTable *table, FairqIndex which,
@@ -145,9 +148,8 @@ fairq_scan_in_order(FairqScan *scan, FairqTable *table, FairqIndex which,
 }
 
 /*
- * A scan that looks at no more entries of the index than budget says, dead
- * ones among them; and at as many more as it takes until the caller has had
- * enough.
+ * A scan that visits at most budget entries of the index, dead ones included.
+ * The caller can extend the budget by fairq_scan_more().
  */
 FairqScan *
 fairq_scan_some(FairqTable *table, FairqIndex which, FairqRange range,
@@ -156,21 +158,21 @@ fairq_scan_some(FairqTable *table, FairqIndex which, FairqRange range,
 	return scan_begin(table, which, &range, backward, budget, false);
 }
 
-/* Let the scan look at one entry more than its budget says. */
+/* Raise the scan's budget by one entry. */
 void
 fairq_scan_more(FairqScan *scan)
 {
 	scan->budget++;
 }
 
-/* Returns what is left of the scan's budget. */
+/* Returns the rest of the scan's budget. */
 int
 fairq_scan_left(FairqScan *scan)
 {
 	return Max(scan->budget, 0);
 }
 
-/* The address at an entry whose row was not looked at. */
+/* Returns the address at an entry whose row was not visited. */
 int64
 fairq_scan_reached(FairqScan *scan)
 {
@@ -180,7 +182,7 @@ fairq_scan_reached(FairqScan *scan)
 									   scan->desc->xs_itupdesc, &isnull));
 }
 
-/* Begin the scan again, with the same number of bounds and other values. */
+/* Restart the scan, with the same number of bounds and other values. */
 void
 fairq_scan_again(FairqScan *scan, FairqRange range)
 {
@@ -193,7 +195,7 @@ fairq_scan_again(FairqScan *scan, FairqRange range)
 	index_rescan(scan->desc, keys, nkeys, NULL, 0);
 }
 
-/* Go on to the next entry.  An index that has come to its end would start anew. */
+/* Move to the next entry.  After its end an index scan would start again. */
 static bool
 next_entry(FairqScan *scan)
 {
@@ -206,8 +208,8 @@ next_entry(FairqScan *scan)
 }
 
 /*
- * The group of the next entry, whatever its row is, of a scan in order by the
- * index by group; -1 if there is none.
+ * Returns the group of the next entry, in any state of its row; -1 if there is
+ * no entry.  The scan is in order and uses the index by group.
  */
 int32
 fairq_scan_next_group(FairqScan *scan)
@@ -221,8 +223,8 @@ fairq_scan_next_group(FairqScan *scan)
 }
 
 /*
- * Look at the row of the entry, or another version of it; FAIRQ_ROW_END if
- * there is none any more.
+ * Read the row of the entry, or another version of it; FAIRQ_ROW_END if there
+ * is none left.
  */
 static FairqRowState
 look_at_entry(FairqScan *scan)
@@ -233,14 +235,14 @@ look_at_entry(FairqScan *scan)
 		return FAIRQ_ROW_INSERTING;
 	if (TransactionIdIsValid(scan->snapshot.xmax))
 		return FAIRQ_ROW_CHANGING;
-	/* nothing in its HOT chain can come after it */
+	/* no later version in its HOT chain can be visible */
 	scan->desc->xs_heap_continue = false;
 	return FAIRQ_ROW_LIVE;
 }
 
 /*
- * The next row.  One that is being changed is returned in its old version
- * (FAIRQ_ROW_CHANGING) and, if the scan comes by, in its new one
+ * Returns the next row.  A row that is being changed is returned in its old
+ * version (FAIRQ_ROW_CHANGING) and, if the scan reaches it, in its new one
  * (FAIRQ_ROW_INSERTING).
  */
 FairqRowState
@@ -277,7 +279,8 @@ fairq_scan_slot(FairqScan *scan)
 }
 
 /*
- * The transaction whose row was returned as FAIRQ_ROW_INSERTING or _CHANGING.
+ * Returns the transaction whose row was returned as FAIRQ_ROW_INSERTING or
+ * _CHANGING.
  */
 TransactionId
 fairq_scan_changer(FairqScan *scan)
@@ -287,7 +290,7 @@ fairq_scan_changer(FairqScan *scan)
 }
 
 /*
- * Go on to the next row as it is committed now, or as we ourselves have
+ * Move to the next row as it is committed now, or as our own transaction has
  * changed it.
  */
 bool
@@ -302,8 +305,8 @@ fairq_scan_next_current(FairqScan *scan)
 }
 
 /*
- * Have the scan at the current row of that range.  A concurrent update can hide
- * a row from one dirty scan, and hardly from several.
+ * Move the scan to the current row of that range.  A concurrent update can
+ * hide a row from one dirty scan, but hardly from several.
  */
 bool
 fairq_scan_find_current(FairqScan *scan, FairqRange range)
@@ -317,7 +320,7 @@ fairq_scan_find_current(FairqScan *scan, FairqRange range)
 	return false;
 }
 
-/* Did this very transaction insert the row? */
+/* Whether this transaction itself inserted the row. */
 bool
 fairq_scan_is_own(FairqScan *scan)
 {
@@ -330,13 +333,13 @@ fairq_scan_is_own(FairqScan *scan)
 }
 
 /*
- * Is there more to look at, at that address?  If not, the scan stands at the
- * entry behind it.
+ * Whether there is more to read at that address.  If not, the scan is at the
+ * next entry behind it.
  */
 static bool
 is_more_at(FairqScan *scan, int64 addr)
 {
-	/* versions of a row whose entry is the same stand at the same address */
+	/* versions of a row with the same entry have the same address */
 	if (scan->desc->xs_heap_continue)
 		return true;
 	scan->at_entry = next_entry(scan);
@@ -353,8 +356,8 @@ compare_task_ids(const void *a, const void *b)
 }
 
 /*
- * Read all tasks at the address of the one that was read, and put them in
- * order.  Read all of it.
+ * Read all tasks at the address of the one that was read, up to MAX_ABREAST,
+ * and sort them by id.
  */
 static void
 read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
@@ -391,10 +394,10 @@ read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
 }
 
 /*
- * The task of the next row, as fairq_scan_next() returns it; but in order, those
- * that stand abreast, at one address, come by their ids.  There are such where a
- * group has a weight.  If the indexes had the ids, all entries of all tasks would
- * be a third longer.
+ * Returns the task of the next row, like fairq_scan_next().  With in_order,
+ * tasks at the same address are ordered by their ids.  There are such tasks if
+ * the group has a weight.  The indexes do not contain ids, because that would
+ * make all entries of all tasks a third longer.
  */
 FairqRowState
 fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
@@ -423,10 +426,11 @@ fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
 }
 
 /*
- * What the next entries are of a scan in order, behind the task that it came by
- * last, whatever has become of their rows; at most so many, and none of those that
- * stand abreast, whose order only their rows tell.  Returns how many, and in *next the
- * address of the one behind.  The scan is of no use any more.
+ * Read the next entries of a scan in order, behind the last task that it
+ * returned, in any state of their rows.  It stops after "most" entries, and
+ * before entries at the same address, whose order depends on their rows.
+ * Returns their number, and in *next the address of the entry behind.  The
+ * scan cannot be used any more.
  */
 int
 fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
@@ -460,8 +464,9 @@ fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
 }
 
 /*
- * Does a row of fairq.task have a value in that column?  To be asked of the last
- * ones, which few have, rather than to find the way through those before them.
+ * Whether a row of fairq.task has a value in that column.  For the last
+ * columns, which few rows have, this is cheaper than to deform the columns
+ * before them.
  */
 bool
 fairq_task_has(TupleTableSlot *slot, AttrNumber attno)
@@ -470,7 +475,10 @@ fairq_task_has(TupleTableSlot *slot, AttrNumber attno)
 						   slot->tts_tupleDescriptor);
 }
 
-/* Has a task a dedup_key that it has not given up?  It does that at its first claim. */
+/*
+ * Whether a task has a dedup_key that it has not given up.  Some tasks give it
+ * up at their first claim.
+ */
 bool
 fairq_task_keyed(TupleTableSlot *slot)
 {
@@ -480,7 +488,8 @@ fairq_task_keyed(TupleTableSlot *slot)
 }
 
 /*
- * Read a row.  A task that was claimed in thought, on a copy (shadow.c), runs.
+ * Read a row.  A task is running if a call that foresees has claimed it on a
+ * copy (shadow.c).
  */
 void
 fairq_task_read(TupleTableSlot *slot, FairqTask *task)
@@ -509,7 +518,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	task->took = -1;
 	task->taken = false;
 	task->cost = DatumGetFloat4(slot_getattr(slot, TASK_COST, &isnull));
-	/* so written that NaN is none */
+	/* this condition also rejects NaN */
 	if (isnull || !(task->cost > 0 && task->cost <= FAIRQ_MAX_COST))
 		task->cost = FAIRQ_USUAL_COST;
 
@@ -525,7 +534,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	}
 }
 
-/* Is it worth asking for pages before they are needed? */
+/* Whether it is worth prefetching pages. */
 static bool
 is_prefetching(FairqTable *table)
 {
@@ -536,14 +545,17 @@ is_prefetching(FairqTable *table)
 		if (table->nblocks == 0)
 			table->nblocks = RelationGetNumberOfBlocks(table->rel);
 		table->prefetch.last = InvalidBlockNumber;
-		/* what has room in the server's buffers is mostly there */
+		/* a table that fits into the server's buffers is mostly cached */
 		table->prefetch.worth = table->nblocks > NBuffers / 2 &&
 			get_tablespace_io_concurrency(tablespace) > 0 ? 1 : -1;
 	}
 	return table->prefetch.worth > 0;
 }
 
-/* The row there is looked at soon: if its page has to be read, begin with that. */
+/*
+ * Announce that the row is read soon: start to read its page, if it is not
+ * cached.
+ */
 void
 fairq_task_prefetch(FairqTable *table, const ItemPointerData *tid)
 {
@@ -557,8 +569,8 @@ fairq_task_prefetch(FairqTable *table, const ItemPointerData *tid)
 }
 
 /*
- * The task whose row an index leads to from there, as fairq_scan_next() would
- * find it; FAIRQ_ROW_END if there is none.
+ * Read the task to whose row an index entry with that TID leads, like
+ * fairq_scan_next(); FAIRQ_ROW_END if there is none.
  */
 FairqRowState
 fairq_task_at(FairqTable *table, const ItemPointerData *root, FairqTask *task)
@@ -568,7 +580,7 @@ fairq_task_at(FairqTable *table, const ItemPointerData *root, FairqTask *task)
 	bool		more = false;
 	bool		all_dead = false;
 
-	/* the table cannot shrink while we have it locked */
+	/* the table cannot shrink while we hold a lock on it */
 	if (table->nblocks == 0 ||
 		ItemPointerGetBlockNumber(root) >= table->nblocks)
 		table->nblocks = RelationGetNumberOfBlocks(table->rel);
@@ -598,10 +610,11 @@ fairq_task_at(FairqTable *table, const ItemPointerData *root, FairqTask *task)
 }
 
 /*
- * The first entries that the index by group has of queued tasks of a group, from
- * an address on, whatever has become of these; at most so many.  Returns how many
- * there are, and in *end the address of the next one.  If several stand at one
- * address nothing is said of their order, but *abreast.
+ * Read the first entries of a group's queued tasks in the index by group, at
+ * most "most".  They begin at an address, and their rows are in any state.
+ * Returns their number, and in *end the address of the next entry.  If several
+ * entries have one address, only the first of them is returned, and *abreast
+ * is true.
  */
 int
 fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,
@@ -640,7 +653,7 @@ fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,
 
 /* --------------------------------------------------------------------- */
 
-/* See the tasks of a page that are there, at one moment. */
+/* Report the tasks of a page that are visible at one moment. */
 static void
 see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 		 Snapshot as_of, FairqTaskSeen seen, void *arg)
@@ -671,8 +684,8 @@ see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 }
 
 /*
- * The tasks on some pages that an MVCC snapshot sees.  What is done with a task is
- * done with the page locked: it may do no more than to keep it in mind.
+ * Report the tasks on some pages that an MVCC snapshot sees.  The callback
+ * runs while the page is locked, so it may only remember the task.
  */
 void
 fairq_task_pages(FairqTable *table, BlockNumber from, BlockNumber end,

@@ -1,19 +1,20 @@
 /*
  * store_spi.c
- *		fairq's tables by way of SQL, for what is done seldom.
+ *		fairq's tables through SQL, for rare operations.
  *
- * Statements run as the owner of fairq's tables, with nothing in the search
- * path but pg_catalog.  The snapshot is always a fresh one: at REPEATABLE READ
- * too a queue that was just made is there.  Only what the views show is read
- * with the snapshot of the statement that asks.
+ * Statements run as the owner of fairq's tables, with only pg_catalog in the
+ * search path.  The snapshot is always a new one, so that a new queue is
+ * visible at REPEATABLE READ, too.  Only queries behind views use the snapshot
+ * of the calling statement.
  *
- * Tables of a queue are empty at one moment and full at the next, and what the
- * planner knows of them is of another moment.  If it takes a full table for an
- * empty one, a nested loop is the cheapest join, and a merge join by a part of
- * the columns hardly dearer; both then take quadratic time.  So only hash joins
- * are left to it, which take linear time whatever it believes.
+ * Tables of a queue are empty at one moment and full at the next, and the
+ * planner's statistics are from another moment.  If it takes a full table for
+ * an empty one, it chooses a nested loop as the cheapest join.  A merge join
+ * by some of the columns costs hardly more.  Both then take quadratic time.
+ * So only hash joins are enabled, which take linear time whatever the
+ * statistics are.
  *
- * Locking: what the statements take.
+ * Locking: the locks that the statements take.
  */
 #include "postgres.h"
 
@@ -38,7 +39,7 @@ set_guc(const char *name, const char *value)
 							 GUC_ACTION_SAVE, true, 0, false);
 }
 
-/* What was the case before owner_begin(). */
+/* The state before owner_begin(). */
 typedef struct Caller
 {
 	Oid			user;
@@ -46,7 +47,7 @@ typedef struct Caller
 	int			nest_level;
 } Caller;
 
-/* From here on statements run as fairq's owner. */
+/* Run the following statements as fairq's owner. */
 static void
 owner_begin(Caller *caller)
 {
@@ -87,7 +88,7 @@ prepare_plan(const char *sql, const FairqSqlArg *args, int nargs)
 	return plan;
 }
 
-/* Read the first column of the first row of the result, unless that is NULL. */
+/* Read the first column of the first row of the result, unless it is NULL. */
 static void
 read_number(int64 *number)
 {
@@ -100,10 +101,10 @@ read_number(int64 *number)
 }
 
 /*
- * Run a statement as fairq's owner.  Returns the number of rows processed.  What the
- * caller wants of the result is read before that is gone: *number, unless NULL, is the
- * first column of the first row, a bigint, or unchanged; to *texts, unless NULL, the
- * first column of all rows is added, as String nodes.
+ * Run a statement as fairq's owner.  Returns the number of rows processed.  It
+ * copies results before they are freed.  *number, unless NULL, becomes the
+ * first column of the first row, a bigint, or stays unchanged.  *texts, unless
+ * NULL, is extended by the first column of all rows, as String nodes.
  */
 static uint64
 run_plan(const char *sql, const FairqSqlArg *args, int nargs, int64 *number,
@@ -141,7 +142,7 @@ run_plan(const char *sql, const FairqSqlArg *args, int nargs, int64 *number,
 
 /*
  * Run a query as fairq's owner, with the snapshot of the caller's statement.
- * Its rows go into the store.
+ * Its rows are added to the store.
  */
 void
 fairq_sql_view(const char *sql, const FairqSqlArg *args, int nargs,
@@ -174,8 +175,8 @@ fairq_sql_view(const char *sql, const FairqSqlArg *args, int nargs,
 }
 
 /*
- * Run a statement.  Returns the number of rows processed; *result is the first
- * column of the first row, a bigint, or unchanged.
+ * Run a statement.  Returns the number of rows processed.  *result becomes the
+ * first column of the first row, a bigint, or stays unchanged.
  */
 uint64
 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)

@@ -1,6 +1,6 @@
 /*
  * store_spi.h
- *		fairq's tables by way of SQL.
+ *		fairq's tables through SQL.
  */
 #ifndef FAIRQ_STORE_SPI_H
 #define FAIRQ_STORE_SPI_H

@@ -3,14 +3,14 @@
  *		Rows of fairq.task: found by id, locked, claimed, changed, deleted.
  *
  * A dirty scan can miss a row.  It copies an index page and then visits the
- * heap; a row that is moved (a new version with index entries of its own) and
- * committed in between can be missed in both places.  Every such move is
- * counted in shared memory after its index entries are there and before its
- * commit.  fairq_task_find(), which must not miss, looks again when the
- * counter moved meanwhile.
+ * heap.  A row can be moved (to a new version with its own index entries) and
+ * committed in between.  Then the scan can miss it in both places.  Every such
+ * move is counted in shared memory, after its index entries are inserted and
+ * before its commit.  fairq_task_find() must not miss a row: it searches again
+ * if the counter has changed meanwhile.
  *
- * Locking: rows, or their tuple locks, as each function says.  A claim waits for no
- * transaction (store.c).
+ * Locking: rows, or their tuple locks, as each function describes.  A claim
+ * waits for no transaction (store.c).
  */
 #include "postgres.h"
 
@@ -36,8 +36,8 @@
 #include "store_internal.h"
 
 /*
- * Where this backend has put the tasks that it leased.  A worker mostly
- * completes what it has popped itself: that saves the way through the index.
+ * TIDs of the tasks that this backend has leased.  A worker mostly completes
+ * tasks that it has popped itself; this saves the index scan.
  */
 #define LEASED_SLOTS 1024
 
@@ -60,8 +60,8 @@ make_lock_slot(FairqTable *table)
 }
 
 /*
- * Fetch a row as it is now, also if it is being changed, into
- * table->locked.slot; NULL if it is not there.
+ * Fetch the current version of a row into table->locked.slot, even if it is
+ * being changed; NULL if it does not exist.
  */
 static HeapTupleHeader
 fetch_row(FairqTable *table, ItemPointer tid, SnapshotData *snapshot)
@@ -85,8 +85,8 @@ lock_at_once(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 }
 
 /*
- * Have we ourselves the row locked already?  If there is more than one who
- * has, then maybe.
+ * Whether our own transaction may have locked the row.  If several
+ * transactions hold a lock, the answer is true.
  */
 static bool
 may_be_ours(FairqTable *table, ItemPointer tid)
@@ -114,16 +114,16 @@ lock_row(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 	}
 
 	/*
-	 * A transaction is about to lock or to change it; or it waits for the one
-	 * that has it locked, and that may be us.
+	 * Another transaction is about to lock or change it.  Or it waits for the
+	 * transaction that has locked the row, and that may be our own.
 	 */
 	return may_be_ours(table, tid) ? lock_at_once(table, tid, mode) :
 		TM_WouldBlock;
 }
 
 /*
- * Lock a row that a scan found live, without waiting.  False if it is in the
- * hands of a transaction, or was.
+ * Lock a row that a scan found live, without waiting.  False if another
+ * transaction has locked or changed it.
  */
 bool
 fairq_table_lock(FairqTable *table, ItemPointer tid)
@@ -131,7 +131,10 @@ fairq_table_lock(FairqTable *table, ItemPointer tid)
 	return lock_row(table, tid, LockTupleExclusive) == TM_Ok;
 }
 
-/* Read the task anew, off table->locked.slot.  Is it still the same one? */
+/*
+ * Read the task again, from table->locked.slot.  Returns whether it is the
+ * same task.
+ */
 static bool
 read_again(FairqTable *table, FairqTask *task)
 {
@@ -160,10 +163,10 @@ lock_task(FairqTable *table, FairqTask *task, LockTupleMode mode)
 }
 
 /*
- * Lock a row that a scan found live, without waiting, and look again: the
+ * Lock a row that a scan found live, without waiting, and read it again: the
  * locked version is in table->locked.slot and in *task.  The caller decides
- * whether it is still what it wants.  To delete it then waits for no
- * transaction.
+ * whether it still wants the task.  Afterwards it can delete the row without
+ * waiting for another transaction.
  */
 FairqClaimResult
 fairq_task_lock(FairqTable *table, FairqTask *task)
@@ -171,7 +174,10 @@ fairq_task_lock(FairqTable *table, FairqTask *task)
 	return lock_task(table, task, LockTupleExclusive);
 }
 
-/* The same of one that stays: FOR KEY SHARE, which SQL can say, is not in its way. */
+/*
+ * The same for a row that stays.  It does not conflict with FOR KEY SHARE,
+ * which SQL can request.
+ */
 FairqClaimResult
 fairq_task_lock_to_keep(FairqTable *table, FairqTask *task)
 {
@@ -186,9 +192,10 @@ lock_to_claim(FairqTable *table, FairqTask *task)
 }
 
 /*
- * Take the tuple lock of a row, in table->locked.slot, that has been locked or
- * changed before, if only by a transaction that has rolled back: a transaction
- * that queues for the row has its tuple lock, and is not to be overtaken.
+ * Take the tuple lock of the row in table->locked.slot.  The row has been
+ * locked or changed before, if only by a transaction that has rolled back.  So
+ * a transaction that queues for the row may hold its tuple lock, and must not
+ * be overtaken.
  */
 static FairqClaimResult
 lock_tuple(FairqTable *table, FairqTask *task, HeapTupleHeader header)
@@ -198,14 +205,14 @@ lock_tuple(FairqTable *table, FairqTask *task, HeapTupleHeader header)
 	table->locked.tuple_only = table->locked.tuple = true;
 	if (header->t_infomask & HEAP_XMAX_INVALID)
 		return FAIRQ_CLAIMED;
-	/* it is not known to be free */
+	/* whether the row is free is not known */
 	fairq_task_unlock_tuple(table, task);
 	return lock_to_claim(table, task);
 }
 
 /*
- * Have in table->locked.slot what a scan has just read, if that is it: it is
- * pinned since, so it is there, though others may have changed it.
+ * If a scan has just read this row, move it to table->locked.slot.  It has
+ * been pinned since, so it exists, though others may have changed it.
  */
 static HeapTupleHeader
 row_at_hand(FairqTable *table, ItemPointer tid)
@@ -224,13 +231,13 @@ row_at_hand(FairqTable *table, ItemPointer tid)
 }
 
 /*
- * Get a row that a scan found live, to change it at once: as
- * fairq_task_lock(), but without its trace in the table and in the log.  The
+ * Prepare to change a row that a scan found live, without waiting.  Like
+ * fairq_task_lock(), but without a row lock in the table and in the log.  The
  * row is read again unless the scan has just read it.
  *
- * No rival is kept away meanwhile.  The first transaction to change the row
- * has it, and the second one neither waits nor gets it: its update, which does
- * not wait, finds that out under the lock of the buffer.
+ * This does not exclude rivals.  The first transaction to change the row
+ * claims it.  The second one neither waits nor gets the row: its update, which
+ * does not wait, detects the change under the buffer lock.
  */
 FairqClaimResult
 fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
@@ -241,7 +248,7 @@ fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
 	if (header == NULL)
 	{
 		header = fetch_row(table, &task->tid, &snapshot);
-		/* a rival may be changing it since: as if the scan had found it so */
+		/* a rival may be changing it by now: as if the scan had found that */
 		if (header == NULL || TransactionIdIsValid(snapshot.xmax))
 			return FAIRQ_GONE;
 		if (TransactionIdIsValid(snapshot.xmin))
@@ -249,7 +256,7 @@ fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
 		if (!read_again(table, task))
 			return FAIRQ_GONE;
 	}
-	/* for a row that was never locked or changed no transaction queues */
+	/* no transaction queues for a row that was never locked or changed */
 	if (TransactionIdIsValid(HeapTupleHeaderGetRawXmax(header)))
 		return lock_tuple(table, task, header);
 	table->locked.tuple_only = true;
@@ -257,7 +264,7 @@ fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
 	return FAIRQ_CLAIMED;
 }
 
-/* Is a lock in the way of a claim? */
+/* Whether a lock conflicts with a claim. */
 static bool
 in_the_way(TransactionId xid, bool key_share, bool to_delete)
 {
@@ -265,7 +272,7 @@ in_the_way(TransactionId xid, bool key_share, bool to_delete)
 		!TransactionIdIsCurrentTransactionId(xid) && TransactionIdIsInProgress(xid);
 }
 
-/* Is the row locked in a way that keeps others from claiming it? */
+/* Whether a lock on the row prevents others from claiming it. */
 static bool
 is_locked(HeapTupleHeader header, bool to_delete)
 {
@@ -291,10 +298,10 @@ is_locked(HeapTupleHeader header, bool to_delete)
 }
 
 /*
- * Could the caller claim a row that a scan found live?  As
- * fairq_task_lock_tuple() would say, but nothing is locked, written or waited
- * for: so it is true of this moment only.  With to_delete, the claim would
- * take what LockTupleExclusive takes.
+ * Whether the caller could claim a row that a scan found live.  The result is
+ * that of fairq_task_lock_tuple(), but nothing is locked or written, and it
+ * does not wait.  So it is valid only at this moment.  With to_delete, the
+ * claim would conflict like LockTupleExclusive.
  */
 FairqClaimResult
 fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
@@ -310,7 +317,7 @@ fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
 	return is_locked(header, to_delete) ? FAIRQ_LOCKED : FAIRQ_CLAIMED;
 }
 
-/* Release the tuple lock: the row was changed, or will not be. */
+/* Release the tuple lock: the row was changed, or will not be changed. */
 void
 fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task)
 {
@@ -321,7 +328,7 @@ fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task)
 	table->locked.tuple_only = table->locked.tuple = false;
 }
 
-/* Lock a row of which at most the tuple lock is held, if it is still free. */
+/* Lock a row, if it is still free.  At most its tuple lock is held so far. */
 static FairqClaimResult
 lock_after_all(FairqTable *table, const FairqTask *task)
 {
@@ -331,7 +338,7 @@ lock_after_all(FairqTable *table, const FairqTask *task)
 	return lock_to_claim(table, &again);
 }
 
-/* A column that a new version of a row has otherwise. */
+/* A column's value in the new version of a row. */
 typedef struct Change
 {
 	AttrNumber	attno;
@@ -340,9 +347,10 @@ typedef struct Change
 } Change;
 
 /*
- * Write the version of the row in which these columns differ.  The row is
- * locked, or at most its tuple lock is held: then it can be lost, to a rival
- * that has changed it, or merely locked it, or is about to do more than that.
+ * Write a new version of the row, with these columns changed.  The row is
+ * locked, or at most its tuple lock is held.  In the latter case it can be
+ * lost to a rival that has changed it, has only locked it, or is about to
+ * change it.
  */
 static FairqClaimResult
 update_locked(FairqTable *table, FairqTask *task, const Change *changes,
@@ -399,8 +407,9 @@ remember_leased(const FairqTask *task)
 }
 
 /*
- * The task, whose row is locked or read by fairq_task_lock_tuple(), runs from
- * popped_at until lease_until, where it stands; its attempt is the next one.
+ * Write that the task runs from popped_at until lease_until, at the same
+ * address.  Its attempt is the next one.  Its row is locked, or was read by
+ * fairq_task_lock_tuple().
  */
 FairqClaimResult
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
@@ -427,9 +436,10 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
 }
 
 /*
- * Write that the locked task is not running any more, and stands at a new
- * address.  It is ready at run_at, now or when it is scheduled for.  error, if
- * it is not NULL, is why its attempt has failed; the attempt counts or not.
+ * Write that the locked task is not running any more, and has a new address.
+ * It is ready at run_at: now, or when it is scheduled.  If error is not NULL,
+ * it is the reason why the attempt has failed.  If !counts, the attempt does
+ * not count.
  */
 void
 fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
@@ -454,8 +464,9 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 }
 
 /*
- * Write of the locked task, which is not running, where it stands, that it is ready
- * at run_at (0: since it was enqueued), and, unless content is NULL, what it is.
+ * Write to the locked task, which is not running, its address and the time
+ * run_at at which it is ready (0: since it was enqueued).  Unless content is
+ * NULL, write its content, too.
  */
 void
 fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,
@@ -488,7 +499,7 @@ update_column(FairqTable *table, FairqTask *task, AttrNumber attno, Datum value,
 	(void) update_locked(table, task, &change, 1);
 }
 
-/* Write that the locked task keeps running, until then. */
+/* Write that the lease of the locked task lasts until then. */
 void
 fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
 {
@@ -498,7 +509,7 @@ fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
 	remember_leased(task);
 }
 
-/* Write how far the locked task is; 0: it is not known. */
+/* Write the progress of the locked task; 0: it is not known. */
 void
 fairq_task_progress(FairqTable *table, FairqTask *task, Datum progress)
 {
@@ -507,7 +518,7 @@ fairq_task_progress(FairqTable *table, FairqTask *task, Datum progress)
 	remember_leased(task);
 }
 
-/* Write that the worker of the locked task is to stop. */
+/* Write that the worker of the locked task should stop. */
 void
 fairq_task_cancel(FairqTable *table, FairqTask *task)
 {
@@ -516,8 +527,9 @@ fairq_task_cancel(FairqTable *table, FairqTask *task)
 }
 
 /*
- * Read a row that was deleted there by that transaction or subtransaction, which is
- * ours and was not rolled back.  The row is in table->locked.slot then.
+ * Read a row that was deleted at that TID by that transaction or
+ * subtransaction, which is our own and was not rolled back.  The row is then
+ * in table->locked.slot.
  */
 bool
 fairq_task_find_deleted(FairqTable *table, const ItemPointerData *tid,
@@ -527,7 +539,7 @@ fairq_task_find_deleted(FairqTable *table, const ItemPointerData *tid,
 	HeapTupleHeader header;
 
 	make_lock_slot(table);
-	/* none of the table's pages may be left, after a TRUNCATE */
+	/* after a TRUNCATE, the table may be shorter than that */
 	if (ItemPointerGetBlockNumber(&at) >= RelationGetNumberOfBlocks(table->rel) ||
 		!table_tuple_fetch_row_version(table->rel, &at, SnapshotAny,
 									   table->locked.slot))
@@ -543,9 +555,10 @@ fairq_task_find_deleted(FairqTable *table, const ItemPointerData *tid,
 }
 
 /*
- * Write anew a task that this transaction has taken, from the row that is in
- * table->locked.slot: not running any more, at a new address, and otherwise as
- * fairq_task_return() says.  It keeps its dedup_key, or has none any more.
+ * Insert a task again that this transaction has taken, from the row in
+ * table->locked.slot.  It is not running any more, has a new address, and else
+ * changes as in fairq_task_return().  It keeps its dedup_key only if
+ * keeps_key.
  */
 void
 fairq_task_put_back(FairqTable *table, FairqTask *task, int64 new_addr,
@@ -580,9 +593,9 @@ fairq_task_put_back(FairqTable *table, FairqTask *task, int64 new_addr,
 }
 
 /*
- * Delete a row: FAIRQ_GONE if it is not the current version any more;
- * FAIRQ_LOCKED, without wait, if it is locked (by ourselves, too).  If it may
- * be ready it has to be locked, or read by fairq_task_lock_tuple().
+ * Delete a row.  FAIRQ_GONE: it is not the current version any more.
+ * FAIRQ_LOCKED, only if !wait: it is locked, possibly by our own transaction.
+ * If it may be ready, it must be locked, or read by fairq_task_lock_tuple().
  */
 FairqClaimResult
 fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
@@ -600,9 +613,9 @@ fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
 }
 
 /*
- * Wait for the transaction that has the row.  As a rule the row is not locked
- * then: a caller that locks it has to keep away from transactions that queue
- * for it.
+ * Wait for the transaction that has locked the row or is changing it.
+ * Afterwards the row is usually not locked.  So a caller that locks it has to
+ * avoid conflicts with transactions that queue for it.
  */
 void
 fairq_table_wait(FairqTable *table, ItemPointer row)
@@ -618,7 +631,7 @@ fairq_table_wait(FairqTable *table, ItemPointer row)
 	xmax = HeapTupleHeaderGetRawXmax(header);
 	if (header->t_infomask & HEAP_XMAX_INVALID)
 	{
-		/* it is about to be changed */
+		/* another transaction is about to change it */
 		ExecClearTuple(table->locked.slot);
 		LockTuple(table->rel, &tid, ExclusiveLock);
 		UnlockTuple(table->rel, &tid, ExclusiveLock);
@@ -629,7 +642,7 @@ fairq_table_wait(FairqTable *table, ItemPointer row)
 								LockTupleExclusive, LockWaitBlock, 0, &tmfd);
 	else
 	{
-		/* don't keep a buffer pinned while asleep */
+		/* don't keep a buffer pinned while waiting */
 		ExecClearTuple(table->locked.slot);
 		if (!TransactionIdIsCurrentTransactionId(xmax))
 			XactLockTableWait(xmax, NULL, NULL, XLTW_None);
@@ -637,8 +650,9 @@ fairq_table_wait(FairqTable *table, ItemPointer row)
 }
 
 /*
- * Is the task still where we have put it?  All is checked: the row may have
- * been moved or vacuumed away, and its place taken by another.
+ * Whether the task is still at the TID that this backend remembers.
+ * Everything is checked: the row may have been moved or vacuumed away, and
+ * another one may be there.
  */
 static bool
 look_where_leased(FairqTable *table, int64 id, FairqTask *task)
@@ -648,7 +662,7 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 
 	if (leased[(uint64) id % LEASED_SLOTS].id != id || !ItemPointerIsValid(tid))
 		return false;
-	/* the table cannot shrink while we have it locked */
+	/* the table cannot shrink while we hold a lock on it */
 	if (table->nblocks == 0)
 		table->nblocks = RelationGetNumberOfBlocks(table->rel);
 	if (ItemPointerGetBlockNumber(tid) >= table->nblocks)
@@ -663,11 +677,11 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 }
 
 /*
- * A scan of the rows of that id; NULL if there is no need for another one: no
- * row was moved since the scan before began, and so it has missed none.
- * *moves is FAIRQ_NOT_SEARCHED before the first one.  It is the same scan each
- * time until the table is closed: a caller that goes on with it does so in the
- * table's memory context.
+ * Returns a scan of the rows of that id.  NULL if no row was moved since the
+ * previous scan began: then that has missed none.  *moves is
+ * FAIRQ_NOT_SEARCHED before the first scan.  The scan is the same one until
+ * the table is closed.  So a caller that continues it does so in the table's
+ * memory context.
  */
 FairqScan *
 fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
@@ -687,8 +701,8 @@ fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
 }
 
 /*
- * Look for a task by its id.  If it is not there, *changer is the transaction
- * that is changing it, if any.
+ * Search for a task by its id.  If it is not found, *changer is the
+ * transaction that is changing it, or invalid.
  */
 static bool
 look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
@@ -723,8 +737,8 @@ look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 }
 
 /*
- * Look for a task by its id, without waiting.  If a transaction is changing
- * it, *task is as it was before.
+ * Search for a task by its id, without waiting.  If a transaction is changing
+ * the task, *changing is true, and *task is its old version.
  */
 bool
 fairq_task_find_nowait(FairqTable *table, int64 id, FairqTask *task,
@@ -738,7 +752,7 @@ fairq_task_find_nowait(FairqTable *table, int64 id, FairqTask *task,
 
 /*
  * Find a task by its id, waiting for a transaction that is changing it.  It
- * may be changed again before the caller does anything to it.
+ * may be changed again before the caller uses it.
  */
 bool
 fairq_task_find(FairqTable *table, int64 id, FairqTask *task)
@@ -749,14 +763,17 @@ fairq_task_find(FairqTable *table, int64 id, FairqTask *task)
 	{
 		if (!TransactionIdIsValid(changer))
 			return false;
-		/* don't keep a buffer pinned while asleep */
+		/* don't keep a buffer pinned while waiting */
 		ExecClearTuple(table->by_id->slot);
 		XactLockTableWait(changer, NULL, NULL, XLTW_None);
 	}
 	return true;
 }
 
-/* The same; the locked version is in table->locked.slot and in *task. */
+/*
+ * The same; it also locks the row, whose locked version is in
+ * table->locked.slot and in *task.
+ */
 bool
 fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 {
@@ -768,7 +785,9 @@ fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 			case FAIRQ_CLAIMED:
 				return true;
 			case FAIRQ_GONE:
-				/* or it is of the command that calls us: UPDATE ... RETURNING */
+				/*
+				 * or the current command has changed it: UPDATE ... RETURNING
+				 */
 				CommandCounterIncrement();
 				break;
 			case FAIRQ_LOCKED:
