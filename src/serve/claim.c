@@ -91,7 +91,9 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	return result;
 }
 
-/* A pop would be worth it: the call stops there, as if the task were locked. */
+/*
+ * A pop would be worth it: the call stops there, as if the task were locked.
+ */
 static FairqClaimResult
 see_task(FairqService *s)
 {
@@ -126,9 +128,10 @@ peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 }
 
 /*
- * If the task is expired and the call has finished enough, leave it to others, and its
- * turn (s->left).  Returns whether it is left.  After one such group the call
- * visits the next.  It ends after some of them, or it would visit all groups.
+ * If the task is expired and the call has finished enough, leave it to others,
+ * and its turn (s->left).  Returns whether it is left.  After one such group
+ * the call visits the next.  It ends after some of them, or it would visit all
+ * groups.
  */
 bool
 fairq_leaves_expired(FairqService *s, const FairqTask *task)
@@ -142,11 +145,11 @@ fairq_leaves_expired(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Whether to leave the task, which is next, to another call.  That is so if the
- * task is served alone, and this call has others, or if the call is only for
- * such a task.  Then the call ends before it.  *result is FAIRQ_CLAIMED if the
- * call may claim the task.  If a task is served alone and its row is locked, it
- * is passed over without an attempt to claim it: the row may be unlocked by
+ * Whether to leave the task, which is next, to another call.  That is so if
+ * the task is served alone, and this call has others, or if the call is only
+ * for such a task.  Then the call ends before it.  *result is FAIRQ_CLAIMED if
+ * the call may claim the task.  If the row of such a task is locked, the call
+ * passes it over and does not try to claim it.  The row may be unlocked by
  * then.
  */
 bool
@@ -159,7 +162,7 @@ fairq_stops_before(FairqService *s, const FairqTask *task,
 	*result = FAIRQ_CLAIMED;
 	if (alone ? s->got.served == 0 && !s->call.has_some : !s->call.only_alone)
 		return false;
-	/* what is brought to its end is not served */
+	/* a task that is ended is not served */
 	if (fairq_is_expired(task, s->call.now) ||
 		(task->running &&
 		 (task->cancelled || fairq_attempts_left(s->queue, task) == 0)))
@@ -237,8 +240,8 @@ serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
 }
 
 /*
- * Serve a task, for which there is a slot in the queue and in its group, at
- * that turn; or finish it, if it is expired: then it is gone.
+ * Serve a task at that turn; the queue and its group have a slot for it.  If
+ * it is expired, finish it: then it is gone.
  */
 FairqClaimResult
 fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -274,9 +277,9 @@ runs_on(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Whether to leave a lapsed task as it is.  In a transaction block, a task that
- * may not run again is left to other calls.  It is also left as long as that
- * is not known, since it keeps its slot meanwhile.
+ * Whether to leave a lapsed task as it is.  In a transaction block, a task
+ * that may not run again is left to other calls.  It is also left as long as
+ * that is not known, since it keeps its slot meanwhile.
  */
 static bool
 is_left(FairqService *s, const FairqTask *task)
@@ -317,9 +320,9 @@ end_lapsed(FairqService *s, FairqTask *task)
 }
 
 /*
- * Check whether a pop could have a lapsed task.  If a pop would end the task and
- * not return it, the look ends it if asked to, or notes that there is such a
- * task.
+ * Check whether a pop could have a lapsed task.  A pop may end the task and
+ * not return it.  Then the look ends it if asked to, or notes that there is
+ * such a task.
  */
 static FairqClaimResult
 peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)

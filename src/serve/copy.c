@@ -1,20 +1,20 @@
 /*
  * copy.c
- *		Copying what shared memory knows of a queue, for a call that changes nothing.
+ *		Copying a queue's hints in shared memory, for a call that changes
+ *		nothing.
  *
- * The copy is a shadow (shadow.c): on it a call is served as in shared memory,
- * and no other backend has a hand in it.  Sleepers are left out, so nobody is
- * woken.
+ * The copy is a shadow (shadow.c): it serves a call as shared memory does, and
+ * no other backend uses it.  It has no sleepers, so no session is woken.
  *
- * Of a lane that is fair by tasks all is copied, which is some bits for each
- * group.  Of another lane the accounts are a hundred times that.  So its
- * ordered set has in the copy the first groups of each level alone: as many as
- * tasks are wanted, which can each be of another group, and MOST_IN_VAIN that
- * may have nothing to be had.  Accounts of other groups are copied as they are
- * asked for (lane_order.c).
+ * A task-fair lane is copied entirely, which is some bits for each group.  The
+ * accounts of other lanes are a hundred times larger.  So the copy's ordered
+ * set has only the first groups of each level.  Their number is that of the
+ * tasks wanted, which can each be of another group, plus MOST_IN_VAIN groups
+ * that may yield nothing.  Accounts of other groups are copied on demand
+ * (lane_order.c).
  *
  * Throttled groups whose time has come are taken back in the copy, as the next
- * call would do it.  Later no other one comes back there by the clock.
+ * call would do it.  Later the clock takes back no others there.
  *
  * Locking: each lane's lock, shared, for a copy of its bits, and for some
  * accounts at a time.  So the copy is exact if nothing else happens meanwhile.
@@ -30,16 +30,16 @@
 #include "stall.h"
 
 /*
- * groups of a level, beside as many as tasks are wanted, that are copied in
- * order
+ * groups of a level that are copied in order, in addition to one per task
+ * wanted
  */
 #define MOST_IN_VAIN 1000
 
-/* groups of an order that are looked at under one hold of the lane's lock */
+/* groups of an order that are read under one hold of the lane's lock */
 #define AT_ONCE 64
 
 /*
- * Copy the lane and its bits.  False if the copy has not room for all of them.
+ * Copy the lane and its bits.  False if the copy has no room for all of them.
  */
 static bool
 copy_bits(FairqLane *lane, FairqLane *copy)
@@ -63,8 +63,9 @@ typedef struct AccountCopy
 
 /*
  * Copy the accounts of the first groups behind a rank that are in the ordered
- * set.  Returns how many there were.  If another recovery of the lane has begun
- * since its bits were copied there are none: accounts are those of a recovery.
+ * set.  Returns how many there were.  If another recovery of the lane has
+ * begun since its bits were copied there are none: accounts are those of a
+ * recovery.
  */
 static int
 copy_behind(FairqLane *lane, uint32 lane_no, const FairqRank *behind,
@@ -90,8 +91,8 @@ copy_behind(FairqLane *lane, uint32 lane_no, const FairqRank *behind,
 }
 
 /*
- * Have a group in the ordered set of the copy, unless it has left the ring, or
- * has moved on in the set and was added before.  Returns whether it was added.
+ * Add a group to the ordered set of the copy.  False if it has left the ring,
+ * or has moved on in the set and was added before.
  */
 static bool
 add_group(FairqLane *copy, const AccountCopy *group)
@@ -107,7 +108,8 @@ add_group(FairqLane *copy, const AccountCopy *group)
 }
 
 /*
- * Copy the ordered set: so many groups of each level that a search looks at.
+ * Copy the ordered set: at most that many groups of each level that a search
+ * sees.
  */
 static void
 copy_order(FairqLane *lane, FairqLane *copy, int64 most)
@@ -196,7 +198,7 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 	do
 		fairq_chunks_have_like(&fairq_hints_of(copy)->chunks, chunks);
 	while (!copy_bits(lane, copy));
-	/* what another backend is at is not done here */
+	/* a search of another backend is none in the copy */
 	copy->times.searching = false;
 	fairq_lane_aside_init(copy);
 	fairq_lane_order_init(copy);
@@ -208,8 +210,8 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 }
 
 /*
- * Copy the queue, as its settings are by what was read of them, and what
- * shared memory knows of it, for a call for so many tasks.
+ * Copy the queue and its hints, for a call for that many tasks.  The settings
+ * of the copy are as the caller has read them.
  */
 FairqQueue *
 fairq_copy_queue(const FairqQueue *queue, int64 max_tasks)

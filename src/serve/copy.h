@@ -1,6 +1,6 @@
 /*
  * copy.h
- *		Copying what shared memory knows of a queue.
+ *		Copying a queue's hints in shared memory.
  */
 #ifndef FAIRQ_COPY_H
 #define FAIRQ_COPY_H

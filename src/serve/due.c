@@ -1,21 +1,21 @@
 /*
  * due.c
- *		What time brings: tasks that fall due, and what it ends.
+ *		Tasks that fall due; the end of leases and of expired tasks.
  *
  * A task has fallen due if it was scheduled, or is to be retried, and its time
- * has come.  Its row is not touched here.  Its group is put into the set "due"
- * and into the ring, and its entry, if it has one, knows where to look
- * (lane.c); what it is served at its turn is decided there (turn.c).  So this
- * can be done by any call, in any transaction, for all.
+ * has come.  Its row is not touched here.  A search puts its group into the
+ * set "due" and into the ring.  The group's entry, if there is one, knows
+ * where to look (lane.c).  The group's turn decides which tasks are served
+ * (turn.c).  So any call can do this, in any transaction, for all.
  *
- * It is done in steps, each of which looks at a number of index entries.  A
- * pop takes one step before its first turns, and one more each time it has
- * taken turns, as long as there is more to find: groups found first must not
- * be served all they have before the others are found.  Where the next step
- * goes on is kept in shared memory (times.c).
+ * A search takes steps, each of which reads a number of index entries.  A pop
+ * takes one step before its first turns, and one more after each time that it
+ * takes turns, until nothing is left to find.  Otherwise the groups found
+ * first would be served all they have before others are found.  Shared memory
+ * keeps where the next step begins (times.c).
  *
- * Of leases that have ended only the deadlines are looked at, in the lane,
- * which takes a moment.  Those of before a restart a load finds (load.c).
+ * For leases that have ended a search checks only the deadlines of the lane,
+ * which takes a moment.  A load finds those of before a restart (load.c).
  *
  * Pops end expired leases, and tasks that are expired, at the turns of their
  * groups.  A sweep ends those of all groups of a queue at once.  It looks for
@@ -26,8 +26,8 @@
  * flag is taken back at the end of the step, at the latest by the callbacks at
  * the end of the transaction or subtransaction.  The lane's lock is held for
  * moments.  For a sweep the caller has the queue locked; it takes
- * RowExclusiveLock on fairq.task, and leaves rows alone that other transactions
- * have locked.
+ * RowExclusiveLock on fairq.task, and leaves rows alone that other
+ * transactions have locked.
  */
 #include "postgres.h"
 
@@ -43,8 +43,8 @@
 #include "transaction.h"
 
 /*
- * Index entries that are looked at in one step; and as many more as have
- * something to publish, up to a limit.  That is about 1 ms, or 10.
+ * Index entries that one step reads.  Each published task adds one more, up to
+ * a limit.  A step takes about 1 ms, or 10 ms with all of these.
  */
 #define STEP_ENTRIES 4096
 #define MAX_PUBLISHED 32768
@@ -62,7 +62,7 @@ end_call(void)
 	searched_lane = NULL;
 }
 
-/* A search for what has fallen due. */
+/* A search for tasks that have fallen due. */
 typedef struct Search
 {
 	FairqQueue *queue;			/* queue that is searched */
@@ -88,8 +88,8 @@ publish_due(const Search *search, const FairqTask *task)
 
 /*
  * Publish the tasks of a timed region of the lane that have fallen due, from
- * an address on, in the order in which they stand.  It is one step: returns
- * where the rest begins.
+ * an address on, in the order of addresses.  It is one step: returns where the
+ * rest begins.
  */
 static int64
 search_region(const Search *search, FairqTable *tasks, FairqRegion region,
@@ -114,7 +114,7 @@ search_region(const Search *search, FairqTable *tasks, FairqRegion region,
 
 		if (state == FAIRQ_ROW_LATER)
 		{
-			/* but so far that the next search gets further */
+			/* stop only if the next search begins further on */
 			next = fairq_scan_reached(scan);
 			if (next > from)
 				break;
@@ -139,8 +139,8 @@ search_region(const Search *search, FairqTable *tasks, FairqRegion region,
 }
 
 /*
- * Do one step of the search for timed tasks that have fallen due, and count what was
- * found.  False if nothing more can be done about it at this moment.
+ * Do one step of the search for timed tasks that have fallen due, and count
+ * those found.  False if no more can be found at this moment.
  */
 bool
 fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
@@ -174,9 +174,8 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 }
 
 /*
- * Do one step of the search for what has fallen due or lapsed, and count what was
- * found.  False if there is nothing to look for, or nothing more can be done about
- * it at this moment.
+ * Do one step of the search for due and lapsed tasks, and count those found.
+ * False if there are none to find, or no more can be found at this moment.
  */
 bool
 fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
@@ -221,7 +220,7 @@ begin_sweep(Sweep *sweep)
 										ALLOCSET_DEFAULT_SIZES);
 }
 
-/* End the tasks that the scan comes by and that are over. */
+/* End the tasks of the scan that are over. */
 static void
 end_found(Sweep *sweep, bool in_order)
 {
@@ -281,7 +280,7 @@ end_lapsed_in_lane(Sweep *sweep, int priority)
 	}
 }
 
-/* End the queue's expired leases, so many at most.  Returns how many were ended. */
+/* End at most that many of the queue's expired leases.  Returns how many. */
 int64
 fairq_end_all_lapsed(FairqQueue *queue, int64 most)
 {
@@ -293,7 +292,7 @@ fairq_end_all_lapsed(FairqQueue *queue, int64 most)
 	};
 
 	begin_sweep(&sweep);
-	/* what is leased is known after these two, also in our own transaction */
+	/* leases are known after these two, also those of our own transaction */
 	(void) fairq_load_finish(queue, sweep.tasks);
 	(void) fairq_pending_show(queue->hints);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
@@ -303,7 +302,9 @@ fairq_end_all_lapsed(FairqQueue *queue, int64 most)
 	return end_sweep(&sweep);
 }
 
-/* Finish the queue's tasks that are expired.  Returns how many were finished. */
+/*
+ * Finish the queue's tasks that are expired.  Returns how many were finished.
+ */
 int64
 fairq_finish_all_expired(FairqQueue *queue)
 {

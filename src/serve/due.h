@@ -1,6 +1,6 @@
 /*
  * due.h
- *		What time brings: tasks that fall due, and what it ends.
+ *		Tasks that fall due; the end of leases and of expired tasks.
  */
 #ifndef FAIRQ_DUE_H
 #define FAIRQ_DUE_H

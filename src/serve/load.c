@@ -1,45 +1,47 @@
 /*
  * load.c
- *		What is running, and how many tasks there are, found by one pass.
+ *		Finding running tasks, and the number of tasks, by one pass.
  *
  * After a restart, and when rows were changed by SQL, it is not known how many
- * tasks of each limited group and queue run (counter.c), how far in each lane
- * tasks may be running (its reach), when the leases of which groups end, and
- * how many tasks there are.  The load finds all of that, for all queues of the
- * extension at once, by reading fairq.task from its first page to its last, as
- * of one snapshot.  tally.c says how that agrees with what transactions change
- * meanwhile.  The other two need no agreement:
+ * tasks of each limited group and queue run (counter.c).  Nor are each lane's
+ * reach, which is how far in it tasks may be running, the ends of groups'
+ * leases, and the number of tasks.  The load finds all of these, for all
+ * queues of the extension at once.  It reads fairq.task from its first page to
+ * its last, as of one snapshot.  tally.c describes how the numbers of tasks
+ * agree with what transactions change meanwhile.  The other two need no
+ * agreement:
  *
  * - a lane's reach is raised by the backend that claims a task, before its row
  *	 is there;
- * - a lease is published by the transaction that has made or ended it, at its
- *	 end, also if nothing else is known of the lane (lane_leases.c).
+ * - the transaction that has made or ended a lease publishes it at its end,
+ *	 even if nothing else is known of the lane (lane_leases.c).
  *
- * Until a load is over, groups without a limit are served as ever, and limited
- * ones of queues of which nothing is known are passed over.  There a pop that
- * would return less than it was asked for (with per_group: nothing), and a
- * look of fairq.wait() that sees nothing, waits for the end of the load, and
- * then looks again (serve.c).
+ * Until a load is over, calls serve groups without a limit, and pass over
+ * limited ones of queues that are not known.  There a pop waits for the end of
+ * the load if it would return fewer tasks than it was asked for (with
+ * per_group: none).  So does a check of fairq.wait() that finds nothing.  Both
+ * then search again (serve.c).
  *
- * A small table is loaded by the call that comes by first: that takes some
- * milliseconds, or some dozens in a queue with limits.  A large one is loaded
- * by a background worker, which is asked for once a second at most.  So a
- * statement_timeout of calls does not matter.  If there is no room for another
- * worker, or it does not begin, the call that waits loads by itself.  The
- * worker waits for nothing, since the call that waits for it may be in its
- * way: it gives up if it does not get a lock at once, or if another session
- * waits for a lock on the table, or wants to drop the database.
+ * The first call loads a small table: that takes some milliseconds, or some
+ * dozens in a queue with limits.  A background worker loads a large one; calls
+ * ask for it at most once a second.  So a statement_timeout of calls does not
+ * matter.  If there is no room for another worker, or it does not begin, the
+ * call that waits loads by itself.  The worker waits for nothing, since the
+ * call that waits for it may be in its way.  It gives up if it does not get a
+ * lock at once.  It also does if another session waits for a lock on the
+ * table, or wants to drop the database.
  *
- * A queue is locked while what was found of it is published, so that its hints
- * are its own.  One that is being dropped or rewritten is passed over, and is
- * not known by this load.  Likewise one that shared memory does not know,
- * unless something of it runs: there may be thousands, of which none is used.
+ * The load locks a queue while it publishes the queue's numbers, so that its
+ * hints are its own.  It passes over a queue that is being dropped or
+ * rewritten, which then is not known by this load.  It also passes over a
+ * queue that shared memory does not know, unless one of its tasks runs: there
+ * may be thousands of unused queues.
  *
- * Memory: of each group of which something runs, some 100 bytes.
+ * Memory: some 100 bytes per group that has running tasks.
  *
- * Locking:  AccessShareLock on fairq.task, from before the snapshot is taken,
- * so that all rows that it sees are in the pages that there are; on a queue,
- * only if it can be had at once, for a moment.
+ * Locking: AccessShareLock on fairq.task, from before the snapshot is taken,
+ * so that the table's pages hold all rows that it sees.  On a queue, for a
+ * moment, only if it is free.
  */
 #include "postgres.h"
 
@@ -65,29 +67,31 @@
 /* pages that any call loads by itself: 8 MB, some ten milliseconds */
 #define FEW_PAGES 1024
 
-/* the same of a call that would pass over groups otherwise: 64 MB */
+/* the same for a call that would pass over groups otherwise: 64 MB */
 #define SOME_PAGES 8192
 
-/* pages after which it is looked whether the load is to go on */
+/* pages after which it checks whether the load continues */
 #define PAGES_AT_ONCE 128
 
-/* groups that are published after which it is said that the load goes on */
+/* published groups after which it notes that the load continues */
 #define GROUPS_AT_ONCE 64
 
-/* how long a worker is waited for that was asked to load, in ns */
+/* how long a call waits for a worker that was asked to load, in ns */
 #define WORKER_PATIENCE (INT64CONST(1000) * 1000 * 1000)
 
-/* how soon a worker loads again, in ns, only for how many tasks there are */
+/*
+ * how soon a worker loads again, in ns, if only the number of tasks is missing
+ */
 #define NUMBERS_EVERY (INT64CONST(10) * WORKER_PATIENCE)
 
-/* how long a call that waits sleeps between two looks, at first and at most */
+/* how long a call that waits sleeps between checks, at first and at most */
 #define POLL_US 1000
 #define LONGEST_POLL_US 16000
 
-/* so often a call waits for others that do not count */
+/* how many times a call waits for others that do not count */
 #define MOST_WAITS 16
 
-/* so many loads a call waits for, should they be void again and again */
+/* the most loads that a call waits for, if they are void again and again */
 #define MOST_IN_A_CALL 3
 
 /* Running tasks of a group in a lane. */
@@ -107,7 +111,7 @@ typedef struct QueueLoad
 {
 	int32		queue_id;		/* id of the queue */
 	int64		n[FAIRQ_TALLIES];	/* number of its tasks */
-	GroupLoad  *groups;			/* groups of which something runs, or NULL */
+	GroupLoad  *groups;			/* groups that have running tasks, or NULL */
 } QueueLoad;
 
 typedef struct Load
@@ -117,7 +121,7 @@ typedef struct Load
 	QueueLoad  *last;			/* queue of the last task; NULL: none yet */
 } Load;
 
-/* true: this is a worker, which is in nobody's way */
+/* true: this is a worker, which must not block other sessions */
 static bool is_worker = false;
 
 /* --------------------------------------------------------------------- */
@@ -162,7 +166,7 @@ note_running(Load *load, QueueLoad *queue, const FairqTask *task)
 {
 	GroupLoad  *group;
 
-	/* a row by SQL may stand anywhere */
+	/* a row written by SQL may have any address */
 	if (task->priority < 0 || task->priority >= FAIRQ_PRIORITIES ||
 		task->group_no < 0 || task->addr < 0)
 		return;
@@ -185,8 +189,8 @@ note_task(void *arg, const FairqTask *task)
 }
 
 /*
- * Is another session waiting for a lock on the table, or about to drop the
- * database?  Then a worker is not to keep it waiting.
+ * Whether another session waits for a lock on the table, or is about to drop
+ * the database.  A worker must not make it wait.
  */
 static bool
 is_in_the_way(Relation rel)
@@ -208,11 +212,11 @@ is_in_the_way(Relation rel)
 	return false;
 }
 
-/* Read all rows.  False if the load is not to go on. */
+/* Read all rows.  False if the load must not continue. */
 static bool
 read_pages(FairqTable *tasks, Snapshot snapshot, Load *load)
 {
-	/* what the snapshot sees is in these */
+	/* these pages hold all rows that the snapshot sees */
 	BlockNumber end = RelationGetNumberOfBlocks(tasks->rel);
 
 	for (BlockNumber at = 0; at < end; at += Min(PAGES_AT_ONCE, end - at))
@@ -227,13 +231,13 @@ read_pages(FairqTable *tasks, Snapshot snapshot, Load *load)
 
 /* --------------------------------------------------------------------- */
 
-/* Publish what runs of a group in a lane, and until when. */
+/* Publish the running tasks of a group in a lane, and their leases. */
 static void
 publish_group(FairqHints *hints, const GroupLoad *group, bool counted)
 {
 	FairqLane  *lane = &hints->lanes[group->key.lane % FAIRQ_PRIORITIES];
 
-	/* the reach first: a backend that hears of the lease searches so far */
+	/* the reach first: a backend that sees the lease searches up to it */
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		fairq_lane_reaches(lane, group->leases.high[r]);
 	fairq_chunks_have(&hints->chunks, group->key.group_no);
@@ -249,11 +253,11 @@ publish_group(FairqHints *hints, const GroupLoad *group, bool counted)
 	fairq_stall("load");
 }
 
-/* Publish what was found of a queue, which is locked. */
+/* Publish the numbers of a queue, which is locked. */
 static void
 publish_to(FairqHints *hints, const QueueLoad *load, bool limited)
 {
-	/* of one that has nothing running all counters begin at 0 */
+	/* if no task of the queue runs, all its counters begin at 0 */
 	bool		counted = load->groups != NULL &&
 		fairq_tally_takes_load(&hints->tally, limited);
 	int64		n = 0;
@@ -275,7 +279,7 @@ publish_to(FairqHints *hints, const QueueLoad *load, bool limited)
 
 /*
  * The same, but false if shared memory is full and the call is for another
- * queue: then this queue is not known, and all others are.
+ * queue.  Then this queue is not known, and all others are.
  */
 static bool
 publish_if_room(FairqHints *hints, const QueueLoad *load, bool limited,
@@ -292,7 +296,7 @@ publish_if_room(FairqHints *hints, const QueueLoad *load, bool limited,
 	{
 		if (own || geterrcode() != ERRCODE_DISK_FULL)
 			PG_RE_THROW();
-		/* a hash table that cannot grow leaves its locks, and no others are held */
+		/* a hash table that cannot grow leaves locks; no others are held */
 		LWLockReleaseAll();
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
@@ -303,7 +307,7 @@ publish_if_room(FairqHints *hints, const QueueLoad *load, bool limited,
 }
 
 /*
- * Publish what was found of a queue, if it can be locked at once.  With make,
+ * Publish the numbers of a queue, if it can be locked at once.  With make,
  * also if shared memory does not know the queue yet.
  */
 static void
@@ -331,7 +335,7 @@ publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)
 		fairq_tally_skip();
 }
 
-/* Publish what was found of each queue. */
+/* Publish the numbers of each queue. */
 static void
 publish(Load *load, const FairqQueueTally *of_call, bool make)
 {
@@ -367,9 +371,9 @@ make_table(const char *name, Size keysize, Size entrysize)
 }
 
 /*
- * Load, for the sake of a queue, or in a worker of none.  False if another
- * backend is at it.  The tally is found by the table: the hints of a queue that
- * is not locked may belong to another database by now.
+ * Load, for a queue, or in a worker for none.  False if another backend loads.
+ * The tally is found by the table: the hints of a queue that is not locked may
+ * belong to another database by now.
  */
 static bool
 load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
@@ -413,7 +417,7 @@ load_in_worker(Oid task)
 	fairq_table_close(tasks);
 }
 
-/* The worker, which a call has asked for that needs a load. */
+/* The worker, started by a call that needs a load. */
 void
 fairq_load_main(Datum arg)
 {
@@ -452,7 +456,7 @@ start_worker(void)
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
-/* Was a worker asked to load, which has not begun, but will in a moment? */
+/* Whether a worker was asked to load that will begin in a moment. */
 static bool
 was_asked(FairqTally *tally)
 {
@@ -478,7 +482,7 @@ ask_worker(FairqTally *tally)
 	return false;
 }
 
-/* Are there no more pages than a call loads by itself? */
+/* Whether the table is small enough for a call to load it by itself. */
 static bool
 is_small(FairqTable *tasks, bool needed)
 {
@@ -487,8 +491,8 @@ is_small(FairqTable *tasks, bool needed)
 }
 
 /*
- * Is there something of the queue left for a load to find, that calls need?
- * Also as long as that is up to calls in progress that do not count.
+ * Whether calls need something of the queue that a load still has to find.
+ * True also as long as calls in progress do not count.
  */
 bool
 fairq_load_is_due(FairqQueue *queue)
@@ -505,7 +509,7 @@ fairq_load_is_due(FairqQueue *queue)
 	return !fairq_tally_now(tally).known;
 }
 
-/* Was the last load begun just now? */
+/* Whether the last load began just now. */
 static bool
 has_just_begun(FairqTally *tally)
 {
@@ -515,8 +519,8 @@ has_just_begun(FairqTally *tally)
 }
 
 /*
- * Have a load begun, if something is not known of the queue, or how many tasks
- * it has: at once, if the table is small.  Nothing is waited for.
+ * Begin a load if something about the queue, or its number of tasks, is not
+ * known.  If the table is small, load at once.  Do not wait.
  */
 void
 fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
@@ -538,8 +542,8 @@ fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
 }
 
 /*
- * Have all loaded that calls need of the queue: by others, if that can be.
- * False if it is void all the time, or other calls or transactions do not
+ * Finish loading what calls need of the queue; others load it if possible.
+ * False if loads are void all the time, or other calls or transactions do not
  * count.
  */
 bool
@@ -581,8 +585,8 @@ fairq_load_finish(FairqQueue *queue, FairqTable *tasks)
 }
 
 /*
- * Load here and now, if something of the queue is not known, and no other
- * backend is at it; also what shared memory does not know yet.
+ * Load in this call if something of the queue is not known, and no other
+ * backend loads.  Queues that shared memory does not know yet are included.
  */
 void
 fairq_load_here(FairqQueue *queue, FairqTable *tasks)
@@ -609,12 +613,12 @@ fairq_load_first(FairqQueueTally *tally)
 	fairq_table_close(tasks);
 }
 
-/* End a load that an error has broken off. */
+/* End a load that an error has interrupted. */
 static void
 end_call(void)
 {
 	fairq_tally_end(false);
 }
 
-/* At the end of a transaction a load is left. */
+/* The end of a transaction ends a load. */
 const FairqEnding fairq_load_ending = {.end_call = end_call};

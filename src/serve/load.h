@@ -1,6 +1,6 @@
 /*
  * load.h
- *		What is running, and how many tasks there are, found by one pass.
+ *		Finding running tasks, and the number of tasks, by one pass.
  */
 #ifndef FAIRQ_LOAD_H
 #define FAIRQ_LOAD_H

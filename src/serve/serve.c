@@ -17,48 +17,49 @@
  * locked.  Then the call continues, until it has visited all groups for a
  * block and got nothing.
  *
- * With per_group = c the call takes turns only in a window of c blocks' length,
- * from its first turn on.  So it takes at most c turns of a group.
+ * With per_group = c the call takes turns only in a window of c blocks'
+ * length, from its first turn on.  So it takes at most c turns of a group.
  *
- * A group that has no slot for another running task is parked: no pop visits it
- * until it has one (counter.c).
+ * A group that has no slot for another running task is parked: no pop visits
+ * it until it has one (counter.c).
  *
- * After a restart a load is to find what is running (load.c).  A call that finds
- * less than it was asked for (with per_group: nothing) waits for that, and looks
- * again.
+ * After a restart a load is to find what is running (load.c).  A call that
+ * finds less than it was asked for (with per_group: nothing) waits for that,
+ * and looks again.
  *
- * A queue that is full (max_running) has no turns: only tasks whose leases have
- * lapsed are served, in rounds of their groups (lane_take.c).
+ * A queue that is full (max_running) has no turns: only tasks whose leases
+ * have lapsed are served, in rounds of their groups (lane_take.c).
  *
  * A call returns fewer tasks than it was asked for, though some are ready, if
  *
  * - the queue is paused (serve_lanes() here), or their groups are (counter.c);
- * - the queue is full by max_running (running.c), or their groups are (counter.c);
- * - settings have changed since the call read them (running.c); it begins again,
- *	 here, only if it has nothing yet;
- * - per_group demands it: its window of turns (may_take() in lane_take.c), only
- *	 the first lane that has some, only turns or only rounds in a full queue
- *	 (here);
- * - one of them is served alone, since its lease has lapsed twice.  The call ends
- *	 with it, or stops before it, and the next call begins there
+ * - the queue is full by max_running (running.c), or their groups are
+ *	 (counter.c);
+ * - settings have changed since the call read them (running.c).  It begins
+ *	 again, here, only if it has nothing yet;
+ * - per_group demands it.  It has a window of turns (may_take() in
+ *	 lane_take.c).  It takes only the first lane that has some, and only turns
+ *	 or only rounds in a full queue (here);
+ * - one of them is served alone, since its lease has lapsed twice.  The call
+ *	 ends with it, or stops before it, and the next call begins there
  *	 (fairq_stops_before() in claim.c, serve_alone() here);
  * - they are in flight, or their rows locked or being changed (turn.c,
  *	 claim.c, store_task.c);
- * - another call is reading the line of their group (read_group() in turn.c), or
- *	 its due tasks (read_due() in lane_take.c);
+ * - another call is reading the line of their group (read_group() in turn.c),
+ *	 or its due tasks (read_due() in lane_take.c);
  * - expired tasks of their group come first, and the call has finished
- *	 FAIRQ_MAX_ENDED.  Or those of FAIRQ_MAX_ENDED other groups come first after
- *	 that (fairq_leaves_expired() in claim.c);
+ *	 FAIRQ_MAX_ENDED.  Or those of FAIRQ_MAX_ENDED other groups come first
+ *	 after that (fairq_leaves_expired() in claim.c);
  * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED others whose
  *	 attempts are used up, or the like (turn_due.c).  Or such a one is left to
  *	 others in a transaction block (is_left() in claim.c), together with the
  *	 group's other lapsed tasks for this turn;
  * - they have fallen due, but another call does the step that will find
  *	 them (due.c, times.c), or they have since the call began;
- * - counters or leases are not known.  With per_group the call does not wait for
- *	 a load once it has served something (is_to_load() here).  Loads can be void
- *	 again and again (load.c).  None counts while transactions from before the
- *	 queue's first limit are open (tally.c);
+ * - counters or leases are not known.  With per_group the call does not wait
+ *	 for a load once it has served something (is_to_load() here).  Loads can be
+ *	 void again and again (load.c).  None counts while transactions from before
+ *	 the queue's first limit are open (tally.c);
  * - a whole block of turns yielded nothing (IDLE_BLOCKS here, may_take());
  * - no entry of the cache is available for their groups, as all are pinned
  *	 (MAX_CROWDED in lane_take.c);
@@ -66,8 +67,8 @@
  *	 (MAX_OWN_TRIES here).
  *
  * Rows are read with a dirty snapshot.  Rows that an open transaction inserts
- * or changes are passed over: its end publishes them, see transaction.c.  A row
- * that is merely locked is put back into its group's hand, since it is not
+ * or changes are passed over: its end publishes them, see transaction.c.  A
+ * row that is only locked is put back into its group's hand, since it is not
  * published when the row is free.
  *
  * For tasks that the call does not return, it only moves hints, and ends a
@@ -75,8 +76,8 @@
  * that stays open after its pop keeps back its own tasks, and no others that
  * could be served.
  *
- * Locking: tuple locks of rows, or rows with SKIP LOCKED (store_task.c), so a call
- * waits for none.  Lanes' locks are held for moments, see lane.c.
+ * Locking: tuple locks of rows, or rows with SKIP LOCKED (store_task.c), so a
+ * call waits for none.  Lanes' locks are held for moments, see lane.c.
  */
 #include "postgres.h"
 
@@ -115,7 +116,7 @@ static struct
 	FairqHints *hints;			/* of its queue; NULL: no call is in progress */
 	int64		found;			/* tasks and groups of which something was
 								 * found due */
-	uint32		lanes;			/* lanes that it is to begin with */
+	uint32		lanes;			/* lanes with which it begins */
 }			owed;
 
 static int32
@@ -125,8 +126,8 @@ weight_of(void *queue, int32 group_no)
 }
 
 /*
- * One more step of the search for what has fallen due, and for groups of which
- * tasks may start by now.
+ * Take one more step of the search for due tasks, and for groups whose tasks
+ * may start by now.
  */
 static bool
 find_due(FairqService *s)
@@ -156,7 +157,7 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->arg = s->queue;
 }
 
-/* See by what the lane is fair.  False if no recovery of it has begun. */
+/* Find how the lane is fair.  False if no recovery of it has begun. */
 static bool
 look_at_lane(FairqService *s)
 {
@@ -207,8 +208,8 @@ begins_round(FairqService *s, const FairqTurn *turn)
 }
 
 /*
- * Serve lapsed tasks of one group in a queue that is full, in which only these
- * have a slot; or find out that there is more to do.  False if not.
+ * Serve lapsed tasks of one group in a full queue, where only these have a
+ * slot; or find out that there is more to do.  False if there is none.
  */
 static bool
 serve_in_full(FairqService *s)
@@ -217,8 +218,8 @@ serve_in_full(FairqService *s)
 	int32		most_lapsed = 0;
 
 	/*
-	 * each look that finds nothing makes these fewer, or else others have a
-	 * hand in it
+	 * each attempt that finds nothing makes these fewer, unless other calls
+	 * change them
 	 */
 	for (int tries = 0; s->got.ended < FAIRQ_MAX_ENDED; tries++)
 	{
@@ -302,8 +303,8 @@ note_visit(FairqService *s, int32 group_no, bool served)
 /*
  * Whether the call can take turns before earlier ones are served.  Each slot
  * in the queue is taken separately, and so is each start.  In a cost-fair lane
- * the next group is known once a cost is, in a time-fair one once it is known
- * whether a group had a slot.
+ * the next group is known after a cost is.  In a time-fair one it is known
+ * after it is known whether a group had a slot.
  */
 static bool
 takes_many(FairqService *s)
@@ -425,7 +426,10 @@ serve_lane(FairqService *s)
 	say_looked(s);
 }
 
-/* Is the call over?  Turns to look at are those of the first lane that has some. */
+/*
+ * Whether the call is over.  The turns that count are those of the first lane
+ * that has some.
+ */
 static bool
 is_over(const FairqService *s)
 {
@@ -433,7 +437,7 @@ is_over(const FairqService *s)
 		(s->call.per_group > 0 && s->got.served > 0);
 }
 
-/* Does a call begin in the queue with a task that is served alone? */
+/* Whether a call in the queue begins with a task that is served alone. */
 bool
 fairq_begins_alone(FairqQueue *queue)
 {
@@ -441,8 +445,8 @@ fairq_begins_alone(FairqQueue *queue)
 }
 
 /*
- * Choose a lane by shares, and how many tasks in a row it is served at most,
- * of those whose charge is known; 0: one, of unknown charge.  NULL: there is
+ * Choose a lane by shares, and the most tasks in a row that it is served.
+ * These are tasks of known charge; 0: one, of unknown charge.  NULL: there is
  * none.
  */
 static const FairqShareRun *
@@ -528,7 +532,7 @@ serve_alone(FairqService *s)
 		}
 	}
 	owed.lanes = 0;
-	/* what the call passed by here is to be served now */
+	/* groups that the call has passed over are served now */
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 		fairq_visits_init(&s->visits[p]);
 	s->call.only_alone = only_alone;
@@ -561,7 +565,10 @@ serve_lanes(FairqService *s)
 	fairq_running_end();
 }
 
-/* Is there less to serve than is wanted, as far as is known what is running? */
+/*
+ * Whether a load has to be waited for: the call has served less than it wants,
+ * as far as running tasks are known.
+ */
 static bool
 is_to_load(FairqService *s)
 {
@@ -623,7 +630,7 @@ serve_queue(FairqService *s)
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		fairq_scan_end(s->scans.due[r]);
 
-	/* what this call has not taken, or its caller will not, is for others */
+	/* tasks that this call or its caller does not take are for others */
 	if (owed.found > s->got.served)
 		fairq_wake(&owed.hints->wakeup,
 				   owed.found - s->got.served - (s->got.peeked ? 1 : 0));
@@ -648,7 +655,9 @@ end_call(void)
 	fairq_shadow_end();
 }
 
-/* At the end of a transaction others are woken whom a failed call kept asleep. */
+/*
+ * At the end of a transaction others are woken whom a failed call kept asleep.
+ */
 const FairqEnding fairq_serve_ending = {.end_call = end_call};
 
 /*
@@ -660,8 +669,9 @@ static bool takes = false;
 
 /*
  * Choose up to max_tasks tasks, in the order of service, and have each of them
- * served.  Returns how many there were.  If *stopped, the caller gets no more, also not
- * of other queues: a task is served alone, or the call has stopped before it.
+ * served.  Returns how many there were.  If *stopped, the caller gets no more,
+ * also not of other queues: a task is served alone, or the call has stopped
+ * before it.
  */
 int64
 fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
@@ -698,7 +708,7 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, const FairqCall *call)
 	FairqService s = {.tasks = tasks, .call = *call};
 
 	fairq_watch_transaction();
-	/* what our own transaction has done our own pops are shown, too */
+	/* our own pops see the changes of our own transaction, too */
 	(void) fairq_pending_show(queue->hints);
 	fairq_load_begin(queue, tasks);
 	(void) fairq_load_finish(queue, tasks);
@@ -709,9 +719,9 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, const FairqCall *call)
 }
 
 /*
- * Would a pop find something?  It looks as one does, and parks groups, but
- * touches no row, and gives back the turn at which it finds something.  With
- * look->ends, it ends what a pop would end and not return.
+ * Whether a pop would find something.  The look searches as a pop does, and
+ * parks groups, but touches no row, and gives back the turn at which it finds
+ * something.  With look->ends, it ends what a pop would end and not return.
  */
 bool
 fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,

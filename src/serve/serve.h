@@ -15,7 +15,8 @@ typedef struct FairqLook
 {
 	bool		ends;			/* true: it ends what is over */
 	bool		ended;			/* true: it has ended some */
-	bool		saw_over;		/* true: a look that ends what is over is worth it */
+	bool		saw_over;		/* true: a look that ends tasks that are over
+								 * is worth it */
 	bool		saw_locked;		/* true: a pop would find a task except for
 								 * rows that others have locked: an unlock
 								 * publishes nothing */

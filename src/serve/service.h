@@ -1,6 +1,6 @@
 /*
  * service.h
- *		What the parts of service share: one call's state.
+ *		The state of one call, which all files of the service share.
  */
 #ifndef FAIRQ_SERVICE_H
 #define FAIRQ_SERVICE_H
@@ -18,7 +18,7 @@
 #define FAIRQ_LEFT_TO_OTHERS USECS_PER_SEC
 
 /*
- * What to do with a task that was chosen.  Its row is in tasks->locked.slot,
+ * The action for a task that was chosen.  Its row is in tasks->locked.slot,
  * and is locked.  Or at most its tuple lock is held (locked.tuple_only): then
  * it can still be lost to a rival.  Afterwards the task is running, or
  * removed.
@@ -29,7 +29,7 @@ typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
 /* The arguments of a call. */
 typedef struct FairqCall
 {
-	FairqServer server;			/* what is done with a task that was chosen */
+	FairqServer server;			/* action for a task that was chosen */
 	void	   *arg;			/* last argument of server */
 	TimestampTz now;			/* time at which the call began */
 	TimestampTz lease_until;	/* end of the leases; DT_NOEND: tasks are
@@ -55,19 +55,19 @@ typedef struct FairqService
 	FairqTable *tasks;			/* fairq.task */
 	FairqCall	call;			/* what it was asked for */
 
-	/* what the call has come to so far, in all lanes */
+	/* results of the call so far, in all lanes */
 	struct
 	{
 		int64		served;		/* tasks that were served */
-		int64		charge;		/* what they charge their lanes' shares */
+		int64		charge;		/* their charge to the shares of their lanes */
 		int64		ended;		/* lapsed tasks that were brought to their end */
 		int64		expired;	/* expired tasks that were finished; with
 								 * peek, that would be */
 		int64		left;		/* turns at which an expired task was left to
 								 * others */
 		bool		peeked;		/* true, with peek: a pop would be worth it */
-		bool		saw_locked; /* true: a row was merely locked */
-		bool		saw_over;	/* true, with peek: there is what ends would end */
+		bool		saw_locked; /* true: a row was only locked */
+		bool		saw_over;	/* true, with peek: "ends" would end some */
 		bool		stopped;	/* true: the call ends with a task that is
 								 * served alone, or before one */
 		uint32		first;		/* lanes with which the next call begins for

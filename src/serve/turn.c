@@ -2,16 +2,16 @@
  * turn.c
  *		Service: the turn of a group.
  *
- * At its turn a group is served up to as many tasks as its weight says.  What
- * it has begun comes first: a task whose lease has expired, then one that is
- * to be retried and is due.  Then comes its first queued task or its first
- * scheduled one that is due, the one of these that became ready first.
+ * At its turn a group is served up to as many tasks as its weight says.  Tasks
+ * that it has begun come first: a task whose lease has expired, then one that
+ * is to be retried and is due.  Then comes its first queued task, or its first
+ * scheduled one that is due, whichever became ready first.
  *
- * Its queued tasks come from its hand, or are read in the index when that is
- * used up (entry.c).  For most turns that is all; what is due or lapsed is
- * turn_due.c's affair.
+ * Its queued tasks come from its hand, or from the index when that is used up
+ * (entry.c).  For most turns that is all; turn_due.c finds due and lapsed
+ * tasks.
  *
- * Locking: none but what is taken for moments, see lane.c.
+ * Locking: only locks that are held for moments, see lane.c.
  */
 #include "postgres.h"
 
@@ -26,12 +26,12 @@
 #include "turn_due.h"
 #include "turns.h"
 
-/* rows that are looked at in one reading before it is said how far it came */
+/* rows that one reading sees before it reports how far it came */
 #define READ_AT_ONCE 1000
 
 /* --------------------------------------------------------------------- */
 
-/* What a reading has found. */
+/* The tasks that a reading has found. */
 typedef struct Reading
 {
 	FairqItem  *items;
@@ -55,9 +55,9 @@ add_item(Reading *reading, const FairqTask *task)
 }
 
 /*
- * Does the task stand where the turn has found others locked, or before?  A
- * reading finds these again, if they stand at the address at which it begins,
- * or if it does not count; the turn would never end.
+ * Whether the task is where the turn has found others locked, or before.  A
+ * reading finds these again if they are at the address at which it begins, or
+ * if it does not count.  The turn would never end.
  */
 static bool
 is_tried(FairqTurn *turn, const FairqTask *task)
@@ -65,14 +65,15 @@ is_tried(FairqTurn *turn, const FairqTask *task)
 	if (turn->locked.n == 0 || task->addr > turn->locked.addr ||
 		(task->addr == turn->locked.addr && task->id > turn->locked.id))
 		return false;
-	/* it is put back with them, though it may be another one */
+	/* it is given back with them, though it may be another one */
 	turn->locked.more = Min(turn->locked.more, task->addr);
 	return true;
 }
 
 /*
  * Read the group's ready tasks by their rows.  It stops between two addresses
- * when it has found as many as are wanted, or (in_steps) has looked at a number.
+ * when it has found as many as are wanted, or (in_steps) has read a number of
+ * rows.
  */
 static void
 read_rows(FairqService *s, FairqTurn *turn, int64 from, int wanted,
@@ -104,8 +105,8 @@ read_rows(FairqService *s, FairqTurn *turn, int64 from, int wanted,
 }
 
 /*
- * Get tasks for the turn: from the group's hand, if there is
- * something by now, or read in the index.  False if there is nothing.
+ * Get tasks for the turn: from the group's hand, if it has some by now, or
+ * else from the index.  False if there are none.
  */
 static bool
 read_group(FairqService *s, FairqTurn *turn)
@@ -140,7 +141,7 @@ read_group(FairqService *s, FairqTurn *turn)
 		}
 		if (offers)
 			fairq_turns_reading(turn);
-		/* what others have claimed since would be found again and again */
+		/* tasks claimed since by others would be found again and again */
 		by_row |= weight > 1 || turn->queued.apart;
 		turn->queued.apart = !offers;
 		if (!by_row)
@@ -152,7 +153,7 @@ read_group(FairqService *s, FairqTurn *turn)
 										   reading.items, &reading.end,
 										   &abreast);
 			by_row = abreast;
-			/* what is kept for later is wanted in a round or so */
+			/* the tasks that are kept for later are wanted in a round or so */
 			for (int i = 0; i < reading.n; i++)
 				fairq_task_prefetch(s->tasks, &reading.items[i].tid);
 		}
@@ -167,7 +168,7 @@ read_group(FairqService *s, FairqTurn *turn)
 		fairq_turns_reading(NULL);
 		if (turn->queued.n == 0 && !offers)
 		{
-			/* others are at it, and will say what there is */
+			/* another call is reading, and will publish what it finds */
 			turn->queued.more = false;
 			break;
 		}
@@ -178,9 +179,9 @@ read_group(FairqService *s, FairqTurn *turn)
 }
 
 /*
- * Find the first queued task.  If the row is not there any more, or is
- * another task's by now, the group is read anew; a task that is being
- * changed is published at the end of that transaction.
+ * Find the first queued task.  If the row has vanished, or is another task's
+ * by now, the group is read anew.  If a transaction is changing the task, it
+ * publishes the task at its end.
  */
 static void
 look_for_queued(FairqService *s, FairqCourse *course)
@@ -215,14 +216,14 @@ look_for_queued(FairqService *s, FairqCourse *course)
 			turn->queued.next++;
 		else
 		{
-			/* or, if it was put back since, then */
+			/* or, if it was put back since, that time */
 			search->since = Max(task->enqueued_at, task->run_at);
 			search->have = true;
 		}
 	}
 }
 
-/* Put the queued task that was found aside: its row is merely locked. */
+/* Put aside the queued task that was found: its row is only locked. */
 static void
 put_by_locked(FairqTurn *turn, const FairqTask *task)
 {
@@ -243,8 +244,8 @@ put_by_locked(FairqTurn *turn, const FairqTask *task)
 /* --------------------------------------------------------------------- */
 
 /*
- * Returns the search whose task is served next; NULL: none.  A slot is needed
- * but for lapsed tasks.
+ * Returns the search whose task is served next; NULL: none.  All but lapsed
+ * tasks need a slot.
  */
 static FairqSearch *
 choose_task(FairqService *s, FairqCourse *course, bool have_slot)
@@ -286,7 +287,7 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 		turn->queued.next++;
 	else if (chosen->at_hand && chosen == &course->lapsed &&
 			 result == FAIRQ_LOCKED)
-		/* it is the next one all the same, where the cycle goes on */
+		/* it is still the next one, where the cycle continues */
 		turn->due.next = turn->due.n;
 	else if (chosen->at_hand)
 		turn->due.next++;
@@ -315,10 +316,10 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 }
 
 /*
- * Does the turn leave something that other calls have not found meanwhile, as
- * it was in flight?  Then a waiter is woken, which would sleep on
- * otherwise; for a locked row it has to look again by itself, as its unlocking
- * is not published.
+ * Whether the turn leaves something that other calls have not found meanwhile,
+ * as it was in flight.  Then a waiter is woken, which would otherwise sleep.
+ * For a locked row the waiter has to check again by itself, as nothing
+ * publishes its unlocking.
  */
 static bool
 leaves_something(const FairqCourse *course)
@@ -347,7 +348,7 @@ end_turn(FairqService *s, FairqCourse *course)
 	FairqTurn  *turn = course->turn;
 	FairqFindings *findings = &course->findings;
 
-	/* a call that only looks has no turn */
+	/* a call that only peeks has no turn */
 	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
 		turn->state.done = true;
@@ -363,7 +364,7 @@ end_turn(FairqService *s, FairqCourse *course)
 		findings->lapsed_done &= !course->lapsed.have &&
 			course->lapsed.locked == FAIRQ_ADDR_MAX;
 	}
-	/* nothing below can fail: an error above has the turn given back */
+	/* nothing below can fail: after an error above, the turn is given back */
 	turn->state.done = true;
 	if (course->claimed && turn->sets.entry != NULL)
 		fairq_entry_claimed(turn->sets.entry, s->taken.lane_no,
@@ -375,7 +376,7 @@ end_turn(FairqService *s, FairqCourse *course)
 												  turn, course->search ?
 												  findings : NULL);
 
-		/* a row that is locked may be for long: that was a turn */
+		/* a row can be locked for long, so that was a turn */
 		if (in_vain && (turn->locked.n == 0 || s->left))
 			fairq_turns_in_vain(s->lane, s->taken.lane_no, turn);
 	}
@@ -384,10 +385,11 @@ end_turn(FairqService *s, FairqCourse *course)
 }
 
 /*
- * In a queue that is in order: does the group wait for another task than the one that
- * was chosen?  For one that is to be retried; if that is due, it is found soon, or at
- * the group's turn in another lane.  Or for an earlier one, which another call puts back
- * in a moment; then a waiter is woken for it.
+ * Whether, in a queue that is in order, the group waits for another task than
+ * the chosen one.  It may wait for a task that is to be retried.  If that is
+ * due, a call finds it soon, or at the group's turn in another lane.  Or it
+ * waits for an earlier task, which another call gives back in a moment; then a
+ * waiter is woken for it.
  */
 static bool
 waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
@@ -408,9 +410,9 @@ waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
 }
 
 /*
- * Find out whether another task of the group may run.  There is no need to look for
- * one if not.  A group is to be parked also if the queue is full, and its counter is
- * to be known, for lapsed tasks, too.
+ * Find out whether another task of the group may run.  If not, the turn need
+ * not search for one.  The group is parked even if the queue is full.  Its
+ * counter has to be known for lapsed tasks, too.
  */
 static bool
 find_slot(FairqService *s, FairqCourse *course)
@@ -428,8 +430,8 @@ find_slot(FairqService *s, FairqCourse *course)
 }
 
 /*
- * Serve a group at its turn; or in a full queue its lapsed tasks.  False if
- * nothing came of it.
+ * Serve a group at its turn; or in a full queue its lapsed tasks.  False if it
+ * yields no task.
  */
 bool
 fairq_serve_turn(FairqService *s, FairqTurn *turn)
@@ -509,9 +511,9 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 }
 
 /*
- * Would the group whose turn is next be served a task out of its hand?  Nothing is
- * taken for that: so a pop that comes by meanwhile finds all that there is.  "No"
- * says nothing of what else may be ready.
+ * Whether the group whose turn is next would be served a task from its hand.
+ * This takes nothing, so a concurrent pop finds all tasks.  If false, other
+ * tasks may still be ready.
  */
 bool
 fairq_glance(FairqService *s)

@@ -1,27 +1,27 @@
 /*
  * turn_due.c
- *		Service: what is due, and what has lapsed, of the group whose turn it is.
+ *		Service: due and lapsed tasks of the group whose turn it is.
  *
- * Only if the group is in the set "due" or "lapsed" are there searches in three
- * more places of its line: among the tasks that are to be retried, among the
- * scheduled ones, and wherever it may have tasks running.  A search for due tasks
- * begins where nothing is left below but what the group's entry has.  What a
- * search has found out is noted at the end of the turn, and the next few due tasks
- * of a region, or lapsed ones, are kept in the entry, so that not each turn has to
- * search.
+ * If the group is in the set "due" or "lapsed", its turn searches three more
+ * places of its line.  They are its tasks to be retried, its scheduled ones,
+ * and the addresses at which it may have tasks running.  A search for due
+ * tasks begins at an address below which only the group's entry has any.  The
+ * end of the turn notes what a search has found out.  It keeps the next few
+ * due tasks of a region, or lapsed ones, in the entry, so that not each turn
+ * has to search.
  *
- * Lapsed tasks are served where they stand, so one that expires again and
- * again would be the first each time.  So they are served in cycles: a search
- * begins behind the one that was served last, goes on to the end, and then goes
- * from the beginning up to that one.
+ * Lapsed tasks keep their addresses, so one that expires again and again would
+ * be the first each time.  So they are served in cycles: a search begins
+ * behind the last one served.  It continues to the end, and then from the
+ * beginning up to that one.
  *
- * Locking: none but what is taken for moments, see lane.c.
+ * Locking: only locks that are held for moments, see lane.c.
  */
 #include "postgres.h"
 
 #include "turn_due.h"
 
-/* Is it one of the group whose turn it is, in this lane? */
+/* Whether it is a task of the group whose turn it is, in this lane. */
 static bool
 is_of_turn(FairqService *s, const FairqCourse *course, const FairqTask *task)
 {
@@ -29,7 +29,7 @@ is_of_turn(FairqService *s, const FairqCourse *course, const FairqTask *task)
 		task->priority == s->priority && task->queue_id == s->queue->id;
 }
 
-/* Is the task one that stands at a time in that group, and is free? */
+/* Whether the task is a timed one of that group, and is free. */
 static bool
 is_scheduled(FairqService *s, const FairqCourse *course, FairqRowState state,
 			 const FairqTask *task)
@@ -40,7 +40,7 @@ is_scheduled(FairqService *s, const FairqCourse *course, FairqRowState state,
 
 /*
  * Drop the due tasks that the entry had: one is not there, and the others may
- * be as old.  If rows were moved, all are searched for from there on.
+ * be as old.  If rows were moved, the search begins again from there.
  */
 static void
 forget_due(FairqSearch *search, FairqTurn *turn, int64 addr, int64 end)
@@ -122,9 +122,10 @@ fairq_look_for_due(FairqService *s, FairqCourse *course, FairqRegion region)
 }
 
 /*
- * Keep the next few due or lapsed tasks for the group's next turns: those
- * that the entry had and that were not needed; or else the next ones of a scan,
- * of that for lapsed ones, or of the first region in which one was begun.
+ * Keep the next few due or lapsed tasks for the group's next turns.  They are
+ * those of the entry that were not needed.  If there are none, they are the
+ * next ones of a scan.  That is the one for lapsed tasks, or that of the first
+ * region in which one was begun.
  */
 void
 fairq_keep_due(FairqService *s, FairqCourse *course)
@@ -200,7 +201,7 @@ begin_lapsed(FairqService *s, FairqCourse *course)
 	course->cycle_id = course->findings.cycle_id;
 }
 
-/* Go on with the next stretch.  False if there is none. */
+/* Continue with the next stretch.  False if there is none. */
 static bool
 next_stretch(FairqService *s, FairqCourse *course)
 {
@@ -216,8 +217,8 @@ next_stretch(FairqService *s, FairqCourse *course)
 }
 
 /*
- * Note that a task is running there, or may be.  If it is being changed, that
- * transaction publishes at its end until when.
+ * Note that a task is or may be running there.  If a transaction is changing
+ * it, that publishes at its end until when.
  */
 void
 fairq_still_runs(FairqFindings *findings, const FairqTask *task, bool changing)
@@ -230,8 +231,8 @@ fairq_still_runs(FairqFindings *findings, const FairqTask *task, bool changing)
 }
 
 /*
- * Is the task in the part of the cycle that is looked at?  Where the cycle begins,
- * several tasks may stand at one address.
+ * Whether the task is in this stretch of the cycle.  Where the cycle begins,
+ * several tasks may have one address.
  */
 static bool
 is_in_stretch(const FairqCourse *course, const FairqTask *task)
@@ -256,7 +257,7 @@ look_at_lapsed(FairqService *s, FairqCourse *course)
 		const FairqItem *item = &turn->due.items[turn->due.next];
 		FairqRowState state = fairq_task_at(s->tasks, &item->tid, task);
 
-		/* what is not lapsed is come by again, if all is looked through */
+		/* a search of the whole line finds again those that have not lapsed */
 		if (state != FAIRQ_ROW_LIVE || task->addr != item->addr ||
 			!is_of_turn(s, course, task) || !task->running ||
 			task->lease_until > s->taken.by)
@@ -312,8 +313,8 @@ fairq_look_for_lapsed(FairqService *s, FairqCourse *course)
 }
 
 /*
- * Leave lapsed tasks of the group to other calls, if this one has ended
- * enough of them, or is not to.
+ * Leave lapsed tasks of the group to other calls, if this one has ended enough
+ * of them, or must not end any.
  */
 void
 fairq_leave_lapsed(FairqService *s, FairqCourse *course)
@@ -324,7 +325,7 @@ fairq_leave_lapsed(FairqService *s, FairqCourse *course)
 	course->lapsed.open = course->lapsed.have = false;
 }
 
-/* Begin the course of a turn, at which nothing has been looked for so far. */
+/* Begin the course of a turn, which has not searched for anything so far. */
 void
 fairq_course_begin(FairqService *s, FairqCourse *course, bool paused)
 {

@@ -18,11 +18,11 @@ typedef struct FairqSearch
 	FairqTask	task;
 	TimestampTz since;			/* when it became ready */
 	int64		from;			/* address below which nothing is left */
-	int64		locked;			/* lowest address of a task that was merely
+	int64		locked;			/* lowest address of a task that was only
 								 * locked */
 } FairqSearch;
 
-/* A stretch of a group's line. */
+/* A contiguous piece of a group's line. */
 typedef struct FairqStretch
 {
 	int64		from;
@@ -52,7 +52,7 @@ typedef struct FairqCourse
 	FairqFindings findings;
 } FairqCourse;
 
-/* Look for a group's tasks at or past an address, and before end. */
+/* Search a group's tasks at or past an address, and before end. */
 static inline FairqScan *
 search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
 			 int64 end)

@@ -4,10 +4,10 @@
  *
  * A call takes a number of turns of a lane at once, with tasks off the hands
  * of their groups (lane_take.c).  Until a task is claimed, shared memory does
- * not have it.  So the turns are kept here, in static memory.  The rest of them
- * is given back when the call ends, also by an error or the end of the session
- * (transaction.c).  So is the charge of a lane for tasks that are not served
- * yet, in a queue with shares (shares.c).
+ * not have it.  So the turns are kept here, in static memory.  The rest of
+ * them is given back when the call ends, also by an error or the end of the
+ * session (transaction.c).  So is the charge of a lane for tasks that are not
+ * served yet, in a queue with shares (shares.c).
  *
  * Locking: the locks that lane.c takes.  Nothing here fails, and only the list
  * of wasted turns allocates, never in a callback.
@@ -87,7 +87,7 @@ fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
 
 /*
  * Take a task from a later turn of the same group in flight, since this turn
- * has no task so far: the group's tasks are served in order.  False if there
+ * has no task so far.  The group's tasks are served in order.  False if there
  * is none.
  */
 bool
@@ -107,14 +107,17 @@ fairq_turns_bring_forward(FairqTurn *turn)
 	return false;
 }
 
-/* Note that the group of that turn is being read, to be offered; NULL: no more. */
+/*
+ * Note that the group of that turn is being read, to be offered; NULL: no
+ * more.
+ */
 void
 fairq_turns_reading(FairqTurn *turn)
 {
 	hand.reading = turn;
 }
 
-/* Note that the call stops in that turn, of which the rest is to be the next one. */
+/* Note that the call stops in that turn, whose rest becomes the next one. */
 void
 fairq_turns_stop(FairqTurn *turn)
 {

@@ -3,14 +3,15 @@
  *		Make, change, pause, purge and drop queues and groups; grant and revoke
  *		privileges of queues.
  *
- * Settings are written through SPI (store_spi.c), so triggers send invalidation
- * messages (changed.c), as for rows changed by hand.  A list says of each setting
- * how its argument is checked, and which value removes it.  A setting that a call
- * does not name has the table's default, or stays as it is.
+ * Settings are written through SPI (store_spi.c), so triggers send
+ * invalidation messages (changed.c), as for rows changed by hand.  A list has
+ * for each setting how its argument is checked, and which value removes it.  A
+ * setting that a call does not name has the table's default, or stays as it
+ * is.
  *
- * acl.c checks privileges by the rows of fairq.queue_privilege.  These rows are
- * cached with the queue's settings, and change like them (queue.c): a grant or a
- * revocation takes effect from the next call.
+ * acl.c checks privileges by the rows of fairq.queue_privilege.  These rows
+ * are cached with the queue's settings, and become stale like them (queue.c).
+ * A grant or a revocation takes effect from the next call.
  *
  * Locking: see queue.c.  drop_queue, and alter_queue with a block_length, wait
  * for all transactions that have worked on the queue, and the queue's users
@@ -49,16 +50,18 @@ PG_FUNCTION_INFO_V1(fairq_grant_queue);
 PG_FUNCTION_INFO_V1(fairq_revoke_queue);
 PG_FUNCTION_INFO_V1(fairq_has_queue_privilege);
 
-/* as fairq_task_lane() numbers its lanes: the indexes begin with them */
+/*
+ * numbers of its lanes, as in fairq_task_lane(): the indexes begin with them
+ */
 #define OF_QUEUE "lane BETWEEN $1 * 10 AND $1 * 10 + 9"
 
-/* as fairq_is_timed() says it */
+/* the opposite of fairq_is_timed() */
 #define HAS_TURN "addr < (1::bigint << 62)"
 
-/* most settings of a queue, and what else is written with them */
+/* most settings of a queue, and other columns that are written with them */
 #define MOST_ARGS 19
 
-/* no time at all is as if there were none: not retained, or failed ones without end */
+/* a time of 0 counts as none: not retained, or failed ones without end */
 #define NO_TIME "interval '0'"
 
 /* A setting of queues or groups: its column, and its argument in SQL. */
@@ -68,11 +71,11 @@ typedef struct Setting
 	Oid			type;
 	int			least;
 	int64		most;			/* of an interval, in years */
-	const char *none;			/* value that takes it away; NULL: none does */
-	const char *instead;		/* what is written then; NULL: NULL */
+	const char *none;			/* value that removes it; NULL: none does */
+	const char *instead;		/* SQL that is written then; NULL: NULL */
 } Setting;
 
-/* What of a row a call gives: columns, and SQL for what is written into them. */
+/* Columns of a row that a call writes, and SQL for their values. */
 typedef struct Given
 {
 	FairqSqlArg args[MOST_ARGS];
@@ -81,7 +84,7 @@ typedef struct Given
 	StringInfoData values;
 } Given;
 
-/* as create_queue() and alter_queue() have them, after the queue's name */
+/* arguments of create_queue() and alter_queue(), after the queue's name */
 static const Setting queue_settings[] = {
 	{"concurrency", INT4OID, 1, PG_INT32_MAX, "0"},
 	{"max_running", INT4OID, 1, PG_INT32_MAX, "0"},
@@ -102,7 +105,7 @@ static const Setting queue_settings[] = {
 	{"max_run_time", INTERVALOID, 1, 100, NO_TIME}
 };
 
-/* as set_group() has them, after the group's key */
+/* arguments of set_group(), after the group's key */
 static const Setting group_settings[] = {
 	{"concurrency", INT4OID, 1, PG_INT32_MAX, "0"},
 	{"weight", INT4OID, 1, FAIRQ_MAX_WEIGHT, "0", "1"},
@@ -135,7 +138,9 @@ check_shares(FunctionCallInfo fcinfo, int n, int least, int64 most)
 							   FAIRQ_MAX_SHARE);
 }
 
-/* Check an argument that is given.  A new queue has nothing to be taken away. */
+/*
+ * Check an argument that is given.  A new queue has no setting to be removed.
+ */
 static void
 check_setting(FunctionCallInfo fcinfo, int n, const Setting *setting,
 			  bool is_new)
@@ -165,7 +170,7 @@ check_setting(FunctionCallInfo fcinfo, int n, const Setting *setting,
 	}
 }
 
-/* Begin with the columns that say which row it is, whose values come later. */
+/* Begin with the columns that identify the row; their values follow. */
 static void
 begin_given(Given *given, const char *columns, const char *values, int nargs)
 {
@@ -176,7 +181,7 @@ begin_given(Given *given, const char *columns, const char *values, int nargs)
 	appendStringInfoString(&given->values, values);
 }
 
-/* Give a value.  If it is none, what is instead is written. */
+/* Give a value.  If it removes the setting, SQL of "instead" is written. */
 static void
 give(Given *given, const char *column, FairqSqlArg arg, const char *none,
 	 const char *instead)
@@ -209,7 +214,7 @@ give_args(Given *given, FunctionCallInfo fcinfo, int first,
 	}
 }
 
-/* Write what is given of a queue. */
+/* Write the given columns of a queue. */
 static void
 change_queue(FairqQueue *queue, Given *given)
 {
@@ -222,8 +227,8 @@ change_queue(FairqQueue *queue, Given *given)
 }
 
 /*
- * Write what is given of a group, or of the queue (-1).  A group's row that says
- * nothing goes away.
+ * Write the given columns of a group, or of the queue (-1).  A group's row
+ * without any setting is deleted.
  */
 static void
 change_group(FairqQueue *queue, int32 group_no, Given *given)
@@ -244,7 +249,7 @@ change_group(FairqQueue *queue, int32 group_no, Given *given)
 	fairq_notify(queue);
 }
 
-/* Can a queue with that concurrency, 0: any, be in order? */
+/* Refuse in_order with another concurrency than 1; 0: no limit. */
 static void
 check_in_order(int32 concurrency)
 {
@@ -258,7 +263,7 @@ check_in_order(int32 concurrency)
 				errhint("Set concurrency to 1, too."));
 }
 
-/* Can that queue, with that concurrency? */
+/* The same for that queue, with that concurrency. */
 static void
 check_in_order_of(FairqQueue *queue, int32 limit)
 {
@@ -301,7 +306,7 @@ make_queue_hints(int32 queue_id)
 	fairq_load_first(&hints->tally);
 }
 
-/* Insert the row of a new queue.  Returns its id; 0: there is one of that name. */
+/* Insert the row of a new queue.  Returns its id; 0: the name is taken. */
 static int64
 insert_queue(const char *name, const Given *given)
 {
@@ -350,7 +355,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Give every task the address that it has with another block length. */
+/* Give every task its address with another block length. */
 static void
 readdress(FairqQueue *queue, int64 block_length)
 {
@@ -387,7 +392,7 @@ readdress(FairqQueue *queue, int64 block_length)
 						  block_length, queue->name, max_block));
 	fairq_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
 			  " WHERE " OF_QUEUE " AND " HAS_TURN, args, 3, NULL);
-	/* for what this transaction does from here on; see fairq_task_changed */
+	/* for later changes by this transaction; see fairq_task_changed */
 	fairq_reset_hints_now();
 }
 
@@ -417,8 +422,8 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 }
 
 /*
- * The number of a group that is to get settings.  One may get them before it has a
- * task; that its key was meant is for the caller to judge.
+ * The number of a group that gets settings.  It may get them before it has a
+ * task; the caller has to check the key for mistakes.
  */
 static int32
 group_to_set(FairqQueue *queue, text *group_key)
@@ -432,8 +437,8 @@ group_to_set(FairqQueue *queue, text *group_key)
 }
 
 /*
- * Change a setting of a whole queue, or of one group: of one that does not exist,
- * if the change makes it.
+ * Change a setting of a whole queue, or of one group.  If the group does not
+ * exist, the change may make it.
  */
 static void
 change_one(FunctionCallInfo fcinfo, const char *function, bool makes,
@@ -474,8 +479,8 @@ fairq_resume(PG_FUNCTION_ARGS)
 }
 
 /*
- * Let nothing of a queue, or of one group, start before a time.  One that is past is
- * as none.
+ * Make all tasks of a queue, or of one group, wait until a time.  A past time
+ * counts as none.
  */
 Datum
 fairq_hold(PG_FUNCTION_ARGS)
@@ -614,7 +619,7 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 				errmsg("cannot drop queue \"%s\" because it is not empty",
 					   queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
-	/* first, so that settings of its groups need not be published any more */
+	/* first, so that settings of its groups need not be published */
 	fairq_pending_queue(queue->hints, FAIRQ_DROPPED | FAIRQ_REMOVED);
 	delete_tasks(queue, -1, true);
 	for (int i = 0; i < (int) lengthof(tables); i++)
@@ -652,7 +657,10 @@ arg_privilege(FunctionCallInfo fcinfo, int n)
 	return name;
 }
 
-/* With what privilege, of which role, on which queue: what all of them need. */
+/*
+ * Read the arguments that all of them need: the privilege, the role and the
+ * queue.
+ */
 static FairqQueue *
 arg_row(FunctionCallInfo fcinfo, const char *function, FairqSqlArg *args)
 {

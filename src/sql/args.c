@@ -3,7 +3,7 @@
  *		Arguments of the SQL functions: defaults, ranges, errors.
  *
  * The functions are not strict: a NULL argument means the default, or is an
- * error that says which.  Nothing here locks anything.
+ * error that names the argument.  Nothing here locks anything.
  */
 #include "postgres.h"
 
@@ -72,8 +72,9 @@ refuse_span(const char *name, const Interval *value, bool more_than_0,
 }
 
 /*
- * An interval of at least so many microseconds, 0 or 1, and at most so many years;
- * infinity is more.  Its length in microseconds.
+ * Check that an interval has at least a number of microseconds, 0 or 1, and at
+ * most a number of years.  Infinity is more.  Returns its length in
+ * microseconds.
  */
 int64
 fairq_check_span(const char *name, const Interval *value, int least, int years)
@@ -92,7 +93,7 @@ fairq_check_lease(const Interval *lease)
 	(void) fairq_check_span("lease", lease, 1, LIFETIME);
 }
 
-/* A time to wait, maybe none.  Its length in microseconds. */
+/* A time to wait, maybe 0.  Its length in microseconds. */
 int64
 fairq_check_delay(const char *name, const Interval *delay)
 {
@@ -122,7 +123,8 @@ fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 }
 
 /*
- * A text that has at least one byte and no more than so many, if it is given.
+ * Check that a text, if it is given, has at least one byte and at most that
+ * many.
  */
 text *
 fairq_check_text(const char *name, text *value, int least, int most)
@@ -194,8 +196,8 @@ check_lengths(const char *name, int n, const char *other_name, int other_n)
 }
 
 /*
- * An array that has a value for each element of another one; NULL: it is not given.
- * Without nullsp there must be no NULLs among them.
+ * An array that has a value for each element of another one; NULL: it is not
+ * given.  Without nullsp there must be no NULLs among them.
  */
 Datum *
 fairq_arg_of_each(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
@@ -225,7 +227,7 @@ fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names)
 	return count;
 }
 
-/* What the executor would check before a write, and direct writes bypass. */
+/* Checks of the executor before a write, which direct writes bypass. */
 void
 fairq_writes(const char *function)
 {

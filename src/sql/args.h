@@ -1,7 +1,7 @@
 /*
  * args.h
- *		Arguments of the SQL functions: defaults, ranges, errors; and the rows that
- *		they return, put together column by column.
+ *		Arguments of the SQL functions: defaults, ranges, errors; and the rows
+ *		that they return, put together column by column.
  */
 #ifndef FAIRQ_ARGS_H
 #define FAIRQ_ARGS_H
@@ -14,7 +14,9 @@
 #include "compat.h"
 #include "queue.h"
 
-/* elements of an array, at most: what is kept of each has to fit into memory */
+/*
+ * most elements of an array: data that is kept of each has to fit into memory
+ */
 #define FAIRQ_MAX_ELEMENTS 40000000
 
 extern void fairq_arg_needed(FunctionCallInfo fcinfo, int n, const char *name);
@@ -45,7 +47,7 @@ extern void fairq_writes(const char *function);
 
 #define FAIRQ_ARG_BOOL(n) (PG_ARGISNULL(n) ? false : PG_GETARG_BOOL(n))
 
-/* Of texts that are not toasted: are they the same? */
+/* Whether two texts are the same; they are not toasted. */
 static inline bool
 fairq_text_equal(const text *a, const text *b)
 {
@@ -55,7 +57,7 @@ fairq_text_equal(const text *a, const text *b)
 
 #define FAIRQ_ROW_COLUMNS 40
 
-/* A row to be, whose columns are put one after the other. */
+/* A row of a result, whose columns are put one after the other. */
 typedef struct FairqRow
 {
 	int			n;				/* number of columns that were put */
@@ -83,7 +85,7 @@ fairq_put_int4(FairqRow *row, int32 value, bool isnull)
 	fairq_put(row, Int32GetDatum(value), isnull);
 }
 
-/* Put a duration of so many microseconds. */
+/* Put a duration in microseconds. */
 static inline void
 fairq_put_interval(FairqRow *row, int64 usecs, bool isnull)
 {

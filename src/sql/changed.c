@@ -1,21 +1,20 @@
 /*
  * changed.c
- *		Triggers: what a change of fairq's tables by SQL changes in hints.
+ *		Triggers: hints change when fairq's tables are changed by SQL.
  *
- * What fairq writes directly (store.c) fires none of these and notes itself
- * what it changes.  All else does: SQL by hand, COPY, the worker that applies
- * what comes by logical replication, and what fairq writes through SPI, that
- * is, settings and privileges.  They are all ENABLE ALWAYS or ENABLE REPLICA,
- * since that worker fires no others.
+ * fairq's direct writes (store.c) fire none of these, and note their changes
+ * themselves.  All other changes fire them: SQL by hand, COPY, the worker of
+ * logical replication, and fairq's writes through SPI.  The latter are those
+ * of settings and privileges.  The triggers are all ENABLE ALWAYS or ENABLE
+ * REPLICA, since that worker fires no others.
  *
- * Tasks and groups: a statement voids all that is known.  The worker fires no
- * triggers of statements but TRUNCATE; for it alone there are row triggers,
+ * Tasks and groups: a statement makes all hints void.  The worker fires
+ * statement triggers only for TRUNCATE.  It has row triggers of its own,
  * ENABLE REPLICA, so that no other statement pays for them.
  *
- * Settings and privileges: the row says of which queue and group they are, so
- * only these are told.  For a queue of which shared memory has nothing,
- * nothing is made there; a backend that reads the queue meanwhile reads it
- * again afterwards.
+ * Settings and privileges: the row names its queue and group, so only these
+ * become stale.  If shared memory has nothing of the queue, nothing is made
+ * there.  A backend that reads the queue meanwhile reads it again afterwards.
  *
  * Locking: none here; changes are pending until the end (transaction.c).
  */
@@ -46,7 +45,7 @@ trigger_data(FunctionCallInfo fcinfo)
 	return (TriggerData *) fcinfo->context;
 }
 
-/* Trigger on fairq.task: rows are changed by other means than fairq's. */
+/* Trigger on fairq.task: rows are changed by others than fairq's functions. */
 Datum
 fairq_task_changed(PG_FUNCTION_ARGS)
 {
@@ -78,8 +77,8 @@ is_same_queue(TupleTableSlot *old, TupleTableSlot *new)
 }
 
 /*
- * Note that a row of fairq.queue was changed; gone: there is no such queue any
- * more.
+ * Note that a row of fairq.queue was changed; gone: the queue does not exist
+ * any more.
  */
 static void
 queue_changed(TupleTableSlot *slot, bool gone)
@@ -108,7 +107,7 @@ queue_added(TupleTableSlot *slot)
 		fairq_pending_settings(hints, -1);
 }
 
-/* Is the queue being made by this very transaction? */
+/* Whether this very transaction makes the queue. */
 static bool
 is_own_queue(int32 id)
 {
@@ -134,7 +133,7 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 					 "rows that begin alike");
 	if (hints == NULL)
 	{
-		/* others see nothing of a queue that we are just making */
+		/* no other transaction sees a queue that we are just making */
 		if (!is_own_queue(queue_id))
 			fairq_pending_unknown_settings();
 		fairq_queue_all_changed();

@@ -6,9 +6,10 @@
  * (add.c).
  *
  * A batch is all or nothing, as every statement is, and writes its rows a
- * hundred at a time.  It takes what it needs group by group, and waits nowhere:
- * batches in opposite orders don't deadlock.  Only equal dedup keys wait for each
- * other (dedup.c); a batch takes its keys in their order, before its first task.
+ * hundred at a time.  It takes what each group needs, one group after the
+ * other, and waits for no other transaction: batches in opposite orders don't
+ * deadlock.  Only equal dedup keys make it wait (dedup.c); a batch takes its
+ * keys in their order, before its first task.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables, to
  * the end of the transaction.
@@ -36,11 +37,16 @@ PG_FUNCTION_INFO_V1(fairq_enqueue_or_find);
 PG_FUNCTION_INFO_V1(fairq_find);
 PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
 
-/* time from which on a task does not begin; DT_NOEND, if it is not given: none */
+/*
+ * time from which on a task does not begin; DT_NOEND, if it is not given: none
+ */
 #define EXPIRES_AT(n) \
 	(PG_ARGISNULL(n) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(n))
 
-/* bytes of payloads and headers that are kept until their rows are written together */
+/*
+ * bytes of payloads and headers that are kept until their rows are written
+ * together
+ */
 #define MAX_KEPT (1024 * 1024)
 
 /* A dedup_key. */
@@ -54,7 +60,7 @@ check_key(text *key)
 static float
 check_cost(float cost)
 {
-	/* so written that NaN is refused */
+	/* written so that NaN is refused */
 	if (!(cost > 0 && cost <= FAIRQ_MAX_COST))
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
@@ -71,7 +77,10 @@ refuse_both(const char *one, const char *other)
 			errmsg("%s and %s must not both be given", one, other));
 }
 
-/* When a task is to run, by the arguments run_at and delay; DT_NOBEGIN: at once. */
+/*
+ * When a task is to run, by the arguments run_at and delay; DT_NOBEGIN: at
+ * once.
+ */
 static TimestampTz
 arg_run_at(FunctionCallInfo fcinfo, int run_at, int delay)
 {
@@ -108,7 +117,7 @@ enum
 	ARG_DELAY
 };
 
-/* Is the key to be given up once its task is claimed? */
+/* Whether the task gives up its key once it is claimed. */
 static bool
 arg_until_started(FunctionCallInfo fcinfo)
 {
@@ -125,7 +134,7 @@ arg_until_started(FunctionCallInfo fcinfo)
 	return true;
 }
 
-/* Read what is said of the key.  Without one it has no meaning. */
+/* Read the arguments for the key.  Without a key they have no meaning. */
 static void
 read_dedup(FunctionCallInfo fcinfo, FairqNewTask *new)
 {
@@ -143,7 +152,7 @@ read_dedup(FunctionCallInfo fcinfo, FairqNewTask *new)
 	new->dedup.held_for = PointerGetDatum(held_for);
 }
 
-/* Read what is said of the task. */
+/* Read the arguments for the task. */
 static void
 read_task(FunctionCallInfo fcinfo, FairqNewTask *new)
 {
@@ -164,7 +173,10 @@ read_task(FunctionCallInfo fcinfo, FairqNewTask *new)
 	new->expires_at = EXPIRES_AT(ARG_EXPIRES_AT);
 }
 
-/* Add a task, unless another has its key.  Returns whose id is the result's. */
+/*
+ * Add a task, unless another has its key.  Returns the id of the task, or of
+ * the other one.
+ */
 static int64
 enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 {
@@ -293,8 +305,8 @@ compare_keys(const KeyOfTask *x, const KeyOfTask *y)
 #include "lib/sort_template.h"
 
 /*
- * Take the keys of a batch.  A task whose key is another's has that one's id
- * afterwards, and is not to be added.
+ * Take the keys of a batch.  A task whose key belongs to another gets that
+ * one's id, and is not added.
  */
 static void
 take_keys(FairqEnqueue *e, Batch *batch)
@@ -320,7 +332,7 @@ take_keys(FairqEnqueue *e, Batch *batch)
 		int64		owner;
 
 		CHECK_FOR_INTERRUPTS();
-		/* whose the last key is, is only known here: no task is written yet */
+		/* only this code knows the last key's task: no task is written yet */
 		if (i > 0 && fairq_text_equal(sorted[i - 1].key, sorted[i].key))
 			owner = ids[sorted[i - 1].task];
 		else
@@ -357,7 +369,7 @@ read_args(FunctionCallInfo fcinfo, Batch *batch)
 	arg_of_each(fcinfo, 8, "run_ats", TIMESTAMPTZOID, true, batch,
 				&batch->run_ats);
 	arg_of_each(fcinfo, 9, "headers", JSONBOID, true, batch, &batch->headers);
-	/* 0 is what priority is if it is not given */
+	/* 0 is the default of priority */
 	if (batch->priorities.values != NULL && !PG_ARGISNULL(3) &&
 		PG_GETARG_INT32(3) != 0)
 		refuse_both("priority", "priorities");

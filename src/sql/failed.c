@@ -1,19 +1,20 @@
 /*
  * failed.c
- *		fairq.redrive, fairq.purge_failed: of tasks that have failed for good.
+ *		fairq.redrive, fairq.purge_failed: for tasks that have failed for good.
  *
- * They are in the archive until they are put back into their queue, or deleted.
- * One that is put back is a new task with the id of the old one.  It may have as many
- * attempts as a new one; their numbers go on from the last, so that a worker which has
- * lost an earlier one ends none of them.  It has no end of its time any more.
+ * They are in the archive until they are put back into their queue, or
+ * deleted.  One that is put back is a new task with the id of the old one.  It
+ * may have as many attempts as a new one.  Their numbers continue from the
+ * last one, so a worker that has lost an earlier attempt ends none of them.
+ * The task does not expire any more.
  *
- * What is large goes from one table to the other as it is stored, compressed and out
- * of line, one column after the other.  Together the values may be larger than any
- * row in memory can be.
+ * Large values are copied from one table to the other one column after the
+ * other, as they are stored, compressed and out of line.  Together they may be
+ * larger than any row in memory can be.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables; the
- * archived row, to the end of the transaction.  To redrive leaves rows alone that
- * others are changing; to purge is SQL, and waits for them.
+ * archived row, to the end of the transaction.  redrive skips rows that others
+ * are changing; purge_failed is SQL, and waits for them.
  */
 #include "postgres.h"
 
@@ -33,7 +34,7 @@ PG_FUNCTION_INFO_V1(fairq_redrive);
 PG_FUNCTION_INFO_V1(fairq_redrive_task);
 PG_FUNCTION_INFO_V1(fairq_purge_failed);
 
-/* A copy of what is passed by reference, as it is stored; 0: NULL. */
+/* A copy of a value that is passed by reference, as it is stored; 0: NULL. */
 static Datum
 copy_of(TupleTableSlot *slot, AttrNumber attno)
 {
@@ -45,7 +46,7 @@ copy_of(TupleTableSlot *slot, AttrNumber attno)
 		datumCopy(value, false, typlen);
 }
 
-/* A text that is looked at. */
+/* A copy of a text, detoasted. */
 static Datum
 copy_text(TupleTableSlot *slot, AttrNumber attno)
 {
@@ -83,10 +84,10 @@ redrive_task(FairqEnqueue *e, FairqTable *archived, TupleTableSlot *slot)
 		.put_back_at = GetCurrentTimestamp()
 	};
 
-	/* so that no other call redrives it, whatever comes of the key */
+	/* so that no other call redrives it, even if the key is taken */
 	if (!fairq_table_lock(archived, &tid))
 		return false;
-	/* what it has given up it does not get back */
+	/* a key that the task has given up is not given back to it */
 	if (DatumGetPointer(new.dedup.key) != NULL &&
 		!(new.dedup.until_started && new.attempt > 0) &&
 		fairq_take_key(e, new.dedup.key, new.id, false) != new.id)
@@ -161,8 +162,8 @@ fairq_redrive(PG_FUNCTION_ARGS)
 }
 
 /*
- * Find the failed task with that id.  The scan is at its row then; NULL: there is none,
- * or the caller may not manage its queue, or it is being changed.
+ * Find the failed task with that id.  The scan is at its row then; NULL: there
+ * is none, or the caller may not manage its queue, or it is being changed.
  */
 static FairqScan *
 find_failed(FairqEnqueue *e, FairqTable *archived, int64 id)
@@ -212,7 +213,10 @@ fairq_redrive_task(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(redriven);
 }
 
-/* A group may be known by its failed tasks alone.  An error if it is not even that. */
+/*
+ * A group may be known only by its failed tasks.  An error if it has none of
+ * these, either.
+ */
 static void
 check_group(FairqQueue *queue, text *group_key)
 {

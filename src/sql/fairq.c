@@ -2,16 +2,16 @@
  * fairq.c
  *		The module: magic and version.
  *
- * Next to nothing is set up when the library is loaded, by design: it can be
- * loaded at any time, in any backend.  Shared memory, caches and callbacks are
- * had on first use.  A server that loads it at its start reserves room in shared
- * memory, and no more (shmem.c).  Only what modules do when a transaction ends is
- * noted here, since the order matters.
+ * By design, loading the library sets up almost nothing: it can be loaded at
+ * any time, in any backend.  Shared memory, caches and callbacks are made on
+ * first use.  A server that loads it at its start only reserves room in shared
+ * memory (shmem.c).  This file lists the actions of modules at the end of a
+ * transaction, since their order matters.
  *
- * When the extension is dropped, sessions that wait for tasks are to hear of
- * it.  No trigger fires then; but a backend that has worked with queues
- * notices that fairq.task goes.  Of others' doing a waiter hears by itself
- * (wait.c).
+ * When the extension is dropped, sessions that wait for tasks have to notice.
+ * No trigger fires then, but a backend that has worked with queues sees that
+ * fairq.task is dropped.  A waiter checks by itself for drops by other
+ * backends (wait.c).
  *
  * Locking: none here.
  */
@@ -44,9 +44,9 @@ FAIRQ_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(fairq_version);
 
 /*
- * At the end of a transaction, in this order: turns go back to their lane before
- * their slots do, and the caches follow once all is applied.  What others are to
- * find is there when serve.c wakes them.
+ * Actions at the end of a transaction, in their order.  Turns are given back
+ * to their lane before their slots, and the caches follow when all changes are
+ * applied.  When serve.c wakes other sessions, they find all changes.
  */
 static const FairqEnding *const endings[] = {
 	&fairq_turns_ending,
@@ -59,7 +59,7 @@ static const FairqEnding *const endings[] = {
 	&fairq_queues_ending
 };
 
-/* Is that fairq.task?  Maybe no table has been looked up so far. */
+/* Whether that is fairq.task.  Maybe no table is known so far. */
 static bool
 is_task_table(Oid relid)
 {
@@ -83,7 +83,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 
 	if (next_hook)
 		next_hook(access, class_id, object_id, sub_id, arg);
-	/* the state of shared memory keeps no one from dropping it */
+	/* the state of shared memory prevents nobody from dropping it */
 	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
 		!fairq_shmem_can_be_had() || !is_task_table(object_id))
 		return;

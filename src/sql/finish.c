@@ -3,9 +3,9 @@
  *		fairq.complete, fairq.fail, fairq.release, fairq.extend, their batches,
  *		fairq.set_progress, and fairq.cancel.
  *
- * What these do to a task is in attempt.c.  A batch goes through its ids in their
- * order, so two batches don't deadlock, and then says in the order of its input
- * which of them the worker has lost.
+ * attempt.c changes the tasks.  A batch processes its ids in their order, so
+ * two batches don't deadlock.  Then it returns, in the order of its input,
+ * those that the worker has lost.
  *
  * Locking: RowExclusiveLock on fairq.task; see attempt.c.
  */
@@ -32,7 +32,7 @@ PG_FUNCTION_INFO_V1(fairq_fail_batch);
 PG_FUNCTION_INFO_V1(fairq_release_batch);
 PG_FUNCTION_INFO_V1(fairq_extend_batch);
 
-/* Begin a call that is no read: fairq.task is open, no queue is known. */
+/* Begin a call that writes: fairq.task is open, no queue is known. */
 static FairqAttempt
 begin_call(const char *function)
 {
@@ -65,8 +65,8 @@ arg_delay(FunctionCallInfo fcinfo, int n, const char *name, int64 none)
 }
 
 /*
- * The second argument is an attempt, if it is given.  One that no lease can have is
- * no error: it is not the present one.
+ * The second argument is an attempt, if it is given.  An attempt that no lease
+ * can have is no error: it is not the present one.
  */
 static int32
 arg_attempt(FunctionCallInfo fcinfo)
@@ -75,8 +75,8 @@ arg_attempt(FunctionCallInfo fcinfo)
 }
 
 /*
- * Begin a call for one task: its id and attempt are the first arguments.  False if
- * the worker has not got it; else it is locked.
+ * Begin a call for one task: its id and attempt are the first arguments.
+ * False if the worker does not have the task; else it is locked.
  */
 static bool
 begin_one(FunctionCallInfo fcinfo, const char *function, FairqFinder find,
@@ -135,8 +135,9 @@ fairq_release(PG_FUNCTION_ARGS)
 }
 
 /*
- * Have the lease of the task that was found begin anew, as the third argument says.
- * False if the queue lets it run no longer; else *until is when it ends.
+ * Begin a new lease of the task that was found, of the third argument's
+ * length.  False if its time to run in the queue is over; else *until is the
+ * end of the lease.
  */
 static bool
 extend(FunctionCallInfo fcinfo, FairqAttempt *a, TimestampTz *until)
@@ -196,13 +197,14 @@ fairq_cancel(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(done);
 }
 
-/* One of a batch, as its worker has it. */
+/* An item of a batch: a task and the attempt that the worker has. */
 typedef struct Held
 {
 	int64		id;
 	int32		attempt;
 	int			nth;			/* in the input, from 0 on */
-	bool		lost;			/* to someone else; or cancelled, or unknown */
+	bool		lost;			/* lost to another worker; or cancelled, or
+								 * unknown */
 } Held;
 
 typedef struct Batch
@@ -257,7 +259,7 @@ begin_batch(FunctionCallInfo fcinfo, const char *function)
 	return batch;
 }
 
-/* End a batch.  Returns the ids that the worker has to know of. */
+/* End a batch.  Returns the ids that are lost. */
 static Datum
 end_batch(Batch *batch)
 {
@@ -277,7 +279,7 @@ end_batch(Batch *batch)
 static bool
 find_item(Batch *batch, Held *item, FairqFinder find)
 {
-	/* one that is given twice has a new row, which only later commands see */
+	/* a task given twice has a new row, which only later commands see */
 	if (item > batch->items && item[-1].id == item->id)
 		fairq_written();
 	if (!find(&batch->a, item->id, item->attempt))
@@ -297,7 +299,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 	Datum	   *took = fairq_arg_of_each(fcinfo, 3, "took", INTERVALOID, "ids",
 										 batch.n, NULL);
 
-	/* none is done if one of these is wrong */
+	/* if one of these is wrong, no task is changed */
 	for (int i = 0; i < batch.n && took != NULL; i++)
 		(void) fairq_check_delay("took", DatumGetIntervalP(took[i]));
 	for (int i = 0; i < batch.n; i++)

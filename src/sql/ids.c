@@ -1,57 +1,57 @@
 /*
  * ids.c
- *		Ids of tasks: rising, taken from a sequence many at a time, and with the
- *		number of the database's shard in their high bits.
+ *		Ids of tasks: rising, taken from a sequence many at a time, and with
+ *		the number of the database's shard in their high bits.
  *
- * nextval() of fairq.task_id_seq costs as much as an entry in an index.  So each
- * value of the sequence, which steps by more than 1, stands for a chunk of ids:
- * itself and those up to the next value.  What a call leaves of its chunk stands
+ * nextval() of fairq.task_id_seq costs as much as an entry in an index.  So
+ * the sequence's step is more than 1.  Each of its values is a chunk of ids:
+ * itself and those up to the next value.  A call leaves the rest of its chunk
  * in shared memory, where all sessions take from it.
  *
- * An id that is given is higher than all that were given before, by whichever
- * session: at one address tasks are served by their ids, and people sort by
- * them.  Therefore a chunk is good for as long as the sequence stands as it
- * stood when the chunk was taken.  Any nextval(), setval(), ALTER SEQUENCE and
- * TRUNCATE ...  RESTART IDENTITY, by a restore or by hand, shows in the
- * sequence's page: in the page's LSN, in last_value, or in that it is another
- * file's.  What is left of an older chunk is never used, so a session that
- * takes the next chunk at the same time as others merely wastes the rest of
- * one.
+ * A new id is higher than all earlier ones of all sessions.  At one address
+ * tasks are served by their ids, and people sort by them.  Therefore a chunk
+ * is valid as long as the sequence is unchanged since the chunk was taken.
+ * Each nextval(), setval() and ALTER SEQUENCE shows in the sequence's page, by
+ * a restore or by hand.  So does TRUNCATE with RESTART IDENTITY.  The page's
+ * LSN, last_value or its file differ.  The rest of an older chunk is never
+ * used.  So if several sessions take a chunk at the same time, they only waste
+ * the rest of one.
  *
- * The same tells whose chunk it is, since extensions may share an entry in
- * shared memory (FairqDomain): no two records of the log have the same LSN.  Two
- * copies of a database may, until one of them takes a chunk; before that they
- * take different ids out of the same one.
+ * The page also shows whose chunk it is, since extensions may share an entry
+ * in shared memory (FairqDomain).  No two records of the log have the same
+ * LSN.  Two copies of a database may have the same LSN until one of them takes
+ * a chunk.  Before that they take different ids from the same chunk.
  *
- * What is given is logged by then: nextval() has written its record before the
- * chunk is seen, so that record is on disk when the commit of a task is.
+ * Ids are logged before they are used.  nextval() has written its record
+ * before others see the chunk, so that record is on disk when a task's commit
+ * is.
  *
- * What is wasted: the rest of a chunk at a restart.  After a crash PostgreSQL
- * goes on 32 values further than it logged.  That, and not the cost, is why the
- * step is small (see the script): 33 steps are less than 1,024 ids.
+ * A restart wastes the rest of a chunk.  After a crash PostgreSQL continues up
+ * to 32 values later.  For that reason, and not for the cost, the step is
+ * small (see the script): 33 steps are less than 1,024 ids.
  *
- * The step is read from the catalog with each chunk: of a sequence that was
- * altered to another one, chunks are as long as that says.
+ * The step is read from the catalog with each chunk: if the sequence is
+ * altered, the length of chunks follows.
  *
  * Shards.  The ids of several databases differ if each has a shard's number:
  *
  *		id = shard * 2^43 + 1, 2, 3 ...		(shard from 1 to 1,023)
  *
- * So an id says where its task is.  All ids are below 2^53, so JavaScript and
+ * So an id shows where its task is.  All ids are below 2^53, so JavaScript and
  * JSON readers keep them exactly.  A database that is no shard counts from 1.
- * The number is kept in the sequence's own value alone, which goes wherever the
- * tasks go: into a dump, a base backup, a copy of the database.  It is set
- * before there are tasks, and only rises, so no id is given twice.  2^43 ids
- * last a shard for fourteen years at 20,000 tasks a second.  The last KEPT_BACK
- * are not given, so that concurrent sessions do not reach the next shard's.
+ * Only the sequence's own value keeps the number.  It is copied with the
+ * tasks: in a dump, a base backup or a copy of the database.  It is set before
+ * there are tasks, and only rises, so no id is given twice.  2^43 ids last a
+ * shard for fourteen years at 20,000 tasks a second.  The last KEPT_BACK are
+ * not given, so that concurrent sessions do not reach the next shard's.
  *
- * Locking: the page's content lock to see how the sequence stands, without a lock
- * on the sequence: the caller has fairq.task open, which owns it.  A spinlock for
- * the chunk.  nextval() locks the sequence to the end of the transaction.
- * set_shard() locks fairq.task against all that write, to the end of the
- * transaction.  So it sees every other transaction's task, and whoever waits for
- * it takes ids of the new number.  fairq_shard(), if a shard is expected, takes a
- * lock that keeps set_shard() away until then.
+ * Locking: the page's content lock to read the sequence's state.  A lock on
+ * the sequence is not needed: the caller has fairq.task open, which owns it.
+ * A spinlock for the chunk.  nextval() locks the sequence to the end of the
+ * transaction.  set_shard() locks fairq.task against all that write, to the
+ * end of the transaction.  So it sees every other transaction's task, and a
+ * session that waits for it takes ids of the new number.  fairq_shard(), if a
+ * shard is expected, takes a lock that keeps set_shard() away until then.
  */
 #include "postgres.h"
 
@@ -82,7 +82,7 @@ PG_FUNCTION_INFO_V1(fairq_shard);
 /* ids at the end of a shard's that are not given */
 #define KEPT_BACK (INT64CONST(1) << 20)
 
-/* Where this backend has seen the sequence's page. */
+/* Location of the sequence's page, as this backend has seen it. */
 static struct
 {
 	Oid			seq;
@@ -112,9 +112,7 @@ find_page(void)
 	return page.buffer;
 }
 
-/*
- * Read how the sequence stands.  False if a change might not show in its page.
- */
+/* Read the sequence's state.  False if a change might not show in its page. */
 static bool
 look_at_sequence(FairqIdSource *stands)
 {
@@ -153,14 +151,14 @@ take_ids(FairqIds *ids, int64 *first, int n)
 	return n;
 }
 
-/* What a shard's ids are above. */
+/* The number below a shard's first id. */
 static int64
 shard_begin(int32 shard)
 {
 	return (int64) shard << 43;
 }
 
-/* Of which shard's ids the sequence is; 0: of none's. */
+/* The shard of an id; 0: none. */
 static int32
 shard_of(int64 value)
 {
@@ -169,7 +167,7 @@ shard_of(int64 value)
 		(int32) (value / shard_begin(1));
 }
 
-/* The same.  The caller has fairq.task open. */
+/* The shard of the sequence's ids.  The caller has fairq.task open. */
 static int32
 present_shard(void)
 {
@@ -179,7 +177,7 @@ present_shard(void)
 	return shard_of(stands.last_value);
 }
 
-/* Refuse if a shard's ids come to their end: the next ones are another's. */
+/* Refuse if a shard's ids are used up: the next ones are another shard's. */
 static void
 check_shard_end(int64 value)
 {
@@ -192,7 +190,7 @@ check_shard_end(int64 value)
 				errhint("Move its groups to a new shard."));
 }
 
-/* Returns how many ids a value of the sequence stands for. */
+/* Returns how many ids a value of the sequence covers. */
 static int
 chunk_size(Oid seq, int64 value)
 {
@@ -204,7 +202,7 @@ chunk_size(Oid seq, int64 value)
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for sequence %u", seq);
 	form = (Form_pg_sequence) GETSTRUCT(tuple);
-	/* of one that goes down, or round and round, each is what it is */
+	/* if the sequence descends or cycles, each value is only itself */
 	n = form->seqincrement < 1 || form->seqcycle ? 1 :
 		Min(form->seqincrement, PG_INT32_MAX);
 	if (pg_add_s64_overflow(value, n, &end) || end - 1 > form->seqmax)
@@ -214,8 +212,8 @@ chunk_size(Oid seq, int64 value)
 }
 
 /*
- * Take up to n ids of a new chunk, whose rest is for all sessions.  Returns
- * how many.
+ * Take up to n ids of a new chunk, and leave the rest to all sessions.
+ * Returns how many.
  */
 static int
 take_new_chunk(FairqIds *ids, int64 *first, int n)
@@ -276,7 +274,7 @@ check_no_tasks(void)
 				errhint("Set it right after CREATE EXTENSION."));
 }
 
-/* The database is a shard: its ids are of that number from here on. */
+/* Make the database a shard: its ids have that number from here on. */
 Datum
 fairq_set_shard(PG_FUNCTION_ARGS)
 {
@@ -300,18 +298,21 @@ fairq_set_shard(PG_FUNCTION_ARGS)
 				errdetail("The database is shard %d.", present),
 				errhint("To start again, drop and create the extension."));
 	/* unlike setval() it is undone by a rollback */
-	/* START is for TRUNCATE fairq.task RESTART IDENTITY */
+	/* START applies to TRUNCATE fairq.task RESTART IDENTITY */
 	sql = psprintf("ALTER SEQUENCE fairq.task_id_seq START WITH " INT64_FORMAT " RESTART",
 				   shard_begin(shard) + 1);
 	fairq_sql(sql, NULL, 0, NULL);
 	PG_RETURN_VOID();
 }
 
-/* Which shard the database is, 0: none.  An error if it is not the expected one. */
+/*
+ * Which shard the database is, 0: none.  An error if it is not the expected
+ * one.
+ */
 Datum
 fairq_shard(PG_FUNCTION_ARGS)
 {
-	/* what the caller goes on to enqueue is of the shard that it expects */
+	/* tasks that the caller enqueues next are of the shard that it expects */
 	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
 										 PG_ARGISNULL(0) ? AccessShareLock : RowExclusiveLock);
 	int32		shard = present_shard();

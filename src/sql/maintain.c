@@ -2,38 +2,38 @@
  * maintain.c
  *		fairq.expire_leases, fairq.maintain.
  *
- * None of these is needed for the promises: pops find what has lapsed by
- * themselves.  maintain is for what would only pile up; but a queue in which
- * more groups come and go than its block length needs it, or has no number for
- * a new one.
+ * The promises need neither: pops find lapsed tasks by themselves.  maintain
+ * removes rows that would accumulate.  A queue that gets more groups over time
+ * than its block length needs it, or has no number for a new one.
  *
- * Groups that are not used.  A group without tasks and settings is forgotten,
- * and its number is free; but not while a rate keeps it from starting as many
- * tasks at once as it may.  The danger is an enqueue that has looked up the
- * number, and has not written its task yet.  So:
+ * Unused groups.  A group without tasks and settings is forgotten, and its
+ * number is free.  An exception is a group whose rate just keeps it from
+ * starting its whole burst at once.  The danger is an enqueue that has read
+ * the number, and has not written its task yet.  So:
  *
- * 1. The rows of such groups are deleted.  What backends have cached of groups
- *	  is made void at once: a transaction that looks a key up from now on finds
- *	  its row being changed, and writes one of its own with the same number
- *	  (group.c).
+ * 1.  The rows of such groups are deleted.  The groups that backends have
+ *	  cached become void at once.  A transaction that searches a key from now
+ *	  on finds that its row is being changed.  It writes one of its own with
+ *	  the same number (group.c).
  *
- * 2. All transactions that work on the queue at this moment may have looked
- *	  before.  Their end is waited for, which holds no other transaction up;
- *	  but not for long.  If they go on, the groups are left for another time.
+ * 2.  All transactions that work on the queue at this moment may have read the
+ *	  number before.  maintain waits for their end, but not for long, and
+ *	  delays no other transaction.  If they take longer, a later call removes
+ *	  the groups.
  *
- * 3. A group that has got a task meanwhile gets its row back.  Of the others
- *	 no backend knows the number any more.
+ * 3.  A group that has got a task meanwhile gets its row back.  No backend
+ *	 knows the numbers of the others any more.
  *
  * The same transaction must not add groups: it does not see the rows any more
- * that others still find.  So this is not done in a transaction block, and it
- * is an error otherwise (group.c).
+ * that others still find.  So a transaction block does not do this, and adding
+ * a group is an error otherwise (group.c).
  *
  * Locking: AccessShareLock on the queue; for a moment ShareUpdateExclusiveLock
- * for the groups, if it can be had at once: a change of settings in progress
- * may be for one of them.  maintain goes through the queues one after the
- * other, and lets each go in which it has changed nothing: there may be more
- * of them than the server has room for locks.  Tasks that are being changed are
- * left alone; what is deleted from the archive is waited for, if a redrive is open.
+ * for the groups, if it is free at once.  A change of settings in progress may
+ * be for one of them.  maintain processes one queue after the other, and
+ * unlocks each in which it has changed nothing.  There may be more queues than
+ * the server has room for locks.  It skips tasks that others are changing.  To
+ * delete from the archive it waits for an open redrive.
  */
 #include "postgres.h"
 
@@ -64,7 +64,7 @@
 PG_FUNCTION_INFO_V1(fairq_expire_leases);
 PG_FUNCTION_INFO_V1(fairq_maintain);
 
-/* how long the end of others' transactions is waited for */
+/* how long to wait for the end of others' transactions */
 #define PATIENCE_MS 1000
 #define POLL_EVERY_MS 10
 
@@ -85,7 +85,7 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 
 /*
  * Wait until all transactions have ended that work on the queue at this
- * moment. False if that takes longer than to the end.
+ * moment.  False if some last longer than until "end".
  */
 static bool
 wait_for_users(FairqQueue *queue, TimestampTz end)
@@ -110,8 +110,8 @@ wait_for_users(FairqQueue *queue, TimestampTz end)
 }
 
 /*
- * For asking which groups have tasks: by a scan that is begun once, and only in
- * those lanes that had any then.
+ * A search for groups that have tasks.  It uses one scan, and only lanes that
+ * had any task when it began.
  */
 typedef struct TasksLook
 {
@@ -121,8 +121,8 @@ typedef struct TasksLook
 } TasksLook;
 
 /*
- * Is there a task of such groups in the lane, whatever a transaction does with
- * it?
+ * Whether there is a task of such groups in the lane, whatever a transaction
+ * does with it.
  */
 static bool
 has_any(FairqScan *scan, FairqRange groups)
@@ -162,8 +162,8 @@ group_has_tasks(const TasksLook *look, int32 group_no)
 }
 
 /*
- * Does the group have tasks, or had some of which it matters by a rate when they
- * started?  With another number it could start others at once.
+ * Whether the group has tasks, or started some recently enough to matter for a
+ * rate.  With another number it could start others at once.
  */
 static bool
 group_is_used(const TasksLook *look, FairqQueue *queue, int32 group_no)
@@ -189,8 +189,8 @@ typedef struct Unused
 } Unused;
 
 /*
- * Delete the rows of groups that are not used, which are returned, and such as
- * stand there more than once.
+ * Delete the rows of unused groups, which are returned, and duplicate rows of
+ * groups.
  */
 static Unused
 delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
@@ -211,14 +211,14 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 		int32		group_no = fairq_int_of(slot, NUMBER_GROUP_NO, 0);
 		bool		again = group_no == last;
 
-		/* of a group that is just made there is nothing to forget */
+		/* a group that is just being made is not forgotten */
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		last = group_no;
 		if (group_is_used(&look, queue, group_no) ||
 			fairq_group_setting(queue, group_no) != &queue->groups.others.setting)
 		{
-			/* one row of it is enough */
+			/* one row of a group is enough */
 			if (again)
 				fairq_table_delete(numbers, &slot->tts_tid);
 			*written |= again;
@@ -237,8 +237,8 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 }
 
 /*
- * Delete the rows of groups that are not used.  False if other transactions go
- * on for too long.  *written: has anything changed?
+ * Delete the rows of unused groups.  False if other transactions last too
+ * long.  *written: whether anything has changed.
  */
 static bool
 forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
@@ -256,7 +256,7 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 	fairq_written();
 	if (n > 0 && (done = wait_for_users(queue, end)))
 	{
-		/* a new one: they may have tasks in other lanes now */
+		/* a new search: they may have tasks in other lanes now */
 		TasksLook	look = begin_look(tasks, queue->id);
 		ListCell   *number;
 		ListCell   *key;
@@ -276,8 +276,8 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 }
 
 /*
- * Forget the groups of a queue that are not used, if that can be had in time.
- * Returns whether anything was changed.
+ * Forget the unused groups of a queue, if that is possible in time.  Returns
+ * whether anything was changed.
  */
 static bool
 maintain_groups(FairqQueue *queue, TimestampTz end)
@@ -287,7 +287,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	volatile bool done = false;
 	bool		written = false;
 
-	/* a call that changes settings, or maintains it, too, goes first */
+	/* another call that changes settings or maintains the queue goes first */
 	if (!fairq_queue_id_try_lock(queue->id, ShareUpdateExclusiveLock))
 		return false;
 	/* its settings may have changed in between */
@@ -299,15 +299,15 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
 	{
-		/* what it leaves in its own context stays to the end of all */
+		/* data in its own context would stay to the end of the whole call */
 		MemoryContextSwitchTo(context);
 		done = forget_unused(queue, end, &written);
 	}
 	PG_CATCH();
 	{
 		/*
-		 * or else the client would be left in a subtransaction that it has not
-		 * begun
+		 * otherwise the client would remain in a subtransaction that it has
+		 * not begun
 		 */
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
@@ -325,7 +325,10 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	return done && written;
 }
 
-/* Only after tasks were deleted by other means are there any. */
+/*
+ * Delete keys without a task.  There are some only after tasks were deleted by
+ * SQL.
+ */
 static int64
 forget_keys(FairqQueue *queue)
 {
@@ -359,7 +362,7 @@ maintain_tasks(FairqQueue *queue)
 						 " - (SELECT q.retain_failed FROM fairq.queue q"
 						 " WHERE q.queue_id = $1)",
 						 &arg, 1, NULL);
-	/* a row that goes makes all backends read the queue again: see changed.c */
+	/* a deleted row makes all backends read the queue again: see changed.c */
 	changed += fairq_sql("DELETE FROM fairq.queue_privilege p WHERE p.queue_id = $1"
 						 " AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = p.role)",
 						 &arg, 1, NULL);
@@ -370,9 +373,9 @@ maintain_tasks(FairqQueue *queue)
 }
 
 /*
- * Read off the table what is not known of the queue's lanes, if they have tasks: which
- * groups there are, and what has fallen due.  A queue that no worker comes by is
- * watched by that (waiting.c).
+ * Read from the table the groups and due tasks of the queue's lanes, if they
+ * have tasks and that is not known.  So views can show a queue without workers
+ * (waiting.c).
  */
 static void
 make_known(FairqQueue *queue, FairqTable *tasks)
@@ -400,7 +403,7 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 			fairq_recover(queue, p, tasks, &recovering);
 		} while (fairq_lane_recovered(lane, &at) &&
 				 at.known < FAIRQ_ALL_SEATS);
-		/* leases are for pops: a group that lapses for nothing seems to wait */
+		/* no leases: a group that lapses for nothing seems to wait */
 		while (fairq_find_timed(queue, p, tasks, GetCurrentTimestamp(),
 								&found))
 			CHECK_FOR_INTERRUPTS();
@@ -408,9 +411,9 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 }
 
 /*
- * Count all tasks, if those of one of these queues are not, and it may be
- * managed, before anything is written; and make their lanes known.  The queue is locked for that, so that
- * its hints are its own.
+ * Make the lanes of those queues known that may be managed, and count all
+ * tasks if those of one of them are not counted.  This is before anything is
+ * written.  The queue is locked for that, so that its hints are its own.
  */
 static void
 read_tasks(const List *ids)
@@ -440,9 +443,9 @@ read_tasks(const List *ids)
 }
 
 /*
- * Do one part of maintain() for each of these queues that may be managed and
- * still is there.  What was changed may be dropped or altered when we have
- * ended, all else at once.
+ * Do one part of maintain() for each of these queues that still exists and may
+ * be managed.  A queue that was changed stays locked until we end; others may
+ * be dropped or altered at once.
  */
 static void
 maintain_each(const List *ids, bool groups, MemoryContext each)
@@ -466,9 +469,9 @@ maintain_each(const List *ids, bool groups, MemoryContext each)
 }
 
 /*
- * Give back what shared memory has of queues whose rows are gone, and which nobody
- * uses: they were deleted by SQL, or dropped on the primary that this server was a
- * standby of.
+ * Give back the shared memory of queues whose rows are gone, and which nobody
+ * uses.  They were deleted by SQL, or dropped on the primary while this server
+ * was its standby.
  */
 static void
 give_back_deleted(void)
@@ -478,8 +481,8 @@ give_back_deleted(void)
 	ListCell   *lc;
 
 	/*
-	 * What we have changed ourselves may be rolled back.  And a queue that is
-	 * just being made has hints before others see it.
+	 * Our own changes may be rolled back.  And a queue that is just being made
+	 * has hints before others see it.
 	 */
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
 		!ConditionalLockRelationOid(table, ShareLock))
@@ -506,7 +509,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	List	   *ids;
 
 	fairq_writes("fairq.maintain()");
-	/* first, as there may be no room for the queues that are there */
+	/* first, as there may be no room for the existing queues */
 	if (PG_ARGISNULL(0))
 	{
 		give_back_deleted();
@@ -518,8 +521,8 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	read_tasks(ids);
 	maintain_each(ids, false, each);
 	/*
-	 * in a transaction block groups may be added afterwards: see above; and of a
-	 * group that has tasks here, which are taken, nothing else may be known
+	 * in a transaction block groups may be added afterwards: see above.  And
+	 * taken tasks may be the only trace of a group
 	 */
 	if (!IsTransactionBlock() && !fairq_taken_any())
 		maintain_each(ids, true, each);

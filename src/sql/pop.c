@@ -1,20 +1,20 @@
 /*
  * pop.c
- *		fairq.pop, fairq.take; and fairq.peek, which shows what they would return.
+ *		fairq.pop, fairq.take; and fairq.peek, which shows what they would
+ *		return.
  *
- * Which group is next is decided in lane_take.c, which of its tasks in turn.c;
- * serve.c is the call that takes and serves the turns.  Here a chosen task gets
- * its lease (pop), or is removed (take), and becomes a row of the result.  Several
- * queues are served one after the other, each as by a call of its own, until there
- * are as many tasks as are asked for.
+ * lane_take.c decides which group is next, and turn.c which of its tasks;
+ * serve.c takes and serves the turns.  This file gives a chosen task its lease
+ * (pop), or removes it (take), and makes it a row of the result.  A call
+ * serves several queues one after the other, each as by a call of its own,
+ * until it has enough tasks.
  *
- * A peek is served as a pop, but on a copy of what shared memory knows
- * (fairq_foresee()).  Its rows have nothing that a producer gave but the group's
- * key.
+ * A peek is served like a pop, but on a copy of the queue's hints
+ * (fairq_foresee()).  Its rows have only the group's key of a producer's data.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on fairq.task and
  * the rows that are returned, to the end of the transaction.  A peek takes
- * AccessShareLock on both: the first holds drop_queue() off, the second DROP
+ * AccessShareLock on both: the first blocks drop_queue(), the second DROP
  * EXTENSION.
  */
 #include "postgres.h"
@@ -61,7 +61,10 @@ typedef struct Claims
 	bool		worker_isnull;
 } Claims;
 
-/* Returns a column that may be stored elsewhere, to be read when its row is long gone. */
+/*
+ * Returns a column that may be stored elsewhere, as a copy that can be read
+ * when its row is gone.
+ */
 static Datum
 copy_detoasted(FairqTable *tasks, AttrNumber attno, bool *isnull)
 {
@@ -102,7 +105,7 @@ remove_task(const Claims *claims, FairqTable *tasks, FairqTask *task)
 {
 	FairqClaimResult result;
 
-	/* what this transaction has written before is to be seen */
+	/* earlier changes by this transaction must be visible */
 	fairq_written();
 	result = fairq_task_delete(tasks, task, !tasks->locked.tuple_only);
 	if (result != FAIRQ_CLAIMED)
@@ -155,8 +158,8 @@ begin_claims(FunctionCallInfo fcinfo, Claims *claims)
 }
 
 /*
- * Serve tasks of claims->queue; with only_alone, one that is served alone.  Returns how
- * many more the caller gets of other queues.
+ * Serve tasks of claims->queue; with only_alone, one that is served alone.
+ * Returns how many more the caller gets from other queues.
  */
 static int64
 serve_claims(Claims *claims, FairqTable *tasks, int64 max_tasks, int64 per_group,
@@ -205,8 +208,8 @@ arg_worker(FunctionCallInfo fcinfo, int n, Claims *claims)
 }
 
 /*
- * What fairq.pop() and fairq.take() do with one queue.  Of their arguments the one
- * that says how many tasks a group has at most is number per_group_arg.
+ * Serve one queue, for fairq.pop() and fairq.take().  per_group_arg is the
+ * number of the argument for the most tasks of a group.
  */
 static Datum
 serve_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
@@ -279,12 +282,12 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(2))
 		fairq_check_lease(PG_GETARG_INTERVAL_P(2));
 	fairq_writes("fairq.pop()");
-	/* so that an error does not depend on what the first ones have */
+	/* so that an error does not depend on the tasks of the first ones */
 	for (int i = 0; i < n; i++)
 		(void) fairq_queue_use(DatumGetTextPP(names[i]), FAIRQ_PRIV_WORK,
 							   AccessShareLock);
 	tasks = begin_claims(fcinfo, &claims);
-	/* with what a call before has left for this one to be served alone */
+	/* first a task that an earlier call has left to be served alone */
 	for (int i = 1; i < n && left > 0; i++)
 		if (fairq_begins_alone(fairq_queue_use(DatumGetTextPP(names[i]),
 											   FAIRQ_PRIV_WORK, AccessShareLock)))
@@ -295,7 +298,7 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Put the row of a task that a pop would return, and claim it in thought. */
+/* Put the row of a task that a pop would return, and foresee its claim. */
 static FairqClaimResult
 put_foreseen(FairqTable *tasks, FairqTask *task, void *arg)
 {

@@ -1,32 +1,33 @@
 /*
  * queued.c
- *		fairq.reschedule, fairq.turns_before: of tasks that are not running.
+ *		fairq.reschedule, fairq.turns_before: for tasks that are not running.
  *
- * A task is rescheduled in outcome.c.  How many tasks may be served before one:
+ * outcome.c reschedules a task.  The most tasks that are served before one are
+ * counted like this:
  *
- * Let k tasks of a group of weight w come before a task of its own.  At each of its
- * turns the group is served w of these, as long as there are so many, so the task is
- * served at turn k / w + 1 at the latest.  A group has one turn in each block, and its
- * next one in this block, or in the next one if it has had that.  No other group
- * has more than one turn in a block.  So each of these has as many turns at most
- * as blocks are begun up to that turn, this one among them, and is served its weight at
- * each.
+ * Assume that k tasks of a group of weight w are before one of its tasks.
+ * Each turn of the group serves w of these, as long as there are w.  So the
+ * task is served at turn k / w + 1 at the latest.  A group has one turn in
+ * each block.  Its next one is in this block, or in the next one if it has had
+ * that.  No other group has more than one turn in a block.  So each other
+ * group has at most as many turns as blocks begin up to that turn, including
+ * this one.  It is served at most its weight at each.
  *
- * What comes before: what the group has queued at lower addresses, what has fallen
- * due, and tasks whose leases have ended.  They are counted, a bounded number of
- * them.  If more are queued, their number follows from the addresses: from the first
- * one's block on there are w at most in each.
+ * The tasks before it are the group's queued tasks at lower addresses, its due
+ * tasks, and those whose leases have ended.  A bounded number of them is
+ * counted.  If more are queued, their number follows from the addresses: from
+ * the first one's block on there are at most w in each.
  *
- * Which groups are served: those in the ring, and those that are parked or
- * throttled, which may come back.  One that comes later has a turn in each block
- * from then on.
+ * The groups that are served are those in the ring, and parked or throttled
+ * ones, which may return to it.  A group that joins later has a turn in each
+ * block from then on.
  *
- * The look costs the same whatever is queued, but for one at each group that has a
- * weight of its own.
+ * The cost does not depend on the backlog, only on the number of groups that
+ * have a weight of their own.
  *
- * Locking: to reschedule, RowExclusiveLock on fairq.task, AccessShareLock on the
- * queue and the row, to the end of the transaction; to look, AccessShareLock on
- * both, and a lane's lock, shared, for moments.
+ * Locking: to reschedule, RowExclusiveLock on fairq.task, AccessShareLock on
+ * the queue and the row, to the end of the transaction.  turns_before takes
+ * AccessShareLock on both, and a lane's lock, shared, for moments.
  */
 #include "postgres.h"
 
@@ -42,13 +43,13 @@
 PG_FUNCTION_INFO_V1(fairq_reschedule);
 PG_FUNCTION_INFO_V1(fairq_turns_before);
 
-/* index entries that are read, at most */
+/* most index entries that are read */
 #define MOST_ENTRIES 1000
 
 /* no bound is known */
 #define UNKNOWN (-1)
 
-/* Is the task one that still may begin? */
+/* Whether the task may still begin. */
 static bool
 is_waiting(const FairqTask *task)
 {
@@ -56,9 +57,10 @@ is_waiting(const FairqTask *task)
 }
 
 /*
- * Lock the task with that id, if it is neither running nor expired, and the caller
- * has one of these privileges on its queue, which is returned; NULL: there is none.  A
- * running one is not locked: its worker would have to wait.
+ * Lock the task with that id, if it is neither running nor expired, and the
+ * caller has one of these privileges on its queue.  Returns the queue; NULL:
+ * there is no such task.  A running one is not locked: its worker would have
+ * to wait.
  */
 static FairqQueue *
 find_waiting(FairqTable *tasks, int64 id, int any_privilege,
@@ -103,7 +105,7 @@ fairq_reschedule(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(true);
 }
 
-/* A look at what comes before a task in its group's line. */
+/* A count of the tasks before one in its group's line. */
 typedef struct Look
 {
 	FairqQueue *queue;
@@ -113,11 +115,11 @@ typedef struct Look
 	int			budget;			/* index entries that may still be read */
 	bool		more;			/* true: that was not enough */
 	int64		n;				/* tasks that were found */
-	int64		first;			/* address of the first one of the last stretch;
-								 * FAIRQ_ADDR_NONE: none */
+	int64		first;			/* address of the first task in the last
+								 * stretch; FAIRQ_ADDR_NONE: none */
 } Look;
 
-/* Is the row that of a task that comes before ours? */
+/* Whether the row is that of a task before ours. */
 static bool
 comes_before(const Look *look, const FairqTask *task, FairqRowState state,
 			 bool lapsed)
@@ -125,12 +127,12 @@ comes_before(const Look *look, const FairqTask *task, FairqRowState state,
 	if (lapsed)
 		return state == FAIRQ_ROW_LIVE && task->running &&
 			task->lease_until <= look->now;
-	/* what another transaction has in its hands may come back, or be new */
+	/* a task that another transaction changes may come back, or be new */
 	return !task->running &&
 		(task->addr != look->task->addr || task->id < look->task->id);
 }
 
-/* Count what comes before our task in a stretch of its group's line. */
+/* Count the tasks before ours in a stretch of its group's line. */
 static void
 count_stretch(Look *look, int64 from, int64 end, bool lapsed)
 {
@@ -162,7 +164,7 @@ count_stretch(Look *look, int64 from, int64 end, bool lapsed)
 	fairq_scan_end(scan);
 }
 
-/* Count what has lapsed and what is due. */
+/* Count lapsed and due tasks. */
 static void
 count_begun(Look *look, const FairqWait *wait)
 {
@@ -226,8 +228,8 @@ others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
 }
 
 /*
- * Returns how many tasks of its priority are served before a task that is queued, at
- * most; UNKNOWN.  What it relies on is said in the reference.
+ * Returns how many tasks of its priority are served before a task that is
+ * queued, at most; UNKNOWN.  The reference has its assumptions.
  */
 static int64
 tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
@@ -256,7 +258,7 @@ tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
 	n = own_ahead(&look, &own, weight);
 	if (n == UNKNOWN)
 		return UNKNOWN;
-	/* its next turn is in the present block, or it has had that */
+	/* its next turn is in the present block, or in the next one */
 	blocks = n / weight + 1 +
 		fairq_block(own.next_turn, queue->block_length) - view.block;
 	if (pg_mul_s64_overflow(blocks, others_per_block(queue, lane, &view, &own),
@@ -280,7 +282,7 @@ fairq_turns_before(PG_FUNCTION_ARGS)
 		fairq_task_find_nowait(tasks, PG_GETARG_INT64(0), &task, &changing) &&
 		!task.running && !fairq_is_timed(task.addr) &&
 		!fairq_is_expired(&task, GetCurrentTimestamp()) &&
-	/* of the group, which may be another tenant's, it tells how much it has */
+	/* the result shows the backlog of the group, maybe another tenant's */
 		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_MONITOR)) != NULL)
 		ahead = tasks_ahead(queue, tasks, &task);
 	fairq_table_close(tasks);

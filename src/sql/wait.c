@@ -2,28 +2,27 @@
  * wait.c
  *		fairq.wait: sleep until a pop is worth it.
  *
- * The procedure looks as a pop would (serve.c), and sleeps until it is woken
- * (wake.c), in turn.  Each look is a transaction of its own: nothing is held
- * while it sleeps, no snapshot and no lock.  So vacuum goes on, and the queue
- * can be dropped, of which the next look hears.
+ * In turn the procedure looks for tasks as a pop would (serve.c), and sleeps
+ * until it is woken (wake.c).  Each look is a transaction of its own: it holds
+ * no snapshot and no lock while it sleeps.  So vacuum can proceed, and the
+ * queue can be dropped, which the next look notices.
  *
- * Two things wake no sleeper: that the extension was dropped, by a backend
- * that has nothing to do with fairq; and that rows were changed by others'
- * means, which voids what shared memory knows, of all queues at once.  So once
- * a second each sleeper has a look at the messages by which PostgreSQL tells
- * backends of changed tables, and at a counter: neither takes a snapshot or a
- * lock.  Dropped by a backend that has worked with queues, the extension is
- * missed at once (fairq.c).
+ * Two events wake no sleeper.  The extension is dropped by a backend that has
+ * not used fairq.  Or rows are changed by SQL, which makes the hints of all
+ * queues void at once.  So each second a sleeper reads a counter, and the
+ * messages by which PostgreSQL notifies backends of changed tables.  Neither
+ * takes a snapshot or a lock.  If a backend that has worked with queues drops
+ * the extension, sleepers notice at once (fairq.c).
  *
- * A row that is merely locked is not worth a pop, which would pass it over,
- * and it is not published when it is unlocked.  A waiter that has seen nothing
- * but such rows looks again by itself, at intervals that grow.
+ * A row that is only locked is not worth a pop, which would pass it over, and
+ * nothing publishes its unlocking.  A waiter that has seen only such rows
+ * looks again by itself, at growing intervals.
  *
- * What a pop would bring to its end and not return (claim.c) is no reason to wake a
- * client.  A wait that finds nothing else does that itself, and looks again.
+ * Tasks that a pop would end and not return (claim.c) are no reason to wake a
+ * client.  A wait that finds no others ends them itself, and looks again.
  *
- * Locking: each look takes AccessShareLock on the queue and on fairq.task; one that
- * ends tasks takes RowExclusiveLock on the latter, and locks their rows.
+ * Locking: each look takes AccessShareLock on the queue and on fairq.task; one
+ * that ends tasks takes RowExclusiveLock on the latter, and locks their rows.
  */
 #include "postgres.h"
 
@@ -51,21 +50,25 @@ PG_FUNCTION_INFO_V1(fairq_wait_queues);
 
 #define DEFAULT_TIMEOUT (INT64CONST(30) * USECS_PER_SEC)
 
-/* until it is worth to look again at what is due and cannot be had just now */
+/*
+ * how long to wait before another look at due tasks that are not available now
+ */
 #define RETRY (INT64CONST(10) * 1000)
 
-/* the same, beside rows that are merely locked: twice as long each time, up to */
+/*
+ * the same for rows that are only locked: twice as long each time, up to this
+ */
 #define LONGEST_RETRY USECS_PER_SEC
 
-/* how often a sleeper listens */
+/* how often a sleeper checks messages and the counter */
 #define LISTEN_EVERY USECS_PER_SEC
 
-/* What the looks at a queue have found, beside that there is nothing. */
+/* Results of the looks at queues that have found no task. */
 typedef struct Looks
 {
 	TimestampTz due[FAIRQ_MAX_WAITS];	/* when to look again */
-	int64		retry[FAIRQ_MAX_WAITS]; /* put off so long by locked rows; 0:
-										 * not */
+	int64		retry[FAIRQ_MAX_WAITS]; /* delay because of locked rows; 0:
+										 * none */
 	FairqDomain *domain;
 	uint64		resets;			/* of the domain, before the last one */
 	FairqLook	look;			/* the last one */
@@ -103,7 +106,7 @@ next_due(FairqQueue *queue)
 	return next;
 }
 
-/* Have the queues locked, and this backend counted as waiting at them. */
+/* Lock the queues, and count this backend as waiting at them. */
 static void
 begin_look(text *const *names, int n, FairqQueue **queues, Looks *looks)
 {
@@ -141,7 +144,7 @@ look_at(FairqQueue *queue, FairqTable *tasks, int nth, Looks *looks)
 	}
 	else
 	{
-		/* others may have been unlocked, too, an unknown number */
+		/* an unknown number of others may have been unlocked, too */
 		if (ready && *retry > 0)
 			fairq_wake_chain(&queue->hints->wakeup);
 		*retry = 0;
@@ -152,9 +155,9 @@ look_at(FairqQueue *queue, FairqTable *tasks, int nth, Looks *looks)
 }
 
 /*
- * Look at the queues in their order, in a transaction of its own, up to one that
- * has something; with ends, ending what is over.  Returns which; -1: none has.
- * *again: another look is worth it at once.
+ * Look at the queues in their order, in a transaction of its own, up to one
+ * that has something.  With ends, it ends tasks that are over.  Returns which;
+ * -1: none has.  *again: another look is worth it at once.
  */
 static int
 look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
@@ -180,14 +183,14 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 	fairq_table_close(tasks);
 	if (ends)
 		PopActiveSnapshot();
-	/* and go on in a transaction that has no snapshot yet */
+	/* and continue in a transaction that has no snapshot yet */
 	SPI_commit();
 	return found;
 }
 
 /*
- * Look at the queues.  If there is nothing, but tasks that a pop would end and not
- * return, they are ended: by that there may be free slots, once it is committed.
+ * Look at the queues.  If there are only tasks that a pop would end and not
+ * return, end them.  The commit of that may free slots.
  */
 static int
 look(text *const *names, int n, Looks *looks)
@@ -214,7 +217,7 @@ sleep_until(TimestampTz until, const Looks *looks)
 		if (news || GetCurrentTimestamp() >= until)
 			return;
 		AcceptInvalidationMessages();
-		/* it may have been needed for that */
+		/* processing of messages may have taken it */
 		InvalidateCatalogSnapshot();
 		if (!fairq_catalog_is_valid() ||
 			pg_atomic_read_u64(&looks->domain->resets) != looks->resets)
@@ -222,7 +225,10 @@ sleep_until(TimestampTz until, const Looks *looks)
 	}
 }
 
-/* Sleep until one of the queues has something.  Returns which; -1: none until end. */
+/*
+ * Sleep until one of the queues has something.  Returns which; -1: none until
+ * end.
+ */
 static int
 wait_until(TimestampTz end, text *const *names, int n)
 {
@@ -273,7 +279,7 @@ result_row(bool ready)
 											 &isnull));
 }
 
-/* What both procedures do: wait at these queues for the time of argument 1. */
+/* Wait at these queues for the time of argument 1, for both procedures. */
 static Datum
 wait_at(FunctionCallInfo fcinfo, const Datum *names, int n)
 {
@@ -294,7 +300,7 @@ wait_at(FunctionCallInfo fcinfo, const Datum *names, int n)
 
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect_ext failed");
-	/* what the arguments point to need not live as long as this */
+	/* data of the arguments need not live as long as this call */
 	for (int i = 0; i < n; i++)
 		copies[i] = DatumGetTextPCopy(names[i]);
 	ready = wait_until(end, copies, n) >= 0;

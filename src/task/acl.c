@@ -1,13 +1,12 @@
 /*
  * acl.c
- *		Who may do what with a queue.
+ *		Privileges of roles on queues.
  *
  * A privilege on a queue is a row (queue_id, role, privilege).  A role that
- * has the privileges of such a role has it; so do superusers, and a role that
- * has those of the role that owns fairq's tables.  FAIRQ_PRIV_MANAGE comprises
- * the others, and FAIRQ_PRIV_WORK comprises FAIRQ_PRIV_MONITOR, which a role
- * that has the privileges of pg_monitor has on each queue.  Nothing is ever
- * PUBLIC's.
+ * has the privileges of such a role has it.  So do superusers, and a role that
+ * has those of the owner of fairq's tables.  FAIRQ_PRIV_MANAGE comprises the
+ * others, and FAIRQ_PRIV_WORK comprises FAIRQ_PRIV_MONITOR, which a role that
+ * has the privileges of pg_monitor has on each queue.  PUBLIC never has any.
  *
  * A role is kept by its OID, so that a new one of the same name inherits
  * nothing.  Rows of roles that were dropped grant nothing, until
@@ -40,7 +39,7 @@ fairq_privilege_named(const char *name)
 	return 0;
 }
 
-/* May the current user do anything at all, with any queue? */
+/* Whether the current user has all privileges on all queues. */
 static bool
 is_owner(void)
 {

@@ -1,20 +1,21 @@
 /*
  * acl.h
- *		Who may do what with a queue.
+ *		Privileges of roles on queues.
  */
 #ifndef FAIRQ_ACL_H
 #define FAIRQ_ACL_H
 
 #include "store_spi.h"
 
-/* What one may do with a queue; these are bits. */
+/* Privileges on a queue; these are bits. */
 typedef enum FairqPrivilege
 {
 	FAIRQ_PRIV_ENQUEUE = 1,
 	FAIRQ_PRIV_WORK = 2,		/* comprises FAIRQ_PRIV_MONITOR */
 	FAIRQ_PRIV_MANAGE = 4,		/* comprises the others */
-	FAIRQ_PRIV_MONITOR = 8		/* to see queues and groups, and of a task
-								 * nothing that its producer or worker gave */
+	FAIRQ_PRIV_MONITOR = 8		/* to see queues, groups and tasks, without
+								 * data that a task's producer or worker
+								 * gave */
 } FairqPrivilege;
 
 #define FAIRQ_PRIV_ANY \

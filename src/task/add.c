@@ -3,19 +3,20 @@
  *		Adding a task: its key, its address, its row.
  *
  * A task gets its address by reservation in shared memory (assign.c); then its
- * row is written.  Between the two nothing is locked, so no backend waits while
- * a large payload is toasted.
+ * row is written.  Between the two nothing is locked, so no backend waits
+ * while a large payload is toasted.
  *
- * A task with a key is added unless another one has the key (dedup.c).  The other
- * one may be replaced, as long as it is not running: then the task that was
- * enqueued last is the one that runs.  An expired task will never run, so it is
- * finished, and its key is taken.
+ * A task with a key is added unless another one has the key (dedup.c).  The
+ * other one may be replaced, as long as it is not running: then the task that
+ * was enqueued last is the one that runs.  An expired task will never run, so
+ * it is finished, and its key is taken.
  *
  * Locking: the caller has the queue and fairq.task locked, to the end of the
- * transaction.  To replace or finish another task, its row is locked, as long.  A
- * replacement waits for a transaction that is changing the row: that one has an
- * equal key, or works on that very task.  To finish an expired task waits for
- * none: a pop that began it in time may stay open for as long as its work takes.
+ * transaction.  To replace or finish another task, its row is locked, as long.
+ * A replacement waits for a transaction that is changing the row: that one has
+ * an equal key, or works on that very task.  To finish an expired task waits
+ * for none: a pop that began it in time may stay open for as long as its work
+ * takes.
  */
 #include "postgres.h"
 
@@ -51,8 +52,8 @@ fairq_add_end(FairqEnqueue *e, bool any)
 }
 
 /*
- * Give a task its address, whether it is ready or scheduled; make its row, which
- * is to be written soon (assign.c).
+ * Give a task its address, whether it is ready or scheduled; make its row,
+ * which is to be written soon (assign.c).
  */
 void
 fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
@@ -126,8 +127,8 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 }
 
 /*
- * Finish the task that has the key, if it is expired: no worker will ever begin it.
- * Returns whether it was.
+ * Finish the task that has the key, if it is expired: no worker will ever
+ * begin it.  Returns whether it was.
  */
 static bool
 finish_expired(FairqEnqueue *e, int64 id)
@@ -146,8 +147,8 @@ finish_expired(FairqEnqueue *e, int64 id)
 }
 
 /*
- * Take a key for a task, as fairq_dedup_take() does; from a task that is expired,
- * too, which is finished by that.
+ * Take a key for a task, as fairq_dedup_take() does; from a task that is
+ * expired, too, which is finished by that.
  */
 int64
 fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait)
@@ -163,8 +164,8 @@ fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait)
 }
 
 /*
- * Replace the task that has the key, unless it is running.  False: it has finished, and
- * the key is free, or held.
+ * Replace the task that has the key, unless it is running.  False: it has
+ * finished, and the key is free, or held.
  */
 static bool
 replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
@@ -192,9 +193,9 @@ replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 }
 
 /*
- * Add a task, unless another one has its key; with replace, that one is replaced.
- * timed: a time was given for the task, even if it is past.  Returns the id of
- * the task that exists then.
+ * Add a task, unless another one has its key; with replace, that one is
+ * replaced.  timed: a time was given for the task, even if it is past.
+ * Returns the id of the task that exists then.
  */
 int64
 fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace,

@@ -2,13 +2,13 @@
  * assign.c
  *		Giving tasks their addresses.
  *
- * An address follows the group's last one, its tail.  Shared memory has the tails
- * of the groups that it has entries for (lane.c); others are read from the
- * table, with one backward probe.  Committed rows and those of open
- * transactions count alike.  The table does not show a row that is not
- * written yet.  So a group's entry is pinned from the reservation of an address
- * until the row is there; and if there is none to pin, rows that a call has put
- * off are written before it looks up a tail.
+ * An address follows the group's last one, its tail.  Shared memory has the
+ * tails of the groups that it has entries for (lane.c); others are read from
+ * the table, with one backward probe.  Committed rows and those of open
+ * transactions count alike.  The table does not show a row that is not written
+ * yet.  So a group's entry is pinned from the reservation of an address until
+ * the row is there.  If there is no entry to pin, a call writes the rows that
+ * it has put off before it looks up a tail.
  *
  * Locking: none while the table is read; see lane.c for what is held for the
  * moment in which an address is reserved.

@@ -34,7 +34,7 @@
 #include "taken.h"
 #include "transaction.h"
 
-/* Does that attempt (or any) hold the task's lease? */
+/* Whether that attempt (or any) holds the task's lease. */
 static bool
 is_leased(const FairqTask *task, int32 attempt)
 {
@@ -52,8 +52,8 @@ use_queue(FairqAttempt *a, int32 queue_id, int any_privilege)
 }
 
 /*
- * The same without waiting for a transaction that drops the queue: then a->busy is
- * true, and the result false.
+ * The same without waiting for a transaction that drops the queue: then
+ * a->busy is true, and the result false.
  */
 static bool
 use_queue_nowait(FairqAttempt *a, int32 queue_id, int any_privilege)
@@ -62,7 +62,7 @@ use_queue_nowait(FairqAttempt *a, int32 queue_id, int any_privilege)
 	{
 		const FairqQueue *queue = fairq_queue_by_id(queue_id);
 
-		/* who has no privilege locks nothing */
+		/* a caller without a privilege locks nothing */
 		if (queue == NULL || !fairq_may(queue, any_privilege))
 			return false;
 		a->busy = !fairq_queue_id_try_lock(queue_id, AccessShareLock);
@@ -73,8 +73,8 @@ use_queue_nowait(FairqAttempt *a, int32 queue_id, int any_privilege)
 }
 
 /*
- * Note how long the attempt took that its worker ends.  One of a row by SQL may
- * have no beginning.
+ * Note how long the attempt took that its worker ends.  One of a row by SQL
+ * may have no beginning.
  */
 static void
 sample_run(FairqQueue *queue, const FairqTask *task)
@@ -96,7 +96,8 @@ notify_slots(FairqQueue *queue)
  * Finish the task whose lease that attempt holds.  Its queue is locked before
  * anything is done to the row, once for a run of tasks.  took is how many
  * microseconds of work it was; -1: since its claim.  A task that was cancelled
- * is finished as such, which a->task.cancelled says.  False if the lease is lost.
+ * is finished as such, which a->task.cancelled says.  False if the lease is
+ * lost.
  */
 bool
 fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
@@ -224,8 +225,8 @@ fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
 }
 
 /*
- * Lock the task whose lease that attempt holds, or find it if this transaction has
- * taken it as that attempt.
+ * Lock the task whose lease that attempt holds, or find it if this transaction
+ * has taken it as that attempt.
  */
 bool
 fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt)
@@ -300,7 +301,9 @@ fairq_fail_attempt(FairqAttempt *a, const text *error, int64 retry_in, bool dead
 	sample_run(a->queue, &a->task);
 }
 
-/* The task runs again after a delay in microseconds, unless it was cancelled. */
+/*
+ * The task runs again after a delay in microseconds, unless it was cancelled.
+ */
 void
 fairq_release_attempt(FairqAttempt *a, int64 delay)
 {
@@ -329,7 +332,7 @@ fairq_extend_attempt(FairqAttempt *a, TimestampTz until)
 	fairq_task_extend(a->tasks, &a->task, until);
 }
 
-/* The worker says how far it is. */
+/* Write the progress that the worker reports. */
 void
 fairq_note_progress(FairqAttempt *a, Datum progress)
 {

@@ -8,15 +8,15 @@
 #include "queue.h"
 #include "store.h"
 
-/* A task at hand, one after the other. */
+/* The present task of a call. */
 typedef struct FairqAttempt
 {
 	FairqTable *tasks;			/* fairq.task, open */
-	FairqQueue *queue;			/* the task's, locked; until one is found, that
-								 * of the task before; NULL: there was none */
+	FairqQueue *queue;			/* queue of the task, locked; before one is
+								 * found, of the previous task.  NULL: none */
 	FairqTask	task;
-	bool		busy;			/* true: another transaction has the row, for which
-								 * was not waited */
+	bool		busy;			/* true: another transaction has the row
+								 * locked, and the call did not wait */
 } FairqAttempt;
 
 /* A way to find the task of an attempt. */

@@ -5,7 +5,7 @@
  * fairq.dedup has a row for each key of an unfinished task.  An enqueue
  * inserts it, and the transaction that finishes the task deletes it.  If the
  * task has its key only until it starts, its first claim deletes it.  A
- * retried task does not get the key back, since another task may have it by
+ * retried task does not get the key back, since another task may own it by
  * then.  An enqueue that finds the row returns its task's id.  If the row is
  * being inserted or changed, the enqueue waits for the end of that
  * transaction, which decides whether there is such a task.  Tasks without a
@@ -94,7 +94,10 @@ look_up_key(FairqTable *keys, int32 queue_id, Datum key)
 	return row;
 }
 
-/* Has the task of the scan's row that key of the queue, and not given it up? */
+/*
+ * Whether the task of the scan's row has that key of the queue, and has not
+ * given it up.
+ */
 static bool
 has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 {
@@ -108,7 +111,8 @@ has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 
 /*
  * Is there a task of that id and key, also if a transaction is about to insert
- * or to delete it?  A row that is moved meanwhile is not missed: see store_task.c.
+ * or to delete it?  A row that is moved meanwhile is not missed: see
+ * store_task.c.
  */
 static bool
 has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
@@ -116,7 +120,7 @@ has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 	uint64		moves = FAIRQ_NOT_SEARCHED;
 	FairqScan  *scan;
 	bool		found = false;
-	/* for what the scan needs later on, in another call */
+	/* for memory that the scan needs in a later call */
 	MemoryContext old = MemoryContextSwitchTo(tasks->context);
 
 	while (!found &&
@@ -124,14 +128,17 @@ has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 	{
 		while (!found && fairq_scan_next(scan) != FAIRQ_ROW_END)
 			found = has_key(fairq_scan_slot(scan), queue_id, key);
-		/* don't keep a buffer pinned that is not looked at */
+		/* don't keep a buffer pinned that is not read */
 		ExecClearTuple(fairq_scan_slot(scan));
 	}
 	MemoryContextSwitchTo(old);
 	return found;
 }
 
-/* Does the task, which was found to have a key, keep it, though it will never begin? */
+/*
+ * Does the task, which was found to have a key, keep it, though it will never
+ * begin?
+ */
 bool
 fairq_dedup_is_expired(FairqTable *tasks, int64 id)
 {
@@ -168,8 +175,9 @@ hash_of(Datum key)
 }
 
 /*
- * Has the key no owner, though there is a row?  gone is a task that had the key and
- * was not there.  A task that is redriven has its own key back.
+ * Whether the key has no owner, though there is a row.  gone is a task that
+ * had the key and was not there.  A task that is redriven has its own key
+ * back.
  */
 static bool
 is_void(FairqTable *tasks, int32 queue_id, Datum key, const KeyRow *row,
@@ -185,8 +193,8 @@ is_void(FairqTable *tasks, int32 queue_id, Datum key, const KeyRow *row,
 /*
  * Take a key for a task, which is written before another key is taken that
  * equals it.  Returns whose it is then: that task's, or that of the one that
- * has it, or had it and keeps it from others.  Without wait, 0 if that is not known
- * as yet.
+ * has it, or had it and keeps it from others.  Without wait, 0 if that is not
+ * known as yet.
  */
 int64
 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
@@ -238,8 +246,8 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 }
 
 /*
- * Returns the id of the unfinished task that has the key, as it is committed or
- * our own; 0: none.  No key can be inserted meanwhile, so a key that moves
+ * Returns the id of the unfinished task that has the key, as it is committed
+ * or our own; 0: none.  No key can be inserted meanwhile, so a key that moves
  * from one task to another is not missed.
  */
 int64
@@ -269,8 +277,8 @@ fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
 }
 
 /*
- * Until when the key of a locked task is held once it gives that up; DT_NOBEGIN: it is
- * not.
+ * Until when the key of a locked task is held once it gives that up;
+ * DT_NOBEGIN: it is not.
  */
 static TimestampTz
 held_until(FairqTable *tasks)
@@ -286,8 +294,8 @@ held_until(FairqTable *tasks)
 }
 
 /*
- * A locked task, or one that was just claimed, gives up its key, which it has.  If the
- * task was started the key may be held for a time.
+ * A locked task, or one that was just claimed, gives up its key, which it has.
+ * If the task was started the key may be held for a time.
  */
 void
 fairq_dedup_free(FairqTable *tasks, const FairqTask *task, bool started)
@@ -325,8 +333,8 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task, bool started)
 }
 
 /*
- * Delete the keys of a queue whose tasks are gone, or that are not held any more,
- * but those that are being changed.  Returns how many there were.
+ * Delete the keys of a queue whose tasks are gone, or that are not held any
+ * more, but those that are being changed.  Returns how many there were.
  */
 int64
 fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks)

@@ -3,28 +3,28 @@
  *		Groups: their keys and their numbers.
  *
  * fairq.group_number has a row (queue_id, group_no, group_key) for each group.
- * Its indexes are not unique, for a reason: the first enqueue of a new key
+ * Its indexes are not unique, for a reason.  The first enqueue of a new key
  * must not wait for another open transaction that is enqueueing for the same
- * key (and batches of new keys in opposite order must not deadlock).  So a
+ * key.  Batches of new keys in opposite order must not deadlock, either.  So a
  * transaction that finds a key that is there but not committed inserts a row
  * of its own, with the same number.  Whichever of them commits, the number is
  * right; equal rows are harmless.
  *
- * Numbers are given in order.  When they are used up, one that is free again is
- * taken, as a rule the first.  maintain.c frees those of groups that are not
- * used.
+ * Numbers are given in order.  When they are used up, a number that is free
+ * again is given, as a rule the first.  maintain.c frees numbers of unused
+ * groups.
  *
- * Locking: giving a number, and inserting a second row for one, happen under
- * ExclusiveLock on the object (fairq.group_number, queue_id), released at
- * once: nothing that may wait for a transaction is done under it.  Other
+ * Locking: a backend gives a number, or inserts a second row for one, under
+ * ExclusiveLock on the object (fairq.group_number, queue_id).  It releases the
+ * lock at once, and never waits for a transaction under it.  Other
  * transactions see the row by then, with a dirty snapshot.  Reading takes no
  * lock.
  *
- * Keys and numbers are cached in the backend.  What was read while our own row
- * was not committed is forgotten if that is rolled back.  On a standby nothing
- * is remembered: that a number was freed on the primary is counted in the
- * primary's shared memory and not in the log, so no backend would hear of it,
- * and after a promotion the session could write by what it remembers.
+ * Keys and numbers are cached in the backend.  If our own row is rolled back,
+ * entries that were read before are forgotten.  A standby caches nothing.  The
+ * primary counts freed numbers in its shared memory, and not in the log, so no
+ * backend there would notice.  After a promotion the session could write by an
+ * old entry.
  */
 #include "postgres.h"
 
@@ -42,14 +42,17 @@
 #include "store.h"
 #include "transaction.h"
 
-/* then all is forgotten: the cache is bounded, about 10 MB with short keys */
+/*
+ * past that all is forgotten: the cache is bounded, about 10 MB with short
+ * keys
+ */
 #define MAX_CACHED 65536
 
 /* groups whose keys are read at once, and how far apart those may be */
 #define MAX_AHEAD 64
 #define NEARBY 8
 
-/* numbers that the walk for a free one looks at together */
+/* numbers that the walk for a free one checks together */
 #define WALK_STEP 256
 
 typedef struct KeyId
@@ -145,8 +148,9 @@ check_group_cache(void)
 }
 
 /*
- * Note that groups were changed, and numbers of some maybe freed: forget them,
- * here and in other backends, now and once more at the end of the transaction.
+ * Note that groups were changed, and numbers of some maybe freed.  Forget
+ * them, here and in other backends, now and again at the end of the
+ * transaction.
  */
 void
 fairq_groups_changed(bool freed)
@@ -156,7 +160,7 @@ fairq_groups_changed(bool freed)
 }
 
 /*
- * What was read of our own rows is committed now, or an abort has made it wrong:
+ * Entries of our own rows are committed now, or an abort has made them wrong:
  * then forget all.
  */
 static void
@@ -201,8 +205,8 @@ key_at(FairqScan *scan)
 }
 
 /*
- * Look for the key.  Returns its number or -1; *committed tells whether a row
- * of it is committed, or our own.
+ * Look for the key.  Returns its number or -1; *committed is whether a row of
+ * it is committed, or our own.
  */
 static int32
 find_group_key(FairqTable *table, FairqQueue *queue, text *key,
@@ -229,8 +233,8 @@ find_group_key(FairqTable *table, FairqQueue *queue, text *key,
 
 /*
  * The lowest number from there on that no row has; limit, if there is none
- * below.  It goes by steps, so that it does not come by the dead entries of all
- * the numbers that are free behind the first one.
+ * below.  It proceeds in steps, so that it does not read the dead entries of
+ * all free numbers behind the first one.
  */
 static int32
 next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
@@ -268,11 +272,11 @@ next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
  * A number that is free again; limit, if there is none.  Under the lock for
  * giving numbers.
  *
- * Where the last walk ended is kept in shared memory, together with what
- * group_changes was before.  That counts when numbers are freed, and then the
- * walk begins anew.  A number may also become free without that, when a new
- * group is rolled back.  So before all are called used up they are all looked
- * at.
+ * Shared memory keeps where the last walk ended, and the value of
+ * group_changes before it.  That increases when numbers are freed, and then
+ * the walk begins anew.  A number may also become free without that, when a
+ * new group is rolled back.  So the walk checks all numbers before it reports
+ * that they are used up.
  */
 static int32
 first_free_number(FairqTable *table, FairqQueue *queue, int32 limit)
@@ -407,7 +411,9 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	fairq_table_close(table);
 	if (group_no >= 0)
 	{
-		/* what was read before a change must not be remembered after it */
+		/*
+		 * an entry that was read before a change must not be cached after it
+		 */
 		check_group_cache();
 		if (changes == changes_before && !in_recovery)
 			remember_key(queue, key, group_no);
@@ -431,8 +437,8 @@ fairq_existing_group(FairqQueue *queue, text *key)
 
 /*
  * How many groups to read when the key of one is not known.  Tasks are served
- * in the order of their groups' numbers: if the last ones that were read have
- * been asked for one after the other, this goes on, and one scan for many is
+ * in the order of their groups' numbers.  If the last keys read were requested
+ * one after the other, the next ones probably follow.  One scan for many costs
  * a fraction of a scan for each.
  */
 static int32
@@ -512,7 +518,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 			continue;
 		}
 		no = no_at(scan);
-		/* all rows of a number say the same, also one that is just freed */
+		/* all rows of a number are equal, also one that is just freed */
 		if (state == FAIRQ_ROW_LIVE && !in_recovery &&
 			changes == pg_atomic_read_u64(&fairq_domain()->group_changes))
 		{
@@ -529,5 +535,5 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	return PointerGetDatum(key);
 }
 
-/* At the end of a transaction the cache is settled. */
+/* The end of a transaction settles the cache. */
 const FairqEnding fairq_groups_ending = {.settle = settle};

@@ -2,26 +2,27 @@
  * line.c
  *		The line of a group: its tasks in a lane, in the order of addr.
  *
- * A line is a stretch of the index by group, and a lane is all its lines, one
- * after the other.  So a part of a line costs one descent and what is read of it;
- * and from one group to the next one costs a descent, however long its line is.
+ * A line is a contiguous piece of the index by group, and a lane is all its
+ * lines, one after the other.  So reading a piece of a line costs one descent
+ * and its entries.  To get from one group to the next costs one descent,
+ * however long the line is.
  *
- * A scan is begun once and goes on to other places: that saves the cost of
- * beginning one, and a look at the page that the scan holds.
+ * One scan serves several places.  That saves the cost of beginning another
+ * one, and the first search is in the page that the scan holds.
  *
- * In a queue that is in order, no task of a group starts while the group has a
- * task that is to be retried, or one that is ready before it.  A claim has the
- * group's only slot first, and then looks into the table, which alone says that:
- * so a restart loses nothing of it.  The transaction that had the slot before
- * has left it after its commit, so the row of a task whose attempt has failed is
- * seen.  A call that came to the group before the slot was free may have an
- * earlier task in flight, and put it back.  So the claim looks back in the line,
- * for MOST_BACK index entries: what is in flight stands right before.
+ * In a queue that is in order, a task waits while its group has a task to be
+ * retried, or one ready before it.  A claim takes the group's only slot first.
+ * Then it reads the table, which alone has these tasks, so a restart loses
+ * nothing.  The transaction that had the slot before has released it after its
+ * commit, so the row of a task whose attempt has failed is visible.  A call
+ * that visited the group before the slot was free may have an earlier task in
+ * flight, and give it back.  So the claim checks MOST_BACK index entries
+ * before its task: tasks in flight are right before it.
  *
  * Rows are read with a dirty snapshot.  A row that an open transaction is
  * changing counts as there, because it may be there afterwards.  If it is not,
- * that is published (fairq_finish() in outcome.c).  An expired task is in
- * nobody's way.
+ * the end of that transaction publishes it (fairq_finish() in outcome.c).  An
+ * expired task blocks no other task.
  *
  * Locking: none.
  */
@@ -30,12 +31,12 @@
 #include "line.h"
 #include "seats.h"
 
-/* entries that are looked at before a task */
+/* entries that are checked before a task */
 #define MOST_BACK 100
 
 /*
- * Look for a group's tasks at or past an address, and before end, with a scan that
- * was used like this before, or NULL.  It is for fairq_task_next().
+ * Search a group's tasks at or past an address, and before end.  The scan is
+ * one that was used like this before, or NULL.  It is for fairq_task_next().
  */
 FairqScan *
 fairq_line_search(FairqScan *scan, FairqTable *tasks, int32 lane,
@@ -46,8 +47,8 @@ fairq_line_search(FairqScan *scan, FairqTable *tasks, int32 lane,
 }
 
 /*
- * The first group at or behind that seat that has an entry, whatever its row is;
- * FAIRQ_NO_SEAT: none.  *scan is used again, as above.
+ * The first group at or behind that seat that has an entry, whatever its row
+ * is; FAIRQ_NO_SEAT: none.  *scan is used again, as above.
  */
 int32
 fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
@@ -63,8 +64,8 @@ fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
 }
 
 /*
- * Read the last address of the group's line that was given, and how many tasks stand
- * there; of more than most of them, so many and one.
+ * Read the last address given in the group's line, and how many tasks have it.
+ * The count stops at most + 1.
  */
 FairqTail
 fairq_line_tail(FairqTable *tasks, int32 lane, int32 group_no, int most)
@@ -89,7 +90,10 @@ fairq_line_tail(FairqTable *tasks, int32 lane, int32 group_no, int most)
 	return tail;
 }
 
-/* When the first of them is due; DT_NOEND: that is not known, or there is none. */
+/*
+ * Whether the scan has a task to be retried.  *due_at: when the first is due;
+ * DT_NOEND: not known.
+ */
 static bool
 lane_retries(FairqTable *tasks, FairqScan *scan, TimestampTz *due_at)
 {
@@ -98,7 +102,7 @@ lane_retries(FairqTable *tasks, FairqScan *scan, TimestampTz *due_at)
 
 	while ((state = fairq_task_next(scan, &task, false)) != FAIRQ_ROW_END)
 	{
-		/* one that is running has the slot, or by SQL is beside it */
+		/* a running one has the slot, or SQL has made it run without */
 		if (state == FAIRQ_ROW_LIVE && task.running)
 			continue;
 		*due_at = state == FAIRQ_ROW_LIVE ? task.run_at : DT_NOEND;
@@ -108,8 +112,9 @@ lane_retries(FairqTable *tasks, FairqScan *scan, TimestampTz *due_at)
 }
 
 /*
- * Has the group a task that is to be retried, in any priority?  *due_at: when the
- * first of these is due; DT_NOEND: not known, another transaction is changing it.
+ * Whether the group has a task that is to be retried, in any priority.
+ * *due_at: when the first of these is due; DT_NOEND: not known, another
+ * transaction is changing it.
  */
 bool
 fairq_line_retries(FairqQueue *queue, FairqTable *tasks, int32 group_no,
@@ -135,8 +140,9 @@ fairq_line_retries(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 }
 
 /*
- * Is another task of the group ready in that lane, before this queued one?  *changing:
- * another transaction is changing the one that is, and will publish it.
+ * Whether another task of the group is ready in that lane, before this queued
+ * one.  *changing: another transaction is changing that task, and will publish
+ * it.
  */
 bool
 fairq_line_has_earlier(FairqQueue *queue, FairqTable *tasks,

@@ -5,7 +5,7 @@
  * A task that is finished leaves fairq.task, and its dedup_key is free in the
  * same transaction.  It goes to the archive if it has failed, or if its queue
  * has retain.  A task whose attempt has failed is retried: it gets the time at
- * which it is due, maybe now, and is served before its group's queued tasks.
+ * which it is due, maybe now.  It is served before its group's queued tasks.
  * A task that was released is ready at once, at a fresh address behind its
  * group's others, or it is scheduled.
  *
@@ -15,8 +15,8 @@
  * commit removes the row that pops know, and publishes the new one.  An abort
  * publishes the old one, since pops have passed over it meanwhile.
  *
- * The transaction that ends a lease gives up the task's slot at its commit; if
- * it is rolled back, it notes the old lease again (transaction.c).  A task
+ * The transaction that ends a lease gives up the task's slot at its commit.
+ * If it is rolled back, it notes the old lease again (transaction.c).  A task
  * that this transaction has taken has no lease and no row any more (taken.c),
  * and its slot is free already.  If it has failed or is released, its row is
  * written again.
@@ -103,8 +103,8 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 }
 
 /*
- * How many microseconds it has been running by that time.  One of a row by SQL may
- * have no beginning.
+ * How many microseconds it has been running by that time.  One of a row by SQL
+ * may have no beginning.
  */
 int64
 fairq_leased_for(const FairqTask *task, TimestampTz now)
@@ -126,7 +126,9 @@ fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 {
 	bool		lapsed = task->took == FAIRQ_TOOK_LEASE;
 
-	/* the group may have been put aside in another priority until it would run */
+	/*
+	 * the group may have been put aside in another priority until it would run
+	 */
 	if (queue->retries.in_order &&
 		fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
 		pending->done |= FAIRQ_ENDS_RETRIED;
@@ -250,8 +252,8 @@ publish_again(FairqPending *pending, FairqTask *task,
 }
 
 /*
- * Write a task anew that this transaction has taken.  A key that the task had is taken
- * again, unless the transaction has given that to another task since.
+ * Write a task anew that this transaction has taken.  A key that the task had
+ * is taken again, unless the transaction has given that to another task since.
  */
 static void
 put_back(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
@@ -340,8 +342,8 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 }
 
 /*
- * Change a locked task that is not running: what it is, if that is not NULL, and
- * when it is run; DT_NOBEGIN: now.  With stays, it keeps its place.
+ * Change a locked task that is not running: its content, if that is not NULL,
+ * and its time; DT_NOBEGIN: now.  With stays, it keeps its place.
  */
 static void
 change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,

@@ -1,6 +1,6 @@
 /*
  * outcome.h
- *		What becomes of a task: finished, to be run again, or changed.
+ *		Outcomes: a task is finished, runs again, or is changed.
  */
 #ifndef FAIRQ_OUTCOME_H
 #define FAIRQ_OUTCOME_H

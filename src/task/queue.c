@@ -2,48 +2,51 @@
  * queue.c
  *		Queues and their settings, cached in the backend.
  *
- * Settings are read with a dirty snapshot: what is committed now, whatever
- * snapshot the transaction has.  An address computed with a block length of
- * yesterday would be wrong.
+ * Settings are read with a dirty snapshot: as they are committed now, whatever
+ * snapshot the transaction has.  An address computed with an old block length
+ * would be wrong.
  *
  * Locking: a transaction that works on a queue holds AccessShareLock on it, an
  * object lock on (fairq.queue, queue_id), to the end of the transaction.
  * Dropping it and changing its block length take AccessExclusiveLock.  Other
- * settings change under ShareUpdateExclusiveLock, that is, one at a time and
- * beside all work.  A queue is created under ExclusiveLock on (fairq.queue, hash of
- * the name, 1), released at once; then the row makes others wait.
+ * settings change under ShareUpdateExclusiveLock, one change at a time, and
+ * concurrently with all work.  A queue is created under ExclusiveLock on
+ * (fairq.queue, hash of the name, 1), released at once; then the row makes
+ * others wait.
  *
- * Ids are cached by names, and thrown away when fairq.queue is invalidated in
- * the relation cache, which each change of it does.  They are looked at after
- * the lock is held, as for tables.
+ * Ids are cached by names.  Each change of fairq.queue invalidates it in the
+ * relation cache, which makes the ids void.  They are checked after the lock
+ * is held, as for tables.
  *
  * Settings and privileges are read again only if those of this very queue have
- * changed: a queue can have very many.  And settings of a group only if its own
- * have: a queue can have settings of very many groups (settings.c).  Who changes
- * them counts the queue's version in shared memory up when it ends, and says
- * there what has changed (changed.c, transaction.c, versions.c).  That is
- * enough:
+ * changed: there can be very many queues.  Settings of a group are read again
+ * only if its own have changed: a queue can have settings of very many groups
+ * (settings.c).  A transaction that changes them increments the queue's
+ * version in shared memory when it ends.  There it also notes which ones have
+ * changed (changed.c, transaction.c, versions.c).  That is enough:
  *
- * - The version is counted up after the change is visible, and noted here before
- *   anything is read.  So what was read before the change bears an old version,
- *   and is read again.
- * - It is counted up before locks are released, before invalidation messages
- *   are sent and before the client hears of the commit.  So a backend that has
- *   heard of a change in any of these ways finds the new version.
- * - It is counted up before the tasks of the same commit are published.  So a
- *   pop that begins when they are there to be found finds it, too.
- * - It is counted up at an abort, too, of a subtransaction as well: others may
- *   have read the row while it was changed, and we ourselves what we wrote.
- * - What our own transaction has changed, and not ended, we hear of in
- *   fairq_queue_changed(): "reading" counts up, or the group is noted.  If it is
- *   undone the version says so, as to all others.
- * - If shared memory had nothing of the queue when it was changed, it may have
- *   by the time that is visible; so then a count of the domain goes up instead.
- * - On a standby none of these counts up.  There invalidations say it, as they
- *   are replayed, of all settings; and what was read there is void after the
- *   promotion.
+ * - The version is incremented after the change is visible, and noted here
+ *   before anything is read.  So settings that were read before the change
+ *   have an old version, and are read again.
+ * - It is incremented before locks are released, invalidation messages are
+ *   sent and the client is notified of the commit.  So a backend that learns
+ *   of a change in any of these ways finds the new version.
+ * - It is incremented before the tasks of the same commit are published.  So a
+ *   pop that can find these finds it, too.
+ * - An abort increments it, too, also that of a subtransaction.  Others may
+ *   have read the row while it was changed, and we ourselves may have read our
+ *   changes.
+ * - fairq_queue_changed() notes changes of our own transaction in progress: it
+ *   increments "reading", or the group is noted.  If they are undone, the
+ *   version changes, as for all others.
+ * - Shared memory may have nothing of the queue when it is changed, but know
+ *   it by the time the change is visible.  Then a count of the domain is
+ *   incremented instead.
+ * - On a standby none of these counts changes.  There the replay of
+ *   invalidations makes all settings void.  All settings read there are void
+ *   after the promotion.
  *
- * Entries are never freed, only read again: a pointer stays good for the
+ * Entries are never freed, only read again.  A pointer is valid for the
  * backend's life, its content until the next fairq_queue_use().
  */
 #include "postgres.h"
@@ -81,20 +84,20 @@ typedef struct QueueName
 static HTAB *queues = NULL;
 static HTAB *names = NULL;
 static uint64 generation = 1;	/* counts invalidations of names */
-static uint64 reading = 1;		/* counts what makes all settings void, but for
-								 * those of groups */
-static uint64 reading_groups = 1;	/* counts what makes those of all groups
-									 * void */
+static uint64 reading = 1;		/* counts events that make all settings void,
+								 * except those of groups */
+static uint64 reading_groups = 1;	/* counts events that make those of all
+									 * groups void */
 static bool changing = false;	/* our own transaction has changed some */
 static bool changing_all = false;	/* and maybe those of any groups */
 
-/* the subtransaction in which others were last told so, at its commit */
+/* the subtransaction whose commit notifies others of the last change */
 static SubTransactionId told_in = InvalidSubTransactionId;
 
-static bool replaying = false;	/* what was read so far, was so on a standby */
+static bool replaying = false;	/* cached settings were read on a standby */
 static Oid	queue_relid = InvalidOid;
 
-/* Have all settings read again. */
+/* Make all settings void: they are read again. */
 static void
 make_all_void(void)
 {
@@ -113,7 +116,7 @@ invalidate_names(Datum arg, Oid relid)
 	}
 }
 
-/* Make the caches.  An error on the way leaves nothing that looks like one. */
+/* Make the caches.  If an error occurs, there is none. */
 static void
 init_cache(void)
 {
@@ -153,8 +156,8 @@ check_queue_cache(void)
 
 /*
  * Invalidate names in other backends, and on standbys all that is cached here,
- * if this transaction commits; and let our own later commands see what was
- * written.  A message of each subtransaction is enough.
+ * if this transaction commits.  Make our own later commands see its changes.
+ * One message per subtransaction is enough.
  */
 static void
 tell_others(void)
@@ -169,8 +172,8 @@ tell_others(void)
 }
 
 /*
- * Note a change of queues or privileges: it holds for ourselves from now on, for
- * other backends once it has committed.
+ * Note a change of queues or privileges.  It applies to ourselves from now on,
+ * and to other backends once it has committed.
  */
 void
 fairq_queue_changed(void)
@@ -306,7 +309,10 @@ get_fair_by(TupleTableSlot *slot)
 		strcmp(name, "time") == 0 ? FAIRQ_BY_TIME : FAIRQ_BY_TASKS;
 }
 
-/* Read the lanes' shares.  What is out of range, by hand, is none. */
+/*
+ * Read the lanes' shares.  A share that is out of range, written by hand, is
+ * none.
+ */
 static void
 read_shares(FairqQueue *queue, TupleTableSlot *slot)
 {
@@ -342,7 +348,7 @@ length_of(TupleTableSlot *slot, AttrNumber attno)
 		fairq_interval_length(DatumGetIntervalP(value));
 }
 
-/* Read what groups have that have no settings of their own. */
+/* Read the settings of groups that have none of their own. */
 static void
 read_others(FairqQueue *queue, TupleTableSlot *slot)
 {
@@ -360,7 +366,7 @@ read_others(FairqQueue *queue, TupleTableSlot *slot)
 	groups->others.version++;
 }
 
-/* Is there a limit or a rate somewhere? */
+/* Whether there is a limit or a rate somewhere. */
 static bool
 is_limited(const FairqQueue *queue)
 {
@@ -396,7 +402,7 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->shares.fair_by = get_fair_by(slot);
 }
 
-/* Has the current user one of these privileges on the queue? */
+/* Whether the current user has one of these privileges on the queue. */
 bool
 fairq_may(const FairqQueue *queue, int any)
 {
@@ -412,20 +418,22 @@ check_privilege(const FairqQueue *queue, int any)
 				errmsg("permission denied for queue \"%s\"", queue->name));
 }
 
-/* What of a queue that is cached has to be read again. */
+/* Cached data of a queue that has to be read again. */
 typedef struct Stale
 {
-	bool		row;			/* true: its own settings, and its privileges */
+	bool		row;			/* true: the queue's own settings, and its
+								 * privileges */
 	bool		groups;			/* true: the settings of all groups */
 	int			n;				/* number of groups whose settings have changed */
 	int32		changes[FAIRQ_CHANGES_KEPT];	/* their numbers */
-	uint64		version;		/* version as of which that is all */
-	uint64		unknown;		/* the domain's settings, likewise */
-	uint64		reading;		/* count of readings, likewise */
-	uint64		reading_groups; /* count of readings of groups, likewise */
+	uint64		version;		/* version as of which these are all */
+	uint64		unknown;		/* count of the domain's settings, as of
+								 * then */
+	uint64		reading;		/* count of readings, as of then */
+	uint64		reading_groups; /* count of readings of groups, as of then */
 } Stale;
 
-/* False if all that is cached of the queue is as it has to be. */
+/* Find cached data of the queue that is stale.  False if there is none. */
 static bool
 find_stale(FairqQueue *queue, Stale *stale)
 {
@@ -439,7 +447,7 @@ find_stale(FairqQueue *queue, Stale *stale)
 	stale->groups = queue == NULL || queue->as_of.groups != reading_groups ||
 		queue->as_of.unknown != stale->unknown;
 	stale->n = 0;
-	/* of another extension its hints may be what is another queue's by now */
+	/* after a new CREATE EXTENSION its hints may be another queue's */
 	if (stale->groups)
 		return true;
 	versions = &queue->hints->versions;
@@ -497,7 +505,7 @@ enter_queue(int32 id, FairqHints *hints, TupleTableSlot *slot, Stale *stale)
 	if (!found)
 		memset((char *) queue + sizeof(int32), 0,
 			   sizeof(FairqQueue) - sizeof(int32));
-	/* an error on the way leaves nothing that looks as if it were read */
+	/* after an error the entry does not look as if it were read */
 	queue->as_of.reading = 0;
 	if (stale->groups)
 		queue->as_of.groups = 0;
@@ -536,7 +544,7 @@ lookup_queue(int32 id)
 			stale.groups = true;
 			stale.version = pg_atomic_read_u64(&hints->versions.now);
 		}
-		/* what was committed before its version was counted up is read now */
+		/* changes committed before the version was incremented are read now */
 		pg_read_barrier();
 		if (fairq_scan_find_current(scan, range))
 		{
@@ -555,13 +563,17 @@ lock_queue(int32 id, LOCKMODE lockmode)
 	LockDatabaseObject(queue_relid, id, 0, lockmode);
 }
 
-/* Report that there is no queue of that name: an error, unless it is skipped. */
+/*
+ * Report that there is no queue of that name: an error, unless it is skipped.
+ */
 void
 fairq_no_such_queue(text *name, bool skip)
 {
 	char		shown[100 + 1];
 
-	/* cuts between characters: a part of one could not be sent to the client */
+	/*
+	 * cuts between characters: a part of one could not be sent to the client
+	 */
 	text_to_cstring_buffer(name, shown, sizeof(shown));
 	if (skip)
 		ereport(NOTICE,
@@ -576,8 +588,8 @@ fairq_no_such_queue(text *name, bool skip)
 
 /*
  * The queue of that name, locked until the end of the transaction, for one of
- * these privileges.  A caller that has none of them locks nothing.  NULL: there is
- * no such queue.
+ * these privileges.  A caller that has none of them locks nothing.  NULL:
+ * there is no such queue.
  */
 FairqQueue *
 fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
@@ -606,7 +618,7 @@ fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
 				check_privilege(queue, any_privilege);
 		}
 		lock_queue(id, lockmode);
-		/* waiting for the lock, we may have heard that all is different */
+		/* while we waited for the lock, invalidations may have arrived */
 		again = lookup_id(cname);
 		if (again == id && (queue = lookup_queue(id)) != NULL)
 		{
@@ -651,7 +663,10 @@ fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
 	if (fairq_shmem_find_queue(unknown.id) != NULL)
 		return fairq_queue_use(name, any_privilege, lockmode);
 
-	/* settings are cached beside hints, so privileges are read for this once */
+	/*
+	 * settings are cached together with hints, so read privileges just for
+	 * this
+	 */
 	read_grants(&unknown);
 	may = fairq_may(&unknown, any_privilege);
 	unknown.grants.n = 0;
@@ -659,7 +674,7 @@ fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
 		pfree(unknown.grants.list);
 	if (!may)
 		check_privilege(&unknown, any_privilege);
-	/* reading, we may have heard that the queue was dropped */
+	/* an invalidation during the read may say that the queue was dropped */
 	if (lookup_id(unknown.name) != unknown.id)
 		fairq_no_such_queue(name, false);
 	return NULL;
@@ -693,7 +708,10 @@ fairq_queue_use_id(int32 id, int any_privilege)
 	return NULL;
 }
 
-/* What stands for the name of a queue in the lock under which it is created. */
+/*
+ * The object id, for the name of a queue, of the lock under which it is
+ * created.
+ */
 static Oid
 hash_of_name(const char *name)
 {
@@ -701,8 +719,8 @@ hash_of_name(const char *name)
 }
 
 /*
- * Is there a queue of that name, as it is committed or our own?  If not, *creator is
- * the transaction that is creating one, if any.
+ * Whether there is a queue of that name that is committed or our own.  If not,
+ * *creator is the transaction that is creating one, if any.
  */
 static bool
 name_exists(const char *name, TransactionId *creator)
@@ -725,9 +743,9 @@ name_exists(const char *name, TransactionId *creator)
 }
 
 /*
- * Begin to create a queue of that name; false if there is one.  A transaction that is
- * creating one is waited for here, and not by the INSERT, which would fail at
- * REPEATABLE READ.  After true the caller inserts the row, and calls
+ * Begin to create a queue of that name; false if there is one.  Waits for a
+ * transaction that is creating one.  The INSERT would also wait, but then fail
+ * at REPEATABLE READ.  After true the caller inserts the row, and calls
  * fairq_queue_create_end(): until then no other session begins.
  */
 bool
@@ -759,13 +777,15 @@ fairq_queue_create_end(const char *name)
 	UnlockDatabaseObject(queue_relid, hash_of_name(name), 1, ExclusiveLock);
 }
 
-/* Have a lock on the queue of that id, if that can be had at once. */
+/* Lock the queue of that id, if that is possible at once. */
 bool
 fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode)
 {
 	LOCKTAG		tag;
 
-	/* not queue_relid: a worker that loads has not looked up any queue so far */
+	/*
+	 * not queue_relid: a worker that loads has not looked up any queue so far
+	 */
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_catalog()->queue, id, 0);
 	return LockAcquire(&tag, lockmode, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
@@ -816,5 +836,5 @@ fairq_notify(const FairqQueue *queue)
 	}
 }
 
-/* At the end of a transaction the cache is settled. */
+/* The end of a transaction settles the cache. */
 const FairqEnding fairq_queues_ending = {.settle = settle};

@@ -22,7 +22,7 @@ typedef struct FairqQueue
 {
 	int32		id;				/* id of the queue; hash key */
 
-	/* what the settings were read as of */
+	/* versions as of which the settings were read */
 	struct
 	{
 		uint64		version;	/* version of the settings when they were
@@ -70,7 +70,8 @@ typedef struct FairqQueue
 	/* shares of the lanes, and what groups get the same of */
 	struct
 	{
-		FairqFairBy fair_by;	/* of what all groups of a lane get the same */
+		FairqFairBy fair_by;	/* the unit of which all groups of a lane get
+								 * the same */
 		bool		any;		/* true: some lane has a share */
 		int32		of[FAIRQ_PRIORITIES];	/* share of each lane; 0: none */
 	}			shares;
@@ -84,7 +85,7 @@ typedef struct FairqQueue
 		FairqGrant *list;		/* one for each row */
 	}			grants;
 
-	FairqHints *hints;			/* what shared memory knows of the queue */
+	FairqHints *hints;			/* the queue's hints in shared memory */
 } FairqQueue;
 
 extern FairqQueue *fairq_queue_use(text *name, int any_privilege,
@@ -109,14 +110,14 @@ extern const struct FairqEnding fairq_queues_ending;
 extern void fairq_notify(const FairqQueue *queue);
 extern double fairq_interval_length(const Interval *interval);
 
-/* Does no task of the queue start before a time that is to come? */
+/* Whether no task of the queue starts before some time in the future. */
 static inline bool
 fairq_queue_is_held(const FairqQueue *queue, TimestampTz now)
 {
 	return queue->starts.held_until > now;
 }
 
-/* What is in effect for a group. */
+/* The settings in effect for a group. */
 static inline const FairqSetting *
 fairq_group_setting(const FairqQueue *queue, int32 group_no)
 {
@@ -124,8 +125,8 @@ fairq_group_setting(const FairqQueue *queue, int32 group_no)
 }
 
 /*
- * When a lease ends at the latest of a task that was popped at that time, 0: none;
- * DT_NOEND: at any time.
+ * The latest end of the lease of a task that was popped at that time (0: not
+ * popped); DT_NOEND: any time.
  */
 static inline TimestampTz
 fairq_last_lease_end(const FairqQueue *queue, TimestampTz popped_at)

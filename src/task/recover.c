@@ -17,11 +17,11 @@
  *	 is late and in the ring from then on: at its turn its tasks are read from
  *	 the start of its line.
  *
- * The calls that take turns do the second part in steps, when they meet a seat
- * that is not known: from the next seat on, and round (lane.c).  Shared memory
- * has the position of the steps.  So a call that is cancelled, or several
- * calls at once, lose nothing, and the first call does not pay for all groups.
- * Only a call that finds no group ready has to know them all.
+ * Calls that take turns do the second part in steps, when they reach a seat
+ * that is not known.  Steps begin at the next seat, and wrap around (lane.c).
+ * Shared memory has the position of the steps.  So a call that is cancelled,
+ * or several calls at once, lose nothing, and the first call does not pay for
+ * all groups.  Only a call that finds no group ready has to know them all.
  *
  * A load finds which tasks run, and until when (load.c).
  *
@@ -101,8 +101,8 @@ last_group(FairqQueue *queue, int priority, FairqTable *tasks)
 }
 
 /*
- * The least block of a first ready task, of the last group and of others from
- * the first one on, ever farther apart; 0: none of them has any; -1: there is
+ * The least block of a first ready task, in the last group and in others from
+ * the first one on, ever farther apart.  0: none of them has any; -1: there is
  * no group.
  */
 static int64
@@ -130,7 +130,7 @@ least_block(FairqQueue *queue, int priority, FairqTable *tasks)
 	return least == PG_INT64_MAX ? 0 : least;
 }
 
-/* Begin.  From now on what is published of the lane counts. */
+/* Begin.  From now on tasks that are published in the lane count. */
 static void
 begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks,
 			   FairqRecovered *at)
@@ -147,9 +147,9 @@ begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks,
 }
 
 /*
- * The first group at or behind a seat, of a scan that has come to the one before.
- * The index entries of a group are neighbours, mostly on one page.  So it pays
- * to skip some of them before a search for the next group.
+ * The first group at or behind a seat, of a scan that has come to the one
+ * before.  The index entries of a group are neighbours, mostly on one page.
+ * So it pays to skip some of them before a search for the next group.
  */
 static int32
 next_group(FairqScan **scan, FairqQueue *queue, int priority,
@@ -215,7 +215,7 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,
 	FairqRecovered at;
 	int			n = 0;
 
-	/* if rows are changed all the time, be content with what was read */
+	/* if rows are changed all the time, accept the last reading */
 	if (!fairq_lane_recovered(lane, &at) &&
 		(recovering->begun < MOST_BEGUN ||
 		 !fairq_lane_accept(lane, recovering->lane_no)))

@@ -3,12 +3,12 @@
  *		Slots of running tasks in queues and groups.
  *
  * A claim needs a slot in its queue and one in its group.  counter.c keeps the
- * counters; here they are looked up, asked, and passed on to what the end of
- * the transaction changes (held.c).
+ * counters.  This file finds and checks them, and notes them for the changes
+ * at the end of the transaction (held.c).
  *
- * A queue in which nothing was ever limited need not count: tally.c says how
- * it begins to.  As long as counters are not known, a limited group is passed
- * over, and a limited queue counts as full.  Then serve.c has them loaded.
+ * A queue that never had a limit does not count; tally.c describes how it
+ * begins to.  As long as counters are not known, a limited group is passed
+ * over, and a limited queue counts as full.  Then serve.c loads them.
  *
  * Locking: the counters' mutexes, and what lane.c takes.
  */
@@ -47,9 +47,9 @@ static struct
 }			call;
 
 /*
- * Begin a call that claims tasks, or ends one; or that peeks, that is, looks
- * whether one could be claimed: such a call takes no slot, which another call
- * could use.
+ * Begin a call that claims tasks, or ends one.  Or begin one that peeks, that
+ * is, checks whether a task could be claimed.  That takes no slot, which
+ * another call could use.
  */
 void
 fairq_running_begin(FairqQueue *queue, bool peeks)
@@ -71,7 +71,7 @@ pin_group(int32 group_no)
 	call.group.counter = fairq_shmem_counter(call.queue->hints, group_no);
 }
 
-/* Let go of it. */
+/* Release the counter. */
 static void
 unpin_group(void)
 {
@@ -147,7 +147,7 @@ fairq_running_end(void)
 	memset(&call, 0, sizeof(call));
 }
 
-/* Take a slot; or only see whether there is one. */
+/* Take a slot; or only check whether there is one. */
 static FairqSlot
 try_counter(FairqCounter *counter, FairqKnown now, int32 limit, bool look)
 {
@@ -155,7 +155,7 @@ try_counter(FairqCounter *counter, FairqKnown now, int32 limit, bool look)
 		fairq_counter_enter(counter, now, limit);
 }
 
-/* Are there other settings than those that the call has read? */
+/* Whether settings have changed since the call read them. */
 bool
 fairq_settings_are_old(const FairqQueue *queue)
 {
@@ -178,14 +178,14 @@ start_in_queue(void)
 	return !call.throttled;
 }
 
-/* Was it found that no task of the queue may start yet? */
+/* Whether the call has found that no task of the queue may start yet. */
 bool
 fairq_queue_is_throttled(void)
 {
 	return call.throttled;
 }
 
-/* Do starts of the group's tasks have to be counted? */
+/* Whether starts of the group's tasks have to be counted. */
 bool
 fairq_is_paced(int32 group_no)
 {
@@ -227,7 +227,7 @@ throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	};
 
 	turn->state.throttled = true;
-	/* one that is only looked at is none that could be ended */
+	/* a turn that is only a glance cannot be ended */
 	if (turn->state.begun && !fairq_has_changed_settings() &&
 		fairq_lane_put_aside(lane, lane_no, turn, &cause, until) &&
 		!call.peeks)
@@ -237,10 +237,10 @@ throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 /*
  * Put the group whose turn that is aside until its task that is to be retried
- * is due.  One that is due has its turn in another lane; until then each call
- * would come by here in vain.  So the group is put aside for as long as that
- * task has been due already, and a second at most: its end takes the group
- * back (transaction.c), but that it begins is up to other priorities.
+ * is due.  A due task has its turn in another lane; until then each call would
+ * visit this one for nothing.  So the group is put aside for as long as that
+ * task has been due already, and at most a second.  The task's end takes the
+ * group back (transaction.c), but its start depends on other priorities.
  */
 void
 fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -302,8 +302,8 @@ fairq_start_lapsed_done(void)
 }
 
 /*
- * Make sure of the start of a lapsed task, whose slot goes over.  False if
- * it may not start yet.  fairq_start_lapsed_done() ends that.
+ * Make sure of the start of a lapsed task, which keeps its slot.  False if it
+ * may not start yet.  fairq_start_lapsed_done() ends that.
  */
 bool
 fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
@@ -331,9 +331,9 @@ fairq_start_is_used(void)
 }
 
 /*
- * Is there a slot in the group whose turn that is?  It is taken if one in the
- * queue is.  If there is none, the group is parked (with may_park), or has to
- * be passed over for this time.
+ * Whether there is a slot in the group whose turn that is.  It is taken if one
+ * in the queue is.  If there is none, the group is parked (with may_park), or
+ * has to be passed over for this time.
  */
 bool
 fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -346,7 +346,7 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	if (!call.counted)
 		return true;
 	limit = fairq_group_setting(call.queue, turn->group_no)->limit;
-	/* as long as nothing is known, no group that is come by needs a counter */
+	/* as long as nothing is known, no group that is visited needs a counter */
 	now = fairq_tally_now(&call.queue->hints->tally);
 	if (limit > 0 && !now.known)
 		return false;
@@ -383,12 +383,12 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 void
 fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 {
-	/* a sweep that hears of the lease must reach so far */
+	/* a sweep that sees the lease must reach its task */
 	fairq_lane_reaches(fairq_queue_lane(call.queue, task->priority), task->addr);
-	/* in thought nothing ends */
+	/* a foreseen claim changes nothing */
 	if (pending != NULL)
 	{
-		/* taken: nothing else says that it has ended */
+		/* taken: nothing else notes that it has ended */
 		if (removed && call.queue->retries.in_order &&
 			fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
 			pending->done |= FAIRQ_ENDS_RETRIED;
@@ -405,8 +405,8 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 
 /*
  * Note that a running task of the group has ended, and its row shows that.  It
- * goes on counting until we commit.  That is part of the call in progress, or
- * a call of its own.
+ * counts until we commit.  The note belongs to the call in progress, or is a
+ * call of its own.
  */
 void
 fairq_slot_is_left(FairqQueue *queue, int32 group_no)
@@ -429,7 +429,10 @@ fairq_slot_is_left(FairqQueue *queue, int32 group_no)
 		fairq_running_end();
 }
 
-/* Are no more running than may be?  FAIRQ_SLOT_UNKNOWN: that is not known. */
+/*
+ * Whether the running tasks are within the limit.  FAIRQ_SLOT_UNKNOWN: not
+ * known.
+ */
 static FairqSlot
 is_within(FairqCounter *counter, FairqKnown now, int32 limit)
 {
@@ -443,9 +446,9 @@ is_within(FairqCounter *counter, FairqKnown now, int32 limit)
 }
 
 /*
- * May a task of the group go on running with another worker?  Surely not if
- * there are more than may be by now.  FAIRQ_SLOT_UNKNOWN, as long as it is not
- * known how many there are.
+ * Whether a task of the group may continue to run with another worker.  It may
+ * not if more tasks run than are allowed by now.  FAIRQ_SLOT_UNKNOWN: the
+ * number of tasks is not known.
  */
 FairqSlot
 fairq_within_limits(int32 group_no)
@@ -469,5 +472,5 @@ fairq_within_limits(int32 group_no)
 	return in_group == FAIRQ_SLOT_FREE ? in_queue : in_group;
 }
 
-/* At the end of a transaction slots are given back. */
+/* The end of a transaction gives slots back. */
 const FairqEnding fairq_running_ending = {.end_call = fairq_running_end};

@@ -4,19 +4,19 @@
  *
  * All of them are read at the first use of a queue, each into an entry of a
  * hash table.  After that only groups whose settings have changed are read
- * again, each by itself: queue.c says which.  So the change of one group costs
- * each backend one group, however many have settings.
+ * again, each by itself; queue.c finds these.  So the change of one group
+ * costs each backend one reading, however many groups have settings.
  *
- * An entry holds what the group's row says.  What follows from that and from
- * the queue's own settings is computed when it is asked for, once for each
- * reading of the queue's: so a change of the queue's settings costs nothing
- * here, either.  Looking a group up neither allocates nor fails, as it is done
- * under a lane's lock, too.
+ * An entry holds the columns of the group's row.  The settings in effect
+ * follow from these and the queue's own settings.  They are computed on
+ * demand, once for each reading of the queue's settings.  So a change of the
+ * queue's settings costs nothing here, either.  Finding a group neither
+ * allocates nor fails, since it also happens under a lane's lock.
  *
  * A dirty scan can miss a row that a concurrent update moves.  So all settings
- * are read twice, and a group that the second scan did not find is looked for
- * by itself; and one group is looked for several times before it has none.
- * What changes meanwhile is read again when its version is there.
+ * are read twice.  A group that the second scan did not find is then read by
+ * itself.  A single group is read several times before it counts as missing.
+ * Changes made meanwhile are read again when their version is published.
  *
  * Locking: none.
  */
@@ -29,7 +29,7 @@
 #include "settings.h"
 #include "store.h"
 
-/* past that all settings are read again */
+/* if more have changed, all settings are read again */
 #define MOST_CHANGED 65536
 
 typedef struct Entry
@@ -37,23 +37,22 @@ typedef struct Entry
 	int32		group_no;		/* hash key */
 	bool		again;			/* true: the second scan has found it, too */
 
-	/* what the group's row says */
+	/* columns of the group's row */
 	struct
 	{
 		int32		weight;		/* its weight */
-		int32		limit;		/* its limit; FAIRQ_NO_LIMIT: as the queue
-								 * says */
-		int32		rate;		/* its rate; 0: as the queue says */
+		int32		limit;		/* its limit; FAIRQ_NO_LIMIT: the queue's */
+		int32		rate;		/* its rate; 0: the queue's */
 		bool		paused;		/* true: it is paused */
 		TimestampTz held_until; /* its hold; DT_NOBEGIN: none */
 	}			row;
 
-	FairqSetting setting;		/* what is in effect */
+	FairqSetting setting;		/* settings in effect */
 	uint64		version;		/* version of the queue's settings from which
-								 * that follows; 0: not computed yet */
+								 * they follow; 0: not computed yet */
 } Entry;
 
-/* Count what the entry says, or (-1) said. */
+/* Add the entry to the counts, or (-1) subtract it. */
 static void
 count_entry(FairqSettings *settings, const Entry *entry, int n)
 {
@@ -82,7 +81,7 @@ make_table(FairqSettings *settings)
 								HASH_ELEM | HASH_BLOBS);
 }
 
-/* Keep what the row says that the scan is at. */
+/* Keep the settings of the row at which the scan is. */
 static void
 put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
 {
@@ -134,8 +133,8 @@ compare_group_nos(const void *a, const void *b)
 }
 
 /*
- * Read the settings of these groups again, which are put in order.  Returns how
- * many that are.
+ * Read the settings of these groups again, which are put in order.  Returns
+ * how many that are.
  */
 int
 fairq_settings_read(FairqSettings *settings, int32 queue_id, int32 *group_nos,
@@ -167,7 +166,7 @@ fairq_settings_read(FairqSettings *settings, int32 queue_id, int32 *group_nos,
 	return nread;
 }
 
-/* Keep what the rows say that a scan comes by. */
+/* Keep the settings of the rows of a scan. */
 static void
 read_rows(FairqSettings *settings, FairqScan *scan, bool again)
 {
@@ -189,7 +188,7 @@ read_missed(FairqSettings *settings, int32 queue_id)
 	{
 		int32		group_no = entry->group_no;
 
-		/* that entry may go, and no other comes */
+		/* that entry may be removed, and none is added */
 		if (!entry->again)
 			(void) fairq_settings_read(settings, queue_id, &group_no, 1);
 	}
@@ -228,8 +227,8 @@ fairq_settings_read_changed(FairqSettings *settings, int32 queue_id)
 }
 
 /*
- * Note that our own transaction has changed a group's settings.  False if there
- * are too many of them to be noted.
+ * Note that our own transaction has changed a group's settings.  False if
+ * there are too many of them to be noted.
  */
 bool
 fairq_settings_note(FairqSettings *settings, int32 group_no)
@@ -244,14 +243,14 @@ fairq_settings_note(FairqSettings *settings, int32 group_no)
 	return true;
 }
 
-/* How many groups have settings of their own? */
+/* How many groups have settings of their own. */
 long
 fairq_settings_count(const FairqSettings *settings)
 {
 	return settings->own == NULL ? 0 : hash_get_num_entries(settings->own);
 }
 
-/* What is in effect for the group by its row and the queue's settings. */
+/* The settings in effect for the group by its row and the queue's settings. */
 static const FairqSetting *
 in_effect(const FairqSettings *settings, Entry *entry)
 {
@@ -275,8 +274,8 @@ in_effect(const FairqSettings *settings, Entry *entry)
 }
 
 /*
- * What is in effect for the group; settings->others.setting if it has none of
- * its own.  Valid until the queue's settings are read again.
+ * The settings in effect for the group; settings->others.setting if it has
+ * none of its own.  Valid until the queue's settings are read again.
  */
 const FairqSetting *
 fairq_setting_of(const FairqSettings *settings, int32 group_no)
@@ -287,7 +286,7 @@ fairq_setting_of(const FairqSettings *settings, int32 group_no)
 		in_effect(settings, entry);
 }
 
-/* Begin to go through all groups that have settings of their own. */
+/* Begin a walk through all groups that have settings of their own. */
 void
 fairq_settings_walk(const FairqSettings *settings, FairqSettingsWalk *walk)
 {

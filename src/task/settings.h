@@ -10,16 +10,16 @@
 
 #include "pace.h"
 
-/* What is in effect for a group. */
+/* The settings in effect for a group. */
 typedef struct FairqSetting
 {
 	int32		group_no;		/* the group's number */
 	int32		weight;			/* weight, from 1 to FAIRQ_MAX_WEIGHT */
-	int32		limit;			/* most tasks that may run; FAIRQ_NO_LIMIT; 0:
-								 * paused */
+	int32		limit;			/* most tasks that may run, or FAIRQ_NO_LIMIT;
+								 * 0: paused */
 	int32		rate;			/* most tasks that start in the queue's
 								 * "per"; 0: any number */
-	FairqPace	pace;			/* what follows from rate */
+	FairqPace	pace;			/* pace that follows from rate */
 	TimestampTz held_until;		/* time before which no task starts;
 								 * DT_NOBEGIN: none */
 } FairqSetting;
@@ -27,7 +27,7 @@ typedef struct FairqSetting
 /* The settings of the groups of a queue. */
 typedef struct FairqSettings
 {
-	/* what groups have by the queue's own settings */
+	/* settings that groups have from the queue */
 	struct
 	{
 		FairqSetting setting;	/* setting of groups that have none of their

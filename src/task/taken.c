@@ -3,19 +3,20 @@
  *		The tasks that this transaction has taken.
  *
  * fairq.take() deletes a task's row.  Its worker can still fail or release the
- * task, in the same transaction: then the task is to be written anew, from the row
- * that was deleted.  So where that is, is noted here, and in which file: CLUSTER and
- * the like move rows, or drop those that were deleted.  Then the task cannot be found
- * any more, and to end its attempt is an error, so that the transaction gives it back.
+ * task, in the same transaction.  Then the task is written anew, from the
+ * deleted row.  So a note has the row's TID and file: CLUSTER and similar
+ * commands move rows, or drop deleted ones.  Then the task cannot be found any
+ * more, and ending its attempt is an error, so that the transaction gives it
+ * back.
  *
- * Changes of a subtransaction that was rolled back must not count.  Nothing is
- * undone here for that.  A note has the transaction ids of the takers of the
- * task, and of those that have put it back.  It counts as long as these are of
- * the present transaction.  A task that is put back can be taken again, so it
- * may have several notes; the last one that counts is valid.
+ * Changes of a subtransaction that was rolled back must not count.  No code
+ * here undoes them.  A note has the transaction ids of the takers of the task,
+ * and of those that have put it back.  It counts as long as these are of the
+ * present transaction.  A task that is put back can be taken again, so it may
+ * have several notes; the last one that counts is valid.
  *
- * Most transactions put none back.  So notes are put into a list, and found by a
- * hash table that is made when the first one is looked for.
+ * Most transactions put none back.  So notes are put into a list.  The first
+ * search for one makes a hash table to find them.
  *
  * Locking: none.
  */
@@ -37,13 +38,14 @@ typedef struct Taken
 {
 	int64		id;				/* id of the task */
 	TimestampTz at;				/* time at which it was taken */
-	int32		attempt;		/* number of the attempt that began by that */
+	int32		attempt;		/* number of the attempt that began then */
 	TransactionId by;			/* transaction, or subtransaction, that has taken
 								 * it */
 	TransactionId ended_by;		/* the same, that has ended the attempt;
 								 * invalid: none has */
-	int32		before;			/* note of the same task before this one; NO_NOTE:
-								 * there is none.  Known once it is in the index */
+	int32		before;			/* earlier note of the same task; NO_NOTE:
+								 * none.  Known once this one is in the
+								 * index */
 	ItemPointerData tid;		/* TID of the row that was deleted */
 	FairqFile	file;			/* file in which that is */
 } Taken;
@@ -58,10 +60,12 @@ typedef struct LastNote
 static Taken *notes = NULL;		/* in TopTransactionContext */
 static int32 nnotes = 0;
 static int32 max_notes = 0;
-static HTAB *last_notes = NULL; /* the same; NULL: nothing was searched for */
+static HTAB *last_notes = NULL; /* last notes by id; NULL: no search so far */
 static int32 nindexed = 0;		/* notes that are in there */
 
-/* Note that this transaction has taken a task, whose row it has just deleted. */
+/*
+ * Note that this transaction has taken a task, whose row it has just deleted.
+ */
 void
 fairq_taken_note(FairqTable *tasks, const FairqTask *task, TimestampTz at)
 {
@@ -81,7 +85,10 @@ fairq_taken_note(FairqTable *tasks, const FairqTask *task, TimestampTz at)
 	note->file = fairq_file(tasks->rel);
 }
 
-/* Refuse if the table was written anew since: the deleted row is not where it was. */
+/*
+ * Refuse if the table was written anew since: the deleted row is not where it
+ * was.
+ */
 static void
 check_file(FairqTable *tasks, const Taken *note)
 {
@@ -142,9 +149,9 @@ find_note(int64 id)
 }
 
 /*
- * Find a task that this transaction has taken, as that attempt (or any), and that
- * was not put back.  The row that was deleted is in tasks->locked.slot then, and *task
- * has that attempt, and is marked as taken: it has no lease.
+ * Find a task that this transaction has taken, as that attempt (or any), and
+ * that was not put back.  The row that was deleted is in tasks->locked.slot
+ * then, and *task has that attempt, and is marked as taken: it has no lease.
  */
 bool
 fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
@@ -167,7 +174,7 @@ fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
 	return true;
 }
 
-/* May this transaction put tasks back of which there are no rows? */
+/* Whether this transaction may put back tasks that have no rows. */
 bool
 fairq_taken_any(void)
 {
@@ -192,5 +199,5 @@ settle(bool committed, bool all)
 	nnotes = max_notes = nindexed = 0;
 }
 
-/* At the end of a transaction what it has taken is settled. */
+/* The end of a transaction settles the tasks that it has taken. */
 const FairqEnding fairq_taken_ending = {.settle = settle};
