@@ -2,7 +2,7 @@
 -- turns; and it changes nothing.  The oracle (test/oracle) compares the two before
 -- each pop of its histories.  Seen to fail when a group's counter is not copied
 -- (own_counter() in registry_counters.c), nor its bits (fairq_seats_copy()), its entry
--- (lock_own() in entry.c), its account (copy_account() in lane_order.c), and when claimed
+-- (find_own() in entry.c), its account (copy_account() in lane_order.c), and when claimed
 -- tasks are not kept (fairq_shadow_claim() in pop.c).  And when throttled groups do not
 -- come back in the copy (come_back() in copy.c).
 SET client_min_messages = warning;
