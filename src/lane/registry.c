@@ -26,8 +26,9 @@
  *	 of groups has no room ("crowded").  fairq.maintain() of all queues does
  *	 so, too.
  *
- * If a queue's row was deleted by SQL, its hints stay until its extension is
- * gone: nobody has waited for its users.
+ * If a queue's row was deleted by SQL, no transaction has waited for the
+ * queue's users.  Its hints stay until fairq.maintain() of all queues can lock
+ * the queue (maintain.c), or its extension is gone.
  *
  * The number of a queue that is gone can come back, with the rows of a dump.
  * So hints that were given back are no longer found.  New ones begin with a

@@ -83,7 +83,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 
 	if (next_hook)
 		next_hook(access, class_id, object_id, sub_id, arg);
-	/* the state of shared memory prevents nobody from dropping it */
+	/* the extension can be dropped whatever the state of shared memory */
 	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
 		!fairq_shmem_can_be_had() || !is_task_table(object_id))
 		return;

@@ -469,9 +469,9 @@ maintain_each(const List *ids, bool groups, MemoryContext each)
 }
 
 /*
- * Give back the shared memory of queues whose rows are gone, and which nobody
- * uses.  They were deleted by SQL, or dropped on the primary while this server
- * was its standby.
+ * Give back the shared memory of queues whose rows are gone, and which no
+ * transaction uses.  They were deleted by SQL, or dropped on the primary while
+ * this server was its standby.
  */
 static void
 give_back_deleted(void)
